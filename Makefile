@@ -1,0 +1,46 @@
+# The words a developer and CI type. `make demo` and `make test` need nothing done before them.
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: help setup tools demo test lint generate bench clean
+
+help: ## Show these words
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 20
+
+setup: $(STAMP) tools ## Create .venv, install everything pinned, get Prometheus and Alertmanager
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 11) <= v <= (3, 13) else "tritonwatch needs Python 3.11 to 3.13, found %d.%d; try: make PYTHON=python3.12 demo" % v)'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $(STAMP)
+
+tools: ## Find Prometheus and Alertmanager, or install them
+	@sh compose/install-tools.sh
+
+demo: setup ## Watch a real Triton: ARGS=--once ends after the story
+	$(BIN)/tritonwatch demo $(ARGS)
+
+lint: $(STAMP) ## ruff, mypy strict, import-linter
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: setup lint ## Everything that must pass
+	$(BIN)/python -X dev -m pytest $(ARGS)
+
+generate: $(STAMP) ## Write the committed rules and dashboards again
+	$(BIN)/tritonwatch generate --objectives slo/objectives --only rules --out alerts/generated/rules
+	$(BIN)/tritonwatch generate --objectives slo/objectives --only alertmanager --out alerts/generated/alertmanager
+	$(BIN)/tritonwatch generate --objectives slo/objectives --only promtool --out alerts/generated/promtool
+	$(BIN)/tritonwatch generate --objectives slo/objectives --only dashboards --out dashboards/generated
+
+bench: $(STAMP) ## Ratios against peers, in one run
+	$(BIN)/python -m pytest tests/bench -o python_files='bench_*.py' -s $(ARGS)
+
+clean: ## Remove what make made
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,1 @@
+"""Alert catalogue, runbooks, Alertmanager configuration and the Slack bridge."""

@@ -1,0 +1,1 @@
+"""The front door: command line, local stack, demo and deployment files."""

@@ -1,0 +1,79 @@
+"""The command line: picks a verb, imports only what that verb needs, gives back its exit code."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+from typing import Protocol
+
+VERBS: dict[str, str] = {
+    "generate": "write rules, alerts and dashboards from objectives",
+}
+"""Verb -> what it does. Only verbs that work are listed; each is a module of `tritonwatch.commands`."""
+
+
+class Verb(Protocol):
+    """What a module of `tritonwatch.commands` holds."""
+
+    EXAMPLE: str
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the verb's arguments."""
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Do it: 0 done, 1 mistakes or drift found, 2 wrong usage."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one verb and return its exit code."""
+    argv = list(sys.argv[1:] if argv is None else argv)
+    # The verb's module is imported before its arguments are known, and no other verb's is: the sidecar
+    # image holds only what `exporter` needs.
+    chosen = next((word for word in argv if not word.startswith("-")), "")
+    parser = argparse.ArgumentParser(
+        prog="tritonwatch",
+        description="Observability and SLOs for NVIDIA Triton Inference Server.",
+        epilog="example: tritonwatch demo --once",
+    )
+    subparsers = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    verb: Verb | None = None
+    for name, summary in VERBS.items():
+        if name == chosen:
+            try:
+                verb = _load(name)
+            except ModuleNotFoundError as error:
+                print(
+                    f"tritonwatch {name}: the package {error.name!r} is not installed; "
+                    "try: pip install 'tritonwatch[all]'",
+                    file=sys.stderr,
+                )
+                return 2
+            verb.configure(
+                subparsers.add_parser(
+                    name,
+                    help=summary,
+                    description=summary.capitalize() + ".",
+                    epilog=f"example: {verb.EXAMPLE}",
+                    formatter_class=argparse.RawDescriptionHelpFormatter,
+                )
+            )
+        else:
+            subparsers.add_parser(name, help=summary)
+    try:
+        args = parser.parse_args(argv)
+    except SystemExit as stop:  # argparse leaves by itself: 0 after --help, 2 on wrong usage
+        return stop.code if isinstance(stop.code, int) else 2
+    assert verb is not None
+    return verb.run(args)
+
+
+def _load(name: str) -> Verb:
+    module: Verb = importlib.import_module(f"tritonwatch.commands.{name}")
+    return module
+
+
+def entry_point() -> None:
+    """Console script."""
+    sys.exit(main())

@@ -1,0 +1,213 @@
+"""A real tritonserver on loopback: the binary inside the nvidia-pytriton wheel, run directly.
+
+The wheel carries Triton 2.51 (24.10) with the python backend. The backend starts one stub process per model
+instance; the stub must match the running Python and needs its libpython.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import sysconfig
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import requests
+
+
+class CannotStartError(Exception):
+    """The server cannot run here; the message is one line that says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class TritonPorts:
+    """Where the server listens, all on 127.0.0.1."""
+
+    http: int
+    grpc: int
+    metrics: int
+
+
+@dataclass
+class TritonServer:
+    """One tritonserver process over a model repository.
+
+    `directory` receives the backend folder and the log; both paths must be absolute. `control` is Triton's
+    --model-control-mode (none, poll, explicit). The server starts with --exit-on-error=false, so a broken
+    model leaves the others serving.
+    """
+
+    repository: Path
+    directory: Path
+    ports: TritonPorts
+    control: str = "none"
+    arguments: Sequence[str] = ()
+    process: subprocess.Popen[bytes] | None = field(default=None, init=False)
+
+    @property
+    def http_url(self) -> str:
+        return f"http://127.0.0.1:{self.ports.http}"
+
+    @property
+    def metrics_url(self) -> str:
+        return f"http://127.0.0.1:{self.ports.metrics}/metrics"
+
+    @property
+    def log(self) -> Path:
+        return self.directory / "triton.log"
+
+    def command(self) -> list[str]:
+        """The full command line."""
+        return [
+            str(_wheel() / "bin" / "tritonserver"),
+            f"--model-repository={self.repository}",
+            f"--backend-directory={self.directory / 'backends'}",
+            "--exit-on-error=false",
+            f"--model-control-mode={self.control}",
+            "--http-address=127.0.0.1",
+            f"--http-port={self.ports.http}",
+            "--grpc-address=127.0.0.1",
+            f"--grpc-port={self.ports.grpc}",
+            "--metrics-address=127.0.0.1",
+            f"--metrics-port={self.ports.metrics}",
+            *self.arguments,
+        ]
+
+    def start(self) -> None:
+        """Start the process; returns at once. Raises CannotStartError when a part is missing."""
+        prepare_backends(self.directory / "backends")
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                self.command(),
+                # The stubs run an isolated Python: it ignores PYTHONPATH but has the working directory first
+                # on its path, which is how models find numpy.
+                cwd=_site_packages(),
+                env=environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                # Its own group, so that the python stubs can be ended with it.
+                start_new_session=True,
+            )
+
+    def wait_live(self, timeout_seconds: float = 60.0) -> None:
+        """Wait until the HTTP API answers. Until all start-up loads end, its port refuses connections."""
+        deadline = time.monotonic() + timeout_seconds
+        while time.monotonic() < deadline:
+            if self.process is None or self.process.poll() is not None:
+                raise CannotStartError(f"tritonserver ended while starting; see {self.log}")
+            try:
+                if requests.get(f"{self.http_url}/v2/health/live", timeout=2).status_code == 200:
+                    return
+            except requests.RequestException:
+                pass
+            time.sleep(0.1)
+        raise CannotStartError(f"tritonserver was not live after {timeout_seconds:g} s; see {self.log}")
+
+    def stop(self, timeout_seconds: float = 15.0) -> None:
+        """End the server and its stubs, then wait until its ports are free."""
+        if self.process is None:
+            return
+        self.process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(timeout_seconds)
+        self.kill()
+        deadline = time.monotonic() + timeout_seconds
+        for port in (self.ports.http, self.ports.grpc, self.ports.metrics):
+            while not port_is_free(port) and time.monotonic() < deadline:
+                time.sleep(0.05)
+
+    def kill(self) -> None:
+        """End the server and its stubs at once."""
+        if self.process is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+
+def port_is_free(port: int) -> bool:
+    """Whether 127.0.0.1:port can be bound now."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that are free now, chosen by the kernel."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [int(one.getsockname()[1]) for one in sockets]
+    finally:
+        for one in sockets:
+            one.close()
+
+
+def prepare_backends(directory: Path) -> None:
+    """Make a backend folder: the wheel's python backend beside the stub of the running Python."""
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    stub = _wheel() / "python_backend_stubs" / version / "triton_python_backend_stub"
+    if not stub.exists():
+        have = ", ".join(sorted(path.name for path in (_wheel() / "python_backend_stubs").glob("3.*")))
+        raise CannotStartError(f"no Triton python stub for Python {version}; use one of {have}")
+    target = directory / "python"
+    if not target.exists():
+        shutil.copytree(_wheel() / "backends" / "python", target)
+        shutil.copy2(stub, target / stub.name)
+
+
+def environment() -> dict[str, str]:
+    """The environment tritonserver needs: libpython and the wheel's libraries, and numpy for the models."""
+    wheel = _wheel()
+    paths = [_libpython_directory(), wheel.parents[1] / "nvidia_pytriton.libs"]
+    return os.environ | {
+        "LD_LIBRARY_PATH": os.pathsep.join(str(path) for path in paths),
+        "PYTHONPATH": str(_site_packages()),
+    }
+
+
+def _site_packages() -> Path:
+    numpy = importlib.util.find_spec("numpy")
+    if numpy is None or numpy.origin is None:
+        raise CannotStartError("Triton's Python models need numpy; try: pip install 'tritonwatch[demo]'")
+    return Path(numpy.origin).parents[1]
+
+
+def _wheel() -> Path:
+    spec = importlib.util.find_spec("pytriton")
+    if spec is None or spec.origin is None:
+        raise CannotStartError(
+            "the real tritonserver comes with a wheel; try: pip install 'tritonwatch[demo]'"
+        )
+    return Path(spec.origin).parent / "tritonserver"
+
+
+def _libpython_directory() -> Path:
+    name = f"libpython{sys.version_info.major}.{sys.version_info.minor}.so.1.0"
+    candidates = (
+        Path(str(sysconfig.get_config_var("LIBDIR"))),
+        Path(sys.base_prefix) / "lib",
+        Path("/usr/lib") / str(sysconfig.get_config_var("MULTIARCH")),
+    )
+    for directory in candidates:
+        if (directory / name).exists():
+            return directory
+    raise CannotStartError(
+        f"{name} is missing: Triton's python backend needs it; "
+        f"install libpython{sys.version_info.major}.{sys.version_info.minor} "
+        "or use a Python built with --enable-shared"
+    )

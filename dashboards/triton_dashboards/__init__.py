@@ -1,0 +1,1 @@
+"""Grafana dashboards for Triton, made with grafanalib."""

@@ -1,0 +1,1 @@
+"""Turn what Triton and the GPU expose into enriched Prometheus series."""

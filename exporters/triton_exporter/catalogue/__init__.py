@@ -1,0 +1,30 @@
+"""Every series that Triton, DCGM and the exporter expose: the one place where its name is written.
+
+Rules, panels, runbooks, docs and tests take names from here; a metric name in a string literal
+anywhere else is a bug, and a test looks for it.
+"""
+
+from __future__ import annotations
+
+from triton_exporter.catalogue import gpu, own, state, triton
+from triton_exporter.catalogue.metric import Kind, Metric
+
+__all__ = ["EXPORTER_JOB", "METRICS", "Kind", "Metric", "by_name", "gpu", "own", "state", "triton"]
+
+EXPORTER_JOB = "triton-exporter"
+"""The job label under which Prometheus scrapes the exporter (and through it Triton)."""
+
+METRICS: tuple[Metric, ...] = tuple(
+    value
+    for module in (triton, state, gpu, own)
+    for value in vars(module).values()
+    if isinstance(value, Metric)
+)
+
+
+def by_name(name: str) -> Metric | None:
+    """Find a family by its exposed name, or None."""
+    return _BY_NAME.get(name)
+
+
+_BY_NAME = {metric.name: metric for metric in METRICS}

@@ -1,0 +1,22 @@
+"""Series about the exporter itself."""
+
+from __future__ import annotations
+
+from triton_exporter.catalogue.metric import Metric
+
+LAST_SUCCESS = Metric(
+    "triton_exporter_last_success_timestamp_seconds",
+    "gauge",
+    "Unix time of the last complete look at Triton.",
+    unit="s",
+)
+SCRAPE_DURATION = Metric(
+    "triton_exporter_scrape_duration_seconds", "gauge", "Duration of the last look at Triton.", unit="s"
+)
+SCRAPE_FAILURES = Metric(
+    "triton_exporter_scrape_failures_total",
+    "counter",
+    "Failed requests to Triton, by endpoint and class of reason.",
+    ("endpoint", "reason"),
+)
+BUILD_INFO = Metric("triton_exporter_build_info", "gauge", "Version of the exporter, always 1.", ("version",))

@@ -1,0 +1,107 @@
+"""Series about servers and models that Triton does not expose and the exporter adds."""
+
+from __future__ import annotations
+
+from triton_exporter.catalogue.metric import Metric
+
+_MODEL = ("model", "version")
+
+MODEL_STATES = ("ready", "loading", "unloading", "unloaded", "unavailable", "missing", "unknown")
+"""Closed set of values of the label `state`; exactly one is 1 for each model version.
+
+`unloaded` is on purpose, `unavailable` a failed load, `missing` an expected model that Triton does not list
+or lists without a version, `unknown` means Triton could not be asked.
+"""
+
+LOAD_FAILURE_REASONS = (
+    "out_of_memory",
+    "missing_file",
+    "bad_config",
+    "missing_backend",
+    "python_error",
+    "dependency_failed",
+    "other",
+)
+"""Closed set of values of the label `reason` of load failures; the full text is never a label."""
+
+DOWN_REASONS = ("", "refused", "timeout", "tls", "dns", "http_error", "bad_response", "too_large")
+"""Closed set of values of the label `reason` of triton_scrape_failures_total."""
+
+DISTRIBUTION_SOURCES = ("histogram", "trace", "summary", "sampled_mean")
+"""Closed set of values of the label `source`, best first."""
+
+UP = Metric("triton_up", "gauge", "1 when Triton's metrics endpoint answered the last scrape, else 0.")
+SERVER_LIVE = Metric(
+    "triton_server_live", "gauge", "1 when /v2/health/live answered 200, else 0.", source="HTTP API"
+)
+SERVER_READY = Metric(
+    "triton_server_ready",
+    "gauge",
+    "1 when /v2/health/ready answered 200, else 0.",
+    source="HTTP API",
+    caveat="With strict readiness one loading or failed model makes the whole server not ready.",
+)
+MODEL_READY = Metric(
+    "triton_model_ready",
+    "gauge",
+    "1 when this model version is READY in the repository index and its ready endpoint agrees, else 0.",
+    _MODEL,
+    source="repository index and health API",
+)
+MODEL_STATE = Metric(
+    "triton_model_state",
+    "gauge",
+    "Lifecycle state of the model version: 1 for the current state, 0 for the others.",
+    (*_MODEL, "state"),
+    source="repository index",
+)
+MODEL_EXPECTED = Metric(
+    "triton_model_expected",
+    "gauge",
+    "1 when this model should be serving: configured, or once asked to load and not unloaded on purpose.",
+    ("model",),
+    source="operator's list or what was seen",
+)
+MODEL_LOAD_FAILURES = Metric(
+    "triton_model_load_failures_total",
+    "counter",
+    "Load attempts seen to fail, by class of reason; present at 0 before any failure.",
+    ("model", "reason"),
+    source="repository index",
+    caveat="A retry shorter than the polling period can be missed.",
+)
+MODEL_NOT_READY_SINCE = Metric(
+    "triton_model_not_ready_since_timestamp_seconds",
+    "gauge",
+    "Unix time since when a model version that should serve is not ready; absent while it is ready.",
+    _MODEL,
+    "s",
+    source="exporter's clock",
+    caveat="One episode spans retries (UNAVAILABLE, LOADING, UNAVAILABLE); unloading on purpose starts none.",
+)
+REQUEST_DURATION = Metric(
+    "triton_model_request_duration_seconds",
+    "histogram",
+    "Request time of successful requests. Estimated where triton_model_distribution_source says "
+    "sampled_mean: sum and count are exact, but requests of one sampling interval are all counted "
+    "at their mean.",
+    _MODEL,
+    "s",
+    source="best of histogram, traces, summaries, sampled means",
+)
+QUEUE_DURATION = Metric(
+    "triton_model_queue_duration_seconds",
+    "histogram",
+    "Queue time of successful requests. Estimated where triton_model_distribution_source says "
+    "sampled_mean: sum and count are exact, but requests of one sampling interval are all counted "
+    "at their mean.",
+    _MODEL,
+    "s",
+    source="best of traces, summaries, sampled means",
+)
+DISTRIBUTION_SOURCE = Metric(
+    "triton_model_distribution_source",
+    "gauge",
+    "1 for the source that feeds the histogram of this signal (request or queue).",
+    (*_MODEL, "signal", "source"),
+)

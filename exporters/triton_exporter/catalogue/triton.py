@@ -1,0 +1,114 @@
+"""Series that Triton itself exposes on /metrics; the exporter relays them unchanged.
+
+Names, units and first releases: https://docs.nvidia.com/deeplearning/triton-inference-server/user-guide/docs/user_guide/metrics.html
+"""
+
+from __future__ import annotations
+
+from triton_exporter.catalogue.metric import Metric
+
+_MODEL = ("model", "version")
+_SOURCE = "Triton /metrics"
+
+
+def _counter(name: str, text: str, unit: str, caveat: str = "", labels: tuple[str, ...] = _MODEL) -> Metric:
+    return Metric(name, "counter", text, labels, unit, _SOURCE, caveat=caveat)
+
+
+REQUEST_SUCCESS = _counter(
+    "nv_inference_request_success",
+    "Requests completed successfully.",
+    "requests",
+    "Stays 0 with --metrics-config counter_latencies=false; per-response errors of Python models count as "
+    "success.",
+)
+REQUEST_FAILURE = Metric(
+    "nv_inference_request_failure",
+    "counter",
+    "Requests failed, by reason (REJECTED, CANCELED, BACKEND, OTHER).",
+    (*_MODEL, "reason"),
+    "requests",
+    _SOURCE,
+    "label reason since 24.07",
+    caveat="Queue-full rejections, bad input and unknown models are never counted; an ensemble counts a "
+    "step's failure twice; never reset by a reload.",
+)
+INFERENCE_COUNT = _counter("nv_inference_count", "Inferences performed (sum of batch sizes).", "inferences")
+EXEC_COUNT = _counter("nv_inference_exec_count", "Model executions (batches) performed.", "executions")
+PENDING_REQUESTS = Metric(
+    "nv_inference_pending_request_count",
+    "gauge",
+    "Requests enqueued and not yet handed to the backend.",
+    _MODEL,
+    "requests",
+    _SOURCE,
+    "23.09",
+    caveat="Executing requests are not in it; always 0 for ensembles.",
+)
+REQUEST_DURATION_US = _counter(
+    "nv_inference_request_duration_us", "Time of successful requests, end to end in the server.", "us"
+)
+QUEUE_DURATION_US = _counter(
+    "nv_inference_queue_duration_us", "Time successful requests spent queueing.", "us"
+)
+COMPUTE_INPUT_DURATION_US = _counter(
+    "nv_inference_compute_input_duration_us",
+    "Time of successful requests preparing inputs.",
+    "us",
+    "Per request: a batch of 8 adds its time 8 times.",
+)
+COMPUTE_INFER_DURATION_US = _counter(
+    "nv_inference_compute_infer_duration_us",
+    "Time of successful requests computing.",
+    "us",
+    "Per request: a batch of 8 adds its time 8 times.",
+)
+COMPUTE_OUTPUT_DURATION_US = _counter(
+    "nv_inference_compute_output_duration_us",
+    "Time of successful requests preparing outputs.",
+    "us",
+    "Per request: a batch of 8 adds its time 8 times.",
+)
+FIRST_RESPONSE_MS = Metric(
+    "nv_inference_first_response_histogram_ms",
+    "histogram",
+    "Time to first response.",
+    _MODEL,
+    "ms",
+    _SOURCE,
+    "24.11 for decoupled models, 26.01 for all",
+    "--metrics-config histogram_latencies=true",
+    "Whole milliseconds; default buckets 100, 500, 2000, 5000 are too coarse for most objectives.",
+)
+
+
+def _summary(phase: str, text: str) -> Metric:
+    return Metric(
+        f"nv_inference_{phase}_summary_us",
+        "summary",
+        text,
+        _MODEL,
+        "us",
+        _SOURCE,
+        "23.04",
+        "--metrics-config summary_latencies=true",
+        "Quantiles over the last 60 s, NaN when idle; cannot be aggregated over servers.",
+    )
+
+
+REQUEST_SUMMARY_US = _summary("request", "Quantiles of request time.")
+QUEUE_SUMMARY_US = _summary("queue", "Quantiles of queue time.")
+COMPUTE_INPUT_SUMMARY_US = _summary("compute_input", "Quantiles of input preparation time.")
+COMPUTE_INFER_SUMMARY_US = _summary("compute_infer", "Quantiles of compute time.")
+COMPUTE_OUTPUT_SUMMARY_US = _summary("compute_output", "Quantiles of output preparation time.")
+
+MODEL_LOAD_DURATION_SECS = Metric(
+    "nv_model_load_duration_secs",
+    "gauge",
+    "Duration of the last successful load.",
+    _MODEL,
+    "s",
+    _SOURCE,
+    "24.11",
+    caveat="0 for ensembles; not set by a failed load.",
+)

@@ -1,0 +1,1 @@
+"""Objectives in, recording rules, burn-rate alerts and verdicts out."""

@@ -1,0 +1,36 @@
+"""What a generator makes: text with a place to put it. Writing it down is somebody else's job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Format = Literal["prometheus", "operator", "vmalert"]
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """One file to write: `part` is the subfolder (rules, promtool, alertmanager, dashboards)."""
+
+    part: str
+    name: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What all generators are told besides the objectives.
+
+    `time_scale` multiplies every window and `for` (1 is real time; the demo uses less); no window becomes
+    shorter than 4 times `scrape_interval_seconds`. `selector` is PromQL matchers without braces, added to
+    every selector (`cluster="eu1"`).
+    """
+
+    time_scale: float = 1.0
+    scrape_interval_seconds: float = 15.0
+    format: Format = "prometheus"
+    selector: str = ""
+    runbook_url: str = "https://github.com/tritonwatch/tritonwatch/blob/main/alerts/runbooks/{alert}.md"
+    dashboard_url: str = ""
+    webhook_url: str = "http://bridge:9096/alertmanager"
+    """Where Alertmanager sends pages and tickets: the Slack bridge, or the demo's notifier."""
