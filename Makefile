@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup tools demo test lint generate bench clean
+.PHONY: help setup tools tools-next demo test lint generate bench clean
 
 help: ## Show these words
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 20
@@ -21,6 +21,9 @@ $(STAMP): pyproject.toml constraints.txt
 tools: ## Find Prometheus and Alertmanager, or install them
 	@sh compose/install-tools.sh
 
+tools-next: ## Fetch newer Prometheus, Alertmanager and vmalert for the tests, without installing them
+	@sh tests/support/fetch-next-tools.sh .cache/next || true
+
 demo: setup ## Watch a real Triton: ARGS=--once ends after the story
 	$(BIN)/tritonwatch demo $(ARGS)
 
@@ -30,7 +33,7 @@ lint: $(STAMP) ## ruff, mypy strict, import-linter
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: setup lint ## Everything that must pass
+test: setup tools-next lint ## Everything that must pass
 	$(BIN)/python -X dev -m pytest $(ARGS)
 
 generate: $(STAMP) ## Write the committed rules and dashboards again

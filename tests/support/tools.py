@@ -1,0 +1,48 @@
+"""Find the real Prometheus, Alertmanager and vmalert: the one on PATH and the newer one of .cache/next."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+NEXT = Path(os.environ.get("TRITONWATCH_NEXT_TOOLS", ROOT / ".cache" / "next")) / "usr" / "bin"
+"""Newer binaries, fetched by tests/support/fetch-next-tools.sh; absent where there is no apt."""
+
+
+def versions_of(*names: str) -> list[Path]:
+    """Every version of a tool that is here, the one on PATH first. `names` are alternative binary names."""
+    on_path = next((path for name in names if (path := shutil.which(name))), None)
+    newer = next((NEXT / name for name in names if (NEXT / name).exists()), None)
+    return [Path(path) for path in (on_path, newer) if path is not None]
+
+
+def promtools() -> list[Path]:
+    """Every promtool there is."""
+    return versions_of("promtool")
+
+
+def prometheuses() -> list[Path]:
+    """Every Prometheus server there is."""
+    return versions_of("prometheus")
+
+
+def alertmanagers() -> list[Path]:
+    """Every Alertmanager there is; Debian calls the binary prometheus-alertmanager."""
+    return versions_of("alertmanager", "prometheus-alertmanager")
+
+
+def amtools() -> list[Path]:
+    """Every amtool there is."""
+    return versions_of("amtool")
+
+
+def vmalert() -> Path:
+    """The vmalert binary; skips the test where it could not be fetched."""
+    found = versions_of("vmalert")
+    if not found:
+        pytest.skip("vmalert is not here; `make tools-next` fetches it where apt can")
+    return found[0]
