@@ -1,0 +1,92 @@
+"""The seam between those who know a number and the page that shows it.
+
+A collector yields families; the exposition module writes them. A series is rendered to text once, when its
+labels are first known, and kept by its collector: at 1,000 models that is most of the cost of a scrape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, runtime_checkable
+
+from triton_exporter.catalogue import Metric
+from triton_exporter.snapshot import Snapshot
+
+
+class Exemplar(NamedTuple):
+    """One request behind a bucket (OpenMetrics only): trace id, value and Unix time in seconds."""
+
+    trace_id: str
+    value: float
+    at: float
+
+
+class Sample(NamedTuple):
+    """One series with its value; `series` comes from `series()`, so it is escaped already."""
+
+    series: str
+    value: float
+    exemplar: Exemplar | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """All series of one metric. A counter's series end in `_total`, a histogram's in its three suffixes."""
+
+    metric: Metric
+    samples: Sequence[Sample]
+
+
+@runtime_checkable
+class Collector(Protocol):
+    """Shows what it knows. Called by any scrape's thread, under the exporter's lock: no IO, no waiting."""
+
+    def families(self, now: float) -> Iterable[Family]:
+        """Families as of now (Unix seconds). A family without samples still shows its HELP and TYPE."""
+
+
+@runtime_checkable
+class Observer(Protocol):
+    """Is shown each complete exposition of Triton, at least one a sampling interval, under the same lock."""
+
+    def observe(self, exposition: bytes, now: float) -> None:
+        """Take in one body of Triton's /metrics, read at `now` (Unix seconds, never going back)."""
+
+
+@runtime_checkable
+class Watcher(Protocol):
+    """Is shown each look at Triton's APIs, under the same lock."""
+
+    def see(self, snapshot: Snapshot) -> None:
+        """Take in what index, statistics and configuration said."""
+
+
+@runtime_checkable
+class Poller(Protocol):
+    """Does IO in a thread of its own, without the lock; it guards what it shares with its `families`."""
+
+    interval_seconds: float
+
+    def poll(self, now: float) -> None:
+        """Look once. An error that escapes is logged and counted, and the next poll still comes."""
+
+
+def series(metric: Metric, *values: str, suffix: str = "", le: str = "") -> str:
+    """Render `name{label="value",...}` with values in the order of the catalogue's labels.
+
+    `suffix` is `_bucket`, `_sum` or `_count`; `le` the upper bound of a bucket, written as a float ("0.5").
+    """
+    if len(values) != len(metric.labels):
+        raise ValueError(f"{metric} has labels {metric.labels}, not {values}")
+    pairs = [f'{name}="{escape(value)}"' for name, value in zip(metric.labels, values, strict=True)]
+    if le:
+        pairs.append(f'le="{le}"')
+    return f"{metric}{suffix}{{{','.join(pairs)}}}" if pairs else f"{metric}{suffix}"
+
+
+def escape(value: str) -> str:
+    """Escape a label value as the text format asks: backslash, quote and newline."""
+    if "\\" in value or '"' in value or "\n" in value:
+        return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+    return value

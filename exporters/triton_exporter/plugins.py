@@ -1,0 +1,13 @@
+"""The parts of one exporter: what is added here is shown, fed and polled by what it can do.
+
+An object may be any of Collector, Observer, Watcher and Poller (see `family`); the exporter finds out which.
+"""
+
+from __future__ import annotations
+
+from triton_exporter.settings import Settings
+
+
+def plugins(settings: Settings) -> tuple[object, ...]:
+    """Build the parts that stand beside the state of models: distributions, GPUs, the prober."""
+    return ()

@@ -1,0 +1,24 @@
+"""What the operator chose: one frozen value, passed down from the command line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+GpuSource = Literal["auto", "dcgm", "nvml", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Settings of one exporter; times are seconds, URLs have no trailing slash."""
+
+    triton_url: str
+    metrics_url: str
+    gpu: GpuSource = "auto"
+    dcgm_url: str = ""
+    listen_host: str = "127.0.0.1"
+    listen_port: int = 9401
+    sampling_interval_seconds: float = 1.0
+    state_interval_seconds: float = 1.0
+    timeout_seconds: float = 5.0
+    max_body_bytes: int = 64 * 1024 * 1024

@@ -1,0 +1,147 @@
+"""What one look at Triton's HTTP API said, parsed once and frozen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+class ModelVersion(NamedTuple):
+    """Which model, which version; the version is empty where Triton names none."""
+
+    model: str
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class IndexEntry:
+    """One line of the repository index; `version` and `state` are empty for a bare entry."""
+
+    model: str
+    version: str = ""
+    state: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceGroup:
+    """Instances of one kind (KIND_GPU, KIND_CPU, KIND_MODEL): `count` on each of `gpus` (CUDA ordinals)."""
+
+    kind: str
+    count: int
+    gpus: tuple[int, ...] = ()
+
+    @property
+    def instances(self) -> int:
+        """How many instances run: `count` per GPU for KIND_GPU, else `count`."""
+        return self.count * (max(1, len(self.gpus)) if self.kind == "KIND_GPU" else 1)
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePolicy:
+    """Limits of one queue; 0 means none."""
+
+    max_queue_size: int = 0
+    timeout_microseconds: int = 0
+    timeout_action: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class EnsembleStep:
+    """One step of an ensemble; `version` is -1 for the latest."""
+
+    model: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """The normalised configuration of one ready model version."""
+
+    model: str
+    backend: str = ""
+    platform: str = ""
+    max_batch_size: int = 0
+    instance_groups: tuple[InstanceGroup, ...] = ()
+    dynamic_batching: bool = False
+    sequence_batching: bool = False
+    max_queue_delay_microseconds: int = 0
+    queue: QueuePolicy = QueuePolicy()
+    priority_levels: int = 0
+    priority_queues: Mapping[int, QueuePolicy] = field(default_factory=dict)
+    response_cache: bool = False
+    decoupled: bool = False
+    steps: tuple[EnsembleStep, ...] = ()
+    parameters: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_ensemble(self) -> bool:
+        return bool(self.steps) or self.platform == "ensemble"
+
+
+@dataclass(frozen=True, slots=True)
+class BatchStatistics:
+    """Executions of one batch size; durations are per execution, not per request."""
+
+    size: int
+    executions: int
+    input_ns: int
+    infer_ns: int
+    output_ns: int
+
+    @property
+    def busy_ns(self) -> int:
+        return self.input_ns + self.infer_ns + self.output_ns
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryUse:
+    """Load-time estimate of a model's memory of one kind (CPU, CPU_PINNED, GPU) on one device id."""
+
+    kind: str
+    device: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseStatistics:
+    """Responses of one index of a streaming model."""
+
+    index: str
+    success: int
+    fail: int
+    empty: int
+    cancel: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModelStatistics:
+    """Cumulative statistics of one ready model version; a reload starts them again at 0."""
+
+    model: str
+    version: str
+    last_inference_seconds: float = 0.0
+    inferences: int = 0
+    executions: int = 0
+    success: int = 0
+    fail: int = 0
+    fail_ns: int = 0
+    batches: tuple[BatchStatistics, ...] = ()
+    memory: tuple[MemoryUse, ...] = ()
+    responses: tuple[ResponseStatistics, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One look at Triton at Unix time `at`; None means Triton could not be asked that."""
+
+    at: float
+    live: bool = False
+    ready: bool = False
+    triton_version: str = ""
+    extensions: tuple[str, ...] = ()
+    index: tuple[IndexEntry, ...] | None = None
+    statistics: tuple[ModelStatistics, ...] | None = None
+    configs: Mapping[ModelVersion, ModelConfig] = field(default_factory=dict)
+    ready_versions: Mapping[ModelVersion, bool] = field(default_factory=dict)
