@@ -1,0 +1,70 @@
+"""`tritonwatch demo`: watch a real Triton, its broken model paged, its objectives burning."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from fractions import Fraction
+from pathlib import Path
+
+EXAMPLE = "tritonwatch demo --once --port-base 21000"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("--once", action="store_true", help="end after the story: 0 if every step happened")
+    parser.add_argument(
+        "--dir",
+        type=Path,
+        metavar="D",
+        help="empty folder for everything it writes (default: a new one in /tmp)",
+    )
+    parser.add_argument(
+        "--port-base", type=_port, default=19400, metavar="N", help="first of 8 ports (default: 19400)"
+    )
+    parser.add_argument(
+        "--time-scale",
+        type=_scale,
+        default=1 / 360,
+        metavar="F",
+        help="factor on every window and `for` of the rules (default: 1/360, so 30 d become 2 h)",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run it: 0 after the story or Ctrl-C, 1 when a step or a part is missing, 2 for wrong usage."""
+    from rich.console import Console  # not at import: --help must not need it
+
+    from tritonwatch.demo.run import DemoSettings, run_demo
+
+    directory = args.dir
+    if directory is None:
+        directory = Path(tempfile.mkdtemp(prefix="tritonwatch-demo-"))
+    elif directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        print(f"tritonwatch demo: --dir {directory} is not an empty folder; name a new one", file=sys.stderr)
+        return 2
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        print(f"tritonwatch demo: cannot make --dir {directory}: {error.strerror}", file=sys.stderr)
+        return 2
+    settings = DemoSettings(directory.resolve(), args.port_base, args.time_scale, args.once)
+    return run_demo(settings, Console(highlight=False))
+
+
+def _port(text: str) -> int:
+    port = int(text)
+    if not 1024 <= port <= 65535 - 8:
+        raise argparse.ArgumentTypeError(f"{text} is not between 1024 and {65535 - 8}")
+    return port
+
+
+def _scale(text: str) -> float:
+    try:
+        scale = float(Fraction(text))
+    except (ValueError, ZeroDivisionError):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number such as 0.005 or 1/360") from None
+    if not 0 < scale <= 1:
+        raise argparse.ArgumentTypeError(f"{text} is not above 0 and at most 1")
+    return scale

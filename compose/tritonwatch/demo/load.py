@@ -1,0 +1,91 @@
+"""Traffic for the demo's models: real KServe v2 inferences over HTTP, from threads of this process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import requests
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """How one model is called: `clients` callers, each pausing between its requests."""
+
+    model: str
+    version: str
+    input_name: str
+    shape: tuple[int, ...]
+    clients: int
+    pause_seconds: float
+
+    @property
+    def path(self) -> str:
+        version = f"/versions/{self.version}" if self.version else ""
+        return f"/v2/models/{self.model}{version}/infer"
+
+    @property
+    def body(self) -> dict[str, object]:
+        size = 1
+        for dimension in self.shape:
+            size *= dimension
+        data = [((i % 7) - 3) / 4 for i in range(size)]
+        return {
+            "inputs": [{"name": self.input_name, "shape": list(self.shape), "datatype": "FP32", "data": data}]
+        }
+
+
+FLOWS: Sequence[Flow] = (
+    Flow("embedder", "", "FEATURES", (2, 16), clients=3, pause_seconds=0.1),
+    Flow("classifier", "1", "EMBEDDING", (1, 32), clients=1, pause_seconds=0.1),
+    Flow("classifier", "2", "EMBEDDING", (1, 32), clients=1, pause_seconds=0.1),
+    Flow("pipeline", "", "FEATURES", (1, 16), clients=1, pause_seconds=0.15),
+    # Eight callers who never pause, on an instance that serves ten a second: about 0.7 s in the queue.
+    Flow("saturated", "", "X", (1,), clients=8, pause_seconds=0.0),
+)
+
+
+class LoadGenerator:
+    """Calls every flow until stopped. Failing requests are counted, never raised: Triton may be down."""
+
+    def __init__(self, base_url: str, flows: Sequence[Flow] = FLOWS) -> None:
+        self._base_url = base_url
+        self._stop = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._call, args=(flow,), name=f"load-{flow.model}", daemon=True)
+            for flow in flows
+            for _ in range(flow.clients)
+        ]
+        self._lock = threading.Lock()
+        self.sent = 0
+        self.failed = 0
+
+    def start(self) -> None:
+        """Start all callers."""
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """Stop all callers and wait for their last answers."""
+        self._stop.set()
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join(timeout=5)
+
+    def _call(self, flow: Flow) -> None:
+        with requests.Session() as session:
+            session.trust_env = False  # a proxy of the user's must not see loopback traffic
+            while not self._stop.is_set():
+                good = self._once(session, flow)
+                with self._lock:
+                    self.sent += 1
+                    self.failed += not good
+                self._stop.wait(flow.pause_seconds if good else 0.5)
+
+    def _once(self, session: requests.Session, flow: Flow) -> bool:
+        try:
+            answer = session.post(self._base_url + flow.path, json=flow.body, timeout=10)
+        except requests.RequestException:
+            return False
+        return answer.status_code == 200

@@ -1,0 +1,166 @@
+"""Run the demo: start the stack, send traffic, tell the story, show it, end without a trace."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from rich.console import Console, RenderableType
+from rich.live import Live
+
+from tritonwatch.demo.load import LoadGenerator
+from tritonwatch.demo.notices import read_notices
+from tritonwatch.demo.screen import render
+from tritonwatch.demo.stack import Ports, Stack
+from tritonwatch.demo.story import Moment, Story
+from tritonwatch.demo.view import View, Viewer
+from tritonwatch.local.triton import CannotStartError
+
+STORY_SECONDS = 300.0
+"""With --once, when to give up; the story takes well under 180 s on two free cores."""
+
+
+class PartEndedError(Exception):
+    """A process of the demo ended by itself; the message says which and shows its last lines."""
+
+
+@dataclass(frozen=True, slots=True)
+class DemoSettings:
+    """What the user asked for."""
+
+    directory: Path
+    port_base: int
+    time_scale: float
+    once: bool
+
+
+def run_demo(settings: DemoSettings, console: Console) -> int:
+    """Run the demo until the story is over (`once`) or Ctrl-C. Returns the exit code."""
+    stack = Stack(settings.directory, Ports(settings.port_base), settings.time_scale)
+    load = LoadGenerator(stack.triton.http_url)
+    with _terminate_like_ctrl_c():
+        try:
+            for line in stack.start():
+                console.print(line)
+            load.start()
+            return _Show(settings, stack, console).watch()
+        except (CannotStartError, PartEndedError) as problem:
+            console.print(f"tritonwatch demo: {problem}", style="bold red", markup=False)
+            return 1
+        except KeyboardInterrupt:
+            console.print("stopping")
+            return 130 if settings.once else 0
+        finally:
+            _without_interruption(load, stack)
+            console.print(f"everything is stopped; logs and data are in {settings.directory}", markup=False)
+
+
+class _Show:
+    """The loop that looks, notes what happened, and draws."""
+
+    def __init__(self, settings: DemoSettings, stack: Stack, console: Console) -> None:
+        self._settings = settings
+        self._stack = stack
+        self._console = console
+        self._viewer = Viewer(stack.ports.url("Prometheus"), stack.ports.url("Alertmanager"))
+        self._story = Story()
+        self._started = time.monotonic()
+        self._repaired = False
+        self._told = 0
+        self._triton_told = False
+        self._view = View()
+        self._last_notice = ""
+
+    def watch(self) -> int:
+        """Look every second until the story is over or given up; without `once`, until interrupted."""
+        self._console.print("watching; the story takes two to three minutes", style="dim")
+        with self._screen() as draw:
+            while True:
+                self._look()
+                draw()
+                if self._settings.once and not self._story.missing:
+                    break
+                if self._settings.once and (reason := self._lost()):
+                    return self._fail(reason)
+                time.sleep(1.0)
+        self._console.print(self._render())
+        self._console.print(f"the story is complete after {self._elapsed:.0f} s", style="bold green")
+        return 0
+
+    @property
+    def _elapsed(self) -> float:
+        return time.monotonic() - self._started
+
+    def _look(self) -> None:
+        if ended := self._stack.ended():
+            raise PartEndedError(ended)
+        if (ended := self._stack.triton_ended()) and not self._triton_told:
+            self._triton_told = True
+            self._console.print(f"{ended}; now watch the alert arrive", style="bold red", markup=False)
+        self._view = self._viewer.look()
+        notices = read_notices(self._stack.notifier_log)
+        for notice in notices[self._told :]:
+            self._last_notice = notice.text
+            if not self._console.is_terminal:
+                self._console.print(notice.text, markup=False, highlight=False)
+        self._told = len(notices)
+        moment = Moment(self._view, notices, self._repaired)
+        for step in self._story.update(moment, self._elapsed):
+            self._console.print(f"{self._elapsed:4.0f} s  {step.name}", style="green", markup=False)
+        if self._story.ready_for_repair and not self._repaired:
+            self._repaired = True
+            self._stack.repair()
+            self._console.print(f"{self._elapsed:4.0f} s  mending `broken`: its weights.txt is put in place")
+
+    def _lost(self) -> str:
+        if self._triton_told:
+            return "Triton ended"
+        return f"gave up after {STORY_SECONDS:g} s" if self._elapsed > STORY_SECONDS else ""
+
+    def _fail(self, reason: str) -> int:
+        self._console.print(self._render())
+        self._console.print(f"tritonwatch demo: {reason}; these steps are missing:", style="bold red")
+        for name in self._story.missing:
+            self._console.print(f"  - {name}", markup=False)
+        return 1
+
+    def _render(self) -> RenderableType:
+        return render(self._view, self._story, self._stack.addresses, self._last_notice, self._elapsed)
+
+    @contextmanager
+    def _screen(self) -> Iterator[Callable[[], None]]:
+        if not self._console.is_terminal:
+            yield lambda: None
+            return
+        with Live(console=self._console, auto_refresh=False, transient=True) as live:
+            yield lambda: live.update(self._render(), refresh=True)
+
+
+@contextmanager
+def _terminate_like_ctrl_c() -> Iterator[None]:
+    def interrupt(_signal: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _without_interruption(load: LoadGenerator, stack: Stack) -> None:
+    """Clean up even if the user presses Ctrl-C again."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
+    try:
+        load.stop()
+        stack.stop()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,112 @@
+"""The demo's table in the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from tritonwatch.demo.story import AFTER_REPAIR, BEFORE_REPAIR, Story
+from tritonwatch.demo.view import Alert, ModelRow, View
+
+_COLOURS = {"critical": "bold red", "warning": "yellow", "info": "cyan", "none": "dim"}
+
+
+def render(
+    view: View, story: Story, addresses: Mapping[str, str], last_notice: str, elapsed_seconds: float
+) -> RenderableType:
+    """Everything the demo shows, top to bottom: models, alerts, story, addresses."""
+    return Group(
+        _headline(view, elapsed_seconds),
+        _models(view.rows),
+        _alerts(view.alerts),
+        *_steps(story),
+        Text(""),
+        *(Text.assemble((f"{name:>13}  ", "dim"), url) for name, url in addresses.items()),
+        *([Text(""), Text("last message to on-call", style="dim"), Text(last_notice)] if last_notice else []),
+    )
+
+
+def _headline(view: View, elapsed_seconds: float) -> Text:
+    def word(name: str, good: str, bad: str) -> tuple[str, str]:
+        value = view.server.get(name)
+        if value is None:
+            return f"{name} ?", "dim"
+        return (good, "green") if value == 1 else (bad, "bold red")
+
+    return Text.assemble(
+        ("tritonwatch demo", "bold"),
+        f"  {elapsed_seconds:4.0f} s   Triton: ",
+        word("up", "up", "DOWN"),
+        ", ",
+        word("live", "live", "NOT LIVE"),
+        ", ",
+        word("ready", "ready", "not ready (strict: one failed model is enough)"),
+    )
+
+
+def _models(rows: Sequence[ModelRow]) -> Table:
+    table = Table(expand=False, title_justify="left", header_style="bold")
+    table.add_column("model")
+    table.add_column("version")
+    table.add_column("ready")
+    for name in ("requests/s", "mean latency", "in queue", "batch size", "burn rate", "budget left"):
+        table.add_column(name, justify="right")
+    for row in rows:
+        table.add_row(
+            row.model,
+            row.version,
+            _ready(row.ready),
+            _number(row.requests_per_second, "{:.1f}"),
+            _number(row.mean_latency_seconds, "{:.1f} ms", 1000),
+            _number(row.queue_share, "{:.0%}"),
+            _number(row.batch_size, "{:.1f}"),
+            _coloured(row.burn_rate, "{:.1f}x", row.burn_rate is not None and row.burn_rate > 1),
+            _coloured(row.budget_left, "{:.1%}", row.budget_left is not None and row.budget_left < 0),
+        )
+    return table
+
+
+def _alerts(alerts: Sequence[Alert]) -> RenderableType:
+    shown = [alert for alert in alerts if alert.severity != "none"]
+    if not shown:
+        return Text("no alerts firing", style="dim")
+    table = Table(expand=False, header_style="bold")
+    for name in ("alert firing", "severity", "model", "what"):
+        table.add_column(name, overflow="fold")
+    for alert in shown:
+        quiet = " (inhibited)" if alert.inhibited else ""
+        colour = "dim" if alert.inhibited else _COLOURS.get(alert.severity, "")
+        version = alert.labels.get("version", "")
+        table.add_row(
+            Text(alert.name, style=colour),
+            Text(alert.severity + quiet, style=colour),
+            alert.model + (f"/{version}" if version else ""),
+            alert.summary,
+        )
+    return table
+
+
+def _steps(story: Story) -> list[Text]:
+    lines = []
+    for step in (*BEFORE_REPAIR, *AFTER_REPAIR):
+        at = story.done.get(step.name)
+        mark = (f"{at:4.0f} s  ", "green") if at is not None else ("   ...  ", "dim")
+        lines.append(Text.assemble(mark, (step.name, "" if at is not None else "dim")))
+    return lines
+
+
+def _ready(value: float | None) -> Text:
+    if value is None:
+        return Text("?", style="dim")
+    return Text("ready", style="green") if value == 1 else Text("NOT READY", style="bold red")
+
+
+def _number(value: float | None, form: str, factor: float = 1.0) -> str:
+    return "-" if value is None else form.format(value * factor)
+
+
+def _coloured(value: float | None, form: str, bad: bool) -> Text:
+    return Text(_number(value, form), style="bold red" if bad else "")

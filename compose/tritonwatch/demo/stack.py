@@ -1,0 +1,223 @@
+"""All parts of the demo as processes over one folder, started in order and ended together."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import requests
+
+from tritonwatch import files
+from tritonwatch.cli import main as tritonwatch
+from tritonwatch.local.grafana import grafana_child
+from tritonwatch.local.process import Child, Guard, describe_exit, kill_group, last_lines
+from tritonwatch.local.prometheus import alertmanager_command, prometheus_command, prometheus_config
+from tritonwatch.local.triton import CannotStartError, TritonPorts, TritonServer, port_is_free
+
+INTERVAL_SECONDS = 1.0
+"""Scrape and evaluation interval of the demo."""
+FREE_DISK_BYTES = 300 * 1024 * 1024
+POLL_SECONDS = 5
+"""How often Triton looks at its model repository: so it retries `broken`, and finds it mended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """Where everything listens on 127.0.0.1, counted up from one number."""
+
+    base: int
+
+    PARTS = (
+        "Triton HTTP",
+        "Triton gRPC",
+        "Triton metrics",
+        "exporter",
+        "Prometheus",
+        "Alertmanager",
+        "notifier",
+        "Grafana",
+    )
+
+    def __getitem__(self, part: str) -> int:
+        return self.base + self.PARTS.index(part)
+
+    def url(self, part: str) -> str:
+        return f"http://127.0.0.1:{self[part]}"
+
+    def check(self) -> None:
+        """Raise CannotStartError naming the first port that is taken."""
+        for part in self.PARTS:
+            if not port_is_free(self[part]):
+                raise CannotStartError(
+                    f"port {self[part]} (for {part}) is in use; choose other ports with --port-base N"
+                )
+
+
+class Stack:
+    """The demo's processes. `start` yields what it does next; `stop` ends everything, however far it came."""
+
+    def __init__(self, directory: Path, ports: Ports, time_scale: float) -> None:
+        self.directory = directory
+        self.ports = ports
+        self.time_scale = time_scale
+        self.triton = TritonServer(
+            directory / "models",
+            directory / "triton",
+            TritonPorts(ports["Triton HTTP"], ports["Triton gRPC"], ports["Triton metrics"]),
+            control="poll",
+            arguments=[f"--repository-poll-secs={POLL_SECONDS}"],
+        )
+        self.children: list[Child] = []
+        self._guard: Guard | None = None
+
+    @property
+    def addresses(self) -> Mapping[str, str]:
+        """Name -> URL of everything a person may want to open."""
+        shown = ["exporter", "Prometheus", "Alertmanager"]
+        shown += ["Grafana"] if any(child.name == "Grafana" for child in self.children) else []
+        found = {name: self.ports.url(name) for name in shown}
+        found["exporter"] += "/metrics"
+        return {"Triton": self.triton.http_url, **found, "files": str(self.directory)}
+
+    @property
+    def notifier_log(self) -> Path:
+        return self.directory / "logs" / "notifier.log"
+
+    @property
+    def notifier_data(self) -> Path:
+        return self.directory / "notifier"
+
+    def start(self) -> Iterator[str]:
+        """Start everything, yielding a line before each part."""
+        self._prepare()
+        self._guard = Guard()
+        yield "starting Triton (a real tritonserver on python-backend models)"
+        self.triton.start()
+        assert self.triton.process is not None
+        self._guard.watch(self.triton.process.pid)
+        self.triton.wait_live()
+        for child, url in self._parts():
+            yield f"starting {child.name}"
+            child.start()
+            assert child.process is not None
+            self.children.append(child)
+            self._guard.watch(child.process.pid)
+            self._wait(child, url)
+
+    def stop(self) -> None:
+        """End every process; safe to call at any moment."""
+        for child in reversed(self.children):
+            child.stop(5)
+        self.triton.stop(5)
+        if self._guard is not None:
+            self._guard.close()
+
+    def ended(self) -> str:
+        """A line about a part (not Triton) that has ended by itself, or nothing."""
+        for child in self.children:
+            code = child.process.poll() if child.process else None
+            if code is not None:
+                return (
+                    f"{child.name} ended with {describe_exit(code)}; its last lines:\n{last_lines(child.log)}"
+                )
+        return ""
+
+    def triton_ended(self) -> str:
+        """A line about Triton if it has ended, or nothing. Its python stubs are ended with it."""
+        code = self.triton.process.poll() if self.triton.process else None
+        if code is None or self.triton.process is None:
+            return ""
+        kill_group(self.triton.process.pid)
+        return f"Triton ended with {describe_exit(code)}"
+
+    def repair(self) -> None:
+        """Mend the broken model as an engineer would: put the missing file there, for Triton to find."""
+        weights = self.directory / "models" / "broken" / "1" / "weights.txt"
+        # Written beside and moved, so that Triton never reads half of it.
+        draft = self.directory / "weights.txt"
+        draft.write_text("2.5\n")
+        draft.replace(weights)
+
+    def _prepare(self) -> None:
+        self.ports.check()
+        if shutil.disk_usage(self.directory).free < FREE_DISK_BYTES:
+            raise CannotStartError(
+                f"less than {FREE_DISK_BYTES // 2**20} MiB free in {self.directory}; choose another --dir"
+            )
+        for name in ("triton", "logs", "prometheus", "alertmanager", "notifier"):
+            (self.directory / name).mkdir(exist_ok=True)
+        shutil.copytree(files.demo_models(), self.directory / "models")
+        self._generate()
+        config = prometheus_config(
+            f"127.0.0.1:{self.ports['exporter']}",
+            f"127.0.0.1:{self.ports['Alertmanager']}",
+            [str(self.directory / "generated" / "rules" / "*.yml")],
+            {},
+            INTERVAL_SECONDS,
+        )
+        (self.directory / "prometheus.yml").write_text(config)
+
+    def _generate(self) -> None:
+        argv = [
+            "generate",
+            "--objectives",
+            str(files.objectives()),
+            "--out",
+            str(self.directory / "generated"),
+        ]
+        argv += ["--time-scale", str(self.time_scale), "--scrape-interval", str(INTERVAL_SECONDS)]
+        argv += ["--webhook-url", self.ports.url("notifier") + "/alertmanager"]
+        if tritonwatch(argv) != 0:
+            raise CannotStartError("the rules could not be generated; see above")
+
+    def _parts(self) -> Iterator[tuple[Child, str]]:
+        ports, own = self.ports, [sys.executable, "-m", "tritonwatch"]
+        exporter = ["exporter", "--triton", self.triton.http_url, "--triton-metrics", self.triton.metrics_url]
+        exporter += ["--gpu", "none", "--listen", f"127.0.0.1:{ports['exporter']}"]
+        yield self._child("exporter", [*own, *exporter]), ports.url("exporter") + "/metrics"
+        notifier = ["bridge", "--dry-run", "--listen", f"127.0.0.1:{ports['notifier']}"]
+        notifier += ["--data", str(self.notifier_data), "--exporter", ports.url("exporter")]
+        yield self._child("notifier", [*own, *notifier]), ports.url("notifier") + "/-/ready"
+        config = self.directory / "generated" / "alertmanager" / "alertmanager.yml"
+        command = alertmanager_command(config, self.directory / "alertmanager", ports["Alertmanager"])
+        yield self._child("Alertmanager", command), ports.url("Alertmanager") + "/-/ready"
+        command = prometheus_command(
+            self.directory / "prometheus.yml", self.directory / "prometheus", ports["Prometheus"]
+        )
+        yield self._child("Prometheus", command), ports.url("Prometheus") + "/-/ready"
+        grafana = grafana_child(
+            self.directory,
+            ports["Grafana"],
+            ports.url("Prometheus"),
+            self.directory / "generated" / "dashboards",
+        )
+        if grafana is not None:
+            yield grafana, ports.url("Grafana") + "/api/health"
+
+    def _child(self, name: str, command: list[str]) -> Child:
+        environment = os.environ | {"PYTHONUNBUFFERED": "1"}
+        return Child(name, command, self.directory / "logs" / f"{name.lower()}.log", environment)
+
+    def _wait(self, child: Child, url: str, timeout_seconds: float = 60.0) -> None:
+        deadline = time.monotonic() + timeout_seconds
+        while time.monotonic() < deadline:
+            if ended := self.ended():
+                raise CannotStartError(ended)
+            if _answers(url):
+                return
+            time.sleep(0.1)
+        raise CannotStartError(
+            f"{child.name} did not answer at {url} in {timeout_seconds:g} s; see {child.log}"
+        )
+
+
+def _answers(url: str) -> bool:
+    try:
+        return requests.get(url, timeout=2).status_code == 200
+    except requests.RequestException:
+        return False

@@ -1,0 +1,154 @@
+"""What the demo's table shows, read from the demo's own Prometheus and Alertmanager."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import requests
+from prometheus_api_client import PrometheusConnect
+from prometheus_api_client.exceptions import PrometheusApiClientException
+
+from triton_exporter.catalogue import state, triton
+from triton_slo import conventions
+
+_BY = "by (model, version)"
+_WINDOW = "[10s]"
+
+
+def _rate(metric: object) -> str:
+    return f"sum {_BY} (rate({metric}{_WINDOW}))"
+
+
+def _ratio(part: object, whole: object) -> str:
+    return f"{_rate(part)} / ({_rate(whole)} > 0)"
+
+
+QUERIES: Mapping[str, str] = {
+    "ready": f"min {_BY} ({state.MODEL_READY})",
+    "requests_per_second": _rate(triton.REQUEST_SUCCESS),
+    "mean_latency_seconds": f"{_ratio(triton.REQUEST_DURATION_US, triton.REQUEST_SUCCESS)} / 1e6",
+    "queue_share": _ratio(triton.QUEUE_DURATION_US, triton.REQUEST_DURATION_US),
+    "batch_size": _ratio(triton.INFERENCE_COUNT, triton.EXEC_COUNT),
+    "burn_rate": f"max {_BY} ({conventions.CURRENT_BURN_RATE})",
+    "budget_left": f"min {_BY} ({conventions.PERIOD_BUDGET_REMAINING})",
+}
+"""Column -> PromQL, one value per model and version."""
+
+SERVER_QUERIES: Mapping[str, str] = {
+    "up": f"min({state.UP})",
+    "live": f"min({state.SERVER_LIVE})",
+    "ready": f"min({state.SERVER_READY})",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRow:
+    """One model version as the demo shows it; None is no data, never zero."""
+
+    model: str
+    version: str
+    ready: float | None = None
+    requests_per_second: float | None = None
+    mean_latency_seconds: float | None = None
+    queue_share: float | None = None
+    batch_size: float | None = None
+    burn_rate: float | None = None
+    budget_left: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """One alert as Alertmanager's API lists it."""
+
+    name: str
+    severity: str
+    labels: Mapping[str, str]
+    since: str
+    summary: str
+    inhibited: bool
+
+    @property
+    def model(self) -> str:
+        return self.labels.get("model", "")
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Everything at one moment."""
+
+    rows: Sequence[ModelRow] = ()
+    alerts: Sequence[Alert] = ()
+    server: Mapping[str, float] = field(default_factory=dict)
+
+    def row(self, model: str) -> ModelRow | None:
+        """The first version of a model."""
+        return next((row for row in self.rows if row.model == model), None)
+
+
+class Viewer:
+    """Reads views. A part that does not answer leaves its columns empty."""
+
+    def __init__(self, prometheus_url: str, alertmanager_url: str) -> None:
+        self._prometheus = PrometheusConnect(url=prometheus_url, disable_ssl=True)
+        self._alertmanager_url = alertmanager_url
+
+    def look(self) -> View:
+        """Query everything once."""
+        columns = {name: self._by_model(query) for name, query in QUERIES.items()}
+        keys = sorted({key for column in columns.values() for key in column})
+        rows = [
+            ModelRow(
+                model, version, **{name: column.get((model, version)) for name, column in columns.items()}
+            )
+            for model, version in keys
+        ]
+        server = {name: value for name, query in SERVER_QUERIES.items() for value in self._values(query)}
+        return View(rows, self._alerts(), server)
+
+    def _query(self, query: str) -> list[dict[str, object]]:
+        try:
+            return list(self._prometheus.custom_query(query))
+        except (requests.RequestException, PrometheusApiClientException):
+            return []
+
+    def _by_model(self, query: str) -> dict[tuple[str, str], float]:
+        found: dict[tuple[str, str], float] = {}
+        for result in self._query(query):
+            labels: Mapping[str, str] = result["metric"]  # type: ignore[assignment]
+            value = _number(result)
+            if value is not None and labels.get("model"):
+                found[labels["model"], labels.get("version", "")] = value
+        return found
+
+    def _values(self, query: str) -> list[float]:
+        return [value for result in self._query(query) if (value := _number(result)) is not None][:1]
+
+    def _alerts(self) -> list[Alert]:
+        try:
+            answer = requests.get(f"{self._alertmanager_url}/api/v2/alerts", timeout=2)
+            answer.raise_for_status()
+            found = answer.json()
+        except requests.RequestException:
+            return []
+        alerts = [
+            Alert(
+                name=entry["labels"]["alertname"],
+                severity=entry["labels"].get(conventions.SEVERITY, ""),
+                labels=entry["labels"],
+                since=entry["startsAt"],
+                summary=entry["annotations"].get("summary", ""),
+                inhibited=bool(entry["status"]["inhibitedBy"]),
+            )
+            for entry in found
+        ]
+        return sorted(alerts, key=lambda alert: (_SEVERITIES.get(alert.severity, 9), alert.name, alert.model))
+
+
+_SEVERITIES = {"critical": 0, "warning": 1, "info": 2, "none": 3}
+
+
+def _number(result: Mapping[str, object]) -> float | None:
+    value = float(result["value"][1])  # type: ignore[index]
+    return value if math.isfinite(value) else None

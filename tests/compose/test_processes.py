@@ -1,0 +1,87 @@
+"""Children never outlive us, whatever way we end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tritonwatch.local.process import Child, Guard, describe_exit, last_lines
+
+PARENT = """
+import subprocess, sys, time
+from pathlib import Path
+from tritonwatch.local.process import Child, Guard
+guard = Guard()
+child = Child("sleeper", ["sh", "-c", "sleep 300 & wait"], Path(sys.argv[1]) / "log")
+child.start()
+guard.watch(child.process.pid)
+print(child.process.pid, flush=True)
+time.sleep(300)
+"""
+
+
+def _group_is_gone(pid: int) -> bool:
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        try:
+            os.killpg(pid, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_children_end_when_the_parent_is_killed(tmp_path: Path, number: signal.Signals) -> None:
+    """A parent that is killed, even with SIGKILL, leaves neither its child nor its child's child."""
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT, str(tmp_path)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    assert parent.stdout is not None
+    child = int(parent.stdout.readline())
+    os.killpg(child, 0)  # alive now: raises otherwise
+
+    parent.send_signal(number)
+    parent.wait(10)
+    parent.stdout.close()
+
+    assert _group_is_gone(child)
+
+
+def test_a_child_that_ignores_sigterm_is_ended(tmp_path: Path) -> None:
+    """Stopping is a request first and then an order."""
+    child = Child("stubborn", ["sh", "-c", "trap '' TERM; echo up; sleep 300"], tmp_path / "log")
+    child.start()
+    while "up" not in last_lines(child.log):
+        time.sleep(0.02)
+    assert child.process is not None
+
+    child.stop(timeout_seconds=0.3)
+
+    assert -signal.SIGKILL == child.process.returncode
+    assert _group_is_gone(child.process.pid)
+
+
+def test_the_guard_ends_what_is_left_when_closed(tmp_path: Path) -> None:
+    """Closing the guard sweeps up groups that were forgotten."""
+    guard = Guard()
+    child = Child("forgotten", ["sleep", "300"], tmp_path / "log")
+    child.start()
+    assert child.process is not None
+    guard.watch(child.process.pid)
+
+    guard.close()
+
+    assert -signal.SIGKILL == child.process.wait(10)
+
+
+def test_an_exit_is_described_in_words() -> None:
+    """A signal is named, an exit code is given."""
+    assert "signal 9 (SIGKILL)" == describe_exit(-9)
+    assert "exit code 3" == describe_exit(3)
