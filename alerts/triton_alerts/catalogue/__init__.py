@@ -1,0 +1,14 @@
+"""Every alert that is not a burn alert, one module a family."""
+
+from __future__ import annotations
+
+from triton_alerts.alert import Alert
+from triton_alerts.catalogue import lifecycle, meta
+
+FAMILIES: dict[str, tuple[Alert, ...]] = {
+    "lifecycle": lifecycle.ALERTS,
+    "meta": meta.ALERTS,
+}
+"""Family -> its alerts, in the order in which Prometheus evaluates them."""
+
+ALERTS: tuple[Alert, ...] = tuple(alert for alerts in FAMILIES.values() for alert in alerts)

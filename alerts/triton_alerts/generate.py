@@ -1,0 +1,42 @@
+"""Everything this floor makes: rules for people, their proofs, and Alertmanager's configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from triton_alerts import alertmanager, document, proof, rules
+from triton_alerts.alert import Alert
+from triton_alerts.catalogue import FAMILIES
+from triton_alerts.proofs import PROOFS
+from triton_slo.artifact import Artifact, Options
+
+
+def artifacts(objectives: Sequence[object], options: Options) -> tuple[Artifact, ...]:
+    """Rules and proofs one file a family, and `alertmanager.yml`.
+
+    The alerts of the objectives themselves come from triton_slo. Proofs are promises at real time about
+    unselected series, so a time scale or a selector leaves them out.
+    """
+    families = [
+        artifact for family, alerts in FAMILIES.items() for artifact in _family(family, alerts, options)
+    ]
+    return (*families, Artifact("alertmanager", "alertmanager.yml", alertmanager.render(options)))
+
+
+def _family(family: str, alerts: Sequence[Alert], options: Options) -> Iterable[Artifact]:
+    name = f"triton-{family}.yml"
+    yield Artifact("rules", name, document.render({"groups": [rules.group(family, alerts, options)]}))
+    if options.time_scale == 1 and not options.selector and options.format == "prometheus":
+        yield Artifact("promtool", f"triton-{family}.test.yml", _proofs(name, alerts, options))
+
+
+def _proofs(rule_file: str, alerts: Sequence[Alert], options: Options) -> str:
+    cases = [
+        proof.promtool_case(one, alert, options)
+        for alert in alerts
+        for one in PROOFS
+        if one.alert == alert.name
+    ]
+    return document.render(
+        {"rule_files": [f"../rules/{rule_file}"], "evaluation_interval": proof.INTERVAL, "tests": cases}
+    )

@@ -1,0 +1,41 @@
+"""Links from an alert to its runbook page and its dashboard: one pass, so that no alert can lack one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from urllib.parse import quote_plus
+
+from triton_alerts.alert import Alert
+from triton_slo.artifact import Options
+
+_DASHBOARDS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "fleet": ("triton-fleet", ("instance",)),
+    "model": ("triton-model", ("instance", "model", "version")),
+    "gpu": ("triton-gpu", ("instance",)),
+    "stack": ("triton-stack", ()),
+}
+"""Dashboard -> its uid in Grafana and the template variables it takes."""
+
+
+def runbook_url(alert: str, options: Options) -> str:
+    """The page that tells what to do about an alert."""
+    return options.runbook_url.format(alert=alert)
+
+
+def dashboard_url(alert: Alert, options: Options) -> str:
+    """The dashboard as an annotation template: its variables are filled from the alert's labels.
+
+    Without a base address it is a path, to be opened under the Grafana one has.
+    """
+    return _dashboard(alert, options, lambda label: f"{{{{ $labels.{label} | urlquery }}}}")
+
+
+def expected_dashboard_url(alert: Alert, options: Options, labels: Mapping[str, str]) -> str:
+    """The dashboard's address once Prometheus has filled in these labels."""
+    return _dashboard(alert, options, lambda label: quote_plus(labels[label]))
+
+
+def _dashboard(alert: Alert, options: Options, fill: Callable[[str], str]) -> str:
+    uid, variables = _DASHBOARDS[alert.dashboard]
+    query = "&".join(f"var-{label}={fill(label)}" for label in variables if label in alert.labels)
+    return f"{options.dashboard_url.rstrip('/')}/d/{uid}" + (f"?{query}" if query else "")

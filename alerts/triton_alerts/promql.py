@@ -1,0 +1,120 @@
+"""Fits an expression written at real time to the options: windows, offsets, times and matchers.
+
+It reads PromQL as tokens, not as a tree: enough for the expressions of the catalogue, which the tests
+give to promtool before and after.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from triton_slo.artifact import Options
+
+_UNIT_SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800, "y": 31536000}
+_DURATION = r"(?:\d+(?:ms|[smhdwy]))+"
+_TOKEN = re.compile(
+    rf"""(?P<string>"(?:\\.|[^"\\])*")
+    | (?P<range>\[{_DURATION}(?::(?:{_DURATION})?)?\])
+    | (?P<offset>\boffset\s+{_DURATION})
+    | (?P<duration>\b{_DURATION}\b)
+    | (?P<name>[a-zA-Z_:][a-zA-Z0-9_:]*)
+    | (?P<matchers>\{{[^}}]*\}})
+    | (?P<other>\s+|\d[\d.eE]*|.)""",
+    re.VERBOSE,
+)
+_LABEL_LISTS = frozenset({"by", "without", "on", "ignoring", "group_left", "group_right"})
+_WORDS = _LABEL_LISTS | {"and", "or", "unless", "bool", "offset", "inf", "nan"}
+
+
+def seconds(duration: str) -> float:
+    """Read a PromQL duration (`1h30m`), in seconds."""
+    return sum(int(n) * _UNIT_SECONDS[unit] for n, unit in re.findall(r"(\d+)(ms|[smhdwy])", duration))
+
+
+def duration(value_seconds: float) -> str:
+    """Write seconds as a PromQL duration: whole seconds in the largest units, at least 1 s."""
+    left, parts = max(1, round(value_seconds)), []
+    for unit in ("d", "h", "m", "s"):
+        count, left = divmod(left, int(_UNIT_SECONDS[unit]))
+        if count:
+            parts.append(f"{count}{unit}")
+    return "".join(parts)
+
+
+def scaled(nominal: str, options: Options) -> str:
+    """A nominal time (`for`, offset, group_wait) at the options' scale; never under one second."""
+    return duration(seconds(nominal) * options.time_scale)
+
+
+def window(nominal: str, options: Options) -> str:
+    """A nominal range at the options' scale; never under four scrapes, or rates would see nothing."""
+    return duration(max(seconds(nominal) * options.time_scale, 4 * options.scrape_interval_seconds))
+
+
+def lower(expr: str, options: Options) -> str:
+    """The expression as Prometheus is to run it."""
+    tokens = list(_tokens(expr))
+    metrics = set(_metric_positions(tokens))
+    written: list[str] = []
+    for position, (kind, text) in enumerate(tokens):
+        if kind == "matchers" and position - 1 in metrics:
+            written[-1] = tokens[position - 1][1] + _with_matchers(text, options.selector)
+        elif position in metrics:
+            written.append(text + _with_matchers("", options.selector))
+        else:
+            written.append(_fitted(kind, text, options))
+    return "".join(written)
+
+
+def metric_names(expr: str) -> tuple[str, ...]:
+    """The names of the series an expression selects, in order, as written."""
+    tokens = list(_tokens(expr))
+    return tuple(tokens[position][1] for position in _metric_positions(tokens))
+
+
+def _tokens(expr: str) -> Iterator[tuple[str, str]]:
+    for match in _TOKEN.finditer(expr):
+        assert match.lastgroup is not None
+        yield match.lastgroup, match.group()
+
+
+def _metric_positions(tokens: list[tuple[str, str]]) -> Iterator[int]:
+    """Names that are neither words of the language, functions, nor labels in a by/on list."""
+    depth_of_list = 0
+    in_list_next = False
+    for position, (kind, text) in enumerate(tokens):
+        if depth_of_list or in_list_next:
+            depth_of_list += {"(": 1, ")": -1}.get(text, 0)
+            in_list_next = in_list_next and text.isspace()
+            if depth_of_list or text == ")" or in_list_next:
+                continue
+        if kind != "name":
+            continue
+        if text in _LABEL_LISTS:
+            # `group_left` may stand without a list; then what follows is no list either.
+            in_list_next = _next_text(tokens, position) == "("
+        elif text.lower() not in _WORDS and _next_text(tokens, position) not in {"(", "by", "without"}:
+            yield position
+
+
+def _next_text(tokens: list[tuple[str, str]], position: int) -> str:
+    return next((text for _, text in tokens[position + 1 :] if not text.isspace()), "")
+
+
+def _with_matchers(braces: str, selector: str) -> str:
+    inner = ",".join(part for part in (braces[1:-1], selector) if part)
+    return f"{{{inner}}}" if inner else ""
+
+
+def _fitted(kind: str, text: str, options: Options) -> str:
+    match kind:
+        case "range":
+            size, colon, step = text[1:-1].partition(":")
+            return f"[{window(size, options)}{colon}{scaled(step, options) if step else ''}]"
+        case "offset":
+            return f"offset {scaled(text.split()[1], options)}"
+        case "duration":
+            return f"{max(1, round(seconds(text) * options.time_scale))}"
+        case _:
+            return text

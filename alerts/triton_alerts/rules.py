@@ -1,0 +1,69 @@
+"""Alerts as Prometheus rules."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from triton_alerts import links, promql
+from triton_alerts.alert import Alert, Lookup
+from triton_slo import conventions
+from triton_slo.artifact import Options
+
+Rule = dict[str, Any]
+"""One entry of a rule group, as Prometheus reads it from YAML."""
+
+
+def group(family: str, alerts: Iterable[Alert], options: Options) -> dict[str, Any]:
+    """One rule group holding a family."""
+    return {"name": f"triton-{family}", "rules": [rule(alert, options) for alert in alerts]}
+
+
+def rule(alert: Alert, options: Options) -> Rule:
+    """One alerting rule, links included."""
+    made: Rule = {"alert": alert.name, "expr": promql.lower(alert.expr, options)}
+    if alert.hold:
+        made["for"] = promql.scaled(alert.hold, options)
+    if alert.keep:
+        made["keep_firing_for"] = promql.scaled(alert.keep, options)
+    made["labels"] = labels(alert)
+    made["annotations"] = texts(alert, options)
+    return made
+
+
+def labels(alert: Alert) -> dict[str, str]:
+    """The labels every alert carries, whatever its expression yields."""
+    return {
+        conventions.SEVERITY: alert.severity,
+        conventions.COMPONENT: alert.component,
+        conventions.OWNER: alert.owner,
+    }
+
+
+def texts(alert: Alert, options: Options) -> dict[str, str]:
+    """What a person reads, in Prometheus' template language."""
+    made = {
+        "summary": with_windows(alert.summary, options),
+        "description": with_windows(alert.description, options),
+        "cause": with_windows(alert.cause, options) + (_looked_up(alert.cause_from, options)),
+        "runbook_url": links.runbook_url(alert.name, options),
+        "dashboard_url": links.dashboard_url(alert, options),
+    }
+    return {name: text for name, text in made.items() if text}
+
+
+def with_windows(text: str, options: Options) -> str:
+    """The text with each `[15m]` written as the window really is."""
+    return re.sub(r"\[(\d+[smhdw])\]", lambda match: promql.window(match[1], options), text)
+
+
+def _looked_up(lookup: Lookup | None, options: Options) -> str:
+    if lookup is None:
+        return ""
+    expr = promql.lower(lookup.expr, options)
+    given = " ".join(f"$labels.{label}" for label in lookup.given)
+    return (
+        f"{{{{ range $i, $s := query (printf `{expr}` {given}) | sortByLabel `{lookup.label}` }}}}"
+        f"{{{{ if $i }}}}, {{{{ end }}}}{{{{ $s.Labels.{lookup.label} }}}}{{{{ end }}}}"
+    )
