@@ -12,8 +12,27 @@ from triton_exporter.catalogue.metric import Kind, Metric
 SOURCES = ("dcgm", "nvml", "triton", "none")
 """Closed set of values of the label `source` of triton_gpu_source, best first."""
 
-SOURCE_FAILURES = ("refused", "timeout", "http_error", "bad_response", "too_large", "no_gpu", "library")
-"""Closed set of values of the label `reason` of triton_gpu_source_failures_total."""
+SOURCE_FAILURES = (
+    "refused",
+    "timeout",
+    "tls",
+    "dns",
+    "http_error",
+    "bad_response",
+    "too_large",
+    "no_gpu",
+    "library",
+)
+"""Closed set of values of the label `reason` of triton_gpu_source_failures_total.
+
+`no_gpu`: the source answered and knows no GPU; `library`: NVML or its driver is not there or failed.
+"""
+
+ROW_FAULTS = ("blank", "duplicate", "malformed", "implausible", "unscaled", "no_uuid")
+"""Closed set of values of the label `reason` of triton_gpu_rows_dropped_total.
+
+`blank`: one of NVIDIA's values for "no value"; `unscaled`: whether a ratio is a percentage could not be told.
+"""
 
 THROTTLE_REASONS = (
     "idle",
@@ -30,6 +49,22 @@ THROTTLE_REASONS = (
 
 https://docs.nvidia.com/deploy/nvml-api/group__nvmlClocksEventReasons.html
 """
+
+THROTTLE_CAUSES = (
+    "power",
+    "thermal",
+    "sw_thermal",
+    "hw_thermal",
+    "hw_power_brake",
+    "sync_boost",
+    "board_limit",
+    "reliability",
+    "low_utilization",
+)
+"""Closed set of values of the label `cause` of throttled time."""
+
+PIPES = ("fp16", "fp32", "fp64")
+"""Closed set of values of the label `pipe`."""
 
 XID_CLASSES = ("hardware", "contained", "informational", "application", "unknown")
 """Closed set of values of the label `class`; which code is in which is a table in triton_exporter.gpu.xid.
@@ -49,7 +84,7 @@ LABEL_PROBLEMS = ("missing", "unknown_gpu", "disagrees")
 
 _DEVICE = ("gpu_uuid",)
 _INSTANCE = ("gpu_uuid", "gpu_instance_id")
-_MODEL = ("model", "version", "gpu_uuid")
+_MODEL = ("model", "version", *_INSTANCE)
 _SOURCE = "dcgm-exporter, NVML or Triton"
 
 
@@ -92,8 +127,7 @@ SOURCE_FAILURES_TOTAL = Metric(
 ROWS_DROPPED = Metric(
     "triton_gpu_rows_dropped_total",
     "counter",
-    "Rows of a GPU source left out, by reason: blank (NVIDIA's sentinel values), duplicate, malformed, "
-    "implausible, unscaled (the unit of a ratio could not be told) or no_uuid.",
+    "Rows of a GPU source left out, by reason.",
     ("source", "reason"),
 )
 DATA_AGE = _board(
@@ -188,10 +222,11 @@ THROTTLE_REASON = Metric(
 THROTTLED_SECONDS = Metric(
     "triton_gpu_throttled_seconds_total",
     "counter",
-    "Time the clocks were held down, by cause (power or thermal).",
+    "Time the clocks were held down, by cause.",
     (*_DEVICE, "cause"),
     "s",
     "dcgm-exporter (DCGM_FI_DEV_POWER_VIOLATION, DCGM_FI_DEV_THERMAL_VIOLATION, off by default) or NVML",
+    caveat="Causes overlap (thermal holds sw_thermal and hw_thermal), so they do not add up.",
 )
 
 # --- Errors -------------------------------------------------------------------------------------------------
@@ -291,16 +326,15 @@ MODEL_UTILIZATION = Metric(
     "triton_model_gpu_busy_seconds_total and triton_gpu_utilization_ratio",
     caveat="With triton_gpu_utilization_unattributed_estimate_ratio adds up to the device.",
 )
-UTILIZATION_UNATTRIBUTED = _board(
+UTILIZATION_UNATTRIBUTED = _split(
     "utilization_unattributed_estimate_ratio",
-    "Estimate: part of the utilisation that no model's execution time explains (other processes, or an "
+    "Estimate: part of the utilization that no model's execution time explains (other processes, or an "
     "unmapped model).",
-    "ratio",
 )
 MODEL_ENERGY = Metric(
     "triton_model_gpu_energy_estimate_joules_total",
     "counter",
-    "Estimate: energy above idle that this model caused, by its part of the utilisation.",
+    "Estimate: energy above idle that this model caused, by its part of the utilization.",
     _MODEL,
     "J",
     "triton_gpu_energy_joules_total and triton_model_gpu_utilization_estimate_ratio",
@@ -330,7 +364,7 @@ MODEL_MEMORY = Metric(
     "23.06",
     caveat="Only ONNX Runtime and TensorRT report it; workspaces and caches that grow later are not in it.",
 )
-MEMORY_UNATTRIBUTED = _board(
+MEMORY_UNATTRIBUTED = _split(
     "memory_unattributed_estimate_bytes",
     "Estimate: memory in use that no model's statistics explain; negative when they claim more than is used.",
     "bytes",
