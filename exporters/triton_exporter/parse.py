@@ -1,0 +1,330 @@
+"""Prometheus text (format 0.0.4) to values: fast, and tolerant of what a broken target sends.
+
+The good part is kept, the bad part is dropped and counted by kind. Speed comes from one observation: a target
+repeats itself. From scrape to scrape a family has the same lines in the same order and only the numbers
+change, so a Parser remembers the series of each family's last body; while its lines stay the same, a family
+costs one regular expression split, one list comparison and one float() per line.
+
+Format: https://prometheus.io/docs/instrumenting/exposition_formats/
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+FAULTS = ("encoding", "truncated", "syntax", "value", "duplicate", "type")
+"""Closed set of kinds of bad input, each counted in lines.
+
+`encoding`: not UTF-8; `truncated`: a last line without an end, whose number may be cut short; `syntax`: no
+sample at all; `value`: not a number; `duplicate`: a series seen before in this body; `type`: an unknown or
+second TYPE, or a second HELP.
+"""
+
+KINDS = frozenset({"counter", "gauge", "histogram", "summary", "untyped"})
+
+_NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
+_PAIR = r'[ \t]*([a-zA-Z_][a-zA-Z0-9_]*)[ \t]*=[ \t]*"([^"\\\n]*(?:\\.[^"\\\n]*)*)"[ \t]*'
+_PAIRS = re.compile(_PAIR)
+_SERIES = re.compile(rf"[ \t]*({_NAME})[ \t]*(?:\{{((?:{_PAIR}(?:,|(?=\}})))*)[ \t]*\}}[ \t]*)?")
+_VALUE_AND_TIME = re.compile(r"([^ \t]+)(?:[ \t]+-?[0-9]+)?[ \t]*")
+_NUMBER = re.compile(
+    r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|[+-]?inf(?:inity)?|nan", re.IGNORECASE
+)
+# What a value looks like nearly always. Short enough that no number of it overflows; the others are read by
+# the line.
+_FAST = re.compile(r" ([+-]?[0-9.]{1,200}(?:e[+-]?[0-9]{1,2})?|[+-]?Inf|NaN|Nan)\n")
+_HEADER = re.compile(rf"(HELP|TYPE)[ \t]+({_NAME})(?:[ \t]+(.*))?")
+_ESCAPED = re.compile(r"\\([\\n\"])")
+_SUFFIXES = {"histogram": ("_bucket", "_sum", "_count"), "summary": ("_sum", "_count")}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Series:
+    """One series as exposed; the same object comes back while the target goes on exposing it."""
+
+    name: str
+    labels: Mapping[str, str]
+
+    @property
+    def identity(self) -> tuple[str, frozenset[tuple[str, str]]]:
+        """What makes it the same series however its labels are ordered and written."""
+        return self.name, frozenset(self.labels.items())
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """The good lines of one family.
+
+    `kind` is one of KINDS; `text` holds its HELP, TYPE and sample lines as the target wrote them. `series` is
+    the same object as in the last body while its lines are the same, so whatever was computed from it holds.
+    """
+
+    name: str
+    kind: str
+    help: str
+    series: Sequence[Series]
+    values: Sequence[float]
+    text: str
+
+    def samples(self) -> Iterator[tuple[Series, float]]:
+        """Pair each series with its value."""
+        return zip(self.series, self.values, strict=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Exposition:
+    """What one body said: families by name in the order of the body, and bad lines by kind of FAULTS."""
+
+    families: Mapping[str, Family]
+    faults: Mapping[str, int]
+
+    @property
+    def text(self) -> str:
+        """Everything good, as a body that Prometheus accepts."""
+        return "".join([family.text for family in self.families.values()])
+
+
+class _Block(NamedTuple):
+    """Lines of one family that stand together in a body."""
+
+    series: Sequence[Series]
+    values: Sequence[float]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """A block without bad lines: its lines up to their values, and the series they mean."""
+
+    kind: str
+    keys: list[str]
+    series: list[Series]
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A family while its body is read."""
+
+    kind: str = ""
+    help: str | None = None
+    blocks: list[_Block] = field(default_factory=list)
+
+
+_Drafts = dict[str, _Draft]
+
+
+class Parser:
+    """Parses the bodies of one target and remembers the layout of the last one. Not safe for threads."""
+
+    def __init__(self) -> None:
+        self._layouts: dict[str, _Layout] = {}
+
+    def parse(self, body: bytes, only: Collection[str] | None = None) -> Exposition:
+        """Parse a body; with `only`, read no other families (and count no faults in them).
+
+        Never raises: whatever is not an exposition is counted in `faults`.
+        """
+        faults: Counter[str] = Counter()
+        drafts: _Drafts = {}
+        layouts: dict[str, _Layout] = {}
+        name = ""
+        for header, lines in _blocks(_complete(_decode(body, faults), faults)):
+            name = _declare(header, drafts, faults, only) or name
+            if not lines or (name and only is not None and name not in only):
+                continue
+            block = self._read(name, drafts[name].kind, lines, layouts) if name in drafts else None
+            if block:
+                drafts[name].blocks.append(block)
+            else:
+                _read_lines(lines, drafts, faults, only)
+        self._layouts = layouts
+        return Exposition({name: _family(name, draft, faults) for name, draft in drafts.items()}, +faults)
+
+    def _read(self, name: str, kind: str, lines: str, layouts: dict[str, _Layout]) -> _Block | None:
+        """Read a block whose every line is as usual; None when one is not."""
+        parts = _FAST.split(lines)
+        keys, known = parts[:-1:2], self._layouts.get(name)
+        if parts[-1]:
+            return None
+        if known is None or known.kind != kind or known.keys != keys:
+            known = _learn(name, kind, keys, known)
+        try:
+            values = list(map(float, parts[1::2]))
+        except ValueError:
+            return None
+        if known is None:
+            return None
+        layouts[name] = known
+        return _Block(known.series, values, lines)
+
+
+def parse(body: bytes) -> Exposition:
+    """Parse one body with nothing remembered."""
+    return Parser().parse(body)
+
+
+def parse_series(text: str) -> Series | None:
+    """Read `name{label="value",...}`, or None when it is not that."""
+    match = _SERIES.fullmatch(text)
+    if match is None:
+        return None
+    pairs = _PAIRS.findall(match[2] or "")
+    labels = {name: _unescape(value) for name, value in pairs}
+    # A label twice makes Prometheus refuse the whole body.
+    return Series(match[1], labels) if len(labels) == len(pairs) else None
+
+
+def _learn(name: str, kind: str, keys: list[str], known: _Layout | None) -> _Layout | None:
+    before = dict(zip(known.keys, known.series, strict=True)) if known else {}
+    series = [found for key in keys if (found := before.get(key) or parse_series(key))]
+    names = {name, *(name + suffix for suffix in _SUFFIXES.get(kind, ()))}
+    usual = len(series) == len(keys) and names.issuperset({one.name for one in series})
+    if not usual or len({one.identity for one in series}) < len(series):
+        return None
+    return _Layout(kind, keys, series)
+
+
+def _decode(body: bytes, faults: Counter[str]) -> str:
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        lines = body.split(b"\n")
+        good = [line for line in lines if _is_utf8(line)]
+        faults["encoding"] += len(lines) - len(good)
+        return b"\n".join(good).decode()
+
+
+def _is_utf8(line: bytes) -> bool:
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _complete(text: str, faults: Counter[str]) -> str:
+    if text.endswith("\n") or not text:
+        return text
+    end = text.rfind("\n") + 1
+    if not text.startswith("#", end):
+        faults["truncated"] += 1
+    return text[:end]
+
+
+def _blocks(text: str) -> Iterator[tuple[str, str]]:
+    """Cut a body at its comments: each comment (none before the first) with the lines that follow it."""
+    first, *rest = text.split("\n# ")
+    if first.startswith("# "):
+        rest.insert(0, first[2:])
+    else:
+        yield "", f"{first}\n" if rest else first
+    for position, chunk in enumerate(rest, 1):
+        header, _, lines = chunk.partition("\n")
+        yield header, f"{lines}\n" if lines and position < len(rest) else lines
+
+
+def _declare(header: str, drafts: _Drafts, faults: Counter[str], only: Collection[str] | None) -> str:
+    """Take in a HELP or TYPE; returns the family's name, or nothing for any other comment."""
+    match = _HEADER.fullmatch(header)
+    if match is None:
+        return ""
+    word, name, rest = match.groups(default="")
+    if only is not None and name not in only:
+        return name
+    draft = drafts.setdefault(name, _Draft())
+    kind = rest.strip(" \t")
+    if word == "HELP" and draft.help is None:
+        draft.help = rest
+    elif word == "TYPE" and not draft.kind and kind in KINDS:
+        draft.kind = kind
+    else:
+        faults["type"] += 1
+    return name
+
+
+def _read_lines(lines: str, drafts: _Drafts, faults: Counter[str], only: Collection[str] | None) -> None:
+    """Read a block line by line, each line into the family its name says."""
+    for line in lines.split("\n"):
+        if not line.strip(" \t") or line.lstrip(" \t").startswith("#"):
+            continue
+        sample = _read_line(line)
+        if isinstance(sample, str):
+            faults[sample] += 1
+            continue
+        series, value = sample
+        name = _family_of(series.name, drafts)
+        if only is None or name in only:
+            block = _Block((series,), (value,), f"{line}\n")
+            drafts.setdefault(name, _Draft()).blocks.append(block)
+
+
+def _read_line(line: str) -> tuple[Series, float] | str:
+    """Read `series value [timestamp]`, or say which fault it is."""
+    head = _SERIES.match(line)
+    # Without a brace, only white space parts the name from the value.
+    if head is None or line[head.end() - 1] not in "} \t" or line.startswith("{", head.end()):
+        return "syntax"
+    rest = _VALUE_AND_TIME.fullmatch(line, head.end())
+    series = parse_series(head[0])
+    if rest is None or series is None:
+        return "syntax"
+    value = _number(rest[1])
+    return "value" if value is None else (series, value)
+
+
+def _number(text: str) -> float | None:
+    if _NUMBER.fullmatch(text) is None:
+        return None
+    value = float(text)
+    # A number too large for a double is an error to Prometheus, not infinity.
+    return None if math.isinf(value) and "i" not in text.lower() else value
+
+
+def _family_of(name: str, drafts: _Drafts) -> str:
+    if name not in drafts:
+        for suffix in _SUFFIXES["histogram"]:
+            base = name.removesuffix(suffix)
+            if base != name and base in drafts and suffix in _SUFFIXES.get(drafts[base].kind, ()):
+                return base
+    return name
+
+
+def _family(name: str, draft: _Draft, faults: Counter[str]) -> Family:
+    block = _merge(draft.blocks, faults)
+    head = "" if draft.help is None else f"# HELP {name} {draft.help}\n"
+    if draft.kind:
+        head += f"# TYPE {name} {draft.kind}\n"
+    return Family(
+        name,
+        draft.kind or "untyped",
+        _unescape(draft.help or ""),
+        block.series,
+        block.values,
+        head + block.text,
+    )
+
+
+def _merge(blocks: Sequence[_Block], faults: Counter[str]) -> _Block:
+    if len(blocks) == 1:
+        return blocks[0]
+    seen: dict[object, tuple[Series, float, str]] = {}
+    for block in blocks:
+        for series, value, line in zip(block.series, block.values, block.text.split("\n"), strict=False):
+            if series.identity in seen:
+                faults["duplicate"] += 1
+            else:
+                seen[series.identity] = (series, value, line)
+    kept = list(seen.values())
+    text = "".join([f"{line}\n" for _, _, line in kept])
+    return _Block([series for series, _, _ in kept], [value for _, value, _ in kept], text)
+
+
+def _unescape(text: str) -> str:
+    if "\\" not in text:
+        return text
+    return _ESCAPED.sub(lambda match: "\n" if match[1] == "n" else match[1], text)

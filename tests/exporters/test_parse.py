@@ -1,0 +1,292 @@
+"""The parser of Prometheus text: what it keeps, what it drops and how it counts that."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+from collections import Counter
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families
+
+from support.captures import bodies
+from support.tools import promtools
+from triton_exporter.parse import Exposition, Parser, parse, parse_series
+
+Found = Counter[tuple[str, frozenset[tuple[str, str]], str]]
+
+BODY = b"""# HELP a First family
+# TYPE a counter
+a{model="m",version="1"} 1
+a{model="m",version="2"} 2
+# HELP h Second family
+# TYPE h histogram
+h_bucket{le="1"} 3
+h_bucket{le="+Inf"} 4
+h_sum 5.5
+h_count 4
+"""
+
+
+def ours(exposition: Exposition) -> Found:
+    # prometheus_client gives the samples of every counter the suffix that OpenMetrics asks for.
+    return Counter(
+        (
+            series.name.removesuffix("_total") + "_total" if family.kind == "counter" else series.name,
+            frozenset(series.labels.items()),
+            repr(value),
+        )
+        for family in exposition.families.values()
+        for series, value in family.samples()
+    )
+
+
+def theirs(body: str) -> Found:
+    return Counter(
+        (sample.name, frozenset(sample.labels.items()), repr(float(sample.value)))
+        for family in text_string_to_metric_families(body)
+        for sample in family.samples
+    )
+
+
+def values(exposition: Exposition) -> dict[str, float]:
+    return {
+        series.name + "".join(series.labels.values()): value
+        for family in exposition.families.values()
+        for series, value in family.samples()
+    }
+
+
+def test_families() -> None:
+    """A family has its kind, its help, its series and its lines as they were written."""
+    family = parse(BODY).families["h"]
+
+    assert ("h", "histogram", "Second family") == (family.name, family.kind, family.help)
+    assert [3, 4, 5.5, 4] == list(family.values)
+    assert ["h_bucket", "h_bucket", "h_sum", "h_count"] == [series.name for series in family.series]
+    assert BODY[BODY.index(b"# HELP h") :].decode() == family.text
+
+
+def test_relay() -> None:
+    """A good body comes out as it went in."""
+    assert BODY.decode() == parse(BODY).text
+
+
+def test_only() -> None:
+    """Asked for one family, the parser reads no other."""
+    exposition = Parser().parse(BODY + b"broken\n", only={"a"})
+
+    assert ["a"] == list(exposition.families)
+    assert [1, 2] == list(exposition.families["a"].values)
+    assert {} == exposition.faults
+
+
+def test_same_series_again() -> None:
+    """While the lines of a family stay the same, so do its series, whatever their values."""
+    parser = Parser()
+
+    first = parser.parse(BODY)
+    second = parser.parse(BODY.replace(b"} 1\n", b"} 7\n"))
+
+    assert first.families["a"].series is second.families["a"].series
+    assert [7, 2] == list(second.families["a"].values)
+
+
+def test_series_come_and_go() -> None:
+    """A series that stays keeps its identity when its neighbours come and go."""
+    parser = Parser()
+    stays = parser.parse(BODY).families["a"].series[1]
+
+    shrunk = parser.parse(BODY.replace(b'a{model="m",version="1"} 1\n', b""))
+    grown = parser.parse(BODY.replace(b"# HELP h", b'a{model="n",version="1"} 9\n# HELP h'))
+
+    assert [stays] == list(shrunk.families["a"].series)
+    assert stays is grown.families["a"].series[1]
+    assert [1, 2, 9] == list(grown.families["a"].values)
+
+
+@pytest.mark.parametrize(
+    ("line", "fault"),
+    [
+        (b'a{model="\xff"} 1', "encoding"),
+        (b'a{model="m" 1', "syntax"),
+        (b"a", "syntax"),
+        (b"a-1", "syntax"),
+        (b"9a 1", "syntax"),
+        (b'{model="m"} 1', "syntax"),
+        (b'a{model="m",model="n"} 1', "syntax"),
+        (b'a{model="x\n"} 1', "syntax"),
+        (b"a 1 2 3", "syntax"),
+        (b"...", "syntax"),
+        (b'a{model="m"} one', "value"),
+        (b"a 1_000", "value"),
+        (b"a 0x10", "value"),
+        (b"a +NaN", "value"),
+        (b"a 1e999", "value"),
+        (b"a 1.2.3", "value"),
+        ("a \u0661".encode(), "value"),
+        (b'a{version="1", model="m"} 3', "duplicate"),
+        (b"# TYPE b banana", "type"),
+        (b"# TYPE a gauge", "type"),
+        (b"# HELP a Again", "type"),
+    ],
+)
+def test_bad_lines(line: bytes, fault: str) -> None:
+    """A bad line is counted by its kind and costs no other line."""
+    exposition = parse(BODY + line + b"\n" + b"z 26\n")
+
+    assert {fault} == set(exposition.faults)
+    assert {**values(parse(BODY)), "z": 26} == values(exposition)
+
+
+def test_cut_short() -> None:
+    """A body cut in its last number loses that line: a number cut short is a wrong number."""
+    exposition = parse(b"a 1\nb 123")
+
+    assert {"a": 1} == values(exposition)
+    assert {"truncated": 1} == exposition.faults
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ('a{b="x y 5"} 1', {"b": "x y 5"}),
+        (r'a{b="quote \" brace } comma , end"} 1', {"b": 'quote " brace } comma , end'}),
+        (r'a{b="backslash \\ newline \n"} 1', {"b": "backslash \\ newline \n"}),
+        ('a{b="# HELP"} 1', {"b": "# HELP"}),
+        ('a { b = "c" , d = "e" , } 1', {"b": "c", "d": "e"}),
+        ('a{b="c"} 1 1700000000000', {"b": "c"}),
+        ('a{b="c"}\t1', {"b": "c"}),
+        ("a{} 1", {}),
+    ],
+)  # fmt: skip
+def test_unusual_lines(line: str, expected: dict[str, str]) -> None:
+    """Hostile label values, odd spacing and timestamps are read as the format means them."""
+    (family,) = parse(f"{line}\n".encode()).families.values()
+
+    assert [1] == list(family.values)
+    assert expected == family.series[0].labels
+
+
+def test_spellings_of_not_a_number() -> None:
+    """Triton prints Nan for an empty summary; it is a value, not a fault."""
+    exposition = parse(b"a Nan\nb +Inf\nc -Inf\nd NaN\n")
+
+    assert {} == exposition.faults
+    assert math.isnan(values(exposition)["a"])
+    assert (math.inf, -math.inf) == (values(exposition)["b"], values(exposition)["c"])
+
+
+def test_family_in_pieces() -> None:
+    """A family whose lines stand apart comes out in one piece, without what it repeats."""
+    exposition = parse(BODY + BODY + b'a{model="late"} 3\n')
+
+    assert [1, 2, 3] == list(exposition.families["a"].values)
+    assert {"duplicate": 6, "type": 4} == exposition.faults
+
+
+def test_parse_series() -> None:
+    """A series' text gives its name and labels; anything else gives nothing."""
+    series = parse_series('x{a="1"}')
+
+    assert series is not None
+    assert ("x", {"a": "1"}) == (series.name, series.labels)
+    assert parse_series('x{a="1"') is None
+
+
+names = st.from_regex(r"[a-zA-Z_:][a-zA-Z0-9_:]{0,8}", fullmatch=True)
+label_names = st.from_regex(r"[a-zA-Z_][a-zA-Z0-9_]{0,6}", fullmatch=True)
+label_values = st.text(st.characters(codec="utf-8", exclude_characters="\r"), max_size=8)
+numbers = st.floats(width=64) | st.integers(0, 2**64).map(float)
+
+
+@st.composite
+def expositions(draw: st.DrawFn) -> str:
+    """A valid body: families with unique names, each with unique series."""
+    lines = []
+    for name in draw(st.lists(names, unique=True, max_size=5)):
+        kind = draw(st.sampled_from(["counter", "gauge", "untyped", ""]))
+        lines += [f"# HELP {name} text", f"# TYPE {name} {kind}"] if kind else []
+        labels = st.dictionaries(label_names, label_values, max_size=3).map(
+            lambda d: tuple(sorted(d.items()))
+        )
+        for pairs in draw(st.lists(labels, unique=True, max_size=4)):
+            inside = ",".join(f'{key}="{_escape(value)}"' for key, value in pairs)
+            number = draw(numbers)
+            lines.append(f"{name}{{{inside}}} {number!r}" if pairs else f"{name} {number!r}")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _escape(value: str) -> str:
+    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+
+
+@settings(max_examples=150, deadline=None)
+@given(expositions())
+@example('a{b="x } 5"} 1.0\n')
+def test_as_prometheus_client_reads_it(body: str) -> None:
+    """Every sample of a valid body is read as prometheus_client's parser reads it, and relayed unchanged."""
+    exposition = parse(body.encode())
+
+    assert {} == exposition.faults
+    assert theirs(body) == ours(exposition)
+    assert body == exposition.text
+
+
+@settings(max_examples=100, deadline=None)
+@given(expositions(), expositions())
+def test_memory_changes_nothing(first: str, second: str) -> None:
+    """What a parser read before never shows in what it reads next."""
+    parser = Parser()
+    parser.parse(first.encode())
+
+    assert ours(parse(second.encode())) == ours(parser.parse(second.encode()))
+
+
+fragments = st.sampled_from(
+    [b"a", b"b_bucket", b"{", b"}", b'"', b"=", b",", b" ", b"\t", b"\n", b"\\", b"# TYPE b histogram\n",
+     b"# ", b"1", b"1e9", b"nan", b"\xff", b"\x00", b"\r", b'{le="1"} 2\n', b"a 1\n", b"# HELP a\n"]
+)  # fmt: skip
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(fragments, max_size=30).map(b"".join))
+def test_garbage(body: bytes) -> None:
+    """Whatever a body holds, what is kept is clean: read again it gives the same values and no fault."""
+    kept = parse(body)
+    again = parse(kept.text.encode())
+
+    assert {} == again.faults
+    assert ours(kept) == ours(again)
+    assert ours(kept) == theirs(kept.text)
+
+
+def test_captures() -> None:
+    """Every recorded body of Triton is read without loss: what is no sample in it is its authors' prose."""
+    prose = ("...", "// Time to First Response")
+    for name, body in bodies("triton", "*metrics*"):
+        text = body.decode()
+        expected = [
+            line for line in text.splitlines() if line and line[0] != "#" and not line.endswith(prose)
+        ]
+        exposition = parse(body)
+
+        assert len(expected) == sum(len(family.series) for family in exposition.families.values()), name
+        assert sorted(expected) == sorted(
+            line for line in exposition.text.splitlines() if not line.startswith("#")
+        ), name
+        assert theirs(exposition.text) == ours(exposition), name
+
+
+def test_promtool_accepts_what_is_kept() -> None:
+    """Prometheus' own parser accepts the good part of a broken body."""
+    broken = BODY + b"junk here\n# TYPE b banana\nb 1\nb 1\na\xff 1\nc 1e999\nd 1"
+    for promtool in promtools():
+        kept = parse(broken).text.encode()
+        raw = subprocess.run([promtool, "check", "metrics"], input=broken, capture_output=True)
+        good = subprocess.run([promtool, "check", "metrics"], input=kept, capture_output=True)
+
+        assert b"error while linting" in raw.stderr
+        assert b"error while linting" not in good.stderr
