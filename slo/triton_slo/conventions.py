@@ -3,6 +3,9 @@
 Metadata names follow Sloth's, so that its dashboards and habits carry over. `<w>` in a name is the nominal
 window (5m, 1h, 30d) even when a time scale shortens the real one, so that panels and alerts keep working in
 the demo.
+
+All series of an objective carry `slo`, `indicator` and its grouping labels (`model` and `version` by
+default), and nothing else: series of two windows match one to one, and a changed owner breaks no history.
 """
 
 from __future__ import annotations
@@ -10,9 +13,19 @@ from __future__ import annotations
 SLO = "slo"
 """Label: name of the objective."""
 INDICATOR = "indicator"
-"""Label: readiness, latency, queue, errors, ..."""
-WINDOW = "slo_window"
-"""Label: nominal window of a recorded ratio. Burn alerts drop it before comparing two windows."""
+"""Label: readiness, latency, queue, errors, first_response, probe, custom."""
+EVENT = "event"
+"""Label of recorded event rates: `error` or `total`. Both always exist together; idle is 0 and 0."""
+ERROR = "error"
+TOTAL = "total"
+CAUSE = "cause"
+"""Label of the recorded split of time and errors: queue, compute_infer, failure:BACKEND, state:loading."""
+REASON = "reason"
+"""Label of unknown data: vanished, stuck, no_bucket."""
+UNKNOWN_REASONS = ("vanished", "stuck", "no_bucket")
+"""Closed set: the series are gone; requests wait and none completes; no bucket ends at the threshold."""
+SOURCE = "source"
+"""Label: what an indicator was computed from: histogram, trace, summary, sampled_mean, slices, counters."""
 SEVERITY = "severity"
 """Label of every alert: critical pages, warning opens a ticket, info informs, none is the watchdog."""
 TIER = "tier"
@@ -21,14 +34,50 @@ COMPONENT = "component"
 """Label of every alert: slo, lifecycle, traffic, llm, gpu, meta."""
 OWNER = "owner"
 
+GROUPING = ("model", "version")
+"""Labels that make a group by default: one SLI, one budget for each model version over all servers."""
+
 OBJECTIVE_RATIO = "slo:objective:ratio"
 ERROR_BUDGET_RATIO = "slo:error_budget:ratio"
 PERIOD_DAYS = "slo:time_period:days"
 CURRENT_BURN_RATE = "slo:current_burn_rate:ratio"
 PERIOD_BURN_RATE = "slo:period_burn_rate:ratio"
 PERIOD_BUDGET_REMAINING = "slo:period_error_budget_remaining:ratio"
+INFO = "slo:objective:info"
+"""Always 1; labels slo, indicator, owner, target, window, threshold, description: for tables, not maths."""
+LAST_SEEN = "slo:sli:last_seen_timestamp_seconds"
+"""Unix time at which a group's series last existed; outlives them by the objective's period."""
+UNKNOWN = "slo:sli_unknown:state"
+"""1, with a `reason`, while a group that should have data has none worth trusting; absent otherwise."""
+BURNING = "slo:sli_burning:bool"
+"""1 while a group uses up budget faster than it may last, in the last minutes; else 0."""
+SLI_SOURCE = "slo:sli_source:info"
+"""1 for the source that a group's indicator uses (label `source`)."""
+CAUSE_SHARE = "slo:sli_cause:ratio_rate1h"
+"""Share of time or failures that one cause has, by indicator, model, version and `cause`."""
+
+BURN_ALERTS = {
+    "readiness": "TritonReadinessBudgetBurn",
+    "latency": "TritonLatencyBudgetBurn",
+    "queue": "TritonQueueBudgetBurn",
+    "errors": "TritonErrorsBudgetBurn",
+    "first_response": "TritonFirstResponseBudgetBurn",
+    "probe": "TritonProbeBudgetBurn",
+    "custom": "TritonCustomBudgetBurn",
+}
+"""Indicator -> name of its burn alert; the four tiers share the name and differ in `tier` and `severity`."""
+UNKNOWN_ALERT = "TritonSLOUnknown"
 
 
 def sli_error(window: str) -> str:
-    """Name of the recorded error ratio over a nominal window, as in Sloth."""
+    """Name of the recorded error ratio over a nominal window, as in Sloth; absent where nothing happened."""
     return f"slo:sli_error:ratio_rate{window}"
+
+
+def sli_events(window: str) -> str:
+    """Name of the recorded events per second over a nominal window (label `event`: error or total)."""
+    return f"slo:sli_events:rate{window}"
+
+
+SLI_EVENTS_NOW = "slo:sli_events:now"
+"""Events per second at this evaluation, for indicators that are looked at rather than counted (readiness)."""

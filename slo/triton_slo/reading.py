@@ -1,0 +1,183 @@
+"""YAML text in, objectives and mistakes out, each mistake with its file and line.
+
+A file holds one objective, several documents, or one mapping with the list `objectives`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from triton_slo.objective import Objective
+from triton_slo.problem import Problem
+
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_MAX_BYTES = 4_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Objectives found, where each stands (`file:line`), and what is wrong."""
+
+    objectives: tuple[Objective, ...]
+    places: Mapping[str, str]
+    problems: tuple[Problem, ...]
+
+
+def read(texts: Iterable[tuple[str, str]]) -> Reading:
+    """Parse (file name, text) pairs; finds all mistakes of all files, duplicate names among them."""
+    objectives: list[Objective] = []
+    places: dict[str, str] = {}
+    problems: list[Problem] = []
+    for file, text in texts:
+        for place, outcome in _read_file(file, text):
+            if isinstance(outcome, Problem):
+                problems.append(outcome)
+            elif outcome.name in places:
+                reason = f"the name {outcome.name!r} is taken by {places[outcome.name]}"
+                problems.append(Problem(place, reason, "give each objective its own name"))
+            else:
+                places[outcome.name] = place
+                objectives.append(outcome)
+    return Reading(tuple(objectives), places, tuple(problems))
+
+
+def _read_file(file: str, text: str) -> Iterator[tuple[str, Objective | Problem]]:
+    if len(text) > _MAX_BYTES:
+        yield file, Problem(file, f"larger than {_MAX_BYTES} characters", "split it into several files")
+        return
+    try:
+        nodes = list(yaml.compose_all(text, Loader=_Loader))
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        yield file, _yaml_problem(file, error)
+        return
+    if not nodes:
+        yield file, Problem(file, "holds no objective", "write one, or see slo/objectives for examples")
+    for node in nodes:
+        for one in _objective_nodes(node):
+            place = f"{file}:{one.start_mark.line + 1}"
+            for outcome in _parse(file, one):
+                yield place, outcome
+
+
+def _yaml_problem(file: str, error: Exception) -> Problem:
+    mark = getattr(error, "problem_mark", None)
+    reason = getattr(error, "problem", None) or str(error).splitlines()[0]
+    place = file if mark is None else f"{file}:{mark.line + 1}"
+    return Problem(place, f"not YAML: {reason}", "check indentation, quotes and colons near this line")
+
+
+def _objective_nodes(node: yaml.Node) -> list[yaml.Node]:
+    if isinstance(node, yaml.MappingNode) and len(node.value) == 1:
+        key, value = node.value[0]
+        if key.value == "objectives" and isinstance(value, yaml.SequenceNode):
+            return list(value.value)
+    return [node]
+
+
+def _parse(file: str, node: yaml.Node) -> Iterator[Objective | Problem]:
+    problems = list(_duplicate_keys(file, node))
+    try:
+        data = _construct(node)
+    except (yaml.YAMLError, RecursionError, ValueError, TypeError) as error:
+        yield from problems
+        yield _yaml_problem(f"{file}:{node.start_mark.line + 1}", error)
+        return
+    if not isinstance(data, dict):
+        reason = f"an objective is a mapping, this is a {type(data).__name__}"
+        yield Problem(f"{file}:{node.start_mark.line + 1}", reason, "start with `name: ...`")
+        return
+    try:
+        objective = Objective.model_validate(data)
+    except ValidationError as error:
+        problems += [_problem(file, node, detail) for detail in error.errors()]
+    except RecursionError:
+        problems.append(Problem(f"{file}:{node.start_mark.line + 1}", "nested too deeply"))
+    else:
+        if not problems:
+            yield objective
+    yield from problems
+
+
+def _construct(node: yaml.Node) -> Any:
+    loader = yaml.SafeLoader("")
+    try:
+        return loader.construct_document(node)
+    finally:
+        loader.dispose()
+
+
+def _duplicate_keys(file: str, node: yaml.Node) -> Iterator[Problem]:
+    pending, seen_nodes = [node], set()
+    while pending:
+        current = pending.pop()
+        if id(current) in seen_nodes:
+            continue
+        seen_nodes.add(id(current))
+        if isinstance(current, yaml.SequenceNode):
+            pending += current.value
+        elif isinstance(current, yaml.MappingNode):
+            seen: set[str] = set()
+            for key, value in current.value:
+                if isinstance(key, yaml.ScalarNode) and key.value in seen:
+                    yield Problem(
+                        f"{file}:{key.start_mark.line + 1}",
+                        f"the key {key.value!r} is written twice; YAML would keep only the last",
+                        "remove one",
+                    )
+                seen.add(str(key.value))
+                pending.append(value)
+
+
+_FIXES = {
+    "extra_forbidden": "see docs/objectives.md for the fields",
+    "missing": "add it",
+    "union_tag_invalid": "use readiness, latency, queue, first_response, errors, probe or custom",
+    "union_tag_not_found": "write `indicator: {kind: latency, threshold: 1s}`",
+    "string_pattern_mismatch": "use small letters, digits and dashes, at most 63",
+}
+_UNION_STEPS = frozenset(
+    {"rolling", "calendar", "readiness", "latency", "queue", "first_response", "errors", "probe", "custom"}
+)
+
+
+def _problem(file: str, node: yaml.Node, detail: Any) -> Problem:
+    steps = [step for index, step in enumerate(detail["loc"]) if not _is_union_step(detail["loc"], index)]
+    line = _line(node, steps)
+    field = ".".join(str(step) for step in steps)
+    reason = detail["msg"].removeprefix("Value error, ")
+    if detail["type"] == "extra_forbidden":
+        reason = "unknown field"
+    elif detail["type"] == "missing":
+        reason = "required field is missing"
+    return Problem(
+        f"{file}:{line}", f"{field}: {reason}" if field else reason, _FIXES.get(detail["type"], "")
+    )
+
+
+def _is_union_step(loc: tuple[Any, ...], index: int) -> bool:
+    """Pydantic puts the name of the union's branch into the path; users wrote no such key."""
+    step = loc[index]
+    if not isinstance(step, str):
+        return False
+    return index > 0 and step in _UNION_STEPS and loc[index - 1] in ("window", "indicator")
+
+
+def _line(node: yaml.Node, steps: list[Any]) -> int:
+    line = node.start_mark.line + 1
+    for step in steps:
+        if isinstance(node, yaml.MappingNode):
+            found = next(((k, v) for k, v in node.value if k.value == step), None)
+            if found is None:
+                return line
+            line, node = found[0].start_mark.line + 1, found[1]
+        elif isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
+            node = node.value[step]
+            line = node.start_mark.line + 1
+        else:
+            return line
+    return line
