@@ -5,8 +5,8 @@ set -eu
 dir=${1:-$(dirname "$0")/secrets}
 umask 077
 mkdir -p "$dir"
-# The containers run as other users than yours; the folder keeps everybody else out.
-chmod 711 "$dir"
+# Containers run as other users than yours and are handed single files, so those are readable; the folder is not.
+chmod 700 "$dir"
 
 python=${PYTHON:-python3}
 [ -x "$(dirname "$0")/../.venv/bin/python" ] && python=$(dirname "$0")/../.venv/bin/python

@@ -29,7 +29,7 @@ class CannotStartError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TritonPorts:
-    """Where the server listens, all on 127.0.0.1."""
+    """Where the server listens."""
 
     http: int
     grpc: int
@@ -50,6 +50,7 @@ class TritonServer:
     ports: TritonPorts
     control: str = "none"
     arguments: Sequence[str] = ()
+    address: str = "127.0.0.1"
     process: subprocess.Popen[bytes] | None = field(default=None, init=False)
 
     @property
@@ -72,11 +73,11 @@ class TritonServer:
             f"--backend-directory={self.directory / 'backends'}",
             "--exit-on-error=false",
             f"--model-control-mode={self.control}",
-            "--http-address=127.0.0.1",
+            f"--http-address={self.address}",
             f"--http-port={self.ports.http}",
-            "--grpc-address=127.0.0.1",
+            f"--grpc-address={self.address}",
             f"--grpc-port={self.ports.grpc}",
-            "--metrics-address=127.0.0.1",
+            f"--metrics-address={self.address}",
             f"--metrics-port={self.ports.metrics}",
             *self.arguments,
         ]
