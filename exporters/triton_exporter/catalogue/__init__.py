@@ -6,17 +6,17 @@ anywhere else is a bug, and a test looks for it.
 
 from __future__ import annotations
 
-from triton_exporter.catalogue import gpu, own, state, triton
+from triton_exporter.catalogue import gpu, llm, own, state, triton
 from triton_exporter.catalogue.metric import Kind, Metric
 
-__all__ = ["EXPORTER_JOB", "METRICS", "Kind", "Metric", "by_name", "gpu", "own", "state", "triton"]
+__all__ = ["EXPORTER_JOB", "METRICS", "Kind", "Metric", "by_name", "gpu", "llm", "own", "state", "triton"]
 
 EXPORTER_JOB = "triton-exporter"
 """The job label under which Prometheus scrapes the exporter (and through it Triton)."""
 
 METRICS: tuple[Metric, ...] = tuple(
     value
-    for module in (triton, state, gpu, own)
+    for module in (triton, llm, state, gpu, own)
     for value in vars(module).values()
     if isinstance(value, Metric)
 )

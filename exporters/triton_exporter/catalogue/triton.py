@@ -112,3 +112,50 @@ MODEL_LOAD_DURATION_SECS = Metric(
     "24.11",
     caveat="0 for ensembles; not set by a failed load.",
 )
+
+
+def _cache_counter(name: str, text: str, unit: str) -> Metric:
+    return Metric(
+        f"nv_cache_{name}_per_model",
+        "counter",
+        text,
+        _MODEL,
+        unit,
+        _SOURCE,
+        "22.04",
+        "response_cache in the model's config",
+    )
+
+
+def _cache_gauge(name: str, text: str, unit: str) -> Metric:
+    return Metric(
+        f"nv_cache_{name}",
+        "gauge",
+        text,
+        (),
+        unit,
+        _SOURCE,
+        flag="--cache-config local,size=N",
+        caveat="Of the local cache only."
+        if unit == "ratio"
+        else "Cumulative although a gauge; local cache only.",
+    )
+
+
+CACHE_HITS_PER_MODEL = _cache_counter("num_hits", "Requests answered from the response cache.", "requests")
+CACHE_MISSES_PER_MODEL = _cache_counter("num_misses", "Requests the response cache did not hold.", "requests")
+CACHE_UTIL = _cache_gauge("util", "Share of the response cache in use.", "ratio")
+CACHE_EVICTIONS = _cache_gauge("num_evictions", "Entries thrown out of the response cache.", "entries")
+
+PINNED_POOL_TOTAL_BYTES = Metric(
+    "nv_pinned_memory_pool_total_bytes",
+    "gauge",
+    "Size of the pinned memory pool.",
+    (),
+    "bytes",
+    _SOURCE,
+    "24.01",
+)
+PINNED_POOL_USED_BYTES = Metric(
+    "nv_pinned_memory_pool_used_bytes", "gauge", "Pinned memory in use.", (), "bytes", _SOURCE, "24.01"
+)

@@ -1,0 +1,78 @@
+"""Every alert has a page that a stranger can follow, and its queries name series that exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import promql_parser
+import pytest
+
+from triton_alerts import peers, promql
+from triton_alerts.bridge import metrics as bridge
+from triton_alerts.catalogue import ALERTS
+from triton_exporter.catalogue import METRICS
+
+RUNBOOKS = Path(__file__).parents[2] / "alerts" / "runbooks"
+BURN_ALERTS = (
+    *(
+        f"Triton{indicator}BudgetBurn"
+        for indicator in ("Readiness", "Latency", "Queue", "Errors", "FirstResponse", "Probe", "Custom")
+    ),
+    "TritonSLOUnknown",
+)
+NAMES = (*(alert.name for alert in ALERTS), *BURN_ALERTS)
+PAGES = sorted(RUNBOOKS.glob("*.md"))
+HEADINGS = ["## Meaning", "## Impact", "## Diagnosis", "## Mitigation"]
+
+
+def sections(page: str) -> dict[str, str]:
+    """Heading -> text below it."""
+    parts = re.split(r"^(## .*)$", page, flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def queries(page: str) -> list[str]:
+    """The PromQL that a page tells one to run."""
+    return re.findall(r"promtool query instant \"\$PROMETHEUS\" '([^']+)'", page)
+
+
+def known_names() -> set[str]:
+    """Every series that the stack exposes, with the suffixes of histograms and summaries."""
+    names = {metric.name for metric in (*METRICS, *bridge.METRICS)} | set(peers.NAMES)
+    compound = [metric for metric in METRICS if metric.kind in {"histogram", "summary"}]
+    return names | {f"{metric}{suffix}" for metric in compound for suffix in ("_sum", "_count", "_bucket")}
+
+
+def test_every_alert_has_a_page_and_every_page_an_alert() -> None:
+    """No alert without help, no help for an alert that is gone."""
+    assert {f"{name}.md" for name in NAMES} | {"README.md"} == {page.name for page in PAGES}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_page_has_the_four_sections_with_something_in_each(name: str) -> None:
+    """Meaning, impact, diagnosis, mitigation: in this order, none empty, and a command to begin with."""
+    page = (RUNBOOKS / f"{name}.md").read_text()
+
+    assert page.startswith(f"# {name}\n")
+    assert HEADINGS == list(sections(page))
+    for heading, text in sections(page).items():
+        assert len(text.split()) >= 5, heading
+    assert "```sh" in sections(page)["## Diagnosis"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_queries_of_a_page_parse_and_name_known_series(page: Path) -> None:
+    """A query that asks for a series nobody exposes would answer nothing at 3 a.m."""
+    recorded = re.compile(r"^slo:|^ALERTS$")
+    for query in queries(page.read_text()):
+        promql_parser.parse(query)
+        unknown = {name for name in promql.metric_names(query) if not recorded.match(name)} - known_names()
+        assert unknown == set(), query
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_links_between_pages_lead_somewhere(page: Path) -> None:
+    """Every relative link of a page is a file that is there."""
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
+        assert (page.parent / target).exists(), target
