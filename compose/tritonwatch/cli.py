@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 VERBS: dict[str, str] = {
+    "exporter": "serve the enriched series of one Triton",
     "generate": "write rules, alerts and dashboards from objectives",
 }
 """Verb -> what it does. Only verbs that work are listed; each is a module of `tritonwatch.commands`."""

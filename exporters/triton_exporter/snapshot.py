@@ -134,9 +134,13 @@ class ModelStatistics:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One look at Triton at Unix time `at`; None means Triton could not be asked that."""
+    """One look at Triton at Unix time `at`; None means Triton could not be asked that.
+
+    `api_failure` is one of DOWN_REASONS when the HTTP API did not answer at all.
+    """
 
     at: float
+    api_failure: str = ""
     live: bool = False
     ready: bool = False
     triton_version: str = ""

@@ -6,11 +6,21 @@ from triton_exporter.catalogue.metric import Metric
 
 _MODEL = ("model", "version")
 
-MODEL_STATES = ("ready", "loading", "unloading", "unloaded", "unavailable", "missing", "unknown")
+MODEL_STATES = (
+    "ready",
+    "loading",
+    "unloading",
+    "unloaded",
+    "unavailable",
+    "missing",
+    "not_loaded",
+    "unknown",
+)
 """Closed set of values of the label `state`; exactly one is 1 for each model version.
 
 `unloaded` is on purpose, `unavailable` a failed load, `missing` an expected model that Triton does not list
-or lists without a version, `unknown` means Triton could not be asked.
+or lists without a version, `not_loaded` one that it lists without a version and nobody is known to expect,
+`unknown` means Triton could not be asked.
 """
 
 LOAD_FAILURE_REASONS = (

@@ -1,0 +1,200 @@
+"""Read Triton's JSON answers into frozen values; what is missing or of the wrong type becomes its default."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from triton_exporter.snapshot import (
+    BatchStatistics,
+    EnsembleStep,
+    IndexEntry,
+    InstanceGroup,
+    MemoryUse,
+    ModelConfig,
+    ModelStatistics,
+    QueuePolicy,
+    ResponseStatistics,
+)
+
+
+class AnswerError(ValueError):
+    """The body is not what this endpoint should say."""
+
+
+def parse_index(body: bytes) -> tuple[IndexEntry, ...]:
+    """The repository index. Entries without a name are dropped; raises AnswerError when it is no list."""
+    entries = _json(body)
+    if not isinstance(entries, list):
+        raise AnswerError("the repository index is not a list")
+    return tuple(
+        IndexEntry(
+            _text(entry, "name"), _text(entry, "version"), _text(entry, "state"), _text(entry, "reason")
+        )
+        for entry in _objects(entries)
+        if _text(entry, "name")
+    )
+
+
+def parse_statistics(body: bytes) -> tuple[ModelStatistics, ...]:
+    """Statistics of every ready model version. Raises AnswerError."""
+    answer = _json(body)
+    if not isinstance(answer, dict) or not isinstance(answer.get("model_stats"), list):
+        raise AnswerError("the statistics hold no list model_stats")
+    return tuple(_statistics(one) for one in _objects(answer["model_stats"]) if _text(one, "name"))
+
+
+def parse_config(body: bytes) -> ModelConfig:
+    """The normalised configuration of one model version. Raises AnswerError."""
+    config = _json(body)
+    if not isinstance(config, dict):
+        raise AnswerError("the configuration is not an object")
+    dynamic = _object(config, "dynamic_batching")
+    sequence = _object(config, "sequence_batching")
+    oldest = _object(sequence, "oldest")
+    return ModelConfig(
+        model=_text(config, "name"),
+        backend=_text(config, "backend"),
+        platform=_text(config, "platform"),
+        max_batch_size=_whole(config, "max_batch_size"),
+        instance_groups=tuple(_group(group) for group in _list(config, "instance_group")),
+        dynamic_batching="dynamic_batching" in config,
+        sequence_batching="sequence_batching" in config,
+        max_queue_delay_microseconds=_whole(dynamic, "max_queue_delay_microseconds")
+        or _whole(oldest, "max_queue_delay_microseconds"),
+        queue=_policy(_object(dynamic, "default_queue_policy")),
+        priority_levels=_whole(dynamic, "priority_levels"),
+        priority_queues={
+            int(level): _policy(policy)
+            for level, policy in _object(dynamic, "priority_queue_policy").items()
+            if level.isdecimal() and isinstance(policy, dict)
+        },
+        response_cache=_object(config, "response_cache").get("enable") is True,
+        decoupled=_object(config, "model_transaction_policy").get("decoupled") is True,
+        steps=tuple(
+            EnsembleStep(_text(step, "model_name"), _whole(step, "model_version"))
+            for step in _list(_object(config, "ensemble_scheduling"), "step")
+        ),
+        parameters={
+            name: _text(value, "string_value")
+            for name, value in _object(config, "parameters").items()
+            if isinstance(value, dict)
+        },
+    )
+
+
+def parse_server(body: bytes) -> tuple[str, tuple[str, ...]]:
+    """Version and extensions of the server. Raises AnswerError."""
+    answer = _json(body)
+    if not isinstance(answer, dict):
+        raise AnswerError("the server metadata is not an object")
+    extensions = answer.get("extensions")
+    names = extensions if isinstance(extensions, list) else []
+    return _text(answer, "version"), tuple(name for name in names if isinstance(name, str))
+
+
+def error_text(body: bytes) -> str:
+    """Triton's own error text, or empty."""
+    try:
+        answer = json.loads(body)
+    except ValueError:
+        return ""
+    return _text(answer, "error") if isinstance(answer, dict) else ""
+
+
+def _statistics(one: dict[str, Any]) -> ModelStatistics:
+    totals = _object(one, "inference_stats")
+    fail = _object(totals, "fail")
+    return ModelStatistics(
+        model=_text(one, "name"),
+        version=_text(one, "version"),
+        last_inference_seconds=_whole(one, "last_inference") / 1000,
+        inferences=_whole(one, "inference_count"),
+        executions=_whole(one, "execution_count"),
+        success=_whole(_object(totals, "success"), "count"),
+        fail=_whole(fail, "count"),
+        fail_ns=_whole(fail, "ns"),
+        batches=tuple(_batch(batch) for batch in _list(one, "batch_stats")),
+        memory=tuple(
+            MemoryUse(_text(use, "type"), _whole(use, "id"), _whole(use, "byte_size"))
+            for use in _list(one, "memory_usage")
+        ),
+        responses=tuple(
+            _responses(index, counts)
+            for index, counts in _object(one, "response_stats").items()
+            if isinstance(counts, dict)
+        ),
+    )
+
+
+def _batch(batch: dict[str, Any]) -> BatchStatistics:
+    infer = _object(batch, "compute_infer")
+    return BatchStatistics(
+        size=_whole(batch, "batch_size"),
+        executions=_whole(infer, "count"),
+        input_ns=_whole(_object(batch, "compute_input"), "ns"),
+        infer_ns=_whole(infer, "ns"),
+        output_ns=_whole(_object(batch, "compute_output"), "ns"),
+    )
+
+
+def _responses(index: str, counts: dict[str, Any]) -> ResponseStatistics:
+    return ResponseStatistics(
+        index,
+        *(_whole(_object(counts, name), "count") for name in ("success", "fail", "empty_response", "cancel")),
+    )
+
+
+def _group(group: dict[str, Any]) -> InstanceGroup:
+    gpus = group.get("gpus")
+    ordinals = gpus if isinstance(gpus, list) else []
+    return InstanceGroup(
+        _text(group, "kind"),
+        _whole(group, "count"),
+        tuple(gpu for gpu in ordinals if isinstance(gpu, int)),
+    )
+
+
+def _policy(policy: dict[str, Any]) -> QueuePolicy:
+    return QueuePolicy(
+        _whole(policy, "max_queue_size"),
+        _whole(policy, "default_timeout_microseconds"),
+        _text(policy, "timeout_action"),
+    )
+
+
+def _json(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise AnswerError(f"not JSON: {error}") from error
+
+
+def _objects(values: list[Any]) -> Iterator[dict[str, Any]]:
+    return (value for value in values if isinstance(value, dict))
+
+
+def _object(value: dict[str, Any], name: str) -> dict[str, Any]:
+    found = value.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def _list(value: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    found = value.get(name)
+    return list(_objects(found)) if isinstance(found, list) else []
+
+
+def _text(value: dict[str, Any], name: str) -> str:
+    found = value.get(name)
+    return found if isinstance(found, str) else ""
+
+
+def _whole(value: dict[str, Any], name: str) -> int:
+    """A whole number; gRPC's JSON writes 64-bit ones as strings."""
+    found = value.get(name)
+    if isinstance(found, bool):
+        return 0
+    if isinstance(found, int):
+        return found
+    return int(found) if isinstance(found, str) and found.lstrip("-").isdecimal() else 0

@@ -1,0 +1,194 @@
+"""One exporter put together: threads that look, a lock that guards what they saw, pages that show it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
+from functools import partial
+from importlib import metadata
+
+from triton_exporter.catalogue import own
+from triton_exporter.catalogue import state as catalogue
+from triton_exporter.client import Client, Limits
+from triton_exporter.exposition import TEXT, render_text, without_own_names
+from triton_exporter.family import Collector, Family, Observer, Poller, Sample, Watcher, series
+from triton_exporter.lifecycle import Lifecycle
+from triton_exporter.look import Looker
+from triton_exporter.plugins import plugins
+from triton_exporter.scrape import Reading, SharedReader, read
+from triton_exporter.serving import Handler, Page, Request
+from triton_exporter.settings import Settings
+from triton_exporter.snapshot import Snapshot
+from triton_exporter.state import ModelStates
+
+_LOG = logging.getLogger(__name__)
+
+ENDPOINTS = ("metrics", "live", "ready", "metadata", "index", "statistics", "config", "model_ready", "poll")
+"""Closed set of values of the label `endpoint`; `poll` is a look at something other than Triton."""
+
+
+class Exporter:
+    """Looks at one Triton until stopped.
+
+    Everything the parts know is guarded by one lock: observing, seeing and rendering are short and do no IO.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        expected: Mapping[str, Sequence[str]],
+        parts: Sequence[object] | None = None,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self.settings = settings
+        self.states = ModelStates(Lifecycle(expected))
+        self._now = now
+        self._parts = (self.states, *(plugins(settings) if parts is None else parts))
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._failures: Counter[tuple[str, str]] = Counter()
+        self._last_success = 0.0
+        limits = Limits(settings.timeout_seconds, settings.max_body_bytes)
+        # One connection for each thread that looks.
+        self._metrics = Client(settings.metrics_url, limits)
+        self._api = Client(settings.triton_url, limits)
+        self._reader = SharedReader(
+            lambda: read(self._metrics, "", now), self._publish, settings.sampling_interval_seconds
+        )
+        self._looker = Looker(self._api, now, self._count_failure)
+        self._threads: list[threading.Thread] = []
+
+    def start(self) -> None:
+        """Start the threads; returns at once."""
+        self._spawn("metrics", self._read_for_ever)
+        self._spawn("state", self._look_for_ever)
+        for part in self._parts:
+            if isinstance(part, Poller):
+                self._spawn(type(part).__name__, partial(self._poll_for_ever, part))
+
+    def stop(self, timeout_seconds: float = 0.5) -> None:
+        """End the threads; one that waits on the network ends with the process."""
+        self._stop.set()
+        self._reader.stop()
+        deadline = time.monotonic() + timeout_seconds
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+    def pages(self) -> Mapping[str, Handler]:
+        """What the server serves, by path."""
+        return {"/metrics": self.metrics, "/-/healthy": lambda _: Page(b"healthy\n")}
+
+    def metrics(self, request: Request) -> Page:
+        """The page Prometheus scrapes: 200 whatever Triton does."""
+        started = time.monotonic()
+        reading = self._reader.fresh(_budget(request.headers, self.settings.timeout_seconds))
+        now = self._now()
+        if reading is None:
+            reading = Reading(
+                b"", "timeout", "no answer within the scrape's time", now, time.monotonic() - started
+            )
+        with self._lock:
+            body = render_text(without_own_names(reading.body), self._families(reading, now))
+            if _SCRAPE_TIMEOUT in {name.lower() for name in request.headers}:
+                self.states.scraped()
+        return Page(body, TEXT)
+
+    def _families(self, reading: Reading, now: float) -> Iterable[Family]:
+        yield Family(catalogue.UP, [Sample(str(catalogue.UP), reading.up)])
+        for part in self._parts:
+            if isinstance(part, Collector):
+                yield from part.families(now)
+        yield Family(own.LAST_SUCCESS, [Sample(str(own.LAST_SUCCESS), self._last_success)])
+        yield Family(own.SCRAPE_DURATION, [Sample(str(own.SCRAPE_DURATION), reading.duration_seconds)])
+        yield Family(
+            own.SCRAPE_FAILURES,
+            [
+                Sample(series(own.SCRAPE_FAILURES, endpoint, reason), self._failures[endpoint, reason])
+                for endpoint in ENDPOINTS
+                for reason in catalogue.DOWN_REASONS
+                if reason
+            ],
+        )
+        yield Family(own.BUILD_INFO, [Sample(series(own.BUILD_INFO, _version()), 1)])
+
+    def _read_for_ever(self) -> None:
+        with closing(self._metrics):
+            self._reader.run()
+
+    def _publish(self, reading: Reading) -> None:
+        if not reading.up:
+            self._count_failure("metrics", reading.reason)
+            return
+        with self._lock:
+            self._last_success = reading.at
+            for part in self._parts:
+                if isinstance(part, Observer):
+                    _guarded(part.observe, reading.body, reading.at)
+
+    def _look_for_ever(self) -> None:
+        with closing(self._api):
+            while not self._stop.is_set():
+                started = time.monotonic()
+                self._show(self._looker.look())
+                took = time.monotonic() - started
+                # Triton lists the repository for each index, which on object storage takes seconds and
+                # money: never spend more than a tenth of the time on that.
+                pause = max(self.settings.state_interval_seconds - took, 9 * self._looker.index_seconds)
+                self._stop.wait(max(0.01, pause))
+
+    def _show(self, snapshot: Snapshot) -> None:
+        with self._lock:
+            for part in self._parts:
+                if isinstance(part, Watcher):
+                    _guarded(part.see, snapshot)
+
+    def _poll_for_ever(self, poller: Poller) -> None:
+        while not self._stop.is_set():
+            started = time.monotonic()
+            if not _guarded(poller.poll, self._now()):
+                self._count_failure("poll", "bad_response")
+            self._stop.wait(max(0.01, poller.interval_seconds - (time.monotonic() - started)))
+
+    def _count_failure(self, endpoint: str, reason: str) -> None:
+        with self._lock:
+            self._failures[endpoint, reason] += 1
+
+    def _spawn(self, name: str, target: Callable[[], None]) -> None:
+        thread = threading.Thread(target=target, name=name, daemon=True)
+        thread.start()
+        self._threads.append(thread)
+
+
+_SCRAPE_TIMEOUT = "x-prometheus-scrape-timeout-seconds"
+
+
+def _budget(headers: Mapping[str, str], default_seconds: float) -> float:
+    """How long a scrape may wait for Triton, so that its answer still arrives in Prometheus' time."""
+    text = next((value for name, value in headers.items() if name.lower() == _SCRAPE_TIMEOUT), "")
+    try:
+        timeout = float(text)
+    except ValueError:
+        return default_seconds
+    # Half a second to render and send, as blackbox_exporter leaves, or a quarter of a short timeout.
+    return min(default_seconds, timeout - min(0.5, timeout / 4)) if 0 < timeout < 3600 else default_seconds
+
+
+def _guarded(call: Callable[..., None], *arguments: object) -> bool:
+    """Call a part; what it did not foresee is logged, and the others go on."""
+    try:
+        call(*arguments)
+    except Exception:  # noqa: BLE001 - the boundary: one part must not take down the others
+        _LOG.exception("%s failed", getattr(call, "__qualname__", call))
+        return False
+    return True
+
+
+def _version() -> str:
+    try:
+        return metadata.version("tritonwatch")
+    except metadata.PackageNotFoundError:
+        return "unknown"

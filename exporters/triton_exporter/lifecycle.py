@@ -1,0 +1,141 @@
+"""Follow every model version over time: its state, since when it is not ready, how often a load failed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from triton_exporter.claims import Claim, claims
+from triton_exporter.reasons import classify
+from triton_exporter.snapshot import ModelVersion, Snapshot
+
+_UNKNOWN = Claim("unknown", reason="Triton's HTTP API does not say", source="none")
+_NEVER_LOOKED = Snapshot(0.0, api_failure="refused")
+_LISTED_BARE = (
+    "Triton lists it without a version: it was never asked to load, or its configuration cannot be read, "
+    "or a part of the ensemble failed (Triton's log says which)"
+)
+_NOT_LISTED = "Triton does not list it: no such directory, or no version in it"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One model version as last seen, and what is remembered about it; times are Unix seconds."""
+
+    claim: Claim
+    since: float
+    asked: bool = False  # asked to load, and not unloaded on purpose since
+    not_ready_since: float | None = None
+    last_failure: str = ""  # Triton's text of the last load failure seen
+
+
+@dataclass
+class Lifecycle:
+    """The lifecycle of all models of one server, told by successive looks.
+
+    `expected` maps a model that should serve to the versions that must (empty: any); it may be replaced at
+    any time.
+    """
+
+    expected: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    snapshot: Snapshot = field(default=_NEVER_LOOKED, init=False)
+    records: dict[ModelVersion, Record] = field(default_factory=dict, init=False)
+    failures: Counter[tuple[str, str]] = field(default_factory=Counter, init=False)
+    _restarted: bool = field(default=False, init=False)
+
+    def see(self, snapshot: Snapshot) -> None:
+        """Take in one look: move every record to its new state and count the load failures it shows."""
+        self.snapshot = snapshot
+        # Triton closes its port at once when it ends, and opens it when all start-up loads are over.
+        self._restarted |= snapshot.api_failure == "refused"
+        current = self._current(snapshot)
+        wanted = self._wanted(current)
+        self.records = {
+            key: self._moved(key, claim, snapshot.at, wanted=key in wanted) for key, claim in current.items()
+        }
+        if not snapshot.api_failure:
+            self._restarted = False
+
+    def expected_models(self) -> frozenset[str]:
+        """Models that should serve: configured, or asked to load and not unloaded on purpose."""
+        asked = {key.model for key, record in self.records.items() if record.asked}
+        return frozenset(asked | self.expected.keys())
+
+    def count_failure(self, model: str, text: str) -> None:
+        """Count one failed load attempt that was seen elsewhere, such as in the log."""
+        self.failures[model, classify(text)] += 1
+
+    def _current(self, snapshot: Snapshot) -> dict[ModelVersion, Claim]:
+        if snapshot.api_failure or (snapshot.index is None and snapshot.statistics is None):
+            return dict.fromkeys(self.records.keys() | self._absent({}), _UNKNOWN)
+        found = claims(snapshot)
+        absent = self._absent(found)
+        bare = {key.model for key, claim in found.items() if claim.bare}
+        gone = {key.model for key in absent}
+        kept = {key: claim for key, claim in found.items() if not (claim.bare and key.model in gone)}
+        return kept | {
+            key: Claim("missing", reason=_LISTED_BARE if key.model in bare else _NOT_LISTED) for key in absent
+        }
+
+    def _absent(self, found: Mapping[ModelVersion, Claim]) -> set[ModelVersion]:
+        """Versions that should serve and that Triton does not list, or lists bare."""
+        listed = {key for key, claim in found.items() if not claim.bare}
+        bare = {key.model for key, claim in found.items() if claim.bare}
+        absent = {
+            ModelVersion(model, version)
+            for model, versions in self.expected.items()
+            for version in versions
+            if ModelVersion(model, version) not in listed
+        }
+        # Gone across a restart: it served before, and now Triton does not load it. Gone from a running server
+        # without a trace: somebody removed it, for a model does not leave by itself.
+        absent |= {
+            key
+            for key, record in self.records.items()
+            if record.asked and (self._restarted or key.model in bare or record.claim.state == "missing")
+        } - listed
+        somewhere = {key.model for key in listed | absent}
+        return absent | {ModelVersion(model, "") for model in self.expected if model not in somewhere}
+
+    def _wanted(self, current: Mapping[ModelVersion, Claim]) -> set[ModelVersion]:
+        """Versions that must serve because the operator's list says so."""
+        wanted = set()
+        for model, versions in self.expected.items():
+            keys = [key for key in current if key.model == model]
+            # Without versions in the list, superseded versions may rest as long as another one is in use.
+            in_use = [key for key in keys if current[key].state not in ("unloaded", "unloading")]
+            newest = sorted(keys, key=lambda key: int(key.version) if key.version.isdecimal() else -1)[-1:]
+            wanted |= {key for key in keys if key.version in versions} if versions else set(in_use or newest)
+        return wanted
+
+    def _moved(self, key: ModelVersion, claim: Claim, at: float, *, wanted: bool) -> Record:
+        before = self.records.get(key)
+        asked = _asked(before, claim)
+        if claim.state == "unavailable" and self._is_new_failure(before, claim):
+            self.failures[key.model, classify(claim.reason)] += 1
+        since = before.since if before is not None and before.claim.state == claim.state else at
+        episode = before.not_ready_since if before is not None else None
+        waiting = (asked or wanted) and not claim.ready
+        last_failure = before.last_failure if before is not None else ""
+        return Record(
+            claim=claim,
+            since=since,
+            asked=asked,
+            not_ready_since=(at if episode is None else episode) if waiting else None,
+            last_failure=claim.reason if claim.state == "unavailable" else last_failure,
+        )
+
+    def _is_new_failure(self, before: Record | None, claim: Claim) -> bool:
+        """Whether this UNAVAILABLE tells of an attempt that was not counted yet."""
+        if before is None or self._restarted or before.claim.state not in ("unavailable", "unknown"):
+            return True
+        return before.last_failure != claim.reason
+
+
+def _asked(before: Record | None, claim: Claim) -> bool:
+    if claim.state in ("ready", "loading", "unavailable"):
+        return True
+    if claim.state in ("unloading", "unloaded"):
+        return False
+    return before is not None and before.asked

@@ -1,0 +1,154 @@
+"""Look at Triton's APIs once: index, health, statistics, and a bounded share of the per-model endpoints."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TypeVar
+from urllib.parse import quote
+
+from triton_exporter.answers import (
+    AnswerError,
+    parse_config,
+    parse_index,
+    parse_server,
+    parse_statistics,
+)
+from triton_exporter.client import Answer, Client, FetchError
+from triton_exporter.snapshot import IndexEntry, ModelConfig, ModelStatistics, ModelVersion, Snapshot
+
+T = TypeVar("T")
+
+PER_LOOK = 32
+"""How many ready endpoints, and how many configurations, one look asks for: the rest wait their turn, so
+that 1,000 models cost Triton no burst."""
+
+CountFailure = Callable[[str, str], None]
+"""Called with endpoint and reason for every request that failed."""
+
+
+@dataclass
+class Looker:
+    """Remembers what need not be asked every time: configurations, the server's version, ready answers."""
+
+    client: Client
+    now: Callable[[], float]
+    count_failure: CountFailure
+    index_seconds: float = field(default=0.0, init=False)
+    _configs: dict[ModelVersion, ModelConfig] = field(default_factory=dict, init=False)
+    _ready: dict[ModelVersion, bool] = field(default_factory=dict, init=False)
+    _queue: list[ModelVersion] = field(default_factory=list, init=False)
+    _version: str = field(default="", init=False)
+    _extensions: tuple[str, ...] = field(default=(), init=False)
+
+    def look(self) -> Snapshot:
+        """Ask Triton everything once. Every failure is part of the snapshot, none is an exception."""
+        at = self.now()
+        live, failure = self._health("live", "/v2/health/live")
+        if failure:
+            # The port is closed or mute: asking on would only add timeouts.
+            self._forget()
+            return Snapshot(at, api_failure=failure)
+        ready, _ = self._health("ready", "/v2/health/ready")
+        if not self._version:
+            self._version, self._extensions = self._ask("metadata", "/v2", parse_server) or ("", ())
+        index = self._index()
+        statistics = self._ask("statistics", "/v2/models/stats", parse_statistics)
+        serving = _serving(index, statistics)
+        self._ask_models(serving)
+        return Snapshot(
+            at,
+            live=live,
+            ready=ready,
+            triton_version=self._version,
+            extensions=self._extensions,
+            index=index,
+            statistics=statistics,
+            configs=dict(self._configs),
+            ready_versions=dict(self._ready),
+        )
+
+    def _forget(self) -> None:
+        """After a restart everything may be different."""
+        self._configs.clear()
+        self._ready.clear()
+        self._version = ""
+
+    def _health(self, endpoint: str, path: str) -> tuple[bool, str]:
+        try:
+            return self.client.get(path).status == 200, ""
+        except FetchError as error:
+            self.count_failure(endpoint, error.reason)
+            return False, error.reason
+
+    def _index(self) -> tuple[IndexEntry, ...] | None:
+        started = time.monotonic()
+        index = self._parsed("index", self.client.index, parse_index)
+        self.index_seconds = time.monotonic() - started
+        return index
+
+    def _ask(self, endpoint: str, path: str, parse: Callable[[bytes], T]) -> T | None:
+        return self._parsed(endpoint, lambda: self.client.get(path), parse)
+
+    def _parsed(self, endpoint: str, ask: Callable[[], Answer], parse: Callable[[bytes], T]) -> T | None:
+        try:
+            answer = ask()
+            if answer.status == 200:
+                return parse(answer.body)
+            self.count_failure(endpoint, "http_error")
+        except FetchError as error:
+            self.count_failure(endpoint, error.reason)
+        except AnswerError:
+            self.count_failure(endpoint, "bad_response")
+        return None
+
+    def _ask_models(self, serving: frozenset[ModelVersion]) -> None:
+        for known in (self._configs, self._ready):
+            for gone in known.keys() - serving:
+                del known[gone]
+        new = sorted(serving - self._configs.keys())
+        for one in new[:PER_LOOK]:
+            self._ask_config(one)
+        # Each in turn, new ones first; what a hung model kept from being asked comes first next time.
+        waiting = [one for one in self._queue if one in serving]
+        waiting = sorted(serving.difference(waiting)) + waiting
+        asked = 0
+        for one in waiting[:PER_LOOK]:
+            asked += 1
+            if not self._ask_ready(one):
+                break
+        self._queue = waiting[asked:] + waiting[:asked]
+
+    def _ask_ready(self, one: ModelVersion) -> bool:
+        """Ask one ready endpoint; False when it gave no answer, so that one look waits for one at most."""
+        try:
+            answer = self.client.get(f"{_path(one)}/ready")
+        except FetchError as error:
+            self.count_failure("model_ready", error.reason)
+            # A hung stub can block its ready endpoint: a model that cannot say so is not ready.
+            self._ready[one] = False
+            return False
+        if answer.status in (200, 400):
+            self._ready[one] = answer.status == 200
+        else:
+            self.count_failure("model_ready", "http_error")
+            self._ready.pop(one, None)
+        return True
+
+    def _ask_config(self, one: ModelVersion) -> None:
+        config = self._ask("config", f"{_path(one)}/config", parse_config)
+        if config is not None:
+            self._configs[one] = config
+
+
+def _path(one: ModelVersion) -> str:
+    model = f"/v2/models/{quote(one.model, safe='')}"
+    return f"{model}/versions/{quote(one.version, safe='')}" if one.version else model
+
+
+def _serving(
+    index: Iterable[IndexEntry] | None, statistics: Iterable[ModelStatistics] | None
+) -> frozenset[ModelVersion]:
+    ready = {ModelVersion(e.model, e.version) for e in index or () if e.state == "READY"}
+    return frozenset(ready | {ModelVersion(s.model, s.version) for s in statistics or ()})

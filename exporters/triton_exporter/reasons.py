@@ -1,0 +1,57 @@
+"""Sort Triton's load errors into a closed set of classes; the text itself is never a label."""
+
+from __future__ import annotations
+
+import re
+
+# First match wins, so the more telling pattern stands first: a Python traceback that ends in "CUDA out of
+# memory" is a lack of memory.
+_PATTERNS: dict[str, tuple[str, ...]] = {
+    "out_of_memory": (
+        "out of memory",
+        "OutOfMemory",
+        "MemoryError",
+        "OUT_OF_MEMORY",
+        "bad_alloc",
+        "cannot allocate",
+        "failed to allocate",
+        "insufficient (gpu |device )?memory",
+    ),
+    "dependency_failed": ("depends on '", "ensemble .* no loaded version"),
+    "missing_backend": (
+        "unable to find .*backend",
+        "backend library",
+        "unable to load shared library",
+        r"failed to load .*\.so",
+        "must specify 'platform'.*'backend'",
+    ),
+    "missing_file": (
+        "No such file",
+        "FileNotFoundError",
+        "failed to stat file",
+        "unable to find '",
+        "does not exist",
+        "failed to open",
+        "unable to (open|read)",
+    ),
+    "bad_config": (
+        "invalid argument",
+        r"config\.pbtxt",
+        "model configuration",
+        "autofill",
+        "instance group",
+        "two or more repositories",
+        "at least one version",
+        "version policy",
+        "failed to poll",
+        "unable to get the .* model config",
+    ),
+    "python_error": (r"model\.py", "Traceback", r"\w+Error\b", r"\w+Exception\b", "At:\n"),
+}
+
+_CLASSES = {reason: re.compile("|".join(words), re.IGNORECASE) for reason, words in _PATTERNS.items()}
+
+
+def classify(text: str) -> str:
+    """The class of a load error: one of the catalogue's LOAD_FAILURE_REASONS, `other` when none fits."""
+    return next((reason for reason, pattern in _CLASSES.items() if pattern.search(text)), "other")

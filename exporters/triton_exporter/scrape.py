@@ -1,0 +1,104 @@
+"""Read Triton's /metrics in one thread for everybody: the sampling loop and every concurrent scrape."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from triton_exporter.client import Client, FetchError
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One look at /metrics; `reason` is empty when it answered, else one of DOWN_REASONS."""
+
+    body: bytes
+    reason: str
+    detail: str
+    at: float
+    duration_seconds: float
+
+    @property
+    def up(self) -> bool:
+        return not self.reason
+
+
+def read(client: Client, path: str, now: Callable[[], float]) -> Reading:
+    """Fetch once. Every failure is a reading, none is an exception."""
+    started = time.monotonic()
+    body, reason, detail = b"", "", ""
+    try:
+        answer = client.get(path)
+        if answer.status == 200:
+            body = answer.body
+        else:
+            reason, detail = "http_error", f"HTTP {answer.status}"
+    except FetchError as error:
+        reason, detail = error.reason, str(error)
+    return Reading(body, reason, detail, now(), time.monotonic() - started)
+
+
+class SharedReader:
+    """Fetches at every tick of the sampling interval and whenever a scrape asks.
+
+    A scrape that finds a fetch under way shares it; one that runs out of time gets None, and the fetch goes
+    on for the others. Only this thread ever waits on the network, so a name server that hangs delays nobody.
+    """
+
+    def __init__(
+        self, fetch: Callable[[], Reading], publish: Callable[[Reading], None], interval_seconds: float
+    ) -> None:
+        self._fetch = fetch
+        self._publish = publish
+        self._interval = interval_seconds
+        self._changed = threading.Condition()
+        self._started = 0  # number of fetches begun
+        self._done = 0  # number of fetches ended
+        self._wanted = 0  # a fetch with this number has been asked for
+        self._last: Reading | None = None
+        self._stopping = False
+
+    def fresh(self, timeout_seconds: float) -> Reading | None:
+        """A reading that ends after this call began, or None when there is none in time."""
+        deadline = time.monotonic() + timeout_seconds
+        with self._changed:
+            target = self._started if self._started > self._done else self._started + 1
+            self._wanted = max(self._wanted, target)
+            self._changed.notify_all()
+            while self._done < target and not self._stopping:
+                left = deadline - time.monotonic()
+                if left <= 0 or not self._changed.wait(left):
+                    break
+            return self._last if self._done >= target else None
+
+    def run(self) -> None:
+        """Fetch until stopped."""
+        tick = time.monotonic()
+        while self._wait(tick):
+            reading = self._fetch()
+            self._publish(reading)
+            with self._changed:
+                self._last = reading
+                self._done = self._started
+                self._changed.notify_all()
+            # Ticks that passed during a slow fetch are skipped, not caught up.
+            while tick <= time.monotonic():
+                tick += self._interval
+
+    def stop(self) -> None:
+        """End `run` after the fetch under way."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+
+    def _wait(self, tick: float) -> bool:
+        with self._changed:
+            while not self._stopping and self._wanted <= self._started:
+                left = tick - time.monotonic()
+                if left <= 0:
+                    break
+                self._changed.wait(left)
+            self._started += 1
+            return not self._stopping

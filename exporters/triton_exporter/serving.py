@@ -1,0 +1,88 @@
+"""The exporter's own HTTP server."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import ClassVar
+from urllib.parse import parse_qs, urlsplit
+
+Query = Mapping[str, list[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a page needs to know about the request."""
+
+    query: Query
+    headers: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One answer."""
+
+    body: bytes
+    content_type: str = "text/plain; charset=utf-8"
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+Handler = Callable[[Request], Page]
+
+
+class Server(ThreadingHTTPServer):
+    """Serves pages by path; a connection gets its own thread, which a slow peer cannot hold for ever."""
+
+    daemon_threads = True
+    # Many Prometheus servers may come at the same second.
+    request_queue_size = 64
+
+    def __init__(self, host: str, port: int, pages: Mapping[str, Handler]) -> None:
+        self.pages = pages
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        super().__init__((host, port), _RequestHandler)
+
+    @property
+    def url(self) -> str:
+        host, port = self.server_address[:2]
+        name = f"[{host!s}]" if ":" in str(host) else host
+        return f"http://{name!s}:{port}"
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A peer that hangs up is no event worth a traceback."""
+
+
+class _RequestHandler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server_version = "tritonwatch"
+    sys_version = ""
+    timeout: ClassVar[float] = 30.0  # between two requests of one connection, and for reading one
+
+    server: Server
+
+    def do_GET(self) -> None:
+        parts = urlsplit(self.path)
+        handler = self.server.pages.get(parts.path)
+        if handler is None:
+            self._answer(Page(b"not found\n", status=404))
+            return
+        query = parse_qs(parts.query, keep_blank_values=True)
+        self._answer(handler(Request(query, dict(self.headers.items()))))
+
+    do_HEAD = do_GET  # noqa: N815 - the name http.server looks for
+
+    def _answer(self, page: Page) -> None:
+        self.send_response(page.status)
+        self.send_header("Content-Type", page.content_type)
+        self.send_header("Content-Length", str(len(page.body)))
+        for name, value in page.headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(page.body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its parent's word
+        """A line per scrape would drown what matters."""

@@ -1,0 +1,155 @@
+"""The exporter beside a real Triton."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+import requests
+
+from support.exporter import Running, exporting
+from support.repository import Repository
+from triton_exporter.catalogue import state as catalogue
+from triton_exporter.catalogue import triton
+from tritonwatch.local.triton import TritonPorts, TritonServer, free_ports
+
+pytestmark = pytest.mark.real
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
+    directory = tmp_path_factory.mktemp("exporter-real")
+    repository = Repository(directory / "models")
+    repository.model("echo", "1", "2", config="version_policy { all {} }")
+    repository.model("broken", **{"raise": "weights missing"})
+    server = TritonServer(repository.path, directory, TritonPorts(*free_ports(3)))
+    server.start()
+    try:
+        server.wait_live()
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture(scope="module")
+def exporter(server: TritonServer) -> Iterator[Running]:
+    with exporting(server.http_url, server.metrics_url) as running:
+        running.wait(lambda page: page.value(catalogue.SERVER_LIVE))
+        yield running
+
+
+def infer(server: TritonServer, model: str, version: str = "1") -> int:
+    body = {"inputs": [{"name": "X", "shape": [1, 1], "datatype": "FP32", "data": [1.0]}]}
+    url = f"{server.http_url}/v2/models/{model}/versions/{version}/infer"
+    return requests.post(url, json=body, timeout=10).status_code
+
+
+def test_tritons_own_series_are_relayed_byte_for_byte(server: TritonServer, exporter: Running) -> None:
+    """Every line of Triton's own page stands unchanged and in order on the exporter's page."""
+    assert 200 == infer(server, "echo")
+    direct, relayed = requests.get(server.metrics_url, timeout=5).content, exporter.get().content
+
+    def steady(body: bytes) -> list[bytes]:  # CPU series move between two reads
+        return [line for line in body.splitlines() if b"nv_cpu" not in line]
+
+    lines = steady(relayed)[: len(steady(direct))]
+
+    assert steady(direct) == lines
+    assert any(line.startswith(str(triton.REQUEST_SUCCESS).encode()) for line in lines)
+
+
+def test_ready_models_are_ready_and_the_failed_one_is_not(exporter: Running) -> None:
+    """Readiness and state are told per version, with the failed model in its own state."""
+    page = exporter.scrape()
+
+    assert 1 == page.value(catalogue.UP)
+    assert 1 == page.value(catalogue.SERVER_LIVE)
+    assert 0 == page.value(catalogue.SERVER_READY)
+    assert 1 == page.value(catalogue.MODEL_READY, model="echo", version="1")
+    assert 1 == page.value(catalogue.MODEL_READY, model="echo", version="2")
+    assert 0 == page.value(catalogue.MODEL_READY, model="broken", version="1")
+    assert 1 == page.value(catalogue.MODEL_STATE, model="broken", version="1", state="unavailable")
+    assert 1 == page.value(catalogue.MODEL_EXPECTED, model="broken")
+
+
+def test_a_load_failure_is_counted_by_class_after_prometheus_saw_the_zero(exporter: Running) -> None:
+    """The counter stands at 0 on the first page Prometheus takes and at 1 after it, so increase() sees it."""
+    first = exporter.scrape(timeout_seconds=5)
+    second = exporter.scrape(timeout_seconds=5)
+
+    assert 1 == second.value(catalogue.MODEL_LOAD_FAILURES, model="broken", reason="python_error")
+    assert (
+        first.series(catalogue.MODEL_LOAD_FAILURES).keys()
+        == second.series(catalogue.MODEL_LOAD_FAILURES).keys()
+    )
+    assert set(catalogue.LOAD_FAILURE_REASONS) == second.labels(catalogue.MODEL_LOAD_FAILURES, "reason")
+    assert 0 == second.value(catalogue.MODEL_LOAD_FAILURES, model="echo", reason="other")
+
+
+def test_not_ready_since_stands_only_for_what_is_not_ready(exporter: Running) -> None:
+    """The episode of the failed model has a start in the past; a ready model has none."""
+    page = exporter.scrape()
+    since = page.value(catalogue.MODEL_NOT_READY_SINCE, model="broken", version="1")
+
+    assert {"broken"} == page.labels(catalogue.MODEL_NOT_READY_SINCE, "model")
+    assert since is not None
+    assert since == pytest.approx(time.time(), abs=120)
+    assert since <= time.time()
+
+
+def test_a_dead_triton_is_a_page_with_up_0() -> None:
+    """Nothing listens: the page still comes, says so, and counts the class of the failure."""
+    http, metrics = free_ports(2)
+    with exporting(
+        f"http://127.0.0.1:{http}", f"http://127.0.0.1:{metrics}/metrics", {"wanted": ()}
+    ) as exporter:
+        page = exporter.wait(
+            lambda page: page.value(catalogue.MODEL_READY, model="wanted", version="") is not None
+        )
+
+        assert 0 == page.value(catalogue.UP)
+        assert 0 == page.value(catalogue.SERVER_LIVE)
+        assert 0 == page.value(catalogue.MODEL_READY, model="wanted", version="")
+        assert 1 == page.value(catalogue.MODEL_STATE, model="wanted", version="", state="unknown")
+        assert 1 == page.value(catalogue.MODEL_EXPECTED, model="wanted")
+
+
+def test_the_command_serves_and_ends_with_sigterm(server: TritonServer) -> None:
+    """`tritonwatch exporter` serves the page, and SIGTERM ends it with 0 within a second."""
+    port = free_ports(1)[0]
+    command = [sys.executable, "-m", "tritonwatch", "exporter", "--triton", server.http_url]
+    command += ["--triton-metrics", server.metrics_url, "--listen", f"127.0.0.1:{port}", "--gpu", "none"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            assert (
+                f"serving http://127.0.0.1:{port}/metrics for {server.http_url}\n"
+                == process.stderr.readline()
+            )
+            assert 200 == requests.get(f"http://127.0.0.1:{port}/metrics", timeout=10).status_code
+            asked = time.monotonic()
+            process.terminate()
+            code = process.wait(10)
+            took = time.monotonic() - asked
+        finally:
+            process.kill()
+
+    assert 0 == code
+    assert took < 1.0
+
+
+def test_a_port_in_use_is_one_clear_line(server: TritonServer) -> None:
+    """A second listener on a taken port is refused with a sentence, exit code 1."""
+    command = [sys.executable, "-m", "tritonwatch", "exporter", "--triton", server.http_url]
+    taken = subprocess.run(
+        [*command, "--listen", f"127.0.0.1:{server.ports.http}"], capture_output=True, text=True, timeout=30
+    )
+
+    assert 1 == taken.returncode
+    assert (
+        f"tritonwatch exporter: cannot listen on 127.0.0.1:{server.ports.http}: Address already in use\n"
+        == (taken.stderr)
+    )

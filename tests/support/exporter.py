@@ -1,0 +1,103 @@
+"""An exporter in this process, and a reader of its page that shares no code with it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import requests
+from prometheus_client.parser import text_string_to_metric_families
+
+from triton_exporter.app import Exporter
+from triton_exporter.catalogue import Metric
+from triton_exporter.serving import Server
+from triton_exporter.settings import Settings
+
+
+@dataclass(frozen=True)
+class Scraped:
+    """One page, as prometheus_client reads it."""
+
+    text: str
+
+    def value(self, metric: Metric | str, **labels: str) -> float | None:
+        """The value of the one series with exactly these labels, or None."""
+        return self.series(metric).get(frozenset(labels.items()))
+
+    def series(self, metric: Metric | str) -> Mapping[frozenset[tuple[str, str]], float]:
+        """All series of one name."""
+        return {
+            frozenset(sample.labels.items()): sample.value
+            for family in text_string_to_metric_families(self.text)
+            for sample in family.samples
+            if sample.name == str(metric)
+        }
+
+    def labels(self, metric: Metric | str, label: str) -> set[str]:
+        """All values one label takes in one metric."""
+        return {dict(labels)[label] for labels in self.series(metric)}
+
+
+@dataclass(frozen=True)
+class Running:
+    """A running exporter."""
+
+    exporter: Exporter
+    url: str
+
+    def get(self, path: str = "/metrics", **options: object) -> requests.Response:
+        """Ask it anything."""
+        return requests.get(self.url + path, timeout=20, **options)  # type: ignore[arg-type]
+
+    def scrape(self, timeout_seconds: float | None = None) -> Scraped:
+        """Scrape, as Prometheus does when a timeout is given."""
+        headers = (
+            {} if timeout_seconds is None else {"X-Prometheus-Scrape-Timeout-Seconds": str(timeout_seconds)}
+        )
+        response = self.get(headers=headers)
+        assert 200 == response.status_code
+        return Scraped(response.content.decode())
+
+    def wait(self, promise: Callable[[Scraped], object], timeout_seconds: float = 20.0) -> Scraped:
+        """Scrape until the page keeps the promise; fails with the last page's own series if it never does."""
+        deadline = time.monotonic() + timeout_seconds
+        while True:
+            page = self.scrape(5)
+            if promise(page):
+                return page
+            if time.monotonic() > deadline:
+                own = [line for line in page.text.splitlines() if line.startswith("triton_model_")]
+                raise AssertionError("never seen; last page:\n" + "\n".join(own))
+            time.sleep(0.1)
+
+
+@contextmanager
+def exporting(
+    triton_url: str,
+    metrics_url: str,
+    expected: Mapping[str, Sequence[str]] | None = None,
+    parts: Sequence[object] | None = None,
+    **settings: object,
+) -> Iterator[Running]:
+    """Run an exporter for a server until the block ends; looks every 0.1 s."""
+    defaults: dict[str, object] = {
+        "gpu": "none",
+        "sampling_interval_seconds": 0.2,
+        "state_interval_seconds": 0.1,
+        "timeout_seconds": 2.0,
+    }
+    chosen = Settings(triton_url, metrics_url, **(defaults | settings))  # type: ignore[arg-type]
+    exporter = Exporter(chosen, expected or {}, parts)
+    with Server("127.0.0.1", 0, exporter.pages()) as server:
+        exporter.start()
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        try:
+            yield Running(exporter, server.url)
+        finally:
+            server.shutdown()
+            thread.join()
+            exporter.stop(timeout_seconds=5)
