@@ -1,0 +1,1 @@
+"""Replays history through alert policies and scores them against labelled incidents."""

@@ -1,0 +1,82 @@
+"""Alert policies as data: ours, and the shapes that Sloth and Pyrra generate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Severity = Literal["page", "ticket"]
+
+_MINUTE, _HOUR, _DAY = 60, 3600, 86400
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Burns when the error ratio of both windows is above `factor` times the error budget. Windows in s."""
+
+    long: float
+    short: float
+    factor: float
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """One alert rule: it is true while any of its pairs burns and the guards agree.
+
+    `pending` is the rule's `for` and `keep_firing` its keep_firing_for, in seconds. `minimum_bad` failures
+    are needed in the long window; `z` asks that the lower Wilson bound of the long window's error ratio is
+    above the threshold (0: the ratio itself); `still` is a last window, in seconds, that must burn too
+    (0: none).
+    """
+
+    name: str
+    severity: Severity
+    pairs: tuple[Pair, ...]
+    pending: float = 0
+    keep_firing: float = 0
+    minimum_bad: float = 0
+    z: float = 0
+    still: float = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Alerts from the most to the least urgent; with `inhibits`, one that fires silences those after it."""
+
+    name: str
+    alerts: tuple[Alert, ...]
+    inhibits: bool = False
+
+
+# https://github.com/slok/sloth/blob/main/internal/alert/windows/google-30d.yaml
+SLOTH = Policy(
+    "sloth",
+    (
+        Alert("page", "page", (Pair(_HOUR, 5 * _MINUTE, 14.4), Pair(6 * _HOUR, 30 * _MINUTE, 6))),
+        Alert("ticket", "ticket", (Pair(_DAY, 2 * _HOUR, 3), Pair(3 * _DAY, 6 * _HOUR, 1))),
+    ),
+)
+
+
+def pyrra(period_seconds: float = 28 * _DAY) -> Policy:
+    """Pyrra's four alerts; its windows are fractions of the period, rounded to whole minutes.
+
+    https://github.com/pyrra-dev/pyrra/blob/main/slo/rules.go (Windows)
+    """
+
+    def scaled(seconds: float) -> float:
+        return max(_MINUTE, round(seconds * period_seconds / (28 * _DAY) / _MINUTE) * _MINUTE)
+
+    rows: tuple[tuple[str, Severity, float, float, float, float], ...] = (
+        ("critical-1", "page", 14, _HOUR, 5 * _MINUTE, 2 * _MINUTE),
+        ("critical-2", "page", 7, 6 * _HOUR, 30 * _MINUTE, 15 * _MINUTE),
+        ("warning-1", "ticket", 2, _DAY, 2 * _HOUR, _HOUR),
+        ("warning-2", "ticket", 1, 4 * _DAY, 6 * _HOUR, 3 * _HOUR),
+    )
+    return Policy(
+        "pyrra",
+        tuple(
+            Alert(name, severity, (Pair(scaled(long), scaled(short), factor),), pending=scaled(pending))
+            for name, severity, factor, long, short, pending in rows
+        ),
+    )

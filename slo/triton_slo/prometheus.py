@@ -1,0 +1,234 @@
+"""Reads a Prometheus, or what speaks its API (Mimir, Thanos, VictoriaMetrics), through prometheus-api-client.
+
+Every fault of the peer is a `PrometheusError`: one line that says what is wrong and what to try.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+import requests
+from prometheus_api_client.prometheus_connect import PrometheusConnect
+from urllib3.util.retry import Retry
+
+T = TypeVar("T")
+
+MINIMUM_VERSION = (2, 42)
+"""The oldest Prometheus that the rules and the queries are tested with."""
+
+
+class PrometheusError(Exception):
+    """Prometheus gave no usable answer; the message is one line and holds no secret."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How to reach Prometheus and who we are there.
+
+    Secrets arrive as values, read from files or the environment by the command line; they are never shown.
+    `ca_file` is trusted instead of the system's roots; `cert_file` and `key_file` are ours.
+    """
+
+    url: str
+    bearer: str = field(default="", repr=False)
+    user: str = ""
+    password: str = field(default="", repr=False)
+    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    ca_file: str = ""
+    cert_file: str = ""
+    key_file: str = ""
+    verify: bool = True
+    timeout_seconds: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One series at one moment: labels (the name under `__name__`), value, Unix time in seconds."""
+
+    labels: Mapping[str, str]
+    value: float
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One series over a range: Unix times in seconds and the values at them."""
+
+    labels: Mapping[str, str]
+    times: tuple[float, ...]
+    values: tuple[float, ...]
+
+
+class Prometheus:
+    """One Prometheus; close it, or use it as a context manager. Methods raise PrometheusError."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self._url = access.url.rstrip("/")
+        # A command that says at once what is wrong helps more than one that retries in silence.
+        self._connect = PrometheusConnect(
+            url=self._url,
+            session=_session(access),
+            retry=Retry(total=0),
+            timeout=access.timeout_seconds,  # type: ignore[arg-type]  # requests takes fractions
+        )
+
+    def __enter__(self) -> Prometheus:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the connections back."""
+        self._connect.close()
+
+    def instant(self, query: str, at: float | None = None) -> tuple[Sample, ...]:
+        """The value of an instant vector (or scalar) at Unix time `at`, else now."""
+        params = {"timeout": f"{self._access.timeout_seconds:g}s"}
+        if at is not None:
+            params["time"] = f"{at:.3f}"
+        return self._ask(lambda: _samples(self._connect.custom_query(query, params=params)))
+
+    def range(self, query: str, start: float, end: float, step_seconds: float) -> tuple[Series, ...]:
+        """The values of an expression from `start` to `end` (Unix time, whole seconds), every step."""
+        first, last = datetime.fromtimestamp(start, UTC), datetime.fromtimestamp(end, UTC)
+        step = f"{step_seconds:g}"
+        return self._ask(lambda: _series(self._connect.custom_query_range(query, first, last, step)))
+
+    def _ask(self, question: Callable[[], T]) -> T:
+        try:
+            return question()
+        except requests.RequestException as error:
+            raise PrometheusError(_transport_fault(self._access, error)) from error
+        except _RefusedError as refusal:
+            raise PrometheusError(self._explain(refusal)) from refusal
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+            raise PrometheusError(_not_prometheus(self._access)) from error
+
+    def _explain(self, refusal: _RefusedError) -> str:
+        where = f"Prometheus at {self._url}"
+        if refusal.status in (401, 403):
+            return f"{where} refuses our credentials (HTTP {refusal.status}); see --token-file and --header"
+        if refusal.timed_out:
+            return (
+                f"{where} is too slow: {refusal.reason}; try a longer --timeout or load the recording rules"
+            )
+        if refusal.status in (400, 422) and refusal.reason:
+            version = self._version()
+            if version and version < MINIMUM_VERSION:
+                found, needed = (".".join(map(str, pair)) for pair in (version, MINIMUM_VERSION))
+                return f"{where} is too old: {found}, needed {needed} or newer (it said: {refusal.reason})"
+            return f"{where} refuses the query: {refusal.reason}"
+        if refusal.status == 404 and not refusal.reason:
+            return f"{self._url} has no Prometheus API (HTTP 404); is a path missing, such as /prometheus?"
+        if 300 <= refusal.status < 400:
+            return f"{self._url} redirects elsewhere; give the final address (credentials are not sent along)"
+        return f"{where} answers HTTP {refusal.status}" + (f": {refusal.reason}" if refusal.reason else "")
+
+    def _version(self) -> tuple[int, int] | None:
+        """Major and minor version, or None where the peer does not tell."""
+        try:
+            # Only prometheus-api-client's session is used, so that access is the same for all requests.
+            body = self._connect._session.get(
+                f"{self._url}/api/v1/status/buildinfo", timeout=self._access.timeout_seconds
+            ).json()
+            match = re.match(r"v?(\d+)\.(\d+)", str(body["data"]["version"]))
+        except (requests.RequestException, _RefusedError, KeyError, TypeError):
+            return None
+        return (int(match[1]), int(match[2])) if match else None
+
+
+class _RefusedError(Exception):
+    """An answer that is not 200."""
+
+    def __init__(self, status: int, reason: str, timed_out: bool) -> None:
+        super().__init__(status, reason)
+        self.status, self.reason, self.timed_out = status, reason, timed_out
+
+
+class _Bearer(requests.auth.AuthBase):
+    """Set through `auth`, because a netrc file would win over a plain Authorization header."""
+
+    def __init__(self, token: str) -> None:
+        self._token = token
+
+    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
+        request.headers["Authorization"] = f"Bearer {self._token}"
+        return request
+
+
+def _session(access: Access) -> requests.Session:
+    session = requests.Session()
+    session.headers.update(dict(access.headers))
+    if access.bearer:
+        session.auth = _Bearer(access.bearer)
+    elif access.user:
+        session.auth = (access.user, access.password)
+    session.verify = (access.ca_file or True) if access.verify else False
+    if access.cert_file:
+        session.cert = (access.cert_file, access.key_file) if access.key_file else access.cert_file
+    # Custom headers may hold secrets, and requests would carry them to wherever a redirect points.
+    session.max_redirects = 0
+    session.hooks["response"].append(_refuse)
+    return session
+
+
+def _refuse(response: requests.Response, *_: Any, **__: Any) -> None:
+    """Turn an answer that is not 200 into a _RefusedError, with Prometheus' own words where it has some."""
+    if response.status_code == 200:
+        return
+    try:
+        body = response.json()
+        reason, kind = str(body["error"]), str(body.get("errorType", ""))
+    except (requests.RequestException, KeyError, TypeError, AttributeError):
+        reason, kind = "", ""
+    timed_out = response.status_code == 504 or kind == "timeout" or "timed out" in reason
+    raise _RefusedError(response.status_code, " ".join(reason.split())[:300], timed_out)
+
+
+def _samples(result: Sequence[Any]) -> tuple[Sample, ...]:
+    if result and not isinstance(result[0], dict):  # a scalar is one pair
+        return (Sample({}, float(result[1]), float(result[0])),)
+    return tuple(Sample(row["metric"], float(row["value"][1]), float(row["value"][0])) for row in result)
+
+
+def _series(result: Sequence[Any]) -> tuple[Series, ...]:
+    return tuple(
+        Series(
+            row["metric"],
+            tuple(float(at) for at, _ in row["values"]),
+            tuple(float(value) for _, value in row["values"]),
+        )
+        for row in result
+    )
+
+
+def _not_prometheus(access: Access) -> str:
+    return f"{access.url} does not answer as Prometheus does; is it another server, or a login page?"
+
+
+def _transport_fault(access: Access, error: requests.RequestException) -> str:
+    if isinstance(error, requests.exceptions.JSONDecodeError):
+        return _not_prometheus(access)
+    if isinstance(error, requests.Timeout):
+        waited = f"{access.timeout_seconds:g} s"
+        return f"Prometheus at {access.url} is too slow: no answer within {waited}; try --timeout"
+    if isinstance(error, requests.exceptions.SSLError):
+        return f"Prometheus at {access.url} fails TLS: {_innermost(error)}; see --ca-file and --cert-file"
+    return f"Prometheus at {access.url} is not reachable: {_innermost(error)}"
+
+
+def _innermost(error: BaseException) -> str:
+    """The reason at the bottom of a pile of wrapped exceptions, on one line."""
+    while True:
+        inner = next((arg for arg in error.args if isinstance(arg, BaseException)), None)
+        inner = inner or getattr(error, "reason", None)
+        if not isinstance(inner, BaseException):
+            text = getattr(error, "strerror", None) or str(error)
+            return " ".join(str(text).split("Errno")[-1].split()).strip("[]") or type(error).__name__
+        error = inner

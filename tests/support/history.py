@@ -1,0 +1,93 @@
+"""A real Prometheus over a history we wrote: backfilled with promtool, asked at a pinned time."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import requests
+
+from support.tools import prometheuses, promtools
+from tritonwatch.local.triton import free_ports
+
+END = 1_760_000_400
+"""The pinned "now" of backfilled histories: Unix time, a whole five minutes."""
+
+
+def openmetrics(series: Iterable[tuple[str, Mapping[str, str], Iterable[tuple[float, float]]]]) -> str:
+    """Write series (name, labels, (Unix time, value) pairs) as promtool reads them."""
+    lines = []
+    for name, labels, points in series:
+        inside = ",".join(f'{key}="{_escaped(value)}"' for key, value in labels.items())
+        lines += [f"{name}{{{inside}}} {value} {at:.3f}" for at, value in points]
+    return "\n".join(lines) + "\n# EOF\n"
+
+
+def counter(start: float, end: float, step: float, per_second: float) -> list[tuple[float, float]]:
+    """A counter that grows evenly from 0 at `start`."""
+    count = int((end - start) / step) + 1
+    return [(start + i * step, i * step * per_second) for i in range(count)]
+
+
+@contextmanager
+def serve(
+    text: str, directory: Path, *, rules: str = "", arguments: tuple[str, ...] = (), web_config: str = ""
+) -> Iterator[str]:
+    """Backfill `text` and serve it; yields the address. Rules, if any, are evaluated every second."""
+    data = directory / "data"
+    data.mkdir(parents=True)
+    if text:
+        (directory / "history.om").write_text(text, encoding="utf-8")
+        subprocess.run(
+            [promtools()[0], "tsdb", "create-blocks-from", "--max-block-duration=240h", "openmetrics"]
+            + [directory / "history.om", data],
+            check=True,
+            capture_output=True,
+        )
+    (directory / "rules.yml").write_text(rules or "groups: []\n", encoding="utf-8")
+    (directory / "prometheus.yml").write_text(
+        "global: {evaluation_interval: 1s}\nrule_files: [rules.yml]\n", encoding="utf-8"
+    )
+    [port] = free_ports(1)
+    command = [
+        str(prometheuses()[0]),
+        f"--config.file={directory / 'prometheus.yml'}",
+        f"--storage.tsdb.path={data}",
+        "--storage.tsdb.retention.time=20y",
+        f"--web.listen-address=127.0.0.1:{port}",
+        *arguments,
+    ]
+    if web_config:
+        (directory / "web.yml").write_text(web_config, encoding="utf-8")
+        command.append(f"--web.config.file={directory / 'web.yml'}")
+    with (directory / "prometheus.log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+        try:
+            scheme = "https" if "tls_server_config" in web_config else "http"
+            _wait_ready(f"{scheme}://127.0.0.1:{port}", process, directory / "prometheus.log")
+            yield f"{scheme}://127.0.0.1:{port}"
+        finally:
+            process.terminate()
+            process.wait(20)
+
+
+def _wait_ready(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            raise AssertionError(f"Prometheus ended: {log.read_text(encoding='utf-8')[-2000:]}")
+        try:
+            # Any answer but 503 means that the storage is open (401 where the test sets a password).
+            if requests.get(f"{url}/-/ready", timeout=2, verify=False).status_code != 503:
+                return
+        except requests.RequestException:
+            pass
+        time.sleep(0.05)
+    raise AssertionError(f"Prometheus was not ready: {log.read_text(encoding='utf-8')[-2000:]}")
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
