@@ -16,6 +16,8 @@ from tritonwatch.local.triton import free_ports
 END = 1_760_000_400
 """The pinned "now" of backfilled histories: Unix time, a whole five minutes."""
 
+_BACKFILL = ("tsdb", "create-blocks-from", "--max-block-duration=240h", "openmetrics")
+
 
 def openmetrics(series: Iterable[tuple[str, Mapping[str, str], Iterable[tuple[float, float]]]]) -> str:
     """Write series (name, labels, (Unix time, value) pairs) as promtool reads them."""
@@ -42,8 +44,7 @@ def serve(
     if text:
         (directory / "history.om").write_text(text, encoding="utf-8")
         subprocess.run(
-            [promtools()[0], "tsdb", "create-blocks-from", "--max-block-duration=240h", "openmetrics"]
-            + [directory / "history.om", data],
+            [promtools()[0], *_BACKFILL, directory / "history.om", data],
             check=True,
             capture_output=True,
         )
