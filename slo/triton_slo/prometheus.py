@@ -73,7 +73,7 @@ class Prometheus:
         self._connect = PrometheusConnect(
             url=self._url,
             session=_session(access),
-            retry=Retry(total=0),
+            retry=Retry(0, read=False),
             timeout=access.timeout_seconds,  # type: ignore[arg-type]  # requests takes fractions
         )
 
@@ -229,6 +229,9 @@ def _innermost(error: BaseException) -> str:
         inner = next((arg for arg in error.args if isinstance(arg, BaseException)), None)
         inner = inner or getattr(error, "reason", None)
         if not isinstance(inner, BaseException):
-            text = getattr(error, "strerror", None) or str(error)
-            return " ".join(str(text).split("Errno")[-1].split()).strip("[]") or type(error).__name__
+            break
         error = inner
+    text = " ".join(str(error).split())
+    # urllib3 ends with "[Errno 111] Connection refused", sometimes in brackets of its own.
+    match = re.search(r"\[(?:Errno -?\d+|SSL[^]]*)\] ([^()]+)", text)
+    return match[1].strip() if match else text or type(error).__name__

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import requests
 
@@ -36,9 +37,17 @@ def counter(start: float, end: float, step: float, per_second: float) -> list[tu
 
 @contextmanager
 def serve(
-    text: str, directory: Path, *, rules: str = "", arguments: tuple[str, ...] = (), web_config: str = ""
+    text: str,
+    directory: Path,
+    *,
+    rules: str = "",
+    web_config: str = "",
+    probe: Mapping[str, Any] | None = None,
 ) -> Iterator[str]:
-    """Backfill `text` and serve it; yields the address. Rules, if any, are evaluated every second."""
+    """Backfill `text` and serve it; yields the address. Rules, if any, are evaluated every second.
+
+    `probe` is what requests needs to look whether it is up (verify, cert).
+    """
     data = directory / "data"
     data.mkdir(parents=True)
     if text:
@@ -59,7 +68,6 @@ def serve(
         f"--storage.tsdb.path={data}",
         "--storage.tsdb.retention.time=20y",
         f"--web.listen-address=127.0.0.1:{port}",
-        *arguments,
     ]
     if web_config:
         (directory / "web.yml").write_text(web_config, encoding="utf-8")
@@ -68,21 +76,21 @@ def serve(
         process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
         try:
             scheme = "https" if "tls_server_config" in web_config else "http"
-            _wait_ready(f"{scheme}://127.0.0.1:{port}", process, directory / "prometheus.log")
+            _wait_ready(f"{scheme}://127.0.0.1:{port}", process, directory / "prometheus.log", probe or {})
             yield f"{scheme}://127.0.0.1:{port}"
         finally:
             process.terminate()
             process.wait(20)
 
 
-def _wait_ready(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
+def _wait_ready(url: str, process: subprocess.Popen[bytes], log: Path, probe: Mapping[str, Any]) -> None:
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         if process.poll() is not None:
             raise AssertionError(f"Prometheus ended: {log.read_text(encoding='utf-8')[-2000:]}")
         try:
             # Any answer but 503 means that the storage is open (401 where the test sets a password).
-            if requests.get(f"{url}/-/ready", timeout=2, verify=False).status_code != 503:
+            if requests.get(f"{url}/-/ready", timeout=2, **probe).status_code != 503:
                 return
         except requests.RequestException:
             pass

@@ -1,0 +1,251 @@
+"""Asking a real Prometheus, logging in to it, and what is said when it is not there or not itself."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import socket
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from support import history
+from support.history import END
+from triton_slo.prometheus import Access, Prometheus, PrometheusError
+from tritonwatch import access as arguments
+
+Answer = tuple[int, Mapping[str, str], str]
+EMPTY = json.dumps({"status": "success", "data": {"resultType": "vector", "result": []}})
+
+
+@pytest.fixture(scope="module")
+def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    text = history.openmetrics(
+        [
+            ("events_total", {"model": name}, history.counter(END - 7200, END, 15, 2))
+            for name in ("a", 'b"\n{é')
+        ]
+    )
+    with history.serve(text, tmp_path_factory.mktemp("prometheus")) as url:
+        yield url
+
+
+@contextmanager
+def answering(answer: Callable[[str, Mapping[str, str]], Answer]) -> Iterator[str]:
+    """A small server for what a real Prometheus cannot be made to do."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            status, headers, body = answer(self.path, dict(self.headers))
+            self.send_response(status)
+            for name, value in headers.items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(body.encode())))
+            self.end_headers()
+            self.wfile.write(body.encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def fault(access: Access, query: str = "up") -> str:
+    """What is said when the question fails."""
+    with Prometheus(access) as client, pytest.raises(PrometheusError) as caught:
+        client.instant(query)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.real
+def test_instant_and_range_answers_are_those_of_a_real_prometheus(prometheus: str) -> None:
+    """Values, times and hostile label values arrive as Prometheus has them."""
+    with Prometheus(Access(f"{prometheus}/")) as client:
+        rates = {s.labels["model"]: s.value for s in client.instant("rate(events_total[5m])", END)}
+        [one] = client.range('events_total{model="a"}', END - 60, END, 15)
+
+        assert rates == {"a": 2.0, 'b"\n{é': 2.0}
+        assert tuple(END - 60.0 + 15 * i for i in range(5)) == one.times
+        assert tuple((7200 - 60.0 + 15 * i) * 2 for i in range(5)) == one.values
+        assert tuple(s.value for s in client.instant("42", END)) == (42.0,)
+        assert client.instant("no_such_series", END) == ()
+
+
+@pytest.mark.real
+def test_a_refused_query_carries_prometheus_own_words(prometheus: str) -> None:
+    """A query that Prometheus cannot read says so, and a new enough one is not called old."""
+    said = fault(Access(prometheus), "rate(")
+
+    assert said.startswith(f"Prometheus at {prometheus} refuses the query")
+    assert "parse error" in said
+
+
+def test_an_absent_prometheus_is_one_line() -> None:
+    """Refused connections and unknown names are told apart."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{probe.getsockname()[1]}"
+
+    assert f"Prometheus at {url} is not reachable: Connection refused" == fault(Access(url))
+    assert "is not reachable: Name or service not known" in fault(Access("http://prometheus.invalid"))
+
+
+def test_a_slow_prometheus_is_given_up() -> None:
+    """A server that takes the connection and says nothing is called slow after the timeout."""
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+
+        assert "is too slow: no answer within 0.2 s" in fault(Access(url, timeout_seconds=0.2))
+
+
+REFUSAL = json.dumps({"status": "error", "errorType": "bad_data", "error": "unknown function with name x"})
+TIMEOUT = json.dumps({"status": "error", "errorType": "timeout", "error": "query timed out in expression"})
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ((400, {}, REFUSAL), "is too old: 2.20, needed 2.42 or newer (it said: unknown function"),
+        ((503, {}, TIMEOUT), "is too slow: query timed out"),
+        ((401, {}, "no"), "refuses our credentials (HTTP 401)"),
+        ((404, {}, "404 page not found"), "has no Prometheus API (HTTP 404)"),
+        ((302, {"Location": "http://127.0.0.1:1/"}, ""), "redirects elsewhere"),
+        ((500, {}, "boom"), "answers HTTP 500"),
+        ((200, {}, "<html>please log in</html>"), "does not answer as Prometheus does"),
+        ((200, {}, "[]"), "does not answer as Prometheus does"),
+        ((200, {}, json.dumps({"data": {"result": [{"metric": {}}]}})), "does not answer as Prometheus does"),
+        ((200, {}, json.dumps({"data": {"result": [7]}})), "does not answer as Prometheus does"),
+    ],
+)
+def test_each_strange_answer_is_named(answer: Answer, said: str) -> None:
+    """Old, slow, closed, moved, broken and foreign servers each get their own words."""
+
+    def old(path: str, _: Mapping[str, str]) -> Answer:
+        if "buildinfo" in path:
+            return 200, {}, json.dumps({"data": {"version": "2.20.1"}})
+        return answer
+
+    with answering(old) as url:
+        assert said in fault(Access(url))
+
+
+def test_a_refusal_by_a_server_that_hides_its_version_is_not_called_old() -> None:
+    """Thanos and others need not tell a version: then the refusal is told as it is."""
+    with answering(lambda *_: (400, {}, REFUSAL)) as url:
+        assert "refuses the query: unknown function" in fault(Access(url))
+
+
+def test_token_and_headers_are_sent_and_never_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bearer token wins over netrc, a header's value may come from a file, and no message repeats either."""
+    (tmp_path / "token").write_text("s3cret-token\n")
+    (tmp_path / "tenant").write_text("s3cret-tenant\n")
+    (tmp_path / "netrc").write_text("machine 127.0.0.1 login eve password eve\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    seen: list[Mapping[str, str]] = []
+
+    def note(_: str, headers: Mapping[str, str]) -> Answer:
+        seen.append(headers)
+        return 403, {}, "no"
+
+    with answering(note) as url:
+        access = parsed(
+            url, "--token-file", tmp_path / "token", "--header", f"X-Scope-OrgID: @{tmp_path / 'tenant'}"
+        )
+        said = fault(access) + repr(access)
+
+    assert [headers["Authorization"] for headers in seen] == ["Bearer s3cret-token"]
+    assert [headers["X-Scope-OrgID"] for headers in seen] == ["s3cret-tenant"]
+    assert "s3cret" not in said
+
+
+def test_the_environment_holds_secrets_too() -> None:
+    """Token and password are read from their variables."""
+    token = parsed("http://p", environment={arguments.TOKEN_VARIABLE: "t0ken"})
+    basic = parsed("http://p", "--user", "me", environment={arguments.PASSWORD_VARIABLE: "pass"})
+
+    assert (token.bearer, token.user) == ("t0ken", "")
+    assert (basic.user, basic.password) == ("me", "pass")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--prometheus", "prometheus:9090"], "not an address; try http://HOST:9090"),
+        (["--prometheus", "http://me:pw@host"], "no credentials in the address"),
+        (["--prometheus", "http://host:99999"], "Port out of range"),
+        (["--prometheus", "http://host/?a=b"], "without ? and #"),
+        (["--prometheus", "http://host", "--header", "nonsense"], "write 'NAME: VALUE'"),
+        (["--prometheus", "http://host", "--header", "A: @/no/such"], "/no/such: No such file"),
+        (["--prometheus", "http://host", "--ca-file", "/no/such"], "/no/such: no such file"),
+        (["--prometheus", "http://host", "--token-file", "/dev/null"], "the file is empty"),
+    ],
+)
+def test_unusable_arguments_are_refused_with_a_reason(words: list[str], said: str) -> None:
+    """A mistake in the arguments is told before anything is asked."""
+    parser = argparse.ArgumentParser()
+    arguments.add_arguments(parser)
+
+    with pytest.raises(arguments.AccessError, match="^[^\n]+$") as caught:
+        arguments.from_arguments(parser.parse_args(words), {})
+
+    assert said in str(caught.value)
+
+
+@pytest.mark.real
+def test_tls_with_our_certificate_and_a_password(tmp_path: Path) -> None:
+    """A Prometheus that wants TLS, a client certificate and a password gets all three, else says which."""
+    ca, ours = certificates(tmp_path)
+    config = (
+        f"tls_server_config: {{cert_file: {ours}, key_file: {ours}, client_ca_file: {ca}, "
+        "client_auth_type: RequireAndVerifyClientCert}\n"
+        # bcrypt of "correct horse"
+        "basic_auth_users: {me: $2b$04$P6/KNp8W.FxCDvKCRduD1u6vhuRFj8ZsKY.aWrLY2mdFUr60qhCN6}\n"
+    )
+    (tmp_path / "password").write_text("correct horse\n")
+    probe = {"verify": str(ca), "cert": str(ours)}
+    with history.serve("", tmp_path / "p", web_config=config, probe=probe) as url:
+        trusted = ("--ca-file", ca, "--cert-file", ours)
+        full = parsed(url, *trusted, "--user", "me", "--password-file", tmp_path / "password")
+        with Prometheus(full) as client:
+            assert tuple(sample.value for sample in client.instant("1")) == (1.0,)
+        assert "fails TLS: certificate verify failed" in fault(parsed(url))
+        assert "refuses our credentials (HTTP 401)" in fault(parsed(url, *trusted))
+
+
+def parsed(url: str, *words: object, environment: Mapping[str, str] | None = None) -> Access:
+    parser = argparse.ArgumentParser()
+    arguments.add_arguments(parser)
+    args = parser.parse_args(["--prometheus", url, *map(str, words)])
+    return arguments.from_arguments(args, environment or {})
+
+
+def certificates(directory: Path) -> tuple[Path, Path]:
+    """A certificate for 127.0.0.1 that is its own authority, and a file of it with its key."""
+    if not shutil.which("openssl"):
+        pytest.skip("openssl is not here")
+    ca, key, both = directory / "ca.pem", directory / "key.pem", directory / "both.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+        + ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "2"]
+        + ["-keyout", str(key), "-out", str(ca)],
+        check=True,
+        capture_output=True,
+    )
+    both.write_text(ca.read_text() + key.read_text())
+    return ca, both
