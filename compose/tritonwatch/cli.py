@@ -10,6 +10,7 @@ from typing import Protocol
 
 VERBS: dict[str, str] = {
     "exporter": "serve the enriched series of one Triton",
+    "status": "say where every objective stands, straight from Prometheus",
     "generate": "write rules, alerts and dashboards from objectives",
 }
 """Verb -> what it does. Only verbs that work are listed; each is a module of `tritonwatch.commands`."""

@@ -152,7 +152,7 @@ def test_a_refusal_by_a_server_that_hides_its_version_is_not_called_old() -> Non
 
 
 def test_token_and_headers_are_sent_and_never_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bearer token wins over netrc, a header's value may come from a file, and no message repeats either."""
+    """A bearer token wins over netrc, a header's value may be in a file, and no message repeats either."""
     (tmp_path / "token").write_text("s3cret-token\n")
     (tmp_path / "tenant").write_text("s3cret-tenant\n")
     (tmp_path / "netrc").write_text("machine 127.0.0.1 login eve password eve\n")
@@ -201,7 +201,7 @@ def test_unusable_arguments_are_refused_with_a_reason(words: list[str], said: st
     parser = argparse.ArgumentParser()
     arguments.add_arguments(parser)
 
-    with pytest.raises(arguments.AccessError, match="^[^\n]+$") as caught:
+    with pytest.raises(arguments.AccessError, match=r"^[^\n]+$") as caught:
         arguments.from_arguments(parser.parse_args(words), {})
 
     assert said in str(caught.value)
@@ -240,12 +240,8 @@ def certificates(directory: Path) -> tuple[Path, Path]:
     if not shutil.which("openssl"):
         pytest.skip("openssl is not here")
     ca, key, both = directory / "ca.pem", directory / "key.pem", directory / "both.pem"
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-        + ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "2"]
-        + ["-keyout", str(key), "-out", str(ca)],
-        check=True,
-        capture_output=True,
-    )
+    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=x"
+    files = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(ca)]
+    subprocess.run([*command.split(), *files], check=True, capture_output=True)
     both.write_text(ca.read_text() + key.read_text())
     return ca, both

@@ -1,0 +1,118 @@
+"""Standings as a table for people and as JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from rich.table import Table
+from rich.text import Text
+
+from triton_slo.live import SHOWN_WINDOWS, Standing, State, overviews
+
+_STYLE: dict[State, str] = {
+    "unknown": "magenta",
+    "exhausted": "bold red",
+    "burning": "yellow",
+    "ok": "green",
+    "idle": "dim",
+}
+
+
+def table(rows: Sequence[Standing], limit: int = 0) -> Table:
+    """Draw the rows, the first `limit` only if it is above 0; what is left out is said below."""
+    drawn = Table(
+        "objective", "model", "version", title="Objectives by budget left", title_justify="left", box=None
+    )
+    for heading in ("SLI", "target", "burn now", *SHOWN_WINDOWS, "budget left", "lasts"):
+        drawn.add_column(heading, justify="right", no_wrap=True)
+    for heading in ("state", "cause"):
+        drawn.add_column(heading)
+    shown = rows[:limit] if limit else rows
+    for row in shown:
+        drawn.add_row(*_cells(row), style=_STYLE[row.state])
+    if len(shown) < len(rows):
+        drawn.caption = f"and {len(rows) - len(shown)} more; see --top"
+    return drawn
+
+
+def _cells(row: Standing) -> list[Text]:
+    # Text, never markup: a model may be called "[red]".
+    return [
+        Text(cell)
+        for cell in (
+            row.slo,
+            row.model or "-",
+            row.version or "-",
+            ratio(row.sli),
+            ratio(row.target),
+            rate(row.burn_now),
+            *(rate(row.burn.get(window)) for window in SHOWN_WINDOWS),
+            "unknown" if row.budget_left is None else f"{row.budget_left:.1%}",
+            duration(row.exhausted_in_seconds),
+            _state(row),
+            ", ".join(f"{cause} {share:.0%}" for cause, share in row.causes[:3] if share >= 0.005),
+        )
+    ]
+
+
+def _state(row: Standing) -> str:
+    if row.state != "unknown":
+        return row.state
+    since = f" for {duration(row.unknown_seconds)}" if row.unknown_seconds is not None else ""
+    return f"unknown{since}: {row.unknown}"
+
+
+def ratio(value: float | None) -> str:
+    """A share in percent with as many digits as its distance from 100 % needs."""
+    if value is None:
+        return "unknown"
+    missing = (1 - value) * 100
+    digits = max(2, math.ceil(-math.log10(missing))) if missing > 1e-9 else 2
+    return f"{value:.{digits}%}"
+
+
+def rate(value: float | None) -> str:
+    """A burn rate; a dash where there were no events."""
+    return "-" if value is None else f"{value:.3g}x"
+
+
+def duration(seconds: float | None) -> str:
+    """A length of time in its two largest units."""
+    if seconds is None:
+        return "-"
+    if math.isinf(seconds):
+        return "not burning"
+    for unit, length, smaller, part in (("d", 86400, "h", 3600), ("h", 3600, "m", 60), ("m", 60, "s", 1)):
+        if seconds >= length:
+            rest = int(seconds % length // part)
+            return f"{int(seconds // length)}{unit}" + (f" {rest}{smaller}" if rest else "")
+    return f"{seconds:.0f}s"
+
+
+def to_json(rows: Sequence[Standing], at: float) -> str:
+    """Rows and overviews as JSON; null is unknown, and for `exhausted_in_seconds` also "not burning"."""
+    summary = [
+        {
+            "slo": one.slo,
+            "indicator": one.indicator,
+            "groups": one.groups,
+            "exhausted": one.exhausted,
+            "burning": one.burning,
+            "unknown": one.unknown,
+            "worst": dict(one.worst.group),
+        }
+        for one in overviews(rows)
+    ]
+    return json.dumps({"at": at, "objectives": summary, "standings": [_plain(row) for row in rows]}, indent=2)
+
+
+def _plain(row: Standing) -> dict[str, object]:
+    lasts = row.exhausted_in_seconds
+    return asdict(row) | {
+        "state": row.state,
+        "exhausted_in_seconds": None if lasts is None or math.isinf(lasts) else lasts,
+        "causes": dict(row.causes),
+    }

@@ -1,0 +1,229 @@
+"""`tritonwatch status` on a real Prometheus that holds recorded objectives."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from support import history
+from support.history import END
+from triton_exporter.catalogue import state
+from triton_slo import conventions as c
+from triton_slo.live import SELECTOR, Standing, overviews, standings
+from triton_slo.prometheus import Access, Prometheus, Sample
+from triton_slo.status import look
+from tritonwatch.cli import main
+from tritonwatch.status_table import duration, rate, ratio
+
+GOOD = {c.SLO: "latency", c.INDICATOR: "latency", "model": "embedder", "version": "1"}
+SPENT = {c.SLO: "latency", c.INDICATOR: "latency", "model": 'evil"[red]\n', "version": "1"}
+GONE = {c.SLO: "errors", c.INDICATOR: "errors", "model": "classifier", "version": "2"}
+
+
+def recorded() -> list[tuple[str, Mapping[str, str], list[tuple[float, float]]]]:
+    """What our rules record for a healthy, an exhausted and a vanished model, and an empty objective."""
+
+    def one(
+        name: str, labels: Mapping[str, str], value: float
+    ) -> tuple[str, Mapping[str, str], list[tuple[float, float]]]:
+        return name, labels, [(END - 60, value), (END, value)]
+
+    def group(
+        labels: Mapping[str, str], now: float, hour: float, spent: float
+    ) -> Iterator[tuple[str, Mapping[str, str], list[tuple[float, float]]]]:
+        yield one(c.OBJECTIVE_RATIO, labels, 0.99)
+        yield one(c.PERIOD_DAYS, labels, 30)
+        yield one(c.CURRENT_BURN_RATE, labels, now)
+        yield one(c.sli_error("1h"), labels, hour * 0.01)
+        yield one(c.PERIOD_BURN_RATE, labels, spent)
+        yield one(c.PERIOD_BUDGET_REMAINING, labels, 1 - spent)
+        yield one(c.LAST_SEEN, labels, END)
+        yield one(c.SLI_SOURCE, {**labels, c.SOURCE: "histogram"}, 1)
+
+    cause = {"indicator": "latency", "model": SPENT["model"], "version": "1"}
+    return [
+        *group(GOOD, 0, 0.5, 0.25),
+        *group(SPENT, 20, 10, 1.5),
+        one(c.CAUSE_SHARE, {**cause, c.CAUSE: "queue"}, 0.82),
+        one(c.CAUSE_SHARE, {**cause, c.CAUSE: "compute_infer"}, 0.18),
+        one(c.UNKNOWN, {**GONE, c.REASON: "vanished"}, 1),
+        one(c.LAST_SEEN, GONE, END - 720),
+        one(c.OBJECTIVE_RATIO, GONE, 0.999),
+        one(c.PERIOD_BUDGET_REMAINING, GONE, 1),
+        one(c.INFO, {c.SLO: "probe", c.INDICATOR: "probe", "owner": "x"}, 1),
+    ]
+
+
+@pytest.fixture(scope="module")
+def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with history.serve(history.openmetrics(recorded()), tmp_path_factory.mktemp("prometheus")) as url:
+        yield url
+
+
+@pytest.mark.real
+def test_each_objective_is_read_with_its_budget_pace_and_causes(prometheus: str) -> None:
+    """SLI, burn rates, budget left, how long it lasts, unknown time and causes are those of the series."""
+    with Prometheus(Access(prometheus)) as client:
+        gone, empty, spent, good = look(client, END)
+
+    assert ("unknown", "vanished", 720.0) == (gone.state, gone.unknown, gone.unknown_seconds)
+    assert ("probe", {}, "unknown", None) == (empty.slo, empty.group, empty.state, empty.budget_left)
+    assert ("exhausted", -0.5, 0.0) == (spent.state, spent.budget_left, spent.exhausted_in_seconds)
+    assert (("queue", 0.82), ("compute_infer", 0.18)) == spent.causes
+    assert pytest.approx(0.985) == spent.sli
+    assert pytest.approx(10) == spent.burn["1h"]
+    assert ("ok", 0.75, ("histogram",)) == (good.state, good.budget_left, good.sources)
+    # A quarter is spent; at half the pace that would spend all in 30 days, 45 days are left.
+    assert pytest.approx(45 * 86400) == good.exhausted_in_seconds
+
+
+@pytest.mark.real
+def test_the_table_shows_every_row_and_hostile_names_as_they_are(
+    prometheus: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Table cells are text, never markup, and unknown is never written as a percentage."""
+    assert 0 == main(["status", "--prometheus", prometheus, "--at", str(END)])
+
+    lines = capsys.readouterr().out.splitlines()
+    [gone] = [line for line in lines if "classifier" in line]
+    assert "unknown for 12m: vanished" in gone
+    [spent] = [line for line in lines if 'evil"[red]' in line]
+    assert ["98.50%", "99.00%", "20x", "10x", "-50.0%", "queue 82%,"] == [
+        word for word in ("98.50%", "99.00%", "20x", "10x", "-50.0%", "queue 82%,") if word in spent
+    ]
+
+
+@pytest.mark.real
+def test_json_has_rows_and_the_worst_of_each_objective(
+    prometheus: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The JSON form is standard JSON (no NaN, no infinity) with null for unknown."""
+    assert 0 == main(["status", "--prometheus", prometheus, "--at", str(END), "--json"])
+
+    answer = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    latency = next(one for one in answer["objectives"] if one["slo"] == "latency")
+    assert (2, 1, 0, 0) == tuple(latency[key] for key in ("groups", "exhausted", "burning", "unknown"))
+    assert {"model": SPENT["model"], "version": "1"} == latency["worst"]
+    assert [None] == [row["sli"] for row in answer["standings"] if row["slo"] == "probe"]
+
+
+@pytest.mark.real
+def test_rows_are_chosen_and_an_empty_choice_is_not_success(
+    prometheus: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A misspelt model must not look like a model without trouble."""
+    words = ["status", "--prometheus", prometheus, "--at", str(END), "--json"]
+
+    assert 0 == main([*words, "--model", "embedder"])
+    assert ["embedder"] == [row["group"]["model"] for row in json.loads(capsys.readouterr().out)["standings"]]
+    assert 1 == main([*words, "--model", "embeder"])
+    assert "no objective matches" in capsys.readouterr().err
+
+
+@pytest.mark.real
+def test_a_prometheus_without_our_series_says_what_is_missing(
+    prometheus: str, tmp_path: object, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No series is exit 1 with the reason, not an empty table."""
+    assert 1 == main(["status", "--prometheus", prometheus, "--at", str(END - 86400)])
+    assert "does it scrape job triton-exporter" in capsys.readouterr().err
+
+
+@pytest.mark.real
+def test_a_prometheus_without_our_rules_says_so(
+    tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the exporter's series but no recorded ones, the way out is named."""
+    raw = history.openmetrics([(str(state.UP), {}, [(END - 60, 1), (END, 1)])])
+    with history.serve(raw, tmp_path_factory.mktemp("raw")) as url:
+        assert 1 == main(["status", "--prometheus", url, "--at", str(END)])
+
+    assert "load the rules that `tritonwatch generate` writes" in capsys.readouterr().err
+
+
+def test_an_absent_prometheus_is_one_line_and_exit_1(capsys: pytest.CaptureFixture[str]) -> None:
+    """Nobody at the address: one line, exit 1; not an address: exit 2."""
+    assert 1 == main(["status", "--prometheus", "http://127.0.0.1:1"])
+    assert "tritonwatch status: Prometheus at http://127.0.0.1:1 is not reachable: Connection refused\n" == (
+        capsys.readouterr().err
+    )
+    assert 2 == main(["status", "--prometheus", "nonsense"])
+
+
+SERIES = [
+    Sample({"__name__": name, **labels}, points[-1][1], float(END)) for name, labels, points in recorded()
+]
+
+
+@given(st.sets(st.sampled_from(range(len(SERIES)))))
+def test_missing_series_are_unknown_never_full(kept: set[int]) -> None:
+    """Whichever series are missing, nothing is said about the budget that the kept series do not say."""
+    samples = [SERIES[i] for i in sorted(kept)]
+    rows = standings(samples)
+
+    told = {(row.slo, row.model) for row in rows if row.budget_left is not None or row.sli is not None}
+    source = {
+        (s.labels[c.SLO], s.labels["model"])
+        for s in samples
+        if s.labels["__name__"] in (c.PERIOD_BUDGET_REMAINING, c.PERIOD_BURN_RATE)
+    }
+    assert source == told
+    assert all(row.state == "unknown" for row in rows if (row.slo, row.model) not in source)
+    assert {s.labels[c.SLO] for s in samples if c.SLO in s.labels} == {row.slo for row in rows}
+
+
+def test_nan_is_unknown() -> None:
+    """Another's NaN does not become a number, and does not hide the row."""
+    labels = {"__name__": c.PERIOD_BUDGET_REMAINING, **GOOD}
+    info = Sample({"__name__": c.INFO, c.SLO: "latency", c.INDICATOR: "latency"}, 1, END)
+
+    [row] = standings([Sample(labels, math.nan, END), info])
+    assert ("latency", "unknown", None) == (row.slo, row.state, row.budget_left)
+
+
+def test_overviews_name_the_worst_group() -> None:
+    """Each objective is summed up by its most urgent group."""
+    rows = [
+        Standing("a", "errors", {"model": "x"}, budget_left=0.5, burn_now=0.0),
+        Standing("a", "errors", {"model": "y"}, budget_left=0.2, burn_now=3.0),
+        Standing("b", "errors", {"model": "z"}),
+    ]
+
+    unknown, both = overviews(rows)
+    assert ("b", 1, 1, "z") == (unknown.slo, unknown.groups, unknown.unknown, unknown.worst.model)
+    assert ("a", 2, 1, "y") == (both.slo, both.groups, both.burning, both.worst.model)
+
+
+@pytest.mark.parametrize(
+    ("expected", "actual"),
+    [
+        ("99.00%", ratio(0.99)),
+        ("99.95%", ratio(0.9995)),
+        ("99.9991%", ratio(0.999991)),
+        ("99.99999990%", ratio(0.999999999)),
+        ("100.00%", ratio(1.0)),
+        ("42.10%", ratio(0.421)),
+        ("unknown", ratio(None)),
+        ("14.4x", rate(14.4)),
+        ("-", rate(None)),
+        ("2d 3h", duration(2 * 86400 + 3 * 3600 + 59)),
+        ("1h", duration(3600)),
+        ("5m 1s", duration(301)),
+        ("0s", duration(0)),
+        ("not burning", duration(math.inf)),
+        ("-", duration(None)),
+    ],
+)
+def test_numbers_are_written_for_people(expected: str, actual: str) -> None:
+    """As many digits as matter, and no 100 % that is none."""
+    assert expected == actual
+
+
+def test_the_selector_is_one_question_for_exactly_our_series() -> None:
+    """Every series that is read is asked for."""
+    assert all(name in SELECTOR for name in (c.UNKNOWN, c.CAUSE_SHARE, c.INFO, c.PERIOD_BURN_RATE))
