@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
+
+from triton_exporter.distribution.buckets import Buckets
 
 GpuSource = Literal["auto", "dcgm", "nvml", "none"]
 
@@ -22,3 +24,4 @@ class Settings:
     state_interval_seconds: float = 1.0
     timeout_seconds: float = 5.0
     max_body_bytes: int = 64 * 1024 * 1024
+    buckets: Buckets = field(default_factory=Buckets)

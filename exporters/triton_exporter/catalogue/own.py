@@ -20,3 +20,9 @@ SCRAPE_FAILURES = Metric(
     ("endpoint", "reason"),
 )
 BUILD_INFO = Metric("triton_exporter_build_info", "gauge", "Version of the exporter, always 1.", ("version",))
+DISCARDED_REQUESTS = Metric(
+    "triton_exporter_discarded_requests_total",
+    "counter",
+    "Requests left out of the histograms because Triton's time counter made an impossible jump.",
+    ("model", "version", "signal"),
+)

@@ -1,0 +1,89 @@
+"""Where the buckets of the histograms end, and the thresholds of objectives among them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import yaml
+
+Signal = Literal["request", "queue"]
+"""What is measured: a request from end to end inside Triton, or its time in the queue."""
+
+SIGNALS: tuple[Signal, ...] = ("request", "queue")
+
+DEFAULT_BOUNDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
+"""Upper bounds in seconds: a 1-2-5 series, since most thresholds that people choose are of it."""
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
+_DURATION = re.compile(rf"(?:{_PART.pattern})+")
+_SIGNAL_OF_KIND: Mapping[str, Signal] = {"latency": "request", "first_response": "request", "queue": "queue"}
+
+
+class ThresholdError(Exception):
+    """Objectives whose thresholds cannot be read; the message says which file and how to mend it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Buckets:
+    """Bounds in seconds: the default or the model's own, and always every threshold of the signal."""
+
+    default: tuple[float, ...] = DEFAULT_BOUNDS
+    per_model: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    thresholds: Mapping[Signal, tuple[float, ...]] = field(default_factory=dict)
+
+    def bounds(self, model: str, signal: Signal) -> tuple[float, ...]:
+        """Ascending finite upper bounds of one model's histogram."""
+        chosen = self.per_model.get(model, self.default)
+        return tuple(sorted({float(bound) for bound in (*chosen, *self.thresholds.get(signal, ()))}))
+
+
+def le(bound: float) -> str:
+    """Write a bound as the label `le` of the exporter's histograms: always a float, as in 1.0."""
+    return repr(float(bound))
+
+
+def thresholds(objectives: Path) -> dict[Signal, tuple[float, ...]]:
+    """Read the thresholds of all objectives in a folder, overrides included, in seconds by signal.
+
+    Raises ThresholdError. Only thresholds are looked at; whether an objective is sound is for
+    `tritonwatch check` to say.
+    """
+    found: dict[Signal, set[float]] = {"request": set(), "queue": set()}
+    files = sorted(path for path in objectives.glob("*") if path.suffix in {".yaml", ".yml"})
+    if not files:
+        raise ThresholdError(f"{objectives}: no objectives (*.yaml) here; name the folder that holds them")
+    for path in files:
+        for signal, seconds in _read(path):
+            found[signal].add(seconds)
+    return {signal: tuple(sorted(seconds)) for signal, seconds in found.items()}
+
+
+def parse_duration(text: str) -> float:
+    """Read `100ms`, `0.5s`, `1m30s`; in seconds. Raises ValueError."""
+    if not _DURATION.fullmatch(text):
+        raise ValueError(f"{text!r} is not a duration such as 100ms or 0.5s")
+    return round(sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text)), 9)
+
+
+def _read(path: Path) -> Iterable[tuple[Signal, float]]:
+    try:
+        documents = list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ThresholdError(f"{path}: cannot be read as YAML: {error}") from error
+    for document in documents:
+        if not isinstance(document, dict) or not isinstance(document.get("indicator"), dict):
+            continue
+        indicator = document["indicator"]
+        signal = _SIGNAL_OF_KIND.get(str(indicator.get("kind")))
+        overrides = document.get("overrides") or ()
+        holders = [indicator, *(one for one in overrides if isinstance(one, dict))]
+        for text in [one["threshold"] for one in holders if signal and one.get("threshold") is not None]:
+            try:
+                yield signal or "request", parse_duration(str(text))
+            except ValueError as error:
+                raise ThresholdError(f"{path}: threshold: {error}") from error

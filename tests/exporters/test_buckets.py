@@ -1,0 +1,73 @@
+"""Where buckets end, and the thresholds that objectives ask for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from support.tools import ROOT
+from triton_exporter.distribution.buckets import Buckets, ThresholdError, le, parse_duration, thresholds
+
+
+def test_thresholds_of_a_folder(tmp_path: Path) -> None:
+    """Thresholds of latency and queue objectives are found, overrides included."""
+    (tmp_path / "a.yaml").write_text(
+        "indicator: {kind: latency, threshold: 150ms}\noverrides:\n- {models: [x], threshold: 2s}\n"
+    )
+    (tmp_path / "b.yml").write_text("indicator: {kind: queue, threshold: 0.03s}\n")
+    (tmp_path / "c.yaml").write_text("indicator: {kind: readiness}\n---\nindicator: {kind: errors}\n")
+
+    assert {"request": (0.15, 2.0), "queue": (0.03,)} == thresholds(tmp_path)
+
+
+def test_shipped_objectives() -> None:
+    """The objectives the stack ships with give thresholds for both signals."""
+    found = thresholds(ROOT / "slo" / "objectives")
+
+    assert 1.0 in found["request"]
+    assert 0.1 in found["queue"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("indicator: {kind: queue, threshold: soon}", "'soon' is not a duration such as 100ms"),
+        ("indicator: {kind: queue, threshold: 5}", "'5' is not a duration such as 100ms"),
+        ("indicator: [", "cannot be read as YAML"),
+    ],
+)
+def test_mistakes(tmp_path: Path, text: str, message: str) -> None:
+    """A threshold that cannot be read is an error that names its file."""
+    (tmp_path / "a.yaml").write_text(text)
+
+    with pytest.raises(ThresholdError, match=message) as error:
+        thresholds(tmp_path)
+    assert str(tmp_path / "a.yaml") in str(error.value)
+
+
+def test_no_objectives(tmp_path: Path) -> None:
+    """A folder without objectives is a mistake, not an empty answer."""
+    with pytest.raises(ThresholdError, match="no objectives"):
+        thresholds(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("100ms", 0.1), ("0.5s", 0.5), ("1m30s", 90.0), ("1h", 3600.0), ("3ms", 0.003)]
+)
+def test_durations(text: str, seconds: float) -> None:
+    """Durations are read in seconds, without binary dust."""
+    assert seconds == parse_duration(text)
+
+
+def test_bounds() -> None:
+    """Bounds ascend, each once, with the thresholds of their own signal only."""
+    buckets = Buckets(default=(1, 0.1), thresholds={"request": (0.1, 0.25)})
+
+    assert (0.1, 0.25, 1.0) == buckets.bounds("m", "request")
+    assert (0.1, 1.0) == buckets.bounds("m", "queue")
+
+
+def test_le() -> None:
+    """A bound is written as a float, as Prometheus 3 and OpenMetrics do."""
+    assert ["0.1", "1.0", "60.0"] == [le(bound) for bound in (0.1, 1, 60)]
