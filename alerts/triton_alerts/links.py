@@ -9,12 +9,12 @@ from triton_alerts.alert import Alert
 from triton_slo.artifact import Options
 
 _DASHBOARDS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "fleet": ("triton-fleet", ("instance",)),
+    "fleet": ("triton-server", ("instance",)),
     "model": ("triton-model", ("instance", "model", "version")),
     "gpu": ("triton-gpu", ("instance",)),
-    "stack": ("triton-stack", ()),
+    "stack": ("triton-server", ("instance",)),
 }
-"""Dashboard -> its uid in Grafana and the template variables it takes."""
+"""Where an alert leads -> uid of the dashboard and the variables it takes: fleet-wide ones to the server."""
 
 
 def runbook_url(alert: str, options: Options) -> str:

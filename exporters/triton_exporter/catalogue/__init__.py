@@ -6,10 +6,22 @@ anywhere else is a bug, and a test looks for it.
 
 from __future__ import annotations
 
-from triton_exporter.catalogue import gpu, llm, own, state, triton
+from triton_exporter.catalogue import bridge, gpu, llm, own, state, triton
 from triton_exporter.catalogue.metric import Kind, Metric
 
-__all__ = ["EXPORTER_JOB", "METRICS", "Kind", "Metric", "by_name", "gpu", "llm", "own", "state", "triton"]
+__all__ = [
+    "EXPORTER_JOB",
+    "METRICS",
+    "Kind",
+    "Metric",
+    "bridge",
+    "by_name",
+    "gpu",
+    "llm",
+    "own",
+    "state",
+    "triton",
+]
 
 EXPORTER_JOB = "triton-exporter"
 """The job label under which Prometheus scrapes the exporter (and through it Triton)."""
