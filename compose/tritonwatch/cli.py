@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 VERBS: dict[str, str] = {
+    "bridge": "tell people about alerts, one message per incident, losing none",
     "exporter": "serve the enriched series of one Triton",
     "status": "say where every objective stands, straight from Prometheus",
     "generate": "write rules, alerts and dashboards from objectives",

@@ -1,0 +1,92 @@
+"""The running bridge: a receiver, one courier thread per channel, and a clockwork for what comes due."""
+
+from __future__ import annotations
+
+import logging
+import random
+import sqlite3
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from triton_alerts.bridge.courier import Courier
+from triton_alerts.bridge.receiver import Receiver
+from triton_alerts.bridge.store import Store
+
+TICK_SECONDS = 1.0
+KEEP_SECONDS = 7 * 86_400.0
+
+log = logging.getLogger(__name__)
+
+Chore = Callable[[float], None]
+"""Something to look at about once a second; receives the time."""
+
+
+@dataclass
+class Service:
+    """Starts, wakes and stops the threads of a bridge. Each chore has a thread of its own."""
+
+    store: Store
+    receiver: Receiver
+    couriers: Sequence[Courier]
+    clock: Callable[[], float]
+    chores: Sequence[Chore] = ()
+    _stopping: threading.Event = field(default_factory=threading.Event)
+    _news: dict[str, threading.Event] = field(default_factory=dict)
+    _threads: list[threading.Thread] = field(default_factory=list)
+
+    def start(self) -> None:
+        for courier in self.couriers:
+            self._news[courier.channel] = threading.Event()
+            self._thread(f"courier {courier.channel}", self._deliver, courier)
+        for chore in (self._settle, *self.chores):
+            self._thread("chore", self._tick, chore)
+        self._thread("receiver", self.receiver.serve_forever, 0.2)
+
+    def wake(self) -> None:
+        """There is something new to tell."""
+        for news in list(self._news.values()):
+            news.set()
+
+    def stop(self, timeout_seconds: float = 10.0) -> None:
+        """Stop receiving, let requests under way end, close. What waits is told after the next start."""
+        self.receiver.shutdown()
+        self.receiver.server_close()
+        self._stopping.set()
+        self.wake()
+        for thread in self._threads:
+            thread.join(timeout_seconds)
+        self.store.close()
+
+    def _thread(self, name: str, target: Callable[..., None], *args: object) -> None:
+        thread = threading.Thread(target=target, args=args, name=name, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _deliver(self, courier: Courier) -> None:
+        news = self._news[courier.channel]
+        while not self._stopping.is_set():
+            news.clear()
+            try:
+                wait = courier.step()
+            except sqlite3.Error as error:
+                log.error("channel %s: the store failed: %s", courier.channel, error)
+                wait = 5.0
+            except Exception:
+                # A defect must not silence the channel for good: say it, wait, go on.
+                log.exception("channel %s: a message could not be made", courier.channel)
+                wait = 5.0 + random.random()  # noqa: S311
+            if wait > 0:
+                news.wait(wait)
+
+    def _tick(self, chore: Chore) -> None:
+        while not self._stopping.wait(TICK_SECONDS):
+            try:
+                chore(self.clock())
+            except Exception:
+                log.exception("a chore failed; it is tried again")
+
+    def _settle(self, now: float) -> None:
+        if self.store.settle(now):
+            self.wake()
+        self.store.prune(now - KEEP_SECONDS)

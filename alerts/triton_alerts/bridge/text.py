@@ -1,0 +1,136 @@
+"""Text from labels, annotations and Triton's reasons, made safe for Slack.
+
+Nothing a peer sends may ping anyone, draw a link or break a block: control and direction characters go,
+Slack's three entities are escaped, and the marks of its markup are replaced by look-alikes.
+https://docs.slack.dev/messaging/formatting-message-text
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+HEADER = 150
+SECTION = 3000
+FIELD = 2000
+URL = 3000
+BUTTON = 75
+
+_INVISIBLE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff]"
+)
+_LOOK_ALIKE = str.maketrans({"*": "∗", "~": "∼", "`": "ˋ"})
+_EDGE_UNDERSCORE = re.compile(r"(?<!\w)_|_(?!\w)")
+_CUT = " …"
+
+
+def clean(text: str) -> str:
+    """Drop what cannot be seen: control, zero-width and direction characters, lone surrogates."""
+    return _INVISIBLE.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
+
+
+def plain(text: str, limit: int) -> str:
+    """One line for a plain_text object, at most `limit` characters and never empty."""
+    line = " ".join(clean(text).split())
+    return (line if len(line) <= limit else line[: limit - len(_CUT)].rstrip() + _CUT) or "-"
+
+
+def prose(text: str, limit: int) -> str:
+    """Text inside mrkdwn that stays text, at most `limit` characters after escaping."""
+    tame = _EDGE_UNDERSCORE.sub("ˍ", clean(text).translate(_LOOK_ALIKE))
+    return _escape(tame, limit)
+
+
+def code(text: str, limit: int = 200) -> str:
+    """A name in a code span."""
+    return f"`{_escape(' '.join(clean(text).replace('`', 'ˋ').split()) or '-', limit - 2)}`"
+
+
+def code_block(text: str, limit: int) -> str:
+    """Several lines, such as a stack trace; the middle is cut, since both ends matter."""
+    tame = clean(text).replace("`", "ˋ").strip("\n") or "-"
+    room = limit - 8
+    if _length(tame) > room:
+        half = room // 2 - 20
+        tail = tame[-half:]
+        while _length(tail) > half:
+            tail = tail[max(1, (_length(tail) - half) // 5) :]
+        return f"```\n{_escape(tame, half)}\n[cut]\n{_escape(tail, half + len(_CUT))}\n```"
+    return f"```\n{_escape(tame, room)}\n```"
+
+
+def link(url: str, text: str) -> str:
+    """A link, or the bare text when the address is not a safe one."""
+    safe = safe_url(url)
+    if not safe:
+        return prose(text, BUTTON)
+    return f"<{_escape(safe, 2 * URL).replace('|', '%7C')}|{prose(text, BUTTON)}>"
+
+
+def safe_url(url: str) -> str:
+    """The address when it is http or https and Slack would take it, else nothing."""
+    url = url.strip()
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return ""
+    if parts.scheme not in ("http", "https") or not parts.netloc or not 0 < len(url) <= URL:
+        return ""
+    return "" if re.search(r"[\s<>\"\\^`{|}\x00-\x1f\x7f]", url) or clean(url) != url else url
+
+
+def with_query(url: str, **values: str) -> str:
+    """The address with query parameters it does not have yet (`_` in names stands for `-`)."""
+    parts = urlsplit(url)
+    present = parse_qsl(parts.query, keep_blank_values=True)
+    names = {name for name, _ in present}
+    added = [(name.replace("_", "-"), value) for name, value in values.items()]
+    query = urlencode([*present, *((n, v) for n, v in added if n not in names)])
+    return urlunsplit(parts._replace(query=query))
+
+
+def clock(at: float) -> str:
+    """A time in UTC, for places where Slack cannot show the reader's own."""
+    return datetime.fromtimestamp(_drawable(at), UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def slack_time(at: float) -> str:
+    """A time that Slack shows in the reader's zone."""
+    return f"<!date^{int(_drawable(at))}^{{date_short_pretty}} {{time}}|{clock(at)}>"
+
+
+def duration(seconds: float) -> str:
+    """A length of time in its two largest units: 45 s, 12 min, 3 h 5 min, 2 d 4 h."""
+    seconds = max(0, round(seconds))
+    if seconds < 60:
+        return f"{seconds} s"
+    minutes = seconds // 60
+    if minutes < 60:
+        return f"{minutes} min"
+    big, small, units = (
+        (minutes // 60, minutes % 60, ("h", "min"))
+        if minutes < 1440
+        else (minutes // 1440, minutes % 1440 // 60, ("d", "h"))
+    )
+    return f"{big} {units[0]}" + (f" {small} {units[1]}" if small else "")
+
+
+def _drawable(at: float) -> float:
+    return min(max(at, 0.0), 253_402_300_799.0)
+
+
+def _length(text: str) -> int:
+    return len(text) + 4 * text.count("&") + 3 * (text.count("<") + text.count(">"))
+
+
+def _escape(text: str, limit: int) -> str:
+    if _length(text) > limit:
+        room = limit - len(_CUT)
+        used = 0
+        for position, character in enumerate(text):
+            used += 5 if character == "&" else 4 if character in "<>" else 1
+            if used > room:
+                text = text[:position].rstrip() + _CUT
+                break
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

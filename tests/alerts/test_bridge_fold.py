@@ -1,0 +1,188 @@
+"""Folding notifications into incidents: pure, no clock, no disk."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from triton_alerts.bridge.incident import Incident, fold
+from triton_alerts.bridge.notification import Alert, MalformedError, Notification, parse
+
+
+def alert(name: str, start: float = 100.0, end: float | None = None, **annotations: str) -> Alert:
+    labels = {"alertname": "TritonModelLoadFailed", "model": name, "severity": "critical"}
+    return Alert(fingerprint=name, labels=labels, annotations=annotations, starts_at=start, ends_at=end)
+
+
+def said(*alerts: Alert, source: str = "am-0", truncated: int = 0) -> Notification:
+    resolved = all(one.ends_at is not None for one in alerts)
+    return Notification("page|{}", "page", resolved, alerts, {}, truncated=truncated, source=source)
+
+
+def told(*notifications: Notification) -> tuple[Incident | None, list[str]]:
+    """Fold them one after the other; the outcomes and the last incident."""
+    current, outcomes = None, []
+    for second, heard in enumerate(notifications):
+        result = fold(current, heard, 1000.0 + second)
+        outcomes.append(result.outcome)
+        current = result.incident or current
+    return current, outcomes
+
+
+def test_one_incident_opens_grows_shrinks_and_closes() -> None:
+    """A group is one incident from its first alert to the end of its last."""
+    incident, outcomes = told(
+        said(alert("a")),
+        said(alert("a"), alert("b", 110.0)),
+        said(alert("a", end=130.0), alert("b", 110.0)),
+        said(alert("b", 110.0, end=140.0)),
+    )
+
+    assert ["opened", "changed", "changed", "changed"] == outcomes
+    assert incident is not None
+    assert 1003.0 == incident.closed_at
+
+
+def test_an_incident_after_the_end_is_a_new_one() -> None:
+    """Alertmanager's group key is the same again tomorrow; the incident is not."""
+    first, _ = told(said(alert("a")))
+    last, outcomes = told(said(alert("a")), said(alert("a", end=130.0)), said(alert("a", 200.0)))
+
+    assert ["opened", "changed", "opened"] == outcomes
+    assert first is not None
+    assert last is not None
+    assert last.open
+    assert first.name != last.name
+
+
+def test_a_repeat_and_a_twin_change_nothing() -> None:
+    """repeat_interval and a second Alertmanager say the same thing again."""
+    _, outcomes = told(said(alert("a")), said(alert("a")), said(alert("a"), source="am-1"))
+
+    assert ["opened", "repeated", "repeated"] == outcomes
+
+
+def test_a_peer_that_is_late_is_held_and_not_believed_at_once() -> None:
+    """`firing` from a peer after `resolved`, with the same start, may be an old story."""
+    end = said(alert("a", end=130.0))
+    _, outcomes = told(said(alert("a")), end, said(alert("a"), source="am-1"))
+
+    assert ["opened", "changed", "held"] == outcomes
+
+
+def test_the_same_alertmanager_is_believed_when_an_alert_is_back() -> None:
+    """Prometheus lost sight of Alertmanager: same start, no peer in play, so it fires again now."""
+    _, outcomes = told(said(alert("a")), said(alert("a", end=130.0)), said(alert("a")))
+
+    assert ["opened", "changed", "opened"] == outcomes
+
+
+def test_the_end_of_an_earlier_firing_does_not_end_this_one() -> None:
+    """A resolve that was on its way for long names an older start."""
+    incident, outcomes = told(
+        said(alert("a", 200.0)), said(alert("a", 100.0, end=130.0)), said(alert("b", 210.0))
+    )
+
+    assert ["opened", "repeated", "changed"] == outcomes
+    assert incident is not None
+    assert {"a", "b"} == {member.labels["model"] for member in incident.firing}
+
+
+def test_all_resolved_ends_what_is_no_longer_listed() -> None:
+    """The last body of a group lists only what ended since the flush before."""
+    incident, _ = told(said(alert("a"), alert("b")), said(alert("b", end=130.0)))
+
+    assert incident is not None
+    assert not incident.open
+
+
+def test_a_cut_list_ends_only_what_it_lists() -> None:
+    """With max_alerts the status covers the listed alerts only."""
+    incident, _ = told(said(alert("a"), alert("b")), said(alert("b", end=130.0), truncated=1))
+
+    assert incident is not None
+    assert ["a"] == [member.labels["model"] for member in incident.firing]
+
+
+def test_a_resolve_without_a_start_is_told() -> None:
+    """The start went to a database that is gone: the end is news all the same."""
+    incident, outcomes = told(said(alert("a", end=130.0)))
+
+    assert ["opened"] == outcomes
+    assert incident is not None
+    assert not incident.open
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from("abc"), st.integers(0, 3), st.booleans(), st.sampled_from(("am-0", "am-1"))
+        ),
+        max_size=12,
+    )
+)
+def test_an_incident_is_open_exactly_while_something_fires(story: list[tuple[str, int, bool, str]]) -> None:
+    """Whatever is said in whatever order, open means that at least one member fires."""
+    current = None
+    for now, (name, start, ended, source) in enumerate(story):
+        one = alert(name, float(start), float(start + 1) if ended else None)
+        result = fold(current, said(one, source=source), float(now))
+        current = result.incident or current
+        if current is not None:
+            assert current.open == bool(current.firing)
+
+
+def body(**changes: object) -> bytes:
+    plain: dict[str, object] = {
+        "version": "4",
+        "receiver": "page",
+        "status": "firing",
+        "groupKey": "{}",
+        "alerts": [
+            {"status": "firing", "labels": {"alertname": "A"}, "startsAt": "2026-11-21T02:34:37.417364569Z"}
+        ],
+    }
+    return json.dumps(plain | changes).encode()
+
+
+def test_fields_of_newer_releases_are_ignored() -> None:
+    """0.32 added notification_reason, 0.34 routeLabels; the next one will add more."""
+    assert parse(body()) == parse(body(notification_reason="first notification", routeLabels={"a": "b"}))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "place"),
+    [
+        ({"version": "3"}, "version"),
+        ({"alerts": []}, "alerts"),
+        (
+            {"alerts": [{"status": "odd", "labels": {}, "startsAt": "2026-11-21T02:34:37Z"}]},
+            "alerts.0.status",
+        ),
+        (
+            {"alerts": [{"status": "firing", "labels": {"a": 1}, "startsAt": "2026-11-21T02:34:37Z"}]},
+            "alerts.0.labels.a",
+        ),
+        ({"alerts": [{"status": "firing", "labels": {}, "startsAt": "yesterday"}]}, "alerts.0.startsAt"),
+        ({"groupKey": ""}, "groupKey"),
+    ],
+)
+def test_a_body_that_is_not_the_webhook_is_refused_with_its_place(
+    wrong: dict[str, object], place: str
+) -> None:
+    """The message names the field, since the answer is all that Alertmanager's log will show."""
+    with pytest.raises(MalformedError, match=place):
+        parse(body(**wrong))
+
+
+def test_a_long_value_is_cut_and_says_so() -> None:
+    """A 100 kB reason is kept in part."""
+    labels = {"alertname": "A" * 100_000}
+    heard = parse(body(alerts=[{"status": "firing", "labels": labels, "startsAt": "2026-11-21T02:34:37Z"}]))
+
+    assert heard.alerts[0].labels["alertname"].endswith(" [cut]")
+    assert replace(heard.alerts[0]).labels["alertname"].startswith("AAA")
