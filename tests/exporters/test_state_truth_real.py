@@ -1,0 +1,399 @@
+"""The state of a real Triton's models in every shape its repository index can take."""
+
+from __future__ import annotations
+
+import base64
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import requests
+
+from support.exporter import Running, Scraped, exporting
+from support.repository import Repository, write
+from triton_exporter.catalogue import state as catalogue
+from tritonwatch.local.triton import TritonPorts, TritonServer, free_ports
+
+pytestmark = pytest.mark.real
+
+
+@dataclass(frozen=True)
+class Explicit:
+    """A real Triton that loads only what a test asks for, and an exporter beside it."""
+
+    server: TritonServer
+    repository: Repository
+    twin: Repository
+    exporter: Running
+
+    def load(self, model: str, **parameters: object) -> int:
+        url = f"{self.server.http_url}/v2/repository/models/{model}/load"
+        return requests.post(url, json={"parameters": parameters}, timeout=30).status_code
+
+    def unload(self, model: str) -> int:
+        url = f"{self.server.http_url}/v2/repository/models/{model}/unload"
+        return requests.post(url, json={}, timeout=30).status_code
+
+    def infer(self, model: str) -> int:
+        body = {"inputs": [{"name": "X", "shape": [1, 1], "datatype": "FP32", "data": [1.0]}]}
+        return requests.post(
+            f"{self.server.http_url}/v2/models/{model}/infer", json=body, timeout=30
+        ).status_code
+
+    def expect(self, *models: str) -> None:
+        self.exporter.exporter.states.lifecycle.expected = dict.fromkeys(models, ())
+
+    def wait_for(self, state: str, model: str, version: str = "1") -> Scraped:
+        return self.exporter.wait(
+            lambda page: page.value(catalogue.MODEL_STATE, model=model, version=version, state=state)
+        )
+
+
+@pytest.fixture(scope="module")
+def triton(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Explicit]:
+    directory = tmp_path_factory.mktemp("state-truth")
+    repository, twin = Repository(directory / "models"), Repository(directory / "others")
+    repository.model("anchor")
+    twin.path.mkdir()
+    arguments = [f"--model-repository={twin.path}", "--load-model=anchor"]
+    server = TritonServer(
+        repository.path, directory, TritonPorts(*free_ports(3)), control="explicit", arguments=arguments
+    )
+    server.start()
+    try:
+        server.wait_live()
+        with exporting(server.http_url, server.metrics_url) as exporter:
+            yield Explicit(server, repository, twin, exporter)
+    finally:
+        server.stop()
+
+
+def failures(page: Scraped, model: str) -> float:
+    counts = page.series(catalogue.MODEL_LOAD_FAILURES)
+    return sum(value for labels, value in counts.items() if ("model", model) in labels)
+
+
+def since(page: Scraped, model: str, version: str = "1") -> float | None:
+    return page.value(catalogue.MODEL_NOT_READY_SINCE, model=model, version=version)
+
+
+def test_a_failed_load_is_unavailable_and_counted_once_an_attempt(triton: Explicit) -> None:
+    """Each attempt that leaves a trace counts once, the episode goes on, and a good load ends it."""
+    folder = triton.repository.model("fails", **{"raise": "weights missing"})
+    triton.exporter.scrape(5)
+    assert 400 == triton.load("fails")
+    first = triton.wait_for("unavailable", "fails")
+    first = triton.exporter.wait(lambda page: failures(page, "fails") == 1)
+
+    assert 0 == first.value(catalogue.MODEL_READY, model="fails", version="1")
+    assert 1 == first.value(catalogue.MODEL_EXPECTED, model="fails")
+    assert 1 == first.value(catalogue.MODEL_LOAD_FAILURES, model="fails", reason="python_error")
+
+    write(folder / "1" / "raise", "CUDA out of memory")
+    triton.load("fails")
+    second = triton.exporter.wait(lambda page: failures(page, "fails") == 2)
+
+    assert 1 == second.value(catalogue.MODEL_LOAD_FAILURES, model="fails", reason="out_of_memory")
+    assert since(first, "fails") == since(second, "fails")
+
+    (folder / "1" / "raise").unlink()
+    assert 200 == triton.load("fails")
+    page = triton.wait_for("ready", "fails")
+
+    assert since(page, "fails") is None
+    assert 2 == failures(page, "fails")
+
+
+def test_a_model_nobody_asked_for_is_not_loaded_and_not_expected(triton: Explicit) -> None:
+    """A bare entry of the index is no failure as long as nobody expects the model."""
+    triton.repository.model("idle")
+    page = triton.wait_for("not_loaded", "idle", "")
+
+    assert 0 == page.value(catalogue.MODEL_EXPECTED, model="idle")
+    assert since(page, "idle", "") is None
+
+
+def test_an_expected_model_with_a_broken_config_is_missing(triton: Explicit) -> None:
+    """Triton shows a config it cannot parse as a bare entry and stays ready; the operator's list tells."""
+    folder = triton.repository.model("badconfig")
+    write(folder / "config.pbtxt", "nonsense {")
+    assert 200 != triton.load("badconfig")
+    page = triton.wait_for("not_loaded", "badconfig", "")
+
+    assert 0 == page.value(catalogue.MODEL_EXPECTED, model="badconfig")
+
+    triton.expect("badconfig")
+    page = triton.wait_for("missing", "badconfig", "")
+
+    assert 1 == page.value(catalogue.MODEL_EXPECTED, model="badconfig")
+    assert since(page, "badconfig", "") is not None
+
+
+def test_an_expected_model_without_a_version_is_missing_though_unlisted(triton: Explicit) -> None:
+    """Triton leaves a model without version folders out of its index altogether."""
+    folder = triton.repository.model("versionless")
+    shutil.rmtree(folder / "1")
+    triton.load("versionless")
+    triton.expect("versionless")
+    page = triton.wait_for("missing", "versionless", "")
+
+    assert 0 == page.value(catalogue.MODEL_READY, model="versionless", version="")
+
+
+def test_an_ensemble_whose_part_failed_is_missing(triton: Explicit) -> None:
+    """The ensemble is a bare entry, its part is unavailable with the reason."""
+    triton.repository.model("badpart", **{"raise": "no such tokenizer"})
+    triton.repository.ensemble("badensemble", "badpart")
+    triton.expect("badensemble")
+    assert 200 != triton.load("badensemble")
+
+    triton.wait_for("unavailable", "badpart")
+    page = triton.wait_for("missing", "badensemble", "")
+    assert 1 == page.value(catalogue.MODEL_EXPECTED, model="badensemble")
+
+
+def test_a_name_in_two_repositories_is_unavailable_without_a_version(triton: Explicit) -> None:
+    """Triton names no version for it and stays ready."""
+    triton.repository.model("twin")
+    triton.twin.model("twin")
+    assert 200 != triton.load("twin")
+    page = triton.wait_for("unavailable", "twin", "")
+    page = triton.exporter.wait(lambda page: failures(page, "twin"))
+
+    assert 1 == page.value(catalogue.MODEL_LOAD_FAILURES, model="twin", reason="bad_config")
+
+
+def test_a_model_loaded_from_memory_is_ready(triton: Explicit) -> None:
+    """The index misses it, statistics know it."""
+    folder = triton.repository.model("donor")
+    model = base64.b64encode((folder / "1" / "model.py").read_bytes()).decode()
+    config = (
+        '{"backend": "python", "max_batch_size": 8, "instance_group": [{"kind": "KIND_CPU"}],'
+        '"input": [{"name": "X", "data_type": "TYPE_FP32", "dims": [1]}],'
+        '"output": [{"name": "Y", "data_type": "TYPE_FP32", "dims": [1]}]}'
+    )
+    assert 200 == triton.load("frommemory", config=config, **{"file:1/model.py": model})
+    page = triton.wait_for("ready", "frommemory")
+
+    index = requests.post(f"{triton.server.http_url}/v2/repository/index", timeout=5).json()
+    assert "frommemory" not in {entry["name"] for entry in index}
+    assert 1 == page.value(catalogue.MODEL_READY, model="frommemory", version="1")
+
+
+def test_unloading_on_purpose_starts_no_episode(triton: Explicit) -> None:
+    """An unloaded model is not ready, not expected and not missed; a reload makes it ready again."""
+    triton.repository.model("comesandgoes")
+    triton.load("comesandgoes")
+    triton.wait_for("ready", "comesandgoes")
+    triton.unload("comesandgoes")
+    page = triton.wait_for("unloaded", "comesandgoes")
+
+    assert 0 == page.value(catalogue.MODEL_READY, model="comesandgoes", version="1")
+    assert 0 == page.value(catalogue.MODEL_EXPECTED, model="comesandgoes")
+    assert since(page, "comesandgoes") is None
+    assert 0 == failures(page, "comesandgoes")
+
+    triton.load("comesandgoes")
+    assert 1 == triton.wait_for("ready", "comesandgoes").value(catalogue.MODEL_EXPECTED, model="comesandgoes")
+
+
+def test_loading_takes_the_server_but_not_the_others_out_of_readiness(triton: Explicit) -> None:
+    """While one model loads the server is not ready, and the other models are."""
+    triton.repository.model("slow", load_seconds=1.5)
+    loader = threading.Thread(target=triton.load, args=("slow",))
+    loader.start()
+    try:
+        page = triton.wait_for("loading", "slow")
+    finally:
+        loader.join()
+
+    assert 0 == page.value(catalogue.SERVER_READY)
+    assert 1 == page.value(catalogue.MODEL_READY, model="anchor", version="1")
+    assert since(page, "slow") is not None
+    assert since(triton.wait_for("ready", "slow"), "slow") is None
+
+
+def test_unloading_waits_for_requests_and_is_no_episode(triton: Explicit) -> None:
+    """A model that is being unloaded while it still works is unloading, on purpose."""
+    triton.repository.model("busy", delay_seconds=1.5)
+    triton.load("busy")
+    worker = threading.Thread(target=triton.infer, args=("busy",))
+    worker.start()
+    time.sleep(0.3)
+    unloader = threading.Thread(target=triton.unload, args=("busy",))
+    unloader.start()
+    try:
+        page = triton.wait_for("unloading", "busy")
+    finally:
+        worker.join()
+        unloader.join()
+
+    assert 0 == page.value(catalogue.MODEL_READY, model="busy", version="1")
+    assert since(page, "busy") is None
+    triton.wait_for("unloaded", "busy")
+
+
+def test_a_model_whose_folder_is_deleted_goes_on_being_ready(triton: Explicit) -> None:
+    """The index forgets it, statistics still list it: it serves."""
+    folder = triton.repository.model("orphan")
+    triton.load("orphan")
+    triton.wait_for("ready", "orphan")
+    shutil.rmtree(folder)
+    time.sleep(0.5)
+    page = triton.exporter.scrape()
+
+    assert 1 == page.value(catalogue.MODEL_READY, model="orphan", version="1")
+    assert 200 == triton.infer("orphan")
+
+
+def test_a_failed_model_stays_unavailable_after_an_unload(triton: Explicit) -> None:
+    """Triton keeps the old reason: unloading does not mend a failure, and is no second one."""
+    triton.repository.model("stuck", **{"raise": "weights missing"})
+    triton.load("stuck")
+    triton.wait_for("unavailable", "stuck")
+    triton.unload("stuck")
+    time.sleep(0.5)
+    page = triton.exporter.wait(lambda page: failures(page, "stuck"))
+
+    assert 1 == page.value(catalogue.MODEL_STATE, model="stuck", version="1", state="unavailable")
+    assert 1 == failures(page, "stuck")
+
+
+def test_an_ensemble_goes_with_its_part_and_comes_back(triton: Explicit) -> None:
+    """Unloading a part unloads the ensemble on purpose; nothing is missing."""
+    triton.repository.model("part")
+    triton.repository.ensemble("whole", "part")
+    triton.load("whole")
+    triton.wait_for("ready", "whole")
+    triton.unload("part")
+    triton.wait_for("unloaded", "part")
+    page = triton.exporter.wait(
+        lambda page: page.value(catalogue.MODEL_READY, model="whole", version="1") == 0
+    )
+
+    assert 0 == page.value(catalogue.MODEL_EXPECTED, model="whole")
+    assert since(page, "whole") is None
+
+    triton.load("part")
+    triton.wait_for("ready", "whole")
+
+
+def test_a_failed_hot_reload_leaves_the_old_version_ready(triton: Explicit) -> None:
+    """Index and health show nothing of it: the old copy goes on serving."""
+    folder = triton.repository.model("reloaded")
+    triton.load("reloaded")
+    triton.wait_for("ready", "reloaded")
+    write(folder / "1" / "raise", "new weights are bad")
+    write(folder / "1" / "model.py", (folder / "1" / "model.py").read_text() + "\n")
+    assert 200 != triton.load("reloaded")
+    time.sleep(0.5)
+    page = triton.exporter.scrape()
+
+    assert 1 == page.value(catalogue.MODEL_READY, model="reloaded", version="1")
+    assert 200 == triton.infer("reloaded")
+    assert 0 == failures(page, "reloaded")
+
+
+def test_exactly_one_state_holds_for_each_version(triton: Explicit) -> None:
+    """Whatever the other tests left behind: states are exclusive, and ready means ready."""
+    page = triton.exporter.scrape()
+    states: dict[tuple[str, str], list[str]] = {}
+    for series, value in page.series(catalogue.MODEL_STATE).items():
+        labels = dict(series)
+        if value:
+            states.setdefault((labels["model"], labels["version"]), []).append(labels["state"])
+
+    assert len(states) > 5
+    assert all(len(current) == 1 for current in states.values())
+    for (model, version), (state,) in states.items():
+        assert (state == "ready") == page.value(catalogue.MODEL_READY, model=model, version=version)
+
+
+def test_draining_answers_metrics_but_is_not_live(tmp_path: Path) -> None:
+    """After SIGTERM the API port closes at once while metrics still answer: up 1, live 0, states unknown."""
+    repository = Repository(tmp_path / "models")
+    repository.model("slowly", delay_seconds=2)
+    server = TritonServer(repository.path, tmp_path, TritonPorts(*free_ports(3)))
+    server.start()
+    try:
+        server.wait_live()
+        with exporting(server.http_url, server.metrics_url) as exporter:
+            exporter.wait(lambda page: page.value(catalogue.MODEL_READY, model="slowly", version="1"))
+            worker = threading.Thread(target=_infer_and_lose, args=(server, "slowly"))
+            worker.start()
+            time.sleep(0.3)
+            assert server.process is not None
+            server.process.terminate()
+            page = exporter.wait(lambda page: page.value(catalogue.SERVER_LIVE) == 0)
+            worker.join()
+
+        assert 1 == page.value(catalogue.UP)
+        assert 0 == page.value(catalogue.MODEL_READY, model="slowly", version="1")
+        assert 1 == page.value(catalogue.MODEL_STATE, model="slowly", version="1", state="unknown")
+        assert since(page, "slowly") is not None
+    finally:
+        server.stop()
+
+
+def _infer_and_lose(server: TritonServer, model: str) -> None:
+    body = {"inputs": [{"name": "X", "shape": [1, 1], "datatype": "FP32", "data": [1.0]}]}
+    try:
+        requests.post(f"{server.http_url}/v2/models/{model}/infer", json=body, timeout=30)
+    except requests.ConnectionError:
+        pass  # the server may close before it answers
+
+
+def test_a_restart_that_breaks_a_model_is_a_new_failure_and_one_that_empties_it_is_missing(
+    tmp_path: Path,
+) -> None:
+    """Ports are closed while it starts (up 0); afterwards every model that served is accounted for."""
+    repository = Repository(tmp_path / "models")
+    repository.model("good")
+    repository.model("breaks", **{"raise": "weights missing"})
+    repository.model("vanishes")
+    server = TritonServer(repository.path, tmp_path, TritonPorts(*free_ports(3)))
+    server.start()
+    try:
+        server.wait_live()
+        with exporting(server.http_url, server.metrics_url) as exporter:
+            before = exporter.wait(lambda page: failures(page, "breaks") == 1)
+            server.stop()
+            down = exporter.wait(lambda page: page.value(catalogue.UP) == 0)
+            shutil.rmtree(repository.path / "vanishes" / "1")
+            server.start()
+            after = exporter.wait(lambda page: failures(page, "breaks") == 2)
+        assert 1 == before.value(catalogue.MODEL_READY, model="vanishes", version="1")
+        assert 0 == down.value(catalogue.MODEL_READY, model="good", version="1")
+        assert since(before, "breaks") == since(after, "breaks")
+        assert 1 == after.value(catalogue.MODEL_READY, model="good", version="1")
+        assert 1 == after.value(catalogue.MODEL_STATE, model="vanishes", version="1", state="missing")
+        assert 1 == after.value(catalogue.MODEL_EXPECTED, model="vanishes")
+    finally:
+        server.stop()
+
+
+def test_polling_retries_are_one_episode(tmp_path: Path) -> None:
+    """In poll mode a broken model flaps between unavailable and loading: one episode, an attempt each."""
+    repository = Repository(tmp_path / "models")
+    repository.model("flaps", **{"raise": "weights missing"})
+    polling = ["--repository-poll-secs=1"]
+    server = TritonServer(
+        repository.path, tmp_path, TritonPorts(*free_ports(3)), control="poll", arguments=polling
+    )
+    server.start()
+    try:
+        server.wait_live()
+        with exporting(server.http_url, server.metrics_url) as exporter:
+            first = exporter.wait(lambda page: failures(page, "flaps") >= 1)
+            exporter.wait(
+                lambda p: p.value(catalogue.MODEL_STATE, model="flaps", version="1", state="loading")
+            )
+            last = exporter.wait(lambda page: failures(page, "flaps") >= failures(first, "flaps") + 2)
+        assert since(first, "flaps") is not None
+        assert since(first, "flaps") == since(last, "flaps")
+    finally:
+        server.stop()
