@@ -20,13 +20,38 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True)
+class Recovery:
+    """The incident is over: `window` (s) burns at most `share` of the pair's factor.
+
+    It must also have had enough events that `failures` of them would have failed had the short window's
+    error ratio gone on (0: any will do).
+    """
+
+    window: float
+    share: float
+    failures: float
+
+
+@dataclass(frozen=True, slots=True)
+class Recurrence:
+    """A recurring incident: `hold` (s) burns by the factor, and burning ended `bursts` times within `span` (s).
+
+    Burning means that the error ratio of the last `window` seconds is above the budget.
+    """
+
+    hold: float
+    window: float
+    span: float
+    bursts: int
+
+
+@dataclass(frozen=True, slots=True)
 class Alert:
     """One alert rule: it is true while any of its pairs burns and the guards agree.
 
-    `pending` is the rule's `for` and `keep_firing` its keep_firing_for, in seconds. `minimum_bad` failures
-    are needed in the long window; `z` asks that the lower Wilson bound of the long window's error ratio is
-    above the threshold (0: the ratio itself); `still` is a last window, in seconds, that must burn too
-    (0: none).
+    `pending` is the rule's `for` and `keep_firing` its keep_firing_for, in seconds. More than `failures` must
+    have failed in the long window, and with `z` a one-sided score test must say that its error ratio is
+    above the budget: `(burn - 1) * sqrt(n * b / (1 - b)) > z`.
     """
 
     name: str
@@ -34,9 +59,10 @@ class Alert:
     pairs: tuple[Pair, ...]
     pending: float = 0
     keep_firing: float = 0
-    minimum_bad: float = 0
+    failures: float = 0
     z: float = 0
-    still: float = 0
+    recovery: Recovery | None = None
+    recurrence: Recurrence | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from triton_slo.backtest.history import History, Matrix
-from triton_slo.backtest.policy import Alert, Policy, Severity
+from triton_slo.backtest.policy import Alert, Pair, Policy, Recovery, Recurrence, Severity
 
 Flags = npt.NDArray[np.bool_]
 
@@ -75,11 +75,21 @@ class _Chunk:
         """When the alert fires, step by step."""
         true: Flags = np.zeros(self.shape, dtype=bool)
         for pair in alert.pairs:
-            threshold = pair.factor * self._budget
-            true |= self._burns_long(pair.long, threshold, alert) & self._burns(pair.short, threshold)
-        if alert.still:
-            true &= self._burns(alert.still, self._budget)
+            true |= self._true(alert, pair)
         return self._kept(self._held(true, alert.pending), alert.keep_firing)
+
+    def _true(self, alert: Alert, pair: Pair) -> Flags:
+        threshold = pair.factor * self._budget
+        true = self._burns(pair.long, threshold)
+        if not true.any():
+            return true
+        true &= self._enough(alert, pair)
+        short = self._burns(pair.short, threshold)
+        if alert.recovery:
+            short &= ~self._recovered(alert.recovery, pair)
+        if alert.recurrence:
+            short |= self._burns(alert.recurrence.hold, threshold) & self._recurs(alert.recurrence)
+        return true & short
 
     def budget_left(self, row: int, column: int, period: float) -> float:
         """Budget left at one step, over the period that ends there (or what the history has of it)."""
@@ -94,19 +104,30 @@ class _Chunk:
         found: Flags = (bad > threshold * total) & (total > _NOTHING)
         return found
 
-    def _burns_long(self, window: float, threshold: Matrix, alert: Alert) -> Flags:
-        burning = self._burns(window, threshold)
-        if not (alert.minimum_bad or alert.z) or not burning.any():
-            return burning
-        bad, total = self._sums(window)
-        burning &= bad >= alert.minimum_bad - _NOTHING
+    def _enough(self, alert: Alert, pair: Pair) -> Flags:
+        bad, total = self._sums(pair.long)
+        enough: Flags = bad > alert.failures
         if alert.z:
-            # Only where it matters: the bound is dear and burning is rare.
-            burning[burning] = (
-                _wilson_lower(bad[burning], total[burning], alert.z)
-                > np.broadcast_to(threshold, self.shape)[burning]
-            )
-        return burning
+            # (burn - 1) * sqrt(n * b / (1 - b)) > z, without dividing by what may be nothing.
+            scale = np.sqrt(total / (self._budget * (1 - self._budget)))
+            enough &= (bad - self._budget * total) * scale > alert.z * total
+        return enough
+
+    def _recovered(self, recovery: Recovery, pair: Pair) -> Flags:
+        bad, total = self._sums(recovery.window)
+        calm = recovery.share * pair.factor * self._budget
+        over: Flags = (bad <= calm * total) & (total > _NOTHING)
+        if recovery.failures:
+            short_bad, short_total = self._sums(pair.short)
+            over &= short_bad * total >= recovery.failures * short_total
+        return over
+
+    def _recurs(self, recurrence: Recurrence) -> Flags:
+        bad, total = self._sums(recurrence.window)
+        burning = np.where(total > _NOTHING, bad > self._budget * total, np.nan)
+        ended = _falls(burning)
+        found: Flags = _last(_running(ended), self._steps(recurrence.span)) >= recurrence.bursts
+        return found
 
     def _sums(self, window: float) -> tuple[Matrix, Matrix]:
         steps = self._steps(window)
@@ -147,11 +168,15 @@ def _last(sums: Matrix, steps: int) -> Matrix:
     return window
 
 
-def _wilson_lower(bad: Matrix, total: Matrix, z: float) -> Matrix:
-    ratio, spread = bad / total, z * z / total
-    half = z * np.sqrt(np.maximum(0, ratio * (1 - ratio) / total + spread / total / 4))
-    lower: Matrix = (ratio + spread / 2 - half) / (1 + spread)
-    return lower
+def _falls(values: Matrix) -> Flags:
+    """Where a 0 follows a 1, idle steps (NaN) between them or not."""
+    known = ~np.isnan(values)
+    # The column of the last known value up to each step; column 0 where there is none yet.
+    last = np.maximum.accumulate(np.where(known, np.arange(values.shape[1]), 0), axis=1)
+    filled = np.take_along_axis(values, last, axis=1)
+    falls: Flags = np.zeros(values.shape, dtype=bool)
+    falls[:, 1:] = (filled[:, :-1] == 1) & (filled[:, 1:] == 0)
+    return falls
 
 
 def _episodes(
