@@ -34,7 +34,7 @@ class Recovery:
 
 @dataclass(frozen=True, slots=True)
 class Recurrence:
-    """A recurring incident: `hold` (s) burns by the factor, and burning ended `bursts` times within `span` (s).
+    """A recurring incident: `hold` (s) burns by the factor, and burning ended `bursts` times in `span` (s).
 
     Burning means that the error ratio of the last `window` seconds is above the budget.
     """
