@@ -1,0 +1,170 @@
+"""`tritonwatch init`: propose objectives from a look at a live Triton."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+
+from triton_exporter.catalogue import Metric, state, triton
+from triton_exporter.client import Client, FetchError, Limits
+from triton_exporter.look import Looker
+from triton_exporter.parse import Exposition, parse
+from triton_exporter.snapshot import ModelConfig, Snapshot
+from triton_slo.prometheus import Access, Prometheus, PrometheusError
+from triton_slo.propose import Source, Timing, merge, propose
+from tritonwatch import access
+from tritonwatch.commands.exporter import metrics_url
+
+EXAMPLE = "tritonwatch init --triton http://127.0.0.1:8000 --out objectives/proposed.yaml"
+
+_HISTORY = "7d"
+"""How far back latencies in Prometheus are looked at."""
+_MOST_LOOKS = 100
+_MICROSECONDS = 1e6
+
+
+class InitError(Exception):
+    """Nothing can be proposed; the message is one line."""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    parser.add_argument("--triton", required=True, metavar="URL", help="Triton's HTTP API")
+    parser.add_argument("--triton-metrics", metavar="URL", help="its metrics (default: port 8002, same host)")
+    parser.add_argument(
+        "--out", default="objectives.yaml", metavar="FILE", help="file to write; never overwritten (- prints)"
+    )
+    access.add_arguments(parser, required=False)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the proposal: 0 written, 1 cannot, 2 wrong usage."""
+    try:
+        reached = access.from_arguments(args, os.environ) if args.prometheus else None
+    except access.AccessError as error:
+        return _fail(error, 2)
+    if args.out != "-" and Path(args.out).exists():
+        return _fail(f"{args.out} exists already and is not overwritten; choose another --out", 1)
+    try:
+        text = _proposal(args.triton.rstrip("/"), args.triton_metrics, args.timeout, reached)
+        if args.out == "-":
+            print(text, end="")
+            return 0
+        write_new(Path(args.out), text)
+    except (InitError, PrometheusError) as error:
+        return _fail(error, 1)
+    except FileExistsError:
+        return _fail(f"{args.out} exists already and is not overwritten; choose another --out", 1)
+    except OSError as error:
+        return _fail(f"{args.out}: {error.strerror}", 1)
+    print(f"wrote {args.out}; read it, then: tritonwatch check {args.out}")
+    return 0
+
+
+def _fail(reason: object, code: int) -> int:
+    print(f"tritonwatch init: {reason}", file=sys.stderr)
+    return code
+
+
+def write_new(path: Path, text: str) -> None:
+    """Write a file whole or not at all; raises FileExistsError rather than replace one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.chmod(draft, 0o644)
+        # A link refuses to replace, which a rename does not; nobody ever sees half a file.
+        os.link(draft, path)
+    finally:
+        os.unlink(draft)
+
+
+def _proposal(url: str, metrics: str | None, timeout: float, reached: Access | None) -> str:
+    snapshot, configs = _look(url, timeout)
+    if not snapshot.index:
+        raise InitError(f"{url} lists no models: nothing to promise anything about")
+    requests, queues, origin, notes = _timings(metrics or metrics_url(url), timeout)
+    if reached is not None:
+        with Prometheus(reached) as prometheus:
+            requests |= _percentiles(prometheus, state.REQUEST_DURATION)
+            queues |= _percentiles(prometheus, state.QUEUE_DURATION)
+        origin = f"the histograms of the last {_HISTORY} in Prometheus, else {origin}"
+    models = merge(snapshot.index, configs, requests, queues)
+    return propose(models, Source(snapshot.triton_version, origin, notes))
+
+
+def _look(url: str, timeout: float) -> tuple[Snapshot, Mapping[str, ModelConfig]]:
+    client = Client(url, Limits(timeout_seconds=timeout))
+    failures: list[str] = []
+    looker = Looker(client, time.time, lambda endpoint, reason: failures.append(f"{endpoint}: {reason}"))
+    try:
+        snapshot = looker.look()
+        # One look asks for a bounded share of the configurations, so that Triton sees no burst.
+        for _ in range(_MOST_LOOKS):
+            known = len(snapshot.configs)
+            snapshot = looker.look()
+            if len(snapshot.configs) == known:
+                break
+    finally:
+        client.close()
+    if snapshot.api_failure:
+        raise InitError(f"Triton at {url} does not answer ({snapshot.api_failure}); is it this address?")
+    if snapshot.index is None:
+        raise InitError(
+            f"Triton at {url} does not list its models ({failures[-1] if failures else 'no reason'})"
+        )
+    return snapshot, {key.model: config for key, config in snapshot.configs.items()}
+
+
+def _timings(url: str, timeout: float) -> tuple[dict[str, Timing], dict[str, Timing], str, tuple[str, ...]]:
+    """Mean request and queue times by model since Triton's start, and where they are from."""
+    parts = url.rstrip("/").rpartition("/metrics")
+    client = Client(parts[0] or url, Limits(timeout_seconds=timeout))
+    try:
+        answer = client.get("/metrics")
+    except FetchError as error:
+        return {}, {}, "no measurements", (f"Triton's metrics at {url} could not be read: {error}",)
+    finally:
+        client.close()
+    body = parse(answer.body)
+    if str(triton.REQUEST_SUCCESS) not in body.families:
+        return {}, {}, "no measurements", (f"no metrics of Triton at {url}",)
+    counts = _by_model(body, triton.REQUEST_SUCCESS)
+    return (
+        _means(counts, _by_model(body, triton.REQUEST_DURATION_US)),
+        _means(counts, _by_model(body, triton.QUEUE_DURATION_US)),
+        "means since Triton's start, which hide the tail (with --prometheus, percentiles are used)",
+        (),
+    )
+
+
+def _by_model(body: Exposition, metric: Metric) -> dict[str, float]:
+    sums: dict[str, float] = defaultdict(float)
+    family = body.families.get(str(metric))
+    for series, value in family.samples() if family else ():
+        sums[series.labels.get("model", "")] += value
+    return sums
+
+
+def _means(counts: Mapping[str, float], sums: Mapping[str, float]) -> dict[str, Timing]:
+    return {
+        model: Timing(count, sums.get(model, 0.0) / count / _MICROSECONDS)
+        for model, count in counts.items()
+        if count > 0
+    }
+
+
+def _percentiles(prometheus: Prometheus, histogram: Metric) -> dict[str, Timing]:
+    rates = f"sum by (model, le) (rate({histogram.bucket}[{_HISTORY}]))"
+    return {
+        sample.labels.get("model", ""): Timing(p99=sample.value)
+        for sample in prometheus.instant(f"histogram_quantile(0.99, {rates})")
+        if 0 < sample.value < float("inf")
+    }

@@ -1,0 +1,241 @@
+"""Proposes objectives from a look at a live Triton: text with comments for a person to change.
+
+Objectives cover all models without listing any; only models that measurably need another threshold get an
+override. A threshold is what was measured times a headroom, rounded up to the exporter's 1-2-5 bucket bounds.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from triton_exporter.distribution.buckets import DEFAULT_BOUNDS
+from triton_exporter.snapshot import IndexEntry, ModelConfig
+
+DEFAULT_LATENCY_SECONDS = 1.0
+DEFAULT_QUEUE_SECONDS = 0.1
+P99_HEADROOM = 1.5
+"""A threshold leaves this much room above a measured 99th percentile."""
+MEAN_HEADROOM = 4.0
+"""... and this much above a mean, which says nothing about the tail: an exponential p99 is 4.6 means."""
+QUEUE_DELAY_HEADROOM = 5.0
+"""A batcher that waits d for its batch keeps requests d by design; several such waits are no fault yet."""
+_LEAST_SECONDS = 0.01
+"""A tighter promise is broken by any hiccup of the machine."""
+_MOST_COMMENT = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """What one model's requests took so far, in seconds; None was not measured."""
+
+    requests: float = 0.0
+    mean: float | None = None
+    p99: float | None = None
+
+    def threshold(self, default: float) -> float:
+        """A threshold with headroom above what was measured, at a bucket's bound."""
+        if self.p99 is not None:
+            return round_up(max(_LEAST_SECONDS, self.p99 * P99_HEADROOM))
+        return default if self.mean is None else round_up(max(_LEAST_SECONDS, self.mean * MEAN_HEADROOM))
+
+    def __str__(self) -> str:
+        if self.p99 is not None:
+            return f"p99 {_time(self.p99)}"
+        return (
+            "no requests yet"
+            if self.mean is None
+            else f"mean {_time(self.mean)} of {self.requests:.0f} requests"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One model as Triton shows it, all versions together."""
+
+    model: str
+    versions: tuple[IndexEntry, ...] = ()
+    config: ModelConfig | None = None
+    request: Timing = Timing()
+    queue: Timing = Timing()
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where the measurements came from, in words for the comments."""
+
+    triton_version: str = ""
+    latencies: str = "no measurements"
+    notes: Sequence[str] = field(default_factory=tuple)
+
+
+def round_up(seconds: float) -> float:
+    """The next bound of the exporter's buckets, or of the same 1-2-5 series beyond them."""
+    for bound in DEFAULT_BOUNDS:
+        if seconds <= bound * (1 + 1e-9):
+            return bound
+    return float(math.ceil(seconds / 60) * 60)
+
+
+def propose(models: Sequence[Seen], source: Source) -> str:
+    """Write an objectives file (YAML with comments) for these models."""
+    return (
+        "\n".join(
+            [
+                *_head(models, source),
+                "objectives:",
+                *_readiness(models),
+                *_errors(),
+                *_latency(models),
+                *_queue(models),
+            ]
+        )
+        + "\n"
+    )
+
+
+def _head(models: Sequence[Seen], source: Source) -> Iterator[str]:
+    version = f" {source.triton_version}" if source.triton_version else ""
+    yield f"# Proposed by `tritonwatch init` for a Triton{version} with {len(models)} models."
+    yield "# Read it, change what users would not agree with, then: tritonwatch check THIS_FILE"
+    yield f"# Thresholds come from {source.latencies}; a model without traffic gets the default."
+    yield from (_comment(note, 0) for note in source.notes)
+
+
+def _readiness(models: Sequence[Seen]) -> Iterator[str]:
+    yield from _objective("readiness", "Models that should serve are loaded and ready.", "99.9%")
+    for seen in models:
+        for entry in seen.versions:
+            if entry.state != "READY":
+                state = (
+                    entry.state or "listed without a version: never loaded, or its configuration is broken"
+                )
+                reason = f": {entry.reason}" if entry.reason else ""
+                yield _comment(f"not ready now: {seen.model} {entry.version} {state}{reason}")
+    yield "    indicator: readiness"
+
+
+def _errors() -> Iterator[str]:
+    yield from _objective("errors", "Requests do not fail.", "99.9%")
+    yield _comment("counted: REJECTED, BACKEND, OTHER; what the client cancelled is not")
+    yield "    indicator: errors"
+
+
+def _latency(models: Sequence[Seen]) -> Iterator[str]:
+    yield from _objective("latency", f"Requests are answered within {_time(DEFAULT_LATENCY_SECONDS)}.", "99%")
+    chosen = {seen.model: seen.request.threshold(DEFAULT_LATENCY_SECONDS) for seen in models}
+    for seen in models:
+        yield _comment(f"{seen.model}: {seen.request}{_nature(seen.config)}")
+    yield from _threshold("latency", DEFAULT_LATENCY_SECONDS, chosen)
+
+
+def _queue(models: Sequence[Seen]) -> Iterator[str]:
+    wait = _time(DEFAULT_QUEUE_SECONDS)
+    yield from _objective("queue", f"Requests wait less than {wait} for a free instance.", "99%")
+    chosen = {seen.model: queue_threshold(seen) for seen in models}
+    for seen in models:
+        yield _comment(f"{seen.model}: {seen.queue}{_batching(seen.config)}")
+    yield from _threshold("queue", DEFAULT_QUEUE_SECONDS, chosen)
+
+
+def queue_threshold(seen: Seen) -> float:
+    """A threshold above the batcher's own delay and above what was measured, below the queue's timeout."""
+    delay = 0.0 if seen.config is None else seen.config.max_queue_delay_microseconds / 1e6
+    measured = seen.queue.threshold(DEFAULT_QUEUE_SECONDS)
+    # A saturated model is measured queueing; that must not become its promise.
+    wanted = max(_LEAST_SECONDS, delay * QUEUE_DELAY_HEADROOM, min(measured, DEFAULT_QUEUE_SECONDS))
+    return round_up(wanted)
+
+
+def _objective(name: str, description: str, target: str) -> Iterator[str]:
+    yield f"  - name: {name}"
+    yield f"    description: {json.dumps(description)}"
+    yield "    owner: ml-platform"
+    yield f"    target: {target}"
+    yield "    window: 30d"
+
+
+def _threshold(kind: str, default: float, chosen: Mapping[str, float]) -> Iterator[str]:
+    yield "    indicator:"
+    yield f"      kind: {kind}"
+    yield f"      threshold: {_time(default)}"
+    others: dict[float, list[str]] = defaultdict(list)
+    for model, seconds in chosen.items():
+        if seconds != default:
+            others[seconds].append(model)
+    if others:
+        yield "    overrides:"
+    for seconds, names in sorted(others.items()):
+        # JSON strings are YAML strings, whatever a model is called.
+        yield f"      - models: [{', '.join(map(_quoted, sorted(names)))}]"
+        yield f"        threshold: {_time(seconds)}"
+
+
+def _nature(config: ModelConfig | None) -> str:
+    if config is None:
+        return ""
+    if config.is_ensemble:
+        return f" (ensemble of {', '.join(step.model for step in config.steps)}: their times are in it)"
+    if config.decoupled:
+        return " (decoupled: this is the whole stream; consider the indicator first_response)"
+    return ""
+
+
+def _batching(config: ModelConfig | None) -> str:
+    if config is None:
+        return ""
+    if config.is_ensemble:
+        return " (ensemble: its parts queue, it does not)"
+    facts = []
+    if delay := config.max_queue_delay_microseconds:
+        facts.append(f"its batcher waits up to {_time(delay / 1e6)}")
+    if size := config.queue.max_queue_size:
+        facts.append(f"at most {size} requests queue, and what is turned away beyond is counted nowhere")
+    if timeout := config.queue.timeout_microseconds:
+        facts.append(f"requests time out after {_time(timeout / 1e6)}")
+    return f" ({'; '.join(facts)})" if facts else ""
+
+
+def _quoted(name: str) -> str:
+    return "".join(
+        json.dumps(part)[1:-1] if ord(part) <= 0xFFFF else f"\\U{ord(part):08x}" for part in name
+    ).join('""')
+
+
+def _comment(text: str, spaces: int = 4) -> str:
+    """One line, whatever the text holds: a model's error message must not become YAML."""
+    line = "".join(part if part.isprintable() else " " for part in text)
+    line = " ".join(line.split())
+    return f"{' ' * spaces}# {line if len(line) <= _MOST_COMMENT else line[:_MOST_COMMENT] + '...'}"
+
+
+def _time(seconds: float) -> str:
+    """A duration as objectives write it; what is under a millisecond is written as a fraction of one."""
+    if seconds >= 1:
+        return f"{seconds:.3g}s" if seconds < 1000 else f"{seconds:.0f}s"
+    return f"{float(f'{seconds * 1000:.3g}'):g}ms"
+
+
+def merge(
+    index: Iterable[IndexEntry],
+    configs: Mapping[str, ModelConfig],
+    requests: Mapping[str, Timing],
+    queues: Mapping[str, Timing],
+) -> tuple[Seen, ...]:
+    """Put together what different questions said about each model, by name."""
+    versions: dict[str, list[IndexEntry]] = defaultdict(list)
+    for entry in index:
+        versions[entry.model].append(entry)
+    return tuple(
+        Seen(
+            model,
+            tuple(found),
+            configs.get(model),
+            requests.get(model, Timing()),
+            queues.get(model, Timing()),
+        )
+        for model, found in sorted(versions.items())
+    )

@@ -1,0 +1,170 @@
+"""`tritonwatch init` on a real Triton, with and without a Prometheus that knows its latencies."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import requests
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from support import history
+from triton_exporter.catalogue import state
+from triton_exporter.distribution.buckets import le
+from triton_exporter.snapshot import IndexEntry, ModelConfig
+from triton_slo.objective import Objective
+from triton_slo.propose import Seen, Source, Timing, propose, queue_threshold, round_up
+from triton_slo.reading import read
+from tritonwatch import files
+from tritonwatch.cli import main
+from tritonwatch.local.triton import TritonPorts, TritonServer, free_ports
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
+    """A real Triton with a batching model that served 20 requests, and one that failed to load."""
+    directory = tmp_path_factory.mktemp("triton")
+    for model in ("embedder", "broken"):
+        shutil.copytree(files.demo_models() / model, directory / "models" / model)
+    triton = TritonServer(directory / "models", directory, TritonPorts(*free_ports(3)))
+    triton.start()
+    try:
+        triton.wait_live()
+        body = {"inputs": [{"name": "FEATURES", "shape": [1, 16], "datatype": "FP32", "data": [0.0] * 16}]}
+        for _ in range(20):
+            requests.post(
+                f"{triton.http_url}/v2/models/embedder/infer", json=body, timeout=10
+            ).raise_for_status()
+        yield triton
+    finally:
+        triton.stop()
+
+
+def objectives_of(path: Path) -> dict[str, Objective]:
+    """What the file holds, once the check finds nothing wrong with it."""
+    reading = read([(path.name, path.read_text(encoding="utf-8"))])
+    assert () == reading.problems
+    return {objective.name: objective for objective in reading.objectives}
+
+
+def init(server: TritonServer, *words: object) -> int:
+    return main(
+        ["init", "--triton", server.http_url, "--triton-metrics", server.metrics_url, *map(str, words)]
+    )
+
+
+@pytest.mark.real
+def test_a_live_triton_gets_objectives_from_what_it_shows(server: TritonServer, tmp_path: Path) -> None:
+    """The file is sound, covers all models, knows queue delays and means, and names what is not ready."""
+    path = tmp_path / "new" / "objectives.yaml"
+
+    assert 0 == init(server, "--out", path)
+    found = objectives_of(path)
+    assert ["readiness", "errors", "latency", "queue"] == list(found)
+    assert {(None, None)} == {(one.models.names, one.models.regex) for one in found.values()}
+    text = path.read_text()
+    assert "embedder: mean " in text
+    assert "of 20 requests" in text
+    assert "its batcher waits up to 2ms" in text
+    assert "not ready now: broken 1 UNAVAILABLE: Internal: " in text
+    [override] = found["queue"].overrides
+    assert ("10ms", ("embedder",)) == (override.threshold, override.models.names)
+
+
+@pytest.mark.real
+def test_an_existing_file_is_never_overwritten(
+    server: TritonServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever a person wrote stays, and the folder holds no drafts."""
+    path = tmp_path / "objectives.yaml"
+    path.write_text("mine")
+
+    assert 1 == init(server, "--out", path)
+    assert "exists already and is not overwritten" in capsys.readouterr().err
+    assert ["mine"] == [one.read_text() for one in tmp_path.iterdir()]
+
+
+@pytest.mark.real
+def test_percentiles_in_prometheus_win_over_means(server: TritonServer, tmp_path: Path) -> None:
+    """With histograms, the threshold is the 99th percentile with headroom, at a bucket's bound."""
+    name, labels = state.REQUEST_DURATION.bucket, {"model": "embedder", "version": "1"}
+    now = time.time()
+    series = [
+        (name, {**labels, "le": bound}, history.counter(now - 3600, now, 60, share))
+        for bound, share in ((le(0.05), 0.0), (le(0.1), 10.0), ("+Inf", 10.0))
+    ]
+    with history.serve(history.openmetrics(series), tmp_path / "p") as url:
+        assert 0 == init(server, "--out", tmp_path / "o.yaml", "--prometheus", url)
+
+    [override] = objectives_of(tmp_path / "o.yaml")["latency"].overrides
+    # p99 of a bucket from 50 to 100 ms is 99.5 ms; half as much again is below 200 ms.
+    assert "200ms" == override.threshold
+    assert "embedder: p99 99.5ms" in (tmp_path / "o.yaml").read_text()
+
+
+@pytest.mark.real
+def test_without_metrics_the_defaults_are_proposed_and_said(
+    server: TritonServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Metrics that cannot be read are a comment, not a failure and not a guess."""
+    words = ["--triton", server.http_url, "--triton-metrics", "http://127.0.0.1:1/metrics", "--out", "-"]
+
+    assert 0 == main(["init", *words])
+    text = capsys.readouterr().out
+    assert "could not be read: refused" in text
+    assert "embedder: no requests yet" in text
+    assert () == read([("-", text)]).problems
+
+
+def test_an_absent_triton_is_one_line_and_nothing_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No server, no file."""
+    assert 1 == main(["init", "--triton", "http://127.0.0.1:1", "--out", str(tmp_path / "o.yaml")])
+    assert "Triton at http://127.0.0.1:1 does not answer (refused)" in capsys.readouterr().err
+    assert [] == list(tmp_path.iterdir())
+
+
+@given(
+    st.lists(
+        st.tuples(st.text(min_size=1, max_size=20), st.text(max_size=40), st.floats(0, 500) | st.none()),
+        max_size=5,
+        unique_by=lambda one: one[0],
+    )
+)
+def test_hostile_names_and_messages_stay_inside_the_file(models: list[tuple[str, str, float | None]]) -> None:
+    """Whatever models are called and Triton says, the proposal is sound and has the same objectives."""
+    seen = [
+        Seen(name, (IndexEntry(name, "1", "UNAVAILABLE", reason),), None, Timing(1, mean), Timing(1, mean))
+        for name, reason, mean in models
+        if not any(0xD800 <= ord(character) <= 0xDFFF for character in name)
+    ]
+    text = propose(seen, Source(notes=[reason for _, reason, _ in models]))
+
+    documents = yaml.safe_load(text)
+    assert ["readiness", "errors", "latency", "queue"] == [one["name"] for one in documents["objectives"]]
+    named = {
+        n for o in documents["objectives"] for override in o.get("overrides", ()) for n in override["models"]
+    }
+    assert named <= {one.model for one in seen}
+    assert () == read([("o.yaml", text)]).problems
+
+
+def test_a_queue_threshold_knows_the_batcher_and_does_not_bless_saturation() -> None:
+    """Five batch delays are allowed; a queue measured to be long is not made the promise."""
+    batching = ModelConfig("m", dynamic_batching=True, max_queue_delay_microseconds=100_000)
+
+    assert 0.5 == queue_threshold(Seen("m", config=batching))
+    assert 0.1 == queue_threshold(Seen("m", queue=Timing(9, mean=7.0)))
+    assert 0.01 == queue_threshold(Seen("m", queue=Timing(9, mean=0.0001)))
+
+
+@pytest.mark.parametrize(("seconds", "bound"), [(0.0, 0.001), (0.2, 0.2), (0.2001, 0.5), (60, 60), (61, 120)])
+def test_thresholds_are_bounds_of_buckets(seconds: float, bound: float) -> None:
+    """A threshold between two buckets could not be measured."""
+    assert bound == round_up(seconds)
