@@ -26,3 +26,15 @@ DISCARDED_REQUESTS = Metric(
     "Requests left out of the histograms because Triton's time counter made an impossible jump.",
     ("model", "version", "signal"),
 )
+TRACES_LOST = Metric(
+    "triton_exporter_traces_lost_total",
+    "counter",
+    "Traced requests received but not observed, by reason: overflow, late or orphan.",
+    ("reason",),
+)
+TRACE_BATCHES = Metric(
+    "triton_exporter_trace_batches_total",
+    "counter",
+    "Batches of traces received, by result: accepted, or why they were refused and lost.",
+    ("result",),
+)

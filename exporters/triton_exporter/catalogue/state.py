@@ -89,12 +89,16 @@ MODEL_NOT_READY_SINCE = Metric(
     source="exporter's clock",
     caveat="One episode spans retries (UNAVAILABLE, LOADING, UNAVAILABLE); unloading on purpose starts none.",
 )
+_SPREAD = (
+    "Sum and count are exact, from Triton's counters; how requests spread over the buckets comes from the "
+    "source that triton_model_distribution_source names: exact for histogram (to whole milliseconds) and for "
+    "trace (of the requests traced), an estimate for summary and for sampled_mean, which counts all requests "
+    "of one sampling interval at their mean and so hides the slow few of a mixed interval."
+)
 REQUEST_DURATION = Metric(
     "triton_model_request_duration_seconds",
     "histogram",
-    "Request time of successful requests. Estimated where triton_model_distribution_source says "
-    "sampled_mean: sum and count are exact, but requests of one sampling interval are all counted "
-    "at their mean.",
+    f"Request time of successful requests, end to end in Triton. {_SPREAD}",
     _MODEL,
     "s",
     source="best of histogram, traces, summaries, sampled means",
@@ -102,9 +106,7 @@ REQUEST_DURATION = Metric(
 QUEUE_DURATION = Metric(
     "triton_model_queue_duration_seconds",
     "histogram",
-    "Queue time of successful requests. Estimated where triton_model_distribution_source says "
-    "sampled_mean: sum and count are exact, but requests of one sampling interval are all counted "
-    "at their mean.",
+    f"Queue time of successful requests. {_SPREAD}",
     _MODEL,
     "s",
     source="best of traces, summaries, sampled means",
@@ -112,6 +114,22 @@ QUEUE_DURATION = Metric(
 DISTRIBUTION_SOURCE = Metric(
     "triton_model_distribution_source",
     "gauge",
-    "1 for the source that feeds the histogram of this signal (request or queue).",
+    "1 for the source that feeds the histogram of this signal (request or queue), 0 for those before it.",
     (*_MODEL, "signal", "source"),
+)
+TRACED_REQUESTS = Metric(
+    "triton_model_traced_requests_total",
+    "counter",
+    "Requests seen in traces: completed, queue_full, or not_executed (queue timeout or cache hit).",
+    (*_MODEL, "outcome"),
+    source="traces",
+    caveat="Only every Nth request is traced; a failed execution looks like a completed one.",
+)
+QUEUE_FULL_ESTIMATE = Metric(
+    "triton_model_queue_full_rejections_estimated_total",
+    "counter",
+    "Requests refused because the queue was full, which Triton counts nowhere: those seen in traces, times "
+    "the trace rate. An estimate unless every request is traced.",
+    _MODEL,
+    source="traces",
 )

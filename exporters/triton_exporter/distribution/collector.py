@@ -2,122 +2,233 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from triton_exporter.catalogue import Metric, own, state, triton
+from triton_exporter.catalogue.state import DISTRIBUTION_SOURCES
 from triton_exporter.distribution.buckets import SIGNALS, Buckets, Signal
 from triton_exporter.distribution.histogram import Histogram
-from triton_exporter.distribution.increase import Increases
+from triton_exporter.distribution.increase import Increases, owner
+from triton_exporter.distribution.ledger import Interval, Ledger, Trace
+from triton_exporter.distribution.shape import Binned, Shape
+from triton_exporter.distribution.trace import LOSSES, OUTCOMES, Mailbox, TracedRequest
+from triton_exporter.distribution.triton_shapes import NativeHistograms, Summaries
 from triton_exporter.family import Family, Sample, series
 from triton_exporter.parse import Exposition, Parser
-from triton_exporter.snapshot import ModelVersion
+from triton_exporter.snapshot import ModelVersion, Snapshot
 
-LONGEST_REQUEST_SECONDS = 1e6
-"""A longer mean (11 days) is Triton's arithmetic, not a request: an unsigned time that fell below zero.
-
-https://github.com/triton-inference-server/server/issues/1985
-"""
+TRACED_MODEL_SECONDS = 600.0
+"""A model with a traced request this recent has its intervals wait for traces."""
 
 _METRICS: Mapping[Signal, Metric] = {"request": state.REQUEST_DURATION, "queue": state.QUEUE_DURATION}
 _COUNTERS: Mapping[Signal, Metric] = {
     "request": triton.REQUEST_DURATION_US,
     "queue": triton.QUEUE_DURATION_US,
 }
+_SUMMARIES: Mapping[Signal, Metric] = {
+    "request": triton.REQUEST_SUMMARY_US,
+    "queue": triton.QUEUE_SUMMARY_US,
+}
 _COUNT = triton.REQUEST_SUCCESS.name
-_WANTED = frozenset({_COUNT, *(metric.name for metric in _COUNTERS.values())})
-
-
-@dataclass(slots=True)
-class _Account:
-    """One histogram with what was counted and could not be observed yet."""
-
-    histogram: Histogram
-    source_series: Sample
-    discarded_series: str
-    requests: float = 0.0
-    seconds: float = 0.0
-    discarded: float = 0.0
+_WANTED = frozenset(
+    {_COUNT, triton.FIRST_RESPONSE_MS.name}
+    | {metric.name for metric in (*_COUNTERS.values(), *_SUMMARIES.values())}
+)
+_MICRO, _MILLI = 1e-6, 1e-3
+_Gains = Mapping[ModelVersion, float]
 
 
 @dataclass(slots=True)
 class _Model:
-    """The accounts of one model version and when Triton last showed its counters (Unix seconds)."""
+    """What is kept about one model version; `seen` is when Triton last showed it (Unix seconds)."""
 
-    accounts: dict[Signal, _Account]
-    seen: float = field(default=0.0)
+    ledgers: dict[Signal, Ledger]
+    seen: float = 0.0
+    outcomes: Counter[str] = field(default_factory=Counter)
+    queue_full: float = 0.0
+    sources: dict[Signal, set[str]] = field(default_factory=dict)
 
 
 class Distributions:
-    """Collector and Observer (see `family`): for each sampling interval with n new requests of mean m
-    seconds, m is observed n times. Sum and count are exact; the spread inside one interval is lost.
+    """Collector, Observer and Watcher (see `family`): one pair of histograms per model version.
 
-    A model version that Triton no longer shows is forgotten after `memory_seconds`.
+    Triton's counters say how many requests each sampling interval brought and how long they took in all, so
+    count and sum are exact. How they spread is told by the best source there is for the model: Triton's own
+    histogram, traces, summaries, or else the mean of the interval, observed once per request. `sources`
+    leaves only some of DISTRIBUTION_SOURCES. A model version that Triton no longer shows is forgotten after
+    `memory_seconds`.
     """
 
-    def __init__(self, buckets: Buckets | None = None, memory_seconds: float = 900.0) -> None:
+    def __init__(
+        self,
+        buckets: Buckets | None = None,
+        mailbox: Mailbox | None = None,
+        sources: Collection[str] = DISTRIBUTION_SOURCES,
+        memory_seconds: float = 900.0,
+    ) -> None:
         self._buckets = buckets or Buckets()
+        self._mailbox = mailbox
+        self._allowed = frozenset(sources)
         self._memory = memory_seconds
         self._parser = Parser()
-        self._requests = Increases()
-        self._micros = {signal: Increases() for signal in SIGNALS}
+        self._requests = Increases(owner)
+        self._micros = {signal: Increases(owner) for signal in SIGNALS}
+        self._native = NativeHistograms(triton.FIRST_RESPONSE_MS, _MILLI)
+        self._summaries = {signal: Summaries(_SUMMARIES[signal], _MICRO) for signal in SIGNALS}
         self._models: dict[ModelVersion, _Model] = {}
+        self._streaming: Mapping[ModelVersion, bool] = {}
+        self._cached: frozenset[ModelVersion] = frozenset()
+        self._watermark = float("-inf")
+
+    def see(self, snapshot: Snapshot) -> None:
+        """Learn which models stream responses and which have a response cache."""
+        self._streaming = {model: config.decoupled for model, config in snapshot.configs.items()}
+        self._cached = frozenset(model for model, config in snapshot.configs.items() if config.response_cache)
 
     def observe(self, exposition: bytes, now: float) -> None:
         """Take in one body of Triton's /metrics."""
         body = self._parser.parse(exposition, _WANTED)
+        self._take_traces()
         requests = _grown(self._requests, body, _COUNT)
         micros = {signal: _grown(self._micros[signal], body, _COUNTERS[signal].name) for signal in SIGNALS}
-        for owner, count in requests.items():
-            model = self._models.get(owner) or self._add(owner)
+        native = self._native.take(body)
+        summed = {signal: self._summaries[signal].take(body, now) for signal in SIGNALS}
+        for version, count in requests.items():
+            model = self._models.get(version) or self._add(version)
             model.seen = now
-            for signal, account in model.accounts.items():
-                _settle(account, count, micros[signal].get(owner, 0.0) / 1e6)
-        for owner in [owner for owner, model in self._models.items() if now - model.seen > self._memory]:
-            del self._models[owner]
+            for signal, ledger in model.ledgers.items():
+                seconds = micros[signal].get(version, 0.0) * _MICRO
+                gained = count
+                if not count and not seconds and self._frozen(version, signal):
+                    gained, seconds = summed[signal].get(version, (0.0, 0.0))
+                if gained or seconds:
+                    found = native.get(version) if signal == "request" else None
+                    self._count(version, signal, ledger, Interval(now, gained, seconds, "", None), found)
+                ledger.close(now, self._watermark)
+        for version in [one for one, model in self._models.items() if now - model.seen > self._memory]:
+            del self._models[version]
 
     def families(self, now: float) -> Iterable[Family]:
-        """Both histograms, where they come from, and what was too odd to count."""
+        """Both histograms, where they come from, and what they leave out."""
         models = self._models.values()
         for signal in SIGNALS:
-            accounts = [model.accounts[signal] for model in models]
-            shown = [sample for account in accounts for sample in account.histogram.samples()]
-            yield Family(_METRICS[signal], shown)
-        every = [account for model in models for account in model.accounts.values()]
-        yield Family(state.DISTRIBUTION_SOURCE, [account.source_series for account in every])
+            ledgers = [model.ledgers[signal] for model in models]
+            yield Family(_METRICS[signal], [one for ledger in ledgers for one in ledger.histogram.samples()])
+        yield Family(state.DISTRIBUTION_SOURCE, list(self._source_samples()))
         yield Family(
-            own.DISCARDED_REQUESTS, [Sample(account.discarded_series, account.discarded) for account in every]
+            own.DISCARDED_REQUESTS,
+            [
+                Sample(series(own.DISCARDED_REQUESTS, *version, signal), ledger.discarded)
+                for version, model in self._models.items()
+                for signal, ledger in model.ledgers.items()
+            ],
+        )
+        if self._mailbox:
+            yield from self._trace_families(self._mailbox)
+
+    def _count(
+        self,
+        version: ModelVersion,
+        signal: Signal,
+        ledger: Ledger,
+        interval: Interval,
+        native: tuple[Binned, float] | None,
+    ) -> None:
+        """Enter one interval with the best shape that is known now, and wait for a better one or not."""
+        shape = self._native_shape(version, interval, native)
+        wanted = self._buckets.thresholds.get(signal, ())
+        exact = shape is not None and set(wanted).issubset(shape.bounds)
+        traced = "trace" in self._allowed and interval.end - ledger.traced_at < TRACED_MODEL_SECONDS
+        curve = self._summaries[signal].curve(version) if "summary" in self._allowed else None
+        choices: tuple[tuple[str, Shape | None], ...] = (
+            ("histogram", shape if exact else None),
+            ("summary", curve),
+            ("histogram", shape),
+        )
+        source, best = next((one for one in choices if one[1]), ("sampled_mean", None))
+        ledger.count(interval._replace(source=source, shape=best), wait=traced and not exact)
+
+    def _native_shape(
+        self, version: ModelVersion, interval: Interval, native: tuple[Binned, float] | None
+    ) -> Binned | None:
+        """Triton's own histogram, which times the first response: that is the request only if it is the last.
+
+        Where the model's configuration is unknown, both times must agree, to the millisecond that the
+        histogram cuts off.
+        """
+        if native is None or "histogram" not in self._allowed:
+            return None
+        shape, seconds = native
+        streams = self._streaming.get(version)
+        if streams is None:
+            streams = abs(interval.seconds - seconds) > interval.requests * _MILLI + 0.02 * interval.seconds
+        return None if streams else shape
+
+    def _frozen(self, version: ModelVersion, signal: Signal) -> bool:
+        """Whether Triton counts only in its summaries (counter_latencies=false)."""
+        summed = self._summaries[signal].totals.get(version, 0.0)
+        return summed > 0 and self._requests.totals.get(version) == 0
+
+    def _take_traces(self) -> None:
+        if self._mailbox is None:
+            return
+        for request in self._mailbox.take():
+            self._watermark = max(self._watermark, request.ended)
+            model = self._models.get(request.model)
+            if model:
+                self._trace(model, request, self._mailbox.rate)
+
+    def _trace(self, model: _Model, request: TracedRequest, rate: float) -> None:
+        model.outcomes[request.outcome] += 1
+        model.queue_full += rate if request.outcome == "queue_full" else 0.0
+        if request.outcome == "completed" or (
+            request.outcome == "not_executed" and request.model in self._cached
+        ):
+            times = {"request": request.request_seconds, "queue": request.queue_seconds}
+            for signal, ledger in model.ledgers.items():
+                seconds = times[signal]
+                if seconds is not None:
+                    ledger.trace(Trace(request.ended, seconds, request.trace_id))
+
+    def _source_samples(self) -> Iterable[Sample]:
+        for version, model in self._models.items():
+            for signal, ledger in model.ledgers.items():
+                used = model.sources.setdefault(signal, set())
+                used.add(ledger.source)
+                for source in sorted(used):
+                    yield Sample(
+                        series(state.DISTRIBUTION_SOURCE, *version, signal, source), source == ledger.source
+                    )
+
+    def _trace_families(self, mailbox: Mailbox) -> Iterable[Family]:
+        traced, full = state.TRACED_REQUESTS, state.QUEUE_FULL_ESTIMATE
+        models = self._models.items()
+        yield Family(
+            traced,
+            [
+                Sample(series(traced, *version, outcome), model.outcomes[outcome])
+                for version, model in models
+                for outcome in OUTCOMES
+            ],
+        )
+        yield Family(full, [Sample(series(full, *version), model.queue_full) for version, model in models])
+        lost = mailbox.lost()
+        yield Family(
+            own.TRACES_LOST, [Sample(series(own.TRACES_LOST, one), lost.get(one, 0)) for one in LOSSES]
         )
 
-    def _add(self, owner: ModelVersion) -> _Model:
-        model = _Model({signal: self._account(owner, signal) for signal in SIGNALS})
-        self._models[owner] = model
+    def _add(self, version: ModelVersion) -> _Model:
+        model = _Model({signal: self._ledger(version, signal) for signal in SIGNALS})
+        self._models[version] = model
         return model
 
-    def _account(self, owner: ModelVersion, signal: Signal) -> _Account:
-        histogram = Histogram(_METRICS[signal], owner, self._buckets.bounds(owner.model, signal))
-        source = Sample(series(state.DISTRIBUTION_SOURCE, *owner, signal, "sampled_mean"), 1)
-        return _Account(histogram, source, series(own.DISCARDED_REQUESTS, *owner, signal))
+    def _ledger(self, version: ModelVersion, signal: Signal) -> Ledger:
+        histogram = Histogram(_METRICS[signal], version, self._buckets.bounds(version.model, signal))
+        return Ledger(histogram, self._mailbox.lose if self._mailbox else lambda *_: None)
 
 
-def _grown(increases: Increases, body: Exposition, name: str) -> Mapping[ModelVersion, float]:
+def _grown(increases: Increases[ModelVersion], body: Exposition, name: str) -> _Gains:
     family = body.families.get(name)
     return increases.take(family, complete=not body.faults) if family else {}
-
-
-def _settle(account: _Account, requests: float, seconds: float) -> None:
-    """Observe what one interval brought.
-
-    Triton adds to its counters one after the other, so a body can hold a request's time without the request;
-    that waits for the next interval, and the sum stays exact.
-    """
-    account.requests += requests
-    account.seconds += seconds
-    if account.requests <= 0:
-        return
-    mean = account.seconds / account.requests
-    if mean > LONGEST_REQUEST_SECONDS:
-        account.discarded += account.requests
-    else:
-        account.histogram.observe(mean, account.requests)
-    account.requests = account.seconds = 0.0

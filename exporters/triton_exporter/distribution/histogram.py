@@ -3,40 +3,61 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
+from math import floor
 
 from triton_exporter.catalogue import Metric
 from triton_exporter.distribution.buckets import le
-from triton_exporter.family import Sample, series
+from triton_exporter.distribution.shape import Point, Shape
+from triton_exporter.family import Exemplar, Sample, series
 from triton_exporter.snapshot import ModelVersion
 
 
 class Histogram:
-    """Counts by bucket, with sum and count. Bounds are finite, ascending, in seconds, and inclusive."""
+    """Counts by bucket, with sum and count. Bounds are finite, ascending, in seconds, and inclusive.
+
+    Shares make fractions of requests. They are kept, and shown rounded down: rounding a number that only
+    grows gives one that only grows, and the last bucket always shows the true count.
+    """
 
     def __init__(self, metric: Metric, owner: ModelVersion, bounds: Sequence[float]) -> None:
         self.bounds = tuple(bounds)
         self.count = 0.0
         self.sum = 0.0
         self._counts = [0.0] * (len(self.bounds) + 1)
+        self._exemplars: dict[int, Exemplar] = {}
         ends = [*(le(bound) for bound in self.bounds), "+Inf"]
         self._names = [series(metric, *owner, suffix="_bucket", le=end) for end in ends]
         self._names += [series(metric, *owner, suffix="_count"), series(metric, *owner, suffix="_sum")]
 
-    def observe(self, value: float, times: float = 1.0) -> None:
-        """Count `times` observations of `value` seconds, and their sum."""
-        self._counts[bisect_left(self.bounds, value)] += times
-        self.count += times
-        self.sum += value * times
+    def add(self, requests: float, seconds: float, shape: Shape) -> None:
+        """Count `requests` that took `seconds` in all and spread as `shape` says."""
+        self.count += requests
+        self.sum += seconds
+        if isinstance(shape, Point):
+            self._counts[bisect_left(self.bounds, shape.seconds)] += requests
+            return
+        below = 0.0
+        for position, share in enumerate((*shape.shares(self.bounds), 1.0)):
+            self._counts[position] += requests * (share - below)
+            below = share
+
+    def remember(self, exemplars: Iterable[Exemplar]) -> None:
+        """Keep the last exemplar of each bucket."""
+        for exemplar in exemplars:
+            self._exemplars[bisect_left(self.bounds, exemplar.value)] = exemplar
 
     def cumulative(self) -> list[float]:
         """How many observations were at or below each bound, and in the end all of them."""
-        return list(accumulate(self._counts))
+        # The hair above keeps a whole number that float arithmetic left just below itself.
+        whole = [float(floor(count + 1e-6)) for count in accumulate(self._counts)]
+        return [*whole[:-1], self.count]
 
     def samples(self) -> list[Sample]:
         """The series of the histogram as they stand."""
+        values = (*self.cumulative(), self.count, self.sum)
         return [
-            Sample(*pair)
-            for pair in zip(self._names, (*self.cumulative(), self.count, self.sum), strict=True)
+            Sample(name, value, self._exemplars.get(position))
+            for position, (name, value) in enumerate(zip(self._names, values, strict=True))
         ]

@@ -1,57 +1,67 @@
-"""How much Triton's counters grew, per model version, whatever resets them."""
+"""How much Triton's counters grew, whatever resets them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from math import isfinite
-from typing import NamedTuple
+from typing import Generic, TypeVar
 
 from triton_exporter.parse import Family, Series
 from triton_exporter.snapshot import ModelVersion
 
-
-class _Source(NamedTuple):
-    """One series of a counter: what tells it from all others, and whose it is."""
-
-    identity: object
-    owner: ModelVersion
+K = TypeVar("K", bound=Hashable)
 
 
-class Increases:
-    """Follows one counter family from body to body.
+class Increases(Generic[K]):
+    """Follows the counters of one family from body to body, added up by what `key` makes of each series.
 
     A series' first value is only a starting point when the exporter itself starts; later, a series that
     appears has started at 0, and one that is smaller than before was reset to 0 (unload and load again;
-    a hot reload resets nothing). Series of one model version on several GPUs (`gpu_uuid`) or with custom
-    tags are added up.
+    a hot reload resets nothing). A key of None leaves a series out.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, key: Callable[[Series], K | None]) -> None:
+        self._key = key
         self._last: dict[object, float] | None = None
         self._series: Sequence[Series] = ()
-        self._sources: list[_Source] = []
+        self._followed: list[tuple[int, object, K]] = []
+        self.totals: dict[K, float] = {}
+        """What the counters stood at in the last body."""
 
-    def take(self, family: Family, complete: bool) -> Mapping[ModelVersion, float]:
-        """Growth since the last body, 0 included, of every model version that `family` has.
+    def take(self, family: Family, complete: bool) -> Mapping[K, float]:
+        """Growth since the last body, 0 included, by key.
 
         In a body that is not `complete`, a series that is missing is not gone: its last value is kept.
         """
         if family.series is not self._series:
-            self._series = family.series
-            self._sources = [_Source(one.identity, _owner(one)) for one in family.series]
-        first, last = self._last is None, self._last or {}
+            self._follow(family.series)
+        first, last, values = self._last is None, self._last or {}, family.values
         now: dict[object, float] = {} if complete else dict(last)
-        grown: dict[ModelVersion, float] = {}
-        for (identity, owner), value in zip(self._sources, family.values, strict=True):
+        grown: dict[K, float] = {}
+        totals: dict[K, float] = {}
+        for position, identity, key in self._followed:
+            value = values[position]
             before = value if first else last.get(identity, 0.0)
             if not isfinite(value) or value < 0:
                 now[identity] = before
                 continue
             now[identity] = value
-            grown[owner] = grown.get(owner, 0.0) + (value - before if value >= before else value)
-        self._last = now
+            totals[key] = totals.get(key, 0.0) + value
+            grown[key] = grown.get(key, 0.0) + (value - before if value >= before else value)
+        self._last, self.totals = now, totals
         return grown
 
+    def _follow(self, series: Sequence[Series]) -> None:
+        self._series = series
+        keys = [self._key(one) for one in series]
+        self._followed = [
+            (position, one.identity, key)
+            for position, (one, key) in enumerate(zip(series, keys, strict=True))
+            if key is not None
+        ]
 
-def _owner(series: Series) -> ModelVersion:
-    return ModelVersion(series.labels.get("model", ""), series.labels.get("version", ""))
+
+def owner(series: Series) -> ModelVersion | None:
+    """Whose series it is; series of one model version on several GPUs (`gpu_uuid`) or with tags are one."""
+    model = series.labels.get("model", "")
+    return ModelVersion(model, series.labels.get("version", "")) if model else None

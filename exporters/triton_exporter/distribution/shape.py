@@ -1,0 +1,98 @@
+"""How the requests of an interval spread: what share of them took no longer than a bound.
+
+Each shape answers for ascending bounds in seconds with shares from 0 to 1 that never fall.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from operator import mul
+from typing import Protocol
+
+
+class Shape(Protocol):
+    """The share of requests at or below each bound."""
+
+    def shares(self, bounds: Sequence[float]) -> list[float]:
+        """Shares for ascending bounds in seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """All requests took `seconds`: what a mean says when nothing else is known."""
+
+    seconds: float
+
+    def shares(self, bounds: Sequence[float]) -> list[float]:
+        """0 below the mean, 1 from it on."""
+        return [float(self.seconds <= bound) for bound in bounds]
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """Single requests, in seconds and ascending: exact for them, unbiased for those they stand for."""
+
+    seconds: Sequence[float]
+
+    def shares(self, bounds: Sequence[float]) -> list[float]:
+        """Count them."""
+        return [bisect_right(self.seconds, bound) / len(self.seconds) for bound in bounds]
+
+
+@dataclass(frozen=True, slots=True)
+class Binned:
+    """Cumulative counts of another histogram at its own ascending bounds (seconds), the last one infinite.
+
+    Exact at its own bounds; in between, requests are taken as evenly spread over their bin, as Prometheus'
+    histogram_quantile does. Those beyond the last finite bound stay beyond every bound.
+    """
+
+    bounds: Sequence[float]
+    cumulative: Sequence[float]
+
+    def shares(self, bounds: Sequence[float]) -> list[float]:
+        """Read the counts off at each bound."""
+        total = self.cumulative[-1]
+        return [min(1.0, self._at(bound) / total) for bound in bounds]
+
+    def _at(self, bound: float) -> float:
+        above = bisect_right(self.bounds, bound)
+        low, low_count = (self.bounds[above - 1], self.cumulative[above - 1]) if above else (0.0, 0.0)
+        if above >= len(self.bounds) - 1:
+            return low_count
+        high, high_count = self.bounds[above], self.cumulative[above]
+        return low_count + (high_count - low_count) * (bound - low) / (high - low)
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """A quantile curve: (quantile, seconds) ascending in both, and the mean of the same requests, seconds.
+
+    Between two quantiles the curve does not say how many requests are near the one or near the other; the
+    mean does, on the whole: the mass between is split so that the curve has that mean. Requests above the
+    highest quantile are taken to be at it.
+    """
+
+    points: Sequence[tuple[float, float]]
+    mean: float
+
+    def shares(self, bounds: Sequence[float]) -> list[float]:
+        """Read the quantiles off at each bound."""
+        points = [(0.0, 0.0), *self.points, (1.0, self.points[-1][1])]
+        masses = [after - before for (before, _), (after, _) in pairwise(points)]
+        ends = [seconds for _, seconds in points]
+        high = self._high(masses, ends)
+        steps = [mass * (1.0 - high) for mass in masses] + [0.0]
+        for position, mass in enumerate(masses, 1):
+            steps[position] += mass * high
+        cumulative = [0.0, *accumulate(steps)]
+        return [min(1.0, cumulative[bisect_right(ends, bound)]) for bound in bounds]
+
+    def _high(self, masses: Sequence[float], ends: Sequence[float]) -> float:
+        """Which part of the mass between two quantiles stands at the higher one."""
+        lowest = sum(map(mul, masses, ends))
+        highest = sum(map(mul, masses, ends[1:]))
+        return min(1.0, max(0.0, (self.mean - lowest) / (highest - lowest))) if highest > lowest else 1.0

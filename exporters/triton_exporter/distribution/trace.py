@@ -1,0 +1,91 @@
+"""Single requests, as traces tell them, on their way to the histograms."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from triton_exporter.snapshot import ModelVersion
+
+Outcome = Literal["completed", "queue_full", "not_executed"]
+
+OUTCOMES: tuple[Outcome, ...] = ("completed", "queue_full", "not_executed")
+"""Closed set of values of the label `outcome`: what the trace of one request shows.
+
+`queue_full`: refused because the queue was full (503), which no metric of Triton counts; `not_executed`:
+ended without an execution, because it waited too long in the queue or the response cache answered it.
+"""
+
+LOSSES = ("overflow", "late", "orphan")
+"""Closed set of values of the label `reason` of lost traces.
+
+`overflow`: more came than is kept; `late`: its interval had been closed without it; `orphan`: an execution
+whose request never came.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class TracedRequest:
+    """One request to one model version; times in seconds, `ended` in Unix time.
+
+    `queue_seconds` is None where the trace does not tell it (an ensemble has no queue of its own).
+    """
+
+    model: ModelVersion
+    outcome: Outcome
+    ended: float
+    request_seconds: float
+    queue_seconds: float | None
+    trace_id: str
+
+
+class Mailbox:
+    """Hands requests from the threads that receive traces to the one that observes. Bounded.
+
+    `rate` is one traced request in how many, as Triton's trace setting says (1 until it is known).
+    """
+
+    def __init__(self, capacity: int = 100_000) -> None:
+        self._capacity = capacity
+        self._lock = threading.Lock()
+        self._requests: list[TracedRequest] = []
+        self._lost: Counter[str] = Counter()
+        self._batches: Counter[str] = Counter()
+        self.rate = 1.0
+
+    def put(self, requests: Iterable[TracedRequest]) -> None:
+        """Add requests; those beyond the capacity are lost and counted."""
+        given = list(requests)
+        with self._lock:
+            room = self._capacity - len(self._requests)
+            self._requests += given[:room]
+            self._lost["overflow"] += max(0, len(given) - room)
+
+    def take(self) -> list[TracedRequest]:
+        """Everything since the last call."""
+        with self._lock:
+            taken, self._requests = self._requests, []
+        return taken
+
+    def lose(self, reason: str, count: int = 1) -> None:
+        """Count traces that will never be observed, for one of LOSSES."""
+        with self._lock:
+            self._lost[reason] += count
+
+    def batch(self, result: str) -> None:
+        """Count one batch received, for one of RESULTS in `receiver`."""
+        with self._lock:
+            self._batches[result] += 1
+
+    def lost(self) -> Mapping[str, int]:
+        """Lost traces by reason."""
+        with self._lock:
+            return dict(self._lost)
+
+    def batches(self) -> Mapping[str, int]:
+        """Received batches by result."""
+        with self._lock:
+            return dict(self._batches)

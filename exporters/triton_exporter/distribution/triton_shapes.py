@@ -1,0 +1,129 @@
+"""Shapes that Triton itself tells, where it was asked to: its histogram and its summaries."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from math import inf, isfinite
+
+from triton_exporter.catalogue import Metric
+from triton_exporter.distribution.increase import Increases, owner
+from triton_exporter.distribution.shape import Binned, Curve
+from triton_exporter.parse import Exposition, Family, Series
+from triton_exporter.snapshot import ModelVersion
+
+SUMMARY_WINDOW_SECONDS = 60.0
+"""How far back Triton's quantiles look (core/src/metric_model_reporter.cc)."""
+
+
+class NativeHistograms:
+    """What Triton's own histogram gained between two bodies, by model version; `unit` in seconds."""
+
+    def __init__(self, metric: Metric, unit: float) -> None:
+        self._metric = metric
+        self._unit = unit
+        self._grown = Increases(self._key)
+
+    def take(self, exposition: Exposition) -> Mapping[ModelVersion, tuple[Binned, float]]:
+        """Shape and seconds of the requests each model version gained; none where it gained none."""
+        family = exposition.families.get(self._metric.name)
+        if family is None:
+            return {}
+        bins: dict[ModelVersion, dict[float, float]] = {}
+        sums: dict[ModelVersion, float] = {}
+        for (model, end), grown in self._grown.take(family, complete=not exposition.faults).items():
+            if end is None:
+                sums[model] = grown * self._unit
+            else:
+                bins.setdefault(model, {})[end] = grown
+        return {
+            model: (Binned(sorted(ends), [ends[end] for end in sorted(ends)]), sums.get(model, 0.0))
+            for model, ends in bins.items()
+            if ends.get(inf, 0.0) > 0
+        }
+
+    def _key(self, series: Series) -> tuple[ModelVersion, float | None] | None:
+        """Whose bucket, ending where (seconds); None for the sum."""
+        model = owner(series)
+        if model is None:
+            return None
+        if series.name == self._metric.sum:
+            return model, None
+        end = _number(series.labels.get("le")) if series.name == self._metric.bucket else None
+        return None if end is None else (model, end * self._unit)
+
+
+class Summaries:
+    """Triton's quantiles over its last minute, by model version; `unit` in seconds."""
+
+    def __init__(self, metric: Metric, unit: float) -> None:
+        self._metric = metric
+        self._unit = unit
+        self._counts = Increases(_owner_of(metric.count))
+        self._sums = Increases(_owner_of(metric.sum))
+        self._recent: dict[ModelVersion, deque[tuple[float, float, float]]] = {}
+        self._series: Sequence[Series] = ()
+        self._values: Sequence[float] = ()
+        self._quantiles: dict[ModelVersion, list[tuple[float, int]]] = {}
+
+    def take(self, exposition: Exposition, now: float) -> Mapping[ModelVersion, tuple[float, float]]:
+        """Requests and seconds each model version gained; then `curve` answers for this body."""
+        family = exposition.families.get(self._metric.name)
+        if family is None:
+            return {}
+        if family.series is not self._series:
+            self._learn(family)
+        self._values = family.values
+        complete = not exposition.faults
+        counts, sums = self._counts.take(family, complete), self._sums.take(family, complete)
+        gained = {model: (count, sums.get(model, 0.0) * self._unit) for model, count in counts.items()}
+        self._recent = {model: self._recent.get(model, deque()) for model in gained}
+        for model, (count, seconds) in gained.items():
+            recent = self._recent[model]
+            if count:
+                recent.append((now, count, seconds))
+            while recent and recent[0][0] <= now - SUMMARY_WINDOW_SECONDS:
+                recent.popleft()
+        return gained
+
+    @property
+    def totals(self) -> Mapping[ModelVersion, float]:
+        """All requests that each model version's summary has counted."""
+        return self._counts.totals
+
+    def curve(self, model: ModelVersion) -> Curve | None:
+        """The quantile curve of a model version, or None where there is none to go by."""
+        recent = self._recent.get(model)
+        if not recent:
+            return None
+        read = [(q, self._values[at] * self._unit) for q, at in self._quantiles.get(model, ())]
+        points: list[tuple[float, float]] = []
+        for quantile, seconds in read:
+            if isfinite(seconds):
+                # Triton estimates each quantile for itself: a higher one can come out a little lower.
+                points.append((quantile, max(seconds, points[-1][1] if points else 0.0)))
+        if not points:
+            return None
+        mean = sum(seconds for _, _, seconds in recent) / sum(count for _, count, _ in recent)
+        return Curve(points, mean)
+
+    def _learn(self, family: Family) -> None:
+        self._series = family.series
+        self._quantiles = {}
+        for position, series in enumerate(family.series):
+            model, quantile = owner(series), _number(series.labels.get("quantile"))
+            if model and quantile is not None and 0.0 <= quantile <= 1.0:
+                self._quantiles.setdefault(model, []).append((quantile, position))
+        for points in self._quantiles.values():
+            points.sort()
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        return None
+
+
+def _owner_of(name: str) -> Callable[[Series], ModelVersion | None]:
+    return lambda series: owner(series) if series.name == name else None

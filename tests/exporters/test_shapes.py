@@ -1,0 +1,214 @@
+"""How requests spread: each shape, and the histogram and the ledger that take them in."""
+
+from __future__ import annotations
+
+from collections import Counter
+from math import inf
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from triton_exporter.catalogue import state
+from triton_exporter.distribution.histogram import Histogram
+from triton_exporter.distribution.ledger import Interval, Ledger, Trace
+from triton_exporter.distribution.shape import Binned, Curve, Observed, Point, Shape
+from triton_exporter.snapshot import ModelVersion
+
+BOUNDS = (0.01, 0.1, 1.0)
+
+
+def histogram() -> Histogram:
+    return Histogram(state.REQUEST_DURATION, ModelVersion("m", "1"), BOUNDS)
+
+
+def test_point() -> None:
+    """All requests are at the mean; a bound holds what is equal to it."""
+    assert [0, 1, 1] == Point(0.1).shares(BOUNDS)
+
+
+def test_observed() -> None:
+    """Single requests are counted at or below each bound."""
+    assert [0.25, 0.75, 0.75] == Observed([0.001, 0.1, 0.1, 7]).shares(BOUNDS)
+
+
+def test_binned_at_its_own_bounds() -> None:
+    """Another histogram is exact where its bounds are ours."""
+    assert [0.5, 0.8, 0.9] == Binned([0.01, 0.1, 1, inf], [5, 8, 9, 10]).shares(BOUNDS)
+
+
+def test_binned_between_its_bounds() -> None:
+    """Between its bounds another histogram's requests are spread evenly; beyond its last they stay beyond."""
+    shape = Binned([0.02, 0.2, inf], [10, 20, 40])
+
+    assert [0.125, 0.25 + 0.25 * 0.08 / 0.18, 0.5] == pytest.approx(shape.shares(BOUNDS))
+
+
+def test_curve_with_two_modes() -> None:
+    """95 % at 5 ms and 5 % at 500 ms: the mean tells which side of the gap the 95th percentile hides."""
+    points = [(0.5, 0.005), (0.9, 0.005), (0.95, 0.5), (0.99, 0.5)]
+    shape = Curve(points, mean=0.95 * 0.005 + 0.05 * 0.5)
+
+    assert 0.95 == pytest.approx(shape.shares([0.1])[0], abs=0.006)
+
+
+def test_curve_beyond_its_last_quantile() -> None:
+    """Above the highest quantile all requests are in."""
+    assert 1 == pytest.approx(Curve([(0.5, 0.01), (0.99, 0.2)], mean=0.1).shares([0.2])[0])
+
+
+seconds = st.floats(0, 100)
+observed = st.lists(seconds, min_size=1, max_size=30).map(sorted).map(Observed)
+points = seconds.map(Point)
+
+
+@st.composite
+def binned(draw: st.DrawFn) -> Binned:
+    bounds = draw(st.lists(st.floats(0.001, 50), min_size=1, max_size=6, unique=True).map(sorted))
+    grown = draw(st.lists(st.integers(0, 20), min_size=len(bounds) + 1, max_size=len(bounds) + 1))
+    grown[-1] += 1
+    return Binned([*bounds, inf], [sum(grown[: end + 1]) for end in range(len(grown))])
+
+
+@st.composite
+def curves(draw: st.DrawFn) -> Curve:
+    quantiles = sorted(draw(st.sets(st.floats(0.01, 0.999), min_size=1, max_size=6)))
+    values = sorted(draw(st.lists(seconds, min_size=len(quantiles), max_size=len(quantiles))))
+    return Curve(list(zip(quantiles, values, strict=True)), draw(seconds))
+
+
+shapes: st.SearchStrategy[Shape] = st.one_of(points, observed, binned(), curves())
+bounds_lists = st.lists(st.floats(0.0001, 200), min_size=1, max_size=8, unique=True).map(sorted)
+
+
+@settings(max_examples=200, deadline=None)
+@given(shapes, bounds_lists)
+def test_shares_never_fall(shape: Shape, bounds: list[float]) -> None:
+    """Whatever the shape, shares are between 0 and 1 and never fall as the bound rises."""
+    shares = shape.shares(bounds)
+
+    assert shares == sorted(shares)
+    assert all(0 <= share <= 1 for share in shares)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 1000), seconds, shapes), max_size=20))
+def test_histogram_only_grows(additions: list[tuple[int, float, Shape]]) -> None:
+    """Buckets are whole, ascend, never fall, and end at the true count, whatever the sources."""
+    one = histogram()
+    before = [0.0] * (len(BOUNDS) + 1)
+    for requests, took, shape in additions:
+        one.add(requests, took, shape)
+        now = one.cumulative()
+        assert now == sorted(now)
+        assert all(new >= old for new, old in zip(now, before, strict=True))
+        assert all(value == int(value) for value in now)
+        before = now
+
+    assert sum(requests for requests, _, _ in additions) == one.count == one.cumulative()[-1]
+    assert sum(took for _, took, _ in additions) == pytest.approx(one.sum)
+
+
+def test_small_shares_are_not_lost() -> None:
+    """1 % of one request a second is one request after 100 seconds."""
+    one = histogram()
+    for _ in range(100):
+        one.add(1, 0.1, Observed([0.001] * 99 + [0.5]))
+
+    assert [99, 99, 100, 100] == one.cumulative()
+
+
+def ledger() -> tuple[Ledger, Counter[str]]:
+    lost: Counter[str] = Counter()
+    return Ledger(histogram(), lambda reason, count: lost.update({reason: count})), lost
+
+
+def interval(end: float, requests: float, took: float) -> Interval:
+    return Interval(end, requests, took, "sampled_mean", None)
+
+
+def test_traces_give_the_shape() -> None:
+    """An interval that waits gets the shape of its traces once a later trace proves them complete."""
+    one, lost = ledger()
+    one.count(interval(10, 100, 3), wait=True)
+    for ended, took in ((9.2, 0.005), (9.5, 0.005), (9.7, 0.005), (9.9, 0.5)):
+        one.trace(Trace(ended, took, f"trace-{ended}"))
+    one.close(now=10, watermark=9.9)
+    assert 0 == one.histogram.count
+    one.close(now=15, watermark=14)
+
+    assert [75, 75, 100, 100] == one.histogram.cumulative()
+    assert ("trace", 100, 3) == (one.source, one.histogram.count, one.histogram.sum)
+    assert ["trace-9.7", "trace-9.9"] == [
+        sample.exemplar.trace_id for sample in one.histogram.samples() if sample.exemplar
+    ]
+    assert {} == lost
+
+
+def test_untraced_interval_joins_the_next_traced_one() -> None:
+    """With every Nth request traced, the traced one speaks for those since the one before."""
+    one, _ = ledger()
+    one.count(interval(1, 40, 0.2), wait=True)
+    one.count(interval(2, 60, 0.3), wait=True)
+    one.trace(Trace(1.5, 0.05, "a"))
+    one.close(now=4, watermark=4)
+
+    assert [0, 100, 100, 100] == one.histogram.cumulative()
+
+
+def test_interval_that_no_trace_speaks_for() -> None:
+    """Without a trace in time, the interval's own mean is taken, and nothing stays behind."""
+    one, _ = ledger()
+    one.count(interval(1, 2, 0.01), wait=True)
+    one.close(now=40, watermark=0)
+    assert 0 == one.histogram.count
+    one.close(now=47, watermark=0)
+
+    assert [2, 2, 2, 2] == one.histogram.cumulative()
+    assert "sampled_mean" == one.source
+
+
+def test_late_trace() -> None:
+    """A trace whose interval is closed is counted as lost, not observed."""
+    one, lost = ledger()
+    one.count(interval(1, 2, 0.01), wait=True)
+    one.trace(Trace(0.9, 0.005, "a"))
+    one.close(now=5, watermark=5)
+    one.trace(Trace(0.5, 0.005, "b"))
+
+    assert {"late": 1} == lost
+    assert 2 == one.histogram.count
+
+
+def test_traces_nobody_counts() -> None:
+    """Traces of requests that no counter counts do not pile up."""
+    one, _ = ledger()
+    for second in range(100):
+        one.trace(Trace(second, 0.1, "a"))
+        one.close(now=second, watermark=second)
+
+    assert len(one._traces) <= 46
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 50), st.booleans(), st.booleans(), st.lists(st.floats(-3, 1), max_size=4)),
+        max_size=40,
+    )
+)
+def test_every_request_enters_once(story: list[tuple[int, bool, bool, list[float]]]) -> None:
+    """Whatever sources come and go, each counted request enters the histogram exactly once."""
+    one, _ = ledger()
+    now = 0.0
+    for requests, wait, tracing, offsets in story:
+        now += 1
+        one.count(interval(now, requests, requests * 0.02), wait)
+        for offset in offsets:
+            one.trace(Trace(now + offset, 0.05, "t"))
+        one.close(now, now if tracing else 0)
+        assert one.histogram.count <= sum(step[0] for step in story)
+    one.close(now + 100, 0)
+
+    assert sum(step[0] for step in story) == one.histogram.count
+    assert sum(step[0] for step in story) * 0.02 == pytest.approx(one.histogram.sum)
