@@ -14,7 +14,7 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 
 from tritonwatch.demo.load import LoadGenerator
-from tritonwatch.demo.notices import read_notices
+from tritonwatch.demo.notices import last_message, read_notices
 from tritonwatch.demo.screen import render
 from tritonwatch.demo.stack import Ports, Stack
 from tritonwatch.demo.story import Moment, Story
@@ -71,10 +71,9 @@ class _Show:
         self._story = Story()
         self._started = time.monotonic()
         self._repaired = False
-        self._told = 0
         self._triton_told = False
         self._view = View()
-        self._last_notice = ""
+        self._last_message = ""
 
     def watch(self) -> int:
         """Look every second until the story is over or given up; without `once`, until interrupted."""
@@ -103,12 +102,11 @@ class _Show:
             self._triton_told = True
             self._console.print(f"{ended}; now watch the alert arrive", style="bold red", markup=False)
         self._view = self._viewer.look()
-        notices = read_notices(self._stack.notifier_log)
-        for notice in notices[self._told :]:
-            self._last_notice = notice.text
-            if not self._console.is_terminal:
-                self._console.print(notice.text, markup=False, highlight=False)
-        self._told = len(notices)
+        notices = read_notices(self._stack.notifier_database)
+        message = last_message(self._stack.notifier_log)
+        if message != self._last_message and not self._console.is_terminal:
+            self._console.print(message, markup=False, highlight=False, soft_wrap=True)
+        self._last_message = message
         moment = Moment(self._view, notices, self._repaired)
         for step in self._story.update(moment, self._elapsed):
             self._console.print(f"{self._elapsed:4.0f} s  {step.name}", style="green", markup=False)
@@ -130,7 +128,7 @@ class _Show:
         return 1
 
     def _render(self) -> RenderableType:
-        return render(self._view, self._story, self._stack.addresses, self._last_notice, self._elapsed)
+        return render(self._view, self._story, self._stack.addresses, self._last_message, self._elapsed)
 
     @contextmanager
     def _screen(self) -> Iterator[Callable[[], None]]:

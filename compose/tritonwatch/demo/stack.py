@@ -89,8 +89,8 @@ class Stack:
         return self.directory / "logs" / "notifier.log"
 
     @property
-    def notifier_data(self) -> Path:
-        return self.directory / "notifier"
+    def notifier_database(self) -> Path:
+        return self.directory / "notifier" / "bridge.sqlite"
 
     def start(self) -> Iterator[str]:
         """Start everything, yielding a line before each part."""
@@ -181,7 +181,7 @@ class Stack:
         exporter += ["--gpu", "none", "--listen", f"127.0.0.1:{ports['exporter']}"]
         yield self._child("exporter", [*own, *exporter]), ports.url("exporter") + "/metrics"
         notifier = ["bridge", "--dry-run", "--listen", f"127.0.0.1:{ports['notifier']}"]
-        notifier += ["--data", str(self.notifier_data), "--exporter", ports.url("exporter")]
+        notifier += ["--data", str(self.notifier_database.parent), "--exporter", ports.url("exporter")]
         yield self._child("notifier", [*own, *notifier]), ports.url("notifier") + "/-/ready"
         config = self.directory / "generated" / "alertmanager" / "alertmanager.yml"
         command = alertmanager_command(config, self.directory / "alertmanager", ports["Alertmanager"])

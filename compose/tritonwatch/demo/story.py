@@ -31,12 +31,12 @@ class Step:
     happened: Callable[[Moment], bool]
 
 
-def _told(moment: Moment, status: str, alert: str, model: str, text: str = "") -> bool:
+def _told(moment: Moment, status: str, alert: str, model: str, reason: str = "") -> bool:
     return any(
         notice.status == status
         and alert in notice.alerts
         and model in notice.models
-        and (not text or text in notice.text)
+        and (not reason or reason in notice.reason)
         for notice in moment.notices
     )
 
