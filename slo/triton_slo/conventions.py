@@ -81,3 +81,31 @@ def sli_events(window: str) -> str:
 
 SLI_EVENTS_NOW = "slo:sli_events:now"
 """Events per second at this evaluation, for indicators that are looked at rather than counted (readiness)."""
+
+
+TRAFFIC = (
+    "requests",
+    "failures",
+    "request_seconds",
+    "queue_seconds",
+    "inferences",
+    "executions",
+    "pending",
+)
+"""What is recorded of traffic, so that a fleet of thousands of models can be drawn: rates over 2 minutes."""
+
+
+def model_traffic(what: str) -> str:
+    """Name of a recorded traffic figure by cluster, job and model, summed over servers and versions."""
+    return f"model:triton_{what}:{_traffic_operation(what)}"
+
+
+def server_traffic(what: str) -> str:
+    """Name of a recorded traffic figure by cluster, job and instance, summed over models."""
+    return f"instance:triton_{what}:{_traffic_operation(what)}"
+
+
+def _traffic_operation(what: str) -> str:
+    if what not in TRAFFIC:
+        raise ValueError(f"{what!r} is not recorded; choose from {', '.join(TRAFFIC)}")
+    return "sum" if what == "pending" else "rate2m"

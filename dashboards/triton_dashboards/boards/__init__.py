@@ -1,0 +1,1 @@
+"""The dashboards, one module each; every module opens with the question that its dashboard answers."""

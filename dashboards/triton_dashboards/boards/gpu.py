@@ -1,0 +1,441 @@
+"""GPU: is a GPU failing, full or busy, what does an inference cost, and which models share it?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from triton_dashboards import reading, shared
+from triton_dashboards.about import about, unit
+from triton_dashboards.grafana.panels import stat, timeseries
+from triton_dashboards.grafana.values import Dashboard, Display, Override, Panel, Query, Row, Threshold
+from triton_dashboards.query import Scope, or_zero, ratio, scope, total
+from triton_dashboards.tables import Column, columns
+from triton_exporter.catalogue import Metric, gpu, triton
+from triton_slo.artifact import Options
+
+_GPU = ("instance", "gpu_uuid")
+_BY_GPU = f"by ({', '.join(_GPU)})"
+_LEGEND = "{{instance}} {{gpu_uuid}}"
+_ABSENT = "Not reported"
+
+
+_HARDWARE = 'class="hardware"'
+
+
+@dataclass(frozen=True, slots=True)
+class _Gpus:
+    """Series of the chosen GPUs, and of their servers."""
+
+    chosen: Scope
+    servers: Scope
+
+    def mean(self, metric: Metric) -> str:
+        """By GPU; a GPU that MIG splits counts as the mean of its instances."""
+        return f"avg {_BY_GPU} ({self.chosen(metric)})"
+
+    def most(self, metric: Metric, *more: str) -> str:
+        return f"max {_BY_GPU} ({self.chosen(metric, *more)})"
+
+    def sum(self, metric: Metric) -> str:
+        return f"sum {_BY_GPU} ({self.chosen(metric)})"
+
+    def memory_share(self) -> str:
+        return ratio(self.sum(gpu.MEMORY_USED), self.sum(gpu.MEMORY_TOTAL))
+
+
+def dashboard(options: Options) -> Dashboard:
+    """Make the dashboard."""
+    servers = ("cluster", "job", "instance")
+    gpus = _Gpus(scope(options.selector, *servers, "gpu_uuid"), scope(options.selector, *servers))
+    return Dashboard(
+        uid=shared.GPU,
+        title="Triton / GPU",
+        description="Is a GPU failing, full or busy, what does an inference cost, and which models share it? "
+        "From the exporter's canonical series, whichever of dcgm-exporter, NVML or Triton feeds them; what a "
+        "source cannot read is absent, never 0.",
+        tags=shared.tags("gpu"),
+        variables=(*shared.variables("cluster", "job", "instance"), shared.GPU_UUID),
+        annotations=shared.event_annotations(gpus.servers),
+        links=shared.links(options.runbook_url),
+        rows=(
+            Row("Is a GPU failing?", _glance(gpus)),
+            Row("Which one?", (_table(gpus),)),
+            Row("Busy or full?", _saturation(gpus)),
+            Row("Power and heat", _power(gpus)),
+            Row("Which models share it?", _models(gpus)),
+            Row("Faults", _faults(gpus), collapsed=True),
+            Row("Links and clocks", _links(gpus), collapsed=True),
+        ),
+    )
+
+
+def _glance(gpus: _Gpus) -> tuple[Panel, ...]:
+    present = f"max({gpus.chosen(gpu.INFO)})"
+    hardware = gpus.chosen(gpu.XID_ERRORS, _HARDWARE)
+    uncorrected = gpus.chosen(gpu.ECC_ERRORS, 'type="uncorrected"')
+    slowed = gpus.chosen(gpu.THROTTLE_REASON, 'reason=~"hw_slowdown|sw_thermal|hw_thermal|hw_power_brake"')
+    faults = replace(reading.FAULTS, no_value=_ABSENT)
+    return (
+        stat(
+            "GPUs",
+            about("GPUs that the exporters see.", gpu.INFO),
+            [Query(f"count(count {_BY_GPU} ({gpus.chosen(gpu.INFO)}))")],
+            replace(reading.COUNT, no_value="No GPU"),
+        ),
+        stat(
+            "Hardware XIDs",
+            about("Errors in the time range that need a reset or a new card.", gpu.XID_ERRORS),
+            [Query(f"sum(increase({hardware}[$__range]))", instant=True)],
+            faults,
+            sparkline=False,
+        ),
+        stat(
+            "Uncorrected ECC",
+            about("Memory errors in the time range that could not be corrected.", gpu.ECC_ERRORS),
+            [Query(f"sum(increase({uncorrected}[$__range]))", instant=True)],
+            faults,
+            sparkline=False,
+        ),
+        stat(
+            "Row remap failed",
+            about("Cards to replace.", gpu.ROW_REMAP_FAILED),
+            [Query(f"sum({gpus.chosen(gpu.ROW_REMAP_FAILED)})")],
+            faults,
+        ),
+        stat(
+            "Slowed by heat",
+            about("GPUs whose clocks are held down by heat or by the power supply now.", gpu.THROTTLE_REASON),
+            [Query(or_zero(f"count(max {_BY_GPU} ({slowed}) == 1)", present))],
+            replace(faults, thresholds=(Threshold("green"), Threshold("orange", 1))),
+        ),
+        stat(
+            "Fullest memory",
+            about("The highest share of memory in use on one GPU.", gpu.MEMORY_USED, gpu.MEMORY_TOTAL),
+            [Query(f"max({gpus.memory_share()})")],
+            replace(
+                reading.SHARE,
+                decimals=0,
+                no_value=_ABSENT,
+                thresholds=(Threshold("green"), Threshold("orange", 0.9), Threshold("red", 0.97)),
+            ),
+        ),
+        stat(
+            "Busiest",
+            about("The highest utilisation of one GPU.", gpu.UTILIZATION),
+            [Query(f"max({gpus.mean(gpu.UTILIZATION)})")],
+            replace(reading.SHARE, decimals=0, no_value=_ABSENT),
+        ),
+        stat(
+            "Oldest data",
+            about("Age of the stalest GPU reading.", gpu.DATA_AGE),
+            [Query(f"max({gpus.chosen(gpu.DATA_AGE)})")],
+            Display(
+                "s",
+                0,
+                0,
+                no_value=_ABSENT,
+                thresholds=(Threshold("green"), Threshold("orange", 60), Threshold("red", 300)),
+            ),
+        ),
+    )
+
+
+def _table(gpus: _Gpus) -> Panel:
+    slowed = gpus.most(gpu.THROTTLE_REASON, 'reason=~"hw_slowdown|sw_thermal|hw_thermal|hw_power_brake"')
+    shown = (
+        Column("Busy", gpus.mean(gpu.UTILIZATION), replace(reading.SHARE, decimals=0)),
+        Column("SMs active", gpus.mean(gpu.SM_ACTIVE), replace(reading.SHARE, decimals=0)),
+        Column(
+            "Memory used",
+            gpus.memory_share(),
+            replace(
+                reading.SHARE,
+                decimals=0,
+                thresholds=(Threshold("text"), Threshold("orange", 0.9), Threshold("red", 0.97)),
+            ),
+            colored=True,
+        ),
+        Column("Power", gpus.most(gpu.POWER), Display("watt", 0)),
+        Column("Temperature", gpus.most(gpu.TEMPERATURE), Display("celsius", 0)),
+        Column(
+            "Slowed by heat", slowed, Display(words={0: ("–", "text"), 1: ("Slowed", "orange")}), colored=True
+        ),
+        Column(
+            "Hardware XIDs",
+            f"sum {_BY_GPU} ({gpus.chosen(gpu.XID_ERRORS, _HARDWARE)})",
+            reading.calm(reading.FAULTS),
+            colored=True,
+        ),
+        Column(
+            "Models",
+            f"count {_BY_GPU} (count by ({', '.join(_GPU)}, model, version) "
+            f"({gpus.chosen(gpu.MODEL_GPU_INFO)}))",
+            reading.COUNT,
+        ),
+    )
+    link = shared.to(shared.GPU, "Only this GPU", "cluster", "job", gpu_uuid=shared.field("GPU"))
+    return columns(
+        "GPUs",
+        about(
+            "One line a GPU.", gpu.INFO, gpu.UTILIZATION, gpu.MEMORY_USED, gpu.XID_ERRORS, gpu.MODEL_GPU_INFO
+        ),
+        _GPU,
+        shown,
+        key_name="Server",
+        headings={"gpu_uuid": "GPU"},
+        key_override=Override("GPU", {"links": [link.to_json_data()], "custom.width": 330}),
+        sort_by="Memory used",
+        height=7,
+    )
+
+
+def _lines(
+    title: str, lead: str, metric: Metric, gpus: _Gpus, display: Display | None = None, width: int = 12
+) -> Panel:
+    shown = display or replace(reading.SHARE, no_value=_ABSENT)
+    return timeseries(title, about(lead, metric), [Query(gpus.mean(metric), _LEGEND)], shown, width=width)
+
+
+def _saturation(gpus: _Gpus) -> tuple[Panel, ...]:
+    return (
+        _lines(
+            "Busy",
+            "Share of time in which any kernel ran: says that work was there, not how much.",
+            gpu.UTILIZATION,
+            gpus,
+        ),
+        _lines(
+            "Streaming multiprocessors active",
+            "The best single figure of headroom: above 0.8 the GPU is well used, below 0.5 batch more.",
+            gpu.SM_ACTIVE,
+            gpus,
+        ),
+        timeseries(
+            "Memory used",
+            about("Share of memory in use by all processes.", gpu.MEMORY_USED, gpu.MEMORY_TOTAL),
+            [Query(gpus.memory_share(), _LEGEND)],
+            replace(reading.SHARE, no_value=_ABSENT),
+        ),
+        timeseries(
+            "Bound by compute or by memory",
+            about(
+                "Tensor pipes against the memory interface, mean of the chosen GPUs. Memory high and "
+                "tensor low: bound by memory, as decoding usually is.",
+                gpu.TENSOR_ACTIVE,
+                gpu.DRAM_ACTIVE,
+            ),
+            [
+                Query(f"avg({gpus.chosen(gpu.TENSOR_ACTIVE)})", "tensor pipes"),
+                Query(f"avg({gpus.chosen(gpu.DRAM_ACTIVE)})", "memory interface"),
+            ],
+            replace(reading.SHARE, no_value=_ABSENT),
+        ),
+    )
+
+
+def _power(gpus: _Gpus) -> tuple[Panel, ...]:
+    inferences = total(gpus.servers.rate(triton.INFERENCE_COUNT))
+    energy = total(gpus.servers.rate(gpu.ENERGY))
+    throttled = f"sum by ({', '.join(_GPU)}, cause) ({gpus.chosen.rate(gpu.THROTTLED_SECONDS)})"
+    return (
+        timeseries(
+            "Power",
+            about("Power drawn, and the limit in force as a dashed line.", gpu.POWER, gpu.POWER_LIMIT),
+            [Query(gpus.most(gpu.POWER), _LEGEND), Query(f"max({gpus.chosen(gpu.POWER_LIMIT)})", "limit")],
+            Display(
+                "watt",
+                minimum=0,
+                no_value=_ABSENT,
+                overrides=(
+                    Override(
+                        "limit",
+                        {
+                            "custom.lineStyle": {"fill": "dash", "dash": [8, 8]},
+                            "custom.fillOpacity": 0,
+                            "color": {"mode": "fixed", "fixedColor": "red"},
+                        },
+                    ),
+                ),
+            ),
+            width=8,
+        ),
+        _lines(
+            "Temperature",
+            "Temperature of the GPU.",
+            gpu.TEMPERATURE,
+            gpus,
+            Display(unit(gpu.TEMPERATURE), minimum=0, no_value=_ABSENT),
+            8,
+        ),
+        timeseries(
+            "Throttled",
+            about("Share of time the clocks were held down, by cause.", gpu.THROTTLED_SECONDS),
+            [Query(throttled, "{{cause}}: " + _LEGEND)],
+            replace(reading.SHARE, no_value=_ABSENT),
+            width=8,
+        ),
+        timeseries(
+            "Energy per inference",
+            about(
+                "Energy of all GPUs of the chosen servers over their inferences: the cost of one, idle "
+                "time included.",
+                gpu.ENERGY,
+                triton.INFERENCE_COUNT,
+            ),
+            [Query(ratio(energy, inferences), "joules per inference")],
+            Display("joule", minimum=0, no_value="No traffic"),
+            legend="hidden",
+        ),
+        timeseries(
+            "Energy of models (estimate)",
+            about(
+                "Estimated power above idle that each model caused.",
+                gpu.MODEL_ENERGY,
+                gpu.ENERGY_UNATTRIBUTED,
+            ),
+            [
+                Query(total(gpus.chosen.rate(gpu.MODEL_ENERGY), "model"), "{{model}}"),
+                Query(total(gpus.chosen.rate(gpu.ENERGY_UNATTRIBUTED)), "no model"),
+                Query(total(gpus.chosen.rate(gpu.ENERGY_IDLE)), "idle"),
+            ],
+            Display("watt", minimum=0, no_value=_ABSENT),
+            stacked=True,
+        ),
+    )
+
+
+def _models(gpus: _Gpus) -> tuple[Panel, ...]:
+    keys = ("model", "version", *_GPU)
+    by = f"by ({', '.join(keys)})"
+    shown = (
+        Column("Busy", f"sum {by} ({gpus.chosen.rate(gpu.MODEL_BUSY)})", Display("percentunit", 0, 0)),
+        Column(
+            "Utilisation (estimate)",
+            f"sum {by} ({gpus.chosen(gpu.MODEL_UTILIZATION)})",
+            replace(reading.SHARE, decimals=0),
+        ),
+        Column("Memory (estimate)", f"sum {by} ({gpus.chosen(gpu.MODEL_MEMORY)})", reading.BYTES),
+        Column(
+            "Mapped", f"max {by} ({gpus.chosen(gpu.MODEL_GPU_INFO)})", Display(words={1: ("yes", "text")})
+        ),
+    )
+    link = shared.to(shared.MODEL, "Model dashboard", "cluster", "job", model=shared.field("Model"))
+    return (
+        timeseries(
+            "Utilisation by model (estimate)",
+            about(
+                "Which model the GPUs worked for, by share of execution time; the parts add up to the "
+                "device.",
+                gpu.MODEL_UTILIZATION,
+                gpu.UTILIZATION_UNATTRIBUTED,
+            ),
+            [
+                Query(total(gpus.chosen(gpu.MODEL_UTILIZATION), "model"), "{{model}}"),
+                Query(total(gpus.chosen(gpu.UTILIZATION_UNATTRIBUTED)), "no model"),
+            ],
+            Display("percentunit", minimum=0, no_value=_ABSENT),
+            stacked=True,
+        ),
+        columns(
+            "Models on GPUs",
+            about(
+                "Which model runs where, with what it took.",
+                gpu.MODEL_GPU_INFO,
+                gpu.MODEL_BUSY,
+                gpu.MODEL_UTILIZATION,
+                gpu.MODEL_MEMORY,
+            ),
+            keys,
+            shown,
+            headings={"instance": "Server", "gpu_uuid": "GPU"},
+            key_override=Override("Model", {"links": [link.to_json_data()]}),
+            sort_by="Busy",
+            width=12,
+            height=8,
+        ),
+    )
+
+
+def _faults(gpus: _Gpus) -> tuple[Panel, ...]:
+    none = Display("short", 0, 0, no_value="None, or not reported")
+    return (
+        timeseries(
+            "XID errors",
+            about("New XID errors by code and class.", gpu.XID_ERRORS),
+            [
+                Query(
+                    f"sum by (instance, gpu_uuid, xid, class) ({gpus.chosen.increase(gpu.XID_ERRORS)}) > 0",
+                    "XID {{xid}} ({{class}}) " + _LEGEND,
+                )
+            ],
+            none,
+            bars=True,
+        ),
+        timeseries(
+            "ECC errors",
+            about("Memory errors since the last reset.", gpu.ECC_ERRORS),
+            [
+                Query(
+                    f"sum by (instance, gpu_uuid, type) ({gpus.chosen(gpu.ECC_ERRORS)})",
+                    "{{type}} " + _LEGEND,
+                )
+            ],
+            none,
+        ),
+        timeseries(
+            "Remapped rows",
+            about("Memory rows remapped in the life of the card.", gpu.REMAPPED_ROWS),
+            [
+                Query(
+                    f"sum by (instance, gpu_uuid, type) ({gpus.chosen(gpu.REMAPPED_ROWS)})",
+                    "{{type}} " + _LEGEND,
+                )
+            ],
+            none,
+        ),
+        timeseries(
+            "Sources",
+            about("Failed reads of GPU sources.", gpu.SOURCE_FAILURES_TOTAL),
+            [
+                Query(
+                    f"sum by (source, reason) ({gpus.servers.increase(gpu.SOURCE_FAILURES_TOTAL)}) > 0",
+                    "{{source}}: {{reason}}",
+                )
+            ],
+            none,
+            bars=True,
+        ),
+    )
+
+
+def _links(gpus: _Gpus) -> tuple[Panel, ...]:
+    return (
+        timeseries(
+            "PCIe",
+            about("Data rate over PCIe.", gpu.PCIE_THROUGHPUT),
+            [
+                Query(
+                    f"sum by (instance, gpu_uuid, direction) ({gpus.chosen(gpu.PCIE_THROUGHPUT)})",
+                    "{{direction}} " + _LEGEND,
+                )
+            ],
+            Display("Bps", minimum=0, no_value=_ABSENT),
+            width=8,
+        ),
+        _lines(
+            "NVLink",
+            "Data rate over all NVLinks.",
+            gpu.NVLINK_THROUGHPUT,
+            gpus,
+            Display("Bps", minimum=0, no_value=_ABSENT),
+            8,
+        ),
+        _lines(
+            "SM clock",
+            "Clock of the streaming multiprocessors.",
+            gpu.SM_CLOCK,
+            gpus,
+            Display("hertz", minimum=0, no_value=_ABSENT),
+            8,
+        ),
+    )

@@ -1,0 +1,260 @@
+"""On call: what fires, since when, what to do, and does word of it get through?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from triton_dashboards import reading, shared
+from triton_dashboards.about import about
+from triton_dashboards.grafana.panels import stat, state_timeline, timeseries
+from triton_dashboards.grafana.values import Dashboard, Display, Link, Override, Panel, Query, Row, Threshold
+from triton_dashboards.query import RATE, Scope, or_zero
+from triton_dashboards.tables import Column, columns
+from triton_exporter.catalogue import Metric, bridge
+from triton_slo.artifact import Options
+from triton_slo.conventions import COMPONENT, OWNER, SEVERITY, TIER, UNKNOWN_ALERT
+
+_HUMAN = f'{SEVERITY}=~"critical|warning"'
+_CHOSEN = (f'{COMPONENT}!=""', f'{COMPONENT}=~"$component"', f'{OWNER}=~"$owner"', 'model=~"$model|"')
+_KEYS = ("alertname", SEVERITY, "model", "version", "instance", TIER)
+
+
+def alerts(*matchers: str) -> str:
+    """Alerts of this stack that fire, as chosen by the variables."""
+    return Scope(('alertstate="firing"', *_CHOSEN, *matchers))("ALERTS")
+
+
+def dashboard(options: Options) -> Dashboard:
+    """Make the dashboard."""
+    return Dashboard(
+        uid=shared.ON_CALL,
+        title="Triton / On call",
+        description="What fires, since when, what to do, and does word of it get through? An empty page is "
+        "good news only while the heartbeat says so.",
+        tags=shared.tags("on-call"),
+        variables=shared.ON_CALL_VARIABLES,
+        annotations=(shared.alert_annotation('model=~"$model|"'),),
+        links=shared.links(options.runbook_url),
+        rows=(
+            Row("What fires now?", (*_glance(), _firing(options))),
+            Row("Since when?", _history()),
+            Row("Does word get through?", _delivery()),
+            Row("What did people do?", _people(), collapsed=True),
+        ),
+        time_from="now-24h",
+    )
+
+
+def _glance() -> tuple[Panel, ...]:
+    heartbeat = 'max(ALERTS{alertname="Watchdog", alertstate="firing"})'
+
+    def counted(expr: str) -> str:
+        return or_zero(f"count({expr})", heartbeat)
+
+    lost = replace(reading.FAULTS, no_value="No heartbeat")
+    return (
+        stat(
+            "Heartbeat",
+            "The alert that always fires. Without it Prometheus evaluates no rules, and silence means "
+            "nothing. Metric: `ALERTS`.",
+            [Query(heartbeat)],
+            Display(
+                words={1: ("Alive", "green")},
+                thresholds=(Threshold("red"), Threshold("green", 1)),
+                no_value="Lost",
+            ),
+            sparkline=False,
+        ),
+        stat(
+            "Pages",
+            "Alerts of severity critical that fire. Metric: `ALERTS`.",
+            [Query(counted(alerts(f'{SEVERITY}="critical"')))],
+            lost,
+        ),
+        stat(
+            "Tickets",
+            "Alerts of severity warning that fire. Metric: `ALERTS`.",
+            [Query(counted(alerts(f'{SEVERITY}="warning"')))],
+            replace(lost, thresholds=(Threshold("green"), Threshold("orange", 1))),
+        ),
+        stat(
+            "Not known",
+            "Objectives without data worth trusting. Metric: `ALERTS`.",
+            [Query(counted(alerts(f'alertname="{UNKNOWN_ALERT}"')))],
+            lost,
+        ),
+        stat(
+            "Open incidents",
+            about("Incidents that the bridge holds open.", bridge.OPEN_INCIDENTS),
+            [Query(f"sum({bridge.OPEN_INCIDENTS})")],
+            replace(reading.COUNT, no_value="No bridge"),
+        ),
+        stat(
+            "Undelivered",
+            about("Incidents with something to say that Slack has not accepted yet.", bridge.UNDELIVERED),
+            [Query(f"sum({bridge.UNDELIVERED})")],
+            replace(reading.FAULTS, no_value="No bridge"),
+        ),
+        stat(
+            "Oldest undelivered",
+            about("How long the oldest word waits.", bridge.OLDEST_UNDELIVERED_AGE),
+            [Query(f"max({bridge.OLDEST_UNDELIVERED_AGE})")],
+            Display(
+                "s",
+                0,
+                0,
+                no_value="No bridge",
+                thresholds=(Threshold("green"), Threshold("orange", 30), Threshold("red", 120)),
+            ),
+        ),
+        stat(
+            "Bridge heartbeat",
+            about("Time since the watchdog last came through Alertmanager to the bridge.", bridge.HEARTBEAT),
+            [Query(f"time() - max({bridge.HEARTBEAT})")],
+            Display(
+                "s",
+                0,
+                0,
+                no_value="No bridge",
+                thresholds=(Threshold("green"), Threshold("orange", 300), Threshold("red", 900)),
+            ),
+        ),
+    )
+
+
+def _firing(options: Options) -> Panel:
+    keys = ", ".join(_KEYS)
+    pending = Scope((*_CHOSEN, _HUMAN))("ALERTS_FOR_STATE")
+    since = f"min by ({keys}) ({pending} and ignoring (alertstate) {alerts(_HUMAN)})"
+    runbook = Link(
+        "Runbook", options.runbook_url.format(alert="${__data.fields.Alert:percentencode}"), new_tab=True
+    )
+    model = shared.to(shared.MODEL, "Model dashboard", model=shared.field("Model"))
+    server = shared.to(shared.SERVER, "Server dashboard", instance=shared.field("Server"))
+    severity = Override(
+        "Severity",
+        {
+            "custom.cellOptions": {"type": "color-text"},
+            "mappings": [
+                {
+                    "type": "value",
+                    "options": {
+                        "critical": {"text": "critical", "color": "red", "index": 0},
+                        "warning": {"text": "warning", "color": "orange", "index": 1},
+                    },
+                }
+            ],
+        },
+    )
+    return columns(
+        "Firing",
+        "Alerts that fire, newest last. Click an alert for its runbook, a model or a server for its "
+        "dashboard. Metrics: `ALERTS`, `ALERTS_FOR_STATE`.",
+        _KEYS,
+        (Column("Since", f"{since} * 1000", Display("dateTimeFromNow")),),
+        key_name="Alert",
+        headings={"instance": "Server"},
+        extra_overrides=(
+            severity,
+            Override("Model", {"links": [model.to_json_data()]}),
+            Override("Server", {"links": [server.to_json_data()]}),
+        ),
+        key_override=Override("Alert", {"links": [runbook.to_json_data()], "custom.width": 300}),
+        sort_by="Since",
+        descending=False,
+        height=9,
+        no_value="",
+    )
+
+
+def _history() -> tuple[Panel, ...]:
+    return (
+        state_timeline(
+            "Alerts over time",
+            "Bands while an alert fired, for any version, tier or server. Metric: `ALERTS`.",
+            [Query(f"count by (alertname, model) ({alerts(_HUMAN)}) > bool 0", "{{alertname}} {{model}}")],
+            Display(words={1: ("Firing", "red")}, thresholds=(Threshold("red"),), no_value="No alert fired"),
+            height=9,
+        ),
+    )
+
+
+def _rate(metric: Metric, by: str) -> str:
+    return f"sum by ({by}) (increase({metric}[{RATE}])) > 0"
+
+
+def _delivery() -> tuple[Panel, ...]:
+    none = replace(reading.COUNT, no_value="None")
+    return (
+        timeseries(
+            "Notifications received",
+            about(
+                "What Alertmanager told the bridge.", bridge.RECEIVED, bridge.REJECTED, bridge.STORE_FAILURES
+            ),
+            [
+                Query(_rate(bridge.RECEIVED, "outcome"), "{{outcome}}"),
+                Query(_rate(bridge.REJECTED, "code"), "refused with {{code}}"),
+                Query(_rate(bridge.STORE_FAILURES, "job"), "not stored"),
+            ],
+            replace(none, no_value="No bridge"),
+            bars=True,
+            width=8,
+        ),
+        timeseries(
+            "Messages delivered",
+            about("What Slack accepted.", bridge.DELIVERED),
+            [Query(_rate(bridge.DELIVERED, "kind"), "{{kind}}")],
+            none,
+            bars=True,
+            width=8,
+        ),
+        timeseries(
+            "Failed sends",
+            about("Requests to Slack that failed and are tried again.", bridge.SEND_FAILURES),
+            [Query(_rate(bridge.SEND_FAILURES, "error"), "{{error}}")],
+            none,
+            bars=True,
+            width=8,
+        ),
+        timeseries(
+            "Alertmanager to its receivers",
+            "Notifications that Alertmanager could not hand over, where Prometheus scrapes it. Metric: "
+            "`alertmanager_notifications_failed_total`.",
+            [
+                Query(
+                    f"sum by (integration) (increase(alertmanager_notifications_failed_total[{RATE}])) > 0",
+                    "failed: {{integration}}",
+                )
+            ],
+            none,
+            bars=True,
+        ),
+        timeseries(
+            "Waiting for Slack",
+            about("Age of the oldest word that Slack has not accepted.", bridge.OLDEST_UNDELIVERED_AGE),
+            [Query(f"max by (instance) ({bridge.OLDEST_UNDELIVERED_AGE})", "{{instance}}")],
+            replace(reading.SECONDS, no_value="No bridge"),
+        ),
+    )
+
+
+def _people() -> tuple[Panel, ...]:
+    none = replace(reading.COUNT, no_value="None")
+    return (
+        timeseries(
+            "Buttons pressed",
+            about("What people did from Slack.", bridge.ACTIONS),
+            [Query(_rate(bridge.ACTIONS, "action, outcome"), "{{action}}: {{outcome}}")],
+            none,
+            bars=True,
+        ),
+        timeseries(
+            "Answers that came too late",
+            about(
+                "Pages that went out without an answer to one of their questions.", bridge.ENRICHMENT_FAILURES
+            ),
+            [Query(_rate(bridge.ENRICHMENT_FAILURES, "source"), "{{source}}")],
+            none,
+            bars=True,
+        ),
+    )

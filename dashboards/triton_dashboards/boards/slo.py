@@ -1,0 +1,332 @@
+"""Objectives: how much error budget is left, how fast does it burn, and what burned it?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from triton_dashboards import reading, shared
+from triton_dashboards.about import about
+from triton_dashboards.grafana.panels import stat, state_timeline, table, timeseries
+from triton_dashboards.grafana.values import Color, Dashboard, Display, Override, Panel, Query, Row, Threshold
+from triton_dashboards.query import Scope, or_zero, scope, total, worst
+from triton_dashboards.tables import Column, columns
+from triton_slo.artifact import Options
+from triton_slo.conventions import (
+    BURNING,
+    CAUSE,
+    CAUSE_SHARE,
+    COMPONENT,
+    CURRENT_BURN_RATE,
+    ERROR_BUDGET_RATIO,
+    EVENT,
+    GROUPING,
+    INDICATOR,
+    INFO,
+    OBJECTIVE_RATIO,
+    PERIOD_BUDGET_REMAINING,
+    PERIOD_DAYS,
+    SLI_SOURCE,
+    SLO,
+    SOURCE,
+    TIER,
+    UNKNOWN,
+    sli_error,
+    sli_events,
+)
+from triton_slo.duration import parse_seconds
+from triton_slo.objective import WORKBOOK_TIERS
+
+KEYS = (SLO, INDICATOR, *GROUPING)
+"""What tells one budget from another."""
+WINDOWS = ("5m", "30m", "1h", "2h", "6h", "1d", "3d")
+"""The windows of the burn alerts; https://sre.google/workbook/alerting-on-slos/."""
+_LEGEND = f"{{{{{SLO}}}}}: {{{{model}}}} {{{{version}}}}"
+
+
+def burn(within: Scope, window: str) -> str:
+    """Burn rate over a window: error ratio over the ratio that the objective allows."""
+    return f"{within(sli_error(window))} / on ({', '.join(KEYS)}) group_left () {within(ERROR_BUDGET_RATIO)}"
+
+
+def exhaustion(within: Scope) -> str:
+    """Seconds until the budget is gone if the last hour goes on: what is left, over how fast it goes.
+
+    Errors that leave a rolling window meanwhile are not given back, so it is the soonest.
+    """
+    keys = ", ".join(KEYS)
+    left = f"clamp_min({within(PERIOD_BUDGET_REMAINING)}, 0)"
+    period = f"on ({keys}) group_left () ({within(PERIOD_DAYS)} * 86400)"
+    return f"{left} * {period} / on ({keys}) (({burn(within, '1h')}) > 0)"
+
+
+def dashboard(options: Options) -> Dashboard:
+    """Make the dashboard."""
+    within = scope("", "slo", "model", "version")
+    return Dashboard(
+        uid=shared.SLO,
+        title="Triton / Objectives",
+        description="How much error budget is left, how fast does it burn, and what burned it? One budget "
+        "for each objective, model and version, over all servers. Needs the generated rules; a budget that "
+        "is not known is counted as unknown, never as full.",
+        tags=shared.tags("slo"),
+        variables=(*shared.OBJECTIVE, shared.OBJECTIVE_MODEL, shared.OBJECTIVE_VERSION),
+        annotations=(shared.alert_annotation('model=~"$model|"'),),
+        links=shared.links(options.runbook_url),
+        rows=(
+            Row("How much budget is left?", (*_glance(within), _objectives(within))),
+            Row("How fast does it burn?", _burn(within)),
+            Row("What burned it?", _causes(within)),
+            Row("Over the period", _period(within)),
+            Row("What is behind the numbers", _details(within), collapsed=True),
+        ),
+        time_from="now-24h",
+    )
+
+
+def _glance(within: Scope) -> tuple[Panel, ...]:
+    known = f"max({within(OBJECTIVE_RATIO)})"
+    return (
+        stat(
+            "Worst budget left",
+            about(
+                "The smallest share of a period's error budget that is left; below 0 it is overspent.",
+                PERIOD_BUDGET_REMAINING,
+            ),
+            [Query(f"min({within(PERIOD_BUDGET_REMAINING)})")],
+            reading.BUDGET,
+            width=4,
+        ),
+        stat(
+            "Fastest burn",
+            about(
+                "The highest burn rate of the last minutes; 1 spends exactly the budget in its period.",
+                CURRENT_BURN_RATE,
+            ),
+            [Query(f"max({within(CURRENT_BURN_RATE)})")],
+            reading.BURN,
+            width=4,
+        ),
+        stat(
+            "Soonest exhausted",
+            about(
+                "Time until the first budget is gone if the last hour goes on like this.",
+                PERIOD_BUDGET_REMAINING,
+                sli_error("1h"),
+            ),
+            [Query(f"min({exhaustion(within)})")],
+            Display(
+                "s",
+                1,
+                0,
+                no_value="Nothing burns",
+                thresholds=(Threshold("red"), Threshold("orange", 86_400), Threshold("green", 7 * 86_400)),
+            ),
+            width=4,
+        ),
+        stat(
+            "Burning now",
+            about("Budgets that are used up faster than they may last.", BURNING),
+            [Query(or_zero(f"count({within(BURNING)} == 1)", known))],
+            replace(
+                reading.FAULTS,
+                no_value="No objective",
+                thresholds=(Threshold("green"), Threshold("orange", 1)),
+            ),
+            width=4,
+        ),
+        stat(
+            "Overspent",
+            about("Budgets with nothing left.", PERIOD_BUDGET_REMAINING),
+            [Query(or_zero(f"count({within(PERIOD_BUDGET_REMAINING)} <= 0)", known))],
+            replace(reading.FAULTS, no_value="No objective"),
+            width=4,
+        ),
+        stat(
+            "Unknown",
+            about(
+                "Groups that should have data and have none worth trusting: their budget says nothing now.",
+                UNKNOWN,
+            ),
+            [Query(or_zero(f"count({within(UNKNOWN)})", known))],
+            replace(reading.FAULTS, no_value="No objective"),
+            width=4,
+        ),
+    )
+
+
+def _objectives(within: Scope) -> Panel:
+    def by_key(expr: str, operator: str = "max") -> str:
+        return f"{operator} by ({', '.join(KEYS)}) ({expr})"
+
+    shown = (
+        Column("Target", by_key(within(OBJECTIVE_RATIO)), Display("percentunit", 2)),
+        Column("Budget left", by_key(within(PERIOD_BUDGET_REMAINING), "min"), reading.BUDGET, colored=True),
+        Column("Exhausted in", by_key(exhaustion(within), "min"), Display("s", 1)),
+        Column("Burn now", by_key(within(CURRENT_BURN_RATE)), reading.calm(reading.BURN), colored=True),
+        Column("Burn 1h", by_key(burn(within, "1h")), reading.calm(reading.BURN), colored=True),
+        Column("Burn 6h", by_key(burn(within, "6h")), reading.calm(reading.BURN), colored=True),
+        Column("Burn 3d", by_key(burn(within, "3d")), reading.calm(reading.BURN), colored=True),
+        Column("Unknown", by_key(within(UNKNOWN)), Display(words={1: ("Unknown", "red")}), colored=True),
+    )
+    link = shared.to(shared.MODEL, "Model dashboard", model=shared.field("Model"))
+    return columns(
+        "Objectives",
+        about(
+            "One line a budget, the emptiest first.",
+            OBJECTIVE_RATIO,
+            PERIOD_BUDGET_REMAINING,
+            CURRENT_BURN_RATE,
+            UNKNOWN,
+        ),
+        KEYS,
+        shown,
+        key_name="Objective",
+        key_override=Override("Model", {"links": [link.to_json_data()], "custom.width": 200}),
+        sort_by="Budget left",
+        descending=False,
+        height=9,
+    )
+
+
+def _burn(within: Scope) -> tuple[Panel, ...]:
+    period = parse_seconds("30d")
+    colors: tuple[Color, ...] = ("text", "yellow", "orange", "red")
+    lines = tuple(
+        Threshold(color, tier.factor(period))
+        for color, tier in zip(colors, reversed(WORKBOOK_TIERS), strict=True)
+    )
+    return (
+        timeseries(
+            "Burn rate by window, worst group",
+            about(
+                "The highest burn rate of the chosen objectives over each window of the alerts. "
+                "Dashed: where the four "
+                "tiers of a 30-day objective fire (1, 3, 6 and 14.4), each when both its windows are above.",
+                *(sli_error(window) for window in WINDOWS),
+                ERROR_BUDGET_RATIO,
+            ),
+            [Query(f"max({burn(within, window)})", window) for window in WINDOWS],
+            Display("short", 2, 0, no_value="No objective", thresholds=(Threshold("transparent"), *lines)),
+            limit_line=True,
+        ),
+        timeseries(
+            "Burn rate by group",
+            about(
+                "The ten groups that burned fastest at any time in view, over one hour.",
+                sli_error("1h"),
+                ERROR_BUDGET_RATIO,
+            ),
+            [Query(worst(f"max by ({', '.join(KEYS)}) ({burn(within, '1h')}) > 0"), _LEGEND)],
+            Display("short", 2, 0, no_value="Nothing burns"),
+        ),
+    )
+
+
+def _causes(within: Scope) -> tuple[Panel, ...]:
+    alerts = Scope(('alertstate="firing"', f'{COMPONENT}="slo"', *within.matchers))("ALERTS")
+    return (
+        timeseries(
+            "Causes",
+            about(
+                "What the time or the failures went to, in the worst group of each cause: queue and "
+                "compute share request time, failures are by reason, states are of models not ready.",
+                CAUSE_SHARE,
+            ),
+            [
+                Query(
+                    worst(f"max by ({INDICATOR}, {CAUSE}) ({within(CAUSE_SHARE)}) > 0"),
+                    f"{{{{{INDICATOR}}}}}: {{{{{CAUSE}}}}}",
+                )
+            ],
+            Display("percentunit", minimum=0, maximum=1, no_value="No cause recorded"),
+        ),
+        state_timeline(
+            "Burn alerts",
+            "Which burn alerts fired, by tier: page_fast and page_slow page, the others open a ticket. "
+            "Metric: `ALERTS`.",
+            [
+                Query(
+                    f"max by (alertname, {TIER}, model, version) ({alerts})",
+                    f"{{{{alertname}}}} {{{{{TIER}}}}}: {{{{model}}}} {{{{version}}}}",
+                )
+            ],
+            Display(
+                words={1: ("Firing", "red")}, thresholds=(Threshold("red"),), no_value="No burn alert fired"
+            ),
+            width=12,
+        ),
+    )
+
+
+def _period(within: Scope) -> tuple[Panel, ...]:
+    keyed = f"min by ({', '.join(KEYS)}) ({within(PERIOD_BUDGET_REMAINING)})"
+    events = total(within(sli_events("5m"), f'{EVENT}="total"'), SLO, INDICATOR)
+    errors = total(within(sli_events("5m"), f'{EVENT}="error"'), SLO, INDICATOR)
+    return (
+        timeseries(
+            "Budget left",
+            about("The ten emptiest budgets in view.", PERIOD_BUDGET_REMAINING),
+            [Query(f"({keyed}) and bottomk(10, min_over_time(({keyed})[$__range:5m] @ end()))", _LEGEND)],
+            Display(
+                "percentunit",
+                maximum=1,
+                no_value="No objective",
+                thresholds=(Threshold("red"), Threshold("transparent", 0)),
+            ),
+            limit_line=True,
+        ),
+        timeseries(
+            "Events behind the ratios",
+            about("Events a second, all and bad: 100 % of three requests is not health.", sli_events("5m")),
+            [Query(events, f"all, {{{{{SLO}}}}}"), Query(errors, f"bad, {{{{{SLO}}}}}")],
+            Display("short", minimum=0, no_value="No events"),
+            log=True,
+        ),
+    )
+
+
+def _details(within: Scope) -> tuple[Panel, ...]:
+    sources = f"max by ({', '.join(KEYS)}, {SOURCE}) ({within(SLI_SOURCE)}) == 1"
+    plain = [
+        {
+            "id": "organize",
+            "options": {
+                "excludeByName": {
+                    "Time": True,
+                    "Value": True,
+                    "__name__": True,
+                    "job": True,
+                    "instance": True,
+                },
+                "indexByName": {},
+                "renameByName": {},
+            },
+        }
+    ]
+    return (
+        table(
+            "What each budget is computed from",
+            about(
+                "histogram and trace are exact; summary and sampled_mean are estimates; slices count "
+                "minutes whose mean was above the threshold.",
+                SLI_SOURCE,
+            ),
+            [Query(sources)],
+            Display(no_value="–"),
+            width=12,
+            transformations=plain,
+        ),
+        table(
+            "What was promised",
+            about("Each objective as its file says it.", INFO),
+            [
+                Query(
+                    f"max by ({SLO}, {INDICATOR}, owner, target, window, threshold, description) "
+                    f"({Scope(within.matchers[:1])(INFO)})"
+                )
+            ],
+            Display(no_value="–"),
+            width=12,
+            transformations=plain,
+        ),
+    )

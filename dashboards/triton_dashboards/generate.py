@@ -1,0 +1,24 @@
+"""Everything this floor writes: dashboards, and the rules that make them cheap."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from triton_dashboards.boards import fleet, gpu, model, on_call, server, slo
+from triton_dashboards.grafana.model import dashboard_text
+from triton_dashboards.grafana.values import Dashboard
+from triton_dashboards.recording import rules_text
+from triton_slo.artifact import Artifact, Options
+
+
+def artifacts(objectives: Sequence[object], options: Options) -> tuple[Artifact, ...]:
+    """Make the dashboards for objectives, and their recording rules."""
+    return (
+        *(Artifact("dashboards", f"{one.uid}.json", dashboard_text(one)) for one in dashboards(options)),
+        Artifact("rules", "triton-dashboards.rules.yml", rules_text(options)),
+    )
+
+
+def dashboards(options: Options) -> tuple[Dashboard, ...]:
+    """The dashboards that serve any fleet."""
+    return tuple(one.dashboard(options) for one in (fleet, model, slo, gpu, server, on_call))

@@ -1,0 +1,1 @@
+"""The thin typed layer over grafanalib: values, panels and the dashboard model of Grafana 12 and 13."""

@@ -1,0 +1,322 @@
+"""Panels: one function a kind, each with the settings that make it readable in Grafana 12 and 13."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from triton_dashboards.grafana import library
+from triton_dashboards.grafana.library import DATASOURCE, Json
+from triton_dashboards.grafana.values import Display, Panel, Query
+
+
+def stat(
+    title: str,
+    description: str,
+    queries: Sequence[Query],
+    display: Display,
+    *,
+    width: int = 3,
+    height: int = 4,
+    sparkline: bool = True,
+    text: Literal["auto", "value", "value_and_name", "name"] = "auto",
+    background: bool = False,
+) -> Panel:
+    """One number that answers a question at a glance; the newest value, coloured by its threshold."""
+    body = library.core.Stat(
+        **_common(title, description, queries),
+        thresholds=list(display.thresholds),
+        color={"mode": "thresholds"},
+        colorMode="background" if background else "value",
+        graphMode="area" if sparkline else "none",
+        reduceCalc="lastNotNull",
+        textMode=text,
+        noValue=display.no_value,
+        format=display.unit,
+        decimals=display.decimals,
+        mappings=_mappings(display),
+        overrides=list(display.overrides),
+        extraJson={
+            "fieldConfig": {"defaults": _limits(display)},
+            "options": {
+                "wideLayout": True,
+                "showPercentChange": False,
+                "percentChangeColorMode": "standard",
+            },
+        },
+    )
+    return Panel(body, width, height)
+
+
+def timeseries(
+    title: str,
+    description: str,
+    queries: Sequence[Query],
+    display: Display,
+    *,
+    width: int = 12,
+    height: int = 8,
+    stacked: bool = False,
+    limit_line: bool = False,
+    bars: bool = False,
+    step: bool = False,
+    legend: Literal["table", "list", "hidden"] = "table",
+    calcs: Sequence[str] = ("mean", "max", "lastNotNull"),
+    log: bool = False,
+) -> Panel:
+    """Lines over time, or bars, or a stack of the parts of a whole; thresholds as dashed lines on request."""
+    body = library.core.TimeSeries(
+        **_common(title, description, queries),
+        thresholds=list(display.thresholds),
+        thresholdsStyleMode="dashed" if limit_line else "off",
+        unit=display.unit,
+        valueDecimals=display.decimals,
+        mappings=_mappings(display),
+        overrides=list(display.overrides),
+        drawStyle="bars" if bars else "line",
+        lineInterpolation="stepAfter" if step else "linear",
+        lineWidth=1 if bars or stacked else 2,
+        fillOpacity=60 if bars else 40 if stacked else 8,
+        gradientMode="none" if stacked or bars else "opacity",
+        showPoints="never" if not bars else "auto",
+        scaleDistributionType="log" if log else "linear",
+        scaleDistributionLog=10,
+        stacking={"mode": "normal" if stacked else "none", "group": "A"},
+        tooltipMode="multi",
+        tooltipSort="desc",
+        extraJson={
+            "fieldConfig": {"defaults": _limits(display)},
+            "options": {"legend": _legend(legend, calcs)},
+        },
+    )
+    return Panel(body, width, height)
+
+
+def table(
+    title: str,
+    description: str,
+    queries: Sequence[Query],
+    display: Display,
+    *,
+    width: int = 24,
+    height: int = 9,
+    transformations: Sequence[Json] = (),
+    sort_by: str = "",
+    descending: bool = True,
+    paginated: bool = False,
+) -> Panel:
+    """Rows with columns; each query gives one column, joined by the transformations."""
+    asked = [Query(query.expr, query.legend, instant=True, table=True) for query in queries]
+    body = library.core.Table(
+        **_common(title, description, asked),
+        thresholds=list(display.thresholds),
+        unit=display.unit,
+        filterable=False,
+        overrides=list(display.overrides),
+        sortBy=[library.core.TableSortByField(displayName=sort_by, desc=descending)] if sort_by else [],
+        transformations=list(transformations),
+        extraJson={
+            "fieldConfig": {
+                "defaults": _limits(display)
+                | {
+                    "decimals": display.decimals,
+                    "mappings": _mappings(display),
+                    "color": {"mode": "thresholds"},
+                }
+            },
+            "options": {
+                "cellHeight": "sm",
+                "frameIndex": 0,
+                "footer": {
+                    "show": False,
+                    "reducer": ["sum"],
+                    "countRows": False,
+                    "enablePagination": paginated,
+                },
+            },
+        },
+    )
+    return Panel(body, width, height)
+
+
+def state_timeline(
+    title: str,
+    description: str,
+    queries: Sequence[Query],
+    display: Display,
+    *,
+    width: int = 24,
+    height: int = 8,
+) -> Panel:
+    """Bands of state over time, one line for each series."""
+    body = library.core.StateTimeline(
+        **_common(title, description, queries),
+        thresholds=list(display.thresholds),
+        mappings=_mappings(display),
+        overrides=list(display.overrides),
+        showValue="never",
+        fillOpacity=80,
+        tooltipMode="single",
+        extraJson={
+            "fieldConfig": {"defaults": _limits(display) | {"unit": display.unit}},
+            "options": {
+                "perPage": 20,
+                "legend": {"showLegend": True, "displayMode": "list", "placement": "bottom"},
+                "tooltip": {"mode": "single", "sort": "none", "hideZeros": False},
+            },
+        },
+    )
+    return Panel(body, width, height)
+
+
+def bar_gauge(
+    title: str,
+    description: str,
+    queries: Sequence[Query],
+    display: Display,
+    *,
+    width: int = 8,
+    height: int = 8,
+) -> Panel:
+    """Bars that compare a handful of things now, longest meaning fullest."""
+    body = library.BarGauge(
+        **_common(title, description, [Query(q.expr, q.legend, instant=True) for q in queries]),
+        thresholds=list(display.thresholds),
+        extraJson={
+            "fieldConfig": {
+                "defaults": _limits(display)
+                | {
+                    "unit": display.unit,
+                    "decimals": display.decimals,
+                    "mappings": _mappings(display),
+                    "color": {"mode": "thresholds"},
+                },
+                "overrides": [override.to_json_data() for override in display.overrides],
+            },
+            "options": {
+                "displayMode": "gradient",
+                "orientation": "horizontal",
+                "showUnfilled": True,
+                "valueMode": "color",
+                "namePlacement": "auto",
+                "sizing": "auto",
+                "minVizWidth": 8,
+                "minVizHeight": 16,
+                "maxVizHeight": 32,
+                "legend": {"showLegend": False, "displayMode": "list", "placement": "bottom", "calcs": []},
+                "reduceOptions": {"calcs": ["lastNotNull"], "fields": "", "values": False},
+            },
+        },
+    )
+    return Panel(body, width, height)
+
+
+def heatmap(
+    title: str,
+    description: str,
+    queries: Sequence[Query],
+    display: Display,
+    *,
+    width: int = 12,
+    height: int = 9,
+) -> Panel:
+    """How a distribution moves: time across, buckets up, colour for how many."""
+    asked = [Query(query.expr, "{{le}}", heatmap=True) for query in queries]
+    body = library.Heatmap(
+        **_common(title, description, asked),
+        thresholds=list(display.thresholds),
+        extraJson={
+            "fieldConfig": {
+                "defaults": {
+                    "custom": {
+                        "hideFrom": {"tooltip": False, "viz": False, "legend": False},
+                        "scaleDistribution": {"type": "linear"},
+                    },
+                    "noValue": display.no_value,
+                },
+                "overrides": [],
+            },
+            "options": {
+                "calculate": False,
+                "cellGap": 1,
+                "color": {
+                    "exponent": 0.5,
+                    "fill": "dark-orange",
+                    "mode": "scheme",
+                    "reverse": False,
+                    "scale": "exponential",
+                    "scheme": "Blues",
+                    "steps": 64,
+                },
+                "exemplars": {"color": "rgba(255,0,255,0.7)"},
+                "filterValues": {"le": 1e-9},
+                "legend": {"show": True, "showLegend": True},
+                "rowsFrame": {"layout": "auto"},
+                "tooltip": {"mode": "single", "showColorScale": False, "yHistogram": True},
+                "yAxis": {"axisPlacement": "left", "reverse": False, "unit": display.unit},
+            },
+        },
+    )
+    return Panel(body, width, height)
+
+
+def text(title: str, markdown: str, *, width: int = 24, height: int = 3) -> Panel:
+    """A few words in Markdown."""
+    return Panel(library.core.Text(title=title, content=markdown, transparent=not title), width, height)
+
+
+def _common(title: str, description: str, queries: Sequence[Query]) -> Json:
+    return {
+        "title": title,
+        "description": description,
+        "dataSource": DATASOURCE,
+        "maxDataPoints": None,
+        "targets": [
+            library.Target(
+                expr=query.expr,
+                legendFormat=query.legend,
+                refId=chr(ord("A") + index),
+                instant=query.instant,
+                format="heatmap"
+                if query.heatmap
+                else "table"
+                if query.table
+                else library.core.TIME_SERIES_TARGET_FORMAT,
+            )
+            for index, query in enumerate(queries)
+        ],
+    }
+
+
+def _limits(display: Display) -> Json:
+    limits: Json = {"noValue": display.no_value, "links": [link.to_json_data() for link in display.links]}
+    if display.minimum is not None:
+        limits["min"] = display.minimum
+    if display.maximum is not None:
+        limits["max"] = display.maximum
+    return limits
+
+
+def _mappings(display: Display) -> list[Json]:
+    """Words for values, and for a division by no traffic, which PromQL gives as NaN."""
+    words = {
+        str(value): {"text": word, "color": color, "index": index}
+        for index, (value, (word, color)) in enumerate(display.words.items())
+    }
+    no_number = {"match": "nan", "result": {"text": display.no_value, "color": "text", "index": len(words)}}
+    return [
+        *([{"type": "value", "options": words}] if words else []),
+        {"type": "special", "options": no_number},
+    ]
+
+
+def _legend(display: str, calcs: Sequence[str]) -> Json:
+    if display == "hidden":
+        return {"showLegend": False, "displayMode": "list", "placement": "bottom", "calcs": []}
+    as_table = display == "table"
+    return {
+        "showLegend": True,
+        "displayMode": display,
+        "placement": "bottom",
+        "calcs": list(calcs) if as_table else [],
+    } | ({"sortBy": "Last *", "sortDesc": True} if as_table and "lastNotNull" in calcs else {})

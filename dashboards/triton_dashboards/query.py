@@ -1,0 +1,73 @@
+"""PromQL for panels, built over the catalogue: selectors that follow the variables, rates, ratios."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from triton_exporter.catalogue import Metric
+
+RATE = "$__rate_interval"
+"""Grafana's window: at least four scrapes, and never shorter than a step of the graph."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The matchers that every selector of a dashboard carries: its variables and the fleet's own selector."""
+
+    matchers: tuple[str, ...]
+
+    def __call__(self, metric: Metric | str, *more: str) -> str:
+        """Select a series within this scope."""
+        return f"{metric}{{{', '.join((*self.matchers, *more))}}}"
+
+    def rate(self, metric: Metric | str, *more: str) -> str:
+        """Per-second increase of a counter over Grafana's own window."""
+        return f"rate({self(metric, *more)}[{RATE}])"
+
+    def increase(self, metric: Metric | str, *more: str) -> str:
+        """Increase of a counter over Grafana's own window."""
+        return f"increase({self(metric, *more)}[{RATE}])"
+
+
+def scope(selector: str, *variables: str) -> Scope:
+    """Make the scope of a dashboard from names of its variables and extra matchers (`region="eu"`).
+
+    A name followed by `=` is a variable with one value, compared as it is, so that a model's dots and
+    brackets are no regular expression.
+    """
+    matchers = [
+        f'{name[:-1]}="${name[:-1]}"' if name.endswith("=") else f'{name}=~"${name}"' for name in variables
+    ]
+    return Scope((*matchers, *([selector] if selector else [])))
+
+
+def total(expr: str, *by: str) -> str:
+    """Sum, kept apart by some labels."""
+    return f"sum by ({', '.join(by)}) ({expr})" if by else f"sum({expr})"
+
+
+def ratio(part: str, whole: str) -> str:
+    """Part of a whole that is not zero: no value, rather than NaN, where nothing happened."""
+    return f"{part} / ({whole} > 0)"
+
+
+def or_zero(expr: str, alive: str) -> str:
+    """Zero where an expression has no series but the thing that would make them answers.
+
+    Never a bare vector(0): with every exporter gone that would draw a healthy zero.
+    """
+    return f"{expr} or 0 * {alive}"
+
+
+def worst(expr: str, count: int = 10) -> str:
+    """The series that were highest at any time in view: the same few at every point of the graph.
+
+    A plain topk picks anew at each point and so draws far more lines than it promises; the five-minute
+    steps keep the look back cheap.
+    """
+    return f"({expr}) and topk({count}, max_over_time(({expr})[$__range:5m] @ end()))"
+
+
+def quantile(level: float, buckets: str, *by: str) -> str:
+    """A quantile estimated from histogram buckets, le kept until the end."""
+    return f"histogram_quantile({level:g}, {total(buckets, 'le', *by)})"

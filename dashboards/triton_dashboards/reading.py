@@ -1,0 +1,61 @@
+"""How the usual figures read everywhere: the same unit, colour and words on every dashboard."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from triton_dashboards.grafana.values import Color, Display, Threshold
+
+NO_YES: dict[int, tuple[str, Color]] = {0: ("No", "red"), 1: ("Yes", "green")}
+
+REQUESTS = Display("reqps", minimum=0, no_value="No traffic")
+FAILED = Display(
+    "percentunit",
+    minimum=0,
+    no_value="No traffic",
+    thresholds=(Threshold("green"), Threshold("orange", 0.001), Threshold("red", 0.01)),
+)
+"""Colours only: an objective's own limit is on its dashboard."""
+SECONDS = Display("s", minimum=0, no_value="No traffic")
+MICROSECONDS = Display("µs", minimum=0, no_value="No traffic")
+QUEUE_SHARE = Display(
+    "percentunit",
+    minimum=0,
+    maximum=1,
+    no_value="No traffic",
+    thresholds=(Threshold("green"), Threshold("orange", 0.5), Threshold("red", 0.8)),
+)
+"""Above a half, requests wait longer than they compute."""
+SHARE = Display("percentunit", minimum=0, maximum=1)
+BATCH = Display("short", decimals=1, minimum=0, no_value="No traffic")
+COUNT = Display("short", decimals=0, minimum=0)
+FAULTS = Display("short", decimals=0, thresholds=(Threshold("green"), Threshold("red", 1)))
+"""Something of which there should be none."""
+BUDGET = Display(
+    "percentunit",
+    decimals=1,
+    maximum=1,
+    no_value="No objective",
+    thresholds=(Threshold("red"), Threshold("orange", 0.1), Threshold("green", 0.5)),
+)
+"""Share of the period's error budget that is left; below zero it is overspent."""
+BURN = Display(
+    "short",
+    decimals=2,
+    minimum=0,
+    no_value="No objective",
+    thresholds=(Threshold("green"), Threshold("orange", 1), Threshold("red", 6)),
+)
+"""1 spends exactly the budget in its period."""
+YES = Display(words=NO_YES)
+BYTES = Display("bytes", minimum=0)
+
+
+def calm(display: Display) -> Display:
+    """The same without green: in a table only what is wrong has a colour."""
+    return replace(
+        display,
+        thresholds=tuple(
+            Threshold("text", one.value) if one.color == "green" else one for one in display.thresholds
+        ),
+    )

@@ -1,0 +1,138 @@
+"""What every dashboard has in common: variables, links, annotations, limits and colours."""
+
+from __future__ import annotations
+
+from triton_dashboards.grafana.library import Json
+from triton_dashboards.grafana.model import dashboard_link, url_link
+from triton_dashboards.grafana.values import Annotation, Link, Variable
+from triton_dashboards.query import Scope
+from triton_exporter.catalogue import gpu, state, triton
+from triton_slo.conventions import COMPONENT, OBJECTIVE_RATIO, OWNER, SEVERITY
+
+TAG = "triton"
+FLEET, MODEL, SLO, GPU, SERVER, ON_CALL = (
+    "triton-fleet",
+    "triton-model",
+    "triton-slo",
+    "triton-gpu",
+    "triton-server",
+    "triton-on-call",
+)
+"""Stable uids; links and annotations of alerts rely on them."""
+
+
+def tags(area: str) -> tuple[str, ...]:
+    """Tags of a dashboard; the first drives the menu between dashboards."""
+    return (TAG, "generated", area)
+
+
+def variables(*names: str) -> tuple[Variable, ...]:
+    """The variables of a dashboard by name, each narrowed by those before it."""
+    return tuple(_VARIABLES[name] for name in names)
+
+
+def _values(metric: str, label: str) -> str:
+    return f"label_values({metric}, {label})"
+
+
+_HOME = Scope(('cluster=~"$cluster"', 'job=~"$job"'))
+_THERE = Scope((*_HOME.matchers, 'instance=~"$instance"'))
+
+_VARIABLES = {
+    variable.name: variable
+    for variable in (
+        Variable("cluster", "Cluster", _values(state.UP.name, "cluster")),
+        # No value of its own for All: up of every other job would match, so Grafana lists the jobs.
+        Variable("job", "Job", _values(f'{state.UP}{{cluster=~"$cluster"}}', "job"), all_value=""),
+        Variable("instance", "Server", _values(_HOME(state.UP), "instance")),
+        Variable("model", "Model", _values(_HOME(state.MODEL_READY), "model")),
+    )
+}
+
+ONE_MODEL = Variable("model", "Model", _values(_THERE(state.MODEL_READY), "model"), multi=False)
+GPU_UUID = Variable("gpu_uuid", "GPU", _values(_THERE(gpu.INFO), "gpu_uuid"))
+VERSION = Variable("version", "Version", _values(_THERE(state.MODEL_READY, 'model="$model"'), "version"))
+
+
+OBJECTIVE = (Variable("slo", "Objective", _values(OBJECTIVE_RATIO, "slo")),)
+OBJECTIVE_MODEL = Variable("model", "Model", _values(f'{OBJECTIVE_RATIO}{{slo=~"$slo"}}', "model"))
+OBJECTIVE_VERSION = Variable(
+    "version", "Version", _values(f'{OBJECTIVE_RATIO}{{slo=~"$slo", model=~"$model"}}', "version")
+)
+ON_CALL_VARIABLES = (
+    Variable("component", "Component", _values(f'ALERTS{{{COMPONENT}!=""}}', COMPONENT)),
+    Variable("owner", "Owner", _values(f'ALERTS{{{COMPONENT}!=""}}', OWNER)),
+    Variable("model", "Model", _values(f'ALERTS{{{COMPONENT}!=""}}', "model")),
+)
+
+
+def links(runbook_url: str) -> tuple[Json, ...]:
+    """The menu of sibling dashboards, and the way to the runbooks."""
+    return (
+        dashboard_link("Triton dashboards", TAG),
+        url_link("Runbooks", runbook_url.split("{", maxsplit=1)[0].rstrip("/")),
+    )
+
+
+def to(uid: str, title: str, *carried: str, **chosen: str) -> Link:
+    """A link to a dashboard that keeps the time range, the data source and some variables.
+
+    `carried` are variables that keep their values; `chosen` are variables set from the row that was clicked.
+    """
+    parameters = [
+        "${datasource:queryparam}",
+        *(f"${{{name}:queryparam}}" for name in carried),
+        *(f"var-{name}={value}" for name, value in chosen.items()),
+        "${__url_time_range}",
+    ]
+    return Link(title, f"/d/{uid}?{'&'.join(parameters)}")
+
+
+def field(name: str) -> str:
+    """The value of another column of the clicked row, made safe for a link."""
+    return f"${{__data.fields.{name}:percentencode}}"
+
+
+def alert_annotation(*matchers: str) -> Annotation:
+    """Firing alerts as marks on every graph."""
+    chosen = ('alertstate="firing"', f'{COMPONENT}!=""', f'{SEVERITY}=~"critical|warning"', *matchers)
+    return Annotation(
+        "Firing alerts",
+        f"ALERTS{{{', '.join(chosen)}}}",
+        "red",
+        "{{alertname}}",
+        "{{severity}} {{model}} {{version}}",
+        ("alertname", "severity"),
+    )
+
+
+def event_annotations(scope: Scope, *, model: bool = False) -> tuple[Annotation, ...]:
+    """Firing alerts, failed loads and new versions on every graph of a dashboard."""
+    one = ('model="$model"',) if model else ()
+    failed = f"sum by (model, reason) (increase({scope(state.MODEL_LOAD_FAILURES, *one)}[2m])) > 0"
+    # A version that serves now and did not two minutes ago: a deploy, a reload, a server that came back.
+    ready = scope(state.MODEL_READY, *one)
+    now, before = (f"sum by (model, version) ({ready}{offset})" for offset in ("", " offset 2m"))
+    loaded = f"{now} > ({before} or 0 * {now})"
+    reset = f"sum by (instance) (resets({scope(triton.REQUEST_SUCCESS, *one)}[2m])) > 0"
+    return (
+        alert_annotation(*(('model=~"$model|"',) if model else ())),
+        Annotation("Failed loads", failed, "dark-red", "Load failed: {{model}}", "{{reason}}", ("model",)),
+        Annotation(
+            "Loads and deploys",
+            loaded,
+            "blue",
+            "Ready: {{model}} version {{version}}",
+            "A version became ready.",
+            ("model", "version"),
+        ),
+        Annotation(
+            "Restarts and reloads",
+            reset,
+            "purple",
+            "Counters restarted on {{instance}}",
+            "A server restarted or models were reloaded.",
+            ("instance",),
+            enabled=False,
+        ),
+    )

@@ -1,0 +1,86 @@
+"""Traffic in PromQL: rates, failures, latency, queueing, from recorded or from Triton's own series."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from triton_dashboards.query import Scope, ratio, total
+from triton_exporter.catalogue import Metric, state, triton
+
+NOT_CANCELED = 'reason!="CANCELED"'
+"""A request that its client gave up is neither a failure nor one that was served."""
+
+PHASES: tuple[tuple[str, Metric], ...] = (
+    ("queue", triton.QUEUE_DURATION_US),
+    ("compute input", triton.COMPUTE_INPUT_DURATION_US),
+    ("compute infer", triton.COMPUTE_INFER_DURATION_US),
+    ("compute output", triton.COMPUTE_OUTPUT_DURATION_US),
+)
+"""Parts of a request in the order they happen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """Traffic as the generated rules record it; `name` turns a figure into a series of one level."""
+
+    scope: Scope
+    name: Callable[[str], str]
+
+    def __call__(self, what: str, *by: str) -> str:
+        return total(self.scope(self.name(what)), *by)
+
+    def failed(self, *by: str) -> str:
+        """Share of requests that failed."""
+        return ratio(self("failures", *by), self("requests", *by))
+
+    def latency(self, *by: str) -> str:
+        """Mean seconds of successful requests."""
+        return ratio(self("request_seconds", *by), f"({self('requests', *by)} - {self('failures', *by)})")
+
+    def queue_share(self, *by: str) -> str:
+        """Share of request time spent waiting."""
+        return ratio(self("queue_seconds", *by), self("request_seconds", *by))
+
+    def batch(self, *by: str) -> str:
+        """Mean inferences in an execution."""
+        return ratio(self("inferences", *by), self("executions", *by))
+
+
+@dataclass(frozen=True, slots=True)
+class Raw:
+    """Traffic of a few models from Triton's own counters, over the window of the graph."""
+
+    scope: Scope
+
+    def rate(self, metric: Metric, *by: str) -> str:
+        """Summed per-second increase."""
+        return total(self.scope.rate(metric), *by)
+
+    def failures(self, *by: str) -> str:
+        """Failed requests a second."""
+        return total(self.scope.rate(triton.REQUEST_FAILURE, NOT_CANCELED), *by)
+
+    def requests(self, *by: str) -> str:
+        """Requests a second, answered or failed."""
+        return f"({self.rate(triton.REQUEST_SUCCESS, *by)} + {self.failures(*by)})"
+
+    def failed(self, *by: str) -> str:
+        """Share of requests that failed."""
+        return ratio(self.failures(*by), self.requests(*by))
+
+    def per_request(self, metric: Metric, *by: str) -> str:
+        """Mean of a duration over successful requests, in the unit of the counter."""
+        return ratio(self.rate(metric, *by), self.rate(triton.REQUEST_SUCCESS, *by))
+
+    def queue_share(self, *by: str) -> str:
+        """Share of request time spent waiting."""
+        return ratio(self.rate(triton.QUEUE_DURATION_US, *by), self.rate(triton.REQUEST_DURATION_US, *by))
+
+    def batch(self, *by: str) -> str:
+        """Mean inferences in an execution."""
+        return ratio(self.rate(triton.INFERENCE_COUNT, *by), self.rate(triton.EXEC_COUNT, *by))
+
+    def buckets(self, metric: Metric = state.REQUEST_DURATION) -> str:
+        """Rates of a histogram's buckets."""
+        return self.scope.rate(metric.bucket)
