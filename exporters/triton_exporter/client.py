@@ -95,9 +95,11 @@ class Client:
         keep = False
         try:
             connection.request(method, urlsplit(self.base_url).path + path, body, self._headers())
-            response = connection.getresponse()
-            answer = Answer(response.status, _read(response, self.limits.max_body_bytes))
-            keep = not response.will_close
+            # A connection that is not kept hands its socket to the response, which must be closed too: a
+            # peer that pours on would else hold it as long as anybody holds the error.
+            with connection.getresponse() as response:
+                answer = Answer(response.status, _read(response, self.limits.max_body_bytes))
+                keep = not response.will_close
         except TimeoutError as error:
             raise FetchError("timeout", f"no answer in {self.limits.timeout_seconds:g} s") from error
         except ssl.SSLError as error:

@@ -7,7 +7,7 @@ from typing import Literal
 
 from triton_exporter.distribution.buckets import Buckets
 
-GpuSource = Literal["auto", "dcgm", "nvml", "none"]
+GpuSource = Literal["auto", "dcgm", "nvml", "triton", "none"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +18,11 @@ class Settings:
     metrics_url: str
     gpu: GpuSource = "auto"
     dcgm_url: str = ""
+    gpu_interval_seconds: float = 5.0
+    gpu_max_age_seconds: float = 120.0
+    gpu_devices: tuple[str, ...] = ()
+    gpu_models: tuple[str, ...] = ()
+    pod_name: str = ""
     listen_host: str = "127.0.0.1"
     listen_port: int = 9401
     sampling_interval_seconds: float = 1.0

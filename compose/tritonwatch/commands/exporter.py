@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import signal
 import sys
 import threading
@@ -35,11 +36,30 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--gpu",
-        choices=("auto", "dcgm", "nvml", "none"),
+        choices=("auto", "dcgm", "nvml", "triton", "none"),
         default="auto",
-        help="where GPU series come from (default: auto)",
+        help="where GPU series come from (default: auto, the best that answers)",
     )
-    parser.add_argument("--dcgm-url", metavar="URL", type=_url, help="dcgm-exporter's metrics")
+    parser.add_argument(
+        "--dcgm-url",
+        metavar="URL",
+        type=_url,
+        help="dcgm-exporter's metrics (default: port 9400 of this machine)",
+    )
+    parser.add_argument(
+        "--gpu-devices",
+        metavar="GPU-UUID[/INSTANCE],...",
+        type=_words,
+        default=(),
+        help="GPUs that Triton sees, in the order of its CUDA devices (default: inferred)",
+    )
+    parser.add_argument(
+        "--gpu-models",
+        metavar="PATTERN,...",
+        type=_words,
+        default=(),
+        help="models that are known to run on the GPUs their config names, such as 'embed*'",
+    )
     parser.add_argument(
         "--expect",
         metavar="MODEL[:VERSION]",
@@ -58,6 +78,9 @@ def run(args: argparse.Namespace) -> int:
         metrics_url=args.triton_metrics or metrics_url(args.triton),
         gpu=args.gpu,
         dcgm_url=args.dcgm_url or "",
+        gpu_devices=args.gpu_devices,
+        gpu_models=args.gpu_models,
+        pod_name=os.environ.get("POD_NAME", ""),
         listen_host=host,
         listen_port=port,
     )
@@ -97,6 +120,10 @@ def _expected(words: list[str]) -> dict[str, tuple[str, ...]]:
         model, _, version = word.partition(":")
         expected[model] = (*expected.get(model, ()), *([version] if version else []))
     return expected
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in text.split(",") if word.strip())
 
 
 def _url(text: str) -> str:

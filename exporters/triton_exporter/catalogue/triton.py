@@ -5,7 +5,7 @@ Names, units and first releases: https://docs.nvidia.com/deeplearning/triton-inf
 
 from __future__ import annotations
 
-from triton_exporter.catalogue.metric import Metric
+from triton_exporter.catalogue.metric import Kind, Metric
 
 _MODEL = ("model", "version")
 _SOURCE = "Triton /metrics"
@@ -158,4 +158,36 @@ PINNED_POOL_TOTAL_BYTES = Metric(
 )
 PINNED_POOL_USED_BYTES = Metric(
     "nv_pinned_memory_pool_used_bytes", "gauge", "Pinned memory in use.", (), "bytes", _SOURCE, "24.01"
+)
+
+
+def _gpu(name: str, text: str, unit: str, caveat: str = "", kind: Kind = "gauge") -> Metric:
+    return Metric(
+        f"nv_{name}",
+        kind,
+        text,
+        ("gpu_uuid",),
+        unit,
+        _SOURCE,
+        flag="--allow-gpu-metrics (default)",
+        caveat=caveat,
+    )
+
+
+_ZERO_POWER = "0 W is not a reading: it stands for a failed one."
+
+GPU_UTILIZATION = _gpu(
+    "gpu_utilization",
+    "Share of time in which any kernel ran.",
+    "ratio",
+    "After three failed reads 0 for the life of the server, as on MIG and some vGPUs.",
+)
+GPU_MEMORY_TOTAL_BYTES = _gpu(
+    "gpu_memory_total_bytes", "Memory of the GPU.", "bytes", "0 means that Triton could not read this GPU."
+)
+GPU_MEMORY_USED_BYTES = _gpu("gpu_memory_used_bytes", "Memory of the GPU in use by all processes.", "bytes")
+GPU_POWER_USAGE = _gpu("gpu_power_usage", "Power drawn by the board.", "W", _ZERO_POWER)
+GPU_POWER_LIMIT = _gpu("gpu_power_limit", "Power limit of the board.", "W", _ZERO_POWER)
+ENERGY_CONSUMPTION = _gpu(
+    "energy_consumption", "Energy used by the board since the server started.", "J", kind="counter"
 )

@@ -1,0 +1,76 @@
+"""Which source to believe: the best that answers, kept through short failures, left for a better one."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from triton_exporter.gpu.reading import Reading
+from triton_exporter.gpu.source import Source, SourceError
+
+RETRY_SECONDS = 30.0
+"""How long a source that failed rests before it is tried again while another serves."""
+
+PATIENCE = 3
+"""How many reads in a row the source in use may miss before a worse one is asked."""
+
+
+@dataclass
+class Choice:
+    """Sources from best to worst. Used by one thread.
+
+    `wanted` are those the operator named: their failures always count. A source that is only looked for
+    counts failures once it has answered, so that a machine without GPUs shows none.
+    """
+
+    sources: Sequence[Source]
+    wanted: frozenset[str] = frozenset()
+    failures: Counter[tuple[str, str]] = field(default_factory=Counter)
+    current: str = "none"
+    detail: dict[str, str] = field(default_factory=dict)
+    _met: set[str] = field(default_factory=set)
+    _tried: dict[str, float] = field(default_factory=dict)
+    _misses: int = 0
+
+    def read(self, at: float) -> Reading | None:
+        """Read the best source that answers now, or None."""
+        for source in self._candidates(at):
+            self._tried[source.name] = at
+            try:
+                reading = source.read(at)
+            except SourceError as error:
+                self._note_failure(source.name, error)
+                continue
+            self._met.add(source.name)
+            self.detail[source.name] = reading.dialect
+            self.current, self._misses = source.name, 0
+            return reading
+        self._misses += 1
+        if self._misses >= PATIENCE:
+            self.current = "none"
+        return None
+
+    def close(self) -> None:
+        """Close all sources."""
+        for source in self.sources:
+            source.close()
+
+    def _candidates(self, at: float) -> list[Source]:
+        names = [source.name for source in self.sources]
+        if self.current not in names:
+            return list(self.sources)
+        position = names.index(self.current)
+        better = [
+            source
+            for source in self.sources[:position]
+            if at - self._tried.get(source.name, -math.inf) >= RETRY_SECONDS
+        ]
+        worse = self.sources[position + 1 :] if self._misses + 1 >= PATIENCE else ()
+        return [*better, self.sources[position], *worse]
+
+    def _note_failure(self, name: str, error: SourceError) -> None:
+        self.detail[name] = str(error)
+        if name in self.wanted or name in self._met:
+            self.failures[name, error.reason] += 1

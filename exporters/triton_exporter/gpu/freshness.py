@@ -1,0 +1,49 @@
+"""How old a GPU's data are: when its engine hangs, dcgm-exporter goes on serving the last sample with 200."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from triton_exporter.catalogue import gpu
+from triton_exporter.gpu.reading import Entity, Reading, Slot
+
+MAX_GPUS = 256
+"""GPUs remembered; a source that invents new ones for ever cannot fill the memory."""
+
+
+@dataclass
+class Freshness:
+    """Remembers when each GPU's data were new.
+
+    A GPU with an energy counter never says the same twice while it is really read; of one without, nothing
+    better is known than that the source answered.
+    """
+
+    _new_at: dict[str, float] = field(default_factory=dict)
+    _said: dict[str, frozenset[tuple[Slot, float]]] = field(default_factory=dict)
+
+    def note(self, reading: Reading) -> frozenset[str]:
+        """Take in a reading and give back the GPUs whose data are new."""
+        said: dict[str, set[tuple[Slot, float]]] = {uuid: set() for uuid in reading.devices}
+        for slot, value in reading.values.items():
+            said[slot.entity.uuid].add((slot, value))
+        new = set()
+        for uuid, values in said.items():
+            if uuid not in self._said and len(self._said) >= MAX_GPUS:
+                continue
+            frozen = frozenset(values)
+            moves = Slot(gpu.ENERGY, Entity(uuid)) in reading.values
+            if not moves or frozen != self._said.get(uuid):
+                self._new_at[uuid] = reading.at
+                new.add(uuid)
+            self._said[uuid] = frozen
+        return frozenset(new)
+
+    @property
+    def known(self) -> frozenset[str]:
+        """GPUs remembered."""
+        return frozenset(self._new_at)
+
+    def ages(self, now: float) -> dict[str, float]:
+        """Seconds since each GPU's data were new; a GPU that is gone ages on."""
+        return {uuid: max(0.0, now - at) for uuid, at in self._new_at.items()}

@@ -1,0 +1,143 @@
+"""XID errors: which class a code is in, and a true counter made of what the sources say."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from triton_exporter.gpu.reading import XidKind, XidReport
+
+
+class Xid(NamedTuple):
+    """One code of the table: `name` is what it means in a few words."""
+
+    code: int
+    cls: str
+    name: str
+
+
+# Classes follow what DCGM's health check fails or warns on (DcgmHealthWatch, v4.6) and NVIDIA's catalogue:
+# https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html
+# Where the two leave room, the question decides whom to wake: `hardware` the GPU's keeper, `application` the
+# model's owner.
+XIDS: tuple[Xid, ...] = (
+    Xid(8, "application", "GPU stopped processing"),
+    Xid(11, "application", "invalid or corrupted push buffer"),
+    Xid(13, "application", "graphics engine exception"),
+    Xid(31, "application", "GPU memory page fault"),
+    Xid(32, "application", "invalid or corrupted push buffer stream"),
+    Xid(38, "hardware", "driver firmware error"),
+    Xid(39, "hardware", "copy engine exception on PCIe"),
+    Xid(42, "hardware", "video processor exception on PCIe"),
+    Xid(43, "application", "GPU stopped processing for one application"),
+    Xid(44, "application", "graphics engine fault during context switch"),
+    Xid(45, "application", "work cut short after another error or an exit"),
+    Xid(46, "hardware", "GPU stopped processing, timeout"),
+    Xid(48, "hardware", "double-bit ECC error"),
+    Xid(54, "hardware", "auxiliary power not connected"),
+    Xid(56, "hardware", "display engine error"),
+    Xid(57, "hardware", "video memory interface error"),
+    Xid(58, "hardware", "unstable video memory interface"),
+    Xid(60, "hardware", "video processor thermal fault"),
+    Xid(61, "hardware", "microcontroller breakpoint or warning"),
+    Xid(62, "hardware", "microcontroller halt"),
+    Xid(63, "informational", "memory row remapped or page retired"),
+    Xid(64, "hardware", "remapping a row or retiring a page failed"),
+    Xid(67, "hardware", "NVLink or video engine fault"),
+    Xid(68, "application", "video decoder exception"),
+    Xid(69, "application", "graphics engine class error"),
+    Xid(73, "hardware", "NVLink flow control or encoder fault"),
+    Xid(74, "hardware", "NVLink error"),
+    Xid(78, "hardware", "power state fault"),
+    Xid(79, "hardware", "GPU has fallen off the bus"),
+    Xid(92, "informational", "many corrected single-bit ECC errors"),
+    Xid(93, "informational", "non-fatal InfoROM violation"),
+    Xid(94, "contained", "contained memory error"),
+    Xid(95, "hardware", "uncontained memory error"),
+    Xid(119, "hardware", "GPU system processor did not answer"),
+    Xid(120, "hardware", "GPU system processor error"),
+    Xid(121, "hardware", "chip-to-chip link error"),
+    Xid(137, "hardware", "NVLink fault of a memory access"),
+    Xid(140, "hardware", "unrecovered ECC error"),
+)
+
+_CLASSES: Mapping[int, str] = {xid.code: xid.cls for xid in XIDS}
+
+HARDWARE_CODES = tuple(xid.code for xid in XIDS if xid.cls == "hardware")
+
+
+def classify(code: int) -> str:
+    """One of the catalogue's XID_CLASSES; `unknown` for a code that is not in the table."""
+    return _CLASSES.get(code, "unknown")
+
+
+class _Key(NamedTuple):
+    uuid: str
+    code: int
+    kind: XidKind
+
+
+@dataclass
+class XidCounter:
+    """Counts events per GPU and code since it was made.
+
+    Each kind of report is counted for itself and the highest count is shown, so that a source that tells the
+    same event in two ways, perhaps one scrape apart, counts it once. What a GPU says when it is first seen is
+    old news and counts nothing.
+    """
+
+    _counts: dict[_Key, float] = field(default_factory=lambda: defaultdict(float))
+    _before: dict[_Key, float] = field(default_factory=dict)
+    _last: dict[str, int] = field(default_factory=dict)
+    _watched: set[str] = field(default_factory=set)
+
+    def update(self, uuids: Iterable[str], reports: Iterable[XidReport]) -> None:
+        """Take in all reports of one reading about the GPUs `uuids`."""
+        by_gpu: dict[str, list[XidReport]] = {uuid: [] for uuid in uuids}
+        for report in reports:
+            by_gpu.setdefault(report.uuid, []).append(report)
+        for uuid, mine in by_gpu.items():
+            self._update_gpu(uuid, mine, is_new=uuid not in self._watched)
+            self._watched.add(uuid)
+
+    def counts(self) -> dict[tuple[str, int], float]:
+        """Events by GPU and code; hardware codes of every GPU are there at 0."""
+        shown = {(uuid, code): 0.0 for uuid in sorted(self._watched) for code in HARDWARE_CODES}
+        for key, count in self._counts.items():
+            shown[key.uuid, key.code] = max(count, shown.get((key.uuid, key.code), 0.0))
+        return {key: count for key, count in shown.items() if count or key[1] in HARDWARE_CODES}
+
+    def _update_gpu(self, uuid: str, reports: list[XidReport], *, is_new: bool) -> None:
+        levels: dict[_Key, float] = {}
+        # Instances of one GPU repeat its codes, so the highest of a reading is taken, never the sum.
+        for code, events, kind in ((report.code, report.events, report.kind) for report in reports):
+            key = _Key(uuid, code, kind)
+            levels[key] = (
+                max(events, levels.get(key, 0.0)) if kind != "event" else levels.get(key, 0.0) + events
+            )
+        said = [report.code for report in reports if report.kind == "last"]
+        code = max(said, default=0)
+        if not is_new and code and code != self._last.get(uuid, 0):
+            self._counts[_Key(uuid, code, "last")] += 1
+        # A row that is gone means that there is no last code any more: what comes next is new.
+        self._last[uuid] = code
+        windows = {key for key in self._before if key.uuid == uuid and key.kind == "window"}
+        for key in levels.keys() | windows:
+            self._count(key, levels.get(key, 0.0), is_new=is_new)
+
+    def _count(self, key: _Key, level: float, *, is_new: bool) -> None:
+        if key.kind == "last":
+            return
+        if key.kind == "event":
+            self._counts[key] += level
+            return
+        before = self._before.get(key, 0.0)
+        self._before[key] = level
+        if is_new:
+            return
+        if level > before:
+            self._counts[key] += level - before
+        elif level < before and key.kind == "total":  # its source started again
+            self._counts[key] += level

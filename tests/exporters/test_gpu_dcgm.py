@@ -1,0 +1,412 @@
+"""dcgm-exporter's rows in canonical series: every dialect, every trap."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from support.captures import bodies
+from support.dcgm import DIALECTS, Card, Part, line, serving, write
+from triton_exporter.catalogue import Metric, dcgm, gpu
+from triton_exporter.gpu.dcgm import MAX_GPUS, is_blank, read
+from triton_exporter.gpu.dcgm_source import DcgmSource
+from triton_exporter.gpu.reading import Entity, Reading, Slot
+from triton_exporter.gpu.source import SourceError
+from triton_exporter.parse import parse
+
+CARD = Card()
+GPU = Entity(CARD.uuid)
+MIB = 1024 * 1024
+
+COMMON: dict[tuple[Metric, str], float] = {
+    (gpu.UTILIZATION, ""): 0.40,
+    (gpu.MEMORY_BUSY, ""): 0.25,
+    (gpu.ENGINE_ACTIVE, ""): 0.375,
+    (gpu.TENSOR_ACTIVE, ""): 0.125,
+    (gpu.DRAM_ACTIVE, ""): 0.25,
+    (gpu.MEMORY_USED, ""): 20480 * MIB,
+    (gpu.MEMORY_FREE, ""): 60416 * MIB,
+    (gpu.POWER, ""): 250.5,
+    (gpu.ENERGY, ""): 1e6,
+    (gpu.TEMPERATURE, ""): 61,
+    (gpu.MEMORY_TEMPERATURE, ""): 70,
+    (gpu.SM_CLOCK, ""): 1.41e9,
+    (gpu.MEMORY_CLOCK, ""): 2.619e9,
+    (gpu.PCIE_REPLAYS, ""): 2,
+    (gpu.PCIE_THROUGHPUT, "transmit"): 5e6,
+    (gpu.PCIE_THROUGHPUT, "receive"): 7e6,
+    (gpu.NVLINK_THROUGHPUT, ""): 2_048_000,
+    (gpu.LAST_XID, ""): 31,
+}
+"""What every dialect says of the same card with an XID."""
+
+NEWER = COMMON | {
+    (gpu.MEMORY_RESERVED, ""): 1024 * MIB,
+    (gpu.MEMORY_TOTAL, ""): (20480 + 60416 + 1024) * MIB,
+    (gpu.REMAPPED_ROWS, "uncorrected"): 1,
+    (gpu.REMAPPED_ROWS, "corrected"): 0,
+    (gpu.ROW_REMAP_FAILED, ""): 0,
+}
+"""What the dialects after 1.x say besides."""
+
+
+def look(text: str) -> Reading:
+    return read(parse(text.encode("utf-8", "surrogatepass")), 0.0)
+
+
+def rows(*lines: str) -> Reading:
+    return look("".join(f"{one}\n" for one in lines))
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_every_dialect_says_the_same_of_the_same_card(dialect: str) -> None:
+    """MHz or Hz, mJ or J, % or ratio, MiB or bytes: the same canonical series, and no others."""
+    reading = look(write(dialect, [Card(xid=31)]))
+
+    expected = COMMON if dialect == "1.x" else NEWER
+    assert expected == pytest.approx({(slot.metric, slot.label): v for slot, v in reading.values.items()})
+    assert {GPU} == {slot.entity for slot in reading.values}
+    assert dialect == reading.dialect
+    assert {} == reading.dropped
+
+
+@pytest.mark.parametrize("dialect", DIALECTS[1:])
+def test_info_of_a_card_is_read(dialect: str) -> None:
+    """Index, name, driver and PCI id are told where the dialect has them, in one spelling."""
+    device = look(write(dialect, [CARD])).devices[CARD.uuid]
+
+    assert ("0", "NVIDIA Test 80GB") == (device.index, device.name)
+    newer = dialect.startswith("4")
+    assert ("590.48.01" if newer else "") == device.driver_version
+    assert ("00000000:3b:00.0" if newer else "") == device.pci_bus_id
+
+
+def test_every_name_of_the_table_is_read() -> None:
+    """Each alias alone, with the value 1 in its own unit, gives its series in base units."""
+    for alias in dcgm.ALIASES:
+        reading = rows(f'{alias.name}{{gpu="0",UUID="{CARD.uuid}"}} 1')
+
+        expected = {} if alias.scale is None else {Slot(alias.metric, GPU, alias.label): alias.scale}
+        found = {slot: value for slot, value in reading.values.items() if slot.metric is alias.metric}
+        assert expected == found, alias.name
+
+
+def test_no_name_stands_twice_in_the_table() -> None:
+    """An alias means one thing."""
+    names = [alias.name for alias in dcgm.ALIASES]
+
+    assert sorted(set(names)) == sorted(names)
+
+
+@pytest.mark.parametrize(
+    ("evidence", "row", "expected"),
+    [
+        ("a field that only DCGM 4.7 has", "DCGM_FI_DEV_SM_CLOCK_HERTZ{U} 1410000000\nX{U} 1\n", 1.0),
+        ("a number with a fraction is a double, and only the ratio is one", "X{U} 1.000000\n", 1.0),
+        ("HELP says percent", "# HELP X GPU utilization (in %).\nX{U} 1\n", 0.01),
+        ("HELP says ratio", "# HELP X GPU utilization ratio.\nX{U} 1\n", 1.0),
+        ("the driver label of 4.9", 'X{U,DCGM_FI_SYSTEM_DRIVER_VERSION="590"} 1\n', 1.0),
+        ("37 is no ratio", "X{U} 37\n", 0.37),
+        ("1 alone could be either", "X{U} 1\n", None),
+        (
+            "proof beats a HELP that was never changed",
+            "# HELP X GPU utilization (in %).\nX{U} 1.000000\n",
+            1.0,
+        ),
+    ],
+)
+def test_the_ambiguous_utilization_is_scaled_by_evidence(
+    evidence: str, row: str, expected: float | None
+) -> None:
+    """The same name is a percentage in DCGM 4.6 and a ratio in 4.7; without evidence it is left out."""
+    text = row.replace("X", dcgm.UTILIZATION_RATIO).replace("{U", '{UUID="' + CARD.uuid + '"')
+    reading = look(text)
+
+    assert expected == reading.values.get(Slot(gpu.UTILIZATION, GPU)), evidence
+    assert (1 if expected is None else 0) == reading.dropped.get("unscaled", 0)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "9223372036854775792",
+        "9223372036854775794",
+        "9223372036854775795",
+        "2147483632",
+        "2147483635",
+        "140737488355328.000000",
+        "140737488355331.000000",
+    ],
+)
+def test_nvidias_blank_values_are_no_readings(value: str) -> None:
+    """Each blank value of DCGM is dropped and counted, in integer and double fields."""
+    reading = rows(f'DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION{{UUID="{CARD.uuid}"}} {value}')
+
+    assert {} == reading.values
+    assert {"blank": 1} == reading.dropped
+    assert not is_blank(2147483631.0)
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ("DCGM_FI_DEV_MEMORY_TEMP{U} 0", "blank"),
+        ("DCGM_FI_DEV_POWER_USAGE{U} 0.000000", "blank"),
+        ("DCGM_FI_DEV_GPU_UTIL{U} NaN", "malformed"),
+        ("DCGM_FI_DEV_GPU_UTIL{U} +Inf", "malformed"),
+        ("DCGM_FI_DEV_GPU_UTIL{U} 4000", "implausible"),
+        ("DCGM_FI_DEV_GPU_TEMP{U} 4000", "implausible"),
+        ("DCGM_FI_DEV_FB_USED{U} -1", "implausible"),
+        ("DCGM_FI_DEV_XID_ERRORS{U} 31.5", "malformed"),
+        ("DCGM_FI_DEV_CLOCKS_EVENT_REASONS{U} -4", "malformed"),
+        ('DCGM_FI_DEV_GPU_UTIL{gpu="0"} 40', "no_uuid"),
+        ('DCGM_FI_DEV_GPU_UTIL{UUID="<<<NULL>>>"} 40', "no_uuid"),
+        ('DCGM_FI_DEV_GPU_UTIL{UUID="a"b"} 40', "malformed"),
+    ],
+)
+def test_a_row_that_cannot_be_true_is_left_out_and_counted(row: str, reason: str) -> None:
+    """Absent is not zero: what is no reading gives no series."""
+    reading = rows(row.replace("{U}", f'{{UUID="{CARD.uuid}"}}'))
+
+    assert {} == reading.values
+    assert {reason: 1} == reading.dropped
+
+
+def test_memory_total_needs_all_parts() -> None:
+    """Used and free alone are not the total: the reserved part is missing."""
+    used, free = (
+        f'DCGM_FI_DEV_FB_USED{{UUID="{CARD.uuid}"}} 1',
+        f'DCGM_FI_DEV_FB_FREE{{UUID="{CARD.uuid}"}} 2',
+    )
+    reserved = f'DCGM_FI_DEV_FB_RESERVED{{UUID="{CARD.uuid}"}} 4'
+
+    assert Slot(gpu.MEMORY_TOTAL, GPU) not in rows(used, free).values
+    assert 7 * MIB == rows(used, free, reserved).values[Slot(gpu.MEMORY_TOTAL, GPU)]
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_split_gpu_is_told_by_its_instances(dialect: str) -> None:
+    """What an instance says stands for it alone, what the board says for the board, nothing twice."""
+    card = Card(parts=(Part("7", engine=0.5, used_mib=1000), Part("11", engine=0.25, used_mib=3000)))
+    reading = look(write(dialect, [card]))
+
+    first, second = Entity(card.uuid, "7"), Entity(card.uuid, "11")
+    values = reading.values
+    assert (0.5, 0.25) == (values[Slot(gpu.ENGINE_ACTIVE, first)], values[Slot(gpu.ENGINE_ACTIVE, second)])
+    assert (0.5, 0.25) == (values[Slot(gpu.UTILIZATION, first)], values[Slot(gpu.UTILIZATION, second)])
+    assert 4000 * MIB == sum(value for slot, value in values.items() if slot.metric is gpu.MEMORY_USED)
+    assert Slot(gpu.ENGINE_ACTIVE, GPU) not in values
+    assert 250.5 == values[Slot(gpu.POWER, GPU)]
+    assert {first, second} == {instance.entity for instance in reading.instances}
+    assert {"1g.10gb"} == {instance.profile for instance in reading.instances}
+
+
+def test_energy_that_instances_repeat_is_not_added_up() -> None:
+    """Each instance repeats the board's energy a moment apart; the highest is the board's."""
+    reading = rows(
+        f'DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION{{UUID="{CARD.uuid}",GPU_I_ID="3"}} 5001025',
+        f'DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION{{UUID="{CARD.uuid}",GPU_I_ID="4"}} 5006318',
+    )
+
+    assert {Slot(gpu.ENERGY, GPU): pytest.approx(5006.318)} == reading.values
+
+
+def test_pods_rows_do_not_replace_the_devices() -> None:
+    """With time slicing each pod has a row of its own beside the device's; the device's is the truth."""
+    reading = rows(
+        f'DCGM_FI_DEV_GPU_UTIL{{UUID="{CARD.uuid}",pod="a",namespace="x",container="c",vgpu="0"}} 90',
+        f'DCGM_FI_DEV_GPU_UTIL{{UUID="{CARD.uuid}",pod="",namespace="",container=""}} 70',
+        f'DCGM_FI_DEV_GPU_UTIL{{UUID="{CARD.uuid}",pod="b",namespace="x",container="c",vgpu="1"}} 20',
+    )
+
+    assert pytest.approx({Slot(gpu.UTILIZATION, GPU): 0.7}) == reading.values
+    assert {"a": frozenset({GPU}), "b": frozenset({GPU})} == reading.pods
+
+
+def test_a_pods_row_is_better_than_none() -> None:
+    """Where only the pod's copy of the device row is there, it is taken."""
+    reading = rows(f'DCGM_FI_DEV_GPU_UTIL{{UUID="{CARD.uuid}",pod="a"}} 70')
+
+    assert pytest.approx({Slot(gpu.UTILIZATION, GPU): 0.7}) == reading.values
+
+
+def test_a_series_sent_twice_counts_once() -> None:
+    """A duplicate is dropped and counted."""
+    row = f'DCGM_FI_DEV_GPU_UTIL{{UUID="{CARD.uuid}"}} 70'
+    reading = rows(row, row)
+
+    assert pytest.approx({Slot(gpu.UTILIZATION, GPU): 0.7}) == reading.values
+    assert {"duplicate": 1} == reading.dropped
+
+
+def test_rows_of_links_are_added_up_and_switches_are_not_gpus() -> None:
+    """NVLink rows have other labels, one row a link; rows of NVSwitches and CPUs are no GPU's."""
+    reading = rows(
+        f'DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL{{nvlink="0",gpu="0",gpu_uuid="{CARD.uuid}"}} 2',
+        f'DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL{{nvlink="1",gpu="0",gpu_uuid="{CARD.uuid}"}} 3',
+        'DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL{nvlink="1",nvswitch="0"} 99',
+        'DCGM_FI_DEV_GPU_TEMP{cpu="0",hostname="node"} 45',
+    )
+
+    assert {Slot(gpu.NVLINK_THROUGHPUT, GPU): 5 * 1_024_000} == reading.values
+    assert {} == reading.dropped
+
+
+@pytest.mark.parametrize("name", dcgm.THROTTLE_MASKS)
+def test_the_throttle_mask_is_decoded(name: str) -> None:
+    """Every reason has a series, 1 where its bit is set; an unknown bit is ignored."""
+    reading = rows(f'{name}{{UUID="{CARD.uuid}"}} {0x4 | 0x40 | 0x8000}')
+
+    on = {slot.label for slot, value in reading.values.items() if value}
+    assert {"sw_power_cap", "hw_thermal"} == on
+    assert set(gpu.THROTTLE_REASONS) == {slot.label for slot in reading.values}
+
+
+def test_the_better_of_two_names_wins() -> None:
+    """A field asked for by two names gives one series; the enforced limit goes before the requested."""
+    reading = rows(
+        f'DCGM_FI_DEV_POWER_MGMT_LIMIT{{UUID="{CARD.uuid}"}} 700',
+        f'DCGM_FI_DEV_ENFORCED_POWER_LIMIT{{UUID="{CARD.uuid}"}} 500',
+    )
+
+    assert {Slot(gpu.POWER_LIMIT, GPU): 500} == reading.values
+
+
+def test_a_uuid_without_its_prefix_is_the_same_gpu() -> None:
+    """Some exporters write the UUID bare; it is one GPU."""
+    reading = rows(
+        f'DCGM_FI_DEV_GPU_UTIL{{uuid="{CARD.uuid.removeprefix("GPU-")}"}} 70',
+        f'DCGM_FI_DEV_GPU_TEMP{{UUID="{CARD.uuid}"}} 50',
+    )
+
+    assert {CARD.uuid} == reading.devices.keys()
+
+
+def test_a_source_that_invents_gpus_is_cut_off() -> None:
+    """A thousand UUIDs are not a machine; what is over the limit is dropped and counted."""
+    reading = rows(*(f'DCGM_FI_DEV_GPU_UTIL{{UUID="GPU-{number}"}} 1' for number in range(1000)))
+
+    assert MAX_GPUS == len(reading.devices)
+    assert 1000 - MAX_GPUS == reading.dropped["malformed"]
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(
+                [
+                    *[alias.name for alias in dcgm.ALIASES],
+                    *dcgm.THROTTLE_MASKS,
+                    *dcgm.XID_LAST,
+                    dcgm.XID_WINDOW,
+                    dcgm.XID_TOTAL,
+                ]
+            ),
+            st.dictionaries(
+                st.sampled_from(["UUID", "uuid", "gpu", "GPU_I_ID", "pod", "nvlink", "xid", "nvswitch"]),
+                st.text(max_size=8),
+            ),
+            st.one_of(st.floats(), st.integers(-(2**70), 2**70), st.text(max_size=6)),
+        ),
+        max_size=20,
+    )
+)
+def test_whatever_comes_every_value_is_a_reading(found: list[tuple[str, dict[str, str], object]]) -> None:
+    """Any rows at all: nothing is raised, and every value kept is finite and within its unit."""
+    text = "".join(line(name, labels, value) for name, labels, value in found)
+    reading = look(text)
+
+    for slot, value in reading.values.items():
+        assert math.isfinite(value)
+        assert slot.metric is gpu.TEMPERATURE_MARGIN or slot.metric.unit == "C" or value >= 0
+        assert slot.metric.unit != "ratio" or value <= 1
+        assert slot.entity.uuid in reading.devices
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.binary(max_size=400))
+def test_any_bytes_are_survived(body: bytes) -> None:
+    """Bytes that are no exposition give a reading without GPUs, never an error."""
+    assert {} == read(parse(body), 0.0).values
+
+
+def test_captures_of_real_exporters_are_read() -> None:
+    """Every GPU row of published scrapes gives a series or is counted; what is known to be there is found."""
+    found = {name[:2]: look(body.decode()) for name, body in bodies("dcgm", "*.prom") if name[:2] != "20"}
+
+    assert ("4.x", 1) == (found["01"].dialect, len(found["01"].devices))
+    assert ("1.x", 1) == (found["17"].dialect, len(found["17"].devices))
+    assert 5 == len(found["18"].devices)
+    assert {"3", "4", "5", "6"} == {instance.entity.instance for instance in found["16"].instances}
+    assert {"duplicate": 1} == found["15"].dropped
+    assert 1 == found["09"].dropped["blank"]
+    (l4,) = found["01"].devices
+    assert 24151851008 == found["01"].values[Slot(gpu.MEMORY_TOTAL, Entity(l4))]
+    assert pytest.approx(4742.776) == found["01"].values[Slot(gpu.ENERGY, Entity(l4))]
+    assert Slot(gpu.MEMORY_TEMPERATURE, Entity(l4)) not in found["01"].values
+
+
+# --- Over HTTP ----------------------------------------------------------------------------------------------
+
+
+def test_a_url_without_a_path_means_metrics() -> None:
+    """Both spellings of the URL ask for the same page."""
+    with serving(write("4.x", [CARD])) as stub:
+        for url in (stub.url, f"{stub.url}/metrics", f"{stub.url}/"):
+            assert {CARD.uuid} == DcgmSource(url).read(0.0).devices.keys()
+
+    assert {"/metrics"} == set(stub.requests)
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        ("hang", "timeout"),
+        ("drip", "timeout"),
+        ("500", "http_error"),
+        ("redirect", "http_error"),
+        ("huge", "too_large"),
+        ("bomb", "too_large"),
+        ("nonsense", "bad_response"),
+        ("garbage", "no_gpu"),
+        ("empty", "no_gpu"),
+    ],
+)
+def test_a_hostile_dcgm_exporter_is_a_reason_not_a_crash(fault: str, reason: str) -> None:
+    """Whatever it does, the read ends in time with a reason of the closed set."""
+    with serving(write("4.x", [CARD])) as stub:
+        stub.fault = fault
+        source = DcgmSource(stub.url, timeout_seconds=0.5)
+        started = time.monotonic()
+        with pytest.raises(SourceError) as caught:
+            source.read(0.0)
+
+    assert reason == caught.value.reason
+    assert reason in gpu.SOURCE_FAILURES
+    assert 5 > time.monotonic() - started
+
+
+def test_nobody_there_is_refused() -> None:
+    """A dead dcgm-exporter has a reason of its own."""
+    with serving() as stub:
+        pass
+    with pytest.raises(SourceError) as caught:
+        DcgmSource(stub.url, timeout_seconds=1).read(0.0)
+
+    assert "refused" == caught.value.reason
+
+
+def test_an_answer_that_breaks_off_is_read_as_far_as_it_came() -> None:
+    """Half a page is half the series; the cut line is not taken."""
+    with serving(write("4.x", [CARD])) as stub:
+        stub.fault = "cut"
+        half = DcgmSource(stub.url, timeout_seconds=1).read(0.0)
+
+    whole = look(write("4.x", [CARD]))
+    assert 0 < len(half.values) < len(whole.values)
+    assert half.values.items() <= whole.values.items()
