@@ -24,6 +24,9 @@ PER_LOOK = 32
 """How many ready endpoints, and how many configurations, one look asks for: the rest wait their turn, so
 that 1,000 models cost Triton no burst."""
 
+REREAD_PER_LOOK = 2
+"""How many configurations one look reads again."""
+
 CountFailure = Callable[[str, str], None]
 """Called with endpoint and reason for every request that failed."""
 
@@ -38,6 +41,8 @@ class Looker:
     index_seconds: float = field(default=0.0, init=False)
     _configs: dict[ModelVersion, ModelConfig] = field(default_factory=dict, init=False)
     _ready: dict[ModelVersion, bool] = field(default_factory=dict, init=False)
+    _last_statistics: tuple[ModelStatistics, ...] | None = field(default=None, init=False)
+    _next_statistics: float = field(default=0.0, init=False)
     _queue: list[ModelVersion] = field(default_factory=list, init=False)
     _version: str = field(default="", init=False)
     _extensions: tuple[str, ...] = field(default=(), init=False)
@@ -54,7 +59,7 @@ class Looker:
         if not self._version:
             self._version, self._extensions = self._ask("metadata", "/v2", parse_server) or ("", ())
         index = self._index()
-        statistics = self._ask("statistics", "/v2/models/stats", parse_statistics)
+        statistics = self._statistics()
         serving = _serving(index, statistics)
         self._ask_models(serving)
         return Snapshot(
@@ -74,6 +79,7 @@ class Looker:
         self._configs.clear()
         self._ready.clear()
         self._version = ""
+        self._last_statistics = None
 
     def _health(self, endpoint: str, path: str) -> tuple[bool, str]:
         try:
@@ -87,6 +93,15 @@ class Looker:
         index = self._parsed("index", self.client.index, parse_index)
         self.index_seconds = time.monotonic() - started
         return index
+
+    def _statistics(self) -> tuple[ModelStatistics, ...] | None:
+        """Statistics, asked for at most one thirtieth of the time: 1,000 models are half a megabyte."""
+        started = time.monotonic()
+        if self._last_statistics is None or started >= self._next_statistics:
+            self._last_statistics = self._ask("statistics", "/v2/models/stats", parse_statistics)
+            ended = time.monotonic()
+            self._next_statistics = ended + 30 * (ended - started)
+        return self._last_statistics
 
     def _ask(self, endpoint: str, path: str, parse: Callable[[bytes], T]) -> T | None:
         return self._parsed(endpoint, lambda: self.client.get(path), parse)
@@ -108,7 +123,9 @@ class Looker:
             for gone in known.keys() - serving:
                 del known[gone]
         new = sorted(serving - self._configs.keys())
-        for one in new[:PER_LOOK]:
+        # A hot reload can change a configuration without a trace: each is read again in its turn.
+        reread = [one for one in self._configs if one in serving]
+        for one in [*new[:PER_LOOK], *reread[:REREAD_PER_LOOK]]:
             self._ask_config(one)
         # Each in turn, new ones first; what a hung model kept from being asked comes first next time.
         waiting = [one for one in self._queue if one in serving]
@@ -139,6 +156,7 @@ class Looker:
     def _ask_config(self, one: ModelVersion) -> None:
         config = self._ask("config", f"{_path(one)}/config", parse_config)
         if config is not None:
+            self._configs.pop(one, None)  # to the end of the queue
             self._configs[one] = config
 
 

@@ -1,0 +1,111 @@
+"""Series about a model's configuration and work, made from its config and statistics endpoints."""
+
+from __future__ import annotations
+
+from triton_exporter.catalogue.metric import Kind, Metric
+
+_MODEL = ("model", "version")
+_CONFIG = "model configuration"
+_STATISTICS = "model statistics"
+_ONLY_READY = "Known of ready versions only: Triton tells no configuration of others."
+
+
+def _config(
+    name: str, text: str, labels: tuple[str, ...] = (), unit: str = "", kind: Kind = "gauge"
+) -> Metric:
+    return Metric(name, kind, text, (*_MODEL, *labels), unit, _CONFIG, caveat=_ONLY_READY)
+
+
+def _statistic(
+    name: str, kind: Kind, text: str, labels: tuple[str, ...] = (), unit: str = "", caveat: str = ""
+) -> Metric:
+    return Metric(name, kind, text, (*_MODEL, *labels), unit, _STATISTICS, caveat=caveat)
+
+
+INFO = _config(
+    "triton_model_info", "Backend and platform of the model, always 1.", ("backend", "platform"), kind="info"
+)
+MAX_BATCH_SIZE = _config(
+    "triton_model_max_batch_size", "Largest batch the model takes; 0 when it does not batch."
+)
+INSTANCES = _config(
+    "triton_model_instances",
+    "Instances of the model by kind, on each GPU (CUDA ordinal in Triton's process, empty for none).",
+    ("kind", "gpu"),
+)
+MAX_QUEUE_DELAY = _config(
+    "triton_model_max_queue_delay_seconds",
+    "Longest time the batcher holds a request back to fill a batch; absent without a batcher.",
+    unit="s",
+)
+QUEUE_SIZE_LIMIT = _config(
+    "triton_model_queue_size_limit",
+    "Requests a queue holds before it rejects more, absent when unlimited; priority is empty by default.",
+    ("priority",),
+    "requests",
+)
+QUEUE_TIMEOUT = _config(
+    "triton_model_queue_timeout_seconds",
+    "Time after which a queued request times out, absent when unlimited; priority is empty by default.",
+    ("priority", "action"),
+    "s",
+)
+PRIORITY_LEVELS = _config(
+    "triton_model_priority_levels", "Priority levels of the queue; 0 without priorities."
+)
+RESPONSE_CACHE = _config("triton_model_response_cache", "1 when the response cache is enabled, else 0.")
+DECOUPLED = _config("triton_model_decoupled", "1 when a request may have any number of responses, else 0.")
+ENSEMBLE_STEP = _config(
+    "triton_model_ensemble_step",
+    "Position (from 1) of a step of the ensemble; step_version is -1 for the latest.",
+    ("step_model", "step_version"),
+)
+
+BUSY_SECONDS = _statistic(
+    "triton_model_busy_seconds_total",
+    "counter",
+    "Time the model's instances spent executing, per execution and not per request: divided by the number of "
+    "instances, its rate is their utilization.",
+    unit="s",
+    caveat="Always 0 for ensembles; work done by asynchronous decoupled models is not in it.",
+)
+BATCH_SIZE = _statistic(
+    "triton_model_batch_size",
+    "histogram",
+    "Batch sizes of the executions.",
+    unit="inferences",
+    caveat="Buckets follow the model's max_batch_size.",
+)
+LAST_INFERENCE = _statistic(
+    "triton_model_last_inference_timestamp_seconds",
+    "gauge",
+    "Unix time of the last execution; absent when there was none.",
+    unit="s",
+    caveat="Triton's clock; executions that answer with errors count too.",
+)
+MEMORY = _statistic(
+    "triton_model_memory_bytes",
+    "gauge",
+    "Memory the backend says the model took when it was loaded, by kind (CPU, CPU_PINNED, GPU) and device.",
+    ("kind", "device"),
+    "bytes",
+    "An estimate of the backend; only ONNX Runtime and TensorRT fill it in.",
+)
+RESPONSES = _statistic(
+    "triton_model_responses_total",
+    "counter",
+    "Responses by position in their stream and outcome (success, fail, empty, cancel).",
+    ("index", "outcome"),
+    "responses",
+    "Only backends that report responses; Triton 24.03 or later.",
+)
+FAILED_SECONDS = _statistic(
+    "triton_model_failed_request_seconds_total", "counter", "Time spent on requests that failed.", unit="s"
+)
+FAILED_REQUESTS = _statistic(
+    "triton_model_failed_requests_total",
+    "counter",
+    "Requests that failed, as the statistics count them; reset-safe.",
+    unit="requests",
+    caveat="Misses what nv_inference_request_failure misses.",
+)

@@ -1,0 +1,136 @@
+"""Configuration and statistics of a real Triton's models as series, through reloads of every kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import pytest
+import requests
+
+from support.exporter import Running, Scraped, exporting
+from support.repository import Repository, write
+from triton_exporter.catalogue import model as catalogue
+from triton_exporter.catalogue import state
+from tritonwatch.local.triton import TritonPorts, TritonServer, free_ports
+
+pytestmark = pytest.mark.real
+
+_BATCHING = """\
+dynamic_batching {
+  max_queue_delay_microseconds: 200000
+  priority_levels: 2
+  default_priority_level: 2
+  default_queue_policy { max_queue_size: 50 default_timeout_microseconds: 3000000 timeout_action: REJECT }
+  priority_queue_policy { key: 1 value { max_queue_size: 7 } }
+}
+"""
+
+
+@dataclass(frozen=True)
+class Worker:
+    """A real Triton that batches, and an exporter beside it."""
+
+    server: TritonServer
+    repository: Repository
+    exporter: Running
+
+    def post(self, path: str, body: object) -> int:
+        return requests.post(self.server.http_url + path, json=body, timeout=30).status_code
+
+    def infer(self, times: int = 1, model: str = "worker") -> None:
+        body = {"inputs": [{"name": "X", "shape": [1, 1], "datatype": "FP32", "data": [1.0]}]}
+        with ThreadPoolExecutor(times) as pool:
+            statuses = list(pool.map(lambda _: self.post(f"/v2/models/{model}/infer", body), range(times)))
+        assert [200] * times == statuses
+
+    def executed(self, page: Scraped) -> float:
+        return page.value(catalogue.BATCH_SIZE.sum, model="worker", version="1") or 0.0
+
+
+@pytest.fixture(scope="module")
+def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
+    directory = tmp_path_factory.mktemp("work")
+    repository = Repository(directory / "models")
+    repository.model("worker", config=_BATCHING, delay_seconds=0.05)
+    repository.model("plain")
+    repository.ensemble("both", "plain", "worker")
+    server = TritonServer(
+        repository.path,
+        directory,
+        TritonPorts(*free_ports(3)),
+        control="explicit",
+        arguments=["--load-model=*"],
+    )
+    server.start()
+    try:
+        server.wait_live()
+        with exporting(server.http_url, server.metrics_url) as exporter:
+            exporter.wait(lambda page: page.value(catalogue.MAX_BATCH_SIZE, model="worker", version="1"))
+            yield Worker(server, repository, exporter)
+    finally:
+        server.stop()
+
+
+def test_configuration_is_told_as_triton_normalised_it(worker: Worker) -> None:
+    """Backend, batching, queue limits by priority, instances and ensemble steps of ready models."""
+    page = worker.exporter.scrape()
+    mine = {"model": "worker", "version": "1"}
+
+    assert 1 == page.value(catalogue.INFO, **mine, backend="python", platform="")
+    assert 8 == page.value(catalogue.MAX_BATCH_SIZE, **mine)
+    assert 1 == page.value(catalogue.INSTANCES, **mine, kind="cpu", gpu="")
+    assert 0.2 == page.value(catalogue.MAX_QUEUE_DELAY, **mine)
+    assert 50 == page.value(catalogue.QUEUE_SIZE_LIMIT, **mine, priority="")
+    assert 7 == page.value(catalogue.QUEUE_SIZE_LIMIT, **mine, priority="1")
+    assert 3 == page.value(catalogue.QUEUE_TIMEOUT, **mine, priority="", action="reject")
+    assert 2 == page.value(catalogue.PRIORITY_LEVELS, **mine)
+    assert 0 == page.value(catalogue.DECOUPLED, **mine)
+    assert 0 == page.value(catalogue.RESPONSE_CACHE, **mine)
+    step = {"model": "both", "version": "1", "step_version": "-1"}
+    assert 1 == page.value(catalogue.ENSEMBLE_STEP, **step, step_model="plain")
+    assert 2 == page.value(catalogue.ENSEMBLE_STEP, **step, step_model="worker")
+    assert page.value(catalogue.MAX_QUEUE_DELAY, model="plain", version="1") is None
+
+
+def test_work_is_counted_per_execution_and_survives_every_reload(worker: Worker) -> None:
+    """A batch of 4 is one execution of 4; unload, load and hot reload turn nothing back and lose nothing."""
+    mine = {"model": "worker", "version": "1"}
+    worker.infer(4)
+    first = worker.exporter.wait(lambda page: worker.executed(page) == 4)
+    executions = first.value(catalogue.BATCH_SIZE.count, **mine)
+    busy = first.value(catalogue.BUSY_SECONDS, **mine)
+    last = first.value(catalogue.LAST_INFERENCE, **mine)
+    assert executions is not None
+    assert busy is not None
+
+    assert executions < 4, "requests within the queue delay share an execution"
+    assert 0.05 * executions <= busy < 0.05 * executions + 0.2
+
+    assert 200 == worker.post("/v2/repository/models/worker/unload", {})
+    gone = worker.exporter.wait(lambda page: page.value(state.MODEL_STATE, **mine, state="unloaded"))
+    assert 4 == worker.executed(gone)
+    assert 200 == worker.post("/v2/repository/models/worker/load", {})
+    worker.infer(2)
+    worker.exporter.wait(lambda page: worker.executed(page) == 6)
+
+    write(worker.repository.path / "worker" / "1" / "delay_seconds", "0.01")
+    write(worker.repository.path / "worker" / "config.pbtxt", _with_more_delay(worker.repository))
+    assert 200 == worker.post("/v2/repository/models/worker/load", {})
+    statistics = requests.get(f"{worker.server.http_url}/v2/models/worker/stats", timeout=5).json()
+    assert 0 == statistics["model_stats"][0]["inference_count"], "a hot reload starts statistics again"
+    worker.infer(3)
+    page = worker.exporter.wait(lambda page: worker.executed(page) == 9)
+
+    assert (page.value(catalogue.BUSY_SECONDS, **mine) or 0) > busy
+    assert (page.value(catalogue.LAST_INFERENCE, **mine) or 0) >= (last or 0)
+    page = worker.exporter.wait(lambda page: page.value(catalogue.MAX_QUEUE_DELAY, **mine) == 0.1)
+    buckets = page.series(catalogue.BATCH_SIZE.bucket)
+    bounds = {dict(labels)["le"] for labels in buckets if ("model", "worker") in labels}
+    assert {"1.0", "2.0", "4.0", "8.0", "+Inf"} == bounds
+
+
+def _with_more_delay(repository: Repository) -> str:
+    text = (repository.path / "worker" / "config.pbtxt").read_text()
+    return text.replace("max_queue_delay_microseconds: 200000", "max_queue_delay_microseconds: 100000")
