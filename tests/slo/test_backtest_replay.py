@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from triton_slo.backtest import incident
-from triton_slo.backtest.history import COLUMNS, History, HistoryError, from_csv, to_csv
+from triton_slo.backtest.history import COLUMNS, History, HistoryError, from_csv, from_npz, to_csv, to_npz
 from triton_slo.backtest.incident import Incident, IncidentError
 from triton_slo.backtest.policy import SLOTH, Alert, Pair, Policy, Recovery, Recurrence, pyrra
 from triton_slo.backtest.replay import Episode, replay
@@ -63,7 +63,7 @@ def test_the_shapes_of_sloth_and_pyrra_fire_when_promtool_fires(scenario: str) -
     history = steady(bad, 4 * 1440, 1440)
     found = {
         (policy.name, episode.alert): (episode.started / MINUTE, (episode.ended or 0) / MINUTE - 1)
-        for policy in (SLOTH, pyrra())
+        for policy in (SLOTH, pyrra(0.999))
         for episode in replay(history, policy, [0.999])
     }
 
@@ -209,6 +209,25 @@ def test_a_louder_alert_silences_the_later_ones() -> None:
     assert quiet["slow"].started == quiet["fast"].ended
 
 
+def test_a_vanished_series_is_told_from_one_that_never_was() -> None:
+    """Missing data alerts by name for the group that vanished; absent() only when all are gone."""
+    total = np.full((3, 60), 10.0)
+    total[0, 30:40] = np.nan  # vanishes for ten minutes
+    total[1, :20] = np.nan  # appears late
+    total[:, 50:] = np.nan  # all are gone
+    keys = (KEY, ("errors", "late", "1"), ("errors", "whole", "1"))
+    history = History(keys, np.arange(60) * MINUTE, np.minimum(total, 0.0), total)
+    group = Alert("unknown", "page", pending=5 * MINUTE, missing="group")
+    absent = Alert("absent", "page", pending=3 * MINUTE, missing="all")
+
+    ours = {(e.key[1], e.started / MINUTE): e for e in replay(history, Policy("p", (group,)), [0.99] * 3)}
+    assert {("m", 35.0), ("m", 55.0), ("late", 55.0), ("whole", 55.0)} == set(ours)
+    assert (40 * MINUTE, None) == (ours["m", 35.0].ended, ours["m", 35.0].budget_left)
+    [other] = replay(history, Policy("p", (absent,)), [0.99] * 3)
+    assert (("errors", "", ""), 53 * MINUTE) == (other.key, other.started)
+    assert Incident(0, 9999, model="m").covers(other.key)
+
+
 def test_each_alert_tells_the_budget_it_saw() -> None:
     """Budget left is exact at the step the alert began."""
     history = steady([1.0] * 10, 990, 0, rate=100.0)
@@ -256,7 +275,7 @@ def test_nothing_to_score_is_unknown_not_perfect() -> None:
 
 @given(st.lists(st.lists(st.integers(0, 9), min_size=3, max_size=3), min_size=1, max_size=3))
 def test_a_history_survives_its_file(series: list[list[int]]) -> None:
-    """CSV out and in again gives the same events, unknown steps included."""
+    """Out and in again gives the same events, unknown steps included, in both formats."""
     total = np.array(series, dtype=float)
     total[total == 9] = np.nan
     if np.isnan(total).all(axis=0).any() or np.isnan(total).all(axis=1).any():
@@ -264,11 +283,18 @@ def test_a_history_survives_its_file(series: list[list[int]]) -> None:
     keys = tuple(("s", f'm,"{i}', "1") for i in range(len(series)))
     history = History(keys, np.array([60.0, 120.0, 180.0]), np.minimum(total, 3), total)
 
-    again = from_csv(to_csv(history))
-    assert history.keys == again.keys
-    assert history.step == again.step
-    np.testing.assert_array_equal(history.total, again.total)
-    np.testing.assert_array_equal(history.bad, again.bad)
+    for again in (from_csv(to_csv(history)), from_npz(to_npz(history))):
+        assert history.keys == again.keys
+        assert history.step == again.step
+        np.testing.assert_array_equal(history.total, again.total)
+        np.testing.assert_array_equal(history.bad, again.bad)
+
+
+@pytest.mark.parametrize("data", [b"", b"PK\x03\x04", b"\x93NUMPY", b"time,slo"])
+def test_a_broken_archive_is_refused(data: bytes) -> None:
+    """A file that is no saved history is one line, whatever it is."""
+    with pytest.raises(HistoryError, match="no history as"):
+        from_npz(data)
 
 
 HEAD = ",".join(COLUMNS)

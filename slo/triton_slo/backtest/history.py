@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Mapping, Sequence
+import zipfile
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -38,7 +39,7 @@ class History:
         if len(self.times) < 2:
             raise HistoryError("a history needs at least two steps")
         gaps = np.diff(self.times)
-        if not (gaps > 0).all() or not np.allclose(gaps, gaps[0]):
+        if not (gaps > 0).all() or not np.allclose(gaps, gaps[0], rtol=0.01):
             raise HistoryError("a history needs times at even steps, in order")
         if self.bad.shape != (len(self.keys), len(self.times)) or self.bad.shape != self.total.shape:
             raise HistoryError("a history needs as many bad and total events as it has series and times")
@@ -84,16 +85,45 @@ def to_csv(history: History) -> str:
     return out.getvalue()
 
 
-def from_points(
-    points: Mapping[tuple[str, str, str], tuple[Mapping[float, float], Mapping[float, float]]],
-    times: Sequence[float],
-) -> History:
-    """Lay (bad, total) values by time onto the grid of `times`; what is missing or NaN is unknown."""
-    shape = (len(points), len(times))
-    bad, total = np.full(shape, np.nan), np.full(shape, np.nan)
-    for row, (failures, events) in enumerate(points.values()):
-        total[row] = [events.get(at, np.nan) for at in times]
-        bad[row] = [failures.get(at, 0.0) for at in times]
-    # Extrapolation may give a little more failures than events.
-    bad = np.where(np.isnan(total), np.nan, np.clip(np.nan_to_num(bad), 0, np.nan_to_num(total)))
-    return History(tuple(points), np.array(times, dtype=float), bad, total)
+def from_npz(data: bytes) -> History:
+    """Read what `to_npz` wrote. Raises HistoryError."""
+    try:
+        with np.load(io.BytesIO(data), allow_pickle=False) as file:
+            keys = tuple((str(slo), str(model), str(version)) for slo, model, version in file["keys"])
+            return History(keys, *(file[name].astype(np.float64) for name in ("times", "bad", "total")))
+    except (OSError, EOFError, KeyError, ValueError, TypeError, zipfile.BadZipFile) as error:
+        raise HistoryError(f"no history as `tritonwatch backtest --save` writes it: {error}") from error
+
+
+def to_npz(history: History) -> bytes:
+    """Write a history compactly: a month of minutes of a thousand series is some tens of megabytes."""
+    out = io.BytesIO()
+    arrays = {"keys": np.array(history.keys), "times": history.times}
+    np.savez_compressed(out, bad=history.bad, total=history.total, **arrays)
+    return out.getvalue()
+
+
+class Grid:
+    """Collects points of many series onto even steps; what is never set is unknown."""
+
+    def __init__(self, start: float, end: float, step: float) -> None:
+        self._start, self._step = start, step
+        self._times = start + step * np.arange(int((end - start) / step + 1e-9) + 1)
+        self._rows: dict[tuple[str, str, str], tuple[Matrix, Matrix]] = {}
+
+    def put(self, key: tuple[str, str, str], times: Sequence[float], values: Matrix, *, failed: bool) -> None:
+        """Set events of one series at these times (Unix seconds); NaN stays unknown."""
+        if key not in self._rows:
+            nothing = np.full(len(self._times), np.nan)
+            self._rows[key] = nothing, nothing.copy()
+        columns = np.rint((np.asarray(times) - self._start) / self._step).astype(int)
+        self._rows[key][0 if failed else 1][columns] = values
+
+    def history(self) -> History:
+        """All that was put, as a history. Raises HistoryError without two steps or without any series."""
+        if not self._rows:
+            raise HistoryError("no series to replay")
+        bad, total = (np.array([rows[i] for rows in self._rows.values()]) for i in range(2))
+        # No failures seen is none; extrapolation may give a little more failures than events.
+        clipped = np.clip(np.nan_to_num(bad), 0, np.nan_to_num(total))
+        return History(tuple(self._rows), self._times, np.where(np.isnan(total), np.nan, clipped), total)

@@ -33,11 +33,9 @@ class Incident:
     severity: Severity = "page"
 
     def covers(self, key: tuple[str, str, str]) -> bool:
-        """Whether it is about this (slo, model, version)."""
-        return all(
-            mine in ("", theirs)
-            for mine, theirs in zip((self.slo, self.model, self.version), key, strict=True)
-        )
+        """Whether it is about this (slo, model, version); an alert about no model is about all of them."""
+        pairs = zip((self.slo, self.model, self.version), key, strict=True)
+        return all("" in pair or pair[0] == pair[1] for pair in pairs)
 
 
 def from_csv(text: str) -> tuple[Incident, ...]:

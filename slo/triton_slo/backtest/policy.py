@@ -51,18 +51,20 @@ class Alert:
 
     `pending` is the rule's `for` and `keep_firing` its keep_firing_for, in seconds. More than `failures` must
     have failed in the long window, and with `z` a one-sided score test must say that its error ratio is
-    above the budget: `(burn - 1) * sqrt(n * b / (1 - b)) > z`.
+    above the budget: `(burn - 1) * sqrt(n * b / (1 - b)) > z`. With `missing` the alert is about data
+    instead: it is true while a series that was there before is gone (`group`), or all of them (`all`).
     """
 
     name: str
     severity: Severity
-    pairs: tuple[Pair, ...]
+    pairs: tuple[Pair, ...] = ()
     pending: float = 0
     keep_firing: float = 0
     failures: float = 0
     z: float = 0
     recovery: Recovery | None = None
     recurrence: Recurrence | None = None
+    missing: Literal["", "group", "all"] = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +86,8 @@ SLOTH = Policy(
 )
 
 
-def pyrra(period_seconds: float = 28 * _DAY) -> Policy:
-    """Pyrra's four alerts; its windows are fractions of the period, rounded to whole minutes.
+def pyrra(target: float, period_seconds: float = 28 * _DAY) -> Policy:
+    """Pyrra's four alerts and the one on absent data; windows are fractions of the period, in whole minutes.
 
     https://github.com/pyrra-dev/pyrra/blob/main/slo/rules.go (Windows)
     """
@@ -99,10 +101,10 @@ def pyrra(period_seconds: float = 28 * _DAY) -> Policy:
         ("warning-1", "ticket", 2, _DAY, 2 * _HOUR, _HOUR),
         ("warning-2", "ticket", 1, 4 * _DAY, 6 * _HOUR, 3 * _HOUR),
     )
-    return Policy(
-        "pyrra",
-        tuple(
-            Alert(name, severity, (Pair(scaled(long), scaled(short), factor),), pending=scaled(pending))
-            for name, severity, factor, long, short, pending in rows
-        ),
-    )
+    # Long enough to burn budget at the first alert's rate.
+    absent_for = round((14 * (1 - target) * _HOUR + 2 * _MINUTE) / _MINUTE) * _MINUTE
+    burns = [
+        Alert(name, severity, (Pair(scaled(long), scaled(short), factor),), pending=scaled(pending))
+        for name, severity, factor, long, short, pending in rows
+    ]
+    return Policy("pyrra", (Alert("absent", "page", pending=absent_for, missing="all"), *burns))

@@ -5,6 +5,7 @@ All series of a chunk are worked on at once; a window's sum is the difference of
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -27,7 +28,8 @@ class Episode:
     """One alert of one series from its first to its last moment of firing (Unix seconds).
 
     `ended` is None when it still fires where the history ends. `budget_left` is that of the objective when
-    it began to fire (1 unspent, negative overspent).
+    it began to fire (1 unspent, negative overspent), None for alerts on missing data. An alert on all the
+    data of an objective has an empty model and version.
     """
 
     key: tuple[str, str, str]
@@ -35,18 +37,36 @@ class Episode:
     severity: Severity
     started: float
     ended: float | None
-    budget_left: float
+    budget_left: float | None
 
 
 def replay(
     history: History, policy: Policy, targets: Sequence[float], period_seconds: float = 30 * 86400
 ) -> tuple[Episode, ...]:
     """Run the policy over every series of the history; `targets` has one ratio for each series."""
-    return tuple(
-        episode
-        for first in range(0, len(history.keys), _CHUNK)
-        for episode in _replay_chunk(history, policy, targets, period_seconds, slice(first, first + _CHUNK))
+    known = ~np.isnan(history.total)
+    return (
+        *_all_missing(history, policy, known),
+        *(
+            episode
+            for first in range(0, len(history.keys), _CHUNK)
+            for episode in _replay_chunk(
+                history, policy, targets, period_seconds, slice(first, first + _CHUNK)
+            )
+        ),
     )
+
+
+def _all_missing(history: History, policy: Policy, known: Flags) -> Iterator[Episode]:
+    """Alerts on absent(): one for each objective, about no model, when all its series are gone."""
+    for alert in (alert for alert in policy.alerts if alert.missing == "all"):
+        for slo in sorted({key[0] for key in history.keys}):
+            rows = [row for row, key in enumerate(history.keys) if key[0] == slo]
+            firing = _held(~known[rows].any(axis=0, keepdims=True), alert.pending, history.step)
+            yield from (
+                Episode((slo, "", ""), alert.name, alert.severity, started, ended, None)
+                for _, started, ended, _ in _spans(history, firing)
+            )
 
 
 def _replay_chunk(
@@ -54,9 +74,12 @@ def _replay_chunk(
 ) -> Iterator[Episode]:
     chunk = _Chunk(history, np.asarray(targets[rows], dtype=float), rows)
     louder: Flags = np.zeros(chunk.shape, dtype=bool)
-    for alert in policy.alerts:
+    for alert in (alert for alert in policy.alerts if alert.missing != "all"):
         firing = chunk.firing(alert)
-        yield from _episodes(history, chunk, alert, firing & ~louder, period, rows.start)
+        for row, started, ended, column in _spans(history, firing & ~louder):
+            left = None if alert.missing else chunk.budget_left(row, column, period)
+            key = history.keys[rows.start + row]
+            yield Episode(key, alert.name, alert.severity, started, ended, left)
         if policy.inhibits:
             louder |= firing
 
@@ -69,14 +92,19 @@ class _Chunk:
         self._budget = (1 - targets)[:, None]
         self._bad = _running(history.bad[rows])
         self._total = _running(history.total[rows])
+        self._known = ~np.isnan(history.total[rows])
         self.shape = history.bad[rows].shape
 
     def firing(self, alert: Alert) -> Flags:
         """When the alert fires, step by step."""
         true: Flags = np.zeros(self.shape, dtype=bool)
+        if alert.missing:
+            # A model that has never been there is not missing yet.
+            true = ~self._known & np.logical_or.accumulate(self._known, axis=1)
         for pair in alert.pairs:
             true |= self._true(alert, pair)
-        return self._kept(self._held(true, alert.pending), alert.keep_firing)
+        held = _held(true, alert.pending, self._step)
+        return _kept(held, alert.keep_firing, self._step)
 
     def _true(self, alert: Alert, pair: Pair) -> Flags:
         threshold = pair.factor * self._budget
@@ -133,24 +161,26 @@ class _Chunk:
         steps = self._steps(window)
         return _last(self._bad, steps), _last(self._total, steps)
 
-    def _held(self, true: Flags, seconds: float) -> Flags:
-        """True where it has been true for so long (Prometheus' `for`)."""
-        steps = self._steps(seconds) if seconds else 0
-        if not steps or not true.any():
-            return true
-        held: Flags = _last(_running(true), steps + 1) >= steps + 1
-        return held
-
-    def _kept(self, firing: Flags, seconds: float) -> Flags:
-        """True until so long after it was last true (Prometheus' keep_firing_for)."""
-        steps = self._steps(seconds) if seconds else 0
-        if not steps or not firing.any():
-            return firing
-        kept: Flags = _last(_running(firing), steps + 1) > 0
-        return kept
-
     def _steps(self, seconds: float) -> int:
         return max(1, round(seconds / self._step))
+
+
+def _held(true: Flags, seconds: float, step: float) -> Flags:
+    """True where it has been true for so long (Prometheus' `for`)."""
+    steps = math.ceil(seconds / step - 1e-9)
+    if not steps or not true.any():
+        return true
+    held: Flags = _last(_running(true), steps + 1) >= steps + 1
+    return held
+
+
+def _kept(firing: Flags, seconds: float, step: float) -> Flags:
+    """True until so long after it was last true (Prometheus' keep_firing_for)."""
+    steps = math.ceil(seconds / step - 1e-9)
+    if not steps or not firing.any():
+        return firing
+    kept: Flags = _last(_running(firing), steps + 1) > 0
+    return kept
 
 
 def _running(values: Matrix | Flags) -> Matrix:
@@ -179,18 +209,11 @@ def _falls(values: Matrix) -> Flags:
     return falls
 
 
-def _episodes(
-    history: History, chunk: _Chunk, alert: Alert, firing: Flags, period: float, first_row: int
-) -> Iterator[Episode]:
+def _spans(history: History, firing: Flags) -> Iterator[tuple[int, float, float | None, int]]:
+    """Row, first moment, end (None: not yet) and first column of each run of true."""
     for row in np.flatnonzero(firing.any(axis=1)):
         edges = np.diff(firing[row].astype(np.int8), prepend=0, append=0)
         starts, ends = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
         for start, end in zip(starts, ends, strict=True):
-            yield Episode(
-                key=history.keys[first_row + int(row)],
-                alert=alert.name,
-                severity=alert.severity,
-                started=float(history.times[start]),
-                ended=float(history.times[end]) if end < len(history.times) else None,
-                budget_left=chunk.budget_left(int(row), int(start), period),
-            )
+            ended = float(history.times[end]) if end < len(history.times) else None
+            yield int(row), float(history.times[start]), ended, int(start)
