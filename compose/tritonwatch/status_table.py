@@ -46,16 +46,22 @@ def _cells(row: Standing) -> list[Text]:
             row.slo,
             row.model or "-",
             row.version or "-",
-            ratio(row.sli),
+            "no events" if row.idle and row.sli is None else ratio(row.sli),
             ratio(row.target),
             rate(row.burn_now),
             *(rate(row.burn.get(window)) for window in SHOWN_WINDOWS),
-            "unknown" if row.budget_left is None else f"{row.budget_left:.1%}",
+            _budget(row),
             duration(row.exhausted_in_seconds),
             _state(row),
             ", ".join(f"{cause} {share:.0%}" for cause, share in row.causes[:3] if share >= 0.005),
         )
     ]
+
+
+def _budget(row: Standing) -> str:
+    if row.budget_left is None:
+        return "no events" if row.idle else "unknown"
+    return f"{row.budget_left:.1%}"
 
 
 def _state(row: Standing) -> str:

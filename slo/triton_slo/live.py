@@ -21,6 +21,8 @@ State = Literal["unknown", "exhausted", "burning", "ok", "idle"]
 SHOWN_WINDOWS = ("1h", "6h", "3d")
 """Nominal windows whose burn rates a table shows besides "now"."""
 _PACE = "1h"
+_FRESH_SECONDS = 300.0
+"""Prometheus' own lookback: what was last seen longer ago is not there any more."""
 _ERROR_PREFIX = conventions.sli_error("")
 _PLAIN = (
     conventions.OBJECTIVE_RATIO,
@@ -46,8 +48,9 @@ class Standing:
     Ratios are 0 to 1; None is unknown. `burn` maps nominal windows to burn rates (1 spends the budget
     exactly over the period), `burn_now` is that of the shortest. `budget_left` is 1 when nothing is spent
     and negative when more than all is. `exhausted_in_seconds` estimates when it is spent if the last hour's
-    pace goes on and nothing is won back: 0 when it is spent, infinite when nothing burns. `causes` are
-    shares (0 to 1) of what the indicator measures, largest first.
+    pace goes on and nothing is won back: 0 when it is spent, infinite when nothing burns. `idle` means that
+    there is data and it says that nothing happened; then ratios are None as well. `causes` are shares (0 to
+    1) of what the indicator measures, largest first.
     """
 
     slo: str
@@ -61,6 +64,7 @@ class Standing:
     exhausted_in_seconds: float | None = None
     unknown: str = ""
     unknown_seconds: float | None = None
+    idle: bool = False
     causes: tuple[tuple[str, float], ...] = ()
     sources: tuple[str, ...] = ()
 
@@ -75,9 +79,9 @@ class Standing:
     @property
     def state(self) -> State:
         """The one word for it; unknown before all else, because nothing else can be trusted then."""
-        if self.unknown or self.budget_left is None:
+        if self.unknown or (self.budget_left is None and not self.idle):
             return "unknown"
-        if self.budget_left <= 0:
+        if self.budget_left is not None and self.budget_left <= 0:
             return "exhausted"
         if self.burn_now is None:
             return "idle"
@@ -191,6 +195,8 @@ class _Board:
         burn = {} if target is None else _burn_rates(values, 1 - target)
         now, seen = value(conventions.CURRENT_BURN_RATE), values.get(conventions.LAST_SEEN)
         unknown = ", ".join(sorted(set(self._labels[key][conventions.REASON])))
+        # Data without events leaves no ratio; data that is gone leaves none either, but is not seen any more.
+        idle = now is None and seen is not None and self._at - seen <= _FRESH_SECONDS
         return Standing(
             slo=slo,
             indicator=indicator,
@@ -201,11 +207,17 @@ class _Board:
             burn=burn,
             budget_left=left,
             exhausted_in_seconds=_exhausted_in(left, burn.get(_PACE, now), value(conventions.PERIOD_DAYS)),
-            unknown=unknown or ("" if left is not None else "no data"),
+            unknown=unknown or ("" if idle or left is not None else "no data"),
             unknown_seconds=self._at - seen if unknown and seen is not None else None,
-            causes=tuple(sorted(self._causes.get((indicator, group), ()), key=lambda cause: -cause[1])),
+            idle=idle and not unknown,
+            causes=self._split(indicator, group),
             sources=tuple(sorted(set(self._labels[key][conventions.SOURCE]))),
         )
+
+    def _split(self, indicator: str, group: tuple[tuple[str, str], ...]) -> tuple[tuple[str, float], ...]:
+        # Requests that are late, queue or answer late first spend their time in the same places.
+        own = indicator if indicator in ("errors", "readiness") else "latency"
+        return tuple(sorted(self._causes.get((own, group), ()), key=lambda cause: -cause[1]))
 
 
 def _burn_rates(values: Mapping[str, float], budget: float) -> dict[str, float]:

@@ -173,8 +173,20 @@ def test_missing_series_are_unknown_never_full(kept: set[int]) -> None:
         if s.labels["__name__"] in (c.PERIOD_BUDGET_REMAINING, c.PERIOD_BURN_RATE)
     }
     assert source == told
-    assert all(row.state == "unknown" for row in rows if (row.slo, row.model) not in source)
+    assert all(row.state in ("unknown", "idle") for row in rows if (row.slo, row.model) not in source)
+    seen = {(s.labels[c.SLO], s.labels["model"]) for s in samples if s.labels["__name__"] == c.LAST_SEEN}
+    assert all((row.slo, row.model) in seen and row.burn_now is None for row in rows if row.idle)
     assert {s.labels[c.SLO] for s in samples if c.SLO in s.labels} == {row.slo for row in rows}
+
+
+def test_idle_is_not_unknown() -> None:
+    """A model that nobody asks has no ratio and no trouble; one that is not seen any more is unknown."""
+    idle, target = {"__name__": c.LAST_SEEN, **GOOD}, {"__name__": c.OBJECTIVE_RATIO, **GOOD}
+
+    [asleep] = standings([Sample(idle, END - 15, END), Sample(target, 0.99, END)])
+    [gone] = standings([Sample(idle, END - 900, END), Sample(target, 0.99, END)])
+    assert ("idle", "") == (asleep.state, asleep.unknown)
+    assert ("unknown", "no data") == (gone.state, gone.unknown)
 
 
 def test_nan_is_unknown() -> None:
