@@ -11,6 +11,7 @@ from typing import Protocol
 VERBS: dict[str, str] = {
     "bridge": "tell people about alerts, one message per incident, losing none",
     "exporter": "serve the enriched series of one Triton",
+    "gate": "promote, hold or roll back a release, by exit code",
     "init": "propose objectives from a look at a live Triton",
     "status": "say where every objective stands, straight from Prometheus",
     "generate": "write rules, alerts and dashboards from objectives",

@@ -5,10 +5,10 @@ What is unknown or old holds: a gate that promotes for lack of data is worse tha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from triton_slo.canary import Verdict
+from triton_slo.canary import Comparison, Verdict
 from triton_slo.live import Standing
 
 _RANK: dict[Verdict, int] = {"promote": 0, "hold": 1, "rollback": 2}
@@ -31,7 +31,10 @@ class Firing:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """One verdict with its reason, about one objective and group; data age in seconds, None if unknown."""
+    """One verdict with its reason, about one objective and group; data age in seconds, None if unknown.
+
+    `comparison` holds the numbers where a canary was compared with its baseline.
+    """
 
     verdict: Verdict
     reason: str
@@ -39,27 +42,45 @@ class Judgement:
     model: str = ""
     version: str = ""
     data_age_seconds: float | None = None
+    comparison: Comparison | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a gate asks for: how old data may be, and more budget left than `minimum_budget` (0 to 1)."""
+
+    max_age_seconds: float = 300.0
+    minimum_budget: float = 0.0
 
 
 def judge(
     rows: Iterable[Standing],
-    ages: Mapping[tuple[str, str], float],
+    age_of: Callable[[str, str], float | None],
     firing: Sequence[Firing],
-    *,
-    max_age_seconds: float,
-    minimum_budget: float = 0.0,
+    limits: Limits,
 ) -> tuple[Judgement, ...]:
-    """Judge each standing; `ages` has the data's age in seconds by (model, version)."""
-    return tuple(
-        _judgement(
-            row,
-            ages.get((row.model, row.version)),
-            [alert for alert in firing if alert.concerns(row)],
-            max_age_seconds,
-            minimum_budget,
-        )
-        for row in rows
-    )
+    """Judge each standing; `age_of(model, version)` is the age of its data in seconds, None if unknown."""
+    return tuple(_judgement(row, age_of(row.model, row.version), _about(row, firing), limits) for row in rows)
+
+
+def judge_canary(
+    canary: Standing,
+    comparison: Comparison,
+    ages: Sequence[float | None],
+    firing: Sequence[Firing],
+    limits: Limits,
+) -> Judgement:
+    """Judge a canary: by what pages for it, by the age of both versions' data, then by the comparison.
+
+    Its own budget is not asked: a version of this morning has hardly any history to have a budget of.
+    """
+    verdict, reason = comparison.verdict, comparison.reason
+    age = None if None in ages else max(known for known in ages if known is not None)
+    if pages := _pages(_about(canary, firing)):
+        verdict, reason = "rollback", f"pages now: {pages}"
+    elif stale := _stale(age, limits):
+        verdict, reason = "hold", stale
+    return Judgement(verdict, reason, canary.slo, canary.model, canary.version, age, comparison)
 
 
 def worst(judgements: Iterable[Judgement]) -> Verdict:
@@ -67,33 +88,45 @@ def worst(judgements: Iterable[Judgement]) -> Verdict:
     return max((one.verdict for one in judgements), key=_RANK.__getitem__, default="hold")
 
 
-def _judgement(
-    row: Standing, age: float | None, firing: Sequence[Firing], max_age: float, minimum: float
-) -> Judgement:
-    verdict, reason = _verdict(row, age, firing, max_age, minimum)
+def _judgement(row: Standing, age: float | None, firing: Sequence[Firing], limits: Limits) -> Judgement:
+    verdict, reason = _verdict(row, age, firing, limits)
     return Judgement(verdict, reason, row.slo, row.model, row.version, age)
 
 
 def _verdict(
-    row: Standing, age: float | None, firing: Sequence[Firing], max_age: float, minimum: float
+    row: Standing, age: float | None, firing: Sequence[Firing], limits: Limits
 ) -> tuple[Verdict, str]:
     # A page is the strongest thing there is, also while the data under it stops coming.
-    if pages := [alert.tier or "a page" for alert in firing if alert.severity == "critical"]:
-        return "rollback", f"pages now: {', '.join(pages)}{_pace(row)}"
+    if pages := _pages(firing):
+        return "rollback", f"pages now: {pages}{_pace(row)}"
     if row.state == "unknown":
         return "hold", f"unknown: {row.unknown}"
-    if age is None:
-        return "hold", "unknown how old the data is"
-    if age > max_age:
-        return "hold", f"the data is {age:.0f} s old, at most {max_age:.0f} s are allowed"
+    if stale := _stale(age, limits):
+        return "hold", stale
     if firing:
         return "hold", f"burns budget: {', '.join(alert.tier for alert in firing)}{_pace(row)}"
-    assert row.budget_left is not None
-    if row.budget_left <= minimum:
-        return "hold", f"budget left is {row.budget_left:.1%}, more than {minimum:.1%} is needed"
-    return "promote", f"budget left is {row.budget_left:.1%}" + (
-        " (idle)" if row.state == "idle" else _pace(row)
-    )
+    if row.budget_left is None:
+        return "hold", "no events in the whole period: nothing is known about it"
+    left = f"budget left is {row.budget_left:.1%}"
+    if row.budget_left <= limits.minimum_budget:
+        return "hold", f"{left}, more than {limits.minimum_budget:.1%} is needed"
+    return "promote", left + (", idle now" if row.state == "idle" else _pace(row))
+
+
+def _about(row: Standing, firing: Sequence[Firing]) -> list[Firing]:
+    return [alert for alert in firing if alert.concerns(row)]
+
+
+def _pages(firing: Sequence[Firing]) -> str:
+    return ", ".join(alert.tier for alert in firing if alert.severity == "critical")
+
+
+def _stale(age: float | None, limits: Limits) -> str:
+    if age is None:
+        return "unknown how old the data is: the exporter says nothing about this model"
+    if age > limits.max_age_seconds:
+        return f"the data is {age:.0f} s old, at most {limits.max_age_seconds:.0f} s are allowed"
+    return ""
 
 
 def _pace(row: Standing) -> str:

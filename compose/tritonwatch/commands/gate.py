@@ -1,0 +1,184 @@
+"""`tritonwatch gate`: promote, hold or roll back a release, by exit code."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from triton_slo import evidence, gate
+from triton_slo.canary import Verdict, compare
+from triton_slo.duration import parse_seconds
+from triton_slo.gate import Firing, Judgement
+from triton_slo.live import Standing
+from triton_slo.prometheus import Prometheus, PrometheusError
+from triton_slo.status import look
+from tritonwatch import access
+
+EXAMPLE = "tritonwatch gate --prometheus http://127.0.0.1:9090 --model classifier --canary 2 --baseline 1"
+
+EXIT: dict[Verdict, int] = {"promote": 0, "hold": 3, "rollback": 4}
+"""What a pipeline reads; whatever is not 0 must not promote."""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    parser.description = (
+        f"Promote, hold or roll back. Exit code {EXIT['promote']}: promote, {EXIT['hold']}: hold, "
+        f"{EXIT['rollback']}: roll back, 1: cannot tell, 2: wrong usage. Unknown or old data never promotes."
+    )
+    parser.add_argument(
+        "--objective",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="only this objective (repeatable)",
+    )
+    parser.add_argument("--model", metavar="NAME", help="only this model (needed with --canary)")
+    parser.add_argument("--version", metavar="V", help="only this version")
+    parser.add_argument("--max-age", type=_seconds, default=300.0, metavar="5m", help="oldest data to trust")
+    parser.add_argument(
+        "--min-budget", type=_ratio, default=0.0, metavar="10%", help="hold at this budget left or less (0%%)"
+    )
+    parser.add_argument("--json", action="store_true", help="write JSON instead of lines")
+    parser.add_argument("--at", type=float, metavar="TIME", help="judge this Unix time instead of now")
+    group = parser.add_argument_group("comparing two versions over the same time")
+    group.add_argument("--canary", metavar="V", help="the new version")
+    group.add_argument("--baseline", metavar="V", help="the version it is compared with")
+    group.add_argument("--window", type=_seconds, default=3600.0, metavar="1h", help="how far back (1h)")
+    group.add_argument("--confidence", type=_ratio, default=0.95, metavar="95%", help="how sure to be (95%%)")
+    group.add_argument(
+        "--margin",
+        type=_ratio,
+        metavar="0.1%",
+        help="how much worse may be (the error budget)",
+    )
+    group.add_argument("--min-events", type=float, default=50, metavar="N", help="events each needs (50)")
+    access.add_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the verdict and its reasons, and return its exit code."""
+    if mistake := _mistake(args):
+        print(f"tritonwatch gate: {mistake}", file=sys.stderr)
+        return 2
+    try:
+        reached = access.from_arguments(args, os.environ)
+    except access.AccessError as error:
+        print(f"tritonwatch gate: {error}", file=sys.stderr)
+        return 2
+    try:
+        with Prometheus(reached) as prometheus:
+            judgements = _judge(prometheus, args)
+    except PrometheusError as error:
+        print(f"tritonwatch gate: {error}", file=sys.stderr)
+        return 1
+    if not judgements:
+        print("tritonwatch gate: nothing known matches what was asked; not promoted", file=sys.stderr)
+    verdict = gate.worst(judgements)
+    _show(verdict, judgements, as_json=args.json)
+    return EXIT[verdict]
+
+
+def _mistake(args: argparse.Namespace) -> str:
+    if (args.canary is None) != (args.baseline is None):
+        return "--canary and --baseline belong together"
+    if args.canary is not None and args.model is None:
+        return "--canary needs --model"
+    if args.canary is not None and args.canary == args.baseline:
+        return "--canary and --baseline are the same version"
+    if not 0.5 < args.confidence < 1:
+        return "--confidence lies between 50% and 100%"
+    return ""
+
+
+def _judge(prometheus: Prometheus, args: argparse.Namespace) -> tuple[Judgement, ...]:
+    rows = [row for row in look(prometheus, args.at) if _asked(row, args)]
+    ages, firing = evidence.ages(prometheus, args.at), evidence.firing(prometheus, args.at)
+    limits = gate.Limits(args.max_age, args.min_budget)
+    if args.canary is None:
+        return gate.judge(rows, ages.of, firing, limits) + _never_seen(args.objective, rows, args)
+    canaries = [row for row in rows if row.version == args.canary]
+    compared = tuple(_compare(prometheus, row, args, ages, firing, limits) for row in canaries)
+    # What is known of the baseline must be known of the canary.
+    wanted = args.objective or sorted({row.slo for row in rows if row.version == args.baseline})
+    return compared + _never_seen(wanted, canaries, args)
+
+
+def _asked(row: Standing, args: argparse.Namespace) -> bool:
+    return (
+        (not args.objective or row.slo in args.objective)
+        and args.model in (None, row.model)
+        and args.version in (None, row.version)
+    )
+
+
+def _never_seen(
+    wanted: Sequence[str], rows: Sequence[Standing], args: argparse.Namespace
+) -> tuple[Judgement, ...]:
+    """An objective that was asked for and has no data holds, however well the others do."""
+    seen = {row.slo for row in rows}
+    return tuple(
+        Judgement("hold", "unknown: no data", name, args.model or "", args.canary or args.version or "")
+        for name in wanted
+        if name not in seen
+    )
+
+
+def _compare(
+    prometheus: Prometheus,
+    canary: Standing,
+    args: argparse.Namespace,
+    ages: evidence.Ages,
+    firing: Sequence[Firing],
+    limits: gate.Limits,
+) -> Judgement:
+    end = time.time() if args.at is None else args.at
+    ours, theirs = (
+        evidence.slices(prometheus, canary.slo, canary.model, version, end - args.window, end)
+        for version in (args.canary, args.baseline)
+    )
+    budget = 1 - canary.target if canary.target is not None else 0.0
+    comparison = compare(
+        ours,
+        theirs,
+        margin=args.margin if args.margin is not None else budget,
+        confidence=args.confidence,
+        minimum_events=args.min_events,
+    )
+    both = [ages.of(canary.model, version) for version in (args.canary, args.baseline)]
+    return gate.judge_canary(canary, comparison, both, firing, limits)
+
+
+def _show(verdict: Verdict, judgements: Sequence[Judgement], *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps({"verdict": verdict, "judgements": [asdict(one) for one in judgements]}, indent=2))
+        return
+    for one in judgements:
+        where = " ".join(
+            part for part in (one.slo, one.model, one.version and f"version {one.version}") if part
+        )
+        age = "" if one.data_age_seconds is None else f" (data {one.data_age_seconds:.0f} s old)"
+        print(f"{one.verdict:8} {where}: {one.reason}{age}")
+    print(f"verdict: {verdict}")
+
+
+def _seconds(text: str) -> float:
+    try:
+        return parse_seconds(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _ratio(text: str) -> float:
+    try:
+        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not from 0% to 100%")
+    return value

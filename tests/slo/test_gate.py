@@ -1,0 +1,198 @@
+"""`tritonwatch gate` on a real Prometheus: what promotes, holds and rolls back, and what fails closed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+
+import pytest
+
+from support import history
+from support.history import END
+from triton_exporter.catalogue import EXPORTER_JOB, own, state
+from triton_slo import conventions as c
+from triton_slo.gate import Firing, Judgement, Limits, judge, worst
+from triton_slo.live import Standing
+from tritonwatch.cli import main
+
+Points = list[tuple[float, float]]
+Row = tuple[str, Mapping[str, str], Points]
+
+PROMOTE, CANNOT_TELL, WRONG, HOLD, ROLLBACK = 0, 1, 2, 3, 4
+
+
+def at(*values: float, step: float = 60) -> Points:
+    """These values, the last of them at the pinned end."""
+    return [(END - step * (len(values) - 1 - i), value) for i, value in enumerate(values)]
+
+
+def standing(model: str, version: str, left: float, target: float = 0.99) -> Iterator[Row]:
+    labels = {c.SLO: "latency", c.INDICATOR: "latency", "model": model, "version": version}
+    for name, value in (
+        (c.OBJECTIVE_RATIO, target),
+        (c.CURRENT_BURN_RATE, 0.5),
+        (c.PERIOD_BURN_RATE, 1 - left),
+        (c.PERIOD_BUDGET_REMAINING, left),
+        (c.LAST_SEEN, END),
+    ):
+        yield name, labels, at(value, value)
+    exporter = {"job": EXPORTER_JOB, "instance": "a:9401"}
+    yield str(state.MODEL_READY), {**exporter, "model": model, "version": version}, at(1, 1)
+
+
+def events(model: str, version: str, per_second: float, bad: float) -> Iterator[Row]:
+    """Recorded rates over the last two hours."""
+    labels = {c.SLO: "latency", c.INDICATOR: "latency", "model": model, "version": version}
+    for event, rate in ((c.ERROR, per_second * bad), (c.TOTAL, per_second)):
+        yield c.sli_events("5m"), {**labels, c.EVENT: event}, at(*[rate] * 121)
+
+
+def looked(seconds_ago: float) -> Row:
+    labels = {"job": EXPORTER_JOB, "instance": "a:9401"}
+    return str(own.LAST_SUCCESS), labels, at(END - seconds_ago, END - seconds_ago)
+
+
+def alert(model: str, severity: str, tier: str) -> Row:
+    labels = {"alertname": c.BURN_ALERTS["latency"], "alertstate": "firing", c.COMPONENT: "slo"}
+    about = {c.SLO: "latency", "model": model, "version": "1", c.SEVERITY: severity, c.TIER: tier}
+    return "ALERTS", labels | about, at(1, 1)
+
+
+@pytest.fixture(scope="module")
+def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Models in every state, and a canary that is as good, one that is worse, and one that is new."""
+    rows = [
+        looked(5),
+        *standing("good", "1", 0.8),
+        *standing("spent", "1", -0.2),
+        *standing("paging", "1", 0.6),
+        alert("paging", "critical", "page_fast"),
+        *standing("burning", "1", 0.7),
+        alert("burning", "warning", "ticket_slow"),
+        *[row for row in standing("ageless", "1", 0.9) if row[0] != str(state.MODEL_READY)],
+        *[row for version in "123456" for row in standing("canary", version, 0.9)],
+        *events("canary", "1", 10, 0.002),
+        *events("canary", "2", 10, 0.002),
+        *events("canary", "3", 10, 0.03),
+        *events("canary", "4", 0.005, 0.0),
+        *events("canary", "6", 0.1, 0.0),
+    ]
+    with history.serve(history.openmetrics(rows), tmp_path_factory.mktemp("prometheus")) as url:
+        yield url
+
+
+def gate(prometheus: str, *words: object, at: float = END) -> int:
+    return main(["gate", "--prometheus", prometheus, "--at", str(at), *map(str, words)])
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(
+    ("model", "code", "said"),
+    [
+        (
+            "good",
+            PROMOTE,
+            "promote  latency good version 1: budget left is 80.0%, burning 0.5x now (data 5 s old)",
+        ),
+        ("spent", HOLD, "budget left is -20.0%, more than 0.0% is needed"),
+        ("paging", ROLLBACK, "pages now: page_fast"),
+        ("burning", HOLD, "burns budget: ticket_slow"),
+        ("ageless", HOLD, "unknown how old the data is"),
+        ("nobody", HOLD, "nothing known matches"),
+    ],
+)
+def test_each_state_has_its_verdict_and_reason(
+    prometheus: str, model: str, code: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The exit code is the verdict, the line says why; only known, fresh, unspent and quiet promotes."""
+    assert code == gate(prometheus, "--model", model)
+    output = capsys.readouterr()
+    assert said in output.out + output.err
+
+
+@pytest.mark.real
+def test_limits_are_those_asked_for(prometheus: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A higher minimum of budget, or a lower age, turns promote into hold; an unknown objective holds."""
+    assert HOLD == gate(prometheus, "--model", "good", "--min-budget", "80%")
+    assert HOLD == gate(prometheus, "--model", "good", "--max-age", "4s")
+    assert "the data is 5 s old, at most 4 s are allowed" in capsys.readouterr().out
+    assert HOLD == gate(prometheus, "--model", "good", "--objective", "latency", "--objective", "latencey")
+    assert "hold     latencey good: unknown: no data" in capsys.readouterr().out
+
+
+@pytest.mark.real
+def test_the_worst_verdict_counts(prometheus: str) -> None:
+    """All models together are judged by the worst of them."""
+    assert ROLLBACK == gate(prometheus)
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(
+    ("version", "code", "said"),
+    [
+        ("2", PROMOTE, "sure that the canary is at most 1.000% worse (0.200% bad against 0.200%)"),
+        ("3", ROLLBACK, "sure that the canary is worse (3.000% bad against 0.200%)"),
+        ("4", HOLD, "the canary has 18 events, 50 are needed"),
+        ("5", HOLD, "the canary has 0 events, 50 are needed"),
+        ("7", HOLD, "latency canary version 7: unknown: no data"),
+    ],
+)
+def test_a_canary_is_compared_with_its_baseline(
+    prometheus: str, version: str, code: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As good promotes, worse rolls back, too few events or none hold."""
+    assert code == gate(prometheus, "--model", "canary", "--canary", version, "--baseline", "1")
+    assert said in capsys.readouterr().out
+
+
+@pytest.mark.real
+def test_more_confidence_needs_more_events(prometheus: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """360 events without a failure are 95 % sure to be within 2 %, and not 99.99 % sure to be within 1 %."""
+    words = ("--model", "canary", "--canary", "6", "--baseline", "1")
+
+    assert PROMOTE == gate(prometheus, *words, "--margin", "2%")
+    assert HOLD == gate(prometheus, *words, "--margin", "1%", "--confidence", "99.99%")
+    assert "not sure enough" in capsys.readouterr().out
+
+
+@pytest.mark.real
+def test_json_carries_the_numbers(prometheus: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A pipeline can read verdict, age and the comparison."""
+    assert ROLLBACK == gate(prometheus, "--model", "canary", "--canary", "3", "--baseline", "1", "--json")
+
+    answer = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    [one] = answer["judgements"]
+    assert ("rollback", "rollback", 5.0) == (answer["verdict"], one["verdict"], one["data_age_seconds"])
+    assert pytest.approx(36000) == one["comparison"]["canary"]["total"]
+    assert one["comparison"]["worse"] > 0.999
+
+
+@pytest.mark.real
+def test_what_cannot_be_asked_never_promotes(prometheus: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """No Prometheus and no series are exit 1, wrong usage is exit 2."""
+    assert CANNOT_TELL == gate("http://127.0.0.1:1")
+    assert CANNOT_TELL == gate(prometheus, at=END - 86400)
+    assert WRONG == gate(prometheus, "--canary", "2")
+    assert WRONG == gate(prometheus, "--canary", "2", "--baseline", "1")
+    assert WRONG == gate(prometheus, "--model", "m", "--canary", "2", "--baseline", "2")
+    assert WRONG == gate(prometheus, "--max-age", "soon")
+    assert WRONG == gate(prometheus, "--confidence", "40%")
+    assert "--confidence lies between 50% and 100%" in capsys.readouterr().err
+
+
+def test_a_page_rolls_back_even_without_data() -> None:
+    """A model whose page fires while its series vanish is not merely held."""
+    gone = Standing("latency", "latency", {"model": "m", "version": "1"}, unknown="vanished")
+    page = Firing("latency", "m", "1", "critical", "page_fast")
+
+    [paged] = judge([gone], lambda *_: None, [page], Limits())
+    [quiet] = judge([gone], lambda *_: None, [], Limits())
+    assert ("rollback", "hold") == (paged.verdict, quiet.verdict)
+
+
+def test_nothing_to_judge_holds() -> None:
+    """An empty list of verdicts is no permission."""
+    good, bad = Judgement("promote", "", "a"), Judgement("hold", "", "b")
+
+    assert "hold" == worst([])
+    assert ("promote", "hold") == (worst([good]), worst([good, bad]))

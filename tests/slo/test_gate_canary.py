@@ -1,0 +1,124 @@
+"""The two-sample test: how often it is wrong, measured by simulation, and what bursts do to it."""
+
+from __future__ import annotations
+
+import math
+from statistics import NormalDist
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from triton_slo.canary import Slice, compare, dispersion, wilson
+
+ROUNDS = 300
+EVENTS = st.lists(
+    st.tuples(st.integers(0, 50), st.integers(0, 50)).map(lambda x: Slice(float(min(x)), float(max(x)))),
+    min_size=1,
+    max_size=8,
+)
+
+
+def drawn(random: np.random.Generator, events: int, ratio: float, slices: int = 12) -> list[Slice]:
+    """Independent events of one version."""
+    each = events // slices
+    return [Slice(float(random.binomial(each, ratio)), float(each)) for _ in range(slices)]
+
+
+@pytest.mark.parametrize("ratio", [0.001, 0.01, 0.1, 0.4])
+@pytest.mark.parametrize("events", [60, 600, 6000])
+def test_equal_versions_are_seldom_called_worse(events: int, ratio: float) -> None:
+    """At 95 % confidence a canary that is as good is rolled back in at most about 5 % of the cases."""
+    random = np.random.default_rng(7)
+    wrong = sum(
+        compare(drawn(random, events, ratio), drawn(random, events, ratio), margin=0.0).verdict == "rollback"
+        for _ in range(ROUNDS)
+    )
+
+    assert wrong / ROUNDS <= 0.08
+
+
+@pytest.mark.parametrize("ratio", [0.001, 0.01, 0.1])
+@pytest.mark.parametrize("events", [600, 6000])
+def test_a_canary_worse_than_the_margin_is_seldom_promoted(events: int, ratio: float) -> None:
+    """At 95 % confidence a canary just as much worse as the margin is promoted in at most about 5 %."""
+    random = np.random.default_rng(8)
+    wrong = sum(
+        compare(drawn(random, events, ratio + 0.05), drawn(random, events, ratio), margin=0.05).verdict
+        == "promote"
+        for _ in range(ROUNDS)
+    )
+
+    assert wrong / ROUNDS <= 0.08
+
+
+def test_bursts_lower_confidence_instead_of_faking_it() -> None:
+    """Failures in whole slices are few events, not many: equal bursty versions are seldom called worse."""
+    random = np.random.default_rng(9)
+
+    def bursty() -> list[Slice]:
+        return [Slice(200.0 * (random.random() < 0.2), 200.0) for _ in range(24)]
+
+    pairs = [(bursty(), bursty()) for _ in range(ROUNDS)]
+    wrong = sum(compare(a, b, margin=0.0).worse >= 0.95 for a, b in pairs)
+    naive = sum(compare([_sum(a)], [_sum(b)], margin=0.0).worse >= 0.95 for a, b in pairs)
+    assert wrong / ROUNDS <= 0.1
+    assert naive / ROUNDS >= 0.3  # what the same counts say when taken for independent
+
+
+def test_a_clear_difference_is_found() -> None:
+    """Three times the errors in an hour of traffic is not missed."""
+    random = np.random.default_rng(10)
+    found = sum(
+        compare(drawn(random, 3000, 0.03), drawn(random, 3000, 0.01), margin=0.001).verdict == "rollback"
+        for _ in range(ROUNDS)
+    )
+
+    assert found / ROUNDS >= 0.95
+
+
+@given(EVENTS, EVENTS, st.floats(0, 0.5), st.floats(0.6, 0.999))
+def test_a_comparison_is_coherent(
+    canary: list[Slice], baseline: list[Slice], margin: float, confidence: float
+) -> None:
+    """Confidences are shares, bounds hold the difference, and swapping the versions mirrors the result."""
+    one = compare(canary, baseline, margin=margin, confidence=confidence)
+    other = compare(baseline, canary, margin=margin, confidence=confidence)
+
+    assert 0 <= one.worse <= 1
+    assert 0 <= one.acceptable <= 1
+    assert one.low <= one.high
+    assert pytest.approx((-other.high, -other.low)) == (one.low, one.high)
+    if one.canary.total and one.baseline.total:
+        difference = one.canary.bad / one.canary.total - one.baseline.bad / one.baseline.total
+        assert one.low - 1e-9 <= difference <= one.high + 1e-9
+        # Sure to be worse at the asked confidence is the same as a lower bound above zero.
+        assert (one.worse > confidence + 1e-6) <= (one.low > -1e-9)
+    else:
+        assert "hold" == one.verdict
+
+
+@given(st.integers(1, 500), st.data())
+def test_wilson_bounds_are_the_roots_of_the_score_test(total: int, data: st.DataObject) -> None:
+    """At each bound the observed ratio is exactly z standard errors away (that is what defines it)."""
+    bad = data.draw(st.integers(0, total))
+    z = NormalDist().inv_cdf(0.95)
+
+    for bound in wilson(bad, total, z):
+        if 1e-9 < bound < 1 - 1e-9:
+            distance = abs(bad / total - bound) / math.sqrt(bound * (1 - bound) / total)
+            assert pytest.approx(z, rel=1e-6) == distance
+
+
+def test_dispersion_tells_even_from_bursty() -> None:
+    """Even slices have none, whole failed slices much, and nothing to compare none."""
+    even, bursty = [Slice(2.0, 100.0)] * 10, [Slice(100.0, 100.0), *[Slice(0.0, 100.0)] * 9]
+
+    assert 1.0 == dispersion(even)
+    assert pytest.approx(1000 / 9) == dispersion(bursty)
+    assert 1.0 == dispersion([Slice(0.0, 0.0), Slice(1.0, 2.0)]) == dispersion([])
+
+
+def _sum(slices: list[Slice]) -> Slice:
+    return Slice(sum(one.bad for one in slices), sum(one.total for one in slices))
