@@ -1,0 +1,149 @@
+"""The demo as a user runs it: real Triton, exporter, Prometheus, Alertmanager and notifier."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tritonwatch.local.triton import port_is_free
+
+pytestmark = pytest.mark.real
+
+
+def _port_base() -> int:
+    """The first of eight ports in a row that are free now."""
+    for base in range(21000 + os.getpid() % 500 * 16, 60000, 16):
+        if all(port_is_free(base + offset) for offset in range(8)):
+            return base
+    raise AssertionError("no free ports")
+
+
+def _start(folder: Path, *arguments: str, base: int | None = None) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "tritonwatch", "demo", "--dir", str(folder)]
+    command += ["--port-base", str(base or _port_base()), *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def _left_behind(folder: Path) -> list[str]:
+    """Processes that still work in the demo's folder, after a moment to end."""
+    deadline = time.monotonic() + 10
+    while True:
+        left = []
+        for process in psutil.process_iter(["cmdline"]):
+            command = " ".join(process.info["cmdline"] or [])
+            if str(folder) in command and process.pid != os.getpid():
+                left.append(command)
+        if not left or time.monotonic() > deadline:
+            return left
+        time.sleep(0.1)
+
+
+def _read_until(process: subprocess.Popen[str], text: str) -> str:
+    assert process.stdout is not None
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        if text in line:
+            return "".join(lines)
+    raise AssertionError(f"{text!r} was never printed; the output was:\n{''.join(lines)}")
+
+
+@pytest.mark.timeout(420)
+def test_the_story_happens_on_real_parts(tmp_path: Path) -> None:
+    """`demo --once` ends with 0 after every step of the story, and leaves no process and only its folder."""
+    folder = tmp_path / "demo"
+    demo = _start(folder, "--once")
+    output, _ = demo.communicate(timeout=400)
+
+    assert 0 == demo.returncode, output
+    assert "the story is complete" in output
+    assert "No such file or directory" in output, "Triton's own reason reaches on-call"
+    assert "TritonQueueBudgetBurn" in output
+    assert [] == _left_behind(folder)
+    assert ["demo"] == [path.name for path in tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
+def test_an_interrupted_demo_leaves_nothing(tmp_path: Path, number: signal.Signals, status: int) -> None:
+    """Ctrl-C and even kill -9, in the middle of starting up, end every process."""
+    folder = tmp_path / "demo"
+    demo = _start(folder, "--once")
+    _read_until(demo, "starting Prometheus")
+
+    demo.send_signal(number)
+    demo.communicate(timeout=60)
+
+    assert status == demo.returncode
+    assert [] == _left_behind(folder)
+
+
+def test_a_dead_triton_is_named(tmp_path: Path) -> None:
+    """With --once, a Triton that is killed fails the story at once, naming the steps that are missing."""
+    folder = tmp_path / "demo"
+    demo = _start(folder, "--once")
+    _read_until(demo, "watching")
+    server = next(
+        process
+        for process in psutil.process_iter(["cmdline"])
+        if (process.info["cmdline"] or [""])[0].endswith("tritonserver")
+        and str(folder) in " ".join(process.info["cmdline"])
+    )
+
+    server.kill()
+    output, _ = demo.communicate(timeout=60)
+
+    assert 1 == demo.returncode
+    assert "Triton ended with signal 9 (SIGKILL)" in output
+    assert "steps are missing" in output
+    assert "recovered" in output
+    assert [] == _left_behind(folder)
+
+
+def test_a_dead_part_is_named(tmp_path: Path) -> None:
+    """A part of the stack that ends by itself ends the demo, with its name and its last lines."""
+    folder = tmp_path / "demo"
+    demo = _start(folder)
+    _read_until(demo, "watching")
+    for process in psutil.process_iter(["cmdline"]):
+        command = " ".join(process.info["cmdline"] or [])
+        if "--storage.tsdb.path" in command and str(folder) in command:
+            process.kill()
+
+    output, _ = demo.communicate(timeout=60)
+
+    assert 1 == demo.returncode
+    assert "Prometheus ended with signal 9 (SIGKILL)" in output
+    assert [] == _left_behind(folder)
+
+
+def test_a_port_in_use_is_named(tmp_path: Path) -> None:
+    """A taken port is one clear line with the way out, and nothing is started."""
+    base = _port_base()
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", base + 4))
+        taken.listen()
+        demo = _start(tmp_path / "demo", base=base)
+        output, _ = demo.communicate(timeout=60)
+
+    assert 1 == demo.returncode
+    assert f"port {base + 4} (for Prometheus) is in use; choose other ports with --port-base N" in output
+    assert "Traceback" not in output
+
+
+def test_a_folder_that_holds_something_is_refused(tmp_path: Path) -> None:
+    """The demo never writes among somebody's files."""
+    (tmp_path / "thesis.txt").write_text("mine")
+    demo = _start(tmp_path)
+    output, _ = demo.communicate(timeout=60)
+
+    assert 2 == demo.returncode
+    assert "is not an empty folder" in output
+    assert ["thesis.txt"] == [path.name for path in tmp_path.iterdir()]
