@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 VERBS: dict[str, str] = {
+    "demo": "watch a real Triton: a failed load paged, a burning objective, a recovery",
     "bridge": "tell people about alerts, one message per incident, losing none",
     "exporter": "serve the enriched series of one Triton",
     "gate": "promote, hold or roll back a release, by exit code",

@@ -26,9 +26,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--time-scale",
         type=_scale,
-        default=1 / 360,
+        default=1 / 120,
         metavar="F",
-        help="factor on every window and `for` of the rules (default: 1/360, so 30 d become 2 h)",
+        help="factor on every window and `for` of the rules (default: 1/120, so 30 d become 360 minutes)",
     )
 
 

@@ -22,7 +22,7 @@ from tritonwatch.local.triton import CannotStartError, TritonPorts, TritonServer
 INTERVAL_SECONDS = 1.0
 """Scrape and evaluation interval of the demo."""
 FREE_DISK_BYTES = 300 * 1024 * 1024
-POLL_SECONDS = 5
+POLL_SECONDS = 3
 """How often Triton looks at its model repository: so it retries `broken`, and finds it mended."""
 
 
@@ -122,9 +122,7 @@ class Stack:
         for child in self.children:
             code = child.process.poll() if child.process else None
             if code is not None:
-                return (
-                    f"{child.name} ended with {describe_exit(code)}; its last lines:\n{last_lines(child.log)}"
-                )
+                return f"{child.name} ended with {describe_exit(code)}; its last lines:\n{last_lines(child.errors or child.log)}"
         return ""
 
     def triton_ended(self) -> str:
@@ -182,7 +180,9 @@ class Stack:
         yield self._child("exporter", [*own, *exporter]), ports.url("exporter") + "/metrics"
         notifier = ["bridge", "--dry-run", "--listen", f"127.0.0.1:{ports['notifier']}"]
         notifier += ["--data", str(self.notifier_database.parent), "--exporter", ports.url("exporter")]
-        yield self._child("notifier", [*own, *notifier]), ports.url("notifier") + "/-/ready"
+        told = self._child("notifier", [*own, *notifier])
+        told.errors = self.notifier_log.with_suffix(".errors.log")
+        yield told, ports.url("notifier") + "/-/ready"
         config = self.directory / "generated" / "alertmanager" / "alertmanager.yml"
         command = alertmanager_command(config, self.directory / "alertmanager", ports["Alertmanager"])
         yield self._child("Alertmanager", command), ports.url("Alertmanager") + "/-/ready"

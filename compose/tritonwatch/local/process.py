@@ -14,23 +14,24 @@ from pathlib import Path
 
 @dataclass
 class Child:
-    """One program, its output in a log file."""
+    """One program, its output in a log file; what it says on stderr goes there too, or to `errors`."""
 
     name: str
     command: Sequence[str]
     log: Path
     environment: Mapping[str, str] | None = None
+    errors: Path | None = None
     process: subprocess.Popen[bytes] | None = field(default=None, init=False)
 
     def start(self) -> None:
         """Start it in a session of its own, so that Ctrl-C reaches only us and its children end with it."""
-        with self.log.open("ab") as log:
+        with self.log.open("ab") as log, (self.errors or self.log).open("ab") as errors:
             self.process = subprocess.Popen(
                 self.command,
                 env=self.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
-                stderr=subprocess.STDOUT,
+                stderr=errors,
                 start_new_session=True,
             )
 

@@ -57,6 +57,7 @@ def prometheus_command(config: Path, data: Path, port: int) -> list[str]:
         f"--storage.tsdb.path={data}",
         "--storage.tsdb.retention.time=1d",
         f"--web.listen-address=127.0.0.1:{port}",
+        f"--web.external-url=http://127.0.0.1:{port}",
     ]
 
 
@@ -67,5 +68,6 @@ def alertmanager_command(config: Path, data: Path, port: int) -> list[str]:
         f"--config.file={config}",
         f"--storage.path={data}",
         f"--web.listen-address=127.0.0.1:{port}",
+        f"--web.external-url=http://127.0.0.1:{port}",
         "--cluster.listen-address=",
     ]
