@@ -122,7 +122,8 @@ class Stack:
         for child in self.children:
             code = child.process.poll() if child.process else None
             if code is not None:
-                return f"{child.name} ended with {describe_exit(code)}; its last lines:\n{last_lines(child.errors or child.log)}"
+                lines = last_lines(child.errors or child.log)
+                return f"{child.name} ended with {describe_exit(code)}; its last lines:\n{lines}"
         return ""
 
     def triton_ended(self) -> str:
