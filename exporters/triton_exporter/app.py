@@ -15,7 +15,7 @@ from triton_exporter.catalogue import own
 from triton_exporter.catalogue import state as catalogue
 from triton_exporter.client import Client, Limits
 from triton_exporter.exposition import TEXT, render_text, without_own_names
-from triton_exporter.family import Collector, Family, Observer, Poller, Sample, Watcher, series
+from triton_exporter.family import Closer, Collector, Family, Observer, Poller, Sample, Watcher, series
 from triton_exporter.lifecycle import Lifecycle
 from triton_exporter.look import Looker
 from triton_exporter.plugins import plugins
@@ -152,6 +152,8 @@ class Exporter:
             if not _guarded(poller.poll, self._now()):
                 self._count_failure("poll", "bad_response")
             self._stop.wait(max(0.01, poller.interval_seconds - (time.monotonic() - started)))
+        if isinstance(poller, Closer):
+            poller.close()
 
     def _count_failure(self, endpoint: str, reason: str) -> None:
         with self._lock:

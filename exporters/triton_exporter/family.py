@@ -72,6 +72,14 @@ class Poller(Protocol):
         """Look once. An error that escapes is logged and counted, and the next poll still comes."""
 
 
+@runtime_checkable
+class Closer(Protocol):
+    """A Poller that holds something open: closed by its own thread, when that ends."""
+
+    def close(self) -> None:
+        """Let go of it."""
+
+
 def series(metric: Metric, *values: str, suffix: str = "", le: str = "") -> str:
     """Render `name{label="value",...}` with values in the order of the catalogue's labels.
 

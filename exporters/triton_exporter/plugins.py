@@ -6,12 +6,15 @@ An object may be any of Collector, Observer, Watcher and Poller (see `family`); 
 from __future__ import annotations
 
 from triton_exporter.configuration import Configurations
-from triton_exporter.distribution.collector import Distributions
+from triton_exporter.distribution.parts import parts
 from triton_exporter.executions import Executions
 from triton_exporter.gpu.assemble import assemble
 from triton_exporter.settings import Settings
 
 
 def plugins(settings: Settings) -> tuple[object, ...]:
-    """Build the parts that stand beside the state of models: distributions, GPUs, the prober."""
-    return (Configurations(), Executions(), Distributions(settings.buckets), *assemble(settings))
+    """Build the parts that stand beside the state of models: distributions, GPUs, the prober.
+
+    Raises OSError when a port to listen on is taken.
+    """
+    return (Configurations(), Executions(), *parts(settings), *assemble(settings))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 from triton_exporter.distribution.buckets import Buckets
@@ -30,3 +31,6 @@ class Settings:
     timeout_seconds: float = 5.0
     max_body_bytes: int = 64 * 1024 * 1024
     buckets: Buckets = field(default_factory=Buckets)
+    # Where Triton may post traces (host, port), and the file it may write them to; None: not traced.
+    otlp_listen: tuple[str, int] | None = None
+    trace_file: Path | None = None

@@ -120,7 +120,7 @@ def test_small_shares_are_not_lost() -> None:
 
 def ledger() -> tuple[Ledger, Counter[str]]:
     lost: Counter[str] = Counter()
-    return Ledger(histogram(), lambda reason, count: lost.update({reason: count})), lost
+    return Ledger(histogram(), lambda reason, count: lost.update({reason: count}), 0.0), lost
 
 
 def interval(end: float, requests: float, took: float) -> Interval:

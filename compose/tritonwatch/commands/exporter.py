@@ -8,10 +8,12 @@ import os
 import signal
 import sys
 import threading
+from pathlib import Path
 from types import FrameType
 from urllib.parse import urlsplit
 
 from triton_exporter.app import Exporter
+from triton_exporter.distribution.buckets import Buckets, ThresholdError, thresholds
 from triton_exporter.serving import Server
 from triton_exporter.settings import Settings
 
@@ -67,12 +69,32 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="a model that should serve; may be repeated",
     )
+    parser.add_argument(
+        "--buckets-from",
+        metavar="DIR",
+        type=Path,
+        help="objectives whose thresholds become bounds of the latency and queue histograms",
+    )
+    parser.add_argument(
+        "--otlp-listen",
+        metavar="HOST:PORT",
+        type=_address,
+        help="receive Triton's traces here (OTLP over HTTP, such as 127.0.0.1:4318)",
+    )
+    parser.add_argument(
+        "--trace-file", metavar="FILE", type=Path, help="read the files of Triton's own trace mode"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Serve until SIGTERM or Ctrl-C."""
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     host, port = args.listen
+    try:
+        buckets = Buckets(thresholds=thresholds(args.buckets_from) if args.buckets_from else {})
+    except ThresholdError as error:
+        print(f"tritonwatch exporter: {error}", file=sys.stderr)
+        return 1
     settings = Settings(
         triton_url=args.triton,
         metrics_url=args.triton_metrics or metrics_url(args.triton),
@@ -83,8 +105,15 @@ def run(args: argparse.Namespace) -> int:
         pod_name=os.environ.get("POD_NAME", ""),
         listen_host=host,
         listen_port=port,
+        buckets=buckets,
+        otlp_listen=args.otlp_listen,
+        trace_file=args.trace_file,
     )
-    exporter = Exporter(settings, _expected(args.expect))
+    try:
+        exporter = Exporter(settings, _expected(args.expect))
+    except OSError as error:
+        print(f"tritonwatch exporter: cannot receive traces: {error.strerror}", file=sys.stderr)
+        return 1
     try:
         server = Server(host, port, exporter.pages())
     except OSError as error:

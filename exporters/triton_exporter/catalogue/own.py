@@ -29,7 +29,7 @@ DISCARDED_REQUESTS = Metric(
 TRACES_LOST = Metric(
     "triton_exporter_traces_lost_total",
     "counter",
-    "Traced requests received but not observed, by reason: overflow, late or orphan.",
+    "Traced requests received but not observed, by reason: overflow, late, orphan, malformed.",
     ("reason",),
 )
 TRACE_BATCHES = Metric(

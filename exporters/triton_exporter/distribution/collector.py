@@ -13,7 +13,7 @@ from triton_exporter.distribution.histogram import Histogram
 from triton_exporter.distribution.increase import Increases, owner
 from triton_exporter.distribution.ledger import Interval, Ledger, Trace
 from triton_exporter.distribution.shape import Binned, Shape
-from triton_exporter.distribution.trace import LOSSES, OUTCOMES, Mailbox, TracedRequest
+from triton_exporter.distribution.trace import LOSSES, OUTCOMES, RESULTS, Mailbox, TracedRequest
 from triton_exporter.distribution.triton_shapes import NativeHistograms, Summaries
 from triton_exporter.family import Family, Sample, series
 from triton_exporter.parse import Exposition, Parser
@@ -96,7 +96,7 @@ class Distributions:
         native = self._native.take(body)
         summed = {signal: self._summaries[signal].take(body, now) for signal in SIGNALS}
         for version, count in requests.items():
-            model = self._models.get(version) or self._add(version)
+            model = self._models.get(version) or self._add(version, now)
             model.seen = now
             for signal, ledger in model.ledgers.items():
                 seconds = micros[signal].get(version, 0.0) * _MICRO
@@ -214,19 +214,23 @@ class Distributions:
             ],
         )
         yield Family(full, [Sample(series(full, *version), model.queue_full) for version, model in models])
-        lost = mailbox.lost()
+        lost, batches = mailbox.lost(), mailbox.batches()
         yield Family(
             own.TRACES_LOST, [Sample(series(own.TRACES_LOST, one), lost.get(one, 0)) for one in LOSSES]
         )
+        yield Family(
+            own.TRACE_BATCHES,
+            [Sample(series(own.TRACE_BATCHES, one), batches.get(one, 0)) for one in RESULTS],
+        )
 
-    def _add(self, version: ModelVersion) -> _Model:
-        model = _Model({signal: self._ledger(version, signal) for signal in SIGNALS})
+    def _add(self, version: ModelVersion, now: float) -> _Model:
+        model = _Model({signal: self._ledger(version, signal, now) for signal in SIGNALS})
         self._models[version] = model
         return model
 
-    def _ledger(self, version: ModelVersion, signal: Signal) -> Ledger:
+    def _ledger(self, version: ModelVersion, signal: Signal, now: float) -> Ledger:
         histogram = Histogram(_METRICS[signal], version, self._buckets.bounds(version.model, signal))
-        return Ledger(histogram, self._mailbox.lose if self._mailbox else lambda *_: None)
+        return Ledger(histogram, self._mailbox.lose if self._mailbox else lambda *_: None, now)
 
 
 def _grown(increases: Increases[ModelVersion], body: Exposition, name: str) -> _Gains:

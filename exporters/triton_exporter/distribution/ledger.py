@@ -54,16 +54,17 @@ class Ledger:
     """One histogram and the requests that wait for their shape.
 
     Every counted request enters the histogram exactly once, whatever source gives the shape; so sum and
-    count are Triton's own, and a change of source is seen in neither.
+    count are Triton's own, and a change of source is seen in neither. What ended by `closed` (Unix seconds)
+    needs no traces any more.
     """
 
     histogram: Histogram
     lose: Callable[[str, int], None]
+    closed: float
     source: str = "sampled_mean"
     discarded: float = 0.0
     traced_at: float = float("-inf")
     _carried_seconds: float = 0.0
-    _closed: float = float("-inf")
     _waiting: deque[Interval] = field(default_factory=deque)
     _group: list[Interval] = field(default_factory=list)
     _traces: list[Trace] = field(default_factory=list)
@@ -71,7 +72,7 @@ class Ledger:
     def trace(self, trace: Trace) -> None:
         """Take in one traced request; one whose interval is closed is lost, and so is one too many."""
         self.traced_at = max(self.traced_at, trace.ended)
-        if trace.ended <= self._closed:
+        if trace.ended <= self.closed:
             self.lose("late", 1)
         elif len(self._traces) >= MAX_TRACES:
             self.lose("overflow", 1)
@@ -104,7 +105,7 @@ class Ledger:
         while self._waiting and self._waiting[0].end <= ready:
             interval = self._waiting.popleft()
             self._group.append(interval)
-            self._closed = interval.end
+            self.closed = interval.end
             traces = self._traces_until(interval.end)
             if traces:
                 self._settle_traced(traces)

@@ -19,12 +19,15 @@ OUTCOMES: tuple[Outcome, ...] = ("completed", "queue_full", "not_executed")
 ended without an execution, because it waited too long in the queue or the response cache answered it.
 """
 
-LOSSES = ("overflow", "late", "orphan")
+LOSSES = ("overflow", "late", "orphan", "malformed")
 """Closed set of values of the label `reason` of lost traces.
 
 `overflow`: more came than is kept; `late`: its interval had been closed without it; `orphan`: an execution
-whose request never came.
+whose request never came; `malformed`: its times contradict each other.
 """
+
+RESULTS = ("accepted", "busy", "malformed", "slow", "too_large", "unsupported")
+"""Closed set of values of the label `result`. Triton does not send again what was refused: it is lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +79,7 @@ class Mailbox:
             self._lost[reason] += count
 
     def batch(self, result: str) -> None:
-        """Count one batch received, for one of RESULTS in `receiver`."""
+        """Count one batch received, for one of RESULTS."""
         with self._lock:
             self._batches[result] += 1
 

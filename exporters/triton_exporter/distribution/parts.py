@@ -1,0 +1,25 @@
+"""Everything about distributions that one exporter runs, as its settings say."""
+
+from __future__ import annotations
+
+from triton_exporter.client import Client, Limits
+from triton_exporter.distribution.collector import Distributions
+from triton_exporter.distribution.receiver import TraceReceiver
+from triton_exporter.distribution.trace import Mailbox
+from triton_exporter.distribution.trace_file import TraceFiles
+from triton_exporter.distribution.trace_rate import TraceRate
+from triton_exporter.settings import Settings
+
+
+def parts(settings: Settings) -> tuple[object, ...]:
+    """Build the histograms and, where asked for, what receives traces. Raises OSError: a port is taken."""
+    if settings.otlp_listen is None and settings.trace_file is None:
+        return (Distributions(settings.buckets),)
+    mailbox = Mailbox()
+    found: list[object] = [Distributions(settings.buckets, mailbox)]
+    if settings.otlp_listen is not None:
+        found.append(TraceReceiver(*settings.otlp_listen, mailbox))
+    if settings.trace_file is not None:
+        found.append(TraceFiles(settings.trace_file, mailbox))
+    limits = Limits(settings.timeout_seconds, 1024 * 1024)
+    return (*found, TraceRate(Client(settings.triton_url, limits), mailbox))

@@ -1,0 +1,401 @@
+"""Traces: what spans and trace files say about requests, and what a broken sender cannot do."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import requests
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from support.otlp import as_json, as_protobuf, document, request, span
+from triton_exporter.catalogue import own, state, triton
+from triton_exporter.distribution.collector import Distributions
+from triton_exporter.distribution.otlp import Assembler, OtlpError, Span, decode_json, decode_protobuf
+from triton_exporter.distribution.receiver import TraceReceiver
+from triton_exporter.distribution.trace import Mailbox, TracedRequest
+from triton_exporter.distribution.trace_file import TraceFiles, timelines
+from triton_exporter.distribution.trace_rate import advise, read_rate
+from triton_exporter.snapshot import ModelVersion
+
+T = 1_700_000_000.0
+M = ModelVersion("m", "1")
+
+
+def assembled(spans: list[Span], lost: Counter[str] | None = None) -> list[TracedRequest]:
+    counted = Counter[str]() if lost is None else lost
+    return Assembler(lambda reason, count: counted.update({reason: count})).take(spans, 0)
+
+
+def test_request() -> None:
+    """A request's time is REQUEST_START to REQUEST_END, its queue time QUEUE_START to COMPUTE_START."""
+    (found,) = assembled(decode_json(as_json(*request("m", T, 0.25, 1.5))))
+
+    assert (M, "completed", f"{1:032x}") == (found.model, found.outcome, found.trace_id)
+    assert (1.5, 0.25, T + 1.5) == pytest.approx((found.request_seconds, found.queue_seconds, found.ended))
+
+
+def test_protobuf_says_the_same() -> None:
+    """The same request in protobuf gives the same spans."""
+    spans = request("m", T, 0.25, 1.5)
+
+    assert decode_json(as_json(*spans)) == decode_protobuf(as_protobuf(*spans))
+
+
+def test_queue_full() -> None:
+    """A request without an end was refused by a full queue: no metric of Triton counts it."""
+    refused = span("m", 2, 1, model="m", REQUEST_START=T, QUEUE_START=T + 1e-5)
+
+    assert ["queue_full"] == [one.outcome for one in assembled(decode_json(as_json(refused)))]
+
+
+def test_queue_timeout() -> None:
+    """A request with an end but no execution waited too long."""
+    waited = span("m", 2, 1, model="m", REQUEST_START=T, QUEUE_START=T, REQUEST_END=T + 1)
+
+    assert ["not_executed"] == [one.outcome for one in assembled(decode_json(as_json(waited)))]
+
+
+def test_ensemble() -> None:
+    """An ensemble has no execution of its own: its steps show that it completed, and its queue is unknown."""
+    step = span("step", 4, 2, model="step", REQUEST_START=T, QUEUE_START=T, REQUEST_END=T + 1)
+    run = span("compute", 5, 4, COMPUTE_START=T + 0.5, COMPUTE_END=T + 1)
+    whole = span("ens", 2, 1, model="ens", REQUEST_START=T, QUEUE_START=T, REQUEST_END=T + 1)
+    found = {one.model.model: one for one in assembled(decode_json(as_json(run, step, whole)))}
+
+    assert ("completed", None) == (found["ens"].outcome, found["ens"].queue_seconds)
+    assert ("completed", 0.5) == (found["step"].outcome, found["step"].queue_seconds)
+
+
+def test_spans_in_two_batches() -> None:
+    """An execution that came in an earlier batch still belongs to its request."""
+    compute, model, _ = decode_json(as_json(*request("m", T, 0.25, 1.5)))
+    assembler = Assembler(lambda *_: None)
+
+    assert [] == assembler.take([compute], 0)
+    assert [0.25] == pytest.approx([one.queue_seconds for one in assembler.take([model], 5)])
+
+
+def test_orphans() -> None:
+    """An execution whose request never came is lost, and counted."""
+    lost: Counter[str] = Counter()
+    assembler = Assembler(lambda reason, count: lost.update({reason: count}))
+    assembler.take(decode_json(as_json(request("m", T, 0.25, 1.5)[0])), 0)
+    assembler.take([], 61)
+
+    assert 1 == lost["orphan"]
+
+
+def test_contradiction() -> None:
+    """A request that ends before it starts is no request."""
+    lost: Counter[str] = Counter()
+    backwards = span("m", 2, 1, model="m", REQUEST_START=T, REQUEST_END=T - 1)
+
+    assert [] == assembled(decode_json(as_json(backwards)), lost)
+    assert 1 == lost["malformed"]
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                ["resourceSpans", "scopeSpans", "spans", "events", "attributes", "traceId", "name"]
+            ),
+            inner,
+            max_size=3,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(json_values)
+def test_any_json(value: object) -> None:
+    """Any JSON is either spans or an error of ours."""
+    try:
+        spans = decode_json(json.dumps(value).encode())
+    except OtlpError:
+        return
+    assembled(spans)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_damaged_spans(data: st.DataObject) -> None:
+    """One field of a good batch replaced by anything: an error of ours, or requests that make sense."""
+    whole = document(*request("m", T, 0.25, 1.5))
+    spans = whole["resourceSpans"][0]["scopeSpans"][0]["spans"]
+    target = data.draw(st.sampled_from(spans))
+    target[data.draw(st.sampled_from(sorted(target)))] = data.draw(json_values)
+    try:
+        found = assembled(decode_json(json.dumps(whole).encode()))
+    except OtlpError:
+        return
+    assert all(one.request_seconds >= 0 and one.ended > 0 for one in found)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=60), st.integers(0, 300))
+def test_damaged_protobuf(junk: bytes, at: int) -> None:
+    """Bytes put into a good protobuf batch: an error of ours, or requests that make sense."""
+    body = as_protobuf(*request("m", T, 0.25, 1.5))
+    try:
+        found = assembled(decode_protobuf(body[:at] + junk + body[at:]))
+    except OtlpError:
+        return
+    assert all(one.request_seconds >= 0 for one in found)
+
+
+@contextmanager
+def receiving(mailbox: Mailbox, **limits: float) -> Iterator[TraceReceiver]:
+    receiver = TraceReceiver("127.0.0.1", 0, mailbox, **limits)  # type: ignore[arg-type]
+    stop = threading.Event()
+
+    def serve() -> None:
+        while not stop.is_set():
+            receiver.handle_request()
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        yield receiver
+    finally:
+        stop.set()
+        thread.join()
+        receiver.close()
+
+
+def post(receiver: TraceReceiver, body: bytes, **headers: str) -> int:
+    sent = {"Content-Type": "application/json"} | {k.replace("_", "-"): v for k, v in headers.items()}
+    url = f"http://127.0.0.1:{receiver.port}/v1/traces"
+    return requests.post(url, data=body, headers=sent, timeout=10).status_code
+
+
+@pytest.mark.parametrize(
+    ("body", "headers"),
+    [
+        (as_json(*request("m", T, 0.25, 1.5)), {}),
+        (as_protobuf(*request("m", T, 0.25, 1.5)), {"Content_Type": "application/x-protobuf"}),
+        (gzip.compress(as_json(*request("m", T, 0.25, 1.5))), {"Content_Encoding": "gzip"}),
+    ],
+    ids=["json", "protobuf", "gzip"],
+)
+def test_receive(body: bytes, headers: dict[str, str]) -> None:
+    """A batch arrives in JSON, in protobuf and compressed."""
+    mailbox = Mailbox()
+    with receiving(mailbox) as receiver:
+        assert 200 == post(receiver, body, **headers)
+
+    assert [M] == [one.model for one in mailbox.take()]
+    assert {"accepted": 1} == mailbox.batches()
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "status", "result"),
+    [
+        (b"{", {}, 400, "malformed"),
+        (b"[1]", {}, 400, "malformed"),
+        (b"\xff", {"Content_Type": "application/x-protobuf"}, 400, "malformed"),
+        (b"[" * 5000, {}, 413, "too_large"),
+        (gzip.compress(b" " * 100_000), {"Content_Encoding": "gzip"}, 413, "too_large"),
+        (b"zip", {"Content_Encoding": "gzip"}, 400, "malformed"),
+        (b"{}", {"Content_Encoding": "br"}, 415, "unsupported"),
+        (b"{}", {"Content_Type": "text/plain"}, 415, "unsupported"),
+    ],
+)
+def test_refuse(body: bytes, headers: dict[str, str], status: int, result: str) -> None:
+    """What cannot be read is refused with its reason, counted, and the next batch is still taken."""
+    mailbox = Mailbox()
+    with receiving(mailbox, max_body_bytes=2000) as receiver:
+        assert status == post(receiver, body, **headers)
+        assert 200 == post(receiver, b"{}")
+
+    assert {result: 1, "accepted": 1} == mailbox.batches()
+
+
+def test_slow_sender() -> None:
+    """A sender that drips is cut off in time, and more of its kind than there is room for are refused."""
+    mailbox = Mailbox()
+    with (
+        receiving(mailbox, connections=1, patience_seconds=0.3) as receiver,
+        socket.create_connection(("127.0.0.1", receiver.port), timeout=10) as slow,
+    ):
+        slow.sendall(
+            b"POST /v1/traces HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n"
+        )
+        while receiver._slots._value != 0:
+            time.sleep(0.01)
+        assert 503 == post(receiver, b"{}")
+        for _ in range(8):
+            time.sleep(0.1)
+            slow.sendall(b" ")
+            if mailbox.batches().get("slow"):
+                break
+        assert slow.recv(100).startswith(b"HTTP/1.1 408")
+
+    assert {"busy": 1, "slow": 1} == mailbox.batches()
+
+
+def test_full_mailbox() -> None:
+    """Requests beyond the mailbox's capacity are lost, and counted."""
+    mailbox = Mailbox(capacity=2)
+    mailbox.put([TracedRequest(M, "completed", T, 1, 0, "")] * 5)
+
+    assert 2 == len(mailbox.take())
+    assert {"overflow": 3} == mailbox.lost()
+
+
+def counters(requests_: float, seconds: float) -> bytes:
+    labels = '{model="m",version="1"}'
+    return "".join(
+        f"# TYPE {metric} counter\n{metric}{labels} {value}\n"
+        for metric, value in (
+            (triton.REQUEST_SUCCESS, requests_),
+            (triton.REQUEST_DURATION_US, seconds * 1e6),
+            (triton.QUEUE_DURATION_US, 0),
+        )
+    ).encode()
+
+
+def traced(took: float, ended: float, outcome: str = "completed") -> TracedRequest:
+    return TracedRequest(M, outcome, ended, took, 0.0, f"t{ended}")  # type: ignore[arg-type]
+
+
+def test_tail_that_a_mean_hides() -> None:
+    """5 % slow requests are invisible in sampled means and exact from traces, with the same count."""
+    mailbox = Mailbox()
+    means, traces = Distributions(sources={"sampled_mean"}), Distributions(mailbox=mailbox)
+    for second in range(60):
+        body = counters(100 * second, (95 * 0.005 + 5 * 0.5) * second)
+        if second:
+            slow = [traced(0.5, second - 0.5)] * 5
+            mailbox.put([*slow, *[traced(0.005, second - 0.3)] * 95])
+        means.observe(body, second)
+        traces.observe(body, second)
+    share, total = {}, {}
+    for name, one in (("mean", means), ("trace", traces)):
+        shown = {s.series: s.value for family in one.families(60) for s in family.samples}
+        labels = 'model="m",version="1"'
+        total[name] = shown[f"{state.REQUEST_DURATION}_count{{{labels}}}"]
+        share[name] = shown[f'{state.REQUEST_DURATION}_bucket{{{labels},le="0.1"}}'] / total[name]
+
+    assert {"mean": 1.0, "trace": pytest.approx(0.95, abs=0.001)} == share
+    assert 5900 == total["mean"]
+    assert 5700 <= total["trace"] <= 5900
+
+
+def test_rejections_are_weighted_by_the_trace_rate() -> None:
+    """Each traced rejection stands for as many as the trace rate says."""
+    mailbox = Mailbox()
+    mailbox.rate = 10
+    one = Distributions(mailbox=mailbox)
+    one.observe(counters(0, 0), T)
+    mailbox.put([traced(0, T, "queue_full")] * 3)
+    one.observe(counters(1, 1), T + 1)
+    shown = {s.series: s.value for family in one.families(T) for s in family.samples}
+
+    assert 30 == shown[f'{state.QUEUE_FULL_ESTIMATE}{{model="m",version="1"}}']
+    assert 3 == shown[f'{state.TRACED_REQUESTS}{{model="m",version="1",outcome="queue_full"}}']
+    assert 0 == shown[f'{own.TRACES_LOST}{{reason="late"}}']
+
+
+RECORDS = [
+    {"id": 1, "timestamps": [{"name": "HTTP_RECV_START", "ns": 1_000}]},
+    {"id": 1, "model_name": "m", "model_version": 1},
+    {"id": 1, "timestamps": [{"name": "REQUEST_START", "ns": 2_000_000_000}]},
+    {"id": 1, "timestamps": [{"name": "QUEUE_START", "ns": 2_000_000_000}]},
+    {"id": 1, "timestamps": [{"name": "COMPUTE_START", "ns": 2_250_000_000}]},
+    {"id": 1, "timestamps": [{"name": "REQUEST_END", "ns": 3_500_000_000}]},
+]
+
+
+def test_trace_file(tmp_path: Path) -> None:
+    """Numbered files are read once each, when complete, with the machine's clock set to Unix time."""
+    mailbox = Mailbox()
+    files = TraceFiles(tmp_path / "trace.json", mailbox, since_boot_ns=lambda: int(T) * 10**9)
+    text = json.dumps(RECORDS)
+    (tmp_path / "trace.json.0").write_text(text[:50])
+    files.poll(0)
+    assert [] == mailbox.take()
+    (tmp_path / "trace.json.0").write_text(text)
+    files.poll(1)
+    files.poll(2)
+
+    (found,) = mailbox.take()
+    assert (M, "completed", 1.5, 0.25) == (
+        found.model,
+        found.outcome,
+        found.request_seconds,
+        found.queue_seconds,
+    )
+    assert T + 3.5 == found.ended
+
+
+def test_trace_file_outcomes() -> None:
+    """A file tells rejections and ensembles as spans do."""
+    refused = [{"id": 7, "model_name": "m"}, {"id": 7, "timestamps": [{"name": "REQUEST_START", "ns": 5}]}]
+    parent = {"id": 8, "model_name": "ens", "model_version": 1}
+    stamps = [{"name": "REQUEST_START", "ns": 5}, {"name": "REQUEST_END", "ns": 9}]
+    child = {"id": 9, "model_name": "m", "parent_id": 8}
+    found = [
+        line.request()
+        for line in timelines([*refused, parent, {"id": 8, "timestamps": stamps}, child], 10**18)
+    ]
+
+    assert [("m", "queue_full"), ("ens", "completed")] == [
+        (one.model.model, one.outcome) for one in found if one
+    ]
+
+
+@settings(max_examples=150, deadline=None)
+@given(json_values, st.lists(st.integers(0, 5), max_size=3))
+def test_damaged_trace_file(value: object, places: list[int]) -> None:
+    """Anything in place of a record is passed over, and the rest makes sense."""
+    records: list[object] = list(RECORDS)
+    for place in places:
+        records[place] = value
+    for one in (*timelines(records, 0), *timelines(value, 0)):
+        one.request()
+
+
+def test_advice() -> None:
+    """The trace rate keeps to some ten traces a second, and says plainly when nothing is known to be safe."""
+    calm, busy = (
+        advise(800, "http://127.0.0.1:4318/v1/traces"),
+        advise(8000, "http://127.0.0.1:4318/v1/traces"),
+    )
+
+    assert (80, False) == (calm.rate, calm.risky)
+    assert "--trace-config=rate=80" in calm.flags
+    assert busy.risky
+    assert "leave traces off" in busy.warning
+    assert "crash" in calm.warning
+    assert 1 == advise(0, "").rate
+
+
+@pytest.mark.parametrize(
+    ("body", "rate"),
+    [
+        (b'{"trace_rate":"100"}', 100),
+        (b'{"trace_rate":1}', 1),
+        (b'{"trace_rate":"0"}', None),
+        (b'{"trace_rate":"nan"}', None),
+        (b"[]", None),
+        (b"{", None),
+    ],
+)
+def test_rate_of_the_setting(body: bytes, rate: float | None) -> None:
+    """Triton's trace setting gives the rate; anything else gives none."""
+    assert rate == read_rate(body)
