@@ -1,0 +1,202 @@
+"""Distributions beside a real Triton: exact sums through reloads, traces, and rejections nobody counts."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import requests
+
+from support.exporter import Running, Scraped, exporting
+from support.sleeper import sleep_request, write_sleeper
+from triton_exporter.catalogue import own, state, triton
+from triton_exporter.client import Client
+from triton_exporter.distribution.buckets import Buckets
+from triton_exporter.distribution.parts import parts
+from triton_exporter.distribution.trace import Mailbox
+from triton_exporter.distribution.trace_rate import TraceRate
+from triton_exporter.settings import Settings
+from tritonwatch.local.triton import TritonPorts, TritonServer, free_ports
+
+pytestmark = pytest.mark.real
+
+QUEUE_OF_TWO = "dynamic_batching { default_queue_policy { max_queue_size: 2 } }\n"
+
+
+@pytest.fixture(scope="module")
+def otlp_port() -> int:
+    return free_ports(1)[0]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, otlp_port: int) -> Iterator[TritonServer]:
+    directory = tmp_path_factory.mktemp("distributions-real")
+    for name in ("plain", "mixed"):
+        write_sleeper(directory / "models", name)
+    write_sleeper(directory / "models", "tight", config=QUEUE_OF_TWO)
+    arguments = ["--load-model=*", "--trace-config=mode=opentelemetry", "--trace-config=level=TIMESTAMPS"]
+    arguments += ["--trace-config=rate=1", "--trace-config=opentelemetry,bsp_schedule_delay=300"]
+    arguments += [f"--trace-config=opentelemetry,url=http://127.0.0.1:{otlp_port}/v1/traces"]
+    server = TritonServer(
+        directory / "models", directory, TritonPorts(*free_ports(3)), "explicit", arguments=arguments
+    )
+    server.start()
+    try:
+        server.wait_live()
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture(scope="module")
+def traced(server: TritonServer, otlp_port: int) -> Iterator[Running]:
+    """An exporter that receives the server's traces."""
+    settings = Settings(
+        server.http_url,
+        server.metrics_url,
+        buckets=Buckets(thresholds={"request": (0.15,), "queue": (0.03,)}),
+        otlp_listen=("127.0.0.1", otlp_port),
+    )
+    with exporting(server.http_url, server.metrics_url, parts=parts(settings)) as running:
+        running.wait(lambda page: count(page, "tight") is not None)
+        yield running
+
+
+def count(page: Scraped, model: str) -> float | None:
+    return page.value(state.REQUEST_DURATION.count, model=model, version="1")
+
+
+def load(server: TritonServer, model: str, word: str = "load") -> None:
+    answer = requests.post(f"{server.http_url}/v2/repository/models/{model}/{word}", json={}, timeout=30)
+    assert 200 == answer.status_code
+
+
+def send(server: TritonServer, model: str, sleeps: list[float], at_once: int = 1) -> Counter[int]:
+    with requests.Session() as session, ThreadPoolExecutor(at_once) as pool:
+        return Counter(
+            pool.map(lambda s: sleep_request(session, server.http_url, model, [s], time.time()), sleeps)
+        )
+
+
+def seconds_counted(server: TritonServer, model: str) -> float:
+    page = Scraped(requests.get(server.metrics_url, timeout=5).text)
+    micros = page.value(f"{triton.REQUEST_DURATION_US}_total", model=model, version="1")
+    assert micros is not None
+    return micros / 1e6
+
+
+def test_sum_and_count_survive_reloads(server: TritonServer) -> None:
+    """Through unload, load and hot reload, count is every answered request and sum all their time."""
+    settings = Settings(server.http_url, server.metrics_url)
+    with exporting(server.http_url, server.metrics_url, parts=parts(settings)) as exporter:
+        exporter.wait(lambda page: count(page, "plain") is not None)
+        assert {200: 7} == send(server, "plain", [0.01] * 7)
+        exporter.wait(lambda page: count(page, "plain") == 7)
+        before_unload = seconds_counted(server, "plain")
+        load(server, "plain", "unload")
+        time.sleep(0.5)  # two samples without it
+        load(server, "plain")
+        assert {200: 9} == send(server, "plain", [0.01] * 9)
+        exporter.wait(lambda page: count(page, "plain") == 16)
+        config = server.repository / "plain" / "config.pbtxt"
+        config.write_text(config.read_text() + "# touched\n")
+        load(server, "plain")
+        assert {200: 2} == send(server, "plain", [0.01] * 2)
+        page = exporter.wait(lambda page: count(page, "plain") == 18)
+
+        truth = before_unload + seconds_counted(server, "plain")
+        assert truth == pytest.approx(page.value(state.REQUEST_DURATION.sum, model="plain", version="1"))
+        labels = {"model": "plain", "version": "1", "signal": "request", "source": "sampled_mean"}
+        assert 1 == page.value(state.DISTRIBUTION_SOURCE, **labels)
+
+
+def test_traces_show_the_tail_and_the_queue(server: TritonServer, traced: Running) -> None:
+    """With traces the share within a threshold is that of the requests themselves, in request and queue."""
+    assert {200: 1} == send(server, "mixed", [0.0])
+    traced.wait(
+        lambda page: page.value(state.TRACED_REQUESTS, model="mixed", version="1", outcome="completed")
+    )
+    sleeps = [0.2 if number % 10 == 0 else 0.005 for number in range(40)]
+    assert {200: 40} == send(server, "mixed", sleeps, at_once=2)
+    time.sleep(1.5)
+    # A later trace, of any model, proves that the traces of these are all there.
+    assert {200: 1} == send(server, "plain", [0.0])
+    page = traced.wait(lambda page: count(page, "mixed") == 41, timeout_seconds=30)
+
+    def share(metric: str, le: str) -> float | None:
+        return page.value(metric, model="mixed", version="1", le=le)
+
+    labels = {"model": "mixed", "version": "1", "signal": "request", "source": "trace"}
+    assert 1 == page.value(state.DISTRIBUTION_SOURCE, **labels)
+    # Of two senders the one behind a slow request waits for it: 4 slow ones, and up to 4 behind them.
+    assert 33 <= (share(state.REQUEST_DURATION.bucket, "0.15") or 0) <= 37
+    assert 37 <= (share(state.QUEUE_DURATION.bucket, "0.03") or 0) + 4 <= 41
+    assert 41 == share(state.QUEUE_DURATION.bucket, "1.0")
+
+
+def test_queue_full_rejections_are_counted(server: TritonServer, traced: Running) -> None:
+    """Requests that a full queue refused show in traces, and in no counter of Triton."""
+    answers = send(server, "tight", [0.2] * 12, at_once=12)
+    assert answers[503] > 0
+    page = traced.wait(
+        lambda page: page.value(state.QUEUE_FULL_ESTIMATE, model="tight", version="1") == answers[503]
+    )
+
+    rejected = f"{triton.REQUEST_FAILURE}_total"
+    assert 0 == page.value(rejected, model="tight", version="1", reason="REJECTED")
+    assert 0 == page.value(own.TRACES_LOST, reason="malformed")
+    assert 0 < (page.value(own.TRACE_BATCHES, result="accepted") or 0)
+
+
+def test_trace_rate_is_read(server: TritonServer) -> None:
+    """The trace rate comes from Triton's own setting, with a request that changes nothing."""
+    mailbox = Mailbox()
+    mailbox.rate = 7
+    with closing(TraceRate(Client(server.http_url), mailbox)) as rate:
+        rate.poll(0)
+
+    assert 1 == mailbox.rate
+
+
+def test_a_taken_port_for_traces(server: TritonServer) -> None:
+    """A port that is taken is refused when the exporter is built, not later."""
+    settings = Settings(server.http_url, server.metrics_url, otlp_listen=("127.0.0.1", server.ports.http))
+
+    with pytest.raises(OSError, match="in use"):
+        parts(settings)
+
+
+def test_trace_files_of_a_real_triton(tmp_path: Path) -> None:
+    """Triton's own trace mode writes files; requests, queue times and rejections come from them too."""
+    write_sleeper(tmp_path / "models", "mixed", config=QUEUE_OF_TWO)
+    trace_file = tmp_path / "trace.json"
+    arguments = [f"--trace-config={one}" for one in (
+        "mode=triton", f"triton,file={trace_file}", "triton,log-frequency=4", "level=TIMESTAMPS", "rate=1"
+    )]  # fmt: skip
+    server = TritonServer(tmp_path / "models", tmp_path, TritonPorts(*free_ports(3)), arguments=arguments)
+    server.start()
+    try:
+        server.wait_live()
+        settings = Settings(server.http_url, server.metrics_url, trace_file=trace_file)
+        with exporting(server.http_url, server.metrics_url, parts=parts(settings)) as exporter:
+            exporter.wait(lambda page: count(page, "mixed") is not None)
+            assert {200: 4} == send(server, "mixed", [0.01] * 4)
+            exporter.wait(lambda page: seen(page, "completed") == 4)
+            answers = send(server, "mixed", [0.3] * 8, at_once=8)
+            page = exporter.wait(
+                lambda page: (seen(page, "queue_full") or 0) + (seen(page, "completed") or 0) == 12
+            )
+
+            assert answers[503] == seen(page, "queue_full")
+            assert 4 + answers[200] == seen(page, "completed")
+    finally:
+        server.stop()
+
+
+def seen(page: Scraped, outcome: str) -> float | None:
+    return page.value(state.TRACED_REQUESTS, model="mixed", version="1", outcome=outcome)
