@@ -170,14 +170,14 @@ class NvmlSource:
         draft = _Draft()
         try:
             driver = _text(lib.nvmlSystemGetDriverVersion())
-            handles = [lib.nvmlDeviceGetHandleByIndex(index) for index in range(lib.nvmlDeviceGetCount())]
+            count = lib.nvmlDeviceGetCount()
         except lib.NVMLError as error:
             self.close()
             raise SourceError("library", str(error)) from error
-        for handle in handles:
+        for index in range(count):
             # A GPU that has fallen off the bus fails here; the others are still read.
             with contextlib.suppress(lib.NVMLError):
-                self._read_gpu(handle, driver, draft)
+                self._read_gpu(lib.nvmlDeviceGetHandleByIndex(index), driver, draft)
         if not draft.devices:
             raise SourceError("no_gpu", "NVML knows no GPU")
         return Reading(

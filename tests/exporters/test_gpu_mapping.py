@@ -1,0 +1,200 @@
+"""Which model runs on which GPU, how that is known, and what is wrong with Triton's own labels."""
+
+from __future__ import annotations
+
+import pytest
+
+from triton_exporter.gpu.mapping import Claim, Evidence, Visible, claims, label_problems, visible
+from triton_exporter.gpu.reading import Device, Entity, Instance, Reading
+from triton_exporter.snapshot import (
+    EnsembleStep,
+    InstanceGroup,
+    MemoryUse,
+    ModelConfig,
+    ModelStatistics,
+    ModelVersion,
+)
+
+A, B, C = Entity("GPU-a"), Entity("GPU-b"), Entity("GPU-c")
+M = ModelVersion("m", "1")
+
+
+def node(*devices: Device, instances: tuple[Instance, ...] = (), **pods: frozenset[Entity]) -> Reading:
+    return Reading("dcgm", 0.0, {one.uuid: one for one in devices}, instances, pods=pods)
+
+
+def card(entity: Entity, bus: str, name: str = "H100") -> Device:
+    return Device(entity.uuid, name=name, pci_bus_id=f"00000000:{bus}:00.0")
+
+
+def model(
+    *groups: InstanceGroup, backend: str = "onnxruntime", **parameters: str
+) -> dict[ModelVersion, ModelConfig]:
+    return {M: ModelConfig("m", backend, instance_groups=groups, parameters=parameters)}
+
+
+def on(*found: Claim) -> list[tuple[Entity, str, str]]:
+    return [(claim.entity, claim.source, claim.confidence) for claim in found]
+
+
+def gpus(*ordinals: int, count: int = 1) -> InstanceGroup:
+    return InstanceGroup("KIND_GPU", count, ordinals)
+
+
+SURE = Visible((A, B), "certain", "operator")
+
+
+# --- The order of Triton's devices --------------------------------------------------------------------------
+
+
+def test_the_operators_order_is_certain() -> None:
+    """What the operator says is taken as it is, a bare UUID and a MIG instance included."""
+    seen = visible(("GPU-b", "a", "GPU-c/3"), node(card(A, "01")), frozenset())
+
+    assert Visible((B, A, Entity("GPU-c", "3")), "certain", "operator") == seen
+
+
+def test_one_gpu_leaves_no_doubt() -> None:
+    """Where the node has one GPU, or Triton's own series show one, every ordinal 0 is that one."""
+    alone = Visible((A,), "certain", "single_gpu")
+
+    assert alone == visible((), node(card(A, "01")), frozenset())
+    assert alone == visible((), node(card(B, "01"), card(A, "02")), frozenset({"GPU-a"}))
+    assert alone == visible(
+        (), node(card(B, "01"), card(A, "02"), triton=frozenset({A})), frozenset(), "triton"
+    )
+
+
+@pytest.mark.parametrize(
+    ("case", "names", "own", "confidence"),
+    [
+        ("Triton lists its GPUs and they are alike", ("H100", "H100"), {"GPU-a", "GPU-b"}, "likely"),
+        ("CUDA puts the fastest first when cards differ", ("H100", "L4"), {"GPU-a", "GPU-b"}, "guess"),
+        ("nobody says which of the node's GPUs are Triton's", ("H100", "H100"), set(), "guess"),
+    ],
+)
+def test_several_gpus_are_taken_in_pci_order(
+    case: str, names: tuple[str, str], own: set[str], confidence: str
+) -> None:
+    """PCI order is CUDA's for cards that are alike; how sure that is depends on what is known."""
+    reading = node(card(A, "9b", names[0]), card(B, "1b", names[1]))
+
+    assert Visible((B, A), confidence) == visible((), reading, frozenset(own)), case
+
+
+def test_mig_instances_are_devices_of_their_own() -> None:
+    """Of a split GPU Triton sees instances; several are only guessed at."""
+    first, second = Entity("GPU-a", "2"), Entity("GPU-a", "11")
+    reading = node(
+        card(A, "01"),
+        instances=(Instance(second), Instance(first), Instance(first)),
+        triton=frozenset({second}),
+    )
+
+    assert Visible((first, second), "guess") == visible((), reading, frozenset())
+    assert Visible((second,), "certain", "single_gpu") == visible((), reading, frozenset(), "triton")
+
+
+def test_nothing_known_maps_nothing() -> None:
+    """Without a source and without the operator there is no device and no claim."""
+    assert Visible() == visible((), None, frozenset())
+    assert () == claims(Evidence(model(gpus(0))), Visible())
+
+
+# --- Models -------------------------------------------------------------------------------------------------
+
+
+def test_instances_are_placed_by_the_config() -> None:
+    """Each ordinal of the config names a device, weighted by the instances there."""
+    found = claims(Evidence(model(gpus(0, count=3), gpus(1))), SURE)
+
+    assert [(A, "operator", "certain"), (B, "operator", "certain")] == on(*found)
+    assert [0.75, 0.25] == [claim.weight for claim in found]
+
+
+def test_an_ordinal_that_is_not_there_names_no_gpu() -> None:
+    """A config for a machine with more GPUs than are known does not invent one."""
+    assert [] == on(*claims(Evidence(model(gpus(7))), SURE))
+
+
+def test_models_without_a_gpu_have_none() -> None:
+    """CPU models and ensembles run on no GPU."""
+    assert () == claims(Evidence(model(InstanceGroup("KIND_CPU", 4))), SURE)
+    ensemble = {M: ModelConfig("m", platform="ensemble", steps=(EnsembleStep("x", -1),))}
+    assert () == claims(Evidence(ensemble), SURE)
+
+
+def test_a_python_model_on_every_gpu_is_a_guess() -> None:
+    """The Python backend says KIND_GPU with all GPUs for a model that named none, even a tokenizer."""
+    config = model(gpus(0, 1), backend="python")
+
+    assert ["guess", "guess"] == [claim.confidence for claim in claims(Evidence(config), SURE)]
+    assert ["certain"] == [
+        claim.confidence for claim in claims(Evidence(model(gpus(1), backend="python")), SURE)
+    ]
+
+
+def test_the_operator_can_vouch_for_a_model() -> None:
+    """A model whose name matches a pattern is certain."""
+    config = model(gpus(0, 1), backend="python")
+    found = claims(Evidence(config, sure_models=("x*", "m*")), SURE)
+
+    assert [(A, "operator", "certain"), (B, "operator", "certain")] == on(*found)
+
+
+def test_tensorrt_llm_names_its_gpus_in_a_parameter() -> None:
+    """KIND_CPU with gpu_device_ids is a GPU model."""
+    config = model(InstanceGroup("KIND_CPU", 1), gpu_device_ids="0, 1")
+
+    assert [(A, "operator", "certain"), (B, "operator", "certain")] == on(*claims(Evidence(config), SURE))
+
+
+def test_a_model_that_places_itself_may_be_anywhere() -> None:
+    """KIND_MODEL (vLLM) is on some of the visible GPUs: likely the one there is, else a guess."""
+    config = model(InstanceGroup("KIND_MODEL", 1), backend="vllm")
+
+    assert [(A, "all_visible", "guess"), (B, "all_visible", "guess")] == on(*claims(Evidence(config), SURE))
+    alone = Visible((A,), "certain", "single_gpu")
+    assert [(A, "single_gpu", "likely")] == on(*claims(Evidence(config), alone))
+
+
+def test_memory_in_the_statistics_settles_a_guess() -> None:
+    """A model that holds memory on device 1 runs there, whatever its kind."""
+    held = (ModelStatistics("m", "1", memory=(MemoryUse("CPU", 0, 9), MemoryUse("GPU", 1, 5))),)
+
+    for config in (model(InstanceGroup("KIND_MODEL", 1)), model(InstanceGroup("KIND_CPU", 1))):
+        assert [(B, "statistics", "certain")] == on(*claims(Evidence(config, held), SURE))
+
+
+def test_tritons_label_is_the_last_resort() -> None:
+    """Its own gpu_uuid, if it is one of Triton's GPUs, is better than nothing and no more."""
+    config = model(InstanceGroup("KIND_CPU", 1))
+    evidence = Evidence(config, labels={M: frozenset({"GPU-c", "GPU-x"})}, triton_gpus=frozenset({"GPU-c"}))
+
+    assert [(C, "triton_label", "guess")] == on(*claims(evidence, SURE))
+
+
+@pytest.mark.parametrize(
+    ("said", "own", "problem"),
+    [
+        (set(), {"GPU-a", "GPU-b"}, "missing"),
+        ({"GPU-x"}, {"GPU-a", "GPU-b"}, "unknown_gpu"),
+        ({"GPU-x"}, set(), "unknown_gpu"),
+        ({"GPU-b"}, {"GPU-a", "GPU-b"}, "disagrees"),
+        ({"GPU-a"}, {"GPU-a", "GPU-b"}, None),
+    ],
+)
+def test_a_wrong_or_missing_label_is_found(said: set[str], own: set[str], problem: str | None) -> None:
+    """Triton's gpu_uuid of a model is held against what is known better."""
+    evidence = Evidence(model(gpus(0)), labels={M: frozenset(said)}, triton_gpus=frozenset(own))
+    found = claims(evidence, SURE)
+
+    assert ({M: problem} if problem else {}) == label_problems(evidence, found, SURE)
+
+
+def test_a_guess_accuses_nobody() -> None:
+    """Where the mapping itself is a guess, Triton's label is not called wrong."""
+    guess = Visible((A, B), "guess")
+    evidence = Evidence(model(gpus(0)), labels={M: frozenset({"GPU-b"})}, triton_gpus=frozenset({"GPU-b"}))
+
+    assert {} == label_problems(evidence, claims(evidence, guess), guess)

@@ -1,0 +1,119 @@
+"""XID errors as a true counter, whatever the source tells of them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from triton_exporter.catalogue.gpu import XID_CLASSES
+from triton_exporter.gpu.reading import XidReport
+from triton_exporter.gpu.xid import HARDWARE_CODES, XIDS, XidCounter, classify
+
+A = "GPU-a"
+
+
+def last(code: int) -> XidReport:
+    return XidReport(A, code, 1.0, "last")
+
+
+def counted(*looks: list[XidReport]) -> dict[int, float]:
+    """Codes with a count above 0 after these looks."""
+    counter = XidCounter()
+    for reports in looks:
+        counter.update([A], reports)
+    return {code: count for (_, code), count in counter.counts().items() if count}
+
+
+def test_hardware_codes_are_there_at_zero() -> None:
+    """increase() needs a zero before the first event, so codes that page are there from the first look on."""
+    counter = XidCounter()
+    counter.update([A], [])
+
+    assert {(A, code): 0.0 for code in HARDWARE_CODES} == counter.counts()
+    assert {48, 64, 79, 95, 119} <= set(HARDWARE_CODES)
+
+
+@pytest.mark.parametrize(
+    ("story", "looks", "expected"),
+    [
+        ("a code that was there before the exporter is old news", [[last(79)], [last(79)]], {}),
+        ("a new code is an event", [[last(0)], [last(79)], [last(79)]], {79: 1}),
+        ("in 4.x there is no row before the first XID", [[], [last(79)]], {79: 1}),
+        ("each change is an event", [[last(0)], [last(79)], [last(31)], [last(79)]], {31: 1, 79: 2}),
+        ("a row that went away and came back is a new event", [[last(79)], [], [last(79)]], {79: 1}),
+        (
+            "instances of a GPU repeat its code",
+            [[last(0), last(0)], [last(0), last(79)], [last(79), last(79)]],
+            {79: 1},
+        ),
+    ],
+)
+def test_the_last_code_becomes_a_counter(
+    story: str, looks: list[list[XidReport]], expected: dict[int, float]
+) -> None:
+    """Changes of the gauge are counted."""
+    assert expected == counted(*looks), story
+
+
+def test_a_window_counts_what_it_gains() -> None:
+    """The windowed count falls as its window slides: only its rises are events."""
+    looks = [[XidReport(A, 31, level, "window")] for level in (0.0, 2.0, 2.0, 1.0, 3.0)]
+
+    assert {31: 4} == counted(*looks, [])
+
+
+def test_a_total_that_starts_again_goes_on() -> None:
+    """After a restart of dcgm-exporter its own counter starts at 0; ours does not fall."""
+    looks = [[XidReport(A, 31, level, "total")] for level in (5.0, 7.0, 1.0, 2.0)]
+
+    assert {31: 4} == counted(*looks)
+
+
+def test_one_event_told_twice_counts_once() -> None:
+    """Gauge and counter tell the same event, perhaps one look apart."""
+    looks = [[], [last(79)], [last(79), XidReport(A, 79, 1.0, "total")]]
+
+    assert {79: 1} == counted(*looks)
+
+
+def test_events_add_up() -> None:
+    """NVML's events are counted each."""
+    event = XidReport(A, 63, 1.0, "event")
+
+    assert {63: 3} == counted([], [event, event], [event])
+
+
+@given(
+    st.lists(
+        st.lists(
+            st.builds(
+                XidReport,
+                st.sampled_from([A, "GPU-b"]),
+                st.sampled_from([0, 13, 31, 79]),
+                st.floats(0, 50),
+                st.sampled_from(["last", "window", "total", "event"]),
+            ),
+            max_size=6,
+        ),
+        max_size=8,
+    )
+)
+def test_no_count_ever_falls(looks: list[list[XidReport]]) -> None:
+    """Whatever the source tells, in whatever order, every series only rises."""
+    counter = XidCounter()
+    before: dict[tuple[str, int], float] = {}
+    for reports in looks:
+        counter.update([A], reports)
+        now = counter.counts()
+        assert all(now.get(key, 0.0) >= count for key, count in before.items())
+        before = now
+
+
+def test_the_table_is_sound() -> None:
+    """Every class is of the closed set, no code stands twice, the codes everybody pages on are hardware."""
+    assert {xid.cls for xid in XIDS} <= set(XID_CLASSES)
+    assert len({xid.code for xid in XIDS}) == len(XIDS)
+    assert {"hardware"} == {classify(code) for code in (48, 62, 64, 74, 79, 95, 119, 120)}
+    assert {"application"} == {classify(code) for code in (13, 31, 43, 45)}
+    assert ("contained", "informational", "unknown") == (classify(94), classify(63), classify(9999))
