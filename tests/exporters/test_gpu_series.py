@@ -1,0 +1,416 @@
+"""GPUs on the exporter's page: which source, how old, what is withdrawn, and that nothing breaks a scrape."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+import pytest
+
+from support.dcgm import DIALECTS, Card, Part, serving, write
+from support.exporter import Scraped, exporting
+from triton_exporter.catalogue import Metric, gpu, triton
+from triton_exporter.catalogue import dcgm as names
+from triton_exporter.exposition import render_text
+from triton_exporter.gpu import native
+from triton_exporter.gpu.choice import PATIENCE, RETRY_SECONDS, Choice
+from triton_exporter.gpu.collector import Gpus, Options
+from triton_exporter.gpu.dcgm_source import DcgmSource
+from triton_exporter.gpu.freshness import MAX_GPUS, Freshness
+from triton_exporter.gpu.reading import Device, Entity, Reading, Slot
+from triton_exporter.gpu.source import SourceError
+from triton_exporter.parse import parse
+from triton_exporter.snapshot import (
+    BatchStatistics,
+    InstanceGroup,
+    MemoryUse,
+    ModelConfig,
+    ModelStatistics,
+    ModelVersion,
+    Snapshot,
+)
+
+CARD = Card()
+U = CARD.uuid
+M = ModelVersion("m", "1")
+
+
+class Told:
+    """A source that says what the test tells it."""
+
+    def __init__(self, name: str, answer: Reading | None = None) -> None:
+        self.name = name
+        self.answer = answer
+        self.asked: list[float] = []
+        self.closed = False
+
+    def read(self, at: float) -> Reading:
+        self.asked.append(at)
+        if self.answer is None:
+            raise SourceError("refused", "told to")
+        return Reading(self.name, at, self.answer.devices, values=self.answer.values)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def reading(joules: float = 1.0, **more: float) -> Reading:
+    values = {Slot(gpu.ENERGY, Entity(U)): joules, Slot(gpu.TEMPERATURE, Entity(U)): 50.0}
+    return Reading("told", 0.0, {U: Device(U, "0", "Test")}, values=values)
+
+
+def page(part: Gpus, now: float) -> Scraped:
+    return Scraped(render_text(b"", part.families(now)).decode())
+
+
+def gpus(*sources: Told, wanted: Iterable[str] = (), **options: object) -> Gpus:
+    chosen = Options(**options)  # type: ignore[arg-type]
+    return Gpus(Choice(sources, frozenset(wanted)), native.NativeSource(120), chosen)
+
+
+# --- Which source -------------------------------------------------------------------------------------------
+
+
+def test_the_best_source_that_answers_is_used_and_named() -> None:
+    """auto takes dcgm before nvml before triton, and says which."""
+    first, second = Told("dcgm"), Told("nvml", reading())
+    part = gpus(first, second)
+    part.poll(0.0)
+
+    seen = page(part, 0.0)
+    assert {"dcgm": 0, "nvml": 1, "triton": 0, "none": 0} == {
+        name: seen.value(gpu.SOURCE, source=name) for name in gpu.SOURCES
+    }
+    assert 50 == seen.value(gpu.TEMPERATURE, gpu_uuid=U)
+
+
+def test_no_source_at_all_is_said() -> None:
+    """Without any GPU the page says none, and has no GPU series and no failures of what nobody asked for."""
+    part = gpus(Told("dcgm"), Told("nvml"))
+    for at in range(5):
+        part.poll(float(at))
+
+    seen = page(part, 5.0)
+    assert 1 == seen.value(gpu.SOURCE, source="none")
+    assert {} == seen.series(gpu.SOURCE_FAILURES_TOTAL)
+    assert {} == seen.series(gpu.DATA_AGE)
+
+
+def test_a_source_the_operator_named_counts_its_failures() -> None:
+    """A dcgm-exporter that was asked for and is not there is a failure from the first look on."""
+    part = gpus(Told("dcgm"), wanted=["dcgm"])
+    part.poll(0.0)
+    part.poll(5.0)
+
+    assert 2 == page(part, 5.0).value(gpu.SOURCE_FAILURES_TOTAL, source="dcgm", reason="refused")
+
+
+def test_a_short_failure_changes_no_source() -> None:
+    """The source in use may miss a few reads; only then a worse one is asked."""
+    first, second = Told("dcgm", reading()), Told("nvml", reading())
+    choice = Choice((first, second))
+    choice.read(0.0)
+    first.answer = None
+    used = []
+    for at in range(1, PATIENCE + 1):
+        found = choice.read(float(at))
+        used.append(found.source if found else None)
+
+    assert [None] * (PATIENCE - 1) + ["nvml"] == used
+    assert PATIENCE == choice.failures["dcgm", "refused"]
+
+
+def test_a_better_source_is_taken_up_when_it_comes() -> None:
+    """A dcgm-exporter that starts later is found, without being asked at every look."""
+    first, second = Told("dcgm"), Told("nvml", reading())
+    choice = Choice((first, second))
+    choice.read(0.0)
+    first.answer = reading()
+    for at in range(1, int(RETRY_SECONDS)):
+        choice.read(float(at))
+
+    assert ("nvml", [0.0]) == (choice.current, first.asked)
+
+    choice.read(RETRY_SECONDS)
+
+    assert "dcgm" == choice.current
+
+
+# --- Age ----------------------------------------------------------------------------------------------------
+
+
+def test_data_that_stopped_moving_grow_old_and_are_withdrawn() -> None:
+    """An exporter that answers 200 with its last sample for ever is seen by the age of the data."""
+    told = Told("dcgm", reading(joules=1.0))
+    part = gpus(told, max_age_seconds=120)
+    for at in range(0, 200, 5):
+        part.poll(float(at))
+    young, old = page(part, 115.0), page(part, 195.0)
+
+    assert (115, 195) == (young.value(gpu.DATA_AGE, gpu_uuid=U), old.value(gpu.DATA_AGE, gpu_uuid=U))
+    assert 50 == young.value(gpu.TEMPERATURE, gpu_uuid=U)
+    assert {} == old.series(gpu.TEMPERATURE)
+    assert {} == old.series(gpu.INFO)
+
+    told.answer = reading(joules=2.0)
+    part.poll(200.0)
+    again = page(part, 201.0)
+
+    assert (1, 50) == (again.value(gpu.DATA_AGE, gpu_uuid=U), again.value(gpu.TEMPERATURE, gpu_uuid=U))
+
+
+def test_a_dead_source_leaves_the_last_data_until_they_are_old() -> None:
+    """A gap of one poll hides nothing; a source that stays away is shown by age and by none."""
+    told = Told("dcgm", reading())
+    part = gpus(told, max_age_seconds=20)
+    part.poll(0.0)
+    told.answer = None
+    for at in (5.0, 10.0, 15.0):
+        part.poll(at)
+
+    assert 50 == page(part, 15.0).value(gpu.TEMPERATURE, gpu_uuid=U)
+    late = page(part, 25.0)
+    assert {} == late.series(gpu.TEMPERATURE)
+    assert (25, 1) == (late.value(gpu.DATA_AGE, gpu_uuid=U), late.value(gpu.SOURCE, source="none"))
+
+
+def test_a_gpu_without_an_energy_counter_is_as_young_as_the_last_read() -> None:
+    """A vGPU has nothing that always moves; constant values are no sign of age there."""
+    still = Reading("dcgm", 0.0, {U: Device(U)}, values={Slot(gpu.TEMPERATURE, Entity(U)): 50.0})
+    part = gpus(Told("dcgm", still), max_age_seconds=20)
+    for at in range(0, 100, 5):
+        part.poll(float(at))
+
+    seen = page(part, 97.0)
+    assert (2, 50) == (seen.value(gpu.DATA_AGE, gpu_uuid=U), seen.value(gpu.TEMPERATURE, gpu_uuid=U))
+
+
+def test_a_gpu_that_falls_off_ages_while_the_others_stay_young() -> None:
+    """A GPU that its source no longer lists keeps its age, so that somebody notices."""
+    other = "GPU-b"
+    both = Reading("dcgm", 0.0, {U: Device(U), other: Device(other)})
+    told = Told("dcgm", both)
+    part = gpus(told)
+    part.poll(0.0)
+    told.answer = Reading("dcgm", 0.0, {other: Device(other)})
+    part.poll(60.0)
+
+    seen = page(part, 61.0)
+    assert (61, 1) == (seen.value(gpu.DATA_AGE, gpu_uuid=U), seen.value(gpu.DATA_AGE, gpu_uuid=other))
+    assert {other} == seen.labels(gpu.INFO, "gpu_uuid")
+
+
+def test_invented_gpus_do_not_fill_the_memory() -> None:
+    """A source that names new GPUs at every look is remembered up to a limit."""
+    freshness = Freshness()
+    for at in range(10):
+        named = [f"GPU-{at}-{number}" for number in range(100)]
+        freshness.note(Reading("dcgm", float(at), {uuid: Device(uuid) for uuid in named}))
+
+    assert MAX_GPUS == len(freshness.ages(10.0))
+
+
+# --- Triton's own series ------------------------------------------------------------------------------------
+
+
+def triton_page(total: float, power: float = 70.5, model_label: str = f'gpu_uuid="{U}",') -> bytes:
+    own = f'{{gpu_uuid="{U}"}}'
+    return (
+        f"{triton.GPU_UTILIZATION}{own} 0.25\n{triton.GPU_MEMORY_TOTAL_BYTES}{own} {total}\n"
+        f"{triton.GPU_MEMORY_USED_BYTES}{own} {total / 4}\n{triton.GPU_POWER_USAGE}{own} {power}\n"
+        f"{triton.GPU_POWER_LIMIT}{own} 0\n{triton.ENERGY_CONSUMPTION}{own} 1234.5\n"
+        f'{triton.REQUEST_SUCCESS}{{{model_label}model="m",version="1"}} 3\n'
+    ).encode()
+
+
+def test_tritons_own_series_are_the_last_source() -> None:
+    """What Triton says of its GPUs stands in the canonical series; 0 W is not a reading."""
+    found = native.read(parse(triton_page(1000.0, power=0)), 0.0)
+
+    values = {slot.metric: value for slot, value in found.values.items()}
+    assert {
+        gpu.UTILIZATION: 0.25,
+        gpu.MEMORY_TOTAL: 1000,
+        gpu.MEMORY_USED: 250,
+        gpu.ENERGY: 1234.5,
+    } == values
+    assert {"blank": 2} == found.dropped
+
+
+def test_a_gpu_that_triton_gave_up_has_no_values() -> None:
+    """After three failed reads all its series stay 0: none of them is shown as a reading."""
+    frozen = native.read(parse(triton_page(0.0)), 0.0)
+
+    assert ({U}, {}) == (set(frozen.devices), frozen.values)
+
+    own = native.NativeSource(max_age_seconds=60)
+    own.tell(frozen)
+    with pytest.raises(SourceError) as caught:
+        own.read(1.0)
+    assert "no_gpu" == caught.value.reason
+
+
+def test_what_triton_said_long_ago_is_no_source() -> None:
+    """When Triton's metrics are gone, its GPU series are too."""
+    own = native.NativeSource(max_age_seconds=60)
+    own.tell(native.read(parse(triton_page(1000.0)), 0.0))
+
+    assert {U} == own.read(59.0).devices.keys()
+    with pytest.raises(SourceError):
+        own.read(61.0)
+
+
+# --- Models -------------------------------------------------------------------------------------------------
+
+
+def snapshot(at: float, seconds: float) -> Snapshot:
+    return Snapshot(
+        at,
+        statistics=(
+            ModelStatistics(
+                *M,
+                batches=(BatchStatistics(4, 1, 0, int(seconds * 1e9), 0),),
+                memory=(MemoryUse("GPU", 0, 300),),
+            ),
+        ),
+        configs={M: ModelConfig("m", "onnxruntime", instance_groups=(InstanceGroup("KIND_GPU", 2, (0,)),))},
+    )
+
+
+def test_models_are_shown_on_their_gpus_with_remainders() -> None:
+    """A model's info, busy seconds, shares of utilization, energy and memory, and what is left over."""
+    own = Entity(U)
+
+    def at(joules: float, watts: float, utilization: float) -> Reading:
+        values = {
+            Slot(gpu.ENERGY, own): joules,
+            Slot(gpu.POWER, own): watts,
+            Slot(gpu.UTILIZATION, own): utilization,
+            Slot(gpu.MEMORY_USED, own): 1000.0,
+        }
+        return Reading("dcgm", 0.0, {U: Device(U, "0", "Test")}, values=values)
+
+    told = Told("dcgm", at(1.0, 100.0, 0.0))
+    part = gpus(told)
+    part.poll(0.0)
+    part.see(snapshot(0.0, 0.0))
+    told.answer = at(1001.0, 100.0, 0.0)
+    part.poll(10.0)
+    part.see(snapshot(10.0, 4.0))
+    told.answer = at(4001.0, 300.0, 0.5)
+    part.poll(20.0)
+
+    seen = page(part, 20.0)
+    model = {"model": "m", "version": "1", "gpu_uuid": U}
+    assert 1 == seen.value(gpu.MODEL_GPU_INFO, **model, source="single_gpu", confidence="certain")
+    assert 4 == seen.value(gpu.MODEL_BUSY, **model)
+    assert pytest.approx(0.4) == seen.value(gpu.MODEL_UTILIZATION, **model)
+    assert pytest.approx(0.1) == seen.value(gpu.UTILIZATION_UNATTRIBUTED, gpu_uuid=U)
+    energy = [
+        seen.value(gpu.MODEL_ENERGY, **model),
+        seen.value(gpu.ENERGY_IDLE, gpu_uuid=U),
+        seen.value(gpu.ENERGY_UNATTRIBUTED, gpu_uuid=U),
+    ]
+    assert pytest.approx([1600, 2000, 400]) == energy
+    assert 300 == seen.value(gpu.MODEL_MEMORY, **model)
+    assert 700 == seen.value(gpu.MEMORY_UNATTRIBUTED, gpu_uuid=U)
+
+
+def test_a_wrong_label_of_triton_is_shown() -> None:
+    """Triton's gpu_uuid of a model that is not one of its GPUs gives a series; a right one gives none."""
+    part = gpus(Told("dcgm", reading()))
+    part.poll(0.0)
+    part.observe(triton_page(1000.0, model_label='gpu_uuid="GPU-other",'), 0.0)
+    part.see(snapshot(0.0, 0.0))
+    wrong = page(part, 0.0)
+    part.observe(triton_page(1000.0), 10.0)
+    part.see(snapshot(10.0, 0.0))
+    right = page(part, 10.0)
+    part.observe(triton_page(1000.0, model_label=""), 20.0)
+    part.see(snapshot(20.0, 0.0))
+    missing = page(part, 20.0)
+
+    assert {"unknown_gpu"} == wrong.labels(gpu.MODEL_LABEL_PROBLEM, "problem")
+    assert set() == right.labels(gpu.MODEL_LABEL_PROBLEM, "problem")
+    assert {"missing"} == missing.labels(gpu.MODEL_LABEL_PROBLEM, "problem")
+
+
+# --- On the page of a running exporter ----------------------------------------------------------------------
+
+
+def part_of(url: str, timeout_seconds: float = 0.3) -> Gpus:
+    source = DcgmSource(url, timeout_seconds)
+    options = Options(interval_seconds=0.1, max_age_seconds=1.0)
+    return Gpus(Choice((source,), frozenset({source.name})), native.NativeSource(1.0), options)
+
+
+@pytest.fixture
+def no_triton() -> str:
+    with serving() as stub:
+        pass
+    return stub.url
+
+
+FAULTS = {
+    "hang": "timeout",
+    "drip": "timeout",
+    "500": "http_error",
+    "redirect": "http_error",
+    "huge": "too_large",
+    "bomb": "too_large",
+    "nonsense": "bad_response",
+    "garbage": "no_gpu",
+    "empty": "no_gpu",
+}
+
+
+def test_no_fault_of_dcgm_exporter_breaks_a_scrape(no_triton: str) -> None:
+    """Through nine kinds of misbehaviour every scrape answers at once and counts; then the GPU is back."""
+    with (
+        serving(write("4.x", [CARD])) as stub,
+        exporting(no_triton, no_triton, parts=[part_of(stub.url)]) as at,
+    ):
+        at.wait(lambda seen: seen.value(gpu.POWER, gpu_uuid=U))
+        for fault, reason in FAULTS.items():
+            labels = {"source": "dcgm", "reason": reason}
+            before = at.scrape(1).value(gpu.SOURCE_FAILURES_TOTAL, **labels) or 0
+            stub.fault = fault
+            started = time.monotonic()
+            assert at.scrape(1).series(gpu.SOURCE)
+            assert 2 > time.monotonic() - started, fault
+            # Twice, so that a failure that was under way before this fault cannot be taken for its own.
+            at.wait(lambda seen: (seen.value(gpu.SOURCE_FAILURES_TOTAL, **labels) or 0) >= before + 2)  # noqa: B023
+        at.wait(lambda seen: seen.value(gpu.SOURCE, source="none"))
+        stub.body, stub.fault = write("4.x", [Card(joules=2_000_000)]), ""
+        at.wait(lambda seen: seen.value(gpu.ENERGY, gpu_uuid=U) == 2e6)
+
+
+def test_every_family_shown_is_of_the_catalogue_with_its_labels(no_triton: str) -> None:
+    """Name, type and labels on the page are those of the catalogue, whatever the source."""
+    catalogue = {metric.name: metric for metric in vars(gpu).values() if isinstance(metric, Metric)}
+    split = Card(parts=(Part("7"), Part("9")))
+    shown = set()
+    for card in (Card(xid=79), split):
+        for dialect in DIALECTS:
+            with serving(write(dialect, [card])) as stub:
+                part = part_of(stub.url)
+                part.poll(1.0)
+            part.see(snapshot(1.0, 0.0))
+            text = render_text(b"", part.families(1.0)).decode()
+            for family in parse(text.encode()).families.values():
+                metric = catalogue[family.name]
+                shown.add(family.name)
+                assert metric.kind == family.kind
+                assert all(series.labels.keys() <= set(metric.labels) for series in family.series)
+            assert {} == parse(text.encode()).faults
+    assert {gpu.POWER.name, gpu.XID_ERRORS.name, gpu.INSTANCE_INFO.name, gpu.MODEL_BUSY.name} <= shown
+
+
+def test_names_of_dcgm_are_not_relayed(no_triton: str) -> None:
+    """The page shows the canonical series only: a dialect of dcgm-exporter never reaches a dashboard."""
+    with serving(write("4.9+", [CARD])) as stub:
+        part = part_of(stub.url)
+        part.poll(1.0)
+    text = page(part, 1.0).text
+
+    assert [] == [alias.name for alias in names.ALIASES if alias.name in text]
