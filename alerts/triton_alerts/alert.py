@@ -44,6 +44,8 @@ class Alert:
     labels: tuple[str, ...]
     summary: str
     description: str
+    action: str
+    """The first thing to do, in one sentence: the runbook's first step."""
     cause: str = ""
     cause_from: Lookup | None = None
     hold: str = ""

@@ -31,12 +31,12 @@ def _family(family: str, alerts: Sequence[Alert], options: Options) -> Iterable[
 
 
 def _proofs(rule_file: str, alerts: Sequence[Alert], options: Options) -> str:
-    cases = [
-        proof.promtool_case(one, alert, options)
-        for alert in alerts
-        for one in PROOFS
-        if one.alert == alert.name
-    ]
+    by_name = {alert.name: alert for alert in alerts}
+    proofs = [one for one in PROOFS if one.alert in by_name]
     return document.render(
-        {"rule_files": [f"../rules/{rule_file}"], "evaluation_interval": proof.INTERVAL, "tests": cases}
+        {
+            "rule_files": [f"../rules/{rule_file}"],
+            "evaluation_interval": proof.INTERVAL,
+            "tests": proof.promtool_cases(proofs, by_name, options),
+        }
     )

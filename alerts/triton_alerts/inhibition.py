@@ -1,12 +1,18 @@
 """Which alert silences which: a cause that pages makes its consequences say nothing.
 
-Alertmanager takes a label that both sides lack for equal, so both sides of each row must carry every label
-in `equal`; a test checks it against the labels the alerts declare.
+Alertmanager takes a label that both sides lack for equal, so both sides of each row carry every label in
+`equal`; a test checks it against the labels the alerts declare. A row must not end a story half told: what it
+silences ends with its cause or after it, for Alertmanager forgets an alert that resolves while silenced.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+
+from triton_alerts.alert import Alert
+from triton_alerts.catalogue import gpu, lifecycle, llm, traffic
+from triton_slo import conventions
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,35 +25,127 @@ class Inhibition:
     equal: tuple[str, ...]
 
 
+def _named(*names: str) -> tuple[str, ...]:
+    """The matcher for these alerts."""
+    return (f'alertname="{names[0]}"' if len(names) == 1 else f'alertname=~"{"|".join(names)}"',)
+
+
+def _carrying(label: str, alerts: Iterable[Alert]) -> tuple[str, ...]:
+    return tuple(alert.name for alert in alerts if label in alert.labels)
+
+
+def _slower(source: str, *targets: str) -> Inhibition:
+    return Inhibition(
+        "A budget that burns fast burns slowly too: the faster tier says it.",
+        (f'{conventions.COMPONENT}="slo"', f'{conventions.TIER}="{source}"'),
+        (f'{conventions.COMPONENT}="slo"', f'{conventions.TIER}=~"{"|".join(targets)}"'),
+        (conventions.SLO, *conventions.GROUPING),
+    )
+
+
+_OF_A_SERVER = _carrying("instance", (*lifecycle.MODELS, *traffic.ALERTS, *llm.ALERTS))
+_OF_A_GPU = ("instance", "gpu_uuid")
+_OF_A_VERSION = ("instance", "model", "version")
+
 INHIBITIONS = (
     Inhibition(
-        why="A server that is down takes its models with it.",
-        source=('alertname=~"TritonServerDown|TritonServerNotLive"',),
-        target=('alertname=~"TritonModelLoadFailed|TritonModelNotReadyProlonged"',),
-        equal=("instance",),
+        "A server that is down takes its models with it.",
+        _named("TritonServerDown", "TritonServerNotStarting", "TritonServerNotLive"),
+        _named(
+            *_OF_A_SERVER,
+            "TritonServerNotReady",
+            "TritonMetricsUnreachable",
+            "TritonExporterStale",
+            "GpuIdleWhileQueueing",
+        ),
+        ("instance",),
     ),
     Inhibition(
-        why="Without the exporter nothing is known about the server behind it.",
-        source=('alertname="TritonExporterDown"',),
-        target=('component="lifecycle"',),
-        equal=("instance",),
+        "A server that restarts takes its models' readiness with it each time.",
+        _named("TritonServerRestarting"),
+        _named("TritonModelFlapping", "TritonServerNotReady"),
+        ("instance",),
     ),
     Inhibition(
-        why="A budget that burns fast burns slowly too: the faster tier says it.",
-        source=('component="slo"', 'tier="page_fast"'),
-        target=('component="slo"', 'tier=~"page_slow|ticket_fast|ticket_slow"'),
-        equal=("slo", "model", "version"),
+        "Without the exporter nothing is known about the server behind it: what still fires is old.",
+        _named("TritonExporterDown"),
+        _named(
+            *_OF_A_SERVER,
+            *_carrying("instance", lifecycle.SERVERS),
+            *_carrying("instance", gpu.ALERTS),
+            "TritonExporterStale",
+        ),
+        ("instance",),
     ),
     Inhibition(
-        why="A page about a budget makes its tickets pointless.",
-        source=('component="slo"', 'tier="page_slow"'),
-        target=('component="slo"', 'tier=~"ticket_fast|ticket_slow"'),
-        equal=("slo", "model", "version"),
+        "Without any exporter no objective has data.",
+        _named("TritonExporterAbsent"),
+        _named(conventions.UNKNOWN_ALERT, "TritonTrafficVanished"),
+        (),
     ),
     Inhibition(
-        why="The faster ticket says what the slower one would.",
-        source=('component="slo"', 'tier="ticket_fast"'),
-        target=('component="slo"', 'tier="ticket_slow"'),
-        equal=("slo", "model", "version"),
+        "A model that no server serves is not served by each of them.",
+        _named("TritonModelDownEverywhere"),
+        _named(
+            "TritonModelNotReadyProlonged",
+            "TritonExpectedModelMissing",
+            "TritonModelUnloadedInUse",
+            "TritonTrafficVanished",
+        ),
+        ("model",),
     ),
+    Inhibition(
+        "A version that is not ready for long says which way it is not.",
+        _named("TritonModelNotReadyProlonged"),
+        _named("TritonExpectedModelMissing", "TritonModelStuckLoading"),
+        _OF_A_VERSION,
+    ),
+    Inhibition(
+        "A hardware error stops what runs on the card.",
+        _named("GpuXidHardware", "GpuLost"),
+        _named("TritonModelStalled", "TrtLlmEngineStuck", "GpuIdleWhileQueueing"),
+        ("instance",),
+    ),
+    Inhibition(
+        "A card that is broken shows it in many ways.",
+        _named("GpuXidHardware", "GpuLost", "GpuRowRemapFailed"),
+        _named(
+            "GpuXidContained",
+            "GpuXidApplication",
+            "GpuRowRemapPending",
+            "GpuNvlinkErrors",
+            "GpuPcieReplays",
+            "GpuThermalThrottling",
+            "GpuPowerThrottling",
+            "GpuDataStale",
+        ),
+        _OF_A_GPU,
+    ),
+    Inhibition(
+        "A model that hangs lets its queue grow.",
+        _named("TritonModelStalled"),
+        _named("TritonQueueGrowing", "TritonQueueDominates", "TritonRequestsRejected"),
+        _OF_A_VERSION,
+    ),
+    Inhibition(
+        "An engine that hangs admits nobody.",
+        _named("TrtLlmEngineStuck"),
+        _named("TrtLlmKvCacheNearFull", "TrtLlmSlotsFull", "TrtLlmRequestsPaused"),
+        _OF_A_VERSION,
+    ),
+    Inhibition(
+        "A queue budget that burns says that requests wait.",
+        _named(conventions.BURN_ALERTS["queue"]),
+        _named("TritonQueueGrowing", "TritonQueueDominates"),
+        conventions.GROUPING,
+    ),
+    Inhibition(
+        "A bridge that is down delivers nothing, and Alertmanager notices.",
+        _named("AlertBridgeDown"),
+        (*_named("AlertmanagerNotificationsFailing"), 'integration="webhook"'),
+        (),
+    ),
+    _slower("page_fast", "page_slow", "ticket_fast", "ticket_slow"),
+    _slower("page_slow", "ticket_fast", "ticket_slow"),
+    _slower("ticket_fast", "ticket_slow"),
 )

@@ -32,7 +32,7 @@ def dashboard_url(alert: Alert, options: Options) -> str:
 
 def expected_dashboard_url(alert: Alert, options: Options, labels: Mapping[str, str]) -> str:
     """The dashboard's address once Prometheus has filled in these labels."""
-    return _dashboard(alert, options, lambda label: quote_plus(labels[label]))
+    return _dashboard(alert, options, lambda label: quote_plus(labels.get(label, "")))
 
 
 def _dashboard(alert: Alert, options: Options, fill: Callable[[str], str]) -> str:

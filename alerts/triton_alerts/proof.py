@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
 from triton_alerts import links, rules
 from triton_alerts.alert import Alert
@@ -13,14 +15,18 @@ from triton_slo.artifact import Options
 INTERVAL = "15s"
 """How far apart the values of a proof's series are."""
 
+Kind = Literal["fires", "quiet", "boundary", "reset", "missing"]
+
 
 @dataclass(frozen=True, slots=True)
 class Fires:
-    """One alert that is expected: all its labels beside those every alert carries, and its texts."""
+    """One alert that is expected: the labels its expression yields, and what its texts show.
+
+    `value` is `$value` as the texts write it, `cause` the whole annotation.
+    """
 
     labels: Mapping[str, str]
-    summary: str
-    description: str
+    value: str = ""
     cause: str = ""
 
 
@@ -31,6 +37,7 @@ class Proof:
     `series` maps a series to its values in promtool's notation, 15 s apart.
     """
 
+    kind: Kind
     alert: str
     promise: str
     series: Mapping[str, str]
@@ -38,33 +45,62 @@ class Proof:
     fires: tuple[Fires, ...] = field(default=())
 
 
-def promtool_case(proof: Proof, alert: Alert, options: Options) -> dict[str, Any]:
-    """The proof as one entry of `tests` in a promtool test file."""
+def _proof(
+    kind: Kind, alert: str, promise: str, series: Mapping[str, str], at: str, *expected: Fires
+) -> Proof:
+    return Proof(kind, alert, promise, series, at, expected)
+
+
+fires = partial(_proof, "fires")
+"""The trouble is there and the alert says so."""
+quiet = partial(_proof, "quiet")
+"""Something near to the trouble, and no alert."""
+boundary = partial(_proof, "boundary")
+"""On either side of a threshold, or of the time that the trouble must last."""
+reset = partial(_proof, "reset")
+"""A counter starts again at 0, a server restarts."""
+
+
+def missing(alert: str) -> Proof:
+    """No series at all, longer than any alert holds back: no alert, and no error."""
+    return Proof("missing", alert, "is quiet without series", {}, "2h5m")
+
+
+def promtool_cases(
+    proofs: Sequence[Proof], alerts: Mapping[str, Alert], options: Options
+) -> list[dict[str, Any]]:
+    """The proofs as `tests` of a promtool test file; proofs on the same series share one."""
+    by_series: dict[tuple[tuple[str, str], ...], list[Proof]] = {}
+    for proof in proofs:
+        by_series.setdefault(tuple(proof.series.items()), []).append(proof)
+    return [_case(group, alerts, options) for group in by_series.values()]
+
+
+def _case(proofs: Sequence[Proof], alerts: Mapping[str, Alert], options: Options) -> dict[str, Any]:
     return {
-        "name": f"{proof.alert}: {proof.promise}",
+        "name": "; ".join(f"{proof.alert} {proof.promise}" for proof in proofs),
         "interval": INTERVAL,
-        "input_series": [{"series": name, "values": values} for name, values in proof.series.items()],
+        "input_series": [{"series": one, "values": values} for one, values in proofs[0].series.items()],
         "alert_rule_test": [
             {
                 "eval_time": proof.at,
                 "alertname": proof.alert,
-                "exp_alerts": [_expected(fires, alert, options) for fires in proof.fires],
+                "exp_alerts": [_expected(one, alerts[proof.alert], options) for one in proof.fires],
             }
+            for proof in proofs
         ],
     }
 
 
-def _expected(fires: Fires, alert: Alert, options: Options) -> dict[str, Any]:
-    texts = {
-        "summary": fires.summary,
-        "description": fires.description,
-        "cause": fires.cause,
-        "runbook_url": links.runbook_url(alert.name, options),
-        "dashboard_url": links.expected_dashboard_url(alert, options, fires.labels),
-    }
-    # Prometheus keeps an annotation whose template came out empty.
-    written = rules.texts(alert, options)
-    return {
-        "exp_labels": {**rules.labels(alert), **fires.labels},
-        "exp_annotations": {name: text for name, text in texts.items() if name in written},
-    }
+def _expected(one: Fires, alert: Alert, options: Options) -> dict[str, Any]:
+    """Every label and every text, written out without Prometheus' help: so a misspelt label shows."""
+    texts = {name: _filled(text, one) for name, text in rules.texts(alert, options).items()}
+    if "cause" in texts:
+        texts["cause"] = one.cause
+    texts["dashboard_url"] = links.expected_dashboard_url(alert, options, one.labels)
+    return {"exp_labels": {**rules.labels(alert), **one.labels}, "exp_annotations": texts}
+
+
+def _filled(template: str, one: Fires) -> str:
+    template = re.sub(r"\{\{ [^{}]*\$value[^{}]*\}\}", lambda _: one.value, template)
+    return re.sub(r"\{\{ \$labels\.(\w+) \}\}", lambda match: one.labels[match[1]], template)

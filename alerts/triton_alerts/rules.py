@@ -46,6 +46,7 @@ def texts(alert: Alert, options: Options) -> dict[str, str]:
     made = {
         "summary": with_windows(alert.summary, options),
         "description": with_windows(alert.description, options),
+        "action": with_windows(alert.action, options),
         "cause": with_windows(alert.cause, options) + (_looked_up(alert.cause_from, options)),
         "runbook_url": links.runbook_url(alert.name, options),
         "dashboard_url": links.dashboard_url(alert, options),

@@ -12,16 +12,14 @@ from triton_alerts import peers, promql
 from triton_alerts.bridge import metrics as bridge
 from triton_alerts.catalogue import ALERTS
 from triton_exporter.catalogue import METRICS
+from triton_slo import conventions
 
 RUNBOOKS = Path(__file__).parents[2] / "alerts" / "runbooks"
-BURN_ALERTS = (
-    *(
-        f"Triton{indicator}BudgetBurn"
-        for indicator in ("Readiness", "Latency", "Queue", "Errors", "FirstResponse", "Probe", "Custom")
-    ),
-    "TritonSLOUnknown",
+NAMES = (
+    *(alert.name for alert in ALERTS),
+    *conventions.BURN_ALERTS.values(),
+    conventions.UNKNOWN_ALERT,
 )
-NAMES = (*(alert.name for alert in ALERTS), *BURN_ALERTS)
 PAGES = sorted(RUNBOOKS.glob("*.md"))
 HEADINGS = ["## Meaning", "## Impact", "## Diagnosis", "## Mitigation"]
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from triton_alerts.alert import Alert
-from triton_alerts.catalogue import lifecycle, meta
+from triton_alerts.catalogue import gpu, lifecycle, llm, meta, traffic
 
 FAMILIES: dict[str, tuple[Alert, ...]] = {
     "lifecycle": lifecycle.ALERTS,
+    "traffic": traffic.ALERTS,
+    "llm": llm.ALERTS,
+    "gpu": gpu.ALERTS,
     "meta": meta.ALERTS,
 }
 """Family -> its alerts, in the order in which Prometheus evaluates them."""

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from triton_alerts.alert import Alert, Lookup
-from triton_exporter.catalogue import state
+from triton_exporter.catalogue import state, triton
 
 _LOAD_REASON = Lookup(
     f"sum by (reason) ({state.MODEL_LOAD_FAILURES}{{instance=%q,model=%q}}) > 0",
     ("instance", "model"),
     "reason",
 )
+_STATE = Lookup(
+    f"{state.MODEL_STATE}{{instance=%q,model=%q,version=%q}} == 1", ("instance", "model", "version"), "state"
+)
 
-ALERTS = (
+MODELS = (
     Alert(
         name="TritonModelLoadFailed",
         # The counter sees attempts, also those a retry hides; the state sees a failure that was there
@@ -28,6 +31,7 @@ max without (version, state) ({state.MODEL_STATE}{{state="unavailable"}}) == 1""
         description="Triton tried to load model {{ $labels.model }} on {{ $labels.instance }} within the "
         "last [15m] and could not. A version that was serving before may still serve; a version that never "
         "loaded does not.",
+        action="Read Triton's own reason in the exporter's /state or in Triton's log.",
         cause_from=_LOAD_REASON,
         silence="model, during a planned rollout of that model",
     ),
@@ -45,12 +49,121 @@ max without (version, state) ({state.MODEL_STATE}{{state="unavailable"}}) == 1""
         description="Model {{ $labels.model }} version {{ $labels.version }} should serve on "
         "{{ $labels.instance }} and has not been ready for {{ $value | humanizeDuration }}. Requests for it "
         "fail there.",
+        action="See which state it is in and why: exporter's /state, Triton's repository index.",
         cause_from=_LOAD_REASON,
         silence="instance and model, during planned work on that model",
     ),
     Alert(
+        name="TritonModelDownEverywhere",
+        # Only servers that live count: one that is down has its own page. A model that was never ready is
+        # TritonModelNotReadyProlonged's: its first load may take long.
+        expr=f"""\
+max by (model) ({state.MODEL_EXPECTED} == 1 and on (instance) {state.SERVER_LIVE} == 1)
+and on (model) max by (model) (max_over_time({state.MODEL_READY}[1d])) == 1
+unless on (model) max by (model) ({state.MODEL_READY}) == 1""",
+        severity="critical",
+        component="lifecycle",
+        labels=("model",),
+        hold="2m",
+        keep="2m",
+        summary="No server serves model {{ $labels.model }}",
+        description="Model {{ $labels.model }} served within the last [1d] and is not ready on any server "
+        "now. Every request for it fails.",
+        action="Roll back the last change to this model, then look for the cause.",
+        silence="model, while it is replaced on purpose",
+    ),
+    Alert(
+        name="TritonExpectedModelMissing",
+        expr=f'max without (state) ({state.MODEL_STATE}{{state="missing"}}) == 1',
+        severity="warning",
+        component="lifecycle",
+        labels=("instance", "model", "version"),
+        hold="5m",
+        keep="5m",
+        summary="Triton on {{ $labels.instance }} does not know model {{ $labels.model }}, which should "
+        "serve",
+        description="Model {{ $labels.model }} should serve on {{ $labels.instance }}, but Triton does not "
+        "list it, or lists its name alone: its folder or its version is missing, its configuration does "
+        "not parse, its backend is unknown, or a step of the ensemble failed. Triton's health checks stay "
+        "green.",
+        action="Search Triton's log for the model's name and `failed to load` or `Poll failed`.",
+        silence="model, until its files are in place",
+    ),
+    Alert(
+        name="TritonModelStuckLoading",
+        expr=f'max without (state) ({state.MODEL_STATE}{{state="loading"}}) == 1',
+        severity="warning",
+        component="lifecycle",
+        labels=("instance", "model", "version"),
+        hold="30m",
+        summary="Model {{ $labels.model }} version {{ $labels.version }} has been loading for half an hour "
+        "on {{ $labels.instance }}",
+        description="Triton has been loading model {{ $labels.model }} version {{ $labels.version }} "
+        "without a break on {{ $labels.instance }}: a large download, an engine being built, or a load "
+        "that hangs. The whole server reports not ready meanwhile.",
+        action="Look whether the load makes progress: network, disk and GPU of the server.",
+        silence="instance and model, while an engine is built",
+    ),
+    Alert(
+        name="TritonModelFlapping",
+        expr=f"changes({state.MODEL_READY}[30m]) > 4",
+        severity="warning",
+        component="lifecycle",
+        labels=("instance", "model", "version"),
+        keep="10m",
+        summary="Model {{ $labels.model }} version {{ $labels.version }} keeps losing readiness on "
+        "{{ $labels.instance }}",
+        description="Model {{ $labels.model }} version {{ $labels.version }} changed between ready and not "
+        "ready {{ $value }} times within [30m] on {{ $labels.instance }}. Each gap fails requests.",
+        action="Find what ends it: a stub that dies, somebody who reloads it, a repository that changes.",
+        cause_from=_LOAD_REASON,
+        silence="model, while it is being edited under poll mode",
+    ),
+    Alert(
+        name="TritonModelUnloadedInUse",
+        expr=f"""\
+max without (version, state) ({state.MODEL_STATE}{{state="unloaded"}}) == 1
+and on (instance, model) sum by (instance, model) (increase({triton.REQUEST_SUCCESS}[1h])) > 0
+unless on (instance, model) max by (instance, model) ({state.MODEL_READY}) == 1""",
+        severity="warning",
+        component="lifecycle",
+        labels=("instance", "model"),
+        hold="2m",
+        summary="Model {{ $labels.model }} was unloaded on {{ $labels.instance }} while it was in use",
+        description="Model {{ $labels.model }} answered requests on {{ $labels.instance }} within the last "
+        "[1h] and was then unloaded; no version of it is ready there. Triton counts an unloaded model as "
+        "healthy, so its readiness check stays green.",
+        action="Ask who called unload, and load the model again if it is still needed.",
+        silence="model, while it is retired",
+    ),
+    Alert(
+        name="TritonModelVersionSkew",
+        # Servers that serve another version of the model, but not this one.
+        expr=f"""\
+count by (model, version) ({state.MODEL_READY} == 1)
+< on (model) group_left
+count by (model) (count by (model, instance) ({state.MODEL_READY} == 1))""",
+        severity="info",
+        component="lifecycle",
+        labels=("model", "version"),
+        hold="2h",
+        summary="Version {{ $labels.version }} of model {{ $labels.model }} serves on only {{ $value }} of "
+        "the model's servers",
+        description="The servers of model {{ $labels.model }} have not agreed on its versions for two hours: "
+        "only {{ $value }} of them serve version {{ $labels.version }}. A rollout may have stopped half-way, "
+        "or a reload failed and the old version kept serving.",
+        action="Compare the repositories of the servers, and search their logs for `failed to load`.",
+        silence="model, during a staged rollout",
+    ),
+)
+
+SERVERS = (
+    Alert(
         name="TritonServerDown",
-        expr=f"{state.SERVER_LIVE} == 0 and on (instance) {state.UP} == 0",
+        expr=f"""\
+{state.SERVER_LIVE} == 0
+and on (instance) {state.UP} == 0
+and on (instance) max_over_time({state.SERVER_LIVE}[1d]) == 1""",
         severity="critical",
         component="lifecycle",
         labels=("instance",),
@@ -59,8 +172,25 @@ max without (version, state) ({state.MODEL_STATE}{{state="unavailable"}}) == 1""
         dashboard="fleet",
         summary="Triton behind {{ $labels.instance }} is down",
         description="Neither the API nor the metrics port of the Triton server behind {{ $labels.instance }} "
-        "answers. It serves no model: the process is gone, or it is still loading models at start-up.",
+        "answers; it served within the last [1d]. It serves no model: the process is gone, or it is loading "
+        "models after a restart.",
+        action="Look whether the process runs, and read the end of its previous log.",
         silence="instance, during a planned restart",
+    ),
+    Alert(
+        name="TritonServerNotStarting",
+        expr=f"max_over_time({state.SERVER_LIVE}[1d]) == 0 and on (instance) {state.UP} == 0",
+        severity="critical",
+        component="lifecycle",
+        labels=("instance",),
+        hold="20m",
+        dashboard="fleet",
+        summary="Triton behind {{ $labels.instance }} does not come up",
+        description="The Triton server behind {{ $labels.instance }} has not answered once since the "
+        "exporter first looked, for longer than start-up should take. By default one model that fails to "
+        "load at start-up ends the whole server, over and over.",
+        action="Read the log of the previous start: the model that failed is named near its end.",
+        silence="instance, while a large model is loaded for the first time",
     ),
     Alert(
         name="TritonServerNotLive",
@@ -74,6 +204,54 @@ max without (version, state) ({state.MODEL_STATE}{{state="unavailable"}}) == 1""
         summary="Triton behind {{ $labels.instance }} exposes metrics but does not serve",
         description="The metrics port of the Triton server behind {{ $labels.instance }} answers while its "
         "API is not live: it is draining, stuck in shutdown, or its API port is closed to the exporter.",
+        action="Look in the log whether it was told to stop; if it hangs in shutdown, end it.",
         silence="instance, during a planned shutdown",
     ),
+    Alert(
+        name="TritonServerRestarting",
+        expr=f"changes({state.SERVER_LIVE}[30m]) > 4",
+        severity="critical",
+        component="lifecycle",
+        labels=("instance",),
+        keep="10m",
+        dashboard="fleet",
+        summary="Triton behind {{ $labels.instance }} keeps going down and coming back",
+        description="The Triton server behind {{ $labels.instance }} changed between live and not live "
+        "{{ $value }} times within [30m]. Every restart drops requests and loads all models again.",
+        action="Read the end of the previous log and the exit code: out of memory, a signal, a model that "
+        "fails.",
+        silence="instance, while it is restarted on purpose",
+    ),
+    Alert(
+        name="TritonServerNotReady",
+        expr=f"{state.SERVER_READY} == 0 and on (instance) {state.SERVER_LIVE} == 1",
+        severity="warning",
+        component="lifecycle",
+        labels=("instance",),
+        hold="10m",
+        dashboard="fleet",
+        summary="Triton behind {{ $labels.instance }} lives but is not ready",
+        description="The Triton server behind {{ $labels.instance }} answers, but its readiness check fails. "
+        "With strict readiness, the default, one failed or loading model is enough. A load balancer or "
+        "Kubernetes takes the whole server out, healthy models included.",
+        action="Find the model that is not ready, and mend it or unload it.",
+        silence="instance, while large models load",
+    ),
+    Alert(
+        name="TritonMetricsUnreachable",
+        expr=f"{state.UP} == 0 and on (instance) {state.SERVER_LIVE} == 1",
+        severity="warning",
+        component="lifecycle",
+        labels=("instance",),
+        hold="5m",
+        dashboard="fleet",
+        summary="Triton behind {{ $labels.instance }} serves, but its metrics cannot be read",
+        description="The API of the Triton server behind {{ $labels.instance }} is live while its metrics "
+        "port does not answer the exporter. Latency, queue and error objectives of this server have no "
+        "data.",
+        action="Check --allow-metrics and --metrics-port of Triton and the exporter's --triton-metrics.",
+        silence="instance",
+    ),
 )
+
+ALERTS = (*MODELS, *SERVERS)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from triton_alerts import peers
-from triton_alerts.alert import Alert
-from triton_exporter.catalogue import EXPORTER_JOB
+from triton_alerts.alert import Alert, Lookup
+from triton_alerts.bridge import metrics as bridge
+from triton_exporter.catalogue import EXPORTER_JOB, own, state
 
-ALERTS = (
+EXPORTER = (
     Alert(
         name="Watchdog",
         expr="vector(1)",
@@ -18,6 +19,7 @@ ALERTS = (
         summary="Alerting works",
         description="This alert always fires. It proves the way from Prometheus through Alertmanager to the "
         "receiver; when it stops arriving, that way is broken.",
+        action="Nothing while it fires; follow the way from Prometheus when it stops.",
         silence="never",
     ),
     Alert(
@@ -33,6 +35,233 @@ ALERTS = (
         summary="The exporter {{ $labels.instance }} does not answer Prometheus",
         description="Prometheus cannot scrape the exporter {{ $labels.instance }}, so nothing is known about "
         "the Triton server behind it. As a sidecar it shares the server's fate: the server may be gone too.",
+        action="Ask the Triton server itself whether it is ready; then look at the exporter's pod.",
         silence="instance, while the pod is moved on purpose",
     ),
+    Alert(
+        name="TritonExporterAbsent",
+        expr=f'absent({peers.UP}{{job="{EXPORTER_JOB}"}})',
+        severity="critical",
+        component="meta",
+        labels=("job",),
+        hold="5m",
+        dashboard="stack",
+        owner="observability",
+        summary="Prometheus knows no exporter at all",
+        description="Prometheus has no target in job {{ $labels.job }}: service discovery finds none, or the "
+        "scrape configuration was lost. No Triton server is watched.",
+        action="Open the targets page of Prometheus and compare its scrape configuration.",
+        silence="never",
+    ),
+    Alert(
+        name="TritonExporterStale",
+        expr=f"""\
+time() - {own.LAST_SUCCESS} > 2m
+and on (instance) {state.SERVER_LIVE} == 1""",
+        severity="warning",
+        component="meta",
+        labels=("instance",),
+        hold="2m",
+        dashboard="stack",
+        owner="observability",
+        summary="The exporter {{ $labels.instance }} shows data {{ $value | humanizeDuration }} old",
+        description="The exporter {{ $labels.instance }} answers Prometheus, but its last complete look at a "
+        "live Triton was {{ $value | humanizeDuration }} ago. What it shows may no longer be true.",
+        action="Read the exporter's log and its count of failed requests by endpoint.",
+        silence="instance",
+    ),
+    Alert(
+        name="TritonCardinalityHigh",
+        expr=f'sum without (job) ({peers.SAMPLES_SCRAPED}{{job="{EXPORTER_JOB}"}}) > 50000',
+        severity="info",
+        component="meta",
+        labels=("instance",),
+        hold="30m",
+        dashboard="stack",
+        owner="observability",
+        summary="The exporter {{ $labels.instance }} exposes {{ $value | humanize }} series",
+        description="One scrape of {{ $labels.instance }} brings {{ $value | humanize }} series. Triton "
+        "keeps the failure counters of every model version it ever loaded, and summaries multiply by five.",
+        action="Drop what is not used with metric_relabel_configs, or restart Triton at a quiet time.",
+        silence="instance",
+    ),
 )
+
+PIPELINE = (
+    Alert(
+        name="PrometheusRuleFailures",
+        expr=f"increase({peers.RULE_FAILURES}[5m]) > 0",
+        severity="critical",
+        component="meta",
+        labels=("instance", "rule_group"),
+        hold="5m",
+        dashboard="stack",
+        owner="observability",
+        summary="Prometheus {{ $labels.instance }} cannot evaluate rules of {{ $labels.rule_group }}",
+        description="Evaluations of rule group {{ $labels.rule_group }} failed {{ $value | humanize }} times "
+        "within [5m]. Alerts and objectives in it are blind.",
+        action="Read the error on the rules page of Prometheus.",
+        silence="rule_group",
+    ),
+    Alert(
+        name="PrometheusRuleEvaluationSlow",
+        expr=f"increase({peers.RULE_MISSED}[5m]) > 0",
+        severity="warning",
+        component="meta",
+        labels=("instance", "rule_group"),
+        hold="15m",
+        dashboard="stack",
+        owner="observability",
+        summary="Prometheus {{ $labels.instance }} skips evaluations of {{ $labels.rule_group }}",
+        description="Rule group {{ $labels.rule_group }} takes longer than its interval, so evaluations are "
+        "skipped and alerts come late.",
+        action="Give Prometheus more CPU, or lengthen the group's interval.",
+        silence="rule_group",
+    ),
+    Alert(
+        name="PrometheusConfigReloadFailed",
+        expr=f"max_over_time({peers.CONFIG_RELOADED}[5m]) == 0",
+        severity="warning",
+        component="meta",
+        labels=("instance",),
+        hold="10m",
+        dashboard="stack",
+        owner="observability",
+        summary="Prometheus {{ $labels.instance }} runs with an old configuration",
+        description="The last reload of the configuration of Prometheus {{ $labels.instance }} failed. "
+        "Changed rules and targets have no effect, and a restart will fail.",
+        action="Run promtool check config on its configuration.",
+        silence="instance",
+    ),
+    Alert(
+        name="PrometheusNotConnectedToAlertmanager",
+        expr=f"max_over_time({peers.ALERTMANAGERS}[5m]) < 1",
+        severity="critical",
+        component="meta",
+        labels=("instance",),
+        hold="5m",
+        dashboard="stack",
+        owner="observability",
+        summary="Prometheus {{ $labels.instance }} has no Alertmanager to send alerts to",
+        description="Prometheus {{ $labels.instance }} knows no Alertmanager. No alert reaches anybody; only "
+        "the silence of the watchdog tells.",
+        action="Check the alerting section of its configuration and its service discovery.",
+        silence="never",
+    ),
+    Alert(
+        name="PrometheusNotificationsDropped",
+        expr=f"increase({peers.DROPPED}[5m]) > 0",
+        severity="critical",
+        component="meta",
+        labels=("instance",),
+        hold="5m",
+        dashboard="stack",
+        owner="observability",
+        summary="Prometheus {{ $labels.instance }} drops alerts",
+        description="Prometheus {{ $labels.instance }} could not hand {{ $value | humanize }} alerts to any "
+        "Alertmanager within [5m].",
+        action="Look whether Alertmanager runs and whether Prometheus can reach it.",
+        silence="instance",
+    ),
+    Alert(
+        name="AlertmanagerDown",
+        expr=f'{peers.UP}{{job="{peers.ALERTMANAGER_JOB}"}} == 0',
+        severity="critical",
+        component="meta",
+        labels=("instance",),
+        hold="5m",
+        dashboard="stack",
+        owner="observability",
+        summary="Alertmanager {{ $labels.instance }} does not answer Prometheus",
+        description="Alertmanager {{ $labels.instance }} is down or unreachable. If it is the only one, this "
+        "alert reaches nobody; the silence of the watchdog does.",
+        action="Look at its log and its disk; then restart it.",
+        silence="instance, while one of several is restarted",
+    ),
+    Alert(
+        name="AlertmanagerConfigReloadFailed",
+        expr=f"max_over_time({peers.AM_CONFIG_RELOADED}[5m]) == 0",
+        severity="warning",
+        component="meta",
+        labels=("instance",),
+        hold="10m",
+        dashboard="stack",
+        owner="observability",
+        summary="Alertmanager {{ $labels.instance }} runs with an old configuration",
+        description="The last reload of the configuration of Alertmanager {{ $labels.instance }} failed. "
+        "Changed routes have no effect, and a restart will fail.",
+        action="Run amtool check-config on its configuration.",
+        silence="instance",
+    ),
+    Alert(
+        name="AlertmanagerNotificationsFailing",
+        expr=f"sum without (reason, receiver_name) (rate({peers.AM_FAILED}[5m])) > 0",
+        severity="critical",
+        component="meta",
+        labels=("instance", "integration"),
+        hold="5m",
+        keep="5m",
+        dashboard="stack",
+        owner="observability",
+        summary="Alertmanager {{ $labels.instance }} cannot deliver by {{ $labels.integration }}",
+        description="Notifications of Alertmanager {{ $labels.instance }} by {{ $labels.integration }} "
+        "fail. An alert that fires and resolves before delivery works again is never told to anybody.",
+        action="Read why in Alertmanager's log, then look at the receiver.",
+        silence="integration",
+    ),
+)
+
+BRIDGE = (
+    Alert(
+        name="AlertBridgeDown",
+        expr=f'{peers.UP}{{job="{bridge.BRIDGE_JOB}"}} == 0',
+        severity="critical",
+        component="meta",
+        labels=("instance",),
+        hold="2m",
+        dashboard="stack",
+        owner="observability",
+        summary="The Slack bridge {{ $labels.instance }} is down",
+        description="The bridge {{ $labels.instance }} does not answer Prometheus. Pages do not reach Slack; "
+        "Alertmanager keeps retrying what still fires.",
+        action="Restart the bridge, and watch the pager's other path meanwhile.",
+        silence="instance, while the bridge is updated",
+    ),
+    Alert(
+        name="AlertBridgeDeliveryFailing",
+        expr=f"{bridge.OLDEST_UNDELIVERED_AGE} > 2m",
+        severity="critical",
+        component="meta",
+        labels=("instance",),
+        hold="1m",
+        dashboard="stack",
+        owner="observability",
+        summary="Messages have been waiting for Slack for {{ $value | humanizeDuration }}",
+        description="The bridge {{ $labels.instance }} holds messages that Slack has not accepted for "
+        "{{ $value | humanizeDuration }}. They are safe on disk, but nobody has seen them.",
+        action="Read the bridge's errors by kind; check the token and Slack's status page.",
+        cause_from=Lookup(
+            f"sum by (error) (increase({bridge.SEND_FAILURES}{{instance=%q}}[10m])) > 0",
+            ("instance",),
+            "error",
+        ),
+        silence="never",
+    ),
+    Alert(
+        name="AlertBridgeStoreFailing",
+        expr=f"increase({bridge.STORE_FAILURES}[5m]) > 0",
+        severity="critical",
+        component="meta",
+        labels=("instance",),
+        keep="5m",
+        dashboard="stack",
+        owner="observability",
+        summary="The Slack bridge {{ $labels.instance }} cannot write to its disk",
+        description="The bridge {{ $labels.instance }} refused notifications because it could not store "
+        "them. Alertmanager retries; an alert that ends before is lost.",
+        action="Free space on the bridge's volume, or mend its permissions.",
+        silence="never",
+    ),
+)
+
+ALERTS = (*EXPORTER, *PIPELINE, *BRIDGE)

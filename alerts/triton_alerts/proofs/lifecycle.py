@@ -2,168 +2,355 @@
 
 from __future__ import annotations
 
-from triton_alerts.proof import Fires, Proof
-from triton_exporter.catalogue import EXPORTER_JOB, Metric, state
+from triton_alerts.proof import Fires, boundary, fires, quiet, reset
+from triton_alerts.proofs.cast import MODEL, SERVER, VERSION, only, series
+from triton_exporter.catalogue import state, triton
 
-_SERVER = {"instance": "gpu-1:9095", "job": EXPORTER_JOB}
-
-
-def _series(metric: Metric, **labels: str) -> str:
-    inner = ",".join(f'{name}="{value}"' for name, value in (_SERVER | labels).items())
-    return f"{metric}{{{inner}}}"
-
-
-def _failures(model: str, reason: str = "python_error") -> str:
-    return _series(state.MODEL_LOAD_FAILURES, model=model, reason=reason)
-
-
-_LOAD_FAILED = Fires(
-    labels={**_SERVER, "model": "ranker"},
-    summary="Model ranker failed to load on gpu-1:9095",
-    description="Triton tried to load model ranker on gpu-1:9095 within the last 15m and could not. A "
-    "version that was serving before may still serve; a version that never loaded does not.",
-    cause="python_error",
-)
-_UNAVAILABLE = _series(state.MODEL_STATE, model="ranker", version="1", state="unavailable")
-_NOT_READY_SINCE = _series(state.MODEL_NOT_READY_SINCE, model="ranker", version="1")
+_UNAVAILABLE = series(state.MODEL_STATE, VERSION, state="unavailable")
+_LOADING = series(state.MODEL_STATE, VERSION, state="loading")
+_UNLOADED = series(state.MODEL_STATE, VERSION, state="unloaded")
+_MISSING = series(state.MODEL_STATE, MODEL, state="missing")
+_SINCE = series(state.MODEL_NOT_READY_SINCE, VERSION)
+_READY = series(state.MODEL_READY, VERSION)
+_EXPECTED = series(state.MODEL_EXPECTED, MODEL)
+_LIVE = series(state.SERVER_LIVE)
+_UP = series(state.UP)
+_SERVER_READY = series(state.SERVER_READY)
+_SUCCESS = series(triton.REQUEST_SUCCESS, VERSION)
+_ELSEWHERE = {"instance": "gpu-2:9095"}
 
 
-def _not_ready(duration: str, cause: str = "") -> Fires:
-    return Fires(
-        labels={**_SERVER, "model": "ranker", "version": "1"},
-        summary=f"Model ranker version 1 has not been ready for {duration} on gpu-1:9095",
-        description=f"Model ranker version 1 should serve on gpu-1:9095 and has not been ready for "
-        f"{duration}. Requests for it fail there.",
-        cause=cause,
-    )
+def _failures(reason: str = "python_error") -> str:
+    return series(state.MODEL_LOAD_FAILURES, MODEL, reason=reason)
 
 
-_LIVE = _series(state.SERVER_LIVE)
-_UP = _series(state.UP)
-_DOWN = Fires(
-    labels=_SERVER,
-    summary="Triton behind gpu-1:9095 is down",
-    description="Neither the API nor the metrics port of the Triton server behind gpu-1:9095 answers. It "
-    "serves no model: the process is gone, or it is still loading models at start-up.",
-)
-_NOT_LIVE = Fires(
-    labels=_SERVER,
-    summary="Triton behind gpu-1:9095 exposes metrics but does not serve",
-    description="The metrics port of the Triton server behind gpu-1:9095 answers while its API is not live: "
-    "it is draining, stuck in shutdown, or its API port is closed to the exporter.",
-)
-
-PROOFS = (
-    Proof(
+MODELS = (
+    fires(
         "TritonModelLoadFailed",
         "fires at the first failed attempt, with the class of its reason",
-        {_failures("ranker"): "0x7 1x60", _failures("ranker", "other"): "0x67", _failures("fine"): "0x67"},
+        {_failures(): "0x7 1x60", _failures("other"): "0x67"},
         "2m15s",
-        (_LOAD_FAILED,),
+        Fires(MODEL, cause="python_error"),
     ),
-    Proof(
+    fires(
         "TritonModelLoadFailed",
         "fires for a failure older than the exporter, whose counter was born at 1",
-        {_failures("ranker"): "1x200", _UNAVAILABLE: "1x200"},
+        {_failures(): "1x200", _UNAVAILABLE: "1x200"},
         "30m",
-        (_LOAD_FAILED,),
+        Fires(MODEL, cause="python_error"),
     ),
-    Proof(
+    fires(
+        "TritonModelLoadFailed",
+        "names every class of reason that was seen",
+        {_failures(): "0x7 1x60", _failures("out_of_memory"): "0x7 2x60"},
+        "2m15s",
+        Fires(MODEL, cause="out_of_memory, python_error"),
+    ),
+    quiet(
         "TritonModelLoadFailed",
         "is quiet while every load works",
-        {_failures("ranker"): "0x60", _UNAVAILABLE: "0x60"},
+        {_failures(): "0x60", _UNAVAILABLE: "0x60"},
         "10m",
     ),
-    Proof("TritonModelLoadFailed", "is quiet without series", {}, "10m"),
-    Proof(
+    quiet(
+        "TritonModelLoadFailed",
+        "is quiet about a model unloaded on purpose",
+        {_failures(): "0x60", _UNLOADED: "1x60", _UNAVAILABLE: "0x60"},
+        "10m",
+    ),
+    reset(
         "TritonModelLoadFailed",
         "takes an exporter's restart for no failure",
-        {_failures("ranker"): "5x20 0x60"},
+        {_failures(): "5x20 0x60"},
         "10m",
     ),
-    Proof(
+    boundary(
         "TritonModelLoadFailed",
         "still fires at the end of its window",
-        {_failures("ranker"): "0x4 1x200"},
+        {_failures(): "0x4 1x200"},
         "15m",
-        (_LOAD_FAILED,),
+        Fires(MODEL, cause="python_error"),
     ),
-    Proof(
+    boundary(
         "TritonModelLoadFailed",
         "ends when the window and the grace after it have passed",
-        {_failures("ranker"): "0x4 1x200"},
+        {_failures(): "0x4 1x200"},
         "25m",
     ),
-    Proof(
+    fires(
         "TritonModelNotReadyProlonged",
         "fires once the episode is longer than ten minutes",
-        {_NOT_READY_SINCE: "60x100", _failures("ranker", "out_of_memory"): "2x100"},
+        {_SINCE: "60x100", _failures("out_of_memory"): "2x100"},
         "11m15s",
-        (_not_ready("10m 15s", "out_of_memory"),),
+        Fires(VERSION, "10m 15s", "out_of_memory"),
     ),
-    Proof(
-        "TritonModelNotReadyProlonged",
-        "is quiet at exactly ten minutes",
-        {_NOT_READY_SINCE: "60x100"},
-        "11m",
-    ),
-    Proof(
+    boundary("TritonModelNotReadyProlonged", "is quiet at exactly ten minutes", {_SINCE: "60x100"}, "11m"),
+    fires(
         "TritonModelNotReadyProlonged",
         "fires in one episode while Triton retries the load every 15 s",
-        {_NOT_READY_SINCE: "0x100", _UNAVAILABLE: "1 0 " * 50},
+        {_SINCE: "0x100", _UNAVAILABLE: "1 0 " * 50, _LOADING: "0 1 " * 50},
         "20m",
-        (_not_ready("20m 0s"),),
+        Fires(VERSION, "20m 0s"),
     ),
-    Proof("TritonModelNotReadyProlonged", "is quiet without series: every model is ready", {}, "30m"),
-    Proof(
+    quiet(
         "TritonModelNotReadyProlonged",
         "ends after the model became ready and its series went away",
-        {_NOT_READY_SINCE: "0x60 _x100"},
+        {_SINCE: "0x60 _x100"},
         "26m",
     ),
-    Proof(
+    reset(
         "TritonModelNotReadyProlonged",
         "starts again from zero with a new episode",
-        {_NOT_READY_SINCE: "0x20 _x80 1500x60"},
+        {_SINCE: "0x20 _x80 1500x60"},
         "30m",
     ),
-    Proof(
+    fires(
+        "TritonModelDownEverywhere",
+        "fires when the only server that had the model lost it",
+        {_EXPECTED: "1x100", _LIVE: "1x100", _READY: "1x8 0x92"},
+        "4m15s",
+        Fires(only(MODEL, "model")),
+    ),
+    boundary(
+        "TritonModelDownEverywhere",
+        "is quiet before the two minutes are over",
+        {_EXPECTED: "1x100", _LIVE: "1x100", _READY: "1x8 0x92"},
+        "4m",
+    ),
+    quiet(
+        "TritonModelDownEverywhere",
+        "is quiet while another server serves the model",
+        {
+            _EXPECTED: "1x100",
+            _LIVE: "1x100",
+            _READY: "1x8 0x92",
+            series(state.MODEL_READY, VERSION, **_ELSEWHERE): "1x100",
+        },
+        "10m",
+    ),
+    quiet(
+        "TritonModelDownEverywhere",
+        "leaves a server that is down to TritonServerDown",
+        {_EXPECTED: "1x100", _LIVE: "1x8 0x92", _READY: "1x8 0x92"},
+        "10m",
+    ),
+    quiet(
+        "TritonModelDownEverywhere",
+        "leaves a model that was never ready to TritonModelNotReadyProlonged",
+        {_EXPECTED: "1x100", _LIVE: "1x100", _READY: "0x100"},
+        "10m",
+    ),
+    fires(
+        "TritonExpectedModelMissing",
+        "fires for a model that Triton lists by its name alone, or not at all",
+        {_MISSING: "1x60"},
+        "5m",
+        Fires(MODEL),
+    ),
+    boundary(
+        "TritonExpectedModelMissing", "is quiet before the five minutes are over", {_MISSING: "1x60"}, "4m45s"
+    ),
+    quiet(
+        "TritonExpectedModelMissing", "is quiet once Triton knows the model", {_MISSING: "1x8 0x60"}, "12m"
+    ),
+    fires(
+        "TritonModelStuckLoading",
+        "fires after half an hour in one load",
+        {_LOADING: "1x140"},
+        "30m",
+        Fires(VERSION),
+    ),
+    boundary(
+        "TritonModelStuckLoading", "is quiet before the half hour is over", {_LOADING: "1x140"}, "29m45s"
+    ),
+    quiet("TritonModelStuckLoading", "takes retries for no long load", {_LOADING: "1 1 1 0 " * 60}, "50m"),
+    fires(
+        "TritonModelFlapping",
+        "fires at the fifth change within half an hour",
+        {_READY: "1 0 1 0 1 0x100"},
+        "10m",
+        Fires(VERSION, "5"),
+    ),
+    boundary("TritonModelFlapping", "is quiet at four changes", {_READY: "1 0 1 0 1 1x100"}, "10m"),
+    quiet(
+        "TritonModelFlapping",
+        "is quiet when one restart shows as two changes",
+        {_READY: "1x20 0x8 1x80"},
+        "15m",
+    ),
+    fires(
+        "TritonModelUnloadedInUse",
+        "fires when a model that answered requests was unloaded",
+        {_UNLOADED: "0x20 1x60", _SUCCESS: "0+10x20 stale", _READY: "1x20 0x60"},
+        "7m30s",
+        Fires(MODEL),
+    ),
+    boundary(
+        "TritonModelUnloadedInUse",
+        "is quiet before the two minutes are over",
+        {_UNLOADED: "0x20 1x60", _SUCCESS: "0+10x20 stale", _READY: "1x20 0x60"},
+        "7m",
+    ),
+    quiet(
+        "TritonModelUnloadedInUse",
+        "is quiet about a superseded version",
+        {
+            _UNLOADED: "0x20 1x60",
+            _SUCCESS: "0+10x20 stale",
+            _READY: "1x20 0x60",
+            series(state.MODEL_READY, MODEL, version="2"): "1x80",
+        },
+        "10m",
+    ),
+    quiet(
+        "TritonModelUnloadedInUse",
+        "is quiet about a model nobody asked",
+        {_UNLOADED: "0x20 1x60", _SUCCESS: "40x20 stale", _READY: "1x20 0x60"},
+        "10m",
+    ),
+    reset(
+        "TritonModelUnloadedInUse",
+        "takes a reload for no unload",
+        {_UNLOADED: "0x20 1 0x60", _SUCCESS: "0+10x20 0+10x60", _READY: "1x20 0 1x60"},
+        "10m",
+    ),
+    fires(
+        "TritonModelVersionSkew",
+        "fires for both versions when two servers have not agreed for two hours",
+        {
+            _READY: "1x500",
+            series(state.MODEL_READY, MODEL, version="2", **_ELSEWHERE): "1x500",
+        },
+        "2h",
+        Fires(only(VERSION, "model", "version"), "1"),
+        Fires({"model": "ranker", "version": "2"}, "1"),
+    ),
+    boundary(
+        "TritonModelVersionSkew",
+        "is quiet while a rollout is under two hours old",
+        {_READY: "1x500", series(state.MODEL_READY, MODEL, version="2", **_ELSEWHERE): "1x500"},
+        "1h59m",
+    ),
+    quiet(
+        "TritonModelVersionSkew",
+        "is quiet when all servers serve the same versions",
+        {_READY: "1x500", series(state.MODEL_READY, VERSION, **_ELSEWHERE): "1x500"},
+        "2h5m",
+    ),
+)
+
+SERVERS = (
+    fires(
         "TritonServerDown",
         "fires after a minute with both ports closed",
         {_LIVE: "1x3 0x20", _UP: "1x3 0x20"},
         "2m",
-        (_DOWN,),
+        Fires(SERVER),
     ),
-    Proof(
+    boundary(
         "TritonServerDown",
         "is quiet before the minute is over",
         {_LIVE: "1x3 0x20", _UP: "1x3 0x20"},
         "1m45s",
     ),
-    Proof("TritonServerDown", "is quiet while the server serves", {_LIVE: "1x20", _UP: "1x20"}, "4m"),
-    Proof(
+    quiet("TritonServerDown", "is quiet while the server serves", {_LIVE: "1x20", _UP: "1x20"}, "4m"),
+    quiet(
         "TritonServerDown",
         "leaves a draining server to TritonServerNotLive",
-        {_LIVE: "0x20", _UP: "1x20"},
+        {_LIVE: "1 0x20", _UP: "1x20"},
         "4m",
     ),
-    Proof("TritonServerDown", "is quiet without series: that is TritonExporterDown's to tell", {}, "4m"),
-    Proof(
+    quiet(
+        "TritonServerDown",
+        "leaves a server that never came up to TritonServerNotStarting",
+        {_LIVE: "0x20", _UP: "0x20"},
+        "4m",
+    ),
+    fires(
+        "TritonServerNotStarting",
+        "fires after twenty minutes without one answer",
+        {_LIVE: "0x100", _UP: "0x100"},
+        "20m",
+        Fires(SERVER),
+    ),
+    boundary(
+        "TritonServerNotStarting",
+        "is quiet before the twenty minutes are over",
+        {_LIVE: "0x100", _UP: "0x100"},
+        "19m45s",
+    ),
+    quiet(
+        "TritonServerNotStarting",
+        "leaves a server that served before to TritonServerDown",
+        {_LIVE: "1 0x100", _UP: "1 0x100"},
+        "24m",
+    ),
+    fires(
         "TritonServerNotLive",
         "fires when only the metrics port answers for two minutes",
         {_LIVE: "0x20", _UP: "1x20"},
         "2m",
-        (_NOT_LIVE,),
+        Fires(SERVER),
     ),
-    Proof(
+    boundary(
         "TritonServerNotLive",
         "is quiet before the two minutes are over",
         {_LIVE: "0x20", _UP: "1x20"},
         "1m45s",
     ),
-    Proof("TritonServerNotLive", "is quiet while the server serves", {_LIVE: "1x20", _UP: "1x20"}, "4m"),
-    Proof(
+    quiet("TritonServerNotLive", "is quiet while the server serves", {_LIVE: "1x20", _UP: "1x20"}, "4m"),
+    quiet(
         "TritonServerNotLive", "leaves a dead server to TritonServerDown", {_LIVE: "0x20", _UP: "0x20"}, "4m"
     ),
-    Proof("TritonServerNotLive", "is quiet without series", {}, "4m"),
+    fires(
+        "TritonServerRestarting",
+        "fires at the fifth change within half an hour",
+        {_LIVE: "1 0 1 0 1 0x100"},
+        "10m",
+        Fires(SERVER, "5"),
+    ),
+    boundary(
+        "TritonServerRestarting", "is quiet at four changes: two restarts", {_LIVE: "1 0 1 0 1x100"}, "10m"
+    ),
+    quiet("TritonServerRestarting", "is quiet while the server stays up", {_LIVE: "1x100"}, "20m"),
+    fires(
+        "TritonServerNotReady",
+        "fires after ten minutes alive and not ready",
+        {_LIVE: "1x60", _SERVER_READY: "0x60"},
+        "10m",
+        Fires(SERVER),
+    ),
+    boundary(
+        "TritonServerNotReady",
+        "is quiet before the ten minutes are over",
+        {_LIVE: "1x60", _SERVER_READY: "0x60"},
+        "9m45s",
+    ),
+    quiet(
+        "TritonServerNotReady",
+        "leaves a dead server to TritonServerDown",
+        {_LIVE: "0x60", _SERVER_READY: "0x60"},
+        "14m",
+    ),
+    fires(
+        "TritonMetricsUnreachable",
+        "fires when only the API answers for five minutes",
+        {_LIVE: "1x60", _UP: "0x60"},
+        "5m",
+        Fires(SERVER),
+    ),
+    boundary(
+        "TritonMetricsUnreachable",
+        "is quiet before the five minutes are over",
+        {_LIVE: "1x60", _UP: "0x60"},
+        "4m45s",
+    ),
+    quiet(
+        "TritonMetricsUnreachable",
+        "leaves a dead server to TritonServerDown",
+        {_LIVE: "0x60", _UP: "0x60"},
+        "10m",
+    ),
 )
+
+PROOFS = (*MODELS, *SERVERS)

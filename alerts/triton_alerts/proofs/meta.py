@@ -3,48 +3,255 @@
 from __future__ import annotations
 
 from triton_alerts import peers
-from triton_alerts.proof import Fires, Proof
-from triton_exporter.catalogue import EXPORTER_JOB
+from triton_alerts.bridge import metrics as bridge
+from triton_alerts.proof import Fires, boundary, fires, quiet, reset
+from triton_alerts.proofs.cast import NOBODY, SERVER, only, series
+from triton_exporter.catalogue import EXPORTER_JOB, own, state
 
-_EXPORTER = {"instance": "gpu-1:9095", "job": EXPORTER_JOB}
-_UP = f'{peers.UP}{{instance="gpu-1:9095",job="{EXPORTER_JOB}"}}'
-_DOWN = Fires(
-    labels=_EXPORTER,
-    summary="The exporter gpu-1:9095 does not answer Prometheus",
-    description="Prometheus cannot scrape the exporter gpu-1:9095, so nothing is known about the Triton "
-    "server behind it. As a sidecar it shares the server's fate: the server may be gone too.",
-)
+_PROMETHEUS = {"instance": "prometheus:9090", "job": peers.PROMETHEUS_JOB}
+_GROUP = {**_PROMETHEUS, "rule_group": "/etc/prometheus/rules/triton-slo.yml;slo"}
+_ALERTMANAGER = {"instance": "alertmanager:9093", "job": peers.ALERTMANAGER_JOB}
+_WEBHOOK = {**_ALERTMANAGER, "integration": "webhook"}
+_BRIDGE = {"instance": "bridge:9096", "job": bridge.BRIDGE_JOB}
+_UP = series(peers.UP)
+_SUCCESS = series(own.LAST_SUCCESS)
+_LIVE = series(state.SERVER_LIVE)
+_SAMPLES = series(peers.SAMPLES_SCRAPED)
+_RULES = series(peers.RULE_FAILURES, _GROUP)
+_MISSED = series(peers.RULE_MISSED, _GROUP)
+_RELOADED = series(peers.CONFIG_RELOADED, _PROMETHEUS)
+_KNOWN = series(peers.ALERTMANAGERS, _PROMETHEUS)
+_DROPPED = series(peers.DROPPED, _PROMETHEUS)
+_AM_UP = series(peers.UP, _ALERTMANAGER)
+_AM_RELOADED = series(peers.AM_CONFIG_RELOADED, _ALERTMANAGER)
+_AM_FAILED = series(peers.AM_FAILED, _WEBHOOK, reason="serverError")
+_BRIDGE_UP = series(peers.UP, _BRIDGE)
+_OLDEST = series(bridge.OLDEST_UNDELIVERED_AGE, _BRIDGE)
+_SLACK = series(bridge.SEND_FAILURES, _BRIDGE, error="rate_limited")
+_STORE = series(bridge.STORE_FAILURES, _BRIDGE)
 
-PROOFS = (
-    Proof(
-        "Watchdog",
-        "always fires, with no series at all",
-        {},
-        "0s",
-        (
-            Fires(
-                labels={},
-                summary="Alerting works",
-                description="This alert always fires. It proves the way from Prometheus through Alertmanager "
-                "to the receiver; when it stops arriving, that way is broken.",
-            ),
-        ),
-    ),
-    Proof(
+EXPORTER = (
+    fires("Watchdog", "always fires, with no series at all", {}, "0s", NOBODY),
+    fires(
         "TritonExporterDown",
         "fires after three minutes without a scrape",
         {_UP: "1x4 0x30"},
         "4m15s",
-        (_DOWN,),
+        Fires(SERVER),
     ),
-    Proof("TritonExporterDown", "is quiet before the three minutes are over", {_UP: "1x4 0x30"}, "4m"),
-    Proof("TritonExporterDown", "is quiet while scrapes work", {_UP: "1x30"}, "6m"),
-    Proof("TritonExporterDown", "starts over after one scrape that worked", {_UP: "0x11 1 0x10"}, "4m"),
-    Proof(
+    boundary("TritonExporterDown", "is quiet before the three minutes are over", {_UP: "1x4 0x30"}, "4m"),
+    quiet("TritonExporterDown", "is quiet while scrapes work", {_UP: "1x30"}, "6m"),
+    quiet("TritonExporterDown", "starts over after one scrape that worked", {_UP: "0x11 1 0x10"}, "4m"),
+    quiet(
         "TritonExporterDown",
         "does not speak for other jobs",
-        {f'{peers.UP}{{instance="gpu-1:9100",job="node"}}': "0x30"},
+        {series(peers.UP, {"instance": "gpu-1:9100", "job": "node"}): "0x30"},
         "6m",
     ),
-    Proof("TritonExporterDown", "is quiet without series", {}, "6m"),
+    fires(
+        "TritonExporterAbsent",
+        "fires when Prometheus has no such target",
+        {_AM_UP: "1x40"},
+        "5m",
+        Fires({"job": EXPORTER_JOB}),
+    ),
+    boundary("TritonExporterAbsent", "is quiet before the five minutes are over", {_AM_UP: "1x40"}, "4m45s"),
+    quiet("TritonExporterAbsent", "is quiet about a target that is down", {_UP: "0x40"}, "8m"),
+    fires(
+        "TritonExporterStale",
+        "fires when the last look is minutes old",
+        {_SUCCESS: "0x60", _LIVE: "1x60"},
+        "6m",
+        Fires(SERVER, "6m 0s"),
+    ),
+    boundary(
+        "TritonExporterStale",
+        "is quiet before the two minutes are over",
+        {_SUCCESS: "0x60", _LIVE: "1x60"},
+        "4m",
+    ),
+    quiet(
+        "TritonExporterStale",
+        "is quiet while Triton is down: then nothing can be seen",
+        {_SUCCESS: "0x60", _LIVE: "0x60"},
+        "10m",
+    ),
+    quiet(
+        "TritonExporterStale",
+        "is quiet while the exporter looks",
+        {_SUCCESS: "0+15x60", _LIVE: "1x60"},
+        "10m",
+    ),
+    fires(
+        "TritonCardinalityHigh",
+        "fires at 60,000 series",
+        {_SAMPLES: "60000x140"},
+        "30m",
+        Fires(only(SERVER, "instance"), "60k"),
+    ),
+    boundary("TritonCardinalityHigh", "is quiet at exactly 50,000", {_SAMPLES: "50000x140"}, "33m"),
+    quiet(
+        "TritonCardinalityHigh",
+        "does not speak for other jobs",
+        {series(peers.SAMPLES_SCRAPED, _PROMETHEUS): "60000x140"},
+        "33m",
+    ),
 )
+
+PIPELINE = (
+    fires(
+        "PrometheusRuleFailures",
+        "fires when evaluations fail",
+        {_RULES: "0+1x60"},
+        "10m",
+        Fires(_GROUP, "20"),
+    ),
+    boundary("PrometheusRuleFailures", "is quiet before the five minutes are over", {_RULES: "0+1x60"}, "5m"),
+    quiet("PrometheusRuleFailures", "is quiet about old failures", {_RULES: "7x60"}, "12m"),
+    reset("PrometheusRuleFailures", "takes a restart for no failure", {_RULES: "7x20 0x40"}, "12m"),
+    fires(
+        "PrometheusRuleEvaluationSlow",
+        "fires when evaluations are skipped",
+        {_MISSED: "0+1x100"},
+        "20m",
+        Fires(_GROUP),
+    ),
+    boundary(
+        "PrometheusRuleEvaluationSlow",
+        "is quiet before the fifteen minutes are over",
+        {_MISSED: "0+1x100"},
+        "15m",
+    ),
+    quiet("PrometheusRuleEvaluationSlow", "is quiet about old ones", {_MISSED: "7x100"}, "20m"),
+    reset("PrometheusRuleEvaluationSlow", "takes a restart for none", {_MISSED: "7x20 0x80"}, "22m"),
+    fires(
+        "PrometheusConfigReloadFailed",
+        "fires after a reload that failed",
+        {_RELOADED: "0x80"},
+        "10m",
+        Fires(_PROMETHEUS),
+    ),
+    boundary(
+        "PrometheusConfigReloadFailed",
+        "is quiet before the ten minutes are over",
+        {_RELOADED: "0x80"},
+        "9m45s",
+    ),
+    quiet(
+        "PrometheusConfigReloadFailed", "is quiet when the last reload worked", {_RELOADED: "0x8 1x80"}, "18m"
+    ),
+    fires(
+        "PrometheusNotConnectedToAlertmanager",
+        "fires when it knows none",
+        {_KNOWN: "0x60"},
+        "5m",
+        Fires(_PROMETHEUS),
+    ),
+    boundary(
+        "PrometheusNotConnectedToAlertmanager",
+        "is quiet before the five minutes are over",
+        {_KNOWN: "0x60"},
+        "4m45s",
+    ),
+    quiet("PrometheusNotConnectedToAlertmanager", "is quiet with one", {_KNOWN: "1x60"}, "10m"),
+    fires(
+        "PrometheusNotificationsDropped",
+        "fires when alerts are dropped",
+        {_DROPPED: "0+1x60"},
+        "10m",
+        Fires(_PROMETHEUS, "20"),
+    ),
+    boundary(
+        "PrometheusNotificationsDropped",
+        "is quiet before the five minutes are over",
+        {_DROPPED: "0+1x60"},
+        "5m",
+    ),
+    quiet("PrometheusNotificationsDropped", "is quiet about old ones", {_DROPPED: "7x60"}, "12m"),
+    reset("PrometheusNotificationsDropped", "takes a restart for none", {_DROPPED: "7x20 0x40"}, "12m"),
+    fires(
+        "AlertmanagerDown",
+        "fires after five minutes without a scrape",
+        {_AM_UP: "0x60"},
+        "5m",
+        Fires(_ALERTMANAGER),
+    ),
+    boundary("AlertmanagerDown", "is quiet before the five minutes are over", {_AM_UP: "0x60"}, "4m45s"),
+    quiet("AlertmanagerDown", "is quiet while scrapes work", {_AM_UP: "1x60"}, "10m"),
+    fires(
+        "AlertmanagerConfigReloadFailed",
+        "fires after a reload that failed",
+        {_AM_RELOADED: "0x80"},
+        "10m",
+        Fires(_ALERTMANAGER),
+    ),
+    boundary(
+        "AlertmanagerConfigReloadFailed",
+        "is quiet before the ten minutes are over",
+        {_AM_RELOADED: "0x80"},
+        "9m45s",
+    ),
+    quiet(
+        "AlertmanagerConfigReloadFailed",
+        "is quiet when the last reload worked",
+        {_AM_RELOADED: "0x8 1x80"},
+        "18m",
+    ),
+    fires(
+        "AlertmanagerNotificationsFailing",
+        "fires when deliveries fail",
+        {_AM_FAILED: "0+1x60"},
+        "10m",
+        Fires(_WEBHOOK),
+    ),
+    boundary(
+        "AlertmanagerNotificationsFailing",
+        "is quiet before the five minutes are over",
+        {_AM_FAILED: "0+1x60"},
+        "5m",
+    ),
+    quiet("AlertmanagerNotificationsFailing", "is quiet about old failures", {_AM_FAILED: "7x60"}, "12m"),
+    reset(
+        "AlertmanagerNotificationsFailing", "takes a restart for no failure", {_AM_FAILED: "7x20 0x40"}, "12m"
+    ),
+)
+
+BRIDGE = (
+    fires(
+        "AlertBridgeDown",
+        "fires after two minutes without a scrape",
+        {_BRIDGE_UP: "0x60"},
+        "2m",
+        Fires(_BRIDGE),
+    ),
+    boundary("AlertBridgeDown", "is quiet before the two minutes are over", {_BRIDGE_UP: "0x60"}, "1m45s"),
+    quiet("AlertBridgeDown", "is quiet while scrapes work", {_BRIDGE_UP: "1x60"}, "10m"),
+    fires(
+        "AlertBridgeDeliveryFailing",
+        "fires when a message waits for minutes, and says why",
+        {_OLDEST: "0+15x60", _SLACK: "0+1x60"},
+        "5m",
+        Fires(_BRIDGE, "5m 0s", "rate_limited"),
+    ),
+    boundary("AlertBridgeDeliveryFailing", "is quiet before the minute is over", {_OLDEST: "0+15x60"}, "3m"),
+    quiet(
+        "AlertBridgeDeliveryFailing",
+        "is quiet about a delivery that took a minute",
+        {_OLDEST: "0 15 30 45 60 0x60"},
+        "10m",
+    ),
+    fires(
+        "AlertBridgeStoreFailing",
+        "fires at the first refused notification",
+        {_STORE: "0x8 1x60"},
+        "3m",
+        Fires(_BRIDGE),
+    ),
+    boundary(
+        "AlertBridgeStoreFailing", "ends when window and grace have passed", {_STORE: "0x8 1x60"}, "14m"
+    ),
+    quiet("AlertBridgeStoreFailing", "is quiet about old failures", {_STORE: "7x60"}, "12m"),
+    reset("AlertBridgeStoreFailing", "takes a restart for no failure", {_STORE: "7x20 0x40"}, "12m"),
+)
+
+PROOFS = (*EXPORTER, *PIPELINE, *BRIDGE)

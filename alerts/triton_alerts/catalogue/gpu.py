@@ -1,0 +1,332 @@
+"""Is the hardware under the models sound? Built on the canonical series, so for every source of GPU data.
+
+Which XID means what: https://docs.nvidia.com/deploy/xid-errors/ (the classes are the exporter's table).
+"""
+
+from __future__ import annotations
+
+from triton_alerts.alert import Alert, Lookup
+from triton_alerts.peers import UP
+from triton_exporter.catalogue import EXPORTER_JOB, gpu, triton
+
+_GPU = ("instance", "gpu_uuid")
+_EXPORTER_ANSWERS = f'{UP}{{job="{EXPORTER_JOB}"}} == 1'
+_LINK_FAULTS = 'type=~"replay|recovery|crc_data"'
+_POWER_REASONS = 'reason=~"sw_power_cap|hw_power_brake"'
+_MEMORY_ALL = f"({gpu.MEMORY_TOTAL} > 0)"
+
+
+def _xids(matchers: str) -> str:
+    return f"sum without (xid, class) (increase({gpu.XID_ERRORS}{{{matchers}}}[15m])) > 0"
+
+
+def _which_xids(matchers: str) -> Lookup:
+    return Lookup(f"sum by (xid) ({gpu.XID_ERRORS}{{instance=%q,gpu_uuid=%q,{matchers}}}) > 0", _GPU, "xid")
+
+
+def _increase(metric: object, window: str, matchers: str, label: str) -> str:
+    return f"sum without ({label}) (increase({metric}{{{matchers}}}[{window}]))"
+
+
+ERRORS = (
+    Alert(
+        name="GpuXidHardware",
+        expr=_xids('class="hardware"'),
+        severity="critical",
+        component="gpu",
+        labels=_GPU,
+        keep="30m",
+        dashboard="gpu",
+        owner="gpu-platform",
+        summary="GPU {{ $labels.gpu_uuid }} of {{ $labels.instance }} reported a hardware error",
+        description="The driver reported an XID error of GPU {{ $labels.gpu_uuid }} on "
+        "{{ $labels.instance }} that needs a reset, a reboot or a new card. Results computed on it cannot "
+        "be trusted.",
+        action="Drain the node, then read the XID in dmesg.",
+        cause="XID ",
+        cause_from=_which_xids('class="hardware"'),
+        silence="gpu_uuid, once the node is drained",
+    ),
+    Alert(
+        name="GpuXidContained",
+        expr=_xids('class=~"contained|unknown"'),
+        severity="warning",
+        component="gpu",
+        labels=_GPU,
+        keep="30m",
+        dashboard="gpu",
+        owner="gpu-platform",
+        summary="GPU {{ $labels.gpu_uuid }} of {{ $labels.instance }} reported an error",
+        description="The driver reported an XID error of GPU {{ $labels.gpu_uuid }} on "
+        "{{ $labels.instance }} that ended an application but left the GPU usable, or one that is in no "
+        "table. It wants a reset soon.",
+        action="Read the XID in dmesg, restart what ran on the GPU, and plan a reset.",
+        cause="XID ",
+        cause_from=_which_xids('class=~"contained|unknown"'),
+        silence="gpu_uuid, until the planned reset",
+    ),
+    Alert(
+        name="GpuXidApplication",
+        expr=_xids('class="application"'),
+        severity="info",
+        component="gpu",
+        labels=_GPU,
+        keep="15m",
+        dashboard="gpu",
+        summary="A program on GPU {{ $labels.gpu_uuid }} of {{ $labels.instance }} made the driver complain",
+        description="The driver reported an XID error of GPU {{ $labels.gpu_uuid }} on "
+        "{{ $labels.instance }} of the kind that programs cause (a bad memory access, most often). A model "
+        "or its backend has a bug, unless it comes back on this GPU alone.",
+        action="Find the model that failed at that moment in Triton's log.",
+        cause="XID ",
+        cause_from=_which_xids('class="application"'),
+        silence="gpu_uuid",
+    ),
+    Alert(
+        name="GpuEccUncorrected",
+        expr=f"""\
+{_increase(gpu.ECC_ERRORS, "15m", 'type="uncorrected"', "type")} > 0
+or
+{_increase(gpu.REMAPPED_ROWS, "15m", 'type="uncorrected"', "type")} > 0""",
+        severity="critical",
+        component="gpu",
+        labels=_GPU,
+        keep="30m",
+        dashboard="gpu",
+        owner="gpu-platform",
+        summary="Memory of GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} lost data",
+        description="GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} had memory errors that its error "
+        "correction could not mend. Weights or results in it may be wrong.",
+        action="Drain the node and reset the GPU before anything is computed on it again.",
+        silence="gpu_uuid, once the node is drained",
+    ),
+    Alert(
+        name="GpuRowRemapFailed",
+        expr=f"{gpu.ROW_REMAP_FAILED} > 0",
+        severity="critical",
+        component="gpu",
+        labels=_GPU,
+        hold="1m",
+        dashboard="gpu",
+        owner="gpu-platform",
+        summary="GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} must be replaced",
+        description="GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} could not replace a bad memory "
+        "row by a spare one. That is NVIDIA's criterion for returning the card.",
+        action="Drain the node and open a case with the vendor.",
+        silence="gpu_uuid, once the node is drained",
+    ),
+    Alert(
+        name="GpuRowRemapPending",
+        expr=f"{gpu.ROW_REMAP_PENDING} > 0",
+        severity="warning",
+        component="gpu",
+        labels=_GPU,
+        hold="5m",
+        dashboard="gpu",
+        owner="gpu-platform",
+        summary="GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} waits for a reset",
+        description="A bad memory row of GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} was "
+        "replaced, but the replacement only works after a reset of the GPU.",
+        action="Drain the GPU at a quiet time and reset it.",
+        silence="gpu_uuid, until the planned reset",
+    ),
+    Alert(
+        name="GpuNvlinkErrors",
+        expr=_increase(gpu.NVLINK_ERRORS, "15m", _LINK_FAULTS, "type") + " > 0",
+        severity="warning",
+        component="gpu",
+        labels=_GPU,
+        hold="5m",
+        dashboard="gpu",
+        owner="gpu-platform",
+        summary="NVLink of GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} has errors",
+        description="Links between GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} and its neighbours "
+        "had {{ $value | humanize }} errors within [15m]. Models that span GPUs slow down or fail.",
+        action="Run the link test of dcgmi diag on the drained node.",
+        silence="gpu_uuid",
+    ),
+    Alert(
+        name="GpuPcieReplays",
+        # NVIDIA's own health check complains at more than 8 a minute.
+        expr=f"increase({gpu.PCIE_REPLAYS}[10m]) > 80",
+        severity="warning",
+        component="gpu",
+        labels=_GPU,
+        hold="5m",
+        dashboard="gpu",
+        owner="gpu-platform",
+        summary="PCIe of GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} repeats transfers",
+        description="GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} repeated {{ $value | humanize }} "
+        "transfers within [10m]: a bad slot, riser or cable. Copies to and from the GPU are slow.",
+        action="Compare the PCIe link's width and speed with what it should be, then reseat the card.",
+        silence="gpu_uuid",
+    ),
+    Alert(
+        name="GpuLost",
+        # The GPU's data vanished while the exporter and its source still answer.
+        expr=f"""\
+count by (instance, gpu_uuid) (last_over_time({gpu.INFO}[1d]))
+unless on (instance, gpu_uuid) count by (instance, gpu_uuid) ({gpu.INFO})
+and on (instance) {gpu.SOURCE}{{source=~"dcgm|nvml"}} == 1""",
+        severity="critical",
+        component="gpu",
+        labels=_GPU,
+        hold="5m",
+        dashboard="gpu",
+        owner="gpu-platform",
+        summary="GPU {{ $labels.gpu_uuid }} of {{ $labels.instance }} is gone",
+        description="GPU {{ $labels.gpu_uuid }} of {{ $labels.instance }} was there within the last [1d] "
+        "and its source of data does not list it any more, while it still lists others or answers. It most "
+        "likely fell off the bus.",
+        action="Look for XID 79 in dmesg; drain the node and reboot it.",
+        silence="gpu_uuid, when the card was moved on purpose",
+    ),
+)
+
+LOAD = (
+    Alert(
+        name="GpuThermalThrottling",
+        expr=f"""\
+sum without (cause) (rate({gpu.THROTTLED_SECONDS}{{cause="thermal"}}[5m])) > 0.05
+or
+max without (reason) (avg_over_time({gpu.THROTTLE_REASON}{{reason=~"sw_thermal|hw_thermal"}}[5m])) > 0.05""",
+        severity="warning",
+        component="gpu",
+        labels=_GPU,
+        hold="10m",
+        dashboard="gpu",
+        owner="gpu-platform",
+        summary="GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} is too hot and slows itself down",
+        description="GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} holds its clocks down for heat "
+        "{{ $value | humanizePercentage }} of the time. Its models are slower than they could be.",
+        action="Check fans and air flow of the machine, and the temperature of its neighbours.",
+        silence="gpu_uuid",
+    ),
+    Alert(
+        name="GpuPowerThrottling",
+        expr=f"""\
+sum without (cause) (rate({gpu.THROTTLED_SECONDS}{{cause="power"}}[5m])) > 0.2
+or
+max without (reason) (avg_over_time({gpu.THROTTLE_REASON}{{{_POWER_REASONS}}}[5m])) > 0.2""",
+        severity="info",
+        component="gpu",
+        labels=_GPU,
+        hold="30m",
+        dashboard="gpu",
+        owner="gpu-platform",
+        summary="GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} runs at its power limit",
+        description="GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} holds its clocks down for power "
+        "{{ $value | humanizePercentage }} of the time. Under full load that is normal; under light load the "
+        "limit is set too low or the supply is weak.",
+        action="Compare the power limit with the card's default.",
+        silence="gpu_uuid",
+    ),
+    Alert(
+        name="GpuMemoryNearFull",
+        expr=f"{gpu.MEMORY_USED} / {_MEMORY_ALL} > 0.97",
+        severity="info",
+        component="gpu",
+        labels=_GPU,
+        hold="15m",
+        dashboard="gpu",
+        summary="{{ $value | humanizePercentage }} of the memory of GPU {{ $labels.gpu_uuid }} on "
+        "{{ $labels.instance }} is in use",
+        description="{{ $value | humanizePercentage }} of the memory of GPU {{ $labels.gpu_uuid }} on "
+        "{{ $labels.instance }} is in use. Language-model servers reserve nearly all of it on purpose; for "
+        "others the next load or a larger batch will fail.",
+        action="See on the GPU dashboard which models hold the memory.",
+        silence="gpu_uuid, where memory is reserved on purpose",
+    ),
+    Alert(
+        name="GpuMemoryGrowth",
+        expr=f"""\
+predict_linear({gpu.MEMORY_FREE}[1h], 1h) < 0
+and {gpu.MEMORY_FREE} / {_MEMORY_ALL} < 0.2
+and {gpu.MEMORY_FREE} / {_MEMORY_ALL} > 0.01""",
+        severity="warning",
+        component="gpu",
+        labels=_GPU,
+        hold="15m",
+        dashboard="gpu",
+        summary="The memory of GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} will be full within "
+        "the hour",
+        description="Memory in use on GPU {{ $labels.gpu_uuid }} of {{ $labels.instance }} grows steadily "
+        "and reaches the end within the hour. Something leaks, or caches grow without a limit; then "
+        "executions and loads fail for lack of memory.",
+        action="See which process grows (nvidia-smi), and restart that model before it fails by itself.",
+        silence="gpu_uuid, while models are loaded one after the other",
+    ),
+    Alert(
+        name="GpuIdleWhileQueueing",
+        expr=f"""\
+max by (instance) (max_over_time({gpu.UTILIZATION}[5m])) < 0.01
+and on (instance) sum by (instance) (min_over_time({triton.PENDING_REQUESTS}[5m])) > 5""",
+        severity="warning",
+        component="gpu",
+        labels=("instance",),
+        hold="5m",
+        dashboard="gpu",
+        summary="Requests queue on {{ $labels.instance }} while its GPUs do nothing",
+        description="For [5m] more than five requests have been waiting on {{ $labels.instance }} while no "
+        "GPU of it did any work: the model runs on the CPU, hangs, or its input preparation is the "
+        "bottleneck.",
+        action="Check instance_group.kind of the model that queues.",
+        silence="instance",
+    ),
+)
+
+DATA = (
+    Alert(
+        name="GpuDataMissing",
+        # Servers without any GPU never had another source than none.
+        expr=f"""\
+max without (source) ({gpu.SOURCE}{{source="none"}}) == 1
+and on (instance) count by (instance) (last_over_time({gpu.INFO}[1d])) > 0""",
+        severity="warning",
+        component="gpu",
+        labels=("instance",),
+        hold="5m",
+        dashboard="gpu",
+        owner="observability",
+        summary="Nothing is known about the GPUs of {{ $labels.instance }} any more",
+        description="No source of GPU data (dcgm-exporter, NVML, Triton) answers the exporter "
+        "{{ $labels.instance }}, although one did within the last [1d]. GPU alerts for it cannot fire.",
+        action="Look whether dcgm-exporter runs on that node and answers on its port.",
+        silence="instance, while dcgm-exporter is updated",
+    ),
+    Alert(
+        name="GpuDataStale",
+        expr=f"{gpu.DATA_AGE} > 2m",
+        severity="warning",
+        component="gpu",
+        labels=_GPU,
+        hold="5m",
+        dashboard="gpu",
+        owner="observability",
+        summary="Data of GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} are "
+        "{{ $value | humanizeDuration }} old",
+        description="The source still lists GPU {{ $labels.gpu_uuid }} of {{ $labels.instance }}, but its "
+        "readings have been the same for {{ $value | humanizeDuration }}. Triton freezes a GPU's series "
+        "after three failed reads, and dcgm-exporter can hang; the GPU itself may hang too.",
+        action="Run nvidia-smi on the node: if it hangs, so does the driver.",
+        silence="gpu_uuid",
+    ),
+    Alert(
+        name="GpuModelLabelWrong",
+        expr=f'{gpu.MODEL_LABEL_PROBLEM}{{problem=~"unknown_gpu|disagrees"}} == 1',
+        severity="info",
+        component="gpu",
+        labels=("instance", "model", "version", "problem"),
+        hold="15m",
+        dashboard="gpu",
+        owner="observability",
+        summary="Triton on {{ $labels.instance }} names the wrong GPU for model {{ $labels.model }}",
+        description="The label gpu_uuid on Triton's own series of model {{ $labels.model }} version "
+        "{{ $labels.version }} on {{ $labels.instance }} is wrong ({{ $labels.problem }}). Queries that "
+        "join on it blame the wrong card.",
+        action="Use the exporter's mapping of models to GPUs, which does not rest on that label.",
+        silence="instance",
+    ),
+)
+
+ALERTS = (*ERRORS, *LOAD, *DATA)

@@ -1,0 +1,130 @@
+"""Language models: TensorRT-LLM and vLLM behind Triton."""
+
+from __future__ import annotations
+
+from triton_alerts.alert import Alert
+from triton_exporter.catalogue import Metric, llm
+
+_MODEL = ("instance", "model", "version")
+_ON = "on (instance, model, version)"
+
+
+def _requests(kind: str) -> str:
+    return f'{llm.TRTLLM_REQUESTS}{{request_type="{kind}"}}'
+
+
+def _blocks(kind: str) -> str:
+    return f'{llm.TRTLLM_KV_CACHE}{{kv_cache_block_type="{kind}"}}'
+
+
+def _p95(metric: Metric) -> str:
+    rates = f"sum without (gpu_uuid) (rate({metric.bucket}[5m]))"
+    return f"histogram_quantile(0.95, {rates})"
+
+
+TENSORRT_LLM = (
+    Alert(
+        name="TrtLlmKvCacheNearFull",
+        # A full cache with nobody waiting is how the engine is meant to run.
+        expr=f"""\
+{_blocks("used")} / {_ON} ({_blocks("max")} > 0) > 0.95
+and {_ON} {_requests("waiting")} > 0""",
+        severity="warning",
+        component="llm",
+        labels=_MODEL,
+        hold="10m",
+        keep="5m",
+        summary="The KV cache of {{ $labels.model }} on {{ $labels.instance }} is "
+        "{{ $value | humanizePercentage }} full and requests wait",
+        description="{{ $value | humanizePercentage }} of the KV cache blocks of model {{ $labels.model }} "
+        "version {{ $labels.version }} on {{ $labels.instance }} are in use while requests wait to be "
+        "admitted. Time to first token grows.",
+        action="Add replicas, or give the cache more memory (kv_cache_free_gpu_mem_fraction).",
+        silence="model, during a load test",
+    ),
+    Alert(
+        name="TrtLlmSlotsFull",
+        expr=f"""\
+{_requests("active")} >= {_ON} ({_requests("max")} > 0)
+and {_ON} {_requests("waiting")} > 0""",
+        severity="warning",
+        component="llm",
+        labels=_MODEL,
+        hold="10m",
+        keep="5m",
+        summary="All {{ $value }} request slots of {{ $labels.model }} on {{ $labels.instance }} are taken "
+        "and requests wait",
+        description="The engine of model {{ $labels.model }} version {{ $labels.version }} on "
+        "{{ $labels.instance }} runs its maximum of {{ $value }} requests at once while others wait.",
+        action="Look at the KV cache: with room left raise the batch size, without it add replicas.",
+        silence="model, during a load test",
+    ),
+    Alert(
+        name="TrtLlmRequestsPaused",
+        expr="min without (inflight_batcher_specific_metric) (min_over_time("
+        f'{llm.TRTLLM_BATCHER}{{inflight_batcher_specific_metric="paused_requests"}}[10m])) > 0',
+        severity="warning",
+        component="llm",
+        labels=_MODEL,
+        hold="10m",
+        summary="{{ $value }} requests to {{ $labels.model }} on {{ $labels.instance }} are paused",
+        description="The engine of model {{ $labels.model }} version {{ $labels.version }} on "
+        "{{ $labels.instance }} has kept at least {{ $value }} requests paused for [10m]: it admitted more "
+        "than the KV cache can hold. Their users see the text stop.",
+        action="Use the scheduler policy guaranteed_no_evict, or give the KV cache more memory.",
+        silence="model, during a load test",
+    ),
+    Alert(
+        name="TrtLlmEngineStuck",
+        # The iteration counter is exposed as a gauge; it only grows while the engine turns.
+        expr=f"""\
+min without (general_type) (changes({llm.TRTLLM_GENERAL}{{general_type="iteration_counter"}}[5m])) == 0
+and {_ON} {_requests("active")} > 0""",
+        severity="critical",
+        component="llm",
+        labels=_MODEL,
+        hold="3m",
+        keep="2m",
+        summary="The engine of {{ $labels.model }} on {{ $labels.instance }} stands still with requests in "
+        "it",
+        description="The TensorRT-LLM engine of model {{ $labels.model }} version {{ $labels.version }} on "
+        "{{ $labels.instance }} has active requests and has not made one iteration for [5m]. It hangs: most "
+        "often a GPU error or a lost peer in a multi-GPU engine.",
+        action="Take the server out of service, look for XID errors, then restart it.",
+        silence="instance and model",
+    ),
+)
+
+VLLM = (
+    Alert(
+        name="VllmFirstTokenSlow",
+        expr=f"{_p95(llm.VLLM_FIRST_TOKEN)} > 2",
+        severity="warning",
+        component="llm",
+        labels=_MODEL,
+        hold="10m",
+        summary="One in twenty requests to {{ $labels.model }} on {{ $labels.instance }} waits "
+        "{{ $value | humanizeDuration }} or longer for its first token",
+        description="The 95th percentile of the time to first token of model {{ $labels.model }} version "
+        "{{ $labels.version }} on {{ $labels.instance }} is {{ $value | humanizeDuration }} (limit 2 s).",
+        action="Compare the lengths of prompts and the request rate with yesterday's.",
+        silence="model, during a load test",
+    ),
+    Alert(
+        name="VllmOutputTokenSlow",
+        expr=f"{_p95(llm.VLLM_OUTPUT_TOKEN)} > 0.2",
+        severity="warning",
+        component="llm",
+        labels=_MODEL,
+        hold="10m",
+        summary="Model {{ $labels.model }} on {{ $labels.instance }} needs {{ $value | humanizeDuration }} "
+        "for each token",
+        description="The 95th percentile of the time for each output token of model {{ $labels.model }} "
+        "version {{ $labels.version }} on {{ $labels.instance }} is {{ $value | humanizeDuration }} (limit "
+        "200 ms): slower than people read.",
+        action="Look whether too many requests share the engine, or the GPU is throttled.",
+        silence="model, during a load test",
+    ),
+)
+
+ALERTS = (*TENSORRT_LLM, *VLLM)

@@ -1,0 +1,224 @@
+"""Do requests flow, and where do they get stuck?"""
+
+from __future__ import annotations
+
+from triton_alerts.alert import Alert
+from triton_exporter.catalogue import Metric, triton
+
+_MODEL = ("instance", "model", "version")
+
+
+def _rate(metric: Metric, window: str, matchers: str = "") -> str:
+    """Per second, one series for each model version of a server; gpu_uuid splits some of Triton's series."""
+    return f"sum without (gpu_uuid) (rate({metric}{matchers}[{window}]))"
+
+
+def _failures(window: str, matchers: str) -> str:
+    return f"sum without (gpu_uuid, reason) (rate({triton.REQUEST_FAILURE}{matchers}[{window}]))"
+
+
+def _by_version(metric: Metric, matchers: str = "") -> str:
+    return f"sum by (model, version) (rate({metric}{matchers}[15m]))"
+
+
+_MEAN_LATENCY = f"({_by_version(triton.REQUEST_DURATION_US)} / ({_by_version(triton.REQUEST_SUCCESS)} > 0))"
+_BUSIEST_VERSION = f"topk by (model) (1, {_by_version(triton.REQUEST_SUCCESS)})"
+_BAD = _by_version(triton.REQUEST_FAILURE, '{reason!="CANCELED"}')
+_ERROR_RATIO = f"({_BAD} / ({_BAD} + {_by_version(triton.REQUEST_SUCCESS)} > 0))"
+_ENOUGH = f"sum by (model, version) (increase({triton.REQUEST_SUCCESS}[15m])) > 200"
+
+QUEUES = (
+    Alert(
+        name="TritonModelStalled",
+        # Latency counters see only what completes; a hung instance shows in the queue alone.
+        expr=f"""\
+sum without (gpu_uuid) (min_over_time({triton.PENDING_REQUESTS}[5m])) > 0
+and on (instance, model, version) {_rate(triton.EXEC_COUNT, "5m")} == 0""",
+        severity="critical",
+        component="traffic",
+        labels=_MODEL,
+        hold="2m",
+        keep="2m",
+        summary="Model {{ $labels.model }} version {{ $labels.version }} executes nothing on "
+        "{{ $labels.instance }} while {{ $value }} requests wait",
+        description="At least {{ $value }} requests have been waiting for model {{ $labels.model }} version "
+        "{{ $labels.version }} on {{ $labels.instance }} for [5m], and not one batch was executed. Its "
+        "instances hang. Latency graphs show nothing: they only see requests that end.",
+        action="Take the server out of service, keep a stack trace of the hung process, then restart it.",
+        silence="instance and model",
+    ),
+    Alert(
+        name="TritonQueueGrowing",
+        expr=f"""\
+sum without (gpu_uuid) ({triton.PENDING_REQUESTS}) > 10
+and on (instance, model, version) sum without (gpu_uuid) (deriv({triton.PENDING_REQUESTS}[10m])) > 0""",
+        severity="warning",
+        component="traffic",
+        labels=_MODEL,
+        hold="5m",
+        summary="{{ $value }} requests wait for model {{ $labels.model }} version {{ $labels.version }} on "
+        "{{ $labels.instance }}, and the queue grows",
+        description="More requests arrive for model {{ $labels.model }} version {{ $labels.version }} on "
+        "{{ $labels.instance }} than it completes. Waiting time and memory grow until clients give up.",
+        action="Compare the request rate with yesterday's: more demand, or slower execution?",
+        silence="model, during a load test",
+    ),
+    Alert(
+        name="TritonQueueDominates",
+        expr=f"""\
+{_rate(triton.QUEUE_DURATION_US, "5m")} / ({_rate(triton.REQUEST_DURATION_US, "5m")} > 0) > 0.5
+and on (instance, model, version) {_rate(triton.REQUEST_SUCCESS, "5m")} > 1""",
+        severity="warning",
+        component="traffic",
+        labels=_MODEL,
+        hold="10m",
+        summary="Requests for model {{ $labels.model }} version {{ $labels.version }} spend "
+        "{{ $value | humanizePercentage }} of their time waiting on {{ $labels.instance }}",
+        description="{{ $value | humanizePercentage }} of the time of requests for model {{ $labels.model }} "
+        "version {{ $labels.version }} on {{ $labels.instance }} is queueing, not computing: too few "
+        "instances for the load, or a batcher that waits too long for company.",
+        action="Compare the mean batch size with max_batch_size, then add instances or shorten the delay.",
+        silence="model, during a load test",
+    ),
+    Alert(
+        name="TritonRequestsRejected",
+        expr=f"""{_failures("5m", '{reason="REJECTED"}')} > 0""",
+        severity="warning",
+        component="traffic",
+        labels=_MODEL,
+        hold="5m",
+        keep="5m",
+        summary="Model {{ $labels.model }} version {{ $labels.version }} rejects {{ printf `%.2f` $value }} "
+        "requests/s on {{ $labels.instance }}",
+        description="Requests for model {{ $labels.model }} version {{ $labels.version }} on "
+        "{{ $labels.instance }} wait longer than the queue's timeout and are rejected with 503. Requests "
+        "refused because the queue is full are not even counted: the true number is higher.",
+        action="Add capacity, or ask the loudest client to send less; then review the queue's limits.",
+        silence="model, during a load test",
+    ),
+    Alert(
+        name="TritonClientCancellations",
+        expr=f"""\
+{_failures("10m", '{reason="CANCELED"}')}
+> 0.2 * ({_rate(triton.REQUEST_SUCCESS, "10m")} + {_failures("10m", '{reason="CANCELED"}')})""",
+        severity="info",
+        component="traffic",
+        labels=_MODEL,
+        hold="15m",
+        summary="Clients cancel {{ printf `%.2f` $value }} requests/s to model {{ $labels.model }} on "
+        "{{ $labels.instance }}",
+        description="More than a fifth of the requests to model {{ $labels.model }} version "
+        "{{ $labels.version }} on {{ $labels.instance }} are cancelled by their clients, most often because "
+        "the clients' deadline is shorter than the model's latency.",
+        action="Compare the clients' deadline with the model's latency.",
+        silence="model",
+    ),
+    Alert(
+        name="TritonTrafficVanished",
+        expr=f"""\
+sum by (model) (rate({triton.REQUEST_SUCCESS}[10m])) == 0
+and on (model) sum by (model) (rate({triton.REQUEST_SUCCESS}[1h] offset 1h)) > 1""",
+        severity="warning",
+        component="traffic",
+        labels=("model",),
+        hold="10m",
+        summary="Model {{ $labels.model }} gets no requests any more",
+        description="Model {{ $labels.model }} completed more than one request a second an hour ago and "
+        "completes none now, on any server. Either nobody asks any more (a gateway, a client, a route), or "
+        "every request fails before it completes.",
+        action="Send one request by hand: if it works, the trouble is upstream.",
+        silence="model, when its clients are moved",
+    ),
+)
+
+QUALITY = (
+    Alert(
+        name="TritonCanarySlower",
+        expr=f"""\
+{_MEAN_LATENCY} > on (model) group_left 1.3 * ({_MEAN_LATENCY} and on (model, version) {_BUSIEST_VERSION})
+and on (model, version) {_ENOUGH}""",
+        severity="warning",
+        component="traffic",
+        labels=("model", "version"),
+        hold="15m",
+        summary="Version {{ $labels.version }} of model {{ $labels.model }} is much slower than the version "
+        "with the most traffic",
+        description="Requests to version {{ $labels.version }} of model {{ $labels.model }} take "
+        "{{ $value | humanize }} us on average, over 30 % more than those to the version that serves most of "
+        "the traffic.",
+        action="Stop the rollout of this version, then compare queue and compute time of both.",
+        silence="model and version, if the difference is intended",
+    ),
+    Alert(
+        name="TritonCanaryFailing",
+        expr=f"""\
+{_ERROR_RATIO} > on (model) group_left
+0.01 + 2 * ({_ERROR_RATIO} and on (model, version) {_BUSIEST_VERSION})
+and on (model, version) {_ENOUGH}""",
+        severity="warning",
+        component="traffic",
+        labels=("model", "version"),
+        hold="5m",
+        summary="Version {{ $labels.version }} of model {{ $labels.model }} fails "
+        "{{ $value | humanizePercentage }} of its requests, far more than the version with the most traffic",
+        description="{{ $value | humanizePercentage }} of the requests to version {{ $labels.version }} of "
+        "model {{ $labels.model }} fail: over twice the share, and one point more, of the version that "
+        "serves most of the traffic.",
+        action="Stop the rollout of this version and send its traffic back.",
+        silence="model and version",
+    ),
+    Alert(
+        name="TritonCacheThrashing",
+        # Triton's evictions are a gauge although they only grow, so delta, not increase.
+        expr=f"""\
+sum by (instance) (rate({triton.CACHE_HITS_PER_MODEL}[15m]))
+/ (sum by (instance) (rate({triton.CACHE_HITS_PER_MODEL}[15m]))
+  + sum by (instance) (rate({triton.CACHE_MISSES_PER_MODEL}[15m])) > 1) < 0.05
+and on (instance) {triton.CACHE_UTIL} > 0.95
+and on (instance) delta({triton.CACHE_EVICTIONS}[15m]) > 100""",
+        severity="info",
+        component="traffic",
+        labels=("instance",),
+        hold="30m",
+        dashboard="fleet",
+        summary="The response cache of {{ $labels.instance }} is full and answers only "
+        "{{ $value | humanizePercentage }} of requests",
+        description="The response cache of {{ $labels.instance }} is full, throws entries out all the time "
+        "and answers {{ $value | humanizePercentage }} of requests. Looking things up costs more than it "
+        "saves.",
+        action="Enlarge the cache, or switch it off for models whose inputs hardly repeat.",
+        silence="instance",
+    ),
+    Alert(
+        name="TritonCountersOff",
+        expr=f"""\
+sum without (gpu_uuid) (rate({triton.REQUEST_SUMMARY_US.count}[10m])) > 0
+and on (instance, model, version) {_rate(triton.REQUEST_SUCCESS, "10m")} == 0""",
+        severity="info",
+        component="traffic",
+        labels=_MODEL,
+        hold="10m",
+        summary="Triton on {{ $labels.instance }} does not count the requests of {{ $labels.model }}",
+        description="Model {{ $labels.model }} serves requests on {{ $labels.instance }} while its request "
+        "counters stand still: Triton was started with counter_latencies=false, which freezes all of them. "
+        "Objectives and most alerts are blind there.",
+        action="Start Triton without --metrics-config counter_latencies=false.",
+        silence="instance",
+    ),
+    Alert(
+        name="TritonPinnedMemoryExhausted",
+        expr=f"{triton.PINNED_POOL_USED_BYTES} / ({triton.PINNED_POOL_TOTAL_BYTES} > 0) > 0.95",
+        severity="info",
+        component="traffic",
+        labels=("instance",),
+        hold="15m",
+        dashboard="fleet",
+        summary="{{ $value | humanizePercentage }} of the pinned memory of {{ $labels.instance }} is in use",
+        description="The pinned memory pool of the Triton server behind {{ $labels.instance }} is nearly "
+        "used up. Triton then copies through ordinary memory, which is slower.",
+        action="Raise --pinned-memory-pool-byte-size.",
+        silence="instance",
+    ),
+)
+
+ALERTS = (*QUEUES, *QUALITY)

@@ -1,0 +1,128 @@
+"""Proofs of the llm family."""
+
+from __future__ import annotations
+
+from triton_alerts.proof import Fires, boundary, fires, quiet, reset
+from triton_alerts.proofs.cast import VERSION, only, series
+from triton_exporter.catalogue import Metric, llm
+
+_ENGINE = only(VERSION, "instance", "model", "version")
+
+
+def _requests(kind: str) -> str:
+    return series(llm.TRTLLM_REQUESTS, VERSION, request_type=kind)
+
+
+def _blocks(kind: str) -> str:
+    return series(llm.TRTLLM_KV_CACHE, VERSION, kv_cache_block_type=kind)
+
+
+def _buckets(metric: Metric, *bounds: tuple[str, str]) -> dict[str, str]:
+    return {series(metric.bucket, VERSION, le=bound): values for bound, values in bounds}
+
+
+_PAUSED = series(llm.TRTLLM_BATCHER, VERSION, inflight_batcher_specific_metric="paused_requests")
+_ITERATIONS = series(llm.TRTLLM_GENERAL, VERSION, general_type="iteration_counter")
+_FULL = {_blocks("used"): "99x80", _blocks("max"): "100x80", _requests("waiting"): "3x80"}
+_SLOTS = {_requests("active"): "8x80", _requests("max"): "8x80", _requests("waiting"): "3x80"}
+_STUCK = {_ITERATIONS: "0+10x20 200x60", _requests("active"): "4x80"}
+_SLOW_START = _buckets(llm.VLLM_FIRST_TOKEN, ("1", "0+10x80"), ("5", "0+100x80"), ("+Inf", "0+100x80"))
+_SLOW_TOKEN = _buckets(llm.VLLM_OUTPUT_TOKEN, ("0.1", "0+10x80"), ("0.5", "0+100x80"), ("+Inf", "0+100x80"))
+
+PROOFS = (
+    fires(
+        "TrtLlmKvCacheNearFull",
+        "fires when requests wait for a full cache",
+        _FULL,
+        "10m",
+        Fires(_ENGINE, "99%"),
+    ),
+    boundary("TrtLlmKvCacheNearFull", "is quiet before the ten minutes are over", _FULL, "9m45s"),
+    boundary(
+        "TrtLlmKvCacheNearFull", "is quiet at exactly 95 percent", _FULL | {_blocks("used"): "95x80"}, "15m"
+    ),
+    quiet(
+        "TrtLlmKvCacheNearFull",
+        "is quiet about a full cache with nobody waiting",
+        _FULL | {_requests("waiting"): "0x80"},
+        "15m",
+    ),
+    fires(
+        "TrtLlmSlotsFull",
+        "fires when all slots are taken and requests wait",
+        _SLOTS,
+        "10m",
+        Fires(_ENGINE, "8"),
+    ),
+    boundary("TrtLlmSlotsFull", "is quiet with one slot left", _SLOTS | {_requests("active"): "7x80"}, "15m"),
+    quiet("TrtLlmSlotsFull", "is quiet when nobody waits", _SLOTS | {_requests("waiting"): "0x80"}, "15m"),
+    fires(
+        "TrtLlmRequestsPaused",
+        "fires when requests stay paused",
+        {_PAUSED: "2x100"},
+        "12m",
+        Fires(VERSION, "2"),
+    ),
+    boundary("TrtLlmRequestsPaused", "is quiet before the ten minutes are over", {_PAUSED: "2x100"}, "9m45s"),
+    quiet("TrtLlmRequestsPaused", "is quiet about a short pause", {_PAUSED: "2x8 0 2x8 0x80"}, "16m"),
+    fires(
+        "TrtLlmEngineStuck",
+        "fires when the engine stands still with requests in it",
+        _STUCK,
+        "14m",
+        Fires(VERSION),
+    ),
+    boundary("TrtLlmEngineStuck", "is quiet before the three minutes are over", _STUCK, "12m"),
+    quiet(
+        "TrtLlmEngineStuck",
+        "is quiet about an engine without requests",
+        _STUCK | {_requests("active"): "0x80"},
+        "15m",
+    ),
+    reset(
+        "TrtLlmEngineStuck",
+        "takes a restart of the engine for movement",
+        _STUCK | {_ITERATIONS: "500+10x20 0+10x60"},
+        "15m",
+    ),
+    fires(
+        "VllmFirstTokenSlow",
+        "fires when one in twenty waits 2 s or longer",
+        _SLOW_START,
+        "11m",
+        Fires(VERSION, "4.778s"),
+    ),
+    boundary("VllmFirstTokenSlow", "is quiet before the ten minutes are over", _SLOW_START, "10m"),
+    quiet(
+        "VllmFirstTokenSlow",
+        "is quiet when all answer within a second",
+        _buckets(llm.VLLM_FIRST_TOKEN, ("1", "0+100x80"), ("+Inf", "0+100x80")),
+        "15m",
+    ),
+    reset(
+        "VllmFirstTokenSlow",
+        "is quiet when the counters begin again",
+        _buckets(llm.VLLM_FIRST_TOKEN, ("1", "0+100x40 0+100x40"), ("+Inf", "0+100x40 0+100x40")),
+        "15m",
+    ),
+    fires(
+        "VllmOutputTokenSlow",
+        "fires when tokens come slower than people read",
+        _SLOW_TOKEN,
+        "11m",
+        Fires(VERSION, "477.8ms"),
+    ),
+    boundary("VllmOutputTokenSlow", "is quiet before the ten minutes are over", _SLOW_TOKEN, "10m"),
+    quiet(
+        "VllmOutputTokenSlow",
+        "is quiet at 100 ms",
+        _buckets(llm.VLLM_OUTPUT_TOKEN, ("0.1", "0+100x80"), ("+Inf", "0+100x80")),
+        "15m",
+    ),
+    reset(
+        "VllmOutputTokenSlow",
+        "is quiet when the counters begin again",
+        _buckets(llm.VLLM_OUTPUT_TOKEN, ("0.1", "0+100x40 0+100x40"), ("+Inf", "0+100x40 0+100x40")),
+        "15m",
+    ),
+)

@@ -1,0 +1,293 @@
+"""Proofs of the traffic family."""
+
+from __future__ import annotations
+
+from triton_alerts.proof import Fires, boundary, fires, quiet, reset
+from triton_alerts.proofs.cast import MODEL, SERVER, VERSION, only, series
+from triton_exporter.catalogue import triton
+
+_PENDING = series(triton.PENDING_REQUESTS, VERSION)
+_EXEC = series(triton.EXEC_COUNT, VERSION, gpu_uuid="GPU-5a1e")
+_SUCCESS = series(triton.REQUEST_SUCCESS, VERSION)
+_QUEUE = series(triton.QUEUE_DURATION_US, VERSION)
+_DURATION = series(triton.REQUEST_DURATION_US, VERSION)
+_SUCCESS_2 = series(triton.REQUEST_SUCCESS, MODEL, version="2")
+_DURATION_2 = series(triton.REQUEST_DURATION_US, MODEL, version="2")
+_SUMMARY = series(triton.REQUEST_SUMMARY_US.count, VERSION)
+_HITS = series(triton.CACHE_HITS_PER_MODEL, VERSION)
+_MISSES = series(triton.CACHE_MISSES_PER_MODEL, VERSION)
+_UTIL = series(triton.CACHE_UTIL)
+_EVICTIONS = series(triton.CACHE_EVICTIONS)
+_POOL_USED = series(triton.PINNED_POOL_USED_BYTES)
+_POOL_ALL = series(triton.PINNED_POOL_TOTAL_BYTES)
+_VERSION_2 = {"model": "ranker", "version": "2"}
+
+
+def _failed(reason: str, version: str = "1") -> str:
+    return series(triton.REQUEST_FAILURE, MODEL, version=version, reason=reason)
+
+
+_STALLED = {_PENDING: "0x20 5x60", _EXEC: "0+10x20 200x60"}
+_WAITING = {_QUEUE: "0+6000000x100", _DURATION: "0+10000000x100", _SUCCESS: "0+30x100"}
+_VANISHED = {_SUCCESS: "0+60x480 28800x200"}
+# Version 1 serves ten requests a second in 10 ms each, version 2 two in 20 ms.
+_SLOW_CANARY = {
+    _SUCCESS: "0+150x120",
+    _DURATION: "0+1500000x120",
+    _SUCCESS_2: "0+30x120",
+    _DURATION_2: "0+600000x120",
+}
+_BAD_CANARY = {
+    _SUCCESS: "0+150x120",
+    _failed("BACKEND"): "0x120",
+    _SUCCESS_2: "0+27x120",
+    _failed("BACKEND", "2"): "0+3x120",
+}
+_THRASHING = {_HITS: "0+1x300", _MISSES: "0+99x300", _UTIL: "0.99x300", _EVICTIONS: "0+50x300"}
+
+QUEUES = (
+    fires(
+        "TritonModelStalled",
+        "fires when requests wait and nothing is executed",
+        _STALLED,
+        "13m",
+        Fires(VERSION, "5"),
+    ),
+    boundary("TritonModelStalled", "is quiet before the two minutes are over", _STALLED, "11m30s"),
+    quiet(
+        "TritonModelStalled",
+        "is quiet about a busy queue that moves",
+        {_PENDING: "50x80", _EXEC: "0+1x80"},
+        "15m",
+    ),
+    quiet("TritonModelStalled", "is quiet about an idle model", {_PENDING: "0x80", _EXEC: "200x80"}, "15m"),
+    reset(
+        "TritonModelStalled",
+        "takes a restart for no stall",
+        {_PENDING: "5x80", _EXEC: "900+10x20 0+10x60"},
+        "8m",
+    ),
+    fires(
+        "TritonQueueGrowing",
+        "fires while a long queue grows",
+        {_PENDING: "0+2x100"},
+        "8m",
+        Fires(VERSION, "64"),
+    ),
+    boundary(
+        "TritonQueueGrowing", "is quiet before the five minutes are over", {_PENDING: "0+2x100"}, "6m15s"
+    ),
+    quiet(
+        "TritonQueueGrowing", "is quiet about a long queue that does not grow", {_PENDING: "50x100"}, "15m"
+    ),
+    quiet("TritonQueueGrowing", "is quiet about a short queue", {_PENDING: "0+0.1x100"}, "15m"),
+    fires(
+        "TritonQueueDominates",
+        "fires when requests wait longer than they compute",
+        _WAITING,
+        "14m",
+        Fires(VERSION, "60%"),
+    ),
+    boundary(
+        "TritonQueueDominates", "is quiet at exactly one half", _WAITING | {_QUEUE: "0+5000000x100"}, "15m"
+    ),
+    quiet(
+        "TritonQueueDominates",
+        "is quiet at one request in five seconds",
+        _WAITING | {_SUCCESS: "0+3x100"},
+        "15m",
+    ),
+    reset(
+        "TritonQueueDominates",
+        "fires on after a reset of all counters",
+        {
+            _QUEUE: "0+6000000x40 0+6000000x60",
+            _DURATION: "0+10000000x40 0+10000000x60",
+            _SUCCESS: "0+30x40 0+30x60",
+        },
+        "18m",
+        Fires(VERSION, "60%"),
+    ),
+    fires(
+        "TritonRequestsRejected",
+        "fires when requests outlast the queue's timeout",
+        {_failed("REJECTED"): "0+3x100"},
+        "12m",
+        Fires(VERSION, "0.20"),
+    ),
+    boundary(
+        "TritonRequestsRejected",
+        "is quiet before the five minutes are over",
+        {_failed("REJECTED"): "0+3x100"},
+        "5m",
+    ),
+    quiet("TritonRequestsRejected", "is quiet about other failures", {_failed("BACKEND"): "0+3x100"}, "12m"),
+    reset(
+        "TritonRequestsRejected",
+        "takes a counter that begins again for no rejection",
+        {_failed("REJECTED"): "90x40 0x60"},
+        "15m",
+    ),
+    fires(
+        "TritonClientCancellations",
+        "fires when a quarter is cancelled",
+        {_failed("CANCELED"): "0+30x120", _SUCCESS: "0+90x120"},
+        "17m",
+        Fires(VERSION, "2.00"),
+    ),
+    boundary(
+        "TritonClientCancellations",
+        "is quiet below a fifth",
+        {_failed("CANCELED"): "0+15x120", _SUCCESS: "0+85x120"},
+        "20m",
+    ),
+    quiet(
+        "TritonClientCancellations",
+        "is quiet about other failures",
+        {_failed("BACKEND"): "0+30x120", _SUCCESS: "0+90x120"},
+        "20m",
+    ),
+    reset(
+        "TritonClientCancellations",
+        "takes a restart for no cancellation",
+        {_failed("CANCELED"): "300x60 0x60", _SUCCESS: "0+90x60 0+90x60"},
+        "25m",
+    ),
+    fires(
+        "TritonTrafficVanished",
+        "fires when a busy model gets nothing any more",
+        _VANISHED,
+        "2h22m",
+        Fires(only(MODEL, "model")),
+    ),
+    boundary("TritonTrafficVanished", "is quiet before the ten minutes are over", _VANISHED, "2h18m"),
+    quiet(
+        "TritonTrafficVanished",
+        "is quiet about a model that never had much",
+        {_SUCCESS: "0+10x480 4800x200"},
+        "2h30m",
+    ),
+    reset(
+        "TritonTrafficVanished",
+        "takes a restart for no end of traffic",
+        {_SUCCESS: "0+60x480 0+60x200"},
+        "2h30m",
+    ),
+)
+
+QUALITY = (
+    fires(
+        "TritonCanarySlower",
+        "fires for the version that takes twice as long",
+        _SLOW_CANARY,
+        "20m",
+        Fires(_VERSION_2, "20k"),
+    ),
+    boundary("TritonCanarySlower", "is quiet before the fifteen minutes are over", _SLOW_CANARY, "15m"),
+    quiet(
+        "TritonCanarySlower",
+        "is quiet about a fifth more",
+        _SLOW_CANARY | {_DURATION_2: "0+360000x120"},
+        "25m",
+    ),
+    quiet(
+        "TritonCanarySlower",
+        "is quiet while the version has hardly any requests",
+        _SLOW_CANARY | {_SUCCESS_2: "0+3x120", _DURATION_2: "0+60000x120"},
+        "25m",
+    ),
+    reset(
+        "TritonCanarySlower",
+        "is quiet when a version's counters begin again",
+        {
+            _SUCCESS: "0+150x120",
+            _DURATION: "0+1500000x120",
+            _SUCCESS_2: "9000+30x60 0+30x60",
+            _DURATION_2: "99999999+300000x60 0+300000x60",
+        },
+        "25m",
+    ),
+    fires(
+        "TritonCanaryFailing",
+        "fires for the version that fails a tenth",
+        _BAD_CANARY,
+        "20m",
+        Fires(_VERSION_2, "10%"),
+    ),
+    boundary("TritonCanaryFailing", "is quiet before the five minutes are over", _BAD_CANARY, "5m"),
+    quiet(
+        "TritonCanaryFailing",
+        "is quiet when both versions fail alike",
+        _BAD_CANARY | {_SUCCESS: "0+135x120", _failed("BACKEND"): "0+15x120"},
+        "20m",
+    ),
+    reset(
+        "TritonCanaryFailing",
+        "takes failure counters that outlive a reload for no failures",
+        _BAD_CANARY | {_SUCCESS_2: "0+30x60 0+30x60", _failed("BACKEND", "2"): "50x120"},
+        "25m",
+    ),
+    fires(
+        "TritonCacheThrashing",
+        "fires when a full cache hardly ever hits",
+        _THRASHING,
+        "50m",
+        Fires(only(SERVER, "instance"), "1%"),
+    ),
+    boundary("TritonCacheThrashing", "is quiet before the half hour is over", _THRASHING, "30m"),
+    quiet(
+        "TritonCacheThrashing",
+        "is quiet about a full cache that hits",
+        _THRASHING | {_HITS: "0+50x300"},
+        "50m",
+    ),
+    reset(
+        "TritonCacheThrashing",
+        "is quiet when a restart emptied the cache",
+        _THRASHING | {_UTIL: "0.99x20 0.1x280", _EVICTIONS: "9000x20 0x280"},
+        "50m",
+    ),
+    fires(
+        "TritonCountersOff",
+        "fires when summaries move and counters do not",
+        {_SUMMARY: "0+15x100", _SUCCESS: "0x100"},
+        "12m",
+        Fires(VERSION),
+    ),
+    boundary(
+        "TritonCountersOff",
+        "is quiet before the ten minutes are over",
+        {_SUMMARY: "0+15x100", _SUCCESS: "0x100"},
+        "10m",
+    ),
+    quiet(
+        "TritonCountersOff", "is quiet while both move", {_SUMMARY: "0+15x100", _SUCCESS: "0+15x100"}, "15m"
+    ),
+    reset(
+        "TritonCountersOff",
+        "is quiet after a restart",
+        {_SUMMARY: "0+15x40 0+15x60", _SUCCESS: "0+15x40 0+15x60"},
+        "20m",
+    ),
+    fires(
+        "TritonPinnedMemoryExhausted",
+        "fires at 97 percent",
+        {_POOL_USED: "97x100", _POOL_ALL: "100x100"},
+        "15m",
+        Fires(SERVER, "97%"),
+    ),
+    boundary(
+        "TritonPinnedMemoryExhausted",
+        "is quiet at exactly 95 percent",
+        {_POOL_USED: "95x100", _POOL_ALL: "100x100"},
+        "20m",
+    ),
+    quiet(
+        "TritonPinnedMemoryExhausted",
+        "is quiet where no pool is configured",
+        {_POOL_USED: "0x100", _POOL_ALL: "0x100"},
+        "20m",
+    ),
+)
+
+PROOFS = (*QUEUES, *QUALITY)
