@@ -14,11 +14,22 @@ from importlib import metadata
 from triton_exporter.catalogue import own
 from triton_exporter.catalogue import state as catalogue
 from triton_exporter.client import Client, Limits
-from triton_exporter.exposition import TEXT, render_text, without_own_names
+from triton_exporter.expectations import ExpectedFile
 from triton_exporter.family import Closer, Collector, Family, Observer, Poller, Sample, Watcher, series
 from triton_exporter.lifecycle import Lifecycle
+from triton_exporter.logs import LogReader, LogTail
 from triton_exporter.look import Looker
+from triton_exporter.pages import (
+    SCRAPE_TIMEOUT,
+    budget,
+    json_page,
+    landing_page,
+    metrics_page,
+    packed,
+)
 from triton_exporter.plugins import plugins
+from triton_exporter.relay import Relay
+from triton_exporter.report import report
 from triton_exporter.scrape import Reading, SharedReader, read
 from triton_exporter.serving import Handler, Page, Request
 from triton_exporter.settings import Settings
@@ -40,22 +51,28 @@ class Exporter:
     def __init__(
         self,
         settings: Settings,
-        expected: Mapping[str, Sequence[str]],
         parts: Sequence[object] | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
         self.settings = settings
-        self.states = ModelStates(Lifecycle(expected))
+        self.states = ModelStates(Lifecycle(settings.expected))
         self._now = now
-        self._parts = (self.states, *(plugins(settings) if parts is None else parts))
+        # What feeds the lifecycle comes before it, what looks at it after.
+        self._parts = (
+            *_sources(settings, self.states.lifecycle),
+            self.states,
+            *(plugins(settings) if parts is None else parts),
+        )
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._failures: Counter[tuple[str, str]] = Counter()
         self._last_success = 0.0
+        self._relay = Relay()
+        self._reading: Reading | None = None  # the last one
         limits = Limits(settings.timeout_seconds, settings.max_body_bytes)
         # One connection for each thread that looks.
-        self._metrics = Client(settings.metrics_url, limits)
-        self._api = Client(settings.triton_url, limits)
+        self._metrics = Client(settings.metrics_url, limits, settings.triton_headers)
+        self._api = Client(settings.triton_url, limits, settings.triton_headers)
         self._reader = SharedReader(
             lambda: read(self._metrics, "", now), self._publish, settings.sampling_interval_seconds
         )
@@ -80,28 +97,48 @@ class Exporter:
 
     def pages(self) -> Mapping[str, Handler]:
         """What the server serves, by path."""
-        return {"/metrics": self.metrics, "/-/healthy": lambda _: Page(b"healthy\n")}
+        landing = landing_page(self.settings.triton_url, ("/metrics", "/state", "/-/healthy", "/-/ready"))
+        return {
+            "/": landing,
+            "/metrics": self.metrics,
+            "/state": self.state,
+            "/-/healthy": lambda _: Page(b"healthy\n"),
+            "/-/ready": self.ready,
+        }
 
     def metrics(self, request: Request) -> Page:
         """The page Prometheus scrapes: 200 whatever Triton does."""
         started = time.monotonic()
-        reading = self._reader.fresh(_budget(request.headers, self.settings.timeout_seconds))
+        reading = self._reader.fresh(budget(request.headers, self.settings.timeout_seconds))
         now = self._now()
         if reading is None:
-            reading = Reading(
-                b"", "timeout", "no answer within the scrape's time", now, time.monotonic() - started
-            )
+            took = time.monotonic() - started
+            reading = Reading(b"", "timeout", "no answer within the scrape's time", now, took)
         with self._lock:
-            body = render_text(without_own_names(reading.body), self._families(reading, now))
-            if _SCRAPE_TIMEOUT in {name.lower() for name in request.headers}:
+            # Digested first, so that the page itself shows what was wrong with it.
+            self._relay.take(reading)
+            page = metrics_page(request, self._relay, reading, self._families(reading, now))
+            if SCRAPE_TIMEOUT in request.headers and "name[]" not in request.query:
                 self.states.scraped()
-        return Page(body, TEXT)
+        return packed(page, request.headers.get("accept-encoding", ""))
+
+    def state(self, request: Request) -> Page:
+        """Every model with its state, since when, and why."""
+        with self._lock:
+            answer = report(self.states.lifecycle, self._reading, self.settings.triton_url)
+        return packed(json_page(answer), request.headers.get("accept-encoding", ""))
+
+    def ready(self, request: Request) -> Page:
+        """Whether the exporter has looked at Triton's APIs and metrics once, whatever they said."""
+        looked = self._reading is not None and self.states.lifecycle.snapshot.at > 0
+        return Page(b"ready\n") if looked else Page(b"has not looked yet\n", status=503)
 
     def _families(self, reading: Reading, now: float) -> Iterable[Family]:
         yield Family(catalogue.UP, [Sample(str(catalogue.UP), reading.up)])
         for part in self._parts:
             if isinstance(part, Collector):
                 yield from part.families(now)
+        yield from self._relay.families(now)
         yield Family(own.LAST_SUCCESS, [Sample(str(own.LAST_SUCCESS), self._last_success)])
         yield Family(own.SCRAPE_DURATION, [Sample(str(own.SCRAPE_DURATION), reading.duration_seconds)])
         yield Family(
@@ -120,6 +157,7 @@ class Exporter:
             self._reader.run()
 
     def _publish(self, reading: Reading) -> None:
+        self._reading = reading
         if not reading.up:
             self._count_failure("metrics", reading.reason)
             return
@@ -165,18 +203,12 @@ class Exporter:
         self._threads.append(thread)
 
 
-_SCRAPE_TIMEOUT = "x-prometheus-scrape-timeout-seconds"
-
-
-def _budget(headers: Mapping[str, str], default_seconds: float) -> float:
-    """How long a scrape may wait for Triton, so that its answer still arrives in Prometheus' time."""
-    text = next((value for name, value in headers.items() if name.lower() == _SCRAPE_TIMEOUT), "")
-    try:
-        timeout = float(text)
-    except ValueError:
-        return default_seconds
-    # Half a second to render and send, as blackbox_exporter leaves, or a quarter of a short timeout.
-    return min(default_seconds, timeout - min(0.5, timeout / 4)) if 0 < timeout < 3600 else default_seconds
+def _sources(settings: Settings, lifecycle: Lifecycle) -> Iterable[object]:
+    """What tells the lifecycle things that Triton's APIs do not."""
+    if settings.expected_file is not None:
+        yield ExpectedFile(settings.expected_file, settings.expected, lifecycle)
+    if settings.log is not None:
+        yield LogReader(LogTail(settings.log), lifecycle, settings.state_interval_seconds)
 
 
 def _guarded(call: Callable[..., None], *arguments: object) -> bool:

@@ -1,28 +1,90 @@
-"""Write the page: Triton's own text byte for byte, then the exporter's families."""
+"""Write the page: Triton's own text byte for byte, then the exporter's families.
+
+Formats: https://prometheus.io/docs/instrumenting/exposition_formats/ and
+https://prometheus.io/docs/specs/om/open_metrics_spec/
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable
 
-from triton_exporter.catalogue import METRICS, Metric
-from triton_exporter.family import Family, Sample
+from triton_exporter import parse
+from triton_exporter.catalogue import Metric
+from triton_exporter.family import Family, Sample, escape
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
+OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+
+Render = Callable[[Iterable[Family]], bytes]
 
 
-def render_text(relayed: bytes, families: Iterable[Family]) -> bytes:
-    """Prometheus text format 0.0.4: what Triton said, unchanged, and then the families."""
-    if relayed and not relayed.endswith(b"\n"):
-        relayed += b"\n"
-    own = "".join(_family(family) for family in families)
-    return relayed + own.encode("utf-8", "replace")
+def render_text(families: Iterable[Family]) -> bytes:
+    """The exporter's families in the text format 0.0.4."""
+    return "".join([_text(family) for family in families]).encode("utf-8", "replace")
 
 
-def _family(family: Family) -> str:
+def render_openmetrics(families: Iterable[Family]) -> bytes:
+    """The exporter's families in OpenMetrics, with exemplars and without the closing EOF."""
+    return "".join([_openmetrics(family) for family in families]).encode("utf-8", "replace")
+
+
+def relayed_openmetrics(families: Iterable[parse.Family]) -> bytes:
+    """Triton's families in OpenMetrics: no sample changes its name or value.
+
+    A counter must end in `_total` there, and Triton's do not; they are of unknown type instead.
+    """
+    return "".join([_relayed(family) for family in families]).encode("utf-8", "replace")
+
+
+EOF = b"# EOF\n"
+
+
+def _text(family: Family) -> str:
     metric = family.metric
     head = f"# HELP {metric} {_help(metric)}\n# TYPE {metric} {_type(metric)}\n"
     return head + "".join([f"{sample.series} {number(sample.value)}\n" for sample in family.samples])
+
+
+def _openmetrics(family: Family) -> str:
+    metric = family.metric
+    name = metric.name.removesuffix("_total") if metric.kind == "counter" else metric.name
+    text = _help(metric).replace('"', r"\"")
+    head = f"# TYPE {name} {_type(metric)}\n# HELP {name} {text}\n"
+    return head + "".join([_sample(sample) for sample in family.samples])
+
+
+def _sample(sample: Sample) -> str:
+    line = f"{sample.series} {number(sample.value)}"
+    if sample.exemplar is not None:
+        trace, value, at = sample.exemplar
+        line += f' # {{trace_id="{trace}"}} {number(value)} {at:.3f}'
+    return line + "\n"
+
+
+def _relayed(family: parse.Family) -> str:
+    name, kind = family.name, family.kind
+    if kind == "counter" and name.endswith("_total"):
+        name = name.removesuffix("_total")
+    elif kind in ("counter", "untyped"):
+        kind = "unknown"
+    lines = _STRICT.fullmatch(family.text)
+    # OpenMetrics allows no stray white space; a body that Prometheus refuses would cost it every series.
+    samples = lines["samples"] if lines else "".join([_rewritten(*one) for one in family.samples()])
+    text = family.help.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+    return f"# TYPE {name} {kind}\n# HELP {name} {text}\n" + samples
+
+
+def _rewritten(one: parse.Series, value: float) -> str:
+    labels = ",".join([f'{name}="{escape(text)}"' for name, text in one.labels.items()])
+    return f"{one.name}{{{labels}}} {number(value)}\n" if labels else f"{one.name} {number(value)}\n"
+
+
+_PAIR = r'[a-zA-Z_]\w*="(?:[^"\\\n]|\\[\\n"])*"'
+_STRICT = re.compile(
+    rf"(?:#[^\n]*\n)*(?P<samples>(?:[a-zA-Z_:][\w:]*(?:\{{{_PAIR}(?:,{_PAIR})*\}})? [^ \n]+\n)*)", re.ASCII
+)
 
 
 def _help(metric: Metric) -> str:
@@ -41,32 +103,3 @@ def number(value: float) -> str:
     if math.isnan(value):
         return "NaN"
     return "+Inf" if value > 0 else "-Inf"
-
-
-def without_own_names(body: bytes) -> bytes:
-    """Drop lines of Triton's text that would collide with the exporter's own families.
-
-    A Python model can expose any name; ours must mean what the catalogue says.
-    """
-    if not any(name in body for name in _OWN_NAMES):
-        return body
-    return b"".join(line for line in body.splitlines(keepends=True) if not _is_own(line))
-
-
-def _is_own(line: bytes) -> bool:
-    words = line.split(None, 3)
-    if not words:
-        return False
-    name = words[2] if words[0] == b"#" and len(words) > 2 else words[0].partition(b"{")[0]
-    return name in _OWN_SERIES
-
-
-_OWN_METRICS = tuple(metric for metric in METRICS if metric.name.startswith("triton_"))
-_OWN_NAMES = tuple({metric.name.encode() for metric in _OWN_METRICS})
-_OWN_SERIES = frozenset(
-    name.encode()
-    for metric in _OWN_METRICS
-    for name in (metric.name, metric.bucket, metric.sum, metric.count)
-)
-
-__all__ = ["TEXT", "Family", "Sample", "number", "render_text", "without_own_names"]

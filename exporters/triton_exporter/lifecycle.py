@@ -20,6 +20,16 @@ _NOT_LISTED = "Triton does not list it: no such directory, or no version in it"
 
 
 @dataclass(frozen=True, slots=True)
+class Failure:
+    """The last failed load of a model: when it was seen (Unix seconds), Triton's text, and who told."""
+
+    at: float
+    version: str
+    text: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
 class Record:
     """One model version as last seen, and what is remembered about it; times are Unix seconds."""
 
@@ -42,6 +52,12 @@ class Lifecycle:
     snapshot: Snapshot = field(default=_NEVER_LOOKED, init=False)
     records: dict[ModelVersion, Record] = field(default_factory=dict, init=False)
     failures: Counter[tuple[str, str]] = field(default_factory=Counter, init=False)
+    reload_failures: Counter[tuple[str, str]] = field(default_factory=Counter, init=False)
+    last_failures: dict[str, Failure] = field(default_factory=dict, init=False)
+    log_read: bool = False
+    _logged: set[str] = field(default_factory=set, init=False)  # models that failed in the log
+    _failing: set[str] = field(default_factory=set, init=False)  # of these, what was not seen to serve since
+    _looked: bool = field(default=False, init=False)
     _restarted: bool = field(default=False, init=False)
 
     def see(self, snapshot: Snapshot) -> None:
@@ -54,17 +70,30 @@ class Lifecycle:
         self.records = {
             key: self._moved(key, claim, snapshot.at, wanted=key in wanted) for key, claim in current.items()
         }
+        self._failing -= {
+            key.model for key, claim in current.items() if claim.ready or claim.state == "unloaded"
+        }
         if not snapshot.api_failure:
             self._restarted = False
+            self._looked = True
 
     def expected_models(self) -> frozenset[str]:
         """Models that should serve: configured, or asked to load and not unloaded on purpose."""
         asked = {key.model for key, record in self.records.items() if record.asked}
         return frozenset(asked | self.expected.keys())
 
-    def count_failure(self, model: str, text: str) -> None:
-        """Count one failed load attempt that was seen elsewhere, such as in the log."""
-        self.failures[model, classify(text)] += 1
+    def count_logged(self, model: str, version: str, text: str, at: float) -> None:
+        """Count one failed load that Triton's log tells of; it may be one that no API shows."""
+        reason = classify(text)
+        self.failures[model, reason] += 1
+        self.last_failures[model] = Failure(at, version, text, "log")
+        self._logged.add(model)
+        records = self.records.items()
+        serving = {key.version for key, record in records if key.model == model and record.claim.ready}
+        if version in serving or (serving and not version):
+            self.reload_failures[model, reason] += 1
+        elif not serving:
+            self._failing.add(model)
 
     def _current(self, snapshot: Snapshot) -> dict[ModelVersion, Claim]:
         if snapshot.api_failure or (snapshot.index is None and snapshot.statistics is None):
@@ -75,8 +104,14 @@ class Lifecycle:
         gone = {key.model for key in absent}
         kept = {key: claim for key, claim in found.items() if not (claim.bare and key.model in gone)}
         return kept | {
-            key: Claim("missing", reason=_LISTED_BARE if key.model in bare else _NOT_LISTED) for key in absent
+            key: Claim("missing", reason=self._why_missing(key.model, listed=key.model in bare))
+            for key in absent
         }
+
+    def _why_missing(self, model: str, *, listed: bool) -> str:
+        if model in self._failing:
+            return self.last_failures[model].text
+        return _LISTED_BARE if listed else _NOT_LISTED
 
     def _absent(self, found: Mapping[ModelVersion, Claim]) -> set[ModelVersion]:
         """Versions that should serve and that Triton does not list, or lists bare."""
@@ -95,14 +130,17 @@ class Lifecycle:
             for key, record in self.records.items()
             if record.asked and (self._restarted or key.model in bare or record.claim.state == "missing")
         } - listed
-        somewhere = {key.model for key in listed | absent}
-        return absent | {ModelVersion(model, "") for model in self.expected if model not in somewhere}
+        nowhere = (self.expected.keys() | self._failing) - {key.model for key in listed | absent}
+        return absent | {ModelVersion(model, "") for model in nowhere}
 
     def _wanted(self, current: Mapping[ModelVersion, Claim]) -> set[ModelVersion]:
         """Versions that must serve because the operator's list says so."""
         wanted = set()
+        by_model: dict[str, list[ModelVersion]] = {}
+        for key in current:
+            by_model.setdefault(key.model, []).append(key)
         for model, versions in self.expected.items():
-            keys = [key for key in current if key.model == model]
+            keys = by_model.get(model, [])
             # Without versions in the list, superseded versions may rest as long as another one is in use.
             in_use = [key for key in keys if current[key].state not in ("unloaded", "unloading")]
             newest = sorted(keys, key=lambda key: int(key.version) if key.version.isdecimal() else -1)[-1:]
@@ -111,9 +149,9 @@ class Lifecycle:
 
     def _moved(self, key: ModelVersion, claim: Claim, at: float, *, wanted: bool) -> Record:
         before = self.records.get(key)
-        asked = _asked(before, claim)
+        asked = _asked(before, claim) or key.model in self._failing
         if claim.state == "unavailable" and self._is_new_failure(before, claim):
-            self.failures[key.model, classify(claim.reason)] += 1
+            self._count_seen(key, claim.reason, at)
         since = before.since if before is not None and before.claim.state == claim.state else at
         episode = before.not_ready_since if before is not None else None
         waiting = (asked or wanted) and not claim.ready
@@ -125,6 +163,13 @@ class Lifecycle:
             not_ready_since=(at if episode is None else episode) if waiting else None,
             last_failure=claim.reason if claim.state == "unavailable" else last_failure,
         )
+
+    def _count_seen(self, key: ModelVersion, text: str, at: float) -> None:
+        # The log tells of every attempt, and of each only once it is read: what was there before the
+        # exporter looked is counted from the index, what comes later from the log.
+        if not self.log_read or not (self._looked or key.model in self._logged):
+            self.failures[key.model, classify(text)] += 1
+            self.last_failures[key.model] = Failure(at, key.version, text, "index")
 
     def _is_new_failure(self, before: Record | None, claim: Claim) -> bool:
         """Whether this UNAVAILABLE tells of an attempt that was not counted yet."""

@@ -12,7 +12,10 @@ from triton_exporter.client import Client, FetchError
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One look at /metrics; `reason` is empty when it answered, else one of DOWN_REASONS."""
+    """One look at /metrics; `reason` is empty when it answered, else one of DOWN_REASONS.
+
+    A body beside a reason is what arrived before the answer broke off.
+    """
 
     body: bytes
     reason: str
@@ -36,8 +39,13 @@ def read(client: Client, path: str, now: Callable[[], float]) -> Reading:
         else:
             reason, detail = "http_error", f"HTTP {answer.status}"
     except FetchError as error:
-        reason, detail = error.reason, str(error)
+        # What arrived before the answer broke off is still true, up to its last whole line.
+        body, reason, detail = _whole_lines(error.partial), error.reason, str(error)
     return Reading(body, reason, detail, now(), time.monotonic() - started)
+
+
+def _whole_lines(body: bytes) -> bytes:
+    return body[: body.rfind(b"\n") + 1]
 
 
 class SharedReader:

@@ -14,7 +14,7 @@ Query = Mapping[str, list[str]]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a page needs to know about the request."""
+    """What a page needs to know about the request; names of headers are in lower case."""
 
     query: Query
     headers: Mapping[str, str]
@@ -70,7 +70,8 @@ class _RequestHandler(BaseHTTPRequestHandler):
             self._answer(Page(b"not found\n", status=404))
             return
         query = parse_qs(parts.query, keep_blank_values=True)
-        self._answer(handler(Request(query, dict(self.headers.items()))))
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        self._answer(handler(Request(query, headers)))
 
     do_HEAD = do_GET  # noqa: N815 - the name http.server looks for
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -30,6 +31,10 @@ class Settings:
     state_interval_seconds: float = 1.0
     timeout_seconds: float = 5.0
     max_body_bytes: int = 64 * 1024 * 1024
+    expected: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    expected_file: Path | None = None
+    log: Path | None = None
+    triton_headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     buckets: Buckets = field(default_factory=Buckets)
     # Where Triton may post traces (host, port), and the file it may write them to; None: not traced.
     otlp_listen: tuple[str, int] | None = None

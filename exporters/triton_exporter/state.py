@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from triton_exporter.catalogue import Metric
@@ -55,7 +55,16 @@ class ModelStates:
             catalogue.MODEL_EXPECTED,
             [Sample(series(catalogue.MODEL_EXPECTED, model), model in expected) for model in models],
         )
-        yield Family(catalogue.MODEL_LOAD_FAILURES, self._failures(models, now))
+        lifecycle = self.lifecycle
+        yield Family(
+            catalogue.MODEL_LOAD_FAILURES,
+            self._failures(catalogue.MODEL_LOAD_FAILURES, lifecycle.failures, models, now),
+        )
+        if lifecycle.log_read:
+            yield Family(
+                catalogue.MODEL_RELOAD_FAILURES,
+                self._failures(catalogue.MODEL_RELOAD_FAILURES, lifecycle.reload_failures, models, now),
+            )
         yield Family(
             catalogue.MODEL_NOT_READY_SINCE,
             [
@@ -65,16 +74,17 @@ class ModelStates:
             ],
         )
 
-    def _failures(self, models: Iterable[str], now: float) -> list[Sample]:
-        failures = self.lifecycle.failures
+    def _failures(
+        self, metric: Metric, failures: Mapping[tuple[str, str], int], models: Iterable[str], now: float
+    ) -> list[Sample]:
         samples = []
         # A model that has left keeps its counter: its failures happened.
         for model in sorted({*models, *(model for model, _ in failures)}):
             shown = self._first_shown.setdefault(model, now)
             held = model not in self._zero_taken and now - shown < HOLD_SECONDS
             for reason in catalogue.LOAD_FAILURE_REASONS:
-                value = 0 if held else failures[model, reason]
-                samples.append(Sample(series(catalogue.MODEL_LOAD_FAILURES, model, reason), value))
+                value = 0 if held else failures.get((model, reason), 0)
+                samples.append(Sample(series(metric, model, reason), value))
         return samples
 
 

@@ -78,7 +78,7 @@ class Running:
 def exporting(
     triton_url: str,
     metrics_url: str,
-    expected: Mapping[str, Sequence[str]] | None = None,
+    expected: Mapping[str, tuple[str, ...]] | None = None,
     parts: Sequence[object] | None = None,
     **settings: object,
 ) -> Iterator[Running]:
@@ -89,8 +89,8 @@ def exporting(
         "state_interval_seconds": 0.1,
         "timeout_seconds": 2.0,
     }
-    chosen = Settings(triton_url, metrics_url, **(defaults | settings))  # type: ignore[arg-type]
-    exporter = Exporter(chosen, expected or {}, parts)
+    chosen = Settings(triton_url, metrics_url, expected=expected or {}, **(defaults | settings))  # type: ignore[arg-type]
+    exporter = Exporter(chosen, parts)
     with Server("127.0.0.1", 0, exporter.pages()) as server:
         exporter.start()
         thread = threading.Thread(target=server.serve_forever, args=(0.05,))

@@ -19,6 +19,24 @@ SCRAPE_FAILURES = Metric(
     "Failed requests to Triton, by endpoint and class of reason.",
     ("endpoint", "reason"),
 )
+LOG_READABLE = Metric(
+    "triton_exporter_log_readable", "gauge", "1 while Triton's log can be read, else 0.", flag="--triton-log"
+)
+LOG_LINES = Metric(
+    "triton_exporter_log_lines_total", "counter", "Lines of Triton's log read.", flag="--triton-log"
+)
+EXPECTED_FILE_VALID = Metric(
+    "triton_exporter_expected_file_valid",
+    "gauge",
+    "1 while the list of expected models can be read, else 0 and the last good list stays in force.",
+    flag="--expect-file",
+)
+BAD_LINES = Metric(
+    "triton_exporter_bad_lines_total",
+    "counter",
+    "Lines of Triton's metrics that were not relayed because they are broken, by kind.",
+    ("kind",),
+)
 BUILD_INFO = Metric("triton_exporter_build_info", "gauge", "Version of the exporter, always 1.", ("version",))
 DISCARDED_REQUESTS = Metric(
     "triton_exporter_discarded_requests_total",

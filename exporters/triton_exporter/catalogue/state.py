@@ -77,8 +77,19 @@ MODEL_LOAD_FAILURES = Metric(
     "counter",
     "Load attempts seen to fail, by class of reason; present at 0 before any failure.",
     ("model", "reason"),
-    source="repository index",
-    caveat="A retry shorter than the polling period can be missed.",
+    source="repository index, or Triton's log where it is read",
+    caveat="Without the log: a retry shorter than the polling period, a failed hot reload and a broken "
+    "config.pbtxt are missed.",
+)
+MODEL_RELOAD_FAILURES = Metric(
+    "triton_model_reload_failures_total",
+    "counter",
+    "Failed loads of a version that goes on serving its old copy, by class of reason; among the load "
+    "failures too.",
+    ("model", "reason"),
+    source="Triton's log",
+    flag="--triton-log",
+    caveat="Shown only while the exporter reads Triton's log: no API tells of them.",
 )
 MODEL_NOT_READY_SINCE = Metric(
     "triton_model_not_ready_since_timestamp_seconds",

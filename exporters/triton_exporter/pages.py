@@ -1,0 +1,104 @@
+"""What the exporter serves, by path: metrics in two formats, the state in JSON, its own health."""
+
+from __future__ import annotations
+
+import gzip
+import html
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
+
+from triton_exporter import exposition, parse
+from triton_exporter.family import Family
+from triton_exporter.relay import Relay
+from triton_exporter.scrape import Reading
+from triton_exporter.serving import Page, Request
+
+SCRAPE_TIMEOUT = "x-prometheus-scrape-timeout-seconds"
+_SMALL = 1400  # bytes; a smaller answer gains nothing from gzip
+
+
+def budget(headers: Mapping[str, str], default_seconds: float) -> float:
+    """How long a scrape may wait for Triton, so that its answer still arrives in Prometheus' time."""
+    try:
+        timeout = float(headers.get(SCRAPE_TIMEOUT, ""))
+    except ValueError:
+        return default_seconds
+    # Half a second to render and send, as blackbox_exporter leaves, or a quarter of a short timeout.
+    return min(default_seconds, timeout - min(0.5, timeout / 4)) if 0 < timeout < 3600 else default_seconds
+
+
+def metrics_page(request: Request, relay: Relay, reading: Reading, families: Iterable[Family]) -> Page:
+    """The page of one scrape, in the format and with the names it asked for."""
+    names = frozenset(request.query.get("name[]", ()))
+    wanted = [family for family in families if not names or _named(family.metric.name, names)]
+    if _prefers_openmetrics(request.headers.get("accept", "")):
+        theirs = _filtered(relay.take(reading), names)
+        body = exposition.relayed_openmetrics(theirs) + exposition.render_openmetrics(wanted) + exposition.EOF
+        return Page(body, exposition.OPENMETRICS)
+    if names:
+        relayed = "".join([family.text for family in _filtered(relay.take(reading), names)]).encode()
+    else:
+        relayed = relay.text(reading)
+    return Page(relayed + exposition.render_text(wanted), exposition.TEXT)
+
+
+def packed(page: Page, accepted: str) -> Page:
+    """The page in gzip when the peer takes it and it pays."""
+    if len(page.body) < _SMALL or not _accepts_gzip(accepted):
+        return page
+    # Level 1: the page lives for one scrape, and a higher level costs three times the time for a fifth less.
+    body = gzip.compress(page.body, compresslevel=1, mtime=0)
+    return Page(body, page.content_type, page.status, {**page.headers, "Content-Encoding": "gzip"})
+
+
+def json_page(value: Any, status: int = 200) -> Page:
+    """A page of indented JSON."""
+    return Page(json.dumps(value, indent=2).encode() + b"\n", "application/json; charset=utf-8", status)
+
+
+def landing_page(triton_url: str, paths: Collection[str]) -> Callable[[Request], Page]:
+    """A page for people: what this is, and where to go."""
+    links = "".join(f'<li><a href="{path}">{path}</a></li>' for path in paths)
+    text = (
+        "<!DOCTYPE html><html lang=en><title>tritonwatch exporter</title>"
+        f"<h1>tritonwatch exporter</h1><p>watching {html.escape(triton_url)}</p><ul>{links}</ul></html>\n"
+    )
+    return lambda _: Page(text.encode(), "text/html; charset=utf-8")
+
+
+def _named(name: str, names: Collection[str]) -> bool:
+    return name in names or any(f"{name}{suffix}" in names for suffix in ("_bucket", "_sum", "_count"))
+
+
+def _filtered(body: parse.Exposition, names: Collection[str]) -> Iterable[parse.Family]:
+    return [family for name, family in body.families.items() if not names or _named(name, names)]
+
+
+def _prefers_openmetrics(accept: str) -> bool:
+    """Whether OpenMetrics is asked for at least as much as the text format (RFC 9110, section 12.5.1)."""
+    weights = {"application/openmetrics-text": 0.0, "text/plain": 0.0}
+    for choice in accept.split(","):
+        media, *parameters = (part.strip().lower() for part in choice.split(";"))
+        if media in weights:
+            weights[media] = max(weights[media], _weight(parameters))
+    return 0 < weights["application/openmetrics-text"] >= weights["text/plain"]
+
+
+def _accepts_gzip(accepted: str) -> bool:
+    for choice in accepted.split(","):
+        coding, *parameters = (part.strip().lower() for part in choice.split(";"))
+        if coding == "gzip":
+            return _weight(parameters) > 0
+    return False
+
+
+def _weight(parameters: Iterable[str]) -> float:
+    for parameter in parameters:
+        name, _, value = parameter.partition("=")
+        if name.strip() == "q":
+            try:
+                return float(value)
+            except ValueError:
+                return 0.0
+    return 1.0

@@ -1,0 +1,65 @@
+"""Pass on what Triton exposed: unchanged when it is sound, else its good part with the bad lines counted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from triton_exporter.catalogue import METRICS, own
+from triton_exporter.family import Family, Sample, series
+from triton_exporter.parse import FAULTS, Exposition, Parser
+from triton_exporter.scrape import Reading
+
+COLLISION = "collision"
+"""Kind of a bad line that bears the name of one of the exporter's own families."""
+
+_OWN = frozenset(
+    name
+    for metric in METRICS
+    if metric.name.startswith("triton_")
+    for name in (metric.name, metric.bucket, metric.sum, metric.count)
+)
+
+
+class Relay:
+    """Digests each reading once, however many scrapes share it. Used under the exporter's lock."""
+
+    def __init__(self) -> None:
+        self._parser = Parser()
+        self._reading: Reading | None = None
+        self._exposition = Exposition({}, {})
+        self._text = b""
+        self._bad: Counter[str] = Counter()
+
+    def take(self, reading: Reading) -> Exposition:
+        """Parse a reading, and count its bad lines the first time it is shown."""
+        if reading is not self._reading:
+            self._reading = reading
+            self._exposition = self._digest(reading.body)
+        return self._exposition
+
+    def text(self, reading: Reading) -> bytes:
+        """The body to pass on: Triton's very bytes when nothing is wrong with them."""
+        self.take(reading)
+        return self._text
+
+    def families(self, now: float) -> Iterable[Family]:
+        """Bad lines by kind."""
+        yield Family(
+            own.BAD_LINES,
+            [Sample(series(own.BAD_LINES, kind), self._bad[kind]) for kind in (*FAULTS, COLLISION)],
+        )
+
+    def _digest(self, body: bytes) -> Exposition:
+        exposition = self._parser.parse(body)
+        # A Python model can expose any name; the exporter's must mean what the catalogue says.
+        ours = exposition.families.keys() & _OWN
+        if not ours and not exposition.faults:
+            self._text = body
+            return exposition
+        self._bad.update(exposition.faults)
+        self._bad[COLLISION] += sum(len(exposition.families[name].values) for name in ours)
+        good = {name: family for name, family in exposition.families.items() if name not in ours}
+        kept = Exposition(good, exposition.faults)
+        self._text = kept.text.encode()
+        return kept
