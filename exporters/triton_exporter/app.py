@@ -137,7 +137,7 @@ class Exporter:
         yield Family(catalogue.UP, [Sample(str(catalogue.UP), reading.up)])
         for part in self._parts:
             if isinstance(part, Collector):
-                yield from part.families(now)
+                yield from _collected(part, now)
         yield from self._relay.families(now)
         yield Family(own.LAST_SUCCESS, [Sample(str(own.LAST_SUCCESS), self._last_success)])
         yield Family(own.SCRAPE_DURATION, [Sample(str(own.SCRAPE_DURATION), reading.duration_seconds)])
@@ -209,6 +209,13 @@ def _sources(settings: Settings, lifecycle: Lifecycle) -> Iterable[object]:
         yield ExpectedFile(settings.expected_file, settings.expected, lifecycle)
     if settings.log is not None:
         yield LogReader(LogTail(settings.log), lifecycle, settings.state_interval_seconds)
+
+
+def _collected(collector: Collector, now: float) -> Sequence[Family]:
+    """All families of one part, or none: half a part would look whole."""
+    found: list[Family] = []
+    _guarded(lambda: found.extend(collector.families(now)))
+    return found
 
 
 def _guarded(call: Callable[..., None], *arguments: object) -> bool:

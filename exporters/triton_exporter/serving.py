@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import socket
+import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import ClassVar
 from urllib.parse import parse_qs, urlsplit
+
+from triton_exporter.web_config import WebConfig
 
 Query = Mapping[str, list[str]]
 
@@ -40,19 +43,22 @@ class Server(ThreadingHTTPServer):
     # Many Prometheus servers may come at the same second.
     request_queue_size = 64
 
-    def __init__(self, host: str, port: int, pages: Mapping[str, Handler]) -> None:
+    def __init__(
+        self, host: str, port: int, pages: Mapping[str, Handler], web: WebConfig | None = None
+    ) -> None:
         self.pages = pages
+        self.web = web or WebConfig()
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         super().__init__((host, port), _RequestHandler)
 
     @property
     def url(self) -> str:
         host, port = self.server_address[:2]
-        name = f"[{host!s}]" if ":" in str(host) else host
-        return f"http://{name!s}:{port}"
+        scheme = "https" if self.web.tls else "http"
+        return f"{scheme}://[{host!s}]:{port}" if ":" in str(host) else f"{scheme}://{host!s}:{port}"
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A peer that hangs up is no event worth a traceback."""
+        """A peer that hangs up, or speaks no TLS, is no event worth a traceback."""
 
 
 class _RequestHandler(BaseHTTPRequestHandler):
@@ -63,7 +69,23 @@ class _RequestHandler(BaseHTTPRequestHandler):
 
     server: Server
 
+    def setup(self) -> None:
+        if self.server.web.tls is not None:
+            self.request.settimeout(self.timeout)
+            # Here, in the connection's own thread: a handshake that hangs must not keep others out.
+            self.request: socket.socket = self.server.web.tls.wrap_socket(self.request, server_side=True)
+        super().setup()
+
+    def finish(self) -> None:
+        super().finish()
+        if isinstance(self.request, ssl.SSLSocket):
+            self.request.close()
+
     def do_GET(self) -> None:
+        if not self.server.web.admits(self.headers.get("Authorization", "")):
+            challenge = {"WWW-Authenticate": "Basic"}
+            self._answer(Page(b"unauthorized\n", status=401, headers=challenge))
+            return
         parts = urlsplit(self.path)
         handler = self.server.pages.get(parts.path)
         if handler is None:
@@ -79,7 +101,7 @@ class _RequestHandler(BaseHTTPRequestHandler):
         self.send_response(page.status)
         self.send_header("Content-Type", page.content_type)
         self.send_header("Content-Length", str(len(page.body)))
-        for name, value in page.headers.items():
+        for name, value in {**self.server.web.headers, **page.headers}.items():
             self.send_header(name, value)
         self.end_headers()
         if self.command != "HEAD":

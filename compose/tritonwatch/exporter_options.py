@@ -1,0 +1,319 @@
+"""The exporter's options: on the command line and, under the same names, in a settings file."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+import yaml
+
+from triton_exporter.distribution.buckets import Buckets, ThresholdError, thresholds
+from triton_exporter.expectations import parse_expected
+from triton_exporter.settings import Settings
+from triton_slo.problem import Problem
+
+HEADERS_VARIABLE = "TRITON_HEADERS"
+"""Environment variable with headers for Triton's restricted endpoints: `name: value`, one a line."""
+
+
+class Option(NamedTuple):
+    """One option; `read` turns its text into a value and raises ValueError with what is wrong."""
+
+    name: str
+    read: Callable[[str], Any]
+    metavar: str
+    help: str
+    default: Any = None
+    many: bool = False
+
+    @property
+    def key(self) -> str:
+        """Its name in a settings file and in a namespace."""
+        return self.name.replace("-", "_")
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """What was chosen: the settings, and the web config file if there is one."""
+
+    settings: Settings
+    web_config: Path | None
+
+
+class OptionsError(Exception):
+    """Mistakes in the options, all of them."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+def declare(parser: argparse.ArgumentParser) -> None:
+    """Add every option to a parser; none has a default there, so that a settings file can give it."""
+    for option in OPTIONS:
+        parser.add_argument(
+            f"--{option.name}",
+            metavar=option.metavar,
+            help=option.help,
+            action="append" if option.many else "store",
+        )
+    parser.add_argument(
+        "--config", metavar="FILE", help="settings file (YAML): these options by name, _ for -"
+    )
+
+
+def choose(given: Mapping[str, Any], environment: Mapping[str, str]) -> Chosen:
+    """Join command line (first), settings file and defaults. Raises OptionsError with every mistake."""
+    problems: list[Problem] = []
+    texts: dict[str, tuple[str, Any]] = {}
+    if given.get("config"):
+        texts |= _from_file(Path(str(given["config"])), problems)
+    texts |= {
+        option.key: (f"--{option.name}", given[option.key])
+        for option in OPTIONS
+        if given.get(option.key) is not None
+    }
+    values = {option.key: _value(option, texts, problems) for option in OPTIONS}
+    if "triton" not in texts:
+        problems.append(Problem("--triton", "is missing", "--triton http://127.0.0.1:8000"))
+    headers = _headers(values["triton_headers_file"], environment, problems)
+    buckets = _buckets(values["buckets_from"], problems)
+    if problems:
+        raise OptionsError(problems)
+    host, port = values["listen"]
+    settings = Settings(
+        triton_url=values["triton"],
+        metrics_url=values["triton_metrics"] or metrics_url(values["triton"]),
+        gpu=values["gpu"],
+        dcgm_url=values["dcgm_url"] or "",
+        gpu_devices=values["gpu_devices"],
+        gpu_models=values["gpu_models"],
+        pod_name=environment.get("POD_NAME", ""),
+        listen_host=host,
+        listen_port=port,
+        sampling_interval_seconds=values["sampling_interval"],
+        state_interval_seconds=values["state_interval"],
+        timeout_seconds=values["timeout"],
+        expected=parse_expected(values["expect"]),
+        expected_file=values["expect_file"],
+        log=values["triton_log"],
+        triton_headers=headers,
+        buckets=buckets,
+        otlp_listen=values["otlp_listen"],
+        trace_file=values["trace_file"],
+    )
+    return Chosen(settings, values["web_config"])
+
+
+def metrics_url(triton_url: str) -> str:
+    """Triton's metrics on its default port, on the same host as its API."""
+    host = urlsplit(triton_url).hostname or ""
+    return f"http://[{host}]:8002/metrics" if ":" in host else f"http://{host}:8002/metrics"
+
+
+def _from_file(path: Path, problems: list[Problem]) -> dict[str, tuple[str, Any]]:
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        text = " ".join(str(getattr(error, "strerror", None) or error).split())
+        problems.append(Problem(str(path), text, "write a YAML mapping of options"))
+        return {}
+    if content is not None and not isinstance(content, dict):
+        problems.append(Problem(str(path), "is no mapping", "write a YAML mapping of options"))
+        return {}
+    known = {option.key for option in OPTIONS}
+    for key in content or {}:
+        if key not in known:
+            problems.append(Problem(f"{path}: {key}", "is no option", f"one of {', '.join(sorted(known))}"))
+    return {key: (f"{path}: {key}", value) for key, value in (content or {}).items() if key in known}
+
+
+def _value(option: Option, texts: Mapping[str, tuple[str, Any]], problems: list[Problem]) -> Any:
+    if option.key not in texts:
+        return option.default
+    place, raw = texts[option.key]
+    words = raw if isinstance(raw, list) else [raw]
+    if isinstance(raw, dict) or (isinstance(raw, list) and not (option.many or option.read is _words)):
+        problems.append(Problem(place, f"{raw!r} is no single value", f"write it as {option.metavar}"))
+        return option.default
+    try:
+        if option.many:
+            return [option.read(str(word)) for word in words]
+        return option.read(",".join(str(word) for word in words))
+    except ValueError as error:
+        problems.append(Problem(place, str(error), f"write it as {option.metavar}"))
+        return option.default
+
+
+def _headers(path: Path | None, environment: Mapping[str, str], problems: list[Problem]) -> dict[str, str]:
+    place, text = f"${HEADERS_VARIABLE}", environment.get(HEADERS_VARIABLE, "")
+    if path is not None:
+        place = str(path)
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            problems.append(Problem(place, str(getattr(error, "strerror", None) or "is not UTF-8")))
+            return {}
+    headers = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        name, colon, value = line.partition(":")
+        if not line.strip():
+            continue
+        # The line itself may be a secret: it is never part of a message.
+        if not colon or not name.strip() or not name.strip().replace("-", "").isalnum() or not line.isascii():
+            problems.append(Problem(f"{place}:{number}", "is no header", "write it as name: value"))
+        else:
+            headers[name.strip()] = value.strip()
+    return headers
+
+
+def _buckets(path: Path | None, problems: list[Problem]) -> Buckets:
+    try:
+        return Buckets(thresholds=thresholds(path) if path else {})
+    except ThresholdError as error:
+        problems.append(Problem("--buckets-from", str(error)))
+        return Buckets()
+
+
+def _url(text: str) -> str:
+    url = text if "://" in text else f"http://{text}"
+    try:
+        parts = urlsplit(url)
+        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        valid = False
+    if not valid or any(character.isspace() for character in url):
+        raise ValueError(f"{text!r} is no URL such as http://127.0.0.1:8000")
+    return url.rstrip("/")
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not port.isdecimal() or int(port) > 65535:
+        raise ValueError(f"{text!r} is no HOST:PORT such as 127.0.0.1:9401")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0.05 <= seconds <= 3600:
+        raise ValueError(f"{text!r} is no number of seconds from 0.05 to 3600")
+    return seconds
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in text.split(",") if word.strip())
+
+
+def _expectation(text: str) -> str:
+    parse_expected([text])
+    return text.strip()
+
+
+def _gpu(text: str) -> str:
+    if text not in ("auto", "dcgm", "nvml", "triton", "none"):
+        raise ValueError(f"{text!r} is none of auto, dcgm, nvml, triton, none")
+    return text
+
+
+def _path(text: str) -> Path:
+    if not text:
+        raise ValueError("is empty")
+    return Path(text)
+
+
+OPTIONS = (
+    Option("triton", _url, "URL", "Triton's HTTP API"),
+    Option(
+        "triton-metrics", _url, "URL", "Triton's metrics (default: /metrics on port 8002 of the same host)"
+    ),
+    Option(
+        "triton-headers-file",
+        _path,
+        "FILE",
+        f"headers for Triton's restricted endpoints, `name: value` a line (default: ${HEADERS_VARIABLE})",
+    ),
+    Option(
+        "triton-log", _path, "FILE", "Triton's log, a file or a pipe: tells of failures that no API shows"
+    ),
+    Option(
+        "listen",
+        _address,
+        "HOST:PORT",
+        "where to serve (default: 127.0.0.1:9401)",
+        default=("127.0.0.1", 9401),
+    ),
+    Option("web-config", _path, "FILE", "TLS and basic auth of the exporter, as exporter-toolkit has them"),
+    Option(
+        "expect",
+        _expectation,
+        "MODEL[:VERSION]",
+        "a model that should serve; may be repeated",
+        default=(),
+        many=True,
+    ),
+    Option("expect-file", _path, "FILE", "models that should serve, one a line; read again when it changes"),
+    Option(
+        "sampling-interval",
+        _seconds,
+        "SECONDS",
+        "how often Triton's metrics are sampled (default: 1)",
+        default=1.0,
+    ),
+    Option(
+        "state-interval",
+        _seconds,
+        "SECONDS",
+        "how often Triton's APIs are looked at; less often where the repository is slow (default: 1)",
+        default=1.0,
+    ),
+    Option("timeout", _seconds, "SECONDS", "longest wait for one answer of Triton (default: 5)", default=5.0),
+    Option(
+        "gpu",
+        _gpu,
+        "{auto,dcgm,nvml,triton,none}",
+        "where GPU series come from (default: auto, the best that answers)",
+        default="auto",
+    ),
+    Option("dcgm-url", _url, "URL", "dcgm-exporter's metrics (default: port 9400 of this machine)"),
+    Option(
+        "gpu-devices",
+        _words,
+        "GPU-UUID[/INSTANCE],...",
+        "GPUs that Triton sees, in the order of its CUDA devices (default: inferred)",
+        default=(),
+    ),
+    Option(
+        "gpu-models",
+        _words,
+        "PATTERN,...",
+        "models that are known to run on the GPUs their config names, such as 'embed*'",
+        default=(),
+    ),
+    Option(
+        "buckets-from",
+        _path,
+        "DIR",
+        "objectives whose thresholds become bounds of the latency and queue histograms",
+    ),
+    Option(
+        "otlp-listen",
+        _address,
+        "HOST:PORT",
+        "receive Triton's traces here (OTLP over HTTP, such as 127.0.0.1:4318)",
+    ),
+    Option("trace-file", _path, "FILE", "read the files of Triton's own trace mode"),
+)
+
+
+def chosen(args: argparse.Namespace) -> Chosen:
+    """What the command line, the settings file and the environment choose. Raises OptionsError."""
+    return choose(vars(args), os.environ)

@@ -1,0 +1,176 @@
+"""TLS, client certificates and passwords of the exporter, in the web config file form of exporter-toolkit.
+
+https://github.com/prometheus/exporter-toolkit/blob/master/docs/web-configuration.md
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+_VERSIONS = {
+    "TLS10": ssl.TLSVersion.TLSv1,
+    "TLS11": ssl.TLSVersion.TLSv1_1,
+    "TLS12": ssl.TLSVersion.TLSv1_2,
+    "TLS13": ssl.TLSVersion.TLSv1_3,
+}
+
+
+class WebConfigError(Exception):
+    """Mistakes in the web config file, all of them: each says where, what, and how to mend it."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = tuple(problems)
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class _Tls(_Strict):
+    cert_file: str
+    key_file: str
+    client_auth_type: Literal[
+        "NoClientCert",
+        "RequestClientCert",
+        "RequireAnyClientCert",
+        "VerifyClientCertIfGiven",
+        "RequireAndVerifyClientCert",
+    ] = "NoClientCert"
+    client_ca_file: str = ""
+    min_version: Literal["TLS10", "TLS11", "TLS12", "TLS13"] = "TLS12"
+    max_version: Literal["TLS10", "TLS11", "TLS12", "TLS13"] = "TLS13"
+
+
+class _Http(_Strict):
+    http2: bool = True
+    headers: dict[str, str] = {}
+
+
+class _File(_Strict):
+    tls_server_config: _Tls | None = None
+    http_server_config: _Http = _Http()
+    basic_auth_users: dict[str, str] = {}
+
+
+@dataclass
+class WebConfig:
+    """How the exporter's own server guards itself."""
+
+    tls: ssl.SSLContext | None = None
+    users: Mapping[str, str] = field(default_factory=dict, repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    _known: set[bytes] = field(default_factory=set, init=False, repr=False)
+
+    def admits(self, authorization: str) -> bool:
+        """Whether an Authorization header opens the door; it stands open when there are no users."""
+        if not self.users:
+            return True
+        user, password = _basic(authorization)
+        stored = self.users.get(user)
+        # bcrypt is slow on purpose: a password that was right is remembered by its digest.
+        digest = hashlib.sha256(f"{user}\0{password}\0{stored}".encode()).digest()
+        if any(hmac.compare_digest(digest, known) for known in self._known):
+            return True
+        # An unknown user costs as much time as a wrong password, so that names cannot be guessed by it.
+        right = _matches(password, stored or _NOBODY) and stored is not None
+        if right:
+            self._known.add(digest)
+        return right
+
+
+_NOBODY = "$2b$10$jbDFFNorA70FHY4rVY5nSuZw9i6fgw/nIcGnvVSRBmCfxRZ8Expdm"
+
+
+def load_web_config(path: Path) -> WebConfig:
+    """Read the file and what it names; paths in it are relative to it. Raises WebConfigError."""
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+        config = _File.model_validate(content)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        text = " ".join(str(getattr(error, "strerror", None) or error).split())
+        raise WebConfigError([f"{path}: {text}"]) from error
+    except ValidationError as error:
+        raise WebConfigError([_problem(path, one["loc"], one["msg"]) for one in error.errors()]) from error
+    problems = [
+        f"{path}: basic_auth_users.{user}: is no bcrypt hash (fix: make one with htpasswd -nBC 10 {user})"
+        for user, stored in config.basic_auth_users.items()
+        if not stored.startswith(("$2a$", "$2b$", "$2y$")) or len(stored) != 60
+    ]
+    if config.basic_auth_users and not _have_bcrypt():
+        problems.append(f"{path}: basic_auth_users: needs bcrypt (fix: pip install 'tritonwatch[auth]')")
+    tls = None
+    if config.tls_server_config is not None:
+        try:
+            tls = _context(config.tls_server_config, path.parent)
+        except (OSError, ValueError) as error:
+            text = getattr(error, "strerror", None) or getattr(error, "reason", None) or str(error)
+            problems.append(f"{path}: tls_server_config: {text} (fix: check its files)")
+    if problems:
+        raise WebConfigError(problems)
+    return WebConfig(tls, config.basic_auth_users, config.http_server_config.headers)
+
+
+def _problem(path: Path, place: tuple[int | str, ...], text: str) -> str:
+    name = ".".join(str(part) for part in place)
+    known = "; known here: " + ", ".join(_File.model_fields) if len(place) == 1 else ""
+    return f"{path}: {name or 'the file'}: {text[0].lower()}{text[1:]}{known}"
+
+
+def _context(tls: _Tls, folder: Path) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = _VERSIONS[tls.min_version]
+    context.maximum_version = _VERSIONS[tls.max_version]
+    context.load_cert_chain(folder / tls.cert_file, folder / tls.key_file)
+    wants = tls.client_auth_type
+    if wants == "NoClientCert":
+        if tls.client_ca_file:
+            raise ValueError("client_ca_file without client_auth_type admits everybody")
+        return context
+    if wants in ("RequestClientCert", "RequireAnyClientCert"):
+        raise ValueError(f"{wants} checks nothing; use RequireAndVerifyClientCert")
+    if not tls.client_ca_file:
+        raise ValueError(f"{wants} needs client_ca_file")
+    context.load_verify_locations(folder / tls.client_ca_file)
+    context.verify_mode = ssl.CERT_REQUIRED if wants == "RequireAndVerifyClientCert" else ssl.CERT_OPTIONAL
+    return context
+
+
+def _basic(authorization: str) -> tuple[str, str]:
+    scheme, _, packed = authorization.partition(" ")
+    if scheme.lower() != "basic":
+        return "", ""
+    try:
+        user, _, password = base64.b64decode(packed, validate=True).decode().partition(":")
+    except (binascii.Error, UnicodeDecodeError):
+        return "", ""
+    return user, password
+
+
+def _have_bcrypt() -> bool:
+    try:
+        import bcrypt  # noqa: F401 - an extra: only passwords need it
+    except ModuleNotFoundError:
+        return False
+    return True
+
+
+def _matches(password: str, stored: str) -> bool:
+    import bcrypt
+
+    try:
+        # bcrypt reads 72 bytes; Go's refuses longer passwords, and so does this.
+        return len(password.encode()) <= 72 and bcrypt.checkpw(password.encode(), stored.encode())
+    except ValueError:
+        return False
