@@ -213,3 +213,15 @@ def test_a_model_that_is_gone_leaves_no_series() -> None:
     ledger.see(statistics({key: 9.0}), CLAIMS[:1])
 
     assert {Pair(key, G): 0.0} == ledger.busy
+
+
+def test_a_model_that_came_between_two_samples_gets_its_share() -> None:
+    """What it executed since it was first seen counts in the sample that follows."""
+    ledger = Ledger()
+    key = MODELS[0]
+    ledger.share(sample(0.0, 0.0, 0.0, 100.0), [G.uuid])
+    ledger.see(statistics({key: 0.0}), CLAIMS[:1])
+    ledger.see(statistics({key: 5.0}), CLAIMS[:1])
+    ledger.share(sample(10.0, 3000.0, 0.8, 300.0), [G.uuid])
+
+    assert pytest.approx({Pair(key, G): 0.5}) == ledger.utilization[G].parts

@@ -82,8 +82,8 @@ class Ledger:
         if before is None or reading.at <= before.at:
             return
         elapsed = reading.at - before.at
-        spent = {pair: seconds - before.busy.get(pair, seconds) for pair, seconds in mine.items()}
-        spent = {pair: max(0.0, seconds) for pair, seconds in spent.items()}
+        # A pair that is new since the last sample started at 0 then.
+        spent = {pair: max(0.0, seconds - before.busy.get(pair, 0.0)) for pair, seconds in mine.items()}
         utilization = reading.values.get(Slot(gpu.UTILIZATION, entity))
         shares = share_utilization(1.0 if utilization is None else utilization, spent, elapsed)
         if utilization is not None:

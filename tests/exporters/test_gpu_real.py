@@ -1,0 +1,174 @@
+"""GPU series beside a real Triton: a dcgm-exporter in each dialect, a model that names its GPU."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+import requests
+
+from support.dcgm import DIALECTS, Card, Part, Stub, serving, write
+from support.exporter import Running, Scraped, exporting
+from support.repository import Repository
+from support.tools import promtools
+from triton_exporter.catalogue import gpu
+from triton_exporter.catalogue import state as catalogue
+from tritonwatch.local.triton import TritonPorts, TritonServer, free_ports
+
+pytestmark = pytest.mark.real
+
+CARD = Card()
+MODEL = {"model": "embedder", "version": "1", "gpu_uuid": CARD.uuid}
+
+# As TensorRT-LLM models do: on paper the CPU's, with its GPUs in a parameter. No machine of the tests has a
+# GPU, and Triton refuses to load a model of KIND_GPU without one.
+ON_GPU = 'parameters { key: "gpu_device_ids" value { string_value: "0" } }'
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
+    directory = tmp_path_factory.mktemp("gpu-real")
+    repository = Repository(directory / "models")
+    repository.model("embedder", config=ON_GPU, delay_seconds=0.05)
+    repository.model("tokenizer", delay_seconds=0.05)
+    server = TritonServer(repository.path, directory, TritonPorts(*free_ports(3)))
+    server.start()
+    try:
+        server.wait_live()
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture(scope="module")
+def dcgm() -> Iterator[Stub]:
+    with serving() as stub:
+        yield stub
+
+
+@pytest.fixture(scope="module")
+def exporter(server: TritonServer, dcgm: Stub) -> Iterator[Running]:
+    dcgm.body = write("4.x", [CARD])
+    with exporting(
+        server.http_url, server.metrics_url, gpu="dcgm", dcgm_url=dcgm.url, gpu_interval_seconds=0.1
+    ) as running:
+        yield running
+
+
+def infer(server: TritonServer, model: str) -> None:
+    body = {"inputs": [{"name": "X", "shape": [1, 1], "datatype": "FP32", "data": [1.0]}]}
+    answer = requests.post(f"{server.http_url}/v2/models/{model}/infer", json=body, timeout=10)
+    assert 200 == answer.status_code
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_each_dialect_gives_the_same_series_beside_triton(
+    exporter: Running, dcgm: Stub, dialect: str
+) -> None:
+    """With the real server's page around them, the canonical series say the same in all dialects."""
+    joules = 1_000_000 + 1000 * DIALECTS.index(dialect)
+    dcgm.body = write(dialect, [Card(joules=joules)])
+    page = exporter.wait(lambda page: page.value(gpu.ENERGY, gpu_uuid=CARD.uuid) == joules)
+
+    assert 1 == page.value(catalogue.UP)
+    assert (0.4, 1.41e9, 20480 * 2**20, 250.5) == tuple(
+        page.value(metric, gpu_uuid=CARD.uuid)
+        for metric in (gpu.UTILIZATION, gpu.SM_CLOCK, gpu.MEMORY_USED, gpu.POWER)
+    )
+    assert 1 == page.value(gpu.SOURCE, source="dcgm")
+
+
+def test_a_split_gpu_beside_triton(exporter: Running, dcgm: Stub) -> None:
+    """Instances of a MIG GPU carry their id beside the GPU's."""
+    dcgm.body = write("4.x", [Card(joules=1_100_000, parts=(Part("7"), Part("9", engine=0.25)))])
+    page = exporter.wait(lambda page: page.series(gpu.INSTANCE_INFO))
+
+    assert 0.25 == page.value(gpu.UTILIZATION, gpu_uuid=CARD.uuid, gpu_instance_id="9")
+    assert {"7", "9"} == page.labels(gpu.MEMORY_USED, "gpu_instance_id")
+
+
+def test_real_executions_are_shared_out(exporter: Running, server: TritonServer, dcgm: Stub) -> None:
+    """The model on the GPU has the time that Triton's statistics measured, and its part and the rest are the
+    device's; the model on the CPU has none."""
+    joules = 2_000_000
+    dcgm.body = write("4.x", [Card(joules=joules)])
+    before = exporter.wait(lambda page: page.value(gpu.ENERGY, gpu_uuid=CARD.uuid) == joules)
+    started = time.monotonic()
+    for _ in range(8):
+        infer(server, "embedder")
+        infer(server, "tokenizer")
+    took = time.monotonic() - started
+
+    def spent(page: Scraped) -> float:
+        return (page.value(gpu.MODEL_BUSY, **MODEL) or 0) - (before.value(gpu.MODEL_BUSY, **MODEL) or 0)
+
+    exporter.wait(lambda page: spent(page) >= 8 * 0.05)
+    dcgm.body = write("4.x", [Card(joules=joules + 500)])
+    page = exporter.wait(lambda page: page.value(gpu.ENERGY, gpu_uuid=CARD.uuid) == joules + 500)
+
+    assert 8 * 0.05 <= spent(page) <= took
+    info = page.value(gpu.MODEL_GPU_INFO, **MODEL, source="single_gpu", confidence="certain")
+    assert 1 == info
+    assert {"embedder"} == page.labels(gpu.MODEL_GPU_INFO, "model")
+    part = page.value(gpu.MODEL_UTILIZATION, **MODEL)
+    rest = page.value(gpu.UTILIZATION_UNATTRIBUTED, gpu_uuid=CARD.uuid)
+    assert part is not None
+    assert rest is not None
+    assert 0 < part <= 0.4
+    assert pytest.approx(0.4) == part + rest
+    assert {"embedder"} == page.labels(gpu.MODEL_LABEL_PROBLEM, "model")
+
+
+def test_prometheus_accepts_the_page(exporter: Running) -> None:
+    """promtool reads the page without an error and finds nothing to say of the GPU families."""
+    for tool in promtools():
+        checked = subprocess.run(
+            [tool, "check", "metrics"], input=exporter.get().content, capture_output=True, timeout=20
+        )
+        said = (checked.stdout + checked.stderr).decode()
+
+        assert "error while linting" not in said
+        assert [] == [line for line in said.splitlines() if "gpu" in line and not line.startswith("nv_")]
+
+
+def test_the_command_picks_the_source_and_says_which(server: TritonServer) -> None:
+    """`tritonwatch exporter` with a dcgm-exporter that speaks 4.9 picks it under auto."""
+    (port,) = free_ports(1)
+    with serving(write("4.9+", [CARD])) as stub:
+        process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "tritonwatch", "exporter", "--triton", server.http_url),
+                *("--triton-metrics", server.metrics_url, "--listen", f"127.0.0.1:{port}"),
+                *("--dcgm-url", stub.url, "--gpu-devices", CARD.uuid),
+            ],
+            stderr=subprocess.PIPE,
+            env=os.environ | {"PYTHONWARNINGS": "error"},
+        )
+        try:
+            page = wait_for(f"http://127.0.0.1:{port}/metrics")
+        finally:
+            process.terminate()
+            _, log = process.communicate(timeout=10)
+
+    assert 1 == page.value(gpu.SOURCE, source="dcgm")
+    assert 0.4 == page.value(gpu.UTILIZATION, gpu_uuid=CARD.uuid)
+    assert 1 == page.value(gpu.MODEL_GPU_INFO, **MODEL, source="operator", confidence="certain")
+    assert 0 == process.returncode
+    assert b"Traceback" not in log
+
+
+def wait_for(url: str) -> Scraped:
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            page = Scraped(requests.get(url, timeout=5).text)
+            if page.series(gpu.MODEL_GPU_INFO):
+                return page
+        except requests.ConnectionError:
+            page = Scraped("")
+        assert time.monotonic() < deadline, page.text
+        time.sleep(0.1)
