@@ -31,6 +31,7 @@ Severity = Literal["critical", "warning", "info", "none"]
 Source = Literal["auto", "histogram", "slices"]
 
 DAY = 86_400
+HALF_HOUR = "30m"
 WINDOW = "{{window}}"
 """What custom PromQL holds where the range goes."""
 FAILURE_REASONS = ("REJECTED", "BACKEND", "OTHER")
@@ -110,6 +111,12 @@ class Choice(_Value):
         if self.names == () or self.regex == "":
             raise ValueError("chooses nothing; write `all`, a list of names, or {regex: ...}")
         return self
+
+    def holds(self, name: str) -> bool:
+        """Whether a name is among the chosen."""
+        if self.names is not None:
+            return name in self.names
+        return self.regex is None or re.fullmatch(self.regex, name) is not None
 
     @property
     def everything(self) -> bool:
@@ -293,6 +300,11 @@ class Override(_Value):
             raise ValueError("an override of everything is the objective itself; name models or versions")
         return self
 
+    @property
+    def threshold_seconds(self) -> float | None:
+        """The threshold in seconds, or None where it is the objective's."""
+        return None if self.threshold is None else parse_seconds(self.threshold)
+
 
 class Tier(_Value):
     """One pair of windows: alert when budget burns `factor` times too fast over both of them."""
@@ -310,6 +322,11 @@ class Tier(_Value):
             raise ValueError("a tier has either budget (share spent in the long window) or burn (factor)")
         if parse_seconds(self.short) >= parse_seconds(self.long):
             raise ValueError("the short window must be shorter than the long one")
+        for window in (self.long, self.short):
+            if parse_seconds(window) > 3600 and parse_seconds(window) % parse_seconds(HALF_HOUR):
+                raise ValueError(f"{window}: windows over an hour are whole multiples of {HALF_HOUR}")
+            if parse_seconds(window) < 60 or parse_seconds(window) > 90 * DAY:
+                raise ValueError(f"{window}: a burn window has at least 1m and at most 90d")
         return self
 
     def factor(self, period_seconds: float) -> float:
@@ -451,6 +468,15 @@ class Objective(_Value):
         if isinstance(self.indicator, Custom) and self.overrides and "model" not in self.group_by:
             raise ValueError("overrides choose by model, which group_by leaves out")
         return self
+
+    def resolve(self, model: str, version: str) -> tuple[float, float | None] | None:
+        """Target and threshold (seconds) for a model version; None if the objective does not cover it."""
+        if not (self.models.holds(model) and self.versions.holds(version)):
+            return None
+        for override in self.overrides:
+            if override.models.holds(model) and override.versions.holds(version):
+                return override.target or self.target, override.threshold_seconds or self.threshold_seconds
+        return self.target, self.threshold_seconds
 
     @cached_property
     def threshold_seconds(self) -> float | None:

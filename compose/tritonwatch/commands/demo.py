@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from fractions import Fraction
 from pathlib import Path
+
+from tritonwatch.commands.arguments import scale
 
 EXAMPLE = "tritonwatch demo --once --port-base 21000"
 
@@ -25,7 +26,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--time-scale",
-        type=_scale,
+        type=scale,
         default=1 / 120,
         metavar="F",
         help="factor on every window and `for` of the rules (default: 1/120, so 30 d become 360 minutes)",
@@ -58,13 +59,3 @@ def _port(text: str) -> int:
     if not 1024 <= port <= 65535 - 8:
         raise argparse.ArgumentTypeError(f"{text} is not between 1024 and {65535 - 8}")
     return port
-
-
-def _scale(text: str) -> float:
-    try:
-        scale = float(Fraction(text))
-    except (ValueError, ZeroDivisionError):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number such as 0.005 or 1/360") from None
-    if not 0 < scale <= 1:
-        raise argparse.ArgumentTypeError(f"{text} is not above 0 and at most 1")
-    return scale

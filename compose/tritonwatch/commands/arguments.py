@@ -1,0 +1,47 @@
+"""Arguments that several verbs take, parsed the same way everywhere."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from fractions import Fraction
+from pathlib import Path
+
+
+def scale(text: str) -> float:
+    """A factor above 0 and at most 1, as 0.005 or 1/120."""
+    value = _number(text, "a number such as 0.005 or 1/120")
+    if not 0 < value <= 1:
+        raise argparse.ArgumentTypeError(f"{text} is not above 0 and at most 1")
+    return value
+
+
+def positive(text: str) -> float:
+    """A number above 0."""
+    value = _number(text, "a number")
+    if value <= 0:
+        raise argparse.ArgumentTypeError(f"{text} is not above 0")
+    return value
+
+
+def objective_texts(folder: Path, verb: str) -> list[tuple[str, str]] | None:
+    """Every *.yaml and *.yml of a folder as (name, text); says what is wrong and gives None otherwise."""
+    if not folder.is_dir():
+        print(f"tritonwatch {verb}: --objectives {folder} is not a folder", file=sys.stderr)
+        return None
+    paths = sorted(path for path in folder.iterdir() if path.suffix in (".yaml", ".yml"))
+    if not paths:
+        print(f"tritonwatch {verb}: no *.yaml in --objectives {folder}", file=sys.stderr)
+        return None
+    try:
+        return [(str(path), path.read_text(encoding="utf-8")) for path in paths]
+    except (OSError, UnicodeDecodeError) as error:
+        print(f"tritonwatch {verb}: cannot read the objectives: {error}", file=sys.stderr)
+        return None
+
+
+def _number(text: str, kind: str) -> float:
+    try:
+        return float(Fraction(text))
+    except (ValueError, ZeroDivisionError):
+        raise argparse.ArgumentTypeError(f"{text!r} is not {kind}") from None

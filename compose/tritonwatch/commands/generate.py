@@ -1,0 +1,108 @@
+"""`tritonwatch generate`: rules, alerts, Alertmanager's configuration and dashboards from objectives."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from pathlib import Path
+
+from triton_slo.artifact import Artifact, Options
+from triton_slo.reading import Reading, read
+from tritonwatch import output
+from tritonwatch.commands.arguments import objective_texts, positive, scale
+
+_DEFAULTS = Options()
+EXAMPLE = "tritonwatch generate --objectives slo/objectives --out generated"
+
+PARTS = ("rules", "promtool", "alertmanager", "dashboards")
+_GENERATORS = ("triton_slo.generate", "triton_alerts.generate", "triton_dashboards.generate")
+"""Modules with `artifacts(objectives, options)`, each floor's own."""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument(
+        "--objectives", type=Path, required=True, metavar="DIR", help="folder of objectives (YAML)"
+    )
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="where to write <part>/<file>")
+    parser.add_argument("--only", choices=PARTS, help="write one part, straight into --out")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file would change")
+    parser.add_argument(
+        "--format",
+        choices=("prometheus", "operator", "vmalert"),
+        default="prometheus",
+        help="rule files, Kubernetes resources for prometheus-operator, or rules for vmalert",
+    )
+    parser.add_argument(
+        "--selector",
+        default="",
+        metavar="M",
+        help="PromQL matchers for every selector, such as 'cluster=\"eu1\"'",
+    )
+    parser.add_argument(
+        "--scrape-interval", type=positive, default=15.0, metavar="S", help="of your Prometheus (default: 15)"
+    )
+    parser.add_argument(
+        "--time-scale",
+        type=scale,
+        default=1.0,
+        metavar="F",
+        help="factor on every window, for demos and tests",
+    )
+    parser.add_argument(
+        "--webhook-url", default=_DEFAULTS.webhook_url, metavar="URL", help="where pages are sent"
+    )
+    parser.add_argument(
+        "--runbook-url", default=_DEFAULTS.runbook_url, metavar="URL", help="with {alert} in it"
+    )
+    parser.add_argument("--dashboard-url", default="", metavar="URL", help="of Grafana, for links in alerts")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write everything or nothing: 0 done, 1 mistakes or drift, 2 wrong usage."""
+    texts = objective_texts(args.objectives, "generate")
+    if texts is None:
+        return 2
+    reading = read(texts)
+    if reading.problems:
+        for problem in reading.problems:
+            print(problem, file=sys.stderr)
+        print(f"tritonwatch generate: {len(reading.problems)} mistakes, nothing written", file=sys.stderr)
+        return 1
+    return _write(args, _wanted(args, reading))
+
+
+def _wanted(args: argparse.Namespace, reading: Reading) -> dict[str, str]:
+    options = Options(
+        time_scale=args.time_scale,
+        scrape_interval_seconds=args.scrape_interval,
+        format=args.format,
+        selector=args.selector,
+        runbook_url=args.runbook_url,
+        dashboard_url=args.dashboard_url,
+        webhook_url=args.webhook_url,
+    )
+    made: list[Artifact] = [
+        artifact
+        for floor in _GENERATORS
+        for artifact in importlib.import_module(floor).artifacts(reading.objectives, options)
+    ]
+    if args.only:
+        return {one.name: one.text for one in made if one.part == args.only}
+    return {f"{one.part}/{one.name}": one.text for one in made}
+
+
+def _write(args: argparse.Namespace, wanted: dict[str, str]) -> int:
+    if args.check:
+        lines = output.drift(args.out, wanted)
+        for line in lines:
+            print(line, file=sys.stderr)
+        return 1 if lines else 0
+    try:
+        output.write(args.out, wanted)
+    except OSError as error:
+        print(f"tritonwatch generate: cannot write {error.filename}: {error.strerror}", file=sys.stderr)
+        return 1
+    print(f"wrote {len(wanted)} files to {args.out}")
+    return 0

@@ -1,0 +1,63 @@
+"""Write generated files, all or none, and take away those of an earlier run that are no longer made."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+MANIFEST = ".tritonwatch-generated"
+"""Names what the last run wrote into a folder, so that the next run deletes only files of its own."""
+
+
+def drift(folder: Path, wanted: Mapping[str, str]) -> list[str]:
+    """What differs between a folder and the wanted files, one line each; empty when nothing does."""
+    lines = []
+    for name, text in sorted(_with_manifest(wanted).items()):
+        path = folder / name
+        if not path.exists():
+            lines.append(f"{path}: missing")
+        elif path.read_bytes() != text.encode():
+            lines.append(f"{path}: differs")
+    return lines + [f"{folder / name}: no longer generated" for name in sorted(_stale(folder, wanted))]
+
+
+def write(folder: Path, wanted: Mapping[str, str]) -> None:
+    """Make a folder hold exactly these files among those that this module ever wrote there.
+
+    Everything is written beside its place first and moved when all of it is on disk, so a full disk or a
+    missing permission (OSError) leaves the old files as they were.
+    """
+    files = _with_manifest(wanted)
+    stale = _stale(folder, wanted)
+    drafts: list[tuple[Path, Path]] = []
+    try:
+        for name, text in files.items():
+            target = folder / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            draft = target.with_name(f".{target.name}.new")
+            drafts.append((draft, target))
+            with draft.open("w", encoding="utf-8", newline="\n") as stream:
+                stream.write(text)
+                stream.flush()
+                os.fsync(stream.fileno())
+    except OSError:
+        for draft, _ in drafts:
+            draft.unlink(missing_ok=True)
+        raise
+    for draft, target in drafts:
+        draft.replace(target)
+    for name in stale:
+        (folder / name).unlink(missing_ok=True)
+
+
+def _with_manifest(wanted: Mapping[str, str]) -> dict[str, str]:
+    return {**wanted, MANIFEST: "".join(f"{name}\n" for name in sorted(wanted))}
+
+
+def _stale(folder: Path, wanted: Mapping[str, str]) -> set[str]:
+    manifest = folder / MANIFEST
+    before = manifest.read_text(encoding="utf-8").splitlines() if manifest.exists() else []
+    # A manifest is a file that anybody may edit: names that lead out of the folder are not ours to delete.
+    inside = {name for name in before if name and folder.resolve() in (folder / name).resolve().parents}
+    return {name for name in inside - set(wanted) if (folder / name).exists()}
