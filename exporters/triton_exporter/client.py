@@ -106,8 +106,12 @@ class Client:
             raise FetchError("tls", str(error)) from error
         except socket.gaierror as error:
             raise FetchError("dns", str(error)) from error
-        except OSError as error:
+        except ConnectionRefusedError as error:
             raise FetchError("refused", str(error)) from error
+        except ConnectionError as error:
+            raise FetchError("bad_response", f"the connection ended: {error}") from error
+        except OSError as error:
+            raise FetchError("unreachable", str(error)) from error
         except (http.client.HTTPException, ValueError) as error:
             raise FetchError("bad_response", f"{type(error).__name__}: {error}") from error
         finally:

@@ -33,7 +33,8 @@ class Scraped:
             frozenset(sample.labels.items()): sample.value
             for family in text_string_to_metric_families(self.text)
             for sample in family.samples
-            if sample.name == str(metric)
+            # The reader calls every counter _total, also those that Triton does not call so.
+            if sample.name in (str(metric), f"{metric}_total")
         }
 
     def labels(self, metric: Metric | str, label: str) -> set[str]:

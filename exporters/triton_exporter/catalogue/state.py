@@ -34,8 +34,18 @@ LOAD_FAILURE_REASONS = (
 )
 """Closed set of values of the label `reason` of load failures; the full text is never a label."""
 
-DOWN_REASONS = ("", "refused", "timeout", "tls", "dns", "http_error", "bad_response", "too_large")
-"""Closed set of values of the label `reason` of triton_scrape_failures_total."""
+DOWN_REASONS = (
+    "",
+    "refused",
+    "unreachable",
+    "timeout",
+    "tls",
+    "dns",
+    "http_error",
+    "bad_response",
+    "too_large",
+)
+"""Closed set of values of the label `reason` of failed requests to Triton."""
 
 DISTRIBUTION_SOURCES = ("histogram", "trace", "summary", "sampled_mean")
 """Closed set of values of the label `source`, best first."""

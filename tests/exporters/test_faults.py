@@ -1,0 +1,282 @@
+"""The exporter beside servers that misbehave: every scrape answers in time and keeps what is good."""
+
+from __future__ import annotations
+
+import gzip
+import socket
+import threading
+import time
+import tracemalloc
+
+import pytest
+import requests
+from prometheus_client.parser import text_string_to_metric_families
+
+from support.exporter import exporting
+from support.faults import Answer, body, drip, faulty, flood, hang, raw
+from triton_exporter.catalogue import own, state, triton
+
+_GOOD = (
+    b"# HELP nv_inference_count Inferences\n# TYPE nv_inference_count counter\n"
+    b'nv_inference_count{model="a",version="1"} 7\n'
+)
+_OK = b"HTTP/1.1 200 OK\r\n"
+_INDEX = '[{"name":"a","version":"1","state":"READY"}]'
+_LONG_LINE = b"x" * 100_000
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        pytest.param(hang, "timeout", id="hangs"),
+        pytest.param(drip(_OK + b"Content-Length: 9\r\n\r\nabcdefghi", 0.05), "timeout", id="drips headers"),
+        pytest.param(body(b"oops", "500 Internal Server Error"), "http_error", id="answers 500"),
+        pytest.param(body(b"", "302 Found", Location="/metrics"), "http_error", id="redirects to itself"),
+        pytest.param(body(_GOOD, "404 Not Found"), "http_error", id="is not there"),
+        pytest.param(raw(b""), "bad_response", id="hangs up"),
+        pytest.param(raw(b"SSH-2.0-OpenSSH_9.2\r\n"), "bad_response", id="is no web server"),
+        pytest.param(raw(_OK + b"A: " + _LONG_LINE + b"\r\n\r\n"), "bad_response", id="has a huge header"),
+        pytest.param(raw(_OK + b"A: b\r\n" * 200 + b"\r\n"), "bad_response", id="has many headers"),
+        pytest.param(raw(_OK + b"Content-Length: x\r\n\r\n" + b"\0" * 99), "", id="has a bad length"),
+        pytest.param(flood(b"# " + b"a" * 65534, 64), "too_large", id="floods"),
+        pytest.param(
+            body(gzip.compress(bytes(50_000_000)), Content_Encoding="gzip"), "too_large", id="bombs"
+        ),
+        pytest.param(body(b"no gzip", Content_Encoding="gzip"), "bad_response", id="lies about gzip"),
+        pytest.param(body(_GOOD, Content_Encoding="br"), "bad_response", id="speaks brotli"),
+    ],
+)
+def test_a_target_that_is_no_use_is_a_page_with_a_reason(answer: Answer, reason: str) -> None:
+    """Whatever comes instead of metrics, the page comes in time, with up 0 and the class of the failure."""
+    with (
+        faulty({"/metrics": answer}) as target,
+        exporting(
+            target.url, f"{target.url}/metrics", timeout_seconds=0.5, max_body_bytes=1_000_000
+        ) as running,
+    ):
+        started = time.monotonic()
+        page = running.scrape(timeout_seconds=2)
+        took = time.monotonic() - started
+        if reason:
+            running.wait(lambda page: page.value(own.SCRAPE_FAILURES, endpoint="metrics", reason=reason))
+
+    assert took < 2
+    assert (0 if reason else 1) == page.value(state.UP)
+    assert page.value(triton.INFERENCE_COUNT, model="a", version="1") is None
+
+
+def test_a_bomb_is_never_inflated_beyond_the_limit() -> None:
+    """50 MB of zeros packed into 50 kB cost no more memory than the limit allows."""
+    with (
+        faulty({"/metrics": body(gzip.compress(bytes(50_000_000)), Content_Encoding="gzip")}) as target,
+        exporting(target.url, f"{target.url}/metrics", max_body_bytes=1_000_000) as running,
+    ):
+        tracemalloc.start()
+        try:
+            for _ in range(3):
+                running.scrape()
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    assert peak < 10_000_000
+
+
+@pytest.mark.parametrize(
+    ("bad", "kind"),
+    [
+        pytest.param(b'nv_inference_count{model="b",version="1"} seven\n', "value", id="no number"),
+        pytest.param(b"nv_inference_count{model=} 7\n", "syntax", id="no label value"),
+        pytest.param(b'nv_inference_count{model="\xff",version="1"} 7\n', "encoding", id="no UTF-8"),
+        pytest.param(b'nv_inference_count{model="a",version="1"} 8\n', "duplicate", id="a series twice"),
+        pytest.param(b'nv_inference_count{model="c",version="1"} 1', "truncated", id="a cut line"),
+        pytest.param(b"<html>not metrics</html>\n", "syntax", id="another language"),
+        pytest.param(b"# TYPE nv_inference_count gauge\n", "type", id="a second type"),
+        pytest.param(b"triton_up 17\n", "collision", id="a series of the exporter's"),
+    ],
+)
+def test_the_good_part_is_kept_and_the_bad_part_counted(bad: bytes, kind: str) -> None:
+    """A bad line costs itself only, and is counted by kind."""
+    with (
+        faulty({"/metrics": body(_GOOD + bad)}) as target,
+        exporting(target.url, f"{target.url}/metrics") as running,
+    ):
+        page = running.scrape()
+
+    assert 1 == page.value(state.UP)
+    assert 7 == page.value(triton.INFERENCE_COUNT, model="a", version="1")
+    assert (page.value(own.BAD_LINES, kind=kind) or 0) >= 1
+
+
+def test_a_body_that_breaks_off_keeps_its_whole_lines() -> None:
+    """Half an answer is no answer (up 0), but what came of it is true."""
+    promised = b"Content-Length: 5000\r\n\r\n"
+    with (
+        faulty({"/metrics": raw(_OK + promised + _GOOD + b'nv_inference_count{model="b",ver')}) as target,
+        exporting(target.url, f"{target.url}/metrics") as running,
+    ):
+        page = running.scrape()
+
+    assert 0 == page.value(state.UP)
+    assert 7 == page.value(triton.INFERENCE_COUNT, model="a", version="1")
+
+
+def test_a_body_that_drips_for_ever_keeps_what_came_in_time() -> None:
+    """The deadline is total: a byte every 20 ms does not keep a scrape waiting."""
+    with (
+        faulty({"/metrics": drip(_OK + b"Content-Length: 99999\r\n\r\n" + b"# \n" * 99, 0.02)}) as target,
+        exporting(target.url, f"{target.url}/metrics", timeout_seconds=0.4) as running,
+    ):
+        started = time.monotonic()
+        page = running.scrape(timeout_seconds=1)
+        took = time.monotonic() - started
+
+    assert 0 == page.value(state.UP)
+    assert took < 1
+
+
+def test_hostile_label_values_come_through_unchanged() -> None:
+    """Quotes, line ends, braces and NaN of a custom metric reach Prometheus as Triton wrote them."""
+    hostile = b'my_metric{text="quote \\" brace } newline \\n back \\\\ hash # ",version="1"} NaN\n'
+    content = b"# TYPE my_metric gauge\n" + hostile
+    with (
+        faulty({"/metrics": body(content)}) as target,
+        exporting(target.url, f"{target.url}/metrics") as running,
+    ):
+        text = running.get().content
+
+    assert text.startswith(content)
+    family = next(
+        family for family in text_string_to_metric_families(text.decode()) if family.name == "my_metric"
+    )
+    assert 'quote " brace } newline \n back \\ hash # ' == family.samples[0].labels["text"]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(body(b"[[[[" * 100_000), id="deep nesting"),
+        pytest.param(body(b'{"an":"object"}'), id="an object"),
+        pytest.param(
+            body(b'[null,1,"x",{},{"name":3},{"name":"a","state":[],"version":{}}]'), id="wrong types"
+        ),
+        pytest.param(body(b"\xff\xfe"), id="no UTF-8"),
+        pytest.param(body(b"", "403 Forbidden"), id="restricted"),
+    ],
+)
+def test_a_hostile_index_is_counted_and_changes_nothing_else(answer: Answer) -> None:
+    """An index that is none leaves the page whole."""
+    answers = {"/metrics": body(_GOOD), "/v2/repository/index": answer, "/v2/models/stats": body(b"[]")}
+    with (
+        faulty(answers) as target,
+        exporting(target.url, f"{target.url}/metrics", {"a": ()}) as running,
+    ):
+        page = running.wait(lambda page: page.value(state.SERVER_LIVE))
+
+    assert 1 == page.value(state.UP)
+    assert 0 == page.value(state.MODEL_READY, model="a", version="")
+
+
+def test_a_hostile_model_name_is_escaped_everywhere() -> None:
+    """A name with quotes and line ends stays one label value, and one path segment of Triton's API."""
+    index = b'[{"name":"a\\"b\\n../x?y#z","version":"1","state":"READY"}]'
+    answers = {"/v2/repository/index": body(index), "/metrics": body(b"")}
+    with (
+        faulty(answers) as target,
+        exporting(target.url, f"{target.url}/metrics") as running,
+    ):
+        name = 'a"b\n../x?y#z'
+        page = running.wait(lambda page: page.value(state.MODEL_READY, model=name, version="1"))
+        paths = {path for _, path, _ in target.requests}
+
+    assert 1 == page.value(state.MODEL_STATE, model=name, version="1", state="ready")
+    assert "/v2/models/a%22b%0A..%2Fx%3Fy%23z/versions/1/ready" in paths
+
+
+def test_concurrent_scrapes_share_one_fetch() -> None:
+    """Twenty scrapes at once ask Triton about once, and each gets the page."""
+    slow = drip(_OK + b"Connection: close\r\n\r\n" + _GOOD[:1], 0.005)
+    with (
+        faulty({"/metrics": slow}) as target,
+        exporting(target.url, f"{target.url}/metrics", sampling_interval_seconds=60.0) as running,
+    ):
+        running.scrape()
+        before = len([path for _, path, _ in target.requests if path == "/metrics"])
+        statuses: list[int] = []
+        scrapes = [
+            threading.Thread(target=lambda: statuses.append(running.get().status_code)) for _ in range(20)
+        ]
+        for scrape in scrapes:
+            scrape.start()
+        for scrape in scrapes:
+            scrape.join()
+        fetches = len([path for _, path, _ in target.requests if path == "/metrics"]) - before
+
+    assert [200] * 20 == statuses
+    assert 1 <= fetches <= 4
+
+
+def test_prometheus_time_limit_is_honoured() -> None:
+    """A scrape that says it will wait one second is answered within it, though Triton hangs."""
+    with (
+        faulty({"/metrics": hang}) as target,
+        exporting(target.url, f"{target.url}/metrics", timeout_seconds=2.5) as running,
+    ):
+        started = time.monotonic()
+        page = running.scrape(timeout_seconds=1)
+
+        assert time.monotonic() - started < 1
+        assert 0 == page.value(state.UP)
+
+
+def test_no_request_can_change_triton() -> None:
+    """Whatever Triton answers, it is only ever asked by GET, and by POST for its index."""
+    stats = b'{"model_stats":[{"name":"a","version":"1"}]}'
+    answers = {
+        "/metrics": body(_GOOD),
+        "/v2/repository/index": body(_INDEX.encode()),
+        "/v2/models/stats": body(stats),
+    }
+    with (
+        faulty(answers) as target,
+        exporting(target.url, f"{target.url}/metrics") as running,
+    ):
+        running.wait(lambda page: page.value(state.MODEL_READY, model="a", version="1"))
+        time.sleep(0.3)
+        asked = {(method, path) for method, path, _ in target.requests}
+
+    assert {("POST", "/v2/repository/index")} == {one for one in asked if one[0] != "GET"}
+    assert not any(word in path for _, path in asked for word in ("load", "trace", "logging", "shared"))
+    assert len(asked) >= 7
+
+
+def test_headers_for_restricted_endpoints_are_sent_and_never_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Every request carries them; no page and no log line does."""
+    with (
+        faulty({"/metrics": body(_GOOD, "500 No")}) as target,
+        exporting(target.url, f"{target.url}/metrics", triton_headers={"admin-key": "s3cret"}) as running,
+    ):
+        running.wait(lambda page: page.value(state.SERVER_LIVE))
+        pages = [running.get(path).text for path in ("/", "/metrics", "/state")]
+        sent = {headers.get("admin-key") for _, _, headers in target.requests}
+        shown = repr(running.exporter.settings)
+
+    assert {"s3cret"} == sent
+    assert not any("s3cret" in text for text in (*pages, caplog.text, shown))
+
+
+def test_pages_come_while_peers_hold_connections_open() -> None:
+    """Forty clients that connect and say nothing keep nobody out."""
+    with (
+        faulty({"/metrics": body(_GOOD)}) as target,
+        exporting(target.url, f"{target.url}/metrics") as running,
+    ):
+        host, port = running.url.removeprefix("http://").split(":")
+        idle = [socket.create_connection((host, int(port))) for _ in range(40)]
+        try:
+            started = time.monotonic()
+            assert 200 == requests.get(f"{running.url}/-/healthy", timeout=5).status_code
+            assert time.monotonic() - started < 2
+        finally:
+            for one in idle:
+                one.close()
