@@ -215,6 +215,16 @@ def test_energy_that_instances_repeat_is_not_added_up() -> None:
     assert {Slot(gpu.ENERGY, GPU): pytest.approx(5006.318)} == reading.values
 
 
+def test_the_boards_own_row_goes_before_an_instances_copy() -> None:
+    """Where both are there, an instance's copy does not replace the board's own, higher or not."""
+    reading = rows(
+        f'DCGM_FI_DEV_POWER_USAGE{{UUID="{CARD.uuid}",GPU_I_ID="3"}} 260',
+        f'DCGM_FI_DEV_POWER_USAGE{{UUID="{CARD.uuid}"}} 250',
+    )
+
+    assert {Slot(gpu.POWER, GPU): 250} == reading.values
+
+
 def test_pods_rows_do_not_replace_the_devices() -> None:
     """With time slicing each pod has a row of its own beside the device's; the device's is the truth."""
     reading = rows(

@@ -77,6 +77,13 @@ def test_one_event_told_twice_counts_once() -> None:
     assert {79: 1} == counted(*looks)
 
 
+def test_instances_that_repeat_a_count_do_not_multiply_it() -> None:
+    """dcgm-exporter counts by GPU and repeats the count for each MIG instance."""
+    looks = [[XidReport(A, 31, level, "window")] * 3 for level in (0.0, 2.0)]
+
+    assert {31: 2} == counted(*looks)
+
+
 def test_events_add_up() -> None:
     """NVML's events are counted each."""
     event = XidReport(A, 63, 1.0, "event")
