@@ -60,7 +60,7 @@ def reading(joules: float = 1.0, **more: float) -> Reading:
 
 
 def page(part: Gpus, now: float) -> Scraped:
-    return Scraped(render_text(b"", part.families(now)).decode())
+    return Scraped(render_text(part.families(now)).decode())
 
 
 def gpus(*sources: Told, wanted: Iterable[str] = (), **options: object) -> Gpus:
@@ -396,7 +396,7 @@ def test_every_family_shown_is_of_the_catalogue_with_its_labels(no_triton: str) 
                 part = part_of(stub.url)
                 part.poll(1.0)
             part.see(snapshot(1.0, 0.0))
-            text = render_text(b"", part.families(1.0)).decode()
+            text = render_text(part.families(1.0)).decode()
             for family in parse(text.encode()).families.values():
                 metric = catalogue[family.name]
                 shown.add(family.name)

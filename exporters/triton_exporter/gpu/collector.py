@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from triton_exporter.catalogue import Metric, gpu
 from triton_exporter.family import Family, Sample, escape
 from triton_exporter.gpu import native, xid
+from triton_exporter.gpu.advice import Advice, Examined, advise
 from triton_exporter.gpu.choice import Choice
 from triton_exporter.gpu.freshness import Freshness
 from triton_exporter.gpu.ledger import Ledger
@@ -61,12 +62,14 @@ class Gpus:
         self._reading: Reading | None = None
         self._source = "none"
         self._failures: _Rows = {}
+        self._details: Mapping[str, str] = {}
         self._freshness = Freshness()
         self._xids = xid.XidCounter()
         self._dropped: _Rows = defaultdict(float)
         self._ledger = Ledger()
         self._labels: Mapping[ModelVersion, frozenset[str]] = {}
         self._triton_gpus: frozenset[str] = frozenset()
+        self._own: Reading | None = None
         self._configs: Mapping[ModelVersion, ModelConfig] = {}
         self._claims: tuple[Claim, ...] = ()
         self._problems: Mapping[ModelVersion, str] = {}
@@ -81,6 +84,7 @@ class Gpus:
         with self._lock:
             self._source = self._choice.current
             self._failures = {key: float(count) for key, count in self._choice.failures.items()}
+            self._details = dict(self._choice.detail)
             if reading is None:
                 return
             self._reading = reading
@@ -104,10 +108,12 @@ class Gpus:
         with self._lock:
             self._labels = native.model_labels(parsed)
             self._triton_gpus = frozenset(reading.devices)
+            self._own = reading
 
     def see(self, snapshot: Snapshot) -> None:
         """Take in configs and statistics: which model is on which GPU, and how long it executed."""
         with self._lock:
+            self._configs = snapshot.configs
             statistics = snapshot.statistics or ()
             evidence = Evidence(
                 snapshot.configs, statistics, self._labels, self._triton_gpus, self._options.sure_models
@@ -118,6 +124,22 @@ class Gpus:
             if snapshot.statistics is not None:
                 self._memory = _memory_by_gpu(snapshot, seen)
                 self._ledger.see(statistics, self._claims)
+
+    def examine(self, now: float) -> tuple[Advice, ...]:
+        """What to change to see more, from what was polled, observed and seen so far."""
+        with self._lock:
+            return advise(
+                Examined(
+                    self._source,
+                    self._details,
+                    self._reading,
+                    self._own,
+                    self._freshness.ages(now),
+                    self._configs,
+                    self._claims,
+                    self._problems,
+                )
+            )
 
     # --- Shown ----------------------------------------------------------------------------------------------
 

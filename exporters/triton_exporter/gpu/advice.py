@@ -1,0 +1,175 @@
+"""What to change to see more of the GPUs: plain words, the line or flag to use, and what it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from triton_exporter.catalogue import Metric, dcgm, gpu
+from triton_exporter.gpu.mapping import GUESS, Claim
+from triton_exporter.gpu.reading import Reading
+from triton_exporter.snapshot import ModelConfig, ModelVersion
+
+_STALE_SECONDS = 90.0
+"""Three of dcgm-exporter's default intervals."""
+
+
+class Advice(NamedTuple):
+    """One thing to change: what is so, what to do, and what that costs."""
+
+    finding: str
+    remedy: str
+    cost: str
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """What is known of GPUs at one moment.
+
+    `details` says of each source that was asked why it failed, or how it speaks; `ages` are seconds by GPU.
+    """
+
+    source: str = "none"
+    details: Mapping[str, str] = field(default_factory=dict)
+    reading: Reading | None = None
+    triton: Reading | None = None
+    ages: Mapping[str, float] = field(default_factory=dict)
+    configs: Mapping[ModelVersion, ModelConfig] = field(default_factory=dict)
+    claims: tuple[Claim, ...] = ()
+    problems: Mapping[ModelVersion, str] = field(default_factory=dict)
+
+
+def advise(seen: Examined) -> tuple[Advice, ...]:
+    """Everything worth saying, the most useful first; nothing where no model wants a GPU."""
+    return (*_source(seen), *_fields(seen), *_triton(seen), *_models(seen))
+
+
+def _source(seen: Examined) -> Iterator[Advice]:
+    wanting = sorted({key.model for key, config in seen.configs.items() if _wants_gpu(config)})
+    reasons = "; ".join(f"{name}: {why}" for name, why in seen.details.items() if why)
+    if seen.source == "none" and wanting:
+        yield Advice(
+            f"{_listed(wanting)} want a GPU, but no source of GPU data answers ({reasons or 'none asked'})",
+            "run dcgm-exporter beside Triton and name it with --dcgm-url, or give the exporter the GPU and "
+            "install 'tritonwatch[nvml]'",
+            "dcgm-exporter: one more container, 100 to 500 MiB of memory; NVML: nothing",
+        )
+    if seen.source == "triton":
+        yield Advice(
+            f"GPU data come from Triton itself, which knows no {gpu.SM_ACTIVE}, temperature, clocks or XID "
+            f"errors ({reasons})",
+            "run dcgm-exporter beside Triton and name it with --dcgm-url; Triton can then be started with "
+            "--allow-gpu-metrics=false",
+            "without its GPU metrics Triton puts no gpu_uuid on any series; "
+            f"{gpu.MODEL_GPU_INFO} says where models run",
+        )
+    for uuid, age in sorted(seen.ages.items()):
+        if age > _STALE_SECONDS:
+            yield Advice(
+                f"the data of {uuid} have not changed for {age:.0f} s",
+                "look whether dcgm-exporter's engine hangs (it goes on answering 200) or the GPU has fallen "
+                "off the bus; else lower its --collect-interval",
+                "a restart of dcgm-exporter",
+            )
+
+
+def _fields(seen: Examined) -> Iterator[Advice]:
+    reading = seen.reading
+    if seen.source != "dcgm" or reading is None:
+        return
+    if reading.dropped.get("unscaled"):
+        yield Advice(
+            f"{dcgm.UTILIZATION_RATIO} is left out: nothing tells whether it is a ratio or a percentage",
+            "say '(in %)' or 'ratio' in its HELP in dcgm-exporter's collector file",
+            "nothing",
+        )
+    there = {slot.metric for slot in reading.values}
+    missing = [metric for metric in _WORTH_HAVING if metric not in there]
+    lines = [_line(metric, reading.dialect) for metric in missing]
+    if gpu.SM_ACTIVE in missing or gpu.ENGINE_ACTIVE in missing:
+        cost = "profiling fields need Volta or newer; before Hopper only one program at a time can read them"
+    else:
+        cost = "a few more rows"
+    if missing:
+        yield Advice(
+            "dcgm-exporter does not tell " + ", ".join(str(metric) for metric in missing),
+            "add to its collector file:\n" + "\n".join(lines),
+            cost,
+        )
+    if not any(report.kind in ("total", "window") for report in reading.xids):
+        yield Advice(
+            f"XID errors are counted from {dcgm.XID_LAST[1]}, where a repeat of the same code is invisible",
+            f"from dcgm-exporter 4.8.3 on, add to its collector file:\n{dcgm.XID_TOTAL}, counter, XIDs.",
+            "a few more rows",
+        )
+
+
+def _triton(seen: Examined) -> Iterator[Advice]:
+    if seen.triton is None:
+        return
+    told = {slot.entity.uuid for slot in seen.triton.values}
+    for uuid in sorted(seen.triton.devices.keys() - told):
+        yield Advice(
+            f"Triton gave up reading {uuid}: all its own GPU series of it stay 0 until it restarts",
+            "do not use them; they are left out here. On MIG and some vGPUs it cannot be mended",
+            "nothing",
+        )
+
+
+def _models(seen: Examined) -> Iterator[Advice]:
+    for problem, words in _PROBLEMS.items():
+        models = sorted({key.model for key, found in seen.problems.items() if found == problem})
+        if models:
+            yield Advice(
+                f"Triton's own series of {_listed(models)} {words}",
+                f"never join on gpu_uuid of Triton's series; join with {gpu.MODEL_GPU_INFO}",
+                "nothing",
+            )
+    guessed = sorted({claim.key.model for claim in seen.claims if claim.confidence == GUESS})
+    if guessed:
+        yield Advice(
+            f"on which GPU {_listed(guessed)} run can only be guessed, so they get no share of it",
+            "name Triton's devices in CUDA's order with --gpu-devices, and Python models that really use "
+            "theirs with --gpu-models",
+            "nothing",
+        )
+
+
+_PROBLEMS = {
+    "missing": "carry no gpu_uuid (so it is for models loaded at start-up)",
+    "unknown_gpu": "name a GPU that is not Triton's",
+    "disagrees": "name another GPU than their config does",
+}
+
+_WORTH_HAVING = (
+    gpu.ENGINE_ACTIVE,
+    gpu.SM_ACTIVE,
+    gpu.MEMORY_TOTAL,
+    gpu.POWER_LIMIT,
+    gpu.TEMPERATURE_MARGIN,
+    gpu.THROTTLE_REASON,
+    gpu.ROW_REMAP_PENDING,
+)
+
+
+def _wants_gpu(config: ModelConfig) -> bool:
+    return any(group.kind in ("KIND_GPU", "KIND_MODEL") for group in config.instance_groups)
+
+
+def _name(metric: Metric, dialect: str) -> str:
+    """What the field is called in the collector file of this dialect."""
+    if metric is gpu.THROTTLE_REASON:
+        return dcgm.THROTTLE_MASKS[0 if dialect.startswith("4") else 1]
+    names = [alias.name for alias in dcgm.ALIASES if alias.metric is metric]
+    return names[0] if dialect == "4.9+" or len(names) == 1 else names[1]
+
+
+def _line(metric: Metric, dialect: str) -> str:
+    # The file is split at commas.
+    return f"{_name(metric, dialect)}, gauge, {metric.help.replace(',', ';')}"
+
+
+def _listed(models: list[str]) -> str:
+    shown = ", ".join(models[:5])
+    return shown if len(models) <= 5 else f"{shown} and {len(models) - 5} more"

@@ -1,0 +1,94 @@
+"""What the exporter advises about GPUs."""
+
+from __future__ import annotations
+
+from support.dcgm import Card, write
+from triton_exporter.catalogue import dcgm, gpu
+from triton_exporter.gpu.advice import Advice, Examined, advise
+from triton_exporter.gpu.dcgm import read
+from triton_exporter.gpu.mapping import Claim
+from triton_exporter.gpu.reading import Device, Entity, Reading
+from triton_exporter.parse import parse
+from triton_exporter.snapshot import InstanceGroup, ModelConfig, ModelVersion
+
+M = ModelVersion("embedder", "1")
+ON_GPU = {M: ModelConfig("embedder", instance_groups=(InstanceGroup("KIND_GPU", 1, (0,)),))}
+
+
+def about(found: tuple[Advice, ...], word: str) -> list[Advice]:
+    return [advice for advice in found if word in advice.finding]
+
+
+def look(text: str) -> Reading:
+    return read(parse(text.encode()), 0.0)
+
+
+def test_a_machine_without_gpus_needs_no_advice() -> None:
+    """CPU models and no source: nothing to say."""
+    on_cpu = {M: ModelConfig("embedder", instance_groups=(InstanceGroup("KIND_CPU", 1),))}
+
+    assert () == advise(Examined(configs=on_cpu))
+
+
+def test_gpu_models_without_gpu_data_are_told_what_was_tried() -> None:
+    """The finding names the models and why each source failed; the remedy names the flag."""
+    (advice,) = advise(Examined(details={"dcgm": "refused", "nvml": "no driver"}, configs=ON_GPU))
+
+    assert "embedder want a GPU" in advice.finding
+    assert "dcgm: refused; nvml: no driver" in advice.finding
+    assert "--dcgm-url" in advice.remedy
+
+
+def test_tritons_own_data_are_the_poorest() -> None:
+    """With Triton as the source the better one is named, and what following the advice takes away."""
+    (advice,) = advise(Examined("triton"))
+
+    assert gpu.SM_ACTIVE.name in advice.finding
+    assert gpu.MODEL_GPU_INFO.name in advice.cost
+
+
+def test_missing_fields_are_given_as_lines_to_paste_in_the_dialect_spoken() -> None:
+    """Each line is one of a collector file, by the name that this dcgm-exporter knows."""
+    old, new = (
+        about(advise(Examined("dcgm", reading=look(write(dialect, [Card()])))), "does not tell")[0]
+        for dialect in ("4.x", "4.9+")
+    )
+
+    assert "\nDCGM_FI_PROF_SM_ACTIVE, gauge, " in old.remedy
+    assert "\nDCGM_FI_PROF_SM_UTIL_RATIO, gauge, " in new.remedy
+    assert f"\n{dcgm.THROTTLE_MASKS[0]}, gauge, " in old.remedy
+    assert gpu.ENGINE_ACTIVE.name not in old.finding
+
+
+def test_an_unscaled_ratio_is_explained() -> None:
+    """What was left out for want of evidence is said, with the way to give it."""
+    reading = look(f'{dcgm.UTILIZATION_RATIO}{{UUID="GPU-a"}} 1\n')
+
+    assert 1 == len(about(advise(Examined("dcgm", reading=reading)), dcgm.UTILIZATION_RATIO))
+
+
+def test_stale_data_a_frozen_triton_wrong_labels_and_guesses_are_told() -> None:
+    """Each has its finding."""
+    frozen = Reading("triton", 0.0, {"GPU-a": Device("GPU-a")})
+    guess = Claim(M, Entity("GPU-a"), 1.0, "config", "guess")
+    found = advise(
+        Examined(
+            "nvml",
+            ages={"GPU-a": 91.0},
+            triton=frozen,
+            claims=(guess,),
+            problems={M: "disagrees"},
+            configs=ON_GPU,
+        )
+    )
+
+    assert 4 == len(found)
+    for word in ("not changed for 91 s", "gave up reading", "another GPU", "only be guessed"):
+        assert 1 == len(about(found, word)), word
+
+
+def test_what_is_fine_is_not_mentioned() -> None:
+    """Fresh data from NVML and a certain mapping give no advice."""
+    sure = Claim(M, Entity("GPU-a"), 1.0, "config", "certain")
+
+    assert () == advise(Examined("nvml", ages={"GPU-a": 2.0}, claims=(sure,), configs=ON_GPU))
