@@ -31,7 +31,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
         server.wait_live()
         yield server
     finally:
-        server.stop()
+        server.stop(timeout_seconds=2)
 
 
 @pytest.fixture(scope="module")

@@ -67,7 +67,7 @@ def triton(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Explicit]:
         with exporting(server.http_url, server.metrics_url) as exporter:
             yield Explicit(server, repository, twin, exporter)
     finally:
-        server.stop()
+        server.stop(timeout_seconds=2)
 
 
 def failures(page: Scraped, model: str) -> float:
@@ -296,6 +296,41 @@ def test_a_failed_hot_reload_leaves_the_old_version_ready(triton: Explicit) -> N
     assert 0 == failures(page, "reloaded")
 
 
+def test_the_log_tells_of_a_failed_hot_reload(triton: Explicit) -> None:
+    """With Triton's log the failure is counted with its class, and told apart from one that stops service."""
+    folder = triton.repository.model("relogged")
+    triton.load("relogged")
+    triton.wait_for("ready", "relogged")
+    with exporting(triton.server.http_url, triton.server.metrics_url, log=triton.server.log) as exporter:
+        exporter.wait(lambda page: page.value(catalogue.MODEL_READY, model="relogged", version="1"))
+        write(folder / "1" / "raise", "CUDA out of memory")
+        write(folder / "config.pbtxt", (folder / "config.pbtxt").read_text() + "# touched\n")
+        assert 200 != triton.load("relogged")
+        mine = {"model": "relogged", "reason": "out_of_memory"}
+        page = exporter.wait(lambda page: page.value(catalogue.MODEL_RELOAD_FAILURES, **mine))
+        state = exporter.get("/state").json()["models"]
+
+    assert 1 == page.value(catalogue.MODEL_RELOAD_FAILURES, **mine)
+    assert 1 == page.value(catalogue.MODEL_LOAD_FAILURES, **mine)
+    assert 1 == page.value(catalogue.MODEL_READY, model="relogged", version="1")
+    failure = next(one["last_load_failure"] for one in state if one["model"] == "relogged")
+    assert ("log", "1", True) == (failure["source"], failure["version"], "out of memory" in failure["text"])
+
+
+def test_the_log_tells_of_a_broken_config(triton: Explicit) -> None:
+    """Without any list of expected models, the log says that one was asked for, and why it is not there."""
+    folder = triton.repository.model("logconfig")
+    with exporting(triton.server.http_url, triton.server.metrics_url, log=triton.server.log) as exporter:
+        exporter.wait(lambda page: page.value(catalogue.SERVER_LIVE))
+        write(folder / "config.pbtxt", "nonsense {")
+        assert 200 != triton.load("logconfig")
+        mine = {"model": "logconfig", "version": ""}
+        page = exporter.wait(lambda page: page.value(catalogue.MODEL_STATE, **mine, state="missing"))
+
+    assert 1 == page.value(catalogue.MODEL_EXPECTED, model="logconfig")
+    assert 1 == page.value(catalogue.MODEL_LOAD_FAILURES, model="logconfig", reason="bad_config")
+
+
 def test_exactly_one_state_holds_for_each_version(triton: Explicit) -> None:
     """Whatever the other tests left behind: states are exclusive, and ready means ready."""
     page = triton.exporter.scrape()
@@ -334,7 +369,7 @@ def test_draining_answers_metrics_but_is_not_live(tmp_path: Path) -> None:
         assert 1 == page.value(catalogue.MODEL_STATE, model="slowly", version="1", state="unknown")
         assert since(page, "slowly") is not None
     finally:
-        server.stop()
+        server.stop(timeout_seconds=2)
 
 
 def infer(server: TritonServer, model: str) -> int:
@@ -372,7 +407,7 @@ def test_a_restart_accounts_for_every_model_that_served(tmp_path: Path) -> None:
         assert 1 == after.value(catalogue.MODEL_STATE, model="vanishes", version="1", state="missing")
         assert 1 == after.value(catalogue.MODEL_EXPECTED, model="vanishes")
     finally:
-        server.stop()
+        server.stop(timeout_seconds=2)
 
 
 def test_polling_retries_are_one_episode(tmp_path: Path) -> None:

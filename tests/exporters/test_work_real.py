@@ -70,7 +70,7 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
             exporter.wait(lambda page: page.value(catalogue.MAX_BATCH_SIZE, model="worker", version="1"))
             yield Worker(server, repository, exporter)
     finally:
-        server.stop()
+        server.stop(timeout_seconds=2)
 
 
 def test_configuration_is_told_as_triton_normalised_it(worker: Worker) -> None:

@@ -1,0 +1,217 @@
+"""Triton's log, read: failures that no API shows, through rotation, pipes and rubbish."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from triton_exporter.lifecycle import Lifecycle
+from triton_exporter.logs import LoadFailure, LogReader, LogTail, load_failure
+from triton_exporter.snapshot import IndexEntry, Snapshot
+
+_FAILED = (
+    "E1121 04:02:54.007260 21575 model_lifecycle.cc:642] \"failed to load 'bad' version 1: Internal: "
+    'RuntimeError: weights missing\\n\\nAt:\\n  /models/bad/1/model.py(13): initialize\\n"'
+)
+
+
+@pytest.mark.parametrize(
+    ("line", "failure"),
+    [
+        (
+            _FAILED,
+            LoadFailure(
+                "bad",
+                "1",
+                "Internal: RuntimeError: weights missing\n\nAt:\n  /models/bad/1/model.py(13): initialize\n",
+            ),
+        ),
+        (
+            (
+                'E1121 model_repository_manager.cc:1460] "Poll failed for model directory '
+                "'badcfg': failed to read text proto from /models/badcfg/config.pbtxt\""
+            ),
+            LoadFailure("badcfg", "", "failed to read text proto from /models/badcfg/config.pbtxt"),
+        ),
+        (
+            (
+                "E1121 model_repository_manager.cc:724] \"failed to load model 'nover': at "
+                "least one version must be available under the version policy of model 'nover'\""
+            ),
+            LoadFailure(
+                "nover",
+                "",
+                "at least one version must be available under the version policy of model 'nover'",
+            ),
+        ),
+        (
+            (
+                'E1121 model_repository_manager.cc:703] "Invalid argument: ensemble '
+                "'badens' depends on 'bad' which has no loaded version. Model 'bad' loading failed with error: "
+                'version 1 is at UNAVAILABLE state: Internal: RuntimeError: weights missing"'
+            ),
+            LoadFailure(
+                "badens",
+                "",
+                "ensemble 'badens' depends on 'bad' which has no loaded version. Model 'bad' loading failed "
+                "with error: version 1 is at UNAVAILABLE state: Internal: RuntimeError: weights missing",
+            ),
+        ),
+        ("I1121 04:02:52.194371 21575 model_lifecycle.cc:777] \"failed to load 'badbackend'\"", None),
+        ("I1121 04:02:53.654531 21575 model_lifecycle.cc:839] \"successfully loaded 'echo'\"", None),
+        ("", None),
+    ],
+)
+def test_lines_of_a_real_log_are_understood(line: str, failure: LoadFailure | None) -> None:
+    """Each kind of failure line of Triton 2.51 gives the model, its version and Triton's text."""
+    assert failure == load_failure(line)
+
+
+@given(st.text())
+def test_any_line_is_a_failure_or_none(line: str) -> None:
+    """No line can raise."""
+    found = load_failure(line)
+
+    assert found is None or found.model
+
+
+@given(st.lists(st.binary(max_size=40), max_size=20), st.integers(1, 7))
+def test_lines_survive_any_way_of_arriving(pieces: list[bytes], chunk: int) -> None:
+    """However the bytes of a pipe are cut, the lines are the same."""
+    written = b"".join(pieces) + b"\n"
+    read, write = os.pipe()
+    os.set_blocking(read, False)
+    path = Path(f"/dev/fd/{read}")
+    tail = LogTail(path)
+    try:
+        lines = []
+        for start in range(0, len(written), chunk):
+            os.write(write, written[start : start + chunk])
+            lines += tail.lines()
+        assert [line.decode("utf-8", "replace") for line in written.split(b"\n")[:-1]] == lines
+    finally:
+        tail.close()
+        os.close(read)
+        os.close(write)
+
+
+def test_an_old_log_is_not_counted_again(tmp_path: Path) -> None:
+    """What stood in the log before the exporter started is history."""
+    log = tmp_path / "triton.log"
+    log.write_text("old\n")
+    tail = LogTail(log)
+    with log.open("a") as file:
+        file.write("new\nhalf")
+        file.flush()
+        assert ["new"] == tail.lines()
+        file.write(" and half\n")
+        file.flush()
+        assert ["half and half"] == tail.lines()
+    tail.close()
+
+
+def test_rotation_by_rename_and_by_truncation_is_survived(tmp_path: Path) -> None:
+    """Lines written to the old file after its last read are not lost, nor those of the new one."""
+    log = tmp_path / "triton.log"
+    tail = LogTail(log)
+    assert not tail.readable
+    log.write_text("first\n")
+    assert ["first"] == tail.lines()
+
+    with log.open("a") as old:
+        old.write("last words\n")
+    log.rename(tmp_path / "triton.log.1")
+    assert ["last words"] == tail.lines()
+    assert [] == tail.lines()
+    log.write_text("second file\n")
+    assert ["second file"] == tail.lines()
+
+    log.write_text("cut\n")
+    assert ["cut"] == tail.lines()
+    tail.close()
+
+
+def test_a_named_pipe_is_read_without_waiting_for_its_writer(tmp_path: Path) -> None:
+    """Opening and reading never block, and a writer may come, go and come again."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    tail = LogTail(pipe)
+    assert [] == tail.lines()
+    for text in ("one", "two"):
+        writer = os.open(pipe, os.O_WRONLY)
+        os.write(writer, f"{text}\n".encode())
+        assert [text] == tail.lines()
+        os.close(writer)
+        assert [] == tail.lines()
+    tail.close()
+
+
+def test_a_line_without_end_costs_no_memory(tmp_path: Path) -> None:
+    """A line longer than 64 KiB is skipped, the next one is read."""
+    log = tmp_path / "triton.log"
+    log.write_text("")
+    tail = LogTail(log)
+    with log.open("a") as file:
+        for _ in range(3):
+            file.write("x" * 50_000)
+            file.flush()
+            assert [] == tail.lines()
+        file.write("\nshort\n")
+    assert ["short"] == tail.lines()
+    tail.close()
+
+
+def test_the_log_counts_what_the_index_cannot_show(tmp_path: Path) -> None:
+    """A failed hot reload counts as both kinds, a failure that both show counts once."""
+    log = tmp_path / "triton.log"
+    log.write_text("")
+    lifecycle = Lifecycle()
+    reader = LogReader(LogTail(log), lifecycle)
+
+    def look(at: float, *entries: IndexEntry, lines: str = "") -> None:
+        with log.open("a") as file:
+            file.write(lines)
+        reader.poll(at)
+        snapshot = Snapshot(at, live=True, index=entries)
+        reader.see(snapshot)
+        lifecycle.see(snapshot)
+
+    ready = IndexEntry("bad", "1", "READY")
+    failed = IndexEntry("new", "1", "UNAVAILABLE", "Internal: RuntimeError: no")
+    look(1, ready)
+    look(2, ready, lines=_FAILED + "\n")
+    assert {("bad", "python_error"): 1} == dict(lifecycle.failures)
+    assert {("bad", "python_error"): 1} == dict(lifecycle.reload_failures)
+
+    line = "\"failed to load 'new' version 1: Internal: RuntimeError: no\"\n"
+    look(3, ready, failed, lines=line)
+    look(4, ready, failed)
+    look(5, ready, failed, lines=line * 2)
+    assert 3 == lifecycle.failures["new", "python_error"]
+    assert 0 == lifecycle.reload_failures["new", "python_error"]
+    reader.close()
+
+
+def test_a_config_that_cannot_be_read_makes_its_model_missing(tmp_path: Path) -> None:
+    """The log says that somebody asked for the model, and why Triton shows it bare."""
+    log = tmp_path / "triton.log"
+    log.write_text("")
+    lifecycle = Lifecycle()
+    reader = LogReader(LogTail(log), lifecycle)
+    with log.open("a") as file:
+        file.write("\"Poll failed for model directory 'badcfg': failed to read text proto\"\n")
+    reader.poll(1)
+    for at in (1.0, 2.0):
+        snapshot = Snapshot(at, live=True, index=(IndexEntry("badcfg"),))
+        reader.see(snapshot)
+        lifecycle.see(snapshot)
+    (record,) = lifecycle.records.values()
+
+    assert ("missing", "failed to read text proto") == (record.claim.state, record.claim.reason)
+    assert 1.0 == record.not_ready_since
+    assert {"badcfg"} == lifecycle.expected_models()
+    reader.close()

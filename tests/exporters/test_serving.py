@@ -1,0 +1,343 @@
+"""How the exporter serves: formats, filters, compression, TLS, passwords, health."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import gzip
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import bcrypt
+import pytest
+import requests
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from prometheus_client.openmetrics.parser import (
+    text_string_to_metric_families as openmetrics_families,
+)
+
+from support.exporter import Running, exporting
+from support.faults import body, faulty
+from support.tools import promtools
+from triton_exporter.catalogue import state, triton
+from triton_exporter.serving import Page, Server
+from triton_exporter.web_config import WebConfig, WebConfigError, load_web_config
+
+_METRICS = b"""\
+# HELP nv_inference_count He said "many" \\ inferences
+# TYPE nv_inference_count counter
+nv_inference_count{model="a",version="1"} 7
+# HELP odd Written with stray blanks
+# TYPE odd gauge
+odd{ a = "b" , } 1
+# HELP requests_total Of a custom model
+# TYPE requests_total counter
+requests_total 3
+# TYPE nv_inference_queue_summary_us summary
+nv_inference_queue_summary_us{model="a",version="1",quantile="0.5"} Nan
+nv_inference_queue_summary_us_count{model="a",version="1"} 0
+nv_inference_queue_summary_us_sum{model="a",version="1"} 0
+"""
+_OPENMETRICS = {"Accept": "application/openmetrics-text;version=1.0.0,text/plain;q=0.5"}
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Running]:
+    index = b'[{"name":"a","version":"1","state":"READY"}]'
+    with (
+        faulty({"/metrics": body(_METRICS), "/v2/repository/index": body(index)}) as target,
+        exporting(target.url, f"{target.url}/metrics") as running,
+    ):
+        running.wait(lambda page: page.value(state.MODEL_READY, model="a", version="1"))
+        yield running
+
+
+def test_text_is_served_unless_openmetrics_is_asked_for(running: Running) -> None:
+    """The older format is what a plain client gets, with Triton's bytes unchanged in front."""
+    plain = running.get()
+
+    assert "text/plain; version=0.0.4; charset=utf-8" == plain.headers["Content-Type"]
+    assert plain.content.startswith(_METRICS)
+    preferred = {"Accept": "text/plain,application/openmetrics-text;q=0.3"}
+    assert running.get(headers=preferred).headers["Content-Type"].startswith("text/plain")
+
+
+def test_openmetrics_holds_the_same_series(running: Running) -> None:
+    """A strict OpenMetrics reader takes the whole page; Triton's counters keep their names."""
+    page = running.get(headers=_OPENMETRICS)
+    families = {family.name: family for family in openmetrics_families(page.text)}
+
+    assert page.headers["Content-Type"].startswith("application/openmetrics-text; version=1.0.0")
+    assert page.text.endswith("# EOF\n")
+    assert "unknown" == families[str(triton.INFERENCE_COUNT)].type
+    assert [("nv_inference_count", 7)] == [
+        (sample.name, sample.value) for sample in families[str(triton.INFERENCE_COUNT)].samples
+    ]
+    assert "counter" == families["requests"].type
+    assert {"a": "b"} == families["odd"].samples[0].labels
+    assert "counter" == families[str(state.MODEL_LOAD_FAILURES).removesuffix("_total")].type
+    assert "histogram" == families[str(state.REQUEST_DURATION)].type
+
+
+def test_name_filters_hold_in_both_formats(running: Running) -> None:
+    """?name[]= keeps only the families that are asked for, Triton's and the exporter's."""
+    query = f"/metrics?name[]={triton.INFERENCE_COUNT}&name[]={state.UP}"
+    text = [line for line in running.get(query).text.splitlines() if not line.startswith("#")]
+    families = [family.name for family in openmetrics_families(running.get(query, headers=_OPENMETRICS).text)]
+
+    assert ['nv_inference_count{model="a",version="1"} 7', "triton_up 1"] == text
+    assert [str(triton.INFERENCE_COUNT), str(state.UP)] == families
+
+
+def test_gzip_is_used_only_when_it_is_taken(running: Running) -> None:
+    """A peer that takes gzip gets the same page in it."""
+    packed = running.get(headers={"Accept-Encoding": "br, gzip;q=0.5"}, stream=True)
+    plain = running.get(headers={"Accept-Encoding": "gzip;q=0, identity"})
+
+    assert "gzip" == packed.headers["Content-Encoding"]
+    assert _METRICS in gzip.decompress(packed.raw.read())
+    assert "Content-Encoding" not in plain.headers
+
+
+def test_health_state_and_landing_pages(running: Running) -> None:
+    """The exporter's own health does not depend on Triton's."""
+    models = running.get("/state").json()["models"]
+
+    assert (200, "healthy\n") == (running.get("/-/healthy").status_code, running.get("/-/healthy").text)
+    assert 200 == running.get("/-/ready").status_code
+    assert 404 == running.get("/nothing").status_code
+    assert '<a href="/metrics">' in running.get("/").text
+    assert [("a", "1", "ready", True, "index")] == [
+        (one["model"], one["version"], one["state"], one["ready"], one["source"]) for one in models
+    ]
+
+
+def test_head_and_other_methods(running: Running) -> None:
+    """HEAD is answered without a body, anything that could change something is refused."""
+    head = requests.head(f"{running.url}/-/healthy", timeout=5)
+
+    assert (200, b"", "8") == (head.status_code, head.content, head.headers["Content-Length"])
+    assert 501 == requests.post(f"{running.url}/metrics", timeout=5).status_code
+
+
+# TLS and passwords
+
+
+def _key_and_certificate(folder: Path, name: str, issuer: str | None = None) -> None:
+    """Write name.key and name.pem, signed by the issuer's key or by its own."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+    signer, signed_by = key, subject
+    if issuer:
+        loaded = serialization.load_pem_private_key((folder / f"{issuer}.key").read_bytes(), None)
+        assert isinstance(loaded, ec.EllipticCurvePrivateKey)
+        signer = loaded
+        signed_by = x509.load_pem_x509_certificate((folder / f"{issuer}.pem").read_bytes()).subject
+    now = datetime.datetime.now(datetime.UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(signed_by)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .sign(signer, hashes.SHA256())
+    )
+    (folder / f"{name}.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    (folder / f"{name}.key").write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("certificates")
+    _key_and_certificate(folder, "ca")
+    _key_and_certificate(folder, "server", "ca")
+    _key_and_certificate(folder, "client", "ca")
+    _key_and_certificate(folder, "stranger")
+    return folder
+
+
+@contextmanager
+def _serving(web: WebConfig) -> Iterator[Server]:
+    with Server("127.0.0.1", 0, {"/": lambda _: Page(b"inside")}, web) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def _config(folder: Path, text: str) -> WebConfig:
+    path = folder / "web.yml"
+    path.write_text(text)
+    return load_web_config(path)
+
+
+_TLS = "tls_server_config:\n  cert_file: server.pem\n  key_file: server.key\n"
+
+
+def test_tls_is_served_and_a_peer_without_it_harms_nobody(certificates: Path) -> None:
+    """TLS 1.2 and up, while a client that sends plain text, or nothing at all, gets nothing."""
+    with _serving(_config(certificates, _TLS)) as server:
+        port = server.server_address[1]
+        with (
+            socket.create_connection(("127.0.0.1", port)) as silent,
+            socket.create_connection(("127.0.0.1", port)) as plain,
+        ):
+            plain.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            answer = requests.get(
+                f"https://localhost:{port}/", verify=str(certificates / "ca.pem"), timeout=5
+            )
+            plain.settimeout(5)
+            # A TLS alert or a reset, as the kernel has it; never a page.
+            with suppress(ConnectionResetError):
+                assert not plain.recv(100).startswith(b"HTTP")
+            silent.close()
+        assert "inside" == answer.text
+        with pytest.raises(requests.exceptions.SSLError):
+            requests.get(f"https://localhost:{port}/", timeout=5)
+
+
+def test_mutual_tls_admits_only_certificates_of_its_ca(certificates: Path) -> None:
+    """Without a certificate, or with a stranger's, there is no page."""
+    text = f"{_TLS}  client_auth_type: RequireAndVerifyClientCert\n  client_ca_file: ca.pem\n"
+    with _serving(_config(certificates, text)) as server:
+        url = f"https://localhost:{server.server_address[1]}/"
+
+        def ask(name: str | None) -> str:
+            pair = (str(certificates / f"{name}.pem"), str(certificates / f"{name}.key")) if name else None
+            return requests.get(url, verify=str(certificates / "ca.pem"), cert=pair, timeout=5).text
+
+        assert "inside" == ask("client")
+        for nobody in (None, "stranger"):
+            with pytest.raises((requests.exceptions.SSLError, requests.exceptions.ConnectionError)):
+                ask(nobody)
+
+
+def test_passwords_are_checked_against_bcrypt(tmp_path: Path) -> None:
+    """Right user and password open the door, every other header does not."""
+    stored = bcrypt.hashpw(b"correct horse", bcrypt.gensalt(4)).decode()
+    web = _config(tmp_path, f"basic_auth_users:\n  me: {stored}\n")
+    with _serving(web) as server:
+
+        def ask(**options: object) -> int:
+            return requests.get(server.url, timeout=5, **options).status_code  # type: ignore[arg-type]
+
+        assert 401 == ask()
+        assert "Basic" == requests.get(server.url, timeout=5).headers["WWW-Authenticate"]
+        assert 200 == ask(auth=("me", "correct horse"))
+        assert 200 == ask(auth=("me", "correct horse"))
+        assert 401 == ask(auth=("me", "wrong"))
+        assert 401 == ask(auth=("you", "correct horse"))
+        assert 401 == ask(auth=("me", "x" * 100))
+        assert 401 == ask(headers={"Authorization": "Basic %%%"})
+        assert 401 == ask(headers={"Authorization": "Basic " + base64.b64encode(b"\xff").decode()})
+        assert 401 == ask(
+            headers={"Authorization": "Bearer " + base64.b64encode(b"me:correct horse").decode()}
+        )
+
+
+def test_prometheus_own_checker_takes_the_same_file(certificates: Path) -> None:
+    """promtool agrees that this is a web config file."""
+    stored = bcrypt.hashpw(b"correct horse", bcrypt.gensalt(10)).decode()
+    client = (
+        "  client_auth_type: RequireAndVerifyClientCert\n  client_ca_file: ca.pem\n  min_version: TLS13\n"
+    )
+    headers = "http_server_config:\n  headers:\n    X-Content-Type-Options: nosniff\n"
+    web = _config(certificates, f"{_TLS}{client}{headers}basic_auth_users:\n  me: {stored}\n")
+
+    assert web.tls is not None
+    assert ssl.TLSVersion.TLSv1_3 == web.tls.minimum_version
+    for promtool in promtools():
+        command = [promtool, "check", "web-config", certificates / "web.yml"]
+        assert 0 == subprocess.run(command, capture_output=True, timeout=30).returncode
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("tls_server_config: [", "while parsing"),
+        ("- a", "the file: input should be"),
+        (
+            "basic_auth_user: {}",
+            "basic_auth_user: extra inputs are not permitted; known here: tls_server_config",
+        ),
+        ("tls_server_config: {cert_file: a}", "tls_server_config.key_file: field required"),
+        ("tls_server_config: {cert_file: a, key_file: b}", "tls_server_config: No such file or directory"),
+        ("basic_auth_users: {me: secret}", "basic_auth_users.me: is no bcrypt hash"),
+        (_TLS + "  client_auth_type: RequireAndVerifyClientCert\n", "needs client_ca_file"),
+        (_TLS + "  client_auth_type: RequestClientCert\n", "checks nothing"),
+        (_TLS + "  client_ca_file: ca.pem\n", "admits everybody"),
+    ],
+)
+def test_mistakes_in_the_web_config_are_said(certificates: Path, text: str, said: str) -> None:
+    """Each mistake names the file, the field and what is wrong; no password is repeated."""
+    with pytest.raises(WebConfigError) as caught:
+        _config(certificates, text)
+
+    assert said in str(caught.value)
+    assert str(certificates / "web.yml") in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+# Options
+
+
+def _exporter(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tritonwatch", "exporter", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=30)
+
+
+def test_every_mistake_in_a_settings_file_is_said_at_once(tmp_path: Path) -> None:
+    """Place, reason and way out of each, exit code 1, nothing served."""
+    path = tmp_path / "exporter.yml"
+    path.write_text(
+        "triton: http://127.0.0.1:1\nlisten: nowhere\ntimeout: soon\ncolour: red\nexpect: ['a:b']\ngpu: [x]\n"
+    )
+    result = _exporter("--config", str(path))
+    lines = result.stderr.splitlines()
+
+    assert 1 == result.returncode
+    assert 5 == len(lines)
+    for key in ("listen", "timeout", "colour", "expect", "gpu"):
+        assert any(f"{path}: {key}: " in line and "(fix: " in line for line in lines), key
+
+
+def test_wrong_flags_are_wrong_usage() -> None:
+    """Flags that make no sense are told all at once, exit code 2."""
+    result = _exporter("--listen", "nowhere", "--timeout", "0")
+
+    assert 2 == result.returncode
+    assert ["--listen", "--timeout", "--triton"] == [
+        line.split(": ")[1] for line in result.stderr.splitlines()
+    ]
+
+
+def test_a_headers_file_never_shows_its_content(tmp_path: Path) -> None:
+    """A broken line of secrets is told by its number."""
+    path = tmp_path / "headers"
+    path.write_text("admin-key: one\ns3cret without a colon\n")
+    result = _exporter("--triton", "http://127.0.0.1:1", "--triton-headers-file", str(path))
+
+    assert 1 == result.returncode
+    assert f"{path}:2: is no header" in result.stderr
+    assert "s3cret" not in result.stderr
