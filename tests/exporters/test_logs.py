@@ -51,8 +51,8 @@ _FAILED = (
         (
             (
                 'E1121 model_repository_manager.cc:703] "Invalid argument: ensemble '
-                "'badens' depends on 'bad' which has no loaded version. Model 'bad' loading failed with error: "
-                'version 1 is at UNAVAILABLE state: Internal: RuntimeError: weights missing"'
+                "'badens' depends on 'bad' which has no loaded version. Model 'bad' loading failed "
+                'with error: version 1 is at UNAVAILABLE state: Internal: RuntimeError: weights missing"'
             ),
             LoadFailure(
                 "badens",
