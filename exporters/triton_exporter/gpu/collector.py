@@ -114,11 +114,13 @@ class Gpus:
         """Take in configs and statistics: which model is on which GPU, and how long it executed."""
         with self._lock:
             self._configs = snapshot.configs
+            seen = visible(self._options.devices, self._reading, self._triton_gpus, self._options.pod)
+            if not seen.order and not self._triton_gpus and not self._claims:
+                return  # no GPU anywhere: nothing to map, at any number of models
             statistics = snapshot.statistics or ()
             evidence = Evidence(
                 snapshot.configs, statistics, self._labels, self._triton_gpus, self._options.sure_models
             )
-            seen = visible(self._options.devices, self._reading, self._triton_gpus, self._options.pod)
             self._claims = claims(evidence, seen)
             self._problems = label_problems(evidence, self._claims, seen)
             if snapshot.statistics is not None:
