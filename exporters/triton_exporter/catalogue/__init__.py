@@ -6,7 +6,7 @@ anywhere else is a bug, and a test looks for it.
 
 from __future__ import annotations
 
-from triton_exporter.catalogue import bridge, gpu, llm, model, own, state, triton
+from triton_exporter.catalogue import bridge, gpu, llm, model, own, probe, state, triton
 from triton_exporter.catalogue.metric import Kind, Metric
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "llm",
     "model",
     "own",
+    "probe",
     "state",
     "triton",
 ]
@@ -29,7 +30,7 @@ EXPORTER_JOB = "triton-exporter"
 
 METRICS: tuple[Metric, ...] = tuple(
     value
-    for module in (triton, llm, state, model, gpu, own)
+    for module in (triton, llm, state, model, probe, gpu, own)
     for value in vars(module).values()
     if isinstance(value, Metric)
 )

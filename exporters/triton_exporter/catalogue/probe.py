@@ -1,0 +1,54 @@
+"""Series of the prober: cheap real inferences that the exporter sends when it is told to."""
+
+from __future__ import annotations
+
+from triton_exporter.catalogue.metric import Metric
+
+_MODEL = ("model", "version")
+_FLAG = "--probe"
+
+RESULTS = ("success", "timeout", "unreachable", "rejected", "failed", "not_found", "bad_input")
+"""Closed set of values of the label `result`.
+
+`rejected`: Triton would not take the request (503: queue full, timed out in the queue, not ready); `failed`:
+the model answered with an error; `not_found`: the model or version is gone; `bad_input`: the model does not
+take the probe's input, which says nothing about the model: give it a payload of its own.
+"""
+
+REQUESTS = Metric(
+    "triton_probe_requests_total",
+    "counter",
+    "Probes sent, by result; bad_input says that the probe is wrong, not the model.",
+    (*_MODEL, "result"),
+    "requests",
+    "prober",
+    flag=_FLAG,
+    caveat="Probes are requests like any other: Triton counts them among its own. Subtract them where they "
+    "are many.",
+)
+SUCCESS = Metric(
+    "triton_probe_success",
+    "gauge",
+    "1 when the last probe of this model version worked, else 0.",
+    _MODEL,
+    source="prober",
+    flag=_FLAG,
+)
+DURATION = Metric(
+    "triton_probe_duration_seconds",
+    "histogram",
+    "Time of the probes that worked, as a client sees it.",
+    _MODEL,
+    "s",
+    "prober",
+    flag=_FLAG,
+)
+UNPROBED = Metric(
+    "triton_probe_skipped",
+    "gauge",
+    "1 for a model version that should be probed and cannot be: decoupled without a gRPC address, or "
+    "stateful or of an unknown datatype without a payload.",
+    (*_MODEL, "reason"),
+    source="prober",
+    flag=_FLAG,
+)
