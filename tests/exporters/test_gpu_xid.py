@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from triton_exporter.catalogue.gpu import XID_CLASSES
 from triton_exporter.gpu.reading import XidReport
-from triton_exporter.gpu.xid import HARDWARE_CODES, XIDS, XidCounter, classify
+from triton_exporter.gpu.xid import MOST_STRANGERS, XIDS, XidCounter, classify
 
 A = "GPU-a"
+LATER = 1e6
 
 
 def last(code: int) -> XidReport:
@@ -21,17 +22,25 @@ def counted(*looks: list[XidReport]) -> dict[int, float]:
     """Codes with a count above 0 after these looks."""
     counter = XidCounter()
     for reports in looks:
-        counter.update([A], reports)
-    return {code: count for (_, code), count in counter.counts().items() if count}
+        counter.update([A], reports, 0.0)
+    return {code: count for (_, code), count in counter.counts(LATER).items() if count}
 
 
-def test_hardware_codes_are_there_at_zero() -> None:
-    """increase() needs a zero before the first event, so codes that page are there from the first look on."""
+def test_known_codes_are_there_at_zero() -> None:
+    """increase() needs a zero before the first event, so the codes of the table are there from the start."""
     counter = XidCounter()
-    counter.update([A], [])
+    counter.update([A], [], 0.0)
 
-    assert {(A, code): 0.0 for code in HARDWARE_CODES} == counter.counts()
-    assert {48, 64, 79, 95, 119} <= set(HARDWARE_CODES)
+    assert {(A, xid.code): 0.0 for xid in XIDS} == counter.counts(0.0)
+
+
+def test_a_code_of_no_table_stands_at_zero_before_it_rises() -> None:
+    """Prometheus sees the new series at 0 for a minute, then its count."""
+    counter = XidCounter()
+    counter.update([A], [last(0)], 0.0)
+    counter.update([A], [last(777)], 100.0)
+
+    assert [0.0, 0.0, 1.0] == [counter.counts(now)[A, 777] for now in (100.0, 159.0, 160.0)]
 
 
 @pytest.mark.parametrize(
@@ -91,13 +100,24 @@ def test_events_add_up() -> None:
     assert {63: 3} == counted([], [event, event], [event])
 
 
+def test_invented_codes_do_not_fill_the_memory() -> None:
+    """Codes of no table are counted up to a limit, known ones always."""
+    counter = XidCounter()
+    counter.update([A], [], 0.0)
+    counter.update([A], [XidReport(A, code, 1.0, "total") for code in range(1000)], 0.0)
+
+    counted = {code for (_, code), count in counter.counts(LATER).items() if count}
+    assert {xid.code for xid in XIDS} <= counted
+    assert len(XIDS) + MOST_STRANGERS >= len(counted)
+
+
 @given(
     st.lists(
         st.lists(
             st.builds(
                 XidReport,
                 st.sampled_from([A, "GPU-b"]),
-                st.sampled_from([0, 13, 31, 79]),
+                st.sampled_from([0, 13, 31, 79, 777]),
                 st.floats(0, 50),
                 st.sampled_from(["last", "window", "total", "event"]),
             ),
@@ -111,8 +131,8 @@ def test_no_count_ever_falls(looks: list[list[XidReport]]) -> None:
     counter = XidCounter()
     before: dict[tuple[str, int], float] = {}
     for reports in looks:
-        counter.update([A], reports)
-        now = counter.counts()
+        counter.update([A], reports, LATER)
+        now = counter.counts(2 * LATER)
         assert all(now.get(key, 0.0) >= count for key, count in before.items())
         before = now
 

@@ -93,7 +93,7 @@ class Gpus:
             new = self._freshness.note(reading)
             if reading.watches_xids:
                 known = self._freshness.known & reading.devices.keys()
-                self._xids.update(known, [report for report in reading.xids if report.uuid in known])
+                self._xids.update(known, [report for report in reading.xids if report.uuid in known], now)
             self._ledger.share(reading, new)
 
     def observe(self, exposition: bytes, now: float) -> None:
@@ -156,16 +156,16 @@ class Gpus:
         yield self._family(gpu.ROWS_DROPPED, self._dropped)
         ages = self._freshness.ages(now)
         young = frozenset(uuid for uuid, age in ages.items() if age <= self._options.max_age_seconds)
-        rows = self._rows(young, ages)
+        rows = self._rows(young, ages, now)
         for metric in _SHOWN:
             if rows.get(metric):
                 yield self._family(metric, rows[metric])
         yield from self._model_families(young)
 
-    def _rows(self, young: frozenset[str], ages: Mapping[str, float]) -> dict[Metric, _Rows]:
+    def _rows(self, young: frozenset[str], ages: Mapping[str, float], now: float) -> dict[Metric, _Rows]:
         rows: dict[Metric, _Rows] = defaultdict(dict)
         rows[gpu.DATA_AGE] = {(uuid,): age for uuid, age in ages.items()}
-        for (uuid, code), count in self._xids.counts().items():
+        for (uuid, code), count in self._xids.counts(now).items():
             rows[gpu.XID_ERRORS][uuid, str(code), xid.classify(code)] = count
         for uuid, joules in self._ledger.idle_energy.items():
             rows[gpu.ENERGY_IDLE][uuid,] = joules

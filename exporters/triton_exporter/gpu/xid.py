@@ -65,7 +65,11 @@ XIDS: tuple[Xid, ...] = (
 
 _CLASSES: Mapping[int, str] = {xid.code: xid.cls for xid in XIDS}
 
-HARDWARE_CODES = tuple(xid.code for xid in XIDS if xid.cls == "hardware")
+MOST_STRANGERS = 256
+"""Codes that are in no table, counted over all GPUs; a source that invents more cannot fill the memory."""
+
+HOLD_SECONDS = 60.0
+"""How long a code that is in no table stands at 0 when it first comes, so that Prometheus sees it rise."""
 
 
 def classify(code: int) -> str:
@@ -92,22 +96,39 @@ class XidCounter:
     _before: dict[_Key, float] = field(default_factory=dict)
     _last: dict[str, int] = field(default_factory=dict)
     _watched: set[str] = field(default_factory=set)
+    _first: dict[tuple[str, int], float] = field(default_factory=dict)
+    _strangers: set[tuple[str, int]] = field(default_factory=set)
 
-    def update(self, uuids: Iterable[str], reports: Iterable[XidReport]) -> None:
-        """Take in all reports of one reading about the GPUs `uuids`."""
+    def update(self, uuids: Iterable[str], reports: Iterable[XidReport], now: float) -> None:
+        """Take in all reports of one reading about the GPUs `uuids`, made at Unix time `now`."""
         by_gpu: dict[str, list[XidReport]] = {uuid: [] for uuid in uuids}
-        for report in reports:
+        for report in filter(self._is_believable, reports):
             by_gpu.setdefault(report.uuid, []).append(report)
         for uuid, mine in by_gpu.items():
             self._update_gpu(uuid, mine, is_new=uuid not in self._watched)
             self._watched.add(uuid)
-
-    def counts(self) -> dict[tuple[str, int], float]:
-        """Events by GPU and code; hardware codes of every GPU are there at 0."""
-        shown = {(uuid, code): 0.0 for uuid in sorted(self._watched) for code in HARDWARE_CODES}
         for key, count in self._counts.items():
-            shown[key.uuid, key.code] = max(count, shown.get((key.uuid, key.code), 0.0))
-        return {key: count for key, count in shown.items() if count or key[1] in HARDWARE_CODES}
+            if count:
+                self._first.setdefault((key.uuid, key.code), now)
+
+    def counts(self, now: float) -> dict[tuple[str, int], float]:
+        """Events by GPU and code; codes of the table are there at 0 for every GPU."""
+        shown = {(uuid, xid.code): 0.0 for uuid in sorted(self._watched) for xid in XIDS}
+        for key, count in self._counts.items():
+            series = (key.uuid, key.code)
+            if key.code in _CLASSES or now - self._first.get(series, now) >= HOLD_SECONDS:
+                shown[series] = max(count, shown.get(series, 0.0))
+            elif count:
+                shown.setdefault(series, 0.0)
+        return shown
+
+    def _is_believable(self, report: XidReport) -> bool:
+        if report.code in _CLASSES or report.code == 0:
+            return True
+        stranger = (report.uuid, report.code)
+        if len(self._strangers) < MOST_STRANGERS:
+            self._strangers.add(stranger)
+        return stranger in self._strangers
 
     def _update_gpu(self, uuid: str, reports: list[XidReport], *, is_new: bool) -> None:
         levels: dict[_Key, float] = {}
