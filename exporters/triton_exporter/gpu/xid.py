@@ -124,7 +124,7 @@ class XidCounter:
 
     def _is_believable(self, report: XidReport) -> bool:
         if report.code in _CLASSES or report.code == 0:
-            return True
+            return report.code != 0 or report.kind == "last"  # 0 is the word for none
         stranger = (report.uuid, report.code)
         if len(self._strangers) < MOST_STRANGERS:
             self._strangers.add(stranger)
