@@ -22,6 +22,9 @@ from triton_exporter.snapshot import ModelVersion, Snapshot
 TRACED_MODEL_SECONDS = 600.0
 """A model with a traced request this recent has its intervals wait for traces."""
 
+FIRST_TRACE_SECONDS = 60.0
+"""Where traces can come, how long the intervals of a new model wait for them before any has come."""
+
 _METRICS: Mapping[Signal, Metric] = {"request": state.REQUEST_DURATION, "queue": state.QUEUE_DURATION}
 _COUNTERS: Mapping[Signal, Metric] = {
     "request": triton.REQUEST_DURATION_US,
@@ -230,7 +233,10 @@ class Distributions:
 
     def _ledger(self, version: ModelVersion, signal: Signal, now: float) -> Ledger:
         histogram = Histogram(_METRICS[signal], version, self._buckets.bounds(version.model, signal))
-        return Ledger(histogram, self._mailbox.lose if self._mailbox else lambda *_: None, now)
+        if self._mailbox is None:
+            return Ledger(histogram, lambda *_: None, now)
+        hoped = now - TRACED_MODEL_SECONDS + FIRST_TRACE_SECONDS
+        return Ledger(histogram, self._mailbox.lose, now, traced_at=hoped)
 
 
 def _grown(increases: Increases[ModelVersion], body: Exposition, name: str) -> _Gains:

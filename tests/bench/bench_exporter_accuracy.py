@@ -1,0 +1,318 @@
+"""How far each source of distributions is from the truth, on a real Triton, in six traffic shapes.
+
+The truth is what the clients measured. Takes about six minutes; writes docs/accuracy.md.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import threading
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import requests
+
+from support.sleeper import sleep_request, write_sleeper
+from support.tools import ROOT
+from triton_exporter.catalogue import state, triton
+from triton_exporter.distribution.buckets import DEFAULT_BOUNDS, Buckets, Signal, le
+from triton_exporter.distribution.collector import Distributions
+from triton_exporter.distribution.receiver import TraceReceiver
+from triton_exporter.distribution.trace import Mailbox
+from triton_exporter.snapshot import ModelConfig, ModelVersion, Snapshot
+from tritonwatch.local.triton import TritonPorts, TritonServer, free_ports
+
+SECONDS = float(os.environ.get("TRITONWATCH_ACCURACY_SECONDS", "300"))
+SETTLE_SECONDS = 50.0
+DECIMATION = 10
+
+Plan = Callable[[random.Random], Iterator[tuple[float, list[float]]]]
+"""When to send (seconds from the start), and how long each row of the request takes."""
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """One traffic shape, with the thresholds (seconds) whose share is judged."""
+
+    name: str
+    text: str
+    instances: int
+    plan: Plan
+    request: tuple[float, ...]
+    queue: tuple[float, ...] = ()
+
+
+def uniform(rng: random.Random) -> Iterator[tuple[float, list[float]]]:
+    return ((at, [rng.uniform(0.02, 0.4)]) for at in every(0.1))
+
+
+def bimodal(rng: random.Random) -> Iterator[tuple[float, list[float]]]:
+    return ((at, [0.3 if rng.random() < 0.05 else 0.005]) for at in every(0.05))
+
+
+def bursts(rng: random.Random) -> Iterator[tuple[float, list[float]]]:
+    return ((at + rng.uniform(0, 0.005), [0.03]) for start in every(5) for at in [start] * 12)
+
+
+def drift(rng: random.Random) -> Iterator[tuple[float, list[float]]]:
+    return ((at, [0.02 + 0.38 * at / SECONDS]) for at in every(0.2))
+
+
+def batches(rng: random.Random) -> Iterator[tuple[float, list[float]]]:
+    return ((at, [0.03] * rng.choice([1, 1, 1, 2, 4, 8])) for at in every(0.25))
+
+
+def rare(rng: random.Random) -> Iterator[tuple[float, list[float]]]:
+    return ((at, [0.2 if number % 3 == 2 else 0.02]) for number, at in enumerate(every(60)))
+
+
+def every(gap: float) -> Iterator[float]:
+    at = 0.5
+    while at < SECONDS:
+        yield at
+        at += gap
+
+
+SHAPES = (
+    Traffic("uniform", "10/s, 20 to 400 ms evenly", 5, uniform, (0.1, 0.2, 0.3)),
+    Traffic("bimodal", "20/s, 95 % take 5 ms and 5 % take 300 ms", 3, bimodal, (0.05, 0.2)),
+    Traffic(
+        "bursts", "12 at once every 5 s, 30 ms each, one instance: they queue", 1, bursts, (0.1, 0.2), (0.1,)
+    ),
+    Traffic("drift", "5/s, from 20 ms to 400 ms over the run", 3, drift, (0.1, 0.2)),
+    Traffic("batches", "4/s, 1 to 8 rows of 30 ms, one instance", 1, batches, (0.1, 0.2), (0.1,)),
+    Traffic("rare", "1 a minute, every third takes 200 ms instead of 20", 1, rare, (0.1,)),
+)
+
+SOURCES = {
+    "histogram": "Triton's histogram, kept by the model itself",
+    "trace": "traces, every request",
+    "trace_10": f"traces, every {DECIMATION}th request",
+    "summary": "summaries",
+    "sampled_mean": "sampled means",
+}
+
+
+@dataclass
+class Truth:
+    """What the clients measured, in seconds."""
+
+    request: list[float] = field(default_factory=list)
+    queue: list[float] = field(default_factory=list)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def share(self, signal: Signal, threshold: float) -> float:
+        times = sorted(self.request if signal == "request" else self.queue)
+        return bisect_right(times, threshold) / len(times)
+
+
+def send(url: str, traffic: Traffic, started: float, truth: Truth) -> None:
+    """Follow the plan; a request that is due does not wait for the one before it."""
+    threads = []
+    for at, sleeps in traffic.plan(random.Random(traffic.name)):
+        time.sleep(max(0.0, started + at - time.monotonic()))
+        thread = threading.Thread(target=send_one, args=(url, traffic.name, sleeps, truth))
+        thread.start()
+        threads = [one for one in threads if one.is_alive()]
+        threads.append(thread)
+    for thread in threads:
+        thread.join()
+
+
+def send_one(url: str, model: str, sleeps: list[float], truth: Truth) -> None:
+    with requests.Session() as session:
+        before = time.time()
+        assert 200 == sleep_request(session, url, model, sleeps, before)
+        took = time.time() - before
+    with truth.lock:
+        truth.request.append(took)
+        truth.queue.append(max(0.0, took - sum(sleeps)))
+
+
+class Observers:
+    """One set of histograms for each source, fed by the same bodies and the same traces."""
+
+    def __init__(self, shapes: Sequence[Traffic], port: int) -> None:
+        thresholds: dict[Signal, tuple[float, ...]] = {
+            "request": tuple({one for shape in shapes for one in shape.request}),
+            "queue": tuple({one for shape in shapes for one in shape.queue}),
+        }
+        self.mailbox = Mailbox()
+        self.receiver = TraceReceiver("127.0.0.1", port, self.mailbox)
+        self.boxes = {"trace": Mailbox(), "trace_10": Mailbox()}
+        self.observers = {
+            name: Distributions(
+                Buckets(thresholds=thresholds),
+                self.boxes.get(name),
+                {name.removesuffix("_10"), "sampled_mean"},
+            )
+            for name in SOURCES
+        }
+        configs = {ModelVersion(one.name, "1"): ModelConfig(one.name) for one in shapes}
+        for one in self.observers.values():
+            one.see(Snapshot(at=0, configs=configs))
+        self._number = 0
+
+    def observe(self, body: bytes, now: float) -> None:
+        traced = self.mailbox.take()
+        self.boxes["trace"].put(traced)
+        # Which requests Triton traces goes by their number, whatever the model.
+        numbered = list(
+            enumerate(sorted(traced, key=lambda one: one.ended - one.request_seconds), self._number)
+        )
+        self._number += len(traced)
+        self.boxes["trace_10"].put(one for number, one in numbered if number % DECIMATION == 0)
+        for one in self.observers.values():
+            one.observe(body, now)
+
+    def share(self, source: str, model: str, signal: Signal, threshold: float) -> float:
+        metric = state.REQUEST_DURATION if signal == "request" else state.QUEUE_DURATION
+        labels = f'model="{model}",version="1"'
+        shown = {s.series: s.value for family in self.observers[source].families(0) for s in family.samples}
+        total = shown[f"{metric}_count{{{labels}}}"]
+        return shown[f'{metric}_bucket{{{labels},le="{le(threshold)}"}}'] / total
+
+
+def start(directory: Path, port: int) -> TritonServer:
+    bounds = sorted({*DEFAULT_BOUNDS, *(one for shape in SHAPES for one in shape.request)})
+    told = json.dumps({"name": triton.FIRST_RESPONSE_MS.name, "buckets": [bound * 1000 for bound in bounds]})
+    for shape in SHAPES:
+        write_sleeper(directory / "models", shape.name, shape.instances, histogram=told)
+    settings = ("mode=opentelemetry", "level=TIMESTAMPS", "rate=1")
+    url = f"opentelemetry,url=http://127.0.0.1:{port}/v1/traces"
+    arguments = [f"--trace-config={one}" for one in (*settings, url)]
+    arguments.append("--metrics-config=summary_latencies=true")
+    server = TritonServer(directory / "models", directory, TritonPorts(*free_ports(3)), arguments=arguments)
+    server.start()
+    return server
+
+
+def run(server: TritonServer, observers: Observers) -> dict[str, Truth]:
+    """Send all shapes at once, sampling once a second, and go on until every request has its shape."""
+    truths = {shape.name: Truth() for shape in SHAPES}
+    for shape in SHAPES:
+        send_one(server.http_url, shape.name, [0.0], Truth())  # the first request to a model is slow
+    observers.observe(requests.get(server.metrics_url, timeout=5).content, time.time())
+    started = time.monotonic()
+    senders = [
+        threading.Thread(target=send, args=(server.http_url, shape, started, truths[shape.name]))
+        for shape in SHAPES
+    ]
+    for sender in senders:
+        sender.start()
+    ends = started + SECONDS + SETTLE_SECONDS
+    with requests.Session() as session:
+        while time.monotonic() < ends:
+            observers.observe(session.get(server.metrics_url, timeout=5).content, time.time())
+            observers.receiver.poll(time.time())  # takes about a second
+    for sender in senders:
+        sender.join()
+    return truths
+
+
+def bench_accuracy(tmp_path: Path) -> None:
+    """Traces of every request, and a histogram, are within one percentage point; the others are printed."""
+    port = free_ports(1)[0]
+    observers = Observers(SHAPES, port)
+    server = start(tmp_path, port)
+    try:
+        server.wait_live()
+        truths = run(server, observers)
+    finally:
+        server.stop()
+        observers.receiver.close()
+
+    rows, worst = table(observers, truths)
+    document(rows, worst, sum(len(truth.request) for truth in truths.values()))
+    print("", *rows, f"worst: {worst}", f"lost: {observers.mailbox.lost()}", sep="\n")
+    assert worst["trace"] <= 1.0
+    assert worst["histogram"] <= 1.0
+
+
+def table(observers: Observers, truths: dict[str, Truth]) -> tuple[list[str], dict[str, float]]:
+    rows = [
+        "| traffic | signal | threshold | truth | " + " | ".join(SOURCES) + " |",
+        "|" + "---|" * (4 + len(SOURCES)),
+    ]
+    worst = dict.fromkeys(SOURCES, 0.0)
+    for shape in SHAPES:
+        judged: list[tuple[Signal, float]] = [("request", one) for one in shape.request]
+        judged += [("queue", one) for one in shape.queue]
+        for signal, threshold in judged:
+            truth = truths[shape.name].share(signal, threshold)
+            errors = []
+            for source in SOURCES:
+                if source == "histogram" and signal == "queue":
+                    errors.append("-")
+                    continue
+                error = 100 * (observers.share(source, shape.name, signal, threshold) - truth)
+                worst[source] = max(worst[source], abs(error))
+                errors.append(f"{error:+.1f}")
+            rows.append(
+                f"| {shape.name} | {signal} | {threshold * 1000:.0f} ms | {100 * truth:.1f} % | "
+                + " | ".join(errors)
+                + " |"
+            )
+    return rows, worst
+
+
+def document(rows: list[str], worst: dict[str, float], requests_sent: int) -> None:
+    shapes = [f"- **{shape.name}**: {shape.text}" for shape in SHAPES]
+    sources = [
+        f"- **{name}**: {text}; worst error {worst[name]:.1f} points" for name, text in SOURCES.items()
+    ]
+    text = _PAGE.format(
+        seconds=SECONDS,
+        requests=requests_sent,
+        table="\n".join(rows),
+        shapes="\n".join(shapes),
+        sources="\n".join(sources),
+    )
+    (ROOT / "docs").mkdir(exist_ok=True)
+    (ROOT / "docs" / "accuracy.md").write_text(text)
+
+
+_PAGE = """\
+# How true the latency and queue histograms are
+
+`triton_model_request_duration_seconds` and `triton_model_queue_duration_seconds` always have Triton's own sum
+and count. How the requests spread over the buckets comes from the best source there is for each model, which
+`triton_model_distribution_source` names. This page says how far each source is from the truth.
+
+The table is written by `tests/bench/bench_exporter_accuracy.py` (part of `make bench`): one real Triton 2.51
+serves six models for {seconds:.0f} s, one for each kind of traffic, {requests} requests in all. The truth is
+what the clients measured, with their own network time in it. Each number is the error of the share of
+requests within the threshold, in percentage points: +5.0 says that the histogram calls 5 % of all requests
+good that were not.
+
+{table}
+
+The traffic:
+
+{shapes}
+
+The sources:
+
+{sources}
+
+What to make of it:
+
+- **sampled_mean** counts all requests of one second at their mean. It is right when all requests of a second
+  are alike (a queue that builds up, slow drift, few requests), and blind to a slow few among many fast ones:
+  then it reports the mean's side of the threshold for everybody.
+- **summary** reads the share off Triton's quantiles of the last minute, so it lags, and knows a tail no finer
+  than the quantiles that Triton was told to keep. Turning it on costs Triton throughput (up to a third was
+  reported upstream).
+- **trace** is exact for the requests it traces; with every Nth one traced it is an unbiased sample, whose
+  error shrinks with the number of requests. Triton can crash when traced too hard; `tritonwatch doctor`
+  proposes a safe rate.
+- **histogram** is exact to whole milliseconds where its buckets end at the threshold. Triton has it for
+  ordinary models from 26.01 on. The server of this run is older, so a model kept the same histogram itself,
+  through Triton's custom metrics: the column shows how the exporter treats such a histogram, not how Triton
+  fills it.
+"""
