@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 
 from triton_exporter import parse
 from triton_exporter.catalogue import Metric
-from triton_exporter.family import Family, Sample, escape
+from triton_exporter.family import Family, Sample, Written, escape
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
@@ -44,6 +44,8 @@ EOF = b"# EOF\n"
 def _text(family: Family) -> str:
     metric = family.metric
     head = f"# HELP {metric} {_help(metric)}\n# TYPE {metric} {_type(metric)}\n"
+    if isinstance(family.samples, Written):
+        return head + family.samples.lines()
     return head + "".join([f"{sample.series} {number(sample.value)}\n" for sample in family.samples])
 
 

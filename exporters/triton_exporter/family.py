@@ -39,6 +39,14 @@ class Family:
 
 
 @runtime_checkable
+class Written(Protocol):
+    """Samples that can write themselves faster than one by one: `lines` are theirs in the text format."""
+
+    def lines(self) -> str:
+        """Write `series value` for each, every line ended."""
+
+
+@runtime_checkable
 class Collector(Protocol):
     """Shows what it knows. Called by any scrape's thread, under the exporter's lock: no IO, no waiting."""
 

@@ -3,7 +3,7 @@
 The good part is kept, the bad part is dropped and counted by kind. Speed comes from one observation: a target
 repeats itself. From scrape to scrape a family has the same lines in the same order and only the numbers
 change, so a Parser remembers the series of each family's last body; while its lines stay the same, a family
-costs one regular expression split, one list comparison and one float() per line.
+costs one split and one list comparison, and its numbers are converted only when somebody asks for them.
 
 Format: https://prometheus.io/docs/instrumenting/exposition_formats/
 """
@@ -15,6 +15,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 FAULTS = ("encoding", "truncated", "syntax", "value", "duplicate", "type")
@@ -35,9 +36,11 @@ _VALUE_AND_TIME = re.compile(r"([^ \t]+)(?:[ \t]+-?[0-9]+)?[ \t]*")
 _NUMBER = re.compile(
     r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|[+-]?inf(?:inity)?|nan", re.IGNORECASE
 )
-# What a value looks like nearly always. Short enough that no number of it overflows; the others are read by
-# the line.
-_FAST = re.compile(r" ([+-]?[0-9.]{1,200}(?:e[+-]?[0-9]{1,2})?|[+-]?Inf|NaN|Nan)\n")
+# What a value looks like nearly always: float() takes it, and it is too short to overflow. Other lines are
+# read one by one.
+_PLAIN = r"[+-]?[0-9]{1,200}(?:\.[0-9]{0,99})?(?:e[+-]?[0-9]{1,2})?|[+-]?Inf|NaN|Nan"
+_FAST = re.compile(rf" ({_PLAIN})\n")
+_ALL_PLAIN = re.compile(rf"(?:(?:{_PLAIN})\n)*+")
 _HEADER = re.compile(rf"(HELP|TYPE)[ \t]+({_NAME})(?:[ \t]+(.*))?")
 _ESCAPED = re.compile(r"\\([\\n\"])")
 _SUFFIXES = {"histogram": ("_bucket", "_sum", "_count"), "summary": ("_sum", "_count")}
@@ -56,20 +59,26 @@ class Series:
         return self.name, frozenset(self.labels.items())
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Family:
     """The good lines of one family.
 
-    `kind` is one of KINDS; `text` holds its HELP, TYPE and sample lines as the target wrote them. `series` is
-    the same object as in the last body while its lines are the same, so whatever was computed from it holds.
+    `kind` is one of KINDS; `numbers` are the values as they were written; `text` holds its HELP, TYPE and
+    sample lines. `series` is the same object as in the last body while its lines are the same, so whatever
+    was computed from it holds.
     """
 
     name: str
     kind: str
     help: str
     series: Sequence[Series]
-    values: Sequence[float]
+    numbers: Sequence[str]
     text: str
+
+    @cached_property
+    def values(self) -> Sequence[float]:
+        """The value of each series."""
+        return list(map(float, self.numbers))
 
     def samples(self) -> Iterator[tuple[Series, float]]:
         """Pair each series with its value."""
@@ -93,17 +102,18 @@ class _Block(NamedTuple):
     """Lines of one family that stand together in a body."""
 
     series: Sequence[Series]
-    values: Sequence[float]
+    numbers: Sequence[str]
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Layout:
-    """A block without bad lines: its lines up to their values, and the series they mean."""
+    """A block without bad lines: its lines up to their values, the series they mean, and the last block."""
 
     kind: str
     keys: list[str]
     series: list[Series]
+    last: _Block
 
 
 @dataclass(slots=True)
@@ -147,20 +157,22 @@ class Parser:
 
     def _read(self, name: str, kind: str, lines: str, layouts: dict[str, _Layout]) -> _Block | None:
         """Read a block whose every line is as usual; None when one is not."""
+        known = self._layouts.get(name)
+        if known is not None and known.kind == kind:
+            layouts[name] = known
+            if known.last.text == lines:
+                return known.last
+            # Holds unless a label value has a space in it.
+            parts = lines.replace(" ", "\n").split("\n")
+            if known.keys == parts[:-1:2] and _ALL_PLAIN.fullmatch("\n".join([*parts[1::2], ""])):
+                known.last = _Block(known.series, parts[1::2], lines)
+                return known.last
         parts = _FAST.split(lines)
-        keys, known = parts[:-1:2], self._layouts.get(name)
-        if parts[-1]:
+        found = None if parts[-1] else _learn(name, kind, parts[:-1:2], parts[1::2], known, lines)
+        if found is None:
             return None
-        if known is None or known.kind != kind or known.keys != keys:
-            known = _learn(name, kind, keys, known)
-        try:
-            values = list(map(float, parts[1::2]))
-        except ValueError:
-            return None
-        if known is None:
-            return None
-        layouts[name] = known
-        return _Block(known.series, values, lines)
+        layouts[name] = found
+        return found.last
 
 
 def parse(body: bytes) -> Exposition:
@@ -179,14 +191,19 @@ def parse_series(text: str) -> Series | None:
     return Series(match[1], labels) if len(labels) == len(pairs) else None
 
 
-def _learn(name: str, kind: str, keys: list[str], known: _Layout | None) -> _Layout | None:
-    before = dict(zip(known.keys, known.series, strict=True)) if known else {}
-    series = [found for key in keys if (found := before.get(key) or parse_series(key))]
-    names = {name, *(name + suffix for suffix in _SUFFIXES.get(kind, ()))}
-    usual = len(series) == len(keys) and names.issuperset({one.name for one in series})
-    if not usual or len({one.identity for one in series}) < len(series):
-        return None
-    return _Layout(kind, keys, series)
+def _learn(
+    name: str, kind: str, keys: list[str], numbers: list[str], known: _Layout | None, lines: str
+) -> _Layout | None:
+    if known and known.kind == kind and known.keys == keys:
+        series = known.series
+    else:
+        before = dict(zip(known.keys, known.series, strict=True)) if known else {}
+        series = [found for key in keys if (found := before.get(key) or parse_series(key))]
+        names = {name, *(name + suffix for suffix in _SUFFIXES.get(kind, ()))}
+        usual = len(series) == len(keys) and names.issuperset({one.name for one in series})
+        if not usual or len({one.identity for one in series}) < len(series):
+            return None
+    return _Layout(kind, keys, series, _Block(series, numbers, lines))
 
 
 def _decode(body: bytes, faults: Counter[str]) -> str:
@@ -256,14 +273,14 @@ def _read_lines(lines: str, drafts: _Drafts, faults: Counter[str], only: Collect
         if isinstance(sample, str):
             faults[sample] += 1
             continue
-        series, value = sample
+        series, number = sample
         name = _family_of(series.name, drafts)
         if only is None or name in only:
-            block = _Block((series,), (value,), f"{line}\n")
+            block = _Block((series,), (number,), f"{line}\n")
             drafts.setdefault(name, _Draft()).blocks.append(block)
 
 
-def _read_line(line: str) -> tuple[Series, float] | str:
+def _read_line(line: str) -> tuple[Series, str] | str:
     """Read `series value [timestamp]`, or say which fault it is."""
     head = _SERIES.match(line)
     # Without a brace, only white space parts the name from the value.
@@ -273,16 +290,12 @@ def _read_line(line: str) -> tuple[Series, float] | str:
     series = parse_series(head[0])
     if rest is None or series is None:
         return "syntax"
-    value = _number(rest[1])
-    return "value" if value is None else (series, value)
+    return (series, rest[1]) if _is_number(rest[1]) else "value"
 
 
-def _number(text: str) -> float | None:
-    if _NUMBER.fullmatch(text) is None:
-        return None
-    value = float(text)
+def _is_number(text: str) -> bool:
     # A number too large for a double is an error to Prometheus, not infinity.
-    return None if math.isinf(value) and "i" not in text.lower() else value
+    return _NUMBER.fullmatch(text) is not None and (not math.isinf(float(text)) or "i" in text.lower())
 
 
 def _family_of(name: str, drafts: _Drafts) -> str:
@@ -304,7 +317,7 @@ def _family(name: str, draft: _Draft, faults: Counter[str]) -> Family:
         draft.kind or "untyped",
         _unescape(draft.help or ""),
         block.series,
-        block.values,
+        block.numbers,
         head + block.text,
     )
 
@@ -312,16 +325,16 @@ def _family(name: str, draft: _Draft, faults: Counter[str]) -> Family:
 def _merge(blocks: Sequence[_Block], faults: Counter[str]) -> _Block:
     if len(blocks) == 1:
         return blocks[0]
-    seen: dict[object, tuple[Series, float, str]] = {}
+    seen: dict[object, tuple[Series, str, str]] = {}
     for block in blocks:
-        for series, value, line in zip(block.series, block.values, block.text.split("\n"), strict=False):
+        for series, number, line in zip(block.series, block.numbers, block.text.split("\n"), strict=False):
             if series.identity in seen:
                 faults["duplicate"] += 1
             else:
-                seen[series.identity] = (series, value, line)
+                seen[series.identity] = (series, number, line)
     kept = list(seen.values())
     text = "".join([f"{line}\n" for _, _, line in kept])
-    return _Block([series for series, _, _ in kept], [value for _, value, _ in kept], text)
+    return _Block([series for series, _, _ in kept], [number for _, number, _ in kept], text)
 
 
 def _unescape(text: str) -> str:

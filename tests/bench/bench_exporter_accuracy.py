@@ -12,9 +12,10 @@ import threading
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import pytest
 import requests
 
 from support.sleeper import sleep_request, write_sleeper
@@ -48,7 +49,7 @@ class Traffic:
 
 
 def uniform(rng: random.Random) -> Iterator[tuple[float, list[float]]]:
-    return ((at, [rng.uniform(0.02, 0.4)]) for at in every(0.1))
+    return ((at, [grid(rng.uniform(0.02, 0.4))]) for at in every(0.1))
 
 
 def bimodal(rng: random.Random) -> Iterator[tuple[float, list[float]]]:
@@ -60,7 +61,7 @@ def bursts(rng: random.Random) -> Iterator[tuple[float, list[float]]]:
 
 
 def drift(rng: random.Random) -> Iterator[tuple[float, list[float]]]:
-    return ((at, [0.02 + 0.38 * at / SECONDS]) for at in every(0.2))
+    return ((at, [grid(0.02 + 0.38 * at / SECONDS)]) for at in every(0.2))
 
 
 def batches(rng: random.Random) -> Iterator[tuple[float, list[float]]]:
@@ -71,6 +72,11 @@ def rare(rng: random.Random) -> Iterator[tuple[float, list[float]]]:
     return ((at, [0.2 if number % 3 == 2 else 0.02]) for number, at in enumerate(every(60)))
 
 
+def grid(seconds: float) -> float:
+    """The nearest of 30, 50, 70 ms and so on: 10 ms from any threshold, so no network time decides."""
+    return round((seconds - 0.01) / 0.02) * 0.02 + 0.01
+
+
 def every(gap: float) -> Iterator[float]:
     at = 0.5
     while at < SECONDS:
@@ -79,12 +85,12 @@ def every(gap: float) -> Iterator[float]:
 
 
 SHAPES = (
-    Traffic("uniform", "10/s, 20 to 400 ms evenly", 5, uniform, (0.1, 0.2, 0.3)),
+    Traffic("uniform", "10/s, 30 to 390 ms evenly in steps of 20", 5, uniform, (0.1, 0.2, 0.3)),
     Traffic("bimodal", "20/s, 95 % take 5 ms and 5 % take 300 ms", 3, bimodal, (0.05, 0.2)),
     Traffic(
         "bursts", "12 at once every 5 s, 30 ms each, one instance: they queue", 1, bursts, (0.1, 0.2), (0.1,)
     ),
-    Traffic("drift", "5/s, from 20 ms to 400 ms over the run", 3, drift, (0.1, 0.2)),
+    Traffic("drift", "5/s, from 30 ms to 390 ms over the run, in steps of 20", 3, drift, (0.1, 0.2)),
     Traffic("batches", "4/s, 1 to 8 rows of 30 ms, one instance", 1, batches, (0.1, 0.2), (0.1,)),
     Traffic("rare", "1 a minute, every third takes 200 ms instead of 20", 1, rare, (0.1,)),
 )
@@ -113,25 +119,32 @@ class Truth:
 
 def send(url: str, traffic: Traffic, started: float, truth: Truth) -> None:
     """Follow the plan; a request that is due does not wait for the one before it."""
-    threads = []
+    threads: list[threading.Thread] = []
+    sessions: list[requests.Session] = []  # kept open: a new connection would be part of the truth
     for at, sleeps in traffic.plan(random.Random(traffic.name)):
         time.sleep(max(0.0, started + at - time.monotonic()))
-        thread = threading.Thread(target=send_one, args=(url, traffic.name, sleeps, truth))
+        thread = threading.Thread(target=send_one, args=(url, traffic.name, sleeps, truth, sessions))
         thread.start()
         threads = [one for one in threads if one.is_alive()]
         threads.append(thread)
     for thread in threads:
         thread.join()
+    for session in sessions:
+        session.close()
 
 
-def send_one(url: str, model: str, sleeps: list[float], truth: Truth) -> None:
-    with requests.Session() as session:
-        before = time.time()
-        assert 200 == sleep_request(session, url, model, sleeps, before)
-        took = time.time() - before
+def send_one(
+    url: str, model: str, sleeps: list[float], truth: Truth, sessions: list[requests.Session]
+) -> None:
+    with truth.lock:
+        session = sessions.pop() if sessions else requests.Session()
+    before = time.time()
+    assert 200 == sleep_request(session, url, model, sleeps, before)
+    took = time.time() - before
     with truth.lock:
         truth.request.append(took)
         truth.queue.append(max(0.0, took - sum(sleeps)))
+        sessions.append(session)
 
 
 class Observers:
@@ -195,8 +208,8 @@ def start(directory: Path, port: int) -> TritonServer:
 def run(server: TritonServer, observers: Observers) -> dict[str, Truth]:
     """Send all shapes at once, sampling once a second, and go on until every request has its shape."""
     truths = {shape.name: Truth() for shape in SHAPES}
-    for shape in SHAPES:
-        send_one(server.http_url, shape.name, [0.0], Truth())  # the first request to a model is slow
+    for shape in SHAPES:  # the first request to a model is slow
+        send(server.http_url, replace(shape, plan=lambda _: iter([(0.0, [0.0])])), time.monotonic(), Truth())
     observers.observe(requests.get(server.metrics_url, timeout=5).content, time.time())
     started = time.monotonic()
     senders = [
@@ -215,7 +228,9 @@ def run(server: TritonServer, observers: Observers) -> dict[str, Truth]:
     return truths
 
 
-def bench_accuracy(tmp_path: Path) -> None:
+@pytest.mark.real
+@pytest.mark.timeout(900)
+def test_accuracy_of_sources(tmp_path: Path) -> None:
     """Traces of every request, and a histogram, are within one percentage point; the others are printed."""
     port = free_ports(1)[0]
     observers = Observers(SHAPES, port)

@@ -6,13 +6,14 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from triton_exporter import parse
 from triton_exporter.catalogue import Metric, own, state, triton
 from triton_exporter.catalogue.state import DISTRIBUTION_SOURCES
 from triton_exporter.distribution.buckets import SIGNALS, Buckets, Signal
-from triton_exporter.distribution.histogram import Histogram
+from triton_exporter.distribution.histogram import Histogram, Samples
 from triton_exporter.distribution.increase import Increases, owner
 from triton_exporter.distribution.ledger import Interval, Ledger, Trace
-from triton_exporter.distribution.shape import Binned, Shape
+from triton_exporter.distribution.shape import Binned
 from triton_exporter.distribution.trace import LOSSES, OUTCOMES, RESULTS, Mailbox, TracedRequest
 from triton_exporter.distribution.triton_shapes import NativeHistograms, Summaries
 from triton_exporter.family import Family, Sample, series
@@ -39,6 +40,9 @@ _WANTED = frozenset(
     {_COUNT, triton.FIRST_RESPONSE_MS.name}
     | {metric.name for metric in (*_COUNTERS.values(), *_SUMMARIES.values())}
 )
+SUMMARY_TURNS = 5
+"""A quantile curve of the last minute is read at every fifth sample: it hardly moves in between."""
+
 _MICRO, _MILLI = 1e-6, 1e-3
 _Gains = Mapping[ModelVersion, float]
 
@@ -48,10 +52,12 @@ class _Model:
     """What is kept about one model version; `seen` is when Triton last showed it (Unix seconds)."""
 
     ledgers: dict[Signal, Ledger]
+    discarded: dict[Signal, str]
+    turn: int
     seen: float = 0.0
     outcomes: Counter[str] = field(default_factory=Counter)
     queue_full: float = 0.0
-    sources: dict[Signal, set[str]] = field(default_factory=dict)
+    sources: dict[Signal, dict[str, str]] = field(default_factory=lambda: {signal: {} for signal in SIGNALS})
 
 
 class Distributions:
@@ -84,6 +90,7 @@ class Distributions:
         self._streaming: Mapping[ModelVersion, bool] = {}
         self._cached: frozenset[ModelVersion] = frozenset()
         self._watermark = float("-inf")
+        self._turn = 0
 
     def see(self, snapshot: Snapshot) -> None:
         """Learn which models stream responses and which have a response cache."""
@@ -92,12 +99,13 @@ class Distributions:
 
     def observe(self, exposition: bytes, now: float) -> None:
         """Take in one body of Triton's /metrics."""
-        body = self._parser.parse(exposition, _WANTED)
+        body = _filled(self._parser.parse(exposition, _WANTED), exposition)
         self._take_traces()
         requests = _grown(self._requests, body, _COUNT)
         micros = {signal: _grown(self._micros[signal], body, _COUNTERS[signal].name) for signal in SIGNALS}
         native = self._native.take(body)
         summed = {signal: self._summaries[signal].take(body, now) for signal in SIGNALS}
+        self._turn = (self._turn + 1) % SUMMARY_TURNS
         for version, count in requests.items():
             model = self._models.get(version) or self._add(version, now)
             model.seen = now
@@ -106,25 +114,23 @@ class Distributions:
                 gained = count
                 if not count and not seconds and self._frozen(version, signal):
                     gained, seconds = summed[signal].get(version, (0.0, 0.0))
-                if gained or seconds:
+                if gained or seconds or ledger.holds:
                     found = native.get(version) if signal == "request" else None
-                    self._count(version, signal, ledger, Interval(now, gained, seconds, "", None), found)
+                    self._count(version, signal, model, Interval(now, gained, seconds, "", None), found)
                 ledger.close(now, self._watermark)
-        for version in [one for one, model in self._models.items() if now - model.seen > self._memory]:
-            del self._models[version]
+        self._leave(now)
 
     def families(self, now: float) -> Iterable[Family]:
         """Both histograms, where they come from, and what they leave out."""
         models = self._models.values()
         for signal in SIGNALS:
-            ledgers = [model.ledgers[signal] for model in models]
-            yield Family(_METRICS[signal], [one for ledger in ledgers for one in ledger.histogram.samples()])
+            yield Family(_METRICS[signal], Samples([model.ledgers[signal].histogram for model in models]))
         yield Family(state.DISTRIBUTION_SOURCE, list(self._source_samples()))
         yield Family(
             own.DISCARDED_REQUESTS,
             [
-                Sample(series(own.DISCARDED_REQUESTS, *version, signal), ledger.discarded)
-                for version, model in self._models.items()
+                Sample(model.discarded[signal], ledger.discarded)
+                for model in models
                 for signal, ledger in model.ledgers.items()
             ],
         )
@@ -135,33 +141,48 @@ class Distributions:
         self,
         version: ModelVersion,
         signal: Signal,
-        ledger: Ledger,
+        model: _Model,
         interval: Interval,
         native: tuple[Binned, float] | None,
     ) -> None:
         """Enter one interval with the best shape that is known now, and wait for a better one or not."""
-        shape = self._native_shape(version, interval, native)
-        wanted = self._buckets.thresholds.get(signal, ())
-        exact = shape is not None and set(wanted).issubset(shape.bounds)
+        ledger = model.ledgers[signal]
+        shape = self._native_shape(version, interval, native) if native else None
+        exact = shape is not None and set(self._buckets.thresholds.get(signal, ())).issubset(shape.bounds)
+        if exact:
+            ledger.count(interval._replace(source="histogram", shape=shape), wait=False)
+            return
         traced = "trace" in self._allowed and interval.end - ledger.traced_at < TRACED_MODEL_SECONDS
-        curve = self._summaries[signal].curve(version) if "summary" in self._allowed else None
-        choices: tuple[tuple[str, Shape | None], ...] = (
-            ("histogram", shape if exact else None),
-            ("summary", curve),
-            ("histogram", shape),
-        )
-        source, best = next((one for one in choices if one[1]), ("sampled_mean", None))
-        ledger.count(interval._replace(source=source, shape=best), wait=traced and not exact)
+        curve = None
+        if "summary" in self._allowed and self._summaries[signal].tells(version):
+            if model.turn != self._turn and not traced:
+                ledger.hold(interval.requests, interval.seconds)
+                return
+            curve = self._summaries[signal].curve(version)
+        source = "summary" if curve else "histogram" if shape else "sampled_mean"
+        ledger.count(interval._replace(source=source, shape=curve or shape), wait=traced)
+
+    def _leave(self, now: float) -> None:
+        """Let go of model versions that Triton does not show: what they held at once, the rest in time."""
+        gone = [version for version, model in self._models.items() if model.seen < now]
+        for version in gone:
+            model = self._models[version]
+            for ledger in model.ledgers.values():
+                if ledger.holds:
+                    ledger.count(Interval(now, 0.0, 0.0, "sampled_mean", None), wait=False)
+                ledger.close(now, self._watermark)
+            if now - model.seen > self._memory:
+                del self._models[version]
 
     def _native_shape(
-        self, version: ModelVersion, interval: Interval, native: tuple[Binned, float] | None
+        self, version: ModelVersion, interval: Interval, native: tuple[Binned, float]
     ) -> Binned | None:
         """Triton's own histogram, which times the first response: that is the request only if it is the last.
 
         Where the model's configuration is unknown, both times must agree, to the millisecond that the
         histogram cuts off.
         """
-        if native is None or "histogram" not in self._allowed:
+        if "histogram" not in self._allowed:
             return None
         shape, seconds = native
         streams = self._streaming.get(version)
@@ -198,12 +219,11 @@ class Distributions:
     def _source_samples(self) -> Iterable[Sample]:
         for version, model in self._models.items():
             for signal, ledger in model.ledgers.items():
-                used = model.sources.setdefault(signal, set())
-                used.add(ledger.source)
-                for source in sorted(used):
-                    yield Sample(
-                        series(state.DISTRIBUTION_SOURCE, *version, signal, source), source == ledger.source
-                    )
+                used = model.sources[signal]
+                if ledger.source not in used:
+                    used[ledger.source] = series(state.DISTRIBUTION_SOURCE, *version, signal, ledger.source)
+                for source, name in used.items():
+                    yield Sample(name, source == ledger.source)
 
     def _trace_families(self, mailbox: Mailbox) -> Iterable[Family]:
         traced, full = state.TRACED_REQUESTS, state.QUEUE_FULL_ESTIMATE
@@ -227,7 +247,11 @@ class Distributions:
         )
 
     def _add(self, version: ModelVersion, now: float) -> _Model:
-        model = _Model({signal: self._ledger(version, signal, now) for signal in SIGNALS})
+        model = _Model(
+            {signal: self._ledger(version, signal, now) for signal in SIGNALS},
+            {signal: series(own.DISCARDED_REQUESTS, *version, signal) for signal in SIGNALS},
+            turn=len(self._models) % SUMMARY_TURNS,
+        )
         self._models[version] = model
         return model
 
@@ -237,6 +261,16 @@ class Distributions:
             return Ledger(histogram, lambda *_: None, now)
         hoped = now - TRACED_MODEL_SECONDS + FIRST_TRACE_SECONDS
         return Ledger(histogram, self._mailbox.lose, now, traced_at=hoped)
+
+
+def _filled(body: Exposition, text: bytes) -> Exposition:
+    """Triton leaves out a family without series: in a sound body, what is missing has none (any more)."""
+    if body.faults or b"# TYPE nv_" not in text:
+        return body
+    return Exposition(dict.fromkeys(_WANTED, _NOTHING) | dict(body.families), {})
+
+
+_NOTHING = parse.Family("", "untyped", "", (), (), "")
 
 
 def _grown(increases: Increases[ModelVersion], body: Exposition, name: str) -> _Gains:

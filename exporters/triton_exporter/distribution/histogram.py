@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from math import floor
+from typing import overload
 
 from triton_exporter.catalogue import Metric
 from triton_exporter.distribution.buckets import le
@@ -30,9 +31,13 @@ class Histogram:
         ends = [*(le(bound) for bound in self.bounds), "+Inf"]
         self._names = [series(metric, *owner, suffix="_bucket", le=end) for end in ends]
         self._names += [series(metric, *owner, suffix="_count"), series(metric, *owner, suffix="_sum")]
+        whole = [name.replace("%", "%%") for name in self._names]
+        self._template = "".join([f"{name} %d\n" for name in whole[:-1]]) + f"{whole[-1]} %r\n"
+        self._lines = ""
 
     def add(self, requests: float, seconds: float, shape: Shape) -> None:
         """Count `requests` that took `seconds` in all and spread as `shape` says."""
+        self._lines = ""
         self.count += requests
         self.sum += seconds
         if isinstance(shape, Point):
@@ -61,3 +66,36 @@ class Histogram:
             Sample(name, value, self._exemplars.get(position))
             for position, (name, value) in enumerate(zip(self._names, values, strict=True))
         ]
+
+    def lines(self) -> str:
+        """The series in the text format, written again only after something was added."""
+        if not self._lines:
+            self._lines = self._template % (*self.cumulative(), self.count, self.sum)
+        return self._lines
+
+
+class Samples(Sequence[Sample]):
+    """The samples of many histograms; Written (see `family`)."""
+
+    def __init__(self, histograms: Sequence[Histogram]) -> None:
+        self._histograms = histograms
+
+    def __len__(self) -> int:
+        return sum(len(one.bounds) + 3 for one in self._histograms)
+
+    def __iter__(self) -> Iterator[Sample]:
+        for one in self._histograms:
+            yield from one.samples()
+
+    @overload
+    def __getitem__(self, index: int) -> Sample: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Sample]: ...
+
+    def __getitem__(self, index: int | slice) -> Sample | Sequence[Sample]:
+        return list(self)[index]
+
+    def lines(self) -> str:
+        """All of them in the text format."""
+        return "".join([one.lines() for one in self._histograms])

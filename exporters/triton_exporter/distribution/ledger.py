@@ -64,7 +64,8 @@ class Ledger:
     source: str = "sampled_mean"
     discarded: float = 0.0
     traced_at: float = float("-inf")
-    _carried_seconds: float = 0.0
+    _held_requests: float = 0.0
+    _held_seconds: float = 0.0
     _waiting: deque[Interval] = field(default_factory=deque)
     _group: list[Interval] = field(default_factory=list)
     _traces: list[Trace] = field(default_factory=list)
@@ -79,21 +80,32 @@ class Ledger:
         else:
             insort(self._traces, trace)
 
+    def hold(self, requests: float, seconds: float) -> None:
+        """Keep requests for the next interval that is counted."""
+        self._held_requests += requests
+        self._held_seconds += seconds
+
+    @property
+    def holds(self) -> bool:
+        """Whether requests are held."""
+        return self._held_requests > 0
+
     def count(self, interval: Interval, wait: bool) -> None:
         """Take in what one interval brought; with `wait`, its shape may come from traces.
 
         Triton adds to its counters one after the other, so a body can hold a request's time without the
         request; that time waits for the next interval, and the sum stays exact.
         """
-        seconds = interval.seconds + self._carried_seconds
-        if interval.requests <= 0:
-            self._carried_seconds = seconds
+        requests = interval.requests + self._held_requests
+        seconds = interval.seconds + self._held_seconds
+        if requests <= 0:
+            self._held_seconds = seconds
             return
-        self._carried_seconds = 0.0
-        if seconds / interval.requests > LONGEST_REQUEST_SECONDS:
-            self.discarded += interval.requests
+        self._held_requests = self._held_seconds = 0.0
+        if seconds / requests > LONGEST_REQUEST_SECONDS:
+            self.discarded += requests
             return
-        whole = interval._replace(seconds=seconds)
+        whole = interval._replace(requests=requests, seconds=seconds)
         if wait:
             self._waiting.append(whole)
         else:

@@ -91,6 +91,10 @@ class Summaries:
         """All requests that each model version's summary has counted."""
         return self._counts.totals
 
+    def tells(self, model: ModelVersion) -> bool:
+        """Whether Triton keeps a summary of this model version."""
+        return model in self._quantiles
+
     def curve(self, model: ModelVersion) -> Curve | None:
         """The quantile curve of a model version, or None where there is none to go by."""
         recent = self._recent.get(model)

@@ -1,0 +1,205 @@
+"""Which source feeds a histogram, and that a change of source only ever adds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from triton_exporter.catalogue import state, triton
+from triton_exporter.distribution.buckets import Buckets
+from triton_exporter.distribution.collector import Distributions
+from triton_exporter.distribution.trace import Mailbox, TracedRequest
+from triton_exporter.snapshot import ModelConfig, ModelVersion, Snapshot
+
+M = 'model="m",version="1"'
+REQUEST, QUEUE, NATIVE = state.REQUEST_DURATION, state.QUEUE_DURATION, triton.FIRST_RESPONSE_MS
+BOUNDS = Buckets(default=(0.01, 0.1, 1.0), thresholds={"request": (0.1,)})
+
+
+def counters(requests: float, seconds: float, queue: float = 0.0) -> str:
+    return "".join(
+        f"# TYPE {metric} counter\n{metric}{{{M}}} {value!r}\n"
+        for metric, value in (
+            (triton.REQUEST_SUCCESS, requests),
+            (triton.REQUEST_DURATION_US, seconds * 1e6),
+            (triton.QUEUE_DURATION_US, queue * 1e6),
+        )
+    )
+
+
+def native(counts: dict[str, float], milliseconds: float) -> str:
+    lines = [f'{NATIVE}_bucket{{{M},le="{end}"}} {count}' for end, count in counts.items()]
+    lines += [f"{NATIVE}_count{{{M}}} {counts['+Inf']}", f"{NATIVE}_sum{{{M}}} {milliseconds}"]
+    return f"# TYPE {NATIVE} histogram\n" + "".join(f"{line}\n" for line in lines)
+
+
+def summary(requests: float, seconds: float, quantiles: Sequence[tuple[float, float]]) -> str:
+    metric = triton.REQUEST_SUMMARY_US
+    lines = [f"{metric}_count{{{M}}} {requests}", f"{metric}_sum{{{M}}} {seconds * 1e6!r}"]
+    lines += [f'{metric}{{{M},quantile="{q}"}} {value * 1e6!r}' for q, value in quantiles]
+    return f"# TYPE {metric} summary\n" + "".join(f"{line}\n" for line in lines)
+
+
+def knowing(distributions: Distributions, streams: bool) -> Distributions:
+    config = ModelConfig("m", decoupled=streams)
+    distributions.see(Snapshot(at=0, configs={ModelVersion("m", "1"): config}))
+    return distributions
+
+
+def shown(distributions: Distributions) -> dict[str, float]:
+    return {s.series: s.value for family in distributions.families(0) for s in family.samples}
+
+
+def buckets(series: dict[str, float]) -> list[float]:
+    return [series[f'{REQUEST}_bucket{{{M},le="{end}"}}'] for end in ("0.01", "0.1", "1.0", "+Inf")]
+
+
+def source(series: dict[str, float], signal: str = "request") -> list[str]:
+    known = ("histogram", "trace", "summary", "sampled_mean")
+    names = {one: f'{state.DISTRIBUTION_SOURCE}{{{M},signal="{signal}",source="{one}"}}' for one in known}
+    return [one for one, name in names.items() if series.get(name) == 1]
+
+
+def feed(distributions: Distributions, *bodies: str, start: float = 0.0) -> dict[str, float]:
+    for second, body in enumerate(bodies):
+        distributions.observe(body.encode(), start + second)
+    return shown(distributions)
+
+
+UNLOADED = f"# TYPE {triton.REQUEST_FAILURE} counter\n"
+NONE = native({"10": 0, "100": 0, "1000": 0, "+Inf": 0}, 0)
+SOME = native({"10": 90, "100": 95, "1000": 100, "+Inf": 100}, 2_500)
+
+
+def test_tritons_histogram_is_best() -> None:
+    """Triton's own histogram gives the spread; count and sum are its counters', to the microsecond."""
+    series = feed(knowing(Distributions(BOUNDS), False), counters(0, 0) + NONE, counters(100, 2.55) + SOME)
+
+    assert [90, 95, 100, 100] == buckets(series)
+    assert (100, 2.55) == (series[f"{REQUEST}_count{{{M}}}"], pytest.approx(series[f"{REQUEST}_sum{{{M}}}"]))
+    assert (["histogram"], ["sampled_mean"]) == (source(series), source(series, "queue"))
+
+
+def test_first_response_of_a_stream_is_not_the_request() -> None:
+    """For a model that streams, Triton's histogram times the first response, so it is not used."""
+    series = feed(knowing(Distributions(BOUNDS), True), counters(0, 0) + NONE, counters(100, 2.55) + SOME)
+
+    assert ["sampled_mean"] == source(series)
+
+
+@pytest.mark.parametrize(("seconds", "expected"), [(2.55, "histogram"), (9.0, "sampled_mean")])
+def test_unknown_configuration(seconds: float, expected: str) -> None:
+    """Without the model's configuration, the histogram is used where its sum is the requests' time."""
+    series = feed(Distributions(BOUNDS), counters(0, 0) + NONE, counters(100, seconds) + SOME)
+
+    assert [expected] == source(series)
+
+
+def test_useless_buckets_come_after_summaries() -> None:
+    """A histogram without a bucket at the threshold is worse than a quantile curve, better than a mean."""
+    coarse = [native({"500": 0, "+Inf": 0}, 0), native({"500": 90, "+Inf": 100}, 5_000)]
+    points = [(0.5, 0.005), (0.95, 0.005), (0.99, 0.5)]
+    bare = [counters(0, 0) + coarse[0], counters(100, 5) + coarse[1]]
+    curve = [counters(0, 0) + coarse[0] + summary(0, 0, points)]
+    curve += [counters(100, 5) + coarse[1] + summary(100, 5, points)] * 5
+
+    assert ["histogram"] == source(feed(knowing(Distributions(BOUNDS), False), *bare))
+    assert ["summary"] == source(feed(knowing(Distributions(BOUNDS), False), *curve))
+
+
+def test_summary_shows_a_tail() -> None:
+    """The share within a threshold is read off the quantile curve."""
+    points = [(0.5, 0.005), (0.9, 0.005), (0.95, 0.5), (0.99, 0.5)]
+    bodies = [counters(100 * n, 2.975 * n) + summary(100 * n, 2.975 * n, points) for n in range(11)]
+    series = feed(Distributions(BOUNDS), *bodies)
+
+    assert ["summary"] == source(series)
+    assert 0.95 == pytest.approx(buckets(series)[1] / buckets(series)[3], abs=0.01)
+
+
+def test_empty_summary() -> None:
+    """Triton's Nan of an idle minute is no quantile: the mean is taken."""
+    nan = float("nan")
+    bodies = [
+        counters(0, 0) + summary(0, 0, [(0.5, nan)]),
+        *[counters(2, 1) + summary(2, 1, [(0.5, nan)])] * 5,
+    ]
+    series = feed(Distributions(BOUNDS), *bodies)
+
+    assert (["sampled_mean"], 2) == (source(series), buckets(series)[3])
+
+
+def test_counters_that_are_off() -> None:
+    """With counter_latencies=false the counters stand at 0, and the summaries count."""
+    points = [(0.5, 0.005), (0.99, 0.5)]
+    bodies = [counters(0, 0) + summary(7, 1, points), *[counters(0, 0) + summary(9, 1.5, points)] * 5]
+    series = feed(Distributions(BOUNDS), *bodies)
+
+    assert (2, 0.5) == (series[f"{REQUEST}_count{{{M}}}"], pytest.approx(series[f"{REQUEST}_sum{{{M}}}"]))
+
+
+def test_unloaded_while_held() -> None:
+    """Requests that wait for their turn with the curve are not lost when the model is unloaded."""
+    points = [(0.5, 0.005), (0.99, 0.5)]
+    for turns in range(5):
+        bodies = [counters(0, 0) + summary(0, 0, points)] * (1 + turns)
+        bodies += [counters(3, 1) + summary(3, 1, points), UNLOADED]
+        assert 3 == feed(Distributions(BOUNDS), *bodies)[f"{REQUEST}_count{{{M}}}"]
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 30),
+            st.booleans(),
+            st.booleans(),
+            st.lists(st.floats(0.001, 2), max_size=3),
+            st.booleans(),
+        ),
+        min_size=1,
+        max_size=40,
+    )
+)
+def test_a_change_of_source_only_adds(
+    story: list[tuple[int, bool, bool, list[float]]],
+) -> None:
+    """Sources come and go and the model reloads: no series ever falls, and no request is lost."""
+    mailbox = Mailbox()
+    one = knowing(Distributions(BOUNDS, mailbox), False)
+    count, total, now, before = 0, 0, 0.0, dict[str, float]()
+    points = [(0.5, 0.02), (0.99, 0.5)]
+    one.observe((counters(0, 0) + NONE + summary(0, 0, points)).encode(), now)
+    for requests, has_native, has_summary, traces, reload in story:
+        now += 1
+        count = requests if reload else count + requests
+        total += requests if not reload else 0
+        if reload:
+            one.observe(UNLOADED.encode(), now - 0.5)
+            total += requests
+        body = counters(count, count * 0.02)
+        body += (
+            native({"10": 0, "100": count, "1000": count, "+Inf": count}, count * 20) if has_native else ""
+        )
+        body += summary(count, count * 0.02, points) if has_summary else ""
+        mailbox.put(
+            TracedRequest(ModelVersion("m", "1"), "completed", now - 0.1, took, 0.0, "t") for took in traces
+        )
+        one.observe(body.encode(), now)
+        series = {
+            name: value
+            for name, value in shown(one).items()
+            if not name.startswith(str(state.DISTRIBUTION_SOURCE))
+        }
+        assert [] == [name for name, value in before.items() if series[name] < value - 1e-9]
+        assert buckets(series) == sorted(buckets(series))
+        before = series
+    for _ in range(60):
+        now += 1
+        one.observe(counters(count, count * 0.02).encode(), now)
+
+    assert total == shown(one)[f"{REQUEST}_count{{{M}}}"]
+    assert total * 0.02 == pytest.approx(shown(one)[f"{REQUEST}_sum{{{M}}}"])
