@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ import yaml
 
 from triton_exporter.distribution.buckets import Buckets, ThresholdError, thresholds
 from triton_exporter.expectations import parse_expected
+from triton_exporter.probe.payload import PayloadError, Tensor, load_payloads
+from triton_exporter.probe.settings import ProbeSettings
 from triton_exporter.settings import Settings
 from triton_slo.problem import Problem
 
@@ -83,6 +86,9 @@ def choose(given: Mapping[str, Any], environment: Mapping[str, str]) -> Chosen:
         problems.append(Problem("--triton", "is missing", "--triton http://127.0.0.1:8000"))
     headers = _headers(values["triton_headers_file"], environment, problems)
     buckets = _buckets(values["buckets_from"], problems)
+    payloads = _payloads(values["probe_payloads"], problems)
+    if values["probe"] and importlib.util.find_spec("tritonclient") is None:
+        problems.append(Problem("--probe", "needs Triton's client", "pip install 'tritonwatch[probe]'"))
     if problems:
         raise OptionsError(problems)
     host, port = values["listen"]
@@ -103,6 +109,14 @@ def choose(given: Mapping[str, Any], environment: Mapping[str, str]) -> Chosen:
         expected_file=values["expect_file"],
         log=values["triton_log"],
         triton_headers=headers,
+        probe=ProbeSettings(
+            models=tuple(values["probe"]),
+            exclude=tuple(values["probe_exclude"]),
+            interval_seconds=values["probe_interval"],
+            timeout_seconds=values["probe_timeout"],
+            grpc_address=values["probe_grpc"] or "",
+            payloads=payloads,
+        ),
         buckets=buckets,
         otlp_listen=values["otlp_listen"],
         trace_file=values["trace_file"],
@@ -172,6 +186,16 @@ def _headers(path: Path | None, environment: Mapping[str, str], problems: list[P
     return headers
 
 
+def _payloads(folder: Path | None, problems: list[Problem]) -> Mapping[str, tuple[Tensor, ...]]:
+    try:
+        return load_payloads(folder) if folder else {}
+    except OSError as error:
+        problems.append(Problem(str(folder), str(error.strerror), "name a folder of <model>.json files"))
+    except PayloadError as error:
+        problems += [Problem(*problem.split(": ", 1)) for problem in error.problems]
+    return {}
+
+
 def _buckets(path: Path | None, problems: list[Problem]) -> Buckets:
     try:
         return Buckets(thresholds=thresholds(path) if path else {})
@@ -222,6 +246,17 @@ def _gpu(text: str) -> str:
     if text not in ("auto", "dcgm", "nvml", "triton", "none"):
         raise ValueError(f"{text!r} is none of auto, dcgm, nvml, triton, none")
     return text
+
+
+def _word(text: str) -> str:
+    if not text.strip():
+        raise ValueError("is empty")
+    return text.strip()
+
+
+def _grpc(text: str) -> str:
+    host, port = _address(text)
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _path(text: str) -> Path:
@@ -298,6 +333,30 @@ OPTIONS = (
         "models that are known to run on the GPUs their config names, such as 'embed*'",
         default=(),
     ),
+    Option(
+        "probe",
+        _word,
+        "PATTERN",
+        "send cheap real inferences to models of this name, such as '*'; may be repeated",
+        default=(),
+        many=True,
+    ),
+    Option("probe-exclude", _word, "PATTERN", "never probe these; may be repeated", default=(), many=True),
+    Option(
+        "probe-interval",
+        _seconds,
+        "SECONDS",
+        "time between two probes of a model (default: 30)",
+        default=30.0,
+    ),
+    Option("probe-timeout", _seconds, "SECONDS", "longest wait for a probe (default: 5)", default=5.0),
+    Option(
+        "probe-payloads",
+        _path,
+        "DIR",
+        "requests to send instead of zeros: <model>.json, each a KServe v2 inference request",
+    ),
+    Option("probe-grpc", _grpc, "HOST:PORT", "Triton's gRPC address: decoupled models are probed through it"),
     Option(
         "buckets-from",
         _path,

@@ -10,6 +10,7 @@ from triton_exporter.snapshot import (
     BatchStatistics,
     EnsembleStep,
     IndexEntry,
+    InputTensor,
     InstanceGroup,
     MemoryUse,
     ModelConfig,
@@ -72,6 +73,7 @@ def parse_config(body: bytes) -> ModelConfig:
         },
         response_cache=_object(config, "response_cache").get("enable") is True,
         decoupled=_object(config, "model_transaction_policy").get("decoupled") is True,
+        inputs=tuple(_input(one) for one in _list(config, "input")),
         steps=tuple(
             EnsembleStep(_text(step, "model_name"), _whole(step, "model_version"))
             for step in _list(_object(config, "ensemble_scheduling"), "step")
@@ -156,6 +158,18 @@ def _group(group: dict[str, Any]) -> InstanceGroup:
     )
 
 
+def _input(one: dict[str, Any]) -> InputTensor:
+    dims = one.get("dims")
+    return InputTensor(
+        _text(one, "name"),
+        # The configuration says TYPE_STRING where requests say BYTES.
+        _text(one, "data_type").removeprefix("TYPE_").replace("STRING", "BYTES"),
+        tuple(_number(size) for size in dims) if isinstance(dims, list) else (),
+        one.get("optional") is True,
+        one.get("is_shape_tensor") is True,
+    )
+
+
 def _policy(policy: dict[str, Any]) -> QueuePolicy:
     return QueuePolicy(
         _whole(policy, "max_queue_size"),
@@ -192,9 +206,12 @@ def _text(value: dict[str, Any], name: str) -> str:
 
 def _whole(value: dict[str, Any], name: str) -> int:
     """A whole number; gRPC's JSON writes 64-bit ones as strings."""
-    found = value.get(name)
+    return _number(value.get(name))
+
+
+def _number(found: object) -> int:
     if isinstance(found, bool):
         return 0
     if isinstance(found, int):
         return found
-    return int(found) if isinstance(found, str) and found.lstrip("-").isdecimal() else 0
+    return int(found) if isinstance(found, str) and found.removeprefix("-").isdecimal() else 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 import threading
 import time
 from collections import Counter
@@ -28,6 +29,7 @@ from triton_exporter.pages import (
     packed,
 )
 from triton_exporter.plugins import plugins
+from triton_exporter.probe.prober import Prober
 from triton_exporter.relay import Relay
 from triton_exporter.report import report
 from triton_exporter.scrape import Reading, SharedReader, read
@@ -209,6 +211,16 @@ def _sources(settings: Settings, lifecycle: Lifecycle) -> Iterable[object]:
         yield ExpectedFile(settings.expected_file, settings.expected, lifecycle)
     if settings.log is not None:
         yield LogReader(LogTail(settings.log), lifecycle, settings.state_interval_seconds)
+    if settings.probe.models:
+        yield _prober(settings, lifecycle)
+
+
+def _prober(settings: Settings, lifecycle: Lifecycle) -> Prober:
+    # Here, because the official client is an extra that only probing needs.
+    from triton_exporter.probe.send import sender
+
+    send = sender(settings.triton_url, settings.probe, settings.triton_headers)
+    return Prober(settings.probe, lifecycle, send, random.random)
 
 
 def _collected(collector: Collector, now: float) -> Sequence[Family]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from triton_exporter.claims import Claim, claims
 from triton_exporter.reasons import classify
@@ -55,6 +55,7 @@ class Lifecycle:
     reload_failures: Counter[tuple[str, str]] = field(default_factory=Counter, init=False)
     last_failures: dict[str, Failure] = field(default_factory=dict, init=False)
     log_read: bool = False
+    failed_probes: Mapping[ModelVersion, str] = field(default_factory=dict, init=False)
     _logged: set[str] = field(default_factory=set, init=False)  # models that failed in the log
     _failing: set[str] = field(default_factory=set, init=False)  # of these, what was not seen to serve since
     _looked: bool = field(default=False, init=False)
@@ -99,6 +100,10 @@ class Lifecycle:
         if snapshot.api_failure or (snapshot.index is None and snapshot.statistics is None):
             return dict.fromkeys(self.records.keys() | self._absent({}), _UNKNOWN)
         found = claims(snapshot)
+        for key, text in self.failed_probes.items():
+            claim = found.get(key)
+            if claim is not None and claim.ready:
+                found[key] = replace(claim, ready=False, reason=text, source="probe")
         absent = self._absent(found)
         bare = {key.model for key, claim in found.items() if claim.bare}
         gone = {key.model for key in absent}

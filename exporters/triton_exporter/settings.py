@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from triton_exporter.distribution.buckets import Buckets
+from triton_exporter.probe.settings import ProbeSettings
 
 GpuSource = Literal["auto", "dcgm", "nvml", "triton", "none"]
 
@@ -35,6 +36,7 @@ class Settings:
     expected_file: Path | None = None
     log: Path | None = None
     triton_headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    probe: ProbeSettings = field(default_factory=ProbeSettings)
     buckets: Buckets = field(default_factory=Buckets)
     # Where Triton may post traces (host, port), and the file it may write them to; None: not traced.
     otlp_listen: tuple[str, int] | None = None

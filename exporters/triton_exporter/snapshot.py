@@ -56,6 +56,17 @@ class EnsembleStep:
 
 
 @dataclass(frozen=True, slots=True)
+class InputTensor:
+    """One input as configured: dims without the batch, -1 for a free one."""
+
+    name: str
+    datatype: str
+    dims: tuple[int, ...]
+    optional: bool = False
+    is_shape_tensor: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ModelConfig:
     """The normalised configuration of one ready model version."""
 
@@ -72,6 +83,7 @@ class ModelConfig:
     priority_queues: Mapping[int, QueuePolicy] = field(default_factory=dict)
     response_cache: bool = False
     decoupled: bool = False
+    inputs: tuple[InputTensor, ...] = ()
     steps: tuple[EnsembleStep, ...] = ()
     parameters: Mapping[str, str] = field(default_factory=dict)
 

@@ -64,9 +64,11 @@ SERVER_READY = Metric(
 MODEL_READY = Metric(
     "triton_model_ready",
     "gauge",
-    "1 when this model version is READY in the repository index and its ready endpoint agrees, else 0.",
+    "1 when this model version is READY in the repository index, its ready endpoint agrees and, where it is "
+    "probed, its last probe worked, else 0.",
     _MODEL,
-    source="repository index and health API",
+    source="repository index, health API and prober",
+    caveat="Without --probe, Triton up to 25.11 calls a model ready whose process has died.",
 )
 MODEL_STATE = Metric(
     "triton_model_state",

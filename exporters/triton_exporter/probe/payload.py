@@ -1,0 +1,149 @@
+"""What a probe sends: inputs made from the model's configuration, or the operator's own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from triton_exporter.snapshot import ModelConfig
+
+DATATYPES = (
+    "BOOL",
+    "INT8",
+    "INT16",
+    "INT32",
+    "INT64",
+    "UINT8",
+    "UINT16",
+    "UINT32",
+    "UINT64",
+    "FP16",
+    "FP32",
+    "FP64",
+    "BF16",
+    "BYTES",
+)
+MOST_ELEMENTS = 1 << 24
+"""A model with larger inputs is not probed without a payload: 16 million zeros are no cheap inference."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """One input; without values it is all zeros, false or empty strings."""
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+    values: tuple[Any, ...] | None = None
+
+
+class NoPayloadError(Exception):
+    """No input can be made up for this model; the message is one of SKIP_REASONS."""
+
+
+class PayloadError(ValueError):
+    """A payload file with mistakes, all of them."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = tuple(problems)
+
+
+SKIP_REASONS = ("stateful", "datatype", "too_large", "no_grpc")
+
+
+def made_up(config: ModelConfig) -> tuple[Tensor, ...]:
+    """Inputs that fit a model: batch 1, every free dimension 1, optional inputs left out.
+
+    Raises NoPayloadError.
+    """
+    if config.sequence_batching:
+        # A sequence has a beginning and an end; half a sequence takes a slot from users.
+        raise NoPayloadError("stateful")
+    tensors = []
+    for one in config.inputs:
+        if one.optional:
+            continue
+        datatype = one.datatype
+        if datatype not in DATATYPES:
+            raise NoPayloadError("datatype")
+        shape = tuple(1 if size < 0 else size for size in one.dims)
+        batch = (1,) if config.max_batch_size > 0 and not one.is_shape_tensor else ()
+        if prod(shape) > MOST_ELEMENTS:
+            raise NoPayloadError("too_large")
+        tensors.append(Tensor(one.name, datatype, (*batch, *shape)))
+    return tuple(tensors)
+
+
+def load_payloads(folder: Path) -> Mapping[str, tuple[Tensor, ...]]:
+    """Read `<model>.json` of every file of a folder. Raises PayloadError with all mistakes, or OSError."""
+    payloads, problems = {}, []
+    for path in sorted(folder.iterdir()):
+        if path.suffix != ".json":
+            continue
+        try:
+            payloads[path.stem] = parse_payload(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            problems += [f"{path}: {line}" for line in str(error).splitlines()]
+    if problems:
+        raise PayloadError(problems)
+    return payloads
+
+
+def parse_payload(text: str) -> tuple[Tensor, ...]:
+    """Read the inputs of a KServe v2 inference request. Raises PayloadError."""
+    try:
+        request = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise PayloadError([f"not JSON: {error}"]) from error
+    inputs = request.get("inputs") if isinstance(request, dict) else None
+    if not isinstance(inputs, list) or not inputs:
+        raise PayloadError(["holds no list inputs (fix: write a KServe v2 inference request)"])
+    problems = [problem for place, one in enumerate(inputs) for problem in _problems(f"inputs[{place}]", one)]
+    if problems:
+        raise PayloadError(problems)
+    return tuple(
+        Tensor(one["name"], one["datatype"], tuple(one["shape"]), tuple(_flat(one["data"]))) for one in inputs
+    )
+
+
+def _problems(place: str, one: Any) -> list[str]:
+    if not isinstance(one, dict):
+        return [f"{place}: is no object"]
+    problems = []
+    if not isinstance(one.get("name"), str) or not one["name"]:
+        problems.append(f"{place}.name: is no name")
+    if one.get("datatype") not in DATATYPES:
+        problems.append(f"{place}.datatype: is none of {', '.join(DATATYPES)}")
+    shape, data = one.get("shape"), one.get("data")
+    if not isinstance(shape, list) or not all(type(size) is int and size >= 0 for size in shape):
+        problems.append(f"{place}.shape: is no list of sizes (fix: a free dimension needs a size too)")
+    elif not isinstance(data, list) or len(_flat(data)) != prod(shape):
+        problems.append(f"{place}.data: does not hold the {prod(shape)} values that its shape asks for")
+    elif one.get("datatype") in DATATYPES and not all(_fits(value, one["datatype"]) for value in _flat(data)):
+        problems.append(f"{place}.data: does not hold {one['datatype']} values only")
+    return problems
+
+
+def _fits(value: Any, datatype: str) -> bool:
+    if datatype == "BYTES":
+        return isinstance(value, str)
+    if datatype == "BOOL":
+        return isinstance(value, bool)
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if datatype.startswith("UINT"):
+        return whole and 0 <= value < 1 << int(datatype[4:])
+    if datatype.startswith("INT"):
+        half = 1 << int(datatype[3:]) - 1
+        return whole and -half <= value < half
+    return whole or isinstance(value, float)
+
+
+def _flat(data: Any) -> list[Any]:
+    if not isinstance(data, list):
+        return [data]
+    return [value for part in data for value in _flat(part)]

@@ -1,0 +1,207 @@
+"""Probe every model the operator named, each in its own time, one request in flight for each."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from triton_exporter.catalogue import probe as catalogue
+from triton_exporter.claims import claims
+from triton_exporter.family import Family, Sample, series
+from triton_exporter.lifecycle import Lifecycle
+from triton_exporter.probe.outcome import Outcome
+from triton_exporter.probe.payload import NoPayloadError, Tensor, made_up
+from triton_exporter.probe.settings import ProbeSettings
+from triton_exporter.snapshot import ModelConfig, ModelVersion, Snapshot
+
+BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+MEMORY_SECONDS = 900.0
+"""How long the counters of a model that is not ready any more are still shown."""
+
+MOST_AT_ONCE = 4
+"""Probes in flight altogether: a prober must not be what saturates a server."""
+
+
+Send = Callable[[ModelVersion, Sequence[Tensor], bool], Outcome]
+"""Sends one probe and waits for its end; the flag says whether the model is decoupled."""
+
+
+@dataclass(slots=True)
+class _Target:
+    """One model version that is probed."""
+
+    due: float
+    inputs: tuple[Tensor, ...]
+    decoupled: bool
+    in_flight: bool = False
+    ready: bool = True
+    seen: float = 0.0
+    last: Outcome | None = None
+    results: Counter[str] = field(default_factory=Counter)
+    buckets: list[int] = field(default_factory=lambda: [0] * len(BOUNDS))
+    count: int = 0
+    seconds: float = 0.0
+
+
+class Prober:
+    """Poller, Watcher and Collector (see `family`).
+
+    Only versions that Triton calls ready are probed. The result of the last probe is part of the readiness
+    that the lifecycle shows; a probe that the model cannot take says nothing about it.
+    """
+
+    interval_seconds = 0.1
+
+    def __init__(
+        self, settings: ProbeSettings, lifecycle: Lifecycle, send: Send, jitter: Callable[[], float]
+    ) -> None:
+        self._settings = settings
+        self._lifecycle = lifecycle
+        self._send = send
+        self._jitter = jitter
+        self._lock = threading.Lock()
+        self._targets: dict[ModelVersion, _Target] = {}
+        self._skipped: dict[ModelVersion, str] = {}
+        self._configs: dict[ModelVersion, ModelConfig] = {}
+        self._in_flight = 0
+
+    def see(self, snapshot: Snapshot) -> None:
+        """Learn what is ready and how it is configured; tell the lifecycle what does not work."""
+        ready = {key for key, claim in claims(snapshot).items() if claim.ready}
+        with self._lock:
+            for key in ready:
+                if self._settings.covers(key.model) and key in snapshot.configs:
+                    self._learn(key, snapshot.configs[key], snapshot.at)
+            for key, target in self._targets.items():
+                target.ready = key in ready
+                if target.ready:
+                    target.seen = snapshot.at
+                else:
+                    target.last = None  # what it did before it was reloaded says nothing
+            self._forget(snapshot.at)
+            for key in self._skipped.keys() - ready:
+                del self._skipped[key]
+            self._lifecycle.failed_probes = {
+                key: f"its last probe ended with {target.last.result}: {target.last.text}"
+                for key, target in self._targets.items()
+                if target.last is not None and target.last.result not in ("success", "bad_input")
+            }
+
+    def poll(self, now: float) -> None:
+        """Start what is due."""
+        with self._lock:
+            due = [
+                key
+                for key, target in self._targets.items()
+                if target.ready and not target.in_flight and target.due <= now
+            ]
+            due.sort(key=lambda key: self._targets[key].due)
+            started = due[: max(0, MOST_AT_ONCE - self._in_flight)]
+            for key in started:
+                self._targets[key].in_flight = True
+                self._targets[key].due = now + self._settings.interval_seconds * (0.9 + 0.2 * self._jitter())
+                self._in_flight += 1
+        for key in started:
+            # Of its own, and a daemon: a probe that hangs must not keep the exporter from ending.
+            threading.Thread(target=self._probe, args=(key,), name="probe", daemon=True).start()
+
+    def families(self, now: float) -> Iterable[Family]:
+        """Results and durations of all probes so far."""
+        with self._lock:
+            targets = sorted(self._targets.items())
+            yield Family(
+                catalogue.REQUESTS,
+                [
+                    Sample(series(catalogue.REQUESTS, *key, result), target.results[result])
+                    for key, target in targets
+                    for result in catalogue.RESULTS
+                ],
+            )
+            yield Family(
+                catalogue.SUCCESS,
+                [
+                    Sample(series(catalogue.SUCCESS, *key), target.last.result == "success")
+                    for key, target in targets
+                    if target.last is not None and target.last.result != "bad_input"
+                ],
+            )
+            yield Family(
+                catalogue.DURATION, [sample for key, target in targets for sample in _durations(key, target)]
+            )
+            yield Family(
+                catalogue.UNPROBED,
+                [
+                    Sample(series(catalogue.UNPROBED, *key, reason), 1)
+                    for key, reason in sorted(self._skipped.items())
+                ],
+            )
+
+    def wait(self, timeout_seconds: float) -> bool:
+        """Wait until no probe is in flight; False when the time is over."""
+        deadline = time.monotonic() + timeout_seconds
+        while self._in_flight and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return not self._in_flight
+
+    def _learn(self, key: ModelVersion, config: ModelConfig, now: float) -> None:
+        if self._configs.get(key) is config or self._configs.get(key) == config:
+            return
+        self._configs[key] = config
+        self._skipped.pop(key, None)
+        try:
+            inputs = self._settings.payloads.get(key.model) or made_up(config)
+            if config.decoupled and not self._settings.grpc_address:
+                raise NoPayloadError("no_grpc")
+        except NoPayloadError as error:
+            self._skipped[key] = str(error)
+            self._targets.pop(key, None)
+            return
+        known = self._targets.get(key)
+        if known is not None:
+            known.inputs, known.decoupled = inputs, config.decoupled
+        else:
+            # Models that come together are spread, so that their probes never are a burst.
+            spread = min(2.0, self._settings.interval_seconds) * self._jitter()
+            self._targets[key] = _Target(now + spread, inputs, config.decoupled)
+
+    def _forget(self, now: float) -> None:
+        gone = [key for key, target in self._targets.items() if now - target.seen > MEMORY_SECONDS]
+        for key in gone:
+            del self._targets[key], self._configs[key]
+
+    def _probe(self, key: ModelVersion) -> None:
+        with self._lock:
+            target = self._targets.get(key)
+        ended = Outcome("failed", 0.0, "")
+        try:
+            if target is not None:
+                ended = self._send(key, target.inputs, target.decoupled)
+        finally:
+            with self._lock:
+                self._in_flight -= 1
+                if target is not None:
+                    _record(target, ended)
+
+
+def _record(target: _Target, ended: Outcome) -> None:
+    target.in_flight = False
+    target.last = ended
+    target.results[ended.result] += 1
+    if ended.result != "success":
+        return
+    target.count += 1
+    target.seconds += ended.seconds
+    for position, bound in enumerate(BOUNDS):
+        target.buckets[position] += ended.seconds <= bound
+
+
+def _durations(key: ModelVersion, target: _Target) -> Iterable[Sample]:
+    metric = catalogue.DURATION
+    for bound, count in zip(BOUNDS, target.buckets, strict=True):
+        yield Sample(series(metric, *key, suffix="_bucket", le=repr(bound)), count)
+    yield Sample(series(metric, *key, suffix="_bucket", le="+Inf"), target.count)
+    yield Sample(series(metric, *key, suffix="_sum"), target.seconds)
+    yield Sample(series(metric, *key, suffix="_count"), target.count)

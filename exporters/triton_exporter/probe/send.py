@@ -1,0 +1,166 @@
+"""Send one probe with the official client and say how it ended."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from math import prod
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+import tritonclient.grpc as triton_grpc  # type: ignore[import-untyped]
+import tritonclient.http as triton_http  # type: ignore[import-untyped]
+from tritonclient.utils import (  # type: ignore[import-untyped]
+    InferenceServerException,
+    triton_to_np_dtype,
+)
+
+from triton_exporter.probe.outcome import Outcome
+from triton_exporter.probe.payload import Tensor
+from triton_exporter.probe.prober import Send
+from triton_exporter.probe.settings import ProbeSettings
+from triton_exporter.snapshot import ModelVersion
+
+PROBE_HEADER = "x-tritonwatch-probe"
+"""Header (and gRPC metadata) of every probe, so that proxies and logs can tell probes from users."""
+
+REQUEST_ID = "tritonwatch-probe"
+
+_HTTP_RESULTS = {"400": "bad_input", "404": "not_found", "503": "rejected", "499": "timeout"}
+_GRPC_RESULTS = {
+    "INVALID_ARGUMENT": "bad_input",
+    "NOT_FOUND": "not_found",
+    "DEADLINE_EXCEEDED": "timeout",
+    "UNAVAILABLE": "rejected",
+    "RESOURCE_EXHAUSTED": "rejected",
+    "CANCELLED": "timeout",
+}
+
+
+def sender(triton_url: str, settings: ProbeSettings, headers: Mapping[str, str]) -> Send:
+    """A function that sends probes as the settings say, with the headers of restricted endpoints."""
+
+    def send(target: ModelVersion, inputs: Sequence[Tensor], decoupled: bool) -> Outcome:
+        if decoupled:
+            return send_grpc(settings.grpc_address, target, inputs, settings.timeout_seconds, headers)
+        return send_http(triton_url, target, inputs, settings.timeout_seconds, headers)
+
+    return send
+
+
+def send_http(
+    triton_url: str,
+    target: ModelVersion,
+    inputs: Sequence[Tensor],
+    timeout_seconds: float,
+    headers: Mapping[str, str],
+) -> Outcome:
+    """One request and its answer over HTTP."""
+    started = time.monotonic()
+    parts = urlsplit(triton_url)
+    try:
+        client = triton_http.InferenceServerClient(
+            f"{parts.netloc}{parts.path}",
+            connection_timeout=timeout_seconds,
+            network_timeout=timeout_seconds,
+            ssl=parts.scheme == "https",
+        )
+        with closing(client):
+            client.infer(
+                target.model,
+                [_filled(triton_http.InferInput, one) for one in inputs],
+                target.version,
+                request_id=REQUEST_ID,
+                headers={**headers, PROBE_HEADER: "1"},
+            )
+    except InferenceServerException as error:
+        return Outcome(_http_result(error), time.monotonic() - started, str(error))
+    except TimeoutError as error:
+        return Outcome("timeout", time.monotonic() - started, str(error))
+    except OSError as error:
+        return Outcome("unreachable", time.monotonic() - started, str(error))
+    except ValueError as error:  # an answer that is none
+        return Outcome("failed", time.monotonic() - started, str(error))
+    return Outcome("success", time.monotonic() - started)
+
+
+def send_grpc(
+    address: str,
+    target: ModelVersion,
+    inputs: Sequence[Tensor],
+    timeout_seconds: float,
+    headers: Mapping[str, str],
+) -> Outcome:
+    """One request over a gRPC stream, as decoupled models want it; it works when its first response does."""
+    started = time.monotonic()
+    answers: queue.Queue[tuple[Any, Exception | None]] = queue.Queue()
+    first: float | None = None
+    client = triton_grpc.InferenceServerClient(address)
+    try:
+        client.start_stream(
+            lambda result, error: answers.put((result, error)),
+            stream_timeout=timeout_seconds,
+            headers={**{name.lower(): value for name, value in headers.items()}, PROBE_HEADER: "1"},
+        )
+        client.async_stream_infer(
+            target.model,
+            [_filled(triton_grpc.InferInput, one) for one in inputs],
+            target.version,
+            request_id=REQUEST_ID,
+            enable_empty_final_response=True,
+        )
+        while True:
+            result, error = answers.get(timeout=max(0.01, timeout_seconds - (time.monotonic() - started)))
+            if error is not None:
+                raise error
+            first = time.monotonic() - started if first is None else first
+            if result.get_response().parameters["triton_final_response"].bool_param:
+                return Outcome("success", first)
+    except (queue.Empty, InferenceServerException) as error:
+        took = time.monotonic() - started
+        if first is not None and (isinstance(error, queue.Empty) or _grpc_result(error) == "timeout"):
+            return Outcome("success", first)  # a stream that simply goes on
+        if isinstance(error, queue.Empty):
+            return Outcome("timeout", took, f"no response in {timeout_seconds:g} s")
+        return Outcome(_grpc_result(error), took, str(error))
+    finally:
+        client.stop_stream(cancel_requests=True)
+        client.close()
+
+
+def _filled(input_type: Any, one: Tensor) -> Any:
+    tensor = input_type(one.name, list(one.shape), one.datatype)
+    kind = triton_to_np_dtype(one.datatype)
+    if one.datatype == "BYTES":
+        empty = [""] * prod(one.shape)
+        values = [value.encode() for value in (empty if one.values is None else one.values)]
+        array = np.array(values, dtype=np.object_).reshape(one.shape)
+    elif one.values is None:
+        array = np.zeros(one.shape, dtype=kind)
+    else:
+        array = np.array(one.values, dtype=kind).reshape(one.shape)
+    tensor.set_data_from_numpy(array)
+    return tensor
+
+
+def _http_result(error: InferenceServerException) -> str:
+    if _is_gone(error):
+        return "not_found"
+    return _HTTP_RESULTS.get(error.status() or "", "failed")
+
+
+def _grpc_result(error: InferenceServerException) -> str:
+    if _is_gone(error):
+        return "not_found"
+    if "failed to connect" in str(error).lower():
+        return "unreachable"
+    status = (error.status() or "").removeprefix("StatusCode.")
+    return _GRPC_RESULTS.get(status, "failed")
+
+
+def _is_gone(error: InferenceServerException) -> bool:
+    # Triton answers 400 or 404 here, as the version has it; the text is the same.
+    return "unknown model" in str(error) or "not at ready state" in str(error)

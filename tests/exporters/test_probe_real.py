@@ -1,0 +1,231 @@
+"""The prober against a real Triton: every datatype, batched or not, decoupled, broken, dead and hung."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+import requests
+
+from support.exporter import Running, exporting
+from support.repository import Repository, write
+from triton_exporter.catalogue import probe as catalogue
+from triton_exporter.catalogue import state, triton
+from triton_exporter.probe.payload import DATATYPES, load_payloads
+from triton_exporter.probe.settings import ProbeSettings
+from tritonwatch.local.triton import TritonPorts, TritonServer, free_ports
+
+pytestmark = pytest.mark.real
+
+_SINK = """\
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        return [
+            pb_utils.InferenceResponse(
+                [pb_utils.Tensor("Y", pb_utils.get_input_tensor_by_name(request, "FP32").as_numpy())]
+            )
+            for request in requests
+        ]
+"""
+
+_STREAM = """\
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        for request in requests:
+            sender = request.get_response_sender()
+            for number in range(3):
+                tensor = pb_utils.Tensor("Y", np.array([[number]], dtype=np.float32))
+                sender.send(pb_utils.InferenceResponse([tensor]))
+            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+"""
+
+_PICKY = """\
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        responses = []
+        for request in requests:
+            x = pb_utils.get_input_tensor_by_name(request, "X").as_numpy()
+            if x[0, 0] != 42:
+                raise ValueError("the answer is 42")
+            responses.append(pb_utils.InferenceResponse([pb_utils.Tensor("Y", x)]))
+        return responses
+"""
+
+
+def _every_datatype(repository: Repository, name: str, max_batch_size: int) -> None:
+    folder = repository.version(name, "1")
+    write(folder / "model.py", _SINK)
+    inputs = [
+        f'{{ name: "{kind}" data_type: TYPE_{kind.replace("BYTES", "STRING")} dims: [ -1, 2 ] }}'
+        for kind in DATATYPES
+    ]
+    inputs.append('{ name: "MORE" data_type: TYPE_FP32 dims: [ 4 ] optional: true }')
+    config = f"""\
+backend: "python"
+max_batch_size: {max_batch_size}
+input [ {", ".join(inputs)} ]
+output [{{ name: "Y" data_type: TYPE_FP32 dims: [ -1, 2 ] }}]
+instance_group [{{ kind: KIND_CPU count: 1 }}]
+"""
+    write(repository.path / name / "config.pbtxt", config)
+
+
+@dataclass(frozen=True)
+class Probed:
+    """A real Triton with models of every kind, and an exporter that probes most of them."""
+
+    server: TritonServer
+    repository: Repository
+    exporter: Running
+
+    def successes(self, model: str) -> float:
+        page = self.exporter.scrape()
+        return page.value(catalogue.REQUESTS, model=model, version="1", result="success") or 0
+
+
+@pytest.fixture(scope="module")
+def probed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Probed]:
+    directory = tmp_path_factory.mktemp("probe")
+    repository = Repository(directory / "models")
+    _every_datatype(repository, "batched", 4)
+    _every_datatype(repository, "unbatched", 0)
+    repository.model("echo")
+    repository.model("private")
+    repository.model("killed")
+    repository.model("hung", delay_seconds=2)
+    repository.ensemble("both", "echo", "echo")
+    repository.model("picky")
+    write(repository.path / "picky" / "1" / "model.py", _PICKY)
+    repository.model("stateful", config="sequence_batching { }")
+    folder = repository.model("stream", config="model_transaction_policy { decoupled: true }")
+    write(folder / "1" / "model.py", _STREAM)
+    payloads = directory / "payloads"
+    payloads.mkdir()
+    answer = {"inputs": [{"name": "X", "shape": [1, 1], "datatype": "FP32", "data": [[42]]}]}
+    (payloads / "picky.json").write_text(json.dumps(answer))
+    server = TritonServer(repository.path, directory, TritonPorts(*free_ports(3)))
+    settings = ProbeSettings(
+        models=("*",),
+        exclude=("priv*",),
+        interval_seconds=0.5,
+        timeout_seconds=0.8,
+        grpc_address=f"127.0.0.1:{server.ports.grpc}",
+        payloads=load_payloads(payloads),
+    )
+    server.start()
+    try:
+        server.wait_live()
+        with exporting(server.http_url, server.metrics_url, probe=settings) as exporter:
+            yield Probed(server, repository, exporter)
+    finally:
+        server.stop(timeout_seconds=2)
+
+
+@pytest.mark.parametrize("model", ["batched", "unbatched", "echo", "both", "stream", "picky"])
+def test_a_model_that_works_is_probed_with_success(probed: Probed, model: str) -> None:
+    """Every datatype with free dims, batched or not, an ensemble, a stream, and an own payload."""
+    mine = {"model": model, "version": "1"}
+    page = probed.exporter.wait(
+        lambda page: (page.value(catalogue.REQUESTS, **mine, result="success") or 0) >= 2
+    )
+
+    assert 1 == page.value(catalogue.SUCCESS, **mine)
+    assert 0 == page.value(catalogue.REQUESTS, **mine, result="failed")
+    assert page.value(catalogue.DURATION.count, **mine) == page.value(
+        catalogue.REQUESTS, **mine, result="success"
+    )
+    assert 1 == page.value(state.MODEL_READY, **mine)
+
+
+def test_an_excluded_model_gets_no_request(probed: Probed) -> None:
+    """What the operator excluded never sees a probe, by Triton's own count."""
+    page = probed.exporter.wait(lambda _: probed.successes("echo") >= 2)
+
+    assert 0 == page.value(triton.REQUEST_SUCCESS, model="private", version="1")
+    assert page.value(catalogue.SUCCESS, model="private", version="1") is None
+
+
+def test_a_model_that_needs_more_than_zeros_is_told(probed: Probed) -> None:
+    """A stateful model is not probed without a payload, and the reason is shown."""
+    page = probed.exporter.wait(
+        lambda page: page.value(catalogue.UNPROBED, model="stateful", version="1", reason="stateful")
+    )
+
+    assert page.value(catalogue.REQUESTS, model="stateful", version="1", result="success") is None
+
+
+def test_a_hung_model_is_loaded_but_not_ready(probed: Probed) -> None:
+    """Triton calls it ready; the probe ends with timeout, one in flight at a time."""
+    mine = {"model": "hung", "version": "1"}
+    page = probed.exporter.wait(lambda page: page.value(catalogue.REQUESTS, **mine, result="timeout"))
+    page = probed.exporter.wait(lambda page: page.value(state.MODEL_READY, **mine) == 0)
+    models = probed.exporter.get("/state").json()["models"]
+    told = next(one for one in models if one["model"] == "hung")
+
+    assert 1 == page.value(state.MODEL_STATE, **mine, state="ready")
+    assert 0 == page.value(catalogue.SUCCESS, **mine)
+    assert "probe" == told["source"]
+    assert told["reason"].startswith("its last probe ended with timeout")
+
+
+def test_a_killed_stub_is_not_ready_though_triton_says_so(probed: Probed) -> None:
+    """Up to 25.11 Triton calls a model ready whose process is dead; a real request does not work."""
+    mine = {"model": "killed", "version": "1"}
+    probed.exporter.wait(lambda page: page.value(catalogue.SUCCESS, **mine))
+    assert probed.server.process is not None
+    stubs = [
+        child
+        for child in psutil.Process(probed.server.process.pid).children(recursive=True)
+        if any("/killed/" in word for word in child.cmdline())
+    ]
+    assert stubs
+    for stub in stubs:
+        os.kill(stub.pid, signal.SIGKILL)
+    page = probed.exporter.wait(lambda page: page.value(catalogue.SUCCESS, **mine) == 0)
+    page = probed.exporter.wait(lambda page: page.value(state.MODEL_READY, **mine) == 0)
+    index = requests.post(f"{probed.server.http_url}/v2/repository/index", timeout=5).json()
+
+    assert "READY" == next(one["state"] for one in index if one["name"] == "killed")
+    assert page.value(state.MODEL_NOT_READY_SINCE, **mine) is not None
+
+
+def test_a_model_that_refuses_made_up_input_is_not_called_broken(probed: Probed, tmp_path: Path) -> None:
+    """Zeros that the model does not take say nothing about its readiness; an error of the model does."""
+    settings = ProbeSettings(
+        models=("picky", "batched"), interval_seconds=0.3, payloads=_wrong_shape(tmp_path)
+    )
+    server = probed.server
+    with exporting(server.http_url, server.metrics_url, probe=settings) as exporter:
+        bad = {"model": "batched", "version": "1"}
+        page = exporter.wait(lambda page: page.value(catalogue.REQUESTS, **bad, result="bad_input"))
+        raised = {"model": "picky", "version": "1"}
+        page = exporter.wait(lambda page: page.value(catalogue.REQUESTS, **raised, result="failed"))
+        time.sleep(0.3)
+        page = exporter.scrape()
+
+    assert 1 == page.value(state.MODEL_READY, **bad)
+    assert page.value(catalogue.SUCCESS, **bad) is None
+    assert 0 == page.value(state.MODEL_READY, **raised)
+
+
+def _wrong_shape(folder: Path) -> dict[str, object]:
+    request = {"inputs": [{"name": "FP32", "shape": [1, 3], "datatype": "FP32", "data": [1, 2, 3]}]}
+    (folder / "batched.json").write_text(json.dumps(request))
+    return dict(load_payloads(folder))
