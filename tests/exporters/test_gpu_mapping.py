@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from triton_exporter.gpu.mapping import Claim, Evidence, Visible, claims, label_problems, visible
@@ -51,7 +53,7 @@ def test_the_operators_order_is_certain() -> None:
     """What the operator says is taken as it is, a bare UUID and a MIG instance included."""
     seen = visible(("GPU-b", "a", "GPU-c/3"), node(card(A, "01")), frozenset())
 
-    assert Visible((B, A, Entity("GPU-c", "3")), "certain", "operator") == seen
+    assert Visible((B, A, Entity("GPU-c", "3")), "certain", "operator", known=True) == seen
 
 
 def test_one_gpu_leaves_no_doubt() -> None:
@@ -59,8 +61,9 @@ def test_one_gpu_leaves_no_doubt() -> None:
     alone = Visible((A,), "certain", "single_gpu")
 
     assert alone == visible((), node(card(A, "01")), frozenset())
-    assert alone == visible((), node(card(B, "01"), card(A, "02")), frozenset({"GPU-a"}))
-    assert alone == visible(
+    known = replace(alone, known=True)
+    assert known == visible((), node(card(B, "01"), card(A, "02")), frozenset({"GPU-a"}))
+    assert known == visible(
         (), node(card(B, "01"), card(A, "02"), triton=frozenset({A})), frozenset(), "triton"
     )
 
@@ -79,7 +82,7 @@ def test_several_gpus_are_taken_in_pci_order(
     """PCI order is CUDA's for cards that are alike; how sure that is depends on what is known."""
     reading = node(card(A, "9b", names[0]), card(B, "1b", names[1]))
 
-    assert Visible((B, A), confidence) == visible((), reading, frozenset(own)), case
+    assert Visible((B, A), confidence, known=bool(own)) == visible((), reading, frozenset(own)), case
 
 
 def test_mig_instances_are_devices_of_their_own() -> None:
@@ -92,7 +95,7 @@ def test_mig_instances_are_devices_of_their_own() -> None:
     )
 
     assert Visible((first, second), "guess") == visible((), reading, frozenset())
-    assert Visible((second,), "certain", "single_gpu") == visible((), reading, frozenset(), "triton")
+    assert Visible((second,), "certain", "single_gpu", True) == visible((), reading, frozenset(), "triton")
 
 
 def test_nothing_known_maps_nothing() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 
@@ -33,6 +34,8 @@ from triton_exporter.snapshot import (
 CARD = Card()
 U = CARD.uuid
 M = ModelVersion("m", "1")
+QUIET = b"nv_x 1\n"
+"""A page of Triton that says nothing of GPUs."""
 
 
 class Told:
@@ -65,7 +68,9 @@ def page(part: Gpus, now: float) -> Scraped:
 
 def gpus(*sources: Told, wanted: Iterable[str] = (), **options: object) -> Gpus:
     chosen = Options(**options)  # type: ignore[arg-type]
-    return Gpus(Choice(sources, frozenset(wanted)), native.NativeSource(120), chosen)
+    part = Gpus(Choice(sources, frozenset(wanted)), native.NativeSource(120), chosen)
+    part.observe(QUIET, -60.0)
+    return part
 
 
 # --- Which source -------------------------------------------------------------------------------------------
@@ -210,6 +215,93 @@ def test_invented_gpus_do_not_fill_the_memory() -> None:
     assert MAX_GPUS == len(freshness.ages(10.0))
 
 
+# --- Whose GPUs ---------------------------------------------------------------------------------------------
+
+OTHER = "GPU-00000000-0000-4000-8000-00000000000f"
+
+
+def two_gpus(pod: str = "") -> Reading:
+    values = {
+        Slot(metric, Entity(uuid)): value
+        for uuid in (U, OTHER)
+        for metric, value in ((gpu.TEMPERATURE, 50.0), (gpu.ENERGY, 1.0), (gpu.MEMORY_USED, 5.0))
+    }
+    devices = {uuid: Device(uuid, name="Test") for uuid in (U, OTHER)}
+    pods = {pod: frozenset({Entity(U)})} if pod else {}
+    return Reading("dcgm", 0.0, devices, values=values, pods=pods, watches_xids=True)
+
+
+class Node(Told):
+    """A dcgm-exporter of a node with two GPUs."""
+
+    def read(self, at: float) -> Reading:
+        assert self.answer is not None
+        return replace(self.answer, at=at)
+
+
+def shown(part: Gpus, now: float) -> set[str]:
+    """GPUs that have any series."""
+    return {
+        series.labels["gpu_uuid"]
+        for family in parse(render_text(part.families(now))).families.values()
+        for series in family.series
+        if "gpu_uuid" in series.labels
+    }
+
+
+def node(source: Node | None = None, **options: object) -> Gpus:
+    chosen = Options(**options)  # type: ignore[arg-type]
+    return Gpus(Choice((source or Node("dcgm", two_gpus()),)), native.NativeSource(120), chosen)
+
+
+def test_only_tritons_gpus_are_shown_where_they_are_known() -> None:
+    """A GPU of the node that belongs to somebody else has no series, whoever says which are Triton's."""
+    by_operator, by_triton = node(devices=(U,)), node()
+    by_pod = node(Node("dcgm", two_gpus("triton-0")), pod="triton-0")
+    for part in (by_operator, by_pod, by_triton):
+        part.poll(0.0)
+    by_triton.observe(triton_page(1000.0), 1.0)
+
+    assert [{U}] * 3 == [shown(part, 2.0) for part in (by_operator, by_pod, by_triton)]
+
+
+def test_all_are_shown_where_nothing_tells_them_apart() -> None:
+    """A Triton that says nothing of GPUs, or a wrong list of the operator's, hides none."""
+    silent, mistaken = node(), node(devices=("GPU-typo",))
+    for part in (silent, mistaken):
+        part.poll(0.0)
+        part.observe(QUIET, 1.0)
+
+    assert [{U, OTHER}] * 2 == [shown(part, 2.0) for part in (silent, mistaken)]
+
+
+def test_no_gpu_is_shown_that_will_soon_turn_out_to_be_anothers() -> None:
+    """Before Triton told its GPUs none is shown, so that none seems lost later; after a minute all are."""
+    part = node()
+    part.poll(0.0)
+    early = shown(part, 1.0)
+    part.poll(59.0)
+    still = shown(part, 59.0)
+    part.poll(60.0)
+    late = shown(part, 60.0)
+    part.observe(triton_page(1000.0), 61.0)
+
+    assert (set(), set(), {U, OTHER}) == (early, still, late)
+    assert {U, OTHER} == shown(part, 62.0)
+
+
+def test_a_lost_gpu_of_tritons_is_not_forgotten() -> None:
+    """A GPU that falls off stays Triton's: its age is shown."""
+    source = Node("dcgm", two_gpus())
+    part = node(source, devices=(U,))
+    part.poll(0.0)
+    source.answer = Reading("dcgm", 0.0, {OTHER: Device(OTHER)})
+    part.poll(300.0)
+
+    assert 300 == page(part, 300.0).value(gpu.DATA_AGE, gpu_uuid=U)
+    assert {} == page(part, 300.0).series(gpu.TEMPERATURE)
+
+
 # --- Triton's own series ------------------------------------------------------------------------------------
 
 
@@ -341,7 +433,9 @@ def test_a_wrong_label_of_triton_is_shown() -> None:
 def part_of(url: str, timeout_seconds: float = 0.3) -> Gpus:
     source = DcgmSource(url, timeout_seconds)
     options = Options(interval_seconds=0.1, max_age_seconds=1.0)
-    return Gpus(Choice((source,), frozenset({source.name})), native.NativeSource(1.0), options)
+    part = Gpus(Choice((source,), frozenset({source.name})), native.NativeSource(1.0), options)
+    part.observe(QUIET, -60.0)
+    return part
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from triton_exporter.gpu.freshness import Freshness
 from triton_exporter.gpu.ledger import Ledger
 from triton_exporter.gpu.mapping import Claim, Evidence, Visible, claims, label_problems, visible
 from triton_exporter.gpu.reading import Entity, Reading, Slot, is_split
+from triton_exporter.gpu.scope import Scope
 from triton_exporter.parse import Parser
 from triton_exporter.snapshot import ModelConfig, ModelVersion, Snapshot
 
@@ -67,6 +68,7 @@ class Gpus:
         self._xids = xid.XidCounter()
         self._dropped: _Rows = defaultdict(float)
         self._ledger = Ledger()
+        self._scope = Scope()
         self._labels: Mapping[ModelVersion, frozenset[str]] = {}
         self._triton_gpus: frozenset[str] = frozenset()
         self._own: Reading | None = None
@@ -88,6 +90,7 @@ class Gpus:
             if reading is None:
                 return
             self._reading = reading
+            self._learn_scope(now)
             for reason, rows in reading.dropped.items():
                 self._dropped[reading.source, reason] += rows
             new = self._freshness.note(reading)
@@ -109,12 +112,13 @@ class Gpus:
             self._labels = native.model_labels(parsed)
             self._triton_gpus = frozenset(reading.devices)
             self._own = reading
+            self._learn_scope(now)
 
     def see(self, snapshot: Snapshot) -> None:
         """Take in configs and statistics: which model is on which GPU, and how long it executed."""
         with self._lock:
             self._configs = snapshot.configs
-            seen = visible(self._options.devices, self._reading, self._triton_gpus, self._options.pod)
+            seen = self._learn_scope(snapshot.at)
             if not seen.order and not self._triton_gpus and not self._claims:
                 return  # no GPU anywhere: nothing to map, at any number of models
             statistics = snapshot.statistics or ()
@@ -126,6 +130,13 @@ class Gpus:
             if snapshot.statistics is not None:
                 self._memory = _memory_by_gpu(snapshot, seen)
                 self._ledger.see(statistics, self._claims)
+
+    def _learn_scope(self, now: float) -> Visible:
+        seen = visible(self._options.devices, self._reading, self._triton_gpus, self._options.pod)
+        if self._reading is not None:
+            told = self._observed_at > float("-inf")
+            self._scope.learn(seen.order if seen.known else (), triton_told=told, now=now)
+        return seen
 
     def examine(self, now: float) -> tuple[Advice, ...]:
         """What to change to see more, from what was polled, observed and seen so far."""
@@ -154,7 +165,9 @@ class Gpus:
         yield self._family(gpu.SOURCE, {(name,): float(name == self._source) for name in gpu.SOURCES})
         yield self._family(gpu.SOURCE_FAILURES_TOTAL, self._failures)
         yield self._family(gpu.ROWS_DROPPED, self._dropped)
-        ages = self._freshness.ages(now)
+        ages = {
+            uuid: age for uuid, age in self._freshness.ages(now).items() if self._scope.holds(Entity(uuid))
+        }
         young = frozenset(uuid for uuid, age in ages.items() if age <= self._options.max_age_seconds)
         rows = self._rows(young, ages, now)
         for metric in _SHOWN:
@@ -166,35 +179,39 @@ class Gpus:
         rows: dict[Metric, _Rows] = defaultdict(dict)
         rows[gpu.DATA_AGE] = {(uuid,): age for uuid, age in ages.items()}
         for (uuid, code), count in self._xids.counts(now).items():
-            rows[gpu.XID_ERRORS][uuid, str(code), xid.classify(code)] = count
-        for uuid, joules in self._ledger.idle_energy.items():
-            rows[gpu.ENERGY_IDLE][uuid,] = joules
-        for uuid, joules in self._ledger.other_energy.items():
-            rows[gpu.ENERGY_UNATTRIBUTED][uuid,] = joules
-        reading = self._reading
-        if reading is None:
-            return rows
+            if uuid in ages:
+                rows[gpu.XID_ERRORS][uuid, str(code), xid.classify(code)] = count
+        for uuid in ages.keys() & self._ledger.idle_energy.keys():
+            rows[gpu.ENERGY_IDLE][uuid,] = self._ledger.idle_energy[uuid]
+            rows[gpu.ENERGY_UNATTRIBUTED][uuid,] = self._ledger.other_energy[uuid]
+        if self._reading is not None:
+            self._add_reading(self._reading, young, rows)
+        return rows
+
+    def _add_reading(self, reading: Reading, young: frozenset[str], rows: dict[Metric, _Rows]) -> None:
+        def shown(entity: Entity) -> bool:
+            return entity.uuid in young and self._scope.holds(entity)
+
         for device in reading.devices.values():
             if device.uuid in young:
                 rows[gpu.INFO][
                     device.uuid, device.index, device.name, device.driver_version, device.pci_bus_id
                 ] = 1.0
         for instance in reading.instances:
-            if instance.entity.uuid in young:
+            if shown(instance.entity):
                 rows[gpu.INSTANCE_INFO][*instance.entity, instance.compute_instance, instance.profile] = 1.0
         for slot, value in reading.values.items():
-            if slot.entity.uuid in young:
+            if shown(slot.entity):
                 rows[slot.metric][_labels(slot)] = value
         for entity, shares in self._ledger.utilization.items():
-            if entity.uuid in young:
+            if shown(entity):
                 rows[gpu.UTILIZATION_UNATTRIBUTED][entity] = shares.rest
         claimed = defaultdict[Entity, float](float)
         for (_, entity), size in self._memory.items():
             claimed[entity] += size
         for slot, value in reading.values.items():
-            if slot.metric is gpu.MEMORY_USED and slot.entity.uuid in young:
+            if slot.metric is gpu.MEMORY_USED and shown(slot.entity):
                 rows[gpu.MEMORY_UNATTRIBUTED][slot.entity] = value - claimed[slot.entity]
-        return rows
 
     def _model_families(self, young: frozenset[str]) -> Iterator[Family]:
         info: _Rows = {

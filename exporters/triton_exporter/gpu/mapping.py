@@ -23,11 +23,15 @@ _TENSORRT_LLM_DEVICES = "gpu_device_ids"
 
 @dataclass(frozen=True, slots=True)
 class Visible:
-    """GPUs that Triton's process can see, in the order of its CUDA ordinals, as far as one can tell."""
+    """GPUs that Triton's process can see, in the order of its CUDA ordinals, as far as one can tell.
+
+    `known` says that these are Triton's, and not just all there are.
+    """
 
     order: tuple[Entity, ...] = ()
     confidence: str = GUESS
     source: str = "config"
+    known: bool = False
 
     def pick(self, ordinals: Iterable[int]) -> tuple[Entity, ...]:
         """The GPUs of these ordinals; one that is out of range names none."""
@@ -65,7 +69,9 @@ def visible(
     leaves no doubt, several are taken in PCI order, which is CUDA's where all cards are alike.
     """
     if operator:
-        return Visible(tuple(_parse(text) for text in operator), CERTAIN, "operator")
+        order = tuple(_parse(text) for text in operator)
+        there = reading is not None and any(entity.uuid in reading.devices for entity in order)
+        return Visible(order, CERTAIN, "operator", there)
     if reading is None or not reading.devices:
         return Visible()
     everything = _in_pci_order(reading)
@@ -76,10 +82,10 @@ def visible(
         known = bool(mine)
     order = tuple(mine or everything)
     if len(order) == 1:
-        return Visible(order, CERTAIN, "single_gpu")
+        return Visible(order, CERTAIN, "single_gpu", known)
     alike = len({reading.devices[entity.uuid].name for entity in order}) == 1
     split = any(entity.instance for entity in order)
-    return Visible(order, LIKELY if known and alike and not split else GUESS)
+    return Visible(order, LIKELY if known and alike and not split else GUESS, known=known)
 
 
 def claims(evidence: Evidence, seen: Visible) -> tuple[Claim, ...]:
