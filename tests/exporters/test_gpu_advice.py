@@ -92,3 +92,13 @@ def test_what_is_fine_is_not_mentioned() -> None:
     sure = Claim(M, Entity("GPU-a"), 1.0, "config", "certain")
 
     assert () == advise(Examined("nvml", ages={"GPU-a": 2.0}, claims=(sure,), configs=ON_GPU))
+
+
+def test_a_device_that_is_not_there_is_named() -> None:
+    """A typing mistake in --gpu-devices is told with what there is."""
+    reading = Reading("nvml", 0.0, {"GPU-a": Device("GPU-a")})
+    (advice,) = advise(Examined("nvml", reading=reading, devices=("GPU-a/3", "GPU-typo")))
+
+    assert "GPU-typo" in advice.finding
+    assert "GPU-a" not in advice.finding
+    assert "GPU-a" in advice.remedy

@@ -432,8 +432,8 @@ def test_a_wrong_label_of_triton_is_shown() -> None:
 
 def part_of(url: str, timeout_seconds: float = 0.3) -> Gpus:
     source = DcgmSource(url, timeout_seconds)
-    options = Options(interval_seconds=0.1, max_age_seconds=1.0)
-    part = Gpus(Choice((source,), frozenset({source.name})), native.NativeSource(1.0), options)
+    options = Options(interval_seconds=0.1, max_age_seconds=60.0)
+    part = Gpus(Choice((source,), frozenset({source.name})), native.NativeSource(60.0), options)
     part.observe(QUIET, -60.0)
     return part
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from triton_exporter.catalogue import Metric, dcgm, gpu
 from triton_exporter.gpu.mapping import GUESS, Claim
-from triton_exporter.gpu.reading import Reading
+from triton_exporter.gpu.reading import Reading, canonical_uuid
 from triton_exporter.snapshot import ModelConfig, ModelVersion
 
 _STALE_SECONDS = 90.0
@@ -27,7 +27,8 @@ class Advice(NamedTuple):
 class Examined:
     """What is known of GPUs at one moment.
 
-    `details` says of each source that was asked why it failed, or how it speaks; `ages` are seconds by GPU.
+    `details` says of each source that was asked why it failed, or how it speaks; `ages` are seconds by GPU;
+    `devices` are what the operator named.
     """
 
     source: str = "none"
@@ -38,6 +39,7 @@ class Examined:
     configs: Mapping[ModelVersion, ModelConfig] = field(default_factory=dict)
     claims: tuple[Claim, ...] = ()
     problems: Mapping[ModelVersion, str] = field(default_factory=dict)
+    devices: tuple[str, ...] = ()
 
 
 def advise(seen: Examined) -> tuple[Advice, ...]:
@@ -63,6 +65,14 @@ def _source(seen: Examined) -> Iterator[Advice]:
             "--allow-gpu-metrics=false",
             "without its GPU metrics Triton puts no gpu_uuid on any series; "
             f"{gpu.MODEL_GPU_INFO} says where models run",
+        )
+    there = seen.reading.devices if seen.reading else {}
+    strange = [name for name in seen.devices if canonical_uuid(name.partition("/")[0]) not in there]
+    if there and strange:
+        yield Advice(
+            f"--gpu-devices names {_listed(strange)}, which {seen.source} does not know",
+            f"name GPUs by their UUID; there are {_listed(sorted(there))}",
+            "nothing",
         )
     for uuid, age in sorted(seen.ages.items()):
         if age > _STALE_SECONDS:

@@ -17,6 +17,7 @@ from triton_exporter.gpu.ledger import Ledger
 from triton_exporter.gpu.mapping import Claim, Evidence, Visible, claims, label_problems, visible
 from triton_exporter.gpu.reading import Entity, Reading, Slot, is_split
 from triton_exporter.gpu.scope import Scope
+from triton_exporter.gpu.steady import Steady
 from triton_exporter.parse import Parser
 from triton_exporter.snapshot import ModelConfig, ModelVersion, Snapshot
 
@@ -67,6 +68,7 @@ class Gpus:
         self._freshness = Freshness()
         self._xids = xid.XidCounter()
         self._dropped: _Rows = defaultdict(float)
+        self._steady = Steady()
         self._ledger = Ledger()
         self._scope = Scope()
         self._labels: Mapping[ModelVersion, frozenset[str]] = {}
@@ -89,11 +91,11 @@ class Gpus:
             self._details = dict(self._choice.detail)
             if reading is None:
                 return
-            self._reading = reading
+            new = self._freshness.note(reading)
+            reading = self._reading = self._steady.counters(reading, self._freshness.known)
             self._learn_scope(now)
             for reason, rows in reading.dropped.items():
                 self._dropped[reading.source, reason] += rows
-            new = self._freshness.note(reading)
             if reading.watches_xids:
                 known = self._freshness.known & reading.devices.keys()
                 self._xids.update(known, [report for report in reading.xids if report.uuid in known], now)
@@ -151,6 +153,7 @@ class Gpus:
                     self._configs,
                     self._claims,
                     self._problems,
+                    self._options.devices,
                 )
             )
 
