@@ -107,5 +107,5 @@ class _RequestHandler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(page.body)
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its parent's word
+    def log_message(self, format: str, *args: object) -> None:
         """A line per scrape would drown what matters."""

@@ -167,7 +167,7 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._answer(404, f"{PATH}, /metrics, /-/healthy, /-/ready")
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+    def log_message(self, format: str, *args: Any) -> None:
         # The request line could hold a token somebody put into the address; the path alone is enough.
         log.debug("%s %s", self.client_address[0], (getattr(self, "path", "") or "").partition("?")[0][:200])
 

@@ -188,5 +188,5 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name http.server calls
+    def log_message(self, format: str, *args: object) -> None:
         """Batches are counted, not logged."""

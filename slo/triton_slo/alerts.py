@@ -1,0 +1,156 @@
+"""Burn-rate alerts and alerts on unknown data, and which of them speaks for which.
+
+A tier fires when budget burns too fast over its long and its short window (SRE Workbook, chapter 5), with three
+additions. *Enough failures*: a minimum number, and a one-sided score test, so that one failure at night wakes
+nobody. *Recovered*: it ends once the last minutes have had enough events to show that the cause is gone, so an
+alert does not outlive its incident, and none starts after it. *Recurring*: bursts hold it between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from statistics import NormalDist
+
+from triton_slo import conventions as names
+from triton_slo import words
+from triton_slo.objective import Tier
+from triton_slo.plan import Plan
+from triton_slo.promql import indent, number
+from triton_slo.recording import burn, events
+from triton_slo.rulefile import Rule
+from triton_slo.windows import GUARD, HOLD, KEEP_FIRING, RECURRING, canonical
+
+RECOVERED_SHARE = 0.25
+"""An incident is over when the last minutes burn at most this share of the tier's factor."""
+EXPECTED_FAILURES = 6
+"""... and would have shown this many failures had it gone on: P(X <= 1 | Poisson 6) is 1.7 %."""
+BURSTS = 2
+"""Recoveries within the hour that make an incident a recurring one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inhibition:
+    """While an alert with `source` labels fires, those with `target` labels and the same `equal` are silent."""
+
+    source: tuple[str, ...]
+    target: tuple[str, ...]
+    equal: tuple[str, ...]
+
+
+_SLO = f'{names.COMPONENT}="slo"'
+_GROUP = (names.SLO, *names.GROUPING)
+INHIBITIONS: tuple[Inhibition, ...] = (
+    Inhibition((_SLO, f'{names.TIER}="page_fast"'), (_SLO, f'{names.TIER}="page_slow"'), _GROUP),
+    Inhibition((_SLO, f'{names.TIER}=~"page_.+"'), (_SLO, f'{names.TIER}=~"ticket_.+"'), _GROUP),
+    Inhibition((_SLO, f'{names.TIER}="ticket_fast"'), (_SLO, f'{names.TIER}="ticket_slow"'), _GROUP),
+    # A model without data has one cause, whatever the number of its objectives.
+    Inhibition(
+        (f'alertname="{names.UNKNOWN_ALERT}"', f'{names.INDICATOR}="readiness"'),
+        (f'alertname="{names.UNKNOWN_ALERT}"', f'{names.INDICATOR}!="readiness"'),
+        names.GROUPING,
+    ),
+    # A model that is not ready cannot answer in time either.
+    Inhibition(
+        (_SLO, f'{names.INDICATOR}="readiness"', f'{names.TIER}=~"page_.+"'),
+        (_SLO, f'{names.INDICATOR}=~"latency|queue|errors|first_response|probe"'),
+        names.GROUPING,
+    ),
+)
+"""Matchers as Alertmanager writes them; tiers are stable labels, so nothing here knows thresholds or windows."""
+
+
+def alert_rules(plan: Plan) -> Iterator[Rule]:
+    """All alerts of an objective, most urgent first."""
+    objective = plan.objective
+    if objective.unknown.policy != "ignore":
+        yield _unknown_alert(plan)
+    if objective.alerting.enabled:
+        for tier in objective.alerting.tiers:
+            if reachable(plan, tier):
+                yield _burn_alert(plan, tier)
+
+
+def reachable(plan: Plan, tier: Tier) -> bool:
+    """Whether any group's error ratio can exceed the tier's threshold: `factor * budget < 1`."""
+    tightest = min(round(1 - variant.target, 12) for variant in plan.variants)
+    return tier.factor(plan.objective.window.seconds) * tightest < 1
+
+
+def severity(plan: Plan, tier: Tier) -> str:
+    """The tier's severity, or what the objective says instead."""
+    return plan.objective.alerting.severities.get(tier.name, tier.severity)
+
+
+def _burn_alert(plan: Plan, tier: Tier) -> Rule:
+    objective = plan.objective
+    return Rule(
+        alert=names.BURN_ALERTS[objective.indicator.kind],
+        expr=_condition(plan, tier),
+        keep_firing_for=plan.clock.text(KEEP_FIRING, 1),
+        labels=_labels(plan, severity(plan, tier), {names.TIER: tier.name}),
+        annotations=words.burning(plan, tier),
+    )
+
+
+def _labels(plan: Plan, severity: str, extra: dict[str, str]) -> dict[str, str]:
+    objective = plan.objective
+    owner = {names.OWNER: words.literal(objective.owner)} if objective.owner else {}
+    return {
+        **{label: words.literal(value) for label, value in objective.labels.items()},
+        **plan.labels,
+        names.SEVERITY: severity,
+        **extra,
+        names.COMPONENT: "slo",
+        **owner,
+    }
+
+
+def _condition(plan: Plan, tier: Tier) -> str:
+    factor = number(tier.factor(plan.objective.window.seconds))
+    long, short = canonical(tier.long), canonical(tier.short)
+    exact = plan.measure(plan.variants[-1]).exact
+    burning = [f"({burn(plan, long)} > {factor})", *(_enough(plan, long) if exact else ())]
+    now = (
+        f"({burn(plan, short)} > {factor})\nunless\n({indent(_recovered(plan, tier, short, exact)).strip()})"
+    )
+    recurring = (
+        f"({burn(plan, HOLD)} > {factor})\nand\n"
+        f"(resets({names.BURNING}{plan.own}[{plan.clock.text(RECURRING)}]) >= {BURSTS})"
+    )
+    either = f"(\n  (\n{indent(now, 4)}\n  )\n  or\n  (\n{indent(recurring, 4)}\n  )\n)"
+    return "\nand\n".join([*burning, either])
+
+
+def _enough(plan: Plan, nominal: str) -> Iterator[str]:
+    """Enough failures to believe it: `(burn - 1) * sqrt(n * b / (1 - b)) > z` is the score test of ratio > b."""
+    alerting, seconds = plan.objective.alerting, number(plan.spans[nominal].seconds)
+    if alerting.min_failures > 0:
+        # Half an event of slack: a rate that Prometheus extrapolates gives 4.9 failures for 5.
+        least = number(alerting.min_failures - 0.5)
+        failed = f"sum without ({names.EVENT}) ({events(plan, nominal, names.ERROR)})"
+        yield f"({failed} * {seconds} > {least})"
+    z = round(NormalDist().inv_cdf(alerting.confidence), 3)
+    if z > 0:
+        count = f"sum without ({names.EVENT}) ({events(plan, nominal, names.TOTAL)}) * {seconds}"
+        budget = f"{names.ERROR_BUDGET_RATIO}{plan.own}"
+        yield f"(({burn(plan, nominal)} - 1) * sqrt({count} * {budget} / (1 - {budget})) > {number(z)})"
+
+
+def _recovered(plan: Plan, tier: Tier, short: str, exact: bool) -> str:
+    calm = number(round(tier.factor(plan.objective.window.seconds) * RECOVERED_SHARE, 9))
+    over = f"({burn(plan, GUARD)} <= {calm})"
+    if not exact:
+        return over
+    seconds = number(plan.spans[GUARD].seconds)
+    count = f"sum without ({names.EVENT}) ({events(plan, GUARD, names.TOTAL)}) * {seconds}"
+    return f"{over}\nand\n({names.sli_error(short)}{plan.own} * {count} >= {EXPECTED_FAILURES})"
+
+
+def _unknown_alert(plan: Plan) -> Rule:
+    return Rule(
+        alert=names.UNKNOWN_ALERT,
+        expr=f"{names.UNKNOWN}{plan.own} == 1",
+        labels=_labels(plan, plan.objective.unknown.severity, {}),
+        annotations=words.unknown(plan),
+    )

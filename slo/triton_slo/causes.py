@@ -1,0 +1,77 @@
+"""The cause split: where time went, why requests failed, in which state a model was, whether GPUs slowed down.
+
+Recorded once for all objectives, by indicator, model and version; shares of one indicator need not add up to
+one, because a GPU can be held back while a request computes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from triton_exporter.catalogue import Metric, gpu, state, triton
+from triton_slo import conventions as names
+from triton_slo.artifact import Options
+from triton_slo.promql import Matchers, by, on, parse_selector
+from triton_slo.rulefile import Rule
+from triton_slo.windows import Clock
+
+_WINDOW = "1h"
+_TIMES: tuple[tuple[str, Metric], ...] = (
+    ("queue", triton.QUEUE_DURATION_US),
+    ("compute_input", triton.COMPUTE_INPUT_DURATION_US),
+    ("compute_infer", triton.COMPUTE_INFER_DURATION_US),
+    ("compute_output", triton.COMPUTE_OUTPUT_DURATION_US),
+)
+_SLOWING = "sw_power_cap|hw_slowdown|sw_thermal|hw_thermal|hw_power_brake"
+"""Throttle reasons that take speed away; idle and app_clocks are normal."""
+
+
+def cause_rules(options: Options) -> Iterator[Rule]:
+    """Shares over the last hour."""
+    matchers, fixed = parse_selector(options.selector)
+    selector = Matchers(matchers)
+    window = Clock(options.time_scale, options.scrape_interval_seconds).text(_WINDOW)
+
+    def rule(indicator: str, expr: str, cause: str = "") -> Rule:
+        labels = {names.INDICATOR: indicator, **({names.CAUSE: cause} if cause else {}), **fixed}
+        return Rule(expr=expr, record=names.CAUSE_SHARE, labels=labels)
+
+    for cause, metric in _TIMES:
+        yield rule("latency", _share_of_time(metric, selector, window), cause)
+    yield rule("latency", _throttled(selector, window), "gpu_throttled")
+    yield rule("errors", _failures(selector, window))
+    yield rule("readiness", _states(selector, window))
+
+
+def _share_of_time(metric: Metric, selector: Matchers, window: str) -> str:
+    """Share of the requests' time; a batch counts its time once for each request, so it is capped at 1."""
+    part, whole = (
+        f"sum {by(names.GROUPING)} (rate({m}{selector}[{window}]))"
+        for m in (metric, triton.REQUEST_DURATION_US)
+    )
+    return f"clamp_max({part} / {on(names.GROUPING)} ({whole} > 0), 1)"
+
+
+def _failures(selector: Matchers, window: str) -> str:
+    counted = selector.also('reason!="CANCELED"')
+    rate = f"rate({triton.REQUEST_FAILURE}{counted}[{window}])"
+    named = f'label_replace({rate}, "{names.CAUSE}", "failure:$1", "reason", "(.*)")'
+    each = f"sum {by((*names.GROUPING, names.CAUSE))} ({named})"
+    return f"{each}\n/ {on(names.GROUPING)} group_left ()\n(sum {by(names.GROUPING)} ({rate}) > 0)"
+
+
+def _states(selector: Matchers, window: str) -> str:
+    """Share of the time not ready that each state took."""
+    bad = selector.also('state!~"ready|unloaded|unloading"')
+    share = f"avg_over_time({state.MODEL_STATE}{bad}[{window}])"
+    named = f'label_replace({share}, "{names.CAUSE}", "state:$1", "state", "(.*)")'
+    each = f"sum {by((*names.GROUPING, names.CAUSE))} ({named})"
+    return f"{each}\n/ {on(names.GROUPING)} group_left ()\n(sum {by(names.GROUPING)} ({share}) > 0)"
+
+
+def _throttled(selector: Matchers, window: str) -> str:
+    """Share of time in which any of the model's GPUs was held back."""
+    slowing = selector.also(f'reason=~"{_SLOWING}"')
+    held = f"max by (gpu_uuid) (avg_over_time({gpu.THROTTLE_REASON}{slowing}[{window}]))"
+    runs_on = f"group by (model, version, gpu_uuid) ({gpu.MODEL_GPU_INFO}{selector})"
+    return f"max {by(names.GROUPING)} (\n  {runs_on}\n  * on (gpu_uuid) group_left ()\n  {held}\n)"

@@ -1,0 +1,45 @@
+"""Objectives in, rule files and their proofs out. No IO."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from triton_slo.alerts import alert_rules
+from triton_slo.artifact import Artifact, Options
+from triton_slo.causes import cause_rules
+from triton_slo.objective import Objective
+from triton_slo.plan import Plan
+from triton_slo.proof import proof_artifacts
+from triton_slo.recording import recording_rules
+from triton_slo.rulefile import Group, render
+from triton_slo.unknown import unknown_rules
+
+CAUSES = "slo-causes"
+
+
+def artifacts(objectives: Sequence[Objective], options: Options) -> tuple[Artifact, ...]:
+    """One rule file and one file of proofs for each objective, and one of causes for all.
+
+    Raises LookupError if an alert came without a proof that it fires and one that it stays quiet.
+    """
+    found: list[Artifact] = []
+    if objectives:
+        causes = (Group(CAUSES, tuple(cause_rules(options))),)
+        found.append(Artifact("rules", f"{CAUSES}.yml", render(causes, CAUSES, options.format)))
+    for objective in objectives:
+        found += _artifacts(Plan(objective, options))
+    return tuple(found)
+
+
+def groups(plan: Plan) -> Iterator[Group]:
+    """An objective's one group: rulers can spread objectives, and alerts read what was recorded just before."""
+    yield Group(
+        f"slo-{plan.objective.name}", (*recording_rules(plan), *unknown_rules(plan), *alert_rules(plan))
+    )
+
+
+def _artifacts(plan: Plan) -> Iterator[Artifact]:
+    name = f"slo-{plan.objective.name}"
+    yield Artifact("rules", f"{name}.yml", render(groups(plan), name, plan.options.format))
+    if plan.options.format == "prometheus":
+        yield from proof_artifacts(plan)

@@ -1,0 +1,33 @@
+"""Readiness: each second in which a model version should serve is an event; it fails when not ready.
+
+What should serve: a version that is neither unloaded on purpose nor on its way out, of a model the exporter
+calls expected. A version whose state is `unknown` (Triton cannot be asked) is not known to be ready: it fails.
+"""
+
+from __future__ import annotations
+
+from triton_exporter.catalogue import state
+from triton_slo.indicators.measure import Events, Measure, Scope
+
+
+def measure(scope: Scope) -> Measure:
+    """Events per second are servers on which the version should serve."""
+    meant = scope.matchers.also('state!~"unloaded|unloading"')
+    should_serve = (
+        f"{state.MODEL_STATE}{meant} == 1\n"
+        f"and on (instance, model) {state.MODEL_EXPECTED}{_without_version(scope)} == 1"
+    )
+    total = f"count {scope.by} (\n{should_serve}\n)"
+    ready = f"{state.MODEL_READY}{scope.matchers} == 1"
+    failed = f"count {scope.by} (\n({should_serve})\nunless on (instance, model, version) {ready}\n)"
+    return Measure(
+        presence=scope.present(state.MODEL_STATE),
+        sampled=Events(error=f"{failed}\nor\n0 * {total}", total=total),
+        exact=False,
+        sources=((scope.present(state.MODEL_STATE), "state"),),
+    )
+
+
+def _without_version(scope: Scope) -> str:
+    """The expected-series has no version; a matcher on it would drop them all."""
+    return str(type(scope.matchers)(tuple(p for p in scope.matchers.parts if not p.startswith("version"))))

@@ -1,0 +1,120 @@
+"""PromQL text from values: quoting, matchers, the few shapes that rules are made of."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from triton_slo.objective import Choice
+
+_EQUALITY = re.compile(r'\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*(=~|!~|!=|=)\s*("(?:[^"\\]|\\.)*")\s*(?:,|$)')
+
+
+def quote(value: str) -> str:
+    """Write a string as PromQL (and Go) reads it. Raises ValueError on text that is not Unicode."""
+    out = []
+    for character in value:
+        code = ord(character)
+        if 0xD800 <= code <= 0xDFFF:
+            raise ValueError(f"{value!r} holds half a character (a lone surrogate)")
+        if character in '"\\':
+            out.append("\\" + character)
+        elif character == "\n":
+            out.append("\\n")
+        elif code < 0x20 or code == 0x7F:
+            out.append(f"\\x{code:02x}")
+        elif character.isprintable():
+            out.append(character)
+        else:
+            out.append(f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}")
+    return '"' + "".join(out) + '"'
+
+
+_META = re.compile(r"([\\.+*?()|\[\]{}^$])")
+
+
+def regex_of(names: Iterable[str]) -> str:
+    """Regular expression (RE2) that matches exactly these names."""
+    return "|".join(_META.sub(r"\\\1", name) for name in names)
+
+
+def number(value: float) -> str:
+    """Write a number short and exactly."""
+    return repr(int(value)) if value == int(value) and abs(value) < 1e15 else repr(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Matchers:
+    """What stands between the braces of a selector."""
+
+    parts: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return "{" + ", ".join(self.parts) + "}" if self.parts else ""
+
+    def also(self, *parts: str) -> Matchers:
+        """The same and more."""
+        return Matchers((*self.parts, *(part for part in parts if part)))
+
+    def choosing(self, label: str, choice: Choice) -> Matchers:
+        """Only series whose label is chosen."""
+        return self.also(*_matcher(label, choice, ("=", "=~")))
+
+    def outside(self, label: str, choice: Choice) -> Matchers:
+        """Only series whose label is not chosen."""
+        return self.also(*_matcher(label, choice, ("!=", "!~")))
+
+    def equal(self, label: str, value: str) -> Matchers:
+        """Only series that have this value."""
+        return self.also(f"{label}={quote(value)}")
+
+
+def _matcher(label: str, choice: Choice, operators: tuple[str, str]) -> tuple[str, ...]:
+    one, several = operators
+    if choice.names is not None and len(choice.names) == 1:
+        return (f"{label}{one}{quote(choice.names[0])}",)
+    if choice.names is not None:
+        return (f"{label}{several}{quote(regex_of(choice.names))}",)
+    if choice.regex is not None:
+        return (f"{label}{several}{quote(choice.regex)}",)
+    return ()
+
+
+def parse_selector(text: str) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Split `cluster="eu1", env=~"a|b"` into matchers, and labels that equality fixes.
+
+    Raises ValueError on anything that is not a list of matchers.
+    """
+    matchers, fixed, position = [], {}, 0
+    while position < len(text.rstrip()):
+        match = _EQUALITY.match(text, position)
+        if match is None:
+            raise ValueError(f'{text!r} is no list of matchers such as cluster="eu1", env=~"a|b"')
+        label, operator, value = match.groups()
+        matchers.append(f"{label}{operator}{value}")
+        if operator == "=" and "\\" not in value and value != '""':
+            fixed[label] = value[1:-1]
+        position = match.end()
+    return tuple(matchers), fixed
+
+
+def le_matcher(seconds: float) -> str:
+    """Matcher of a bucket's upper edge; Prometheus 3 writes whole numbers as `1.0`, others as `1`."""
+    text = number(seconds)
+    return f'le=~"{text}(\\\\.0)?"' if "." not in text else f'le="{text}"'
+
+
+def by(labels: Iterable[str]) -> str:
+    """`by (model, version)`."""
+    return f"by ({', '.join(labels)})"
+
+
+def on(labels: Iterable[str]) -> str:
+    """`on (model, version)`."""
+    return f"on ({', '.join(labels)})"
+
+
+def indent(text: str, spaces: int = 2) -> str:
+    """Move every line to the right."""
+    return "\n".join(" " * spaces + line for line in text.splitlines())

@@ -1,0 +1,144 @@
+"""Recording rules of an objective: events once per group, longer windows from tiles, ratios, budget.
+
+Nothing here records NaN: a ratio of no events is absent, and idle groups record 0 events. A group whose series
+are gone keeps recording zeros for the objective's period, so that its history and its budget stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from triton_slo import conventions as names
+from triton_slo.indicators import Events, Measure
+from triton_slo.plan import Plan, Variant
+from triton_slo.promql import Matchers, indent, number, on
+from triton_slo.rulefile import Rule
+from triton_slo.windows import GUARD, Span
+
+_MEMORY = "15m"
+"""How long Prometheus may be down without forgetting groups that were gone before."""
+_MEMORY_SCRAPES = 20
+
+
+def recording_rules(plan: Plan) -> Iterator[Rule]:
+    """All recording rules of an objective, in the order in which they need each other."""
+    measures = [(variant, plan.measure(variant)) for variant in plan.variants]
+    for variant, measure in measures:
+        yield _rule(plan, names.LAST_SEEN, _last_seen(plan, variant, measure))
+        if measure.sampled:
+            yield _rule(plan, names.SLI_EVENTS_NOW, _both(measure.sampled))
+    for span in plan.spans.values():
+        if span.tile is None:
+            for variant, measure in measures:
+                yield _rule(plan, names.sli_events(span.nominal), _raw(plan, span, variant, measure))
+        else:
+            yield _rule(plan, names.sli_events(span.nominal), _tiles(plan, span))
+    for variant in plan.variants:
+        yield from _targets(plan, variant)
+    for nominal in plan.spans:
+        yield _rule(plan, names.sli_error(nominal), ratio(plan, nominal))
+    yield from _budget(plan)
+
+
+def _rule(plan: Plan, record: str, expr: str) -> Rule:
+    return Rule(expr=expr, record=record, labels=plan.labels)
+
+
+def events(plan: Plan, nominal: str, event: str, matchers: Matchers | None = None) -> str:
+    """Selector of recorded events per second."""
+    own = (matchers or plan.own).equal(names.EVENT, event)
+    return f"{names.sli_events(nominal)}{own}"
+
+
+def ratio(plan: Plan, nominal: str) -> str:
+    """Error ratio over a window; absent where nothing happened."""
+    error, total = (events(plan, nominal, event) for event in (names.ERROR, names.TOTAL))
+    return f"{error}\n/ ignoring ({names.EVENT})\n({total} > 0)"
+
+
+def _both(both: Events) -> str:
+    """Errors and totals in one series name, told apart by the label `event`."""
+    error, total = (
+        f'label_replace(\n{indent(expr)},\n  "{names.EVENT}", "{event}", "", ""\n)'
+        for expr, event in ((both.error, names.ERROR), (both.total, names.TOTAL))
+    )
+    return f"{error}\nor\n{total}"
+
+
+def _last_seen(plan: Plan, variant: Variant, measure: Measure) -> str:
+    memory = plan.clock.text(_MEMORY, _MEMORY_SCRAPES)
+    remembered = f"last_over_time({names.LAST_SEEN}{_own(plan, variant)}[{memory}])"
+    period = number(plan.objective.window.seconds * plan.options.time_scale)
+    return f"time() * {_paren(measure.presence)}\nor {_on(plan)}\n({remembered} > time() - {period})"
+
+
+def _raw(plan: Plan, span: Span, variant: Variant, measure: Measure) -> str:
+    """A window read from counters, or averaged from what was recorded at each evaluation."""
+    parts = []
+    if measure.counted:
+        parts.append(_both(measure.counted(span.text)))
+    if measure.sampled:
+        parts.append(f"avg_over_time({names.SLI_EVENTS_NOW}{_own(plan, variant)}[{span.text}])")
+    seen = f"0 * {names.LAST_SEEN}{_own(plan, variant)}"
+    parts.append(_both(Events(seen, seen)))
+    # Each part is itself an `or` without `on`: unbracketed, its second half would be matched on all labels.
+    return f"\nor {_on(plan, names.EVENT)}\n".join(_paren(part) for part in parts)
+
+
+def _tiles(plan: Plan, span: Span) -> str:
+    """The mean of the rates of consecutive tiles; a tile that nobody recorded holds no events."""
+    assert span.tile is not None
+    tile = f"{names.sli_events(span.tile.nominal)}{plan.own}"
+    earlier = [f"+ ({tile} offset {offset} or 0 * {tile})" for offset in span.offsets()]
+    return "(\n" + indent("\n".join([tile, *earlier])) + f"\n) / {span.count}"
+
+
+def _targets(plan: Plan, variant: Variant) -> Iterator[Rule]:
+    seen = f"0 * {names.LAST_SEEN}{_own(plan, variant)}"
+    budget = round(1 - variant.target, 12)
+    yield _rule(plan, names.OBJECTIVE_RATIO, f"{seen} + {number(variant.target)}")
+    yield _rule(plan, names.ERROR_BUDGET_RATIO, f"{seen} + {number(budget)}")
+
+
+def burn(plan: Plan, nominal: str) -> str:
+    """How many times too fast the budget burns over a window."""
+    return f"{names.sli_error(nominal)}{plan.own} / {names.ERROR_BUDGET_RATIO}{plan.own}"
+
+
+def _budget(plan: Plan) -> Iterator[Rule]:
+    objective = plan.objective
+    days = number(objective.window.seconds / 86_400)
+    yield _rule(plan, names.PERIOD_DAYS, f"vector({days})")
+    yield _rule(plan, names.CURRENT_BURN_RATE, burn(plan, "5m"))
+    period = objective.window.nominal
+    yield _rule(plan, names.PERIOD_BURN_RATE, burn(plan, period))
+    yield _rule(plan, names.PERIOD_BUDGET_REMAINING, f"1 - {names.PERIOD_BURN_RATE}{plan.own}")
+    yield _rule(
+        plan, names.BURNING, f"{names.sli_error(GUARD)}{plan.own} > bool {names.ERROR_BUDGET_RATIO}{plan.own}"
+    )
+    yield Rule(expr="vector(1)", record=names.INFO, labels={**plan.labels, **_info(plan)})
+
+
+def _info(plan: Plan) -> dict[str, str]:
+    objective = plan.objective
+    threshold = getattr(objective.indicator, "threshold", "")
+    about = {
+        names.OWNER: objective.owner,
+        "description": objective.description,
+        "target": number(objective.target),
+        "window": objective.window.nominal,
+        "threshold": threshold,
+    }
+    return {label: value for label, value in about.items() if value}
+
+
+def _own(plan: Plan, variant: Variant) -> Matchers:
+    return plan.own.also(*variant.matchers.parts)
+
+
+def _on(plan: Plan, *extra: str) -> str:
+    return on((*plan.objective.group_by, *extra))
+
+
+def _paren(text: str) -> str:
+    return f"(\n{indent(text)}\n)" if "\n" in text or " " in text else text

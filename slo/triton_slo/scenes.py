@@ -1,0 +1,133 @@
+"""Series that show an incident, in promtool's notation: what Triton and the exporter would have exposed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from triton_exporter.catalogue import Metric, state, triton
+from triton_slo import conventions as names
+from triton_slo import objective as model
+from triton_slo.plan import Plan
+from triton_slo.promql import number, quote
+from triton_slo.rulefile import Rule
+from triton_slo.windows import GUARD
+
+Scene = tuple[tuple[str, str], ...]
+"""Pairs of a series and its values."""
+Identity = tuple[str, str]
+
+PER_SCRAPE = 10_000
+"""Requests between two scrapes: enough that every ratio is a whole number of them."""
+
+
+def healthy(plan: Plan, who: Identity, scrapes: int) -> Scene:
+    """Traffic without a failure."""
+    return ratio_scene(plan, who, 0.0, scrapes, 0)
+
+
+def ratio_scene(plan: Plan, who: Identity, ratio: float, scrapes: int, calm: int) -> Scene:
+    """A share of events fails for some scrapes; then none does."""
+    failed = ratio * PER_SCRAPE
+    return tuple(_events(plan, who, [(failed, PER_SCRAPE - failed, scrapes), (0.0, PER_SCRAPE, calm)], ""))
+
+
+def vanished_scene(plan: Plan, who: Identity, scrapes: int, gone: int) -> Scene:
+    """Healthy series that end, as Prometheus marks the end of series."""
+    return tuple(_events(plan, who, [(0.0, PER_SCRAPE, scrapes)], f" stale _x{gone}"))
+
+
+def stuck_scene(plan: Plan, who: Identity, scrapes: int) -> Scene:
+    """Requests wait and no counter moves."""
+    still = tuple(_events(plan, who, [(0.0, 0.0, scrapes)], ""))
+    return (*still, (_series(plan, triton.PENDING_REQUESTS, who), f"5+0x{scrapes}"))
+
+
+def _events(
+    plan: Plan, who: Identity, phases: list[tuple[float, float, int]], end: str
+) -> Iterator[tuple[str, str]]:
+    """Series for (failed, good, scrapes) phases."""
+    indicator = plan.objective.indicator
+    failed = _counter([(bad, n) for bad, _, n in phases]) + end
+    good = _counter([(fine, n) for _, fine, n in phases]) + end
+    every = _counter([(bad + fine, n) for bad, fine, n in phases]) + end
+    match indicator:
+        case model.Readiness():
+            yield from _readiness(plan, who, phases, end)
+        case model.Errors():
+            yield _series(plan, triton.REQUEST_SUCCESS, who), good
+            yield _series(plan, triton.REQUEST_FAILURE, who, reason=indicator.reasons[0]), failed
+        case model.Custom():
+            yield from _recorded(plan, who, phases)
+        case model.Latency() | model.Queue() | model.FirstResponse():
+            yield from _durations(plan, who, good, every, phases, end)
+        case model.Probe():
+            raise LookupError("the indicator probe has no scene yet")
+
+
+def _durations(
+    plan: Plan, who: Identity, good: str, every: str, phases: list[tuple[float, float, int]], end: str
+) -> Iterator[tuple[str, str]]:
+    indicator = plan.objective.indicator
+    resolved = plan.objective.resolve(*who)
+    assert resolved is not None
+    assert resolved[1] is not None
+    edge = resolved[1]
+    if isinstance(indicator, model.Latency | model.Queue) and indicator.source == "slices":
+        yield from _means(plan, who, edge, phases, end)
+        return
+    metric = {
+        "latency": state.REQUEST_DURATION,
+        "queue": state.QUEUE_DURATION,
+        "first_response": triton.FIRST_RESPONSE_MS,
+    }[indicator.kind]
+    le = repr(float(edge)) if indicator.kind != "first_response" else number(edge * 1000)
+    yield _series(plan, metric, who, "_bucket", le=le), good
+    yield _series(plan, metric, who, "_bucket", le="+Inf"), every
+    yield _series(plan, metric, who, "_count"), every
+
+
+def _means(
+    plan: Plan, who: Identity, edge: float, phases: list[tuple[float, float, int]], end: str
+) -> Iterator[tuple[str, str]]:
+    """A slice fails as a whole or not at all: any failure makes the mean three times the threshold."""
+    sums = (
+        triton.REQUEST_DURATION_US if plan.objective.indicator.kind == "latency" else triton.QUEUE_DURATION_US
+    )
+    every = [(bad + fine, n) for bad, fine, n in phases]
+    times = [((3 if bad else 0.3) * edge * 1e6 * (bad + fine), n) for bad, fine, n in phases]
+    yield _series(plan, triton.REQUEST_SUCCESS, who), _counter(every) + end
+    yield _series(plan, sums, who), _counter(times) + end
+
+
+def _readiness(
+    plan: Plan, who: Identity, phases: list[tuple[float, float, int]], end: str
+) -> Iterator[tuple[str, str]]:
+    """Ready or not: any share of failures is a phase without readiness."""
+    ready = " ".join(f"{0 if bad else 1}+0x{n - 1}" for bad, _, n in phases if n) + end
+    other = " ".join(f"{1 if bad else 0}+0x{n - 1}" for bad, _, n in phases if n) + end
+    yield _series(plan, state.MODEL_READY, who), ready
+    yield _series(plan, state.MODEL_STATE, who, state="ready"), ready
+    yield _series(plan, state.MODEL_STATE, who, state="unavailable"), other
+    expected = _series(plan, state.MODEL_EXPECTED, (who[0], ""))
+    yield expected, " ".join(f"1+0x{n - 1}" for _, _, n in phases if n) + end
+
+
+def _recorded(plan: Plan, who: Identity, phases: list[tuple[float, float, int]]) -> Iterator[tuple[str, str]]:
+    """What the recording rules of a custom objective would hold, each window at the same ratio."""
+    raise NotImplementedError(plan, who, phases, names, Rule, GUARD)
+
+
+def _counter(phases: list[tuple[float, int]]) -> str:
+    """A counter from phases of (increase a scrape, scrapes)."""
+    parts, value = [], 0.0
+    for step, scrapes in phases:
+        if scrapes:
+            parts.append(f"{number(round(value, 6))}+{number(round(step, 6))}x{scrapes - 1}")
+            value += step * scrapes
+    return " ".join(parts)
+
+
+def _series(plan: Plan, metric: Metric, who: Identity, suffix: str = "", **extra: str) -> str:
+    labels = {**plan.fixed_labels, "instance": "triton-0:9095", "model": who[0], "version": who[1], **extra}
+    inside = ", ".join(f"{label}={quote(value)}" for label, value in labels.items() if value)
+    return f"{metric}{suffix}{{{inside}}}"

@@ -1,0 +1,126 @@
+"""What alerts say, as Prometheus templates: what burns, how fast, how long the budget lasts, and why."""
+
+from __future__ import annotations
+
+from triton_slo import conventions as names
+from triton_slo.objective import Tier
+from triton_slo.plan import Plan
+from triton_slo.promql import number, quote
+from triton_slo.windows import canonical
+
+_DASHBOARD = "/d/triton-model"
+CAUSES_OF = {
+    "latency": "latency",
+    "queue": "latency",
+    "first_response": "latency",
+    "errors": "errors",
+    "readiness": "readiness",
+}
+"""Indicator of an alert -> indicator of the recorded cause split that explains it."""
+
+
+def literal(text: str) -> str:
+    """Keep Prometheus from running a user's text as a template."""
+    return text.replace("{{", '{{ "{{" }}')
+
+
+def burning(plan: Plan, tier: Tier) -> dict[str, str]:
+    """Annotations of a burn alert; the alert's value is the burn rate over the long window."""
+    objective, who = plan.objective, _who(plan)
+    pace = '{{ $value | printf "%.1f" }}'
+    long, short = canonical(tier.long), canonical(tier.short)
+    return {
+        **_own(plan),
+        "summary": f"{who}: {objective.name} budget burns {pace} times too fast",
+        "description": (
+            f"{_promise(plan)} Over the last {long}, and still over the last {short}, the error budget of {who} "
+            f"burned {pace} times faster than it may to last {objective.window.nominal}. {_lasting(plan)}"
+        ),
+        **_causes(plan),
+        **_links(plan, names.BURN_ALERTS[objective.indicator.kind]),
+    }
+
+
+def unknown(plan: Plan) -> dict[str, str]:
+    """Annotations of the alert on unknown data, by its reason."""
+    objective, who = plan.objective, _who(plan)
+    after = objective.unknown.after
+    said = {
+        "vanished": f"Its series have been gone for {after}: the model, its server or the exporter disappeared.",
+        "stuck": f"Requests have waited for {after} and none was answered: the model seems to be stuck.",
+        "no_bucket": "Its histogram has no bucket that ends at the threshold; start the exporter with "
+        "--buckets-from and this objective, or move the threshold.",
+    }
+    cases = "".join(
+        f'{{{{ if eq $labels.{names.REASON} "{reason}" }}}}{text}{{{{ end }}}}'
+        for reason, text in said.items()
+    )
+    return {
+        **_own(plan),
+        "summary": f"{who}: nobody knows whether the objective {objective.name} holds",
+        "description": f"{cases} Unknown is not good: {_promise(plan)}",
+        "cause": f"{{{{ $labels.{names.REASON} }}}}",
+        **_links(plan, names.UNKNOWN_ALERT),
+    }
+
+
+def _own(plan: Plan) -> dict[str, str]:
+    return {name: literal(text) for name, text in plan.objective.annotations.items()}
+
+
+def _who(plan: Plan) -> str:
+    if plan.objective.group_by == names.GROUPING:
+        return "{{ $labels.model }}{{ with $labels.version }} version {{ . }}{{ end }}"
+    return ", ".join(f"{label} {{{{ $labels.{label} }}}}" for label in plan.objective.group_by) or "the fleet"
+
+
+def _promise(plan: Plan) -> str:
+    objective = plan.objective
+    share = f"{number(round(objective.target * 100, 10))} %"
+    text = literal(objective.description.strip().rstrip(".")) or objective.name
+    return f"Promised for {share}: {text}."
+
+
+def _lasting(plan: Plan) -> str:
+    """How long what is left of the budget lasts: `remaining * period / burn`, asked of Prometheus."""
+    period = number(plan.objective.window.seconds * plan.options.time_scale)
+    query = f"clamp_min({names.PERIOD_BUDGET_REMAINING}{{{_group_format(plan)}}}, 0) * {period} / %f"
+    ask = f"printf {quote(query)}{_group_arguments(plan)} $value | query"
+    left = "{{ . | first | value | humanizeDuration }}"
+    return f"{{{{ with {ask} }}}}At this pace what is left of it lasts {left}.{{{{ end }}}}"
+
+
+def _causes(plan: Plan) -> dict[str, str]:
+    split = CAUSES_OF.get(plan.objective.indicator.kind)
+    if split is None or plan.objective.group_by != names.GROUPING:
+        return {}
+    series = f"{names.CAUSE_SHARE}{{{names.INDICATOR}={quote(split)},model=%q,version=%q}}"
+    ask = f"printf {quote(f'sort_desc({series} > 0.01)')} $labels.model $labels.version | query"
+    each = (
+        f"{{{{ if $i }}}}, {{{{ end }}}}{{{{ .Labels.{names.CAUSE} }}}} {{{{ .Value | humanizePercentage }}}}"
+    )
+    return {
+        "cause": f"{{{{ with {ask} }}}}{{{{ range $i, $_ := . }}}}{each}{{{{ end }}}}"
+        "{{ else }}not known{{ end }}"
+    }
+
+
+def _group_format(plan: Plan) -> str:
+    fixed = "".join(f",{label}={quote(value)}" for label, value in plan.fixed_labels.items())
+    groups = "".join(f",{label}=%q" for label in plan.objective.group_by)
+    return f"{names.SLO}={quote(plan.objective.name)}{fixed}{groups}"
+
+
+def _group_arguments(plan: Plan) -> str:
+    return "".join(f" $labels.{label}" for label in plan.objective.group_by)
+
+
+def _links(plan: Plan, alert: str) -> dict[str, str]:
+    options = plan.options
+    variables = "&".join(
+        f"var-{label}={{{{ $labels.{label} | urlquery }}}}"
+        for label in names.GROUPING
+        if label in plan.objective.group_by
+    )
+    board = f"{options.dashboard_url.rstrip('/')}{_DASHBOARD}" + (f"?{variables}" if variables else "")
+    return {"runbook_url": options.runbook_url.format(alert=alert), "dashboard_url": board}
