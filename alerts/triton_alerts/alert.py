@@ -11,7 +11,7 @@ Severity = Literal["critical", "warning", "info", "none"]
 Component = Literal["lifecycle", "traffic", "llm", "gpu", "meta"]
 """The family of the alert; burn alerts add `slo`."""
 
-Dashboard = Literal["fleet", "model", "gpu", "stack"]
+Dashboard = Literal["server", "model", "gpu", "on_call"]
 """The page to open first."""
 
 

@@ -6,55 +6,117 @@ from typing import Any
 
 from triton_alerts import document, promql
 from triton_alerts.inhibition import INHIBITIONS, Inhibition
-from triton_slo.artifact import Options
+from triton_alerts.receivers import fallback_receiver, ticket_hours, webhook
+from triton_slo.artifact import Artifact, Options
 
+FILE = "alertmanager.yml"
+TEMPLATES = "tritonwatch.tmpl"
+
+Block = dict[str, Any]
+"""A mapping of the configuration, as Alertmanager reads it from YAML."""
+
+# Label of whoever federates several Prometheus servers; where nobody sets it, it is empty everywhere.
+_CLUSTER = "cluster"
+_OF_A_MODEL = [_CLUSTER, "model"]
+_OF_A_SERVER = [_CLUSTER, "instance"]
+_DELIVERY = 'alertname=~"AlertBridge.*|AlertmanagerNotificationsFailing|AlertmanagerDown"'
 _MIN_REPEAT_SECONDS = 600
 """A reminder sooner than this is noise, whatever the time scale."""
 
+# Texts for people whom no bridge serves: the fallback's mails and pages.
+_TEMPLATE_TEXT = """\
+{{ define "triton.title" }}[{{ .Status | toUpper }}] {{ .CommonLabels.alertname }}\
+{{ with .CommonLabels.instance }} on {{ . }}{{ end }}{{ end }}
+{{ define "triton.text" }}{{ range .Alerts }}{{ .Status | toUpper }} {{ .Annotations.summary }}
+{{ .Annotations.description }}
+{{ with .Annotations.cause }}Cause: {{ . }}
+{{ end }}{{ with .Annotations.action }}First: {{ . }}
+{{ end }}{{ with .Annotations.runbook_url }}Runbook: {{ . }}
+{{ end }}
+{{ end }}{{ end }}
+"""
 
-def render(options: Options) -> str:
-    """The configuration file, at the options' time scale."""
-    return document.render(config(options))
+
+def artifacts(options: Options) -> tuple[Artifact, ...]:
+    """The configuration, and the templates it loads from beside it."""
+    return (
+        Artifact("alertmanager", FILE, document.render(config(options))),
+        Artifact("alertmanager", TEMPLATES, _TEMPLATE_TEXT),
+    )
 
 
-def config(options: Options) -> dict[str, Any]:
-    """The configuration as Alertmanager reads it from YAML."""
-    return {
+def config(options: Options) -> Block:
+    """The configuration at the options' time scale."""
+    made: Block = {
         "global": {"resolve_timeout": "5m"},
+        "templates": [TEMPLATES],
         "route": _root(options),
         "inhibit_rules": [_inhibit_rule(one) for one in INHIBITIONS],
-        "receivers": [
-            {"name": "ticket", "webhook_configs": [_webhook(options)]},
-            {"name": "page", "webhook_configs": [_webhook(options)]},
-            {"name": "watchdog", "webhook_configs": [_webhook(options, send_resolved=False)]},
-            {"name": "none"},
+        "receivers": _receivers(options),
+    }
+    if options.ticket_hours:
+        made["time_intervals"] = [ticket_hours(options.ticket_hours)]
+    return made
+
+
+def _root(options: Options) -> Block:
+    """The tree of routes, the first match wins; the root catches alerts that are not ours."""
+    return {
+        "receiver": "ticket",
+        "group_by": [_CLUSTER, "alertname"],
+        **_times(options, "30s", "5m", "12h"),
+        "routes": [
+            _watchdog(options),
+            *_delivery(options),
+            {"receiver": "info", "matchers": ['severity=~"none|info"']},
+            {
+                "receiver": "page",
+                "matchers": ['severity="critical"'],
+                "group_by": _OF_A_MODEL,
+                # The interval is also how soon a failed delivery is tried again and a resolve told.
+                **_times(options, "30s", "1m", "4h"),
+                "routes": [{"receiver": "page", "matchers": ['model=""'], "group_by": _OF_A_SERVER}],
+            },
+            _tickets(options),
         ],
     }
 
 
-def _root(options: Options) -> dict[str, Any]:
+def _watchdog(options: Options) -> Block:
+    return {
+        "receiver": "watchdog",
+        "matchers": ['alertname="Watchdog"'],
+        "group_by": [_CLUSTER, "alertname"],
+        # A repeat shorter than the interval makes one ping in each interval.
+        "group_wait": "0s",
+        "group_interval": promql.scaled("1m", options),
+        "repeat_interval": "1s" if options.time_scale < 1 else "50s",
+    }
+
+
+def _delivery(options: Options) -> list[Block]:
+    """Trouble on the way to Slack goes by the other way too, as it may never arrive by this one."""
+    if not options.fallback:
+        return []
+    return [
+        {
+            "receiver": "fallback",
+            "matchers": [_DELIVERY],
+            "group_by": [_CLUSTER, "alertname"],
+            **_times(options, "10s", "1m", "1h"),
+            "continue": True,
+        }
+    ]
+
+
+def _tickets(options: Options) -> Block:
+    hours = {"active_time_intervals": ["ticket-hours"]} if options.ticket_hours else {}
     return {
         "receiver": "ticket",
-        # What one person would repair together: a model wherever it runs, else a server.
-        "group_by": ["model"],
-        **_times(options, "30s", "5m", "12h"),
-        "routes": [
-            {
-                "receiver": "watchdog",
-                "matchers": ['alertname="Watchdog"'],
-                "group_by": ["alertname"],
-                **_times(options, "1s", "1m", "1m"),
-                "repeat_interval": "1m",
-            },
-            {"receiver": "none", "matchers": ['severity=~"none|info"']},
-            {
-                "receiver": "page",
-                "matchers": ['severity="critical"'],
-                **_times(options, "30s", "1m", "4h"),
-                "routes": [{"matchers": ['model=""'], "group_by": ["instance"]}],
-            },
-            {"receiver": "ticket", "matchers": ['model=""'], "group_by": ["instance"]},
-        ],
+        "matchers": ['severity="warning"'],
+        "group_by": _OF_A_MODEL,
+        **hours,
+        "routes": [{"receiver": "ticket", "matchers": ['model=""'], "group_by": _OF_A_SERVER, **hours}],
     }
 
 
@@ -67,13 +129,25 @@ def _times(options: Options, wait: str, interval: str, repeat: str) -> dict[str,
     }
 
 
-def _webhook(options: Options, *, send_resolved: bool = True) -> dict[str, Any]:
-    return {"url": options.webhook_url, "send_resolved": send_resolved}
+def _receivers(options: Options) -> list[Block]:
+    bridge = webhook(options.webhook_url, options.webhook_token_file)
+    # A heartbeat has no end to tell of.
+    heartbeats = [{**bridge, "send_resolved": False}]
+    if options.watchdog_url:
+        heartbeats.append({**webhook(options.watchdog_url, ""), "send_resolved": False})
+    return [
+        {"name": "ticket", "webhook_configs": [bridge]},
+        {"name": "page", "webhook_configs": [bridge]},
+        {"name": "watchdog", "webhook_configs": heartbeats},
+        # On purpose without a way out: info is looked at, never sent.
+        {"name": "info"},
+        *([fallback_receiver(options.fallback)] if options.fallback else []),
+    ]
 
 
-def _inhibit_rule(one: Inhibition) -> dict[str, Any]:
+def _inhibit_rule(one: Inhibition) -> Block:
     return {
         "source_matchers": list(one.source),
         "target_matchers": list(one.target),
-        "equal": list(one.equal),
+        "equal": [_CLUSTER, *one.equal],
     }

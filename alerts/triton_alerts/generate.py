@@ -20,7 +20,7 @@ def artifacts(objectives: Sequence[object], options: Options) -> tuple[Artifact,
     families = [
         artifact for family, alerts in FAMILIES.items() for artifact in _family(family, alerts, options)
     ]
-    return (*families, Artifact("alertmanager", "alertmanager.yml", alertmanager.render(options)))
+    return (*families, *alertmanager.artifacts(options))
 
 
 def _family(family: str, alerts: Sequence[Alert], options: Options) -> Iterable[Artifact]:

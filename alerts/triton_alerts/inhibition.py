@@ -1,7 +1,8 @@
 """Which alert silences which: a cause that pages makes its consequences say nothing.
 
 Alertmanager takes a label that both sides lack for equal, so both sides of each row carry every label in
-`equal`; a test checks it against the labels the alerts declare. A row must not end a story half told: what it
+`equal`; a test checks it against the labels the alerts declare. (The configuration adds `cluster`, which
+either every alert of one Prometheus carries or none.) A row must not end a story half told: what it
 silences ends with its cause or after it, for Alertmanager forgets an alert that resolves while silenced.
 """
 
@@ -48,6 +49,19 @@ _OF_A_GPU = ("instance", "gpu_uuid")
 _OF_A_VERSION = ("instance", "model", "version")
 
 INHIBITIONS = (
+    Inhibition(
+        "No server at all says more than each of them, and no objective can hold without one.",
+        _named("TritonAllServersDown"),
+        _named(
+            "TritonServerDown",
+            "TritonServerNotLive",
+            "TritonModelDownEverywhere",
+            "TritonTrafficVanished",
+            conventions.UNKNOWN_ALERT,
+            *conventions.BURN_ALERTS.values(),
+        ),
+        (),
+    ),
     Inhibition(
         "A server that is down takes its models with it.",
         _named("TritonServerDown", "TritonServerNotStarting", "TritonServerNotLive"),
@@ -134,9 +148,15 @@ INHIBITIONS = (
         _OF_A_VERSION,
     ),
     Inhibition(
+        "A step that fails makes its ensemble fail: the step's own budget pages.",
+        _named("TritonEnsembleStepFailing"),
+        (*_named(conventions.BURN_ALERTS["errors"]), f'{conventions.TIER}=~"ticket_.+"'),
+        ("model",),
+    ),
+    Inhibition(
         "A queue budget that burns says that requests wait.",
         _named(conventions.BURN_ALERTS["queue"]),
-        _named("TritonQueueGrowing", "TritonQueueDominates"),
+        _named("TritonQueueGrowing", "TritonQueueDominates", "TritonInstancesSaturated"),
         conventions.GROUPING,
     ),
     Inhibition(

@@ -9,12 +9,13 @@ from triton_alerts.alert import Alert
 from triton_slo.artifact import Options
 
 _DASHBOARDS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "fleet": ("triton-server", ("instance",)),
+    "server": ("triton-server", ("instance",)),
     "model": ("triton-model", ("instance", "model", "version")),
-    "gpu": ("triton-gpu", ("instance",)),
-    "stack": ("triton-server", ("instance",)),
+    "gpu": ("triton-gpu", ("instance", "gpu_uuid")),
+    "on_call": ("triton-on-call", ("model",)),
 }
-"""Where an alert leads -> uid of the dashboard and the variables it takes: fleet-wide ones to the server."""
+"""Dashboard -> its uid in Grafana (triton_dashboards.shared names them; siblings do not import each other, a
+test compares) and the template variables it takes."""
 
 
 def runbook_url(alert: str, options: Options) -> str:

@@ -34,3 +34,12 @@ class Options:
     dashboard_url: str = ""
     webhook_url: str = "http://bridge:9096/alertmanager"
     """Where Alertmanager sends pages and tickets: the Slack bridge, or the demo's notifier."""
+    webhook_token_file: str = ""
+    """File, as Alertmanager sees it, that holds the bearer token of the webhook."""
+    fallback: str = ""
+    """Where alerts about the way to Slack go, by another way: `https://...` (a webhook),
+    `pagerduty:///file/with/key` or `mailto:oncall@example.com?from=am@example.com&smarthost=mail:25`."""
+    watchdog_url: str = ""
+    """Webhook outside the stack that shouts when the watchdog no longer arrives."""
+    ticket_hours: str = ""
+    """When tickets are sent (`monday:friday 08:00-18:00 Europe/Berlin`); empty: at any time."""

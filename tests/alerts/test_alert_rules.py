@@ -8,22 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from support.files import write
 from support.tools import promtools
 from triton_alerts.alert import Alert
 from triton_alerts.catalogue import ALERTS, FAMILIES
 from triton_alerts.generate import artifacts
 from triton_alerts.proofs import PROOFS, WITHOUT_SERIES
-from triton_slo.artifact import Artifact, Options
+from triton_slo.artifact import Options
 
 DEMO = Options(time_scale=1 / 360, scrape_interval_seconds=1.0, selector='cluster="eu1"')
-
-
-def write(made: tuple[Artifact, ...], directory: Path) -> None:
-    """Lay artifacts out as `tritonwatch generate` does."""
-    for one in made:
-        path = directory / one.part / one.name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(one.text)
 
 
 def promtool(binary: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:

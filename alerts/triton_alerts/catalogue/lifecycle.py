@@ -159,6 +159,22 @@ count by (model) (count by (model, instance) ({state.MODEL_READY} == 1))""",
 
 SERVERS = (
     Alert(
+        name="TritonAllServersDown",
+        expr=f"""\
+max by (job) ({state.SERVER_LIVE}) == 0
+and on (job) max by (job) (max_over_time({state.SERVER_LIVE}[1d])) == 1""",
+        severity="critical",
+        component="lifecycle",
+        labels=("job",),
+        hold="1m",
+        dashboard="server",
+        summary="No Triton server is live",
+        description="Not one Triton server answers on its API, and at least one did within the last [1d]. "
+        "Every model is down.",
+        action="Undo the last change that reached all servers; then look at one server's previous log.",
+        silence="never",
+    ),
+    Alert(
         name="TritonServerDown",
         expr=f"""\
 {state.SERVER_LIVE} == 0
@@ -169,7 +185,7 @@ and on (instance) max_over_time({state.SERVER_LIVE}[1d]) == 1""",
         labels=("instance",),
         hold="1m",
         keep="1m",
-        dashboard="fleet",
+        dashboard="server",
         summary="Triton behind {{ $labels.instance }} is down",
         description="Neither the API nor the metrics port of the Triton server behind {{ $labels.instance }} "
         "answers; it served within the last [1d]. It serves no model: the process is gone, or it is loading "
@@ -184,7 +200,7 @@ and on (instance) max_over_time({state.SERVER_LIVE}[1d]) == 1""",
         component="lifecycle",
         labels=("instance",),
         hold="20m",
-        dashboard="fleet",
+        dashboard="server",
         summary="Triton behind {{ $labels.instance }} does not come up",
         description="The Triton server behind {{ $labels.instance }} has not answered once since the "
         "exporter first looked, for longer than start-up should take. By default one model that fails to "
@@ -200,7 +216,7 @@ and on (instance) max_over_time({state.SERVER_LIVE}[1d]) == 1""",
         labels=("instance",),
         hold="2m",
         keep="1m",
-        dashboard="fleet",
+        dashboard="server",
         summary="Triton behind {{ $labels.instance }} exposes metrics but does not serve",
         description="The metrics port of the Triton server behind {{ $labels.instance }} answers while its "
         "API is not live: it is draining, stuck in shutdown, or its API port is closed to the exporter.",
@@ -214,7 +230,7 @@ and on (instance) max_over_time({state.SERVER_LIVE}[1d]) == 1""",
         component="lifecycle",
         labels=("instance",),
         keep="10m",
-        dashboard="fleet",
+        dashboard="server",
         summary="Triton behind {{ $labels.instance }} keeps going down and coming back",
         description="The Triton server behind {{ $labels.instance }} changed between live and not live "
         "{{ $value }} times within [30m]. Every restart drops requests and loads all models again.",
@@ -229,7 +245,7 @@ and on (instance) max_over_time({state.SERVER_LIVE}[1d]) == 1""",
         component="lifecycle",
         labels=("instance",),
         hold="10m",
-        dashboard="fleet",
+        dashboard="server",
         summary="Triton behind {{ $labels.instance }} lives but is not ready",
         description="The Triton server behind {{ $labels.instance }} answers, but its readiness check fails. "
         "With strict readiness, the default, one failed or loading model is enough. A load balancer or "
@@ -244,7 +260,7 @@ and on (instance) max_over_time({state.SERVER_LIVE}[1d]) == 1""",
         component="lifecycle",
         labels=("instance",),
         hold="5m",
-        dashboard="fleet",
+        dashboard="server",
         summary="Triton behind {{ $labels.instance }} serves, but its metrics cannot be read",
         description="The API of the Triton server behind {{ $labels.instance }} is live while its metrics "
         "port does not answer the exporter. Latency, queue and error objectives of this server have no "

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from triton_alerts.alert import Alert
-from triton_exporter.catalogue import Metric, triton
+from triton_alerts.alert import Alert, Lookup
+from triton_exporter.catalogue import Metric, model, probe, state, triton
 
 _MODEL = ("instance", "model", "version")
 
@@ -26,6 +26,19 @@ _BUSIEST_VERSION = f"topk by (model) (1, {_by_version(triton.REQUEST_SUCCESS)})"
 _BAD = _by_version(triton.REQUEST_FAILURE, '{reason!="CANCELED"}')
 _ERROR_RATIO = f"({_BAD} / ({_BAD} + {_by_version(triton.REQUEST_SUCCESS)} > 0))"
 _ENOUGH = f"sum by (model, version) (increase({triton.REQUEST_SUCCESS}[15m])) > 200"
+
+_ON = f"on ({', '.join(_MODEL)})"
+_BY = f"by ({', '.join(_MODEL)})"
+# One series for each step of each ensemble: `model` is the ensemble, `step` the step.
+_STEPS = f"""\
+max by (instance, model, step) (
+  label_replace({model.ENSEMBLE_STEP}, "step", "$1", "step_model", "(.+)")
+)"""
+_FAILING_STEPS = f"""\
+label_replace(
+  sum by (instance, model) (rate({triton.REQUEST_FAILURE}{{reason="BACKEND"}}[5m])) > 0,
+  "step", "$1", "model", "(.+)"
+)"""
 
 QUEUES = (
     Alert(
@@ -97,6 +110,56 @@ and on (instance, model, version) {_rate(triton.REQUEST_SUCCESS, "5m")} > 1""",
         silence="model, during a load test",
     ),
     Alert(
+        name="TritonQueueNearFull",
+        expr=f"""\
+sum {_BY} ({triton.PENDING_REQUESTS})
+/ {_ON} (max {_BY} ({model.QUEUE_SIZE_LIMIT}) > 0) > 0.8""",
+        severity="warning",
+        component="traffic",
+        labels=_MODEL,
+        hold="2m",
+        keep="5m",
+        summary="The queue of {{ $labels.model }} version {{ $labels.version }} on {{ $labels.instance }} is "
+        "{{ $value | humanizePercentage }} full",
+        description="The queue of model {{ $labels.model }} version {{ $labels.version }} on "
+        "{{ $labels.instance }} holds {{ $value | humanizePercentage }} of what it may. When it is full "
+        "Triton answers 503, and counts that nowhere.",
+        action="Add capacity now; the next burst is refused.",
+        silence="model, during a load test",
+    ),
+    Alert(
+        name="TritonQueueFull",
+        expr=f"sum without (gpu_uuid) (rate({state.QUEUE_FULL_ESTIMATE}[5m])) > 0",
+        severity="warning",
+        component="traffic",
+        labels=_MODEL,
+        hold="2m",
+        keep="5m",
+        summary="Model {{ $labels.model }} version {{ $labels.version }} on {{ $labels.instance }} refuses "
+        "about {{ printf `%.2f` $value }} requests/s because its queue is full",
+        description="Traces show that Triton refuses requests for model {{ $labels.model }} version "
+        "{{ $labels.version }} on {{ $labels.instance }}, about {{ printf `%.2f` $value }} a second, because "
+        "the queue is full. No metric of Triton counts them.",
+        action="Add capacity, or ask the loudest client to send less.",
+        silence="model, during a load test",
+    ),
+    Alert(
+        name="TritonInstancesSaturated",
+        expr=f"""\
+sum {_BY} (rate({model.BUSY_SECONDS}[5m]))
+/ {_ON} (sum {_BY} ({model.INSTANCES}) > 0) > 0.9""",
+        severity="warning",
+        component="traffic",
+        labels=_MODEL,
+        hold="15m",
+        summary="The instances of {{ $labels.model }} version {{ $labels.version }} on "
+        "{{ $labels.instance }} are busy {{ $value | humanizePercentage }} of the time",
+        description="The instances of model {{ $labels.model }} version {{ $labels.version }} on "
+        "{{ $labels.instance }} execute {{ $value | humanizePercentage }} of the time. Any more load queues.",
+        action="Plan more instances or replicas before the next peak.",
+        silence="model, during a load test",
+    ),
+    Alert(
         name="TritonClientCancellations",
         expr=f"""\
 {_failures("10m", '{reason="CANCELED"}')}
@@ -132,6 +195,50 @@ and on (model) sum by (model) (rate({triton.REQUEST_SUCCESS}[1h] offset 1h)) > 1
 )
 
 QUALITY = (
+    Alert(
+        name="TritonProbeFailing",
+        # A probe whose input the model refuses says nothing about the model.
+        expr=f"""\
+{probe.SUCCESS} == 0
+unless {_ON} sum {_BY} (rate({probe.REQUESTS}{{result="bad_input"}}[5m])) > 0""",
+        severity="critical",
+        component="traffic",
+        labels=_MODEL,
+        hold="3m",
+        keep="2m",
+        summary="Model {{ $labels.model }} version {{ $labels.version }} on {{ $labels.instance }} does not "
+        "answer a test request",
+        description="Test inferences that the exporter sends to model {{ $labels.model }} version "
+        "{{ $labels.version }} on {{ $labels.instance }} fail. Whatever its readiness says, clients most "
+        "likely fail too.",
+        action="Send the same request by hand and read the answer; then look at the model's log.",
+        cause_from=Lookup(
+            f"sum by (result) (increase({probe.REQUESTS}{{instance=%q,model=%q,version=%q,"
+            'result!="success"}[5m])) > 0',
+            _MODEL,
+            "result",
+        ),
+        silence="instance and model, during planned work",
+    ),
+    Alert(
+        name="TritonEnsembleStepFailing",
+        expr=f"""\
+{_STEPS}
+* on (instance, step) group_left
+{_FAILING_STEPS} > 0""",
+        severity="warning",
+        component="traffic",
+        labels=("instance", "model", "step"),
+        hold="5m",
+        keep="5m",
+        summary="Ensemble {{ $labels.model }} on {{ $labels.instance }} fails because of its step "
+        "{{ $labels.step }}",
+        description="Step {{ $labels.step }} of the ensemble {{ $labels.model }} fails executions on "
+        "{{ $labels.instance }}. The ensemble is only as good as its steps, and its own error count says "
+        "neither which step nor, exactly, how many.",
+        action="Look for errors of the step in Triton's log, not of the ensemble.",
+        silence="model",
+    ),
     Alert(
         name="TritonCanarySlower",
         expr=f"""\
@@ -180,7 +287,7 @@ and on (instance) delta({triton.CACHE_EVICTIONS}[15m]) > 100""",
         component="traffic",
         labels=("instance",),
         hold="30m",
-        dashboard="fleet",
+        dashboard="server",
         summary="The response cache of {{ $labels.instance }} is full and answers only "
         "{{ $value | humanizePercentage }} of requests",
         description="The response cache of {{ $labels.instance }} is full, throws entries out all the time "
@@ -212,7 +319,7 @@ and on (instance, model, version) {_rate(triton.REQUEST_SUCCESS, "10m")} == 0"""
         component="traffic",
         labels=("instance",),
         hold="15m",
-        dashboard="fleet",
+        dashboard="server",
         summary="{{ $value | humanizePercentage }} of the pinned memory of {{ $labels.instance }} is in use",
         description="The pinned memory pool of the Triton server behind {{ $labels.instance }} is nearly "
         "used up. Triton then copies through ordinary memory, which is slower.",

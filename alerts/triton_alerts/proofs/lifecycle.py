@@ -241,6 +241,20 @@ MODELS = (
 
 SERVERS = (
     fires(
+        "TritonAllServersDown",
+        "fires when the last live server is gone for a minute",
+        {_LIVE: "1x3 0x20", series(state.SERVER_LIVE, SERVER, **_ELSEWHERE): "1x1 0x22"},
+        "2m",
+        Fires(only(SERVER, "job")),
+    ),
+    boundary("TritonAllServersDown", "is quiet before the minute is over", {_LIVE: "1x3 0x20"}, "1m45s"),
+    quiet(
+        "TritonAllServersDown",
+        "is quiet while one server lives",
+        {_LIVE: "1x3 0x20", series(state.SERVER_LIVE, SERVER, **_ELSEWHERE): "1x23"},
+        "5m",
+    ),
+    fires(
         "TritonServerDown",
         "fires after a minute with both ports closed",
         {_LIVE: "1x3 0x20", _UP: "1x3 0x20"},

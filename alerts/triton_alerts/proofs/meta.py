@@ -83,6 +83,32 @@ EXPORTER = (
         "10m",
     ),
     fires(
+        "TritonExporterInputBroken",
+        "fires when Triton's log cannot be read",
+        {series(own.LOG_READABLE): "0x60"},
+        "10m",
+        Fires(only(SERVER, "instance")),
+    ),
+    fires(
+        "TritonExporterInputBroken",
+        "fires when the list of expected models has a mistake",
+        {series(own.EXPECTED_FILE_VALID): "0x60", series(own.LOG_READABLE): "1x60"},
+        "10m",
+        Fires(only(SERVER, "instance")),
+    ),
+    boundary(
+        "TritonExporterInputBroken",
+        "is quiet before the ten minutes are over",
+        {series(own.LOG_READABLE): "0x60"},
+        "9m45s",
+    ),
+    quiet(
+        "TritonExporterInputBroken",
+        "is quiet while both can be read",
+        {series(own.LOG_READABLE): "1x60", series(own.EXPECTED_FILE_VALID): "1x60"},
+        "14m",
+    ),
+    fires(
         "TritonCardinalityHigh",
         "fires at 60,000 series",
         {_SAMPLES: "60000x140"},

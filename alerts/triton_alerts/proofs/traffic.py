@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from triton_alerts.proof import Fires, boundary, fires, quiet, reset
 from triton_alerts.proofs.cast import MODEL, SERVER, VERSION, only, series
-from triton_exporter.catalogue import triton
+from triton_exporter.catalogue import model, probe, state, triton
 
 _PENDING = series(triton.PENDING_REQUESTS, VERSION)
 _EXEC = series(triton.EXEC_COUNT, VERSION, gpu_uuid="GPU-5a1e")
@@ -25,6 +25,20 @@ _VERSION_2 = {"model": "ranker", "version": "2"}
 
 def _failed(reason: str, version: str = "1") -> str:
     return series(triton.REQUEST_FAILURE, MODEL, version=version, reason=reason)
+
+
+_IDENTITY = only(VERSION, "instance", "model", "version")
+_LIMIT = series(model.QUEUE_SIZE_LIMIT, VERSION)
+_REFUSED = series(state.QUEUE_FULL_ESTIMATE, VERSION)
+_BUSY = series(model.BUSY_SECONDS, VERSION)
+_INSTANCES = series(model.INSTANCES, VERSION, kind="KIND_GPU", gpu="0")
+_PROBED = series(probe.SUCCESS, VERSION)
+_PIPELINE = {**SERVER, "model": "pipeline", "version": "1"}
+_STEP = series(model.ENSEMBLE_STEP, _PIPELINE, step_model="ranker", step_version="-1")
+
+
+def _probes(result: str) -> str:
+    return series(probe.REQUESTS, VERSION, result=result)
 
 
 _STALLED = {_PENDING: "0x20 5x60", _EXEC: "0+10x20 200x60"}
@@ -175,7 +189,108 @@ QUEUES = (
     ),
 )
 
+LIMITS = (
+    fires(
+        "TritonQueueNearFull",
+        "fires at nine tenths of the limit",
+        {_PENDING: "90x60", _LIMIT: "100x60"},
+        "2m",
+        Fires(_IDENTITY, "90%"),
+    ),
+    boundary(
+        "TritonQueueNearFull", "is quiet at exactly four fifths", {_PENDING: "80x60", _LIMIT: "100x60"}, "10m"
+    ),
+    quiet("TritonQueueNearFull", "is quiet where the queue has no limit", {_PENDING: "90x60"}, "10m"),
+    fires(
+        "TritonQueueFull",
+        "fires when traces show refusals",
+        {_REFUSED: "0+3x60"},
+        "10m",
+        Fires(VERSION, "0.20"),
+    ),
+    boundary("TritonQueueFull", "is quiet before the two minutes are over", {_REFUSED: "0+3x60"}, "2m"),
+    quiet("TritonQueueFull", "is quiet about old refusals", {_REFUSED: "9x60"}, "10m"),
+    reset("TritonQueueFull", "takes a restart for no refusal", {_REFUSED: "9x20 0x40"}, "12m"),
+    fires(
+        "TritonInstancesSaturated",
+        "fires when two instances are busy nearly all the time",
+        {_BUSY: "0+28.5x100", _INSTANCES: "2x100"},
+        "22m",
+        Fires(_IDENTITY, "95%"),
+    ),
+    boundary(
+        "TritonInstancesSaturated",
+        "is quiet before the fifteen minutes are over",
+        {_BUSY: "0+28.5x100", _INSTANCES: "2x100"},
+        "15m",
+    ),
+    quiet(
+        "TritonInstancesSaturated", "is quiet at half load", {_BUSY: "0+15x100", _INSTANCES: "2x100"}, "22m"
+    ),
+    reset(
+        "TritonInstancesSaturated",
+        "takes a restart for no load",
+        {_BUSY: "900x40 0x60", _INSTANCES: "2x100"},
+        "22m",
+    ),
+)
+
 QUALITY = (
+    fires(
+        "TritonProbeFailing",
+        "fires when test requests fail, and says how",
+        {_PROBED: "0x40", _probes("timeout"): "0+1x40", _probes("success"): "7x40"},
+        "5m",
+        Fires(VERSION, cause="timeout"),
+    ),
+    boundary("TritonProbeFailing", "is quiet before the three minutes are over", {_PROBED: "0x40"}, "2m45s"),
+    quiet(
+        "TritonProbeFailing",
+        "is quiet when the probe itself is wrong",
+        {_PROBED: "0x40", _probes("bad_input"): "0+1x40"},
+        "9m",
+    ),
+    quiet(
+        "TritonProbeFailing",
+        "is quiet while probes work",
+        {_PROBED: "1x40", _probes("success"): "0+1x40"},
+        "9m",
+    ),
+    reset(
+        "TritonProbeFailing",
+        "is quiet after a restart of the exporter",
+        {_PROBED: "1x40", _probes("success"): "9+1x20 0+1x20"},
+        "9m",
+    ),
+    fires(
+        "TritonEnsembleStepFailing",
+        "fires for the step, and names the ensemble",
+        {
+            _STEP: "1x60",
+            _failed("BACKEND"): "0+3x60",
+            series(triton.REQUEST_FAILURE, _PIPELINE, reason="OTHER"): "0+6x60",
+        },
+        "12m",
+        Fires({"instance": SERVER["instance"], "model": "pipeline", "step": "ranker"}),
+    ),
+    boundary(
+        "TritonEnsembleStepFailing",
+        "is quiet before the five minutes are over",
+        {_STEP: "1x60", _failed("BACKEND"): "0+3x60"},
+        "5m",
+    ),
+    quiet(
+        "TritonEnsembleStepFailing",
+        "is quiet about a model that is in no ensemble",
+        {_failed("BACKEND"): "0+3x60"},
+        "12m",
+    ),
+    reset(
+        "TritonEnsembleStepFailing",
+        "takes a restart for no failure",
+        {_STEP: "1x60", _failed("BACKEND"): "9x20 0x40"},
+        "12m",
+    ),
     fires(
         "TritonCanarySlower",
         "fires for the version that takes twice as long",
@@ -290,4 +405,4 @@ QUALITY = (
     ),
 )
 
-PROOFS = (*QUEUES, *QUALITY)
+PROOFS = (*QUEUES, *LIMITS, *QUALITY)

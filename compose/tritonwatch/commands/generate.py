@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
+from triton_alerts.receivers import fallback_receiver, ticket_hours
 from triton_slo.artifact import Artifact, Options
 from triton_slo.reading import Reading, read
 from tritonwatch import output
@@ -54,9 +56,46 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--webhook-url", default=_DEFAULTS.webhook_url, metavar="URL", help="where pages are sent"
     )
     parser.add_argument(
+        "--webhook-token-file",
+        default="",
+        metavar="FILE",
+        help="bearer token of that webhook, as a file that Alertmanager can read",
+    )
+    parser.add_argument(
+        "--fallback",
+        type=_checked(fallback_receiver),
+        default="",
+        metavar="URL",
+        help="who hears of trouble on the way to Slack: https://..., pagerduty:///FILE or "
+        "mailto:TO?from=FROM&smarthost=HOST:PORT",
+    )
+    parser.add_argument(
+        "--watchdog-url", default="", metavar="URL", help="dead man's switch outside the stack"
+    )
+    parser.add_argument(
+        "--ticket-hours",
+        type=_checked(ticket_hours),
+        default="",
+        metavar="WHEN",
+        help="when tickets are sent, such as 'monday:friday 08:00-18:00 Europe/Berlin' (default: always)",
+    )
+    parser.add_argument(
         "--runbook-url", default=_DEFAULTS.runbook_url, metavar="URL", help="with {alert} in it"
     )
     parser.add_argument("--dashboard-url", default="", metavar="URL", help="of Grafana, for links in alerts")
+
+
+def _checked(read: Callable[[str], object]) -> Callable[[str], str]:
+    """Keep the text of an argument that `read` understands; its ValueError says what is wrong."""
+
+    def check(text: str) -> str:
+        try:
+            read(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+        return text
+
+    return check
 
 
 def run(args: argparse.Namespace) -> int:
@@ -82,6 +121,10 @@ def _wanted(args: argparse.Namespace, reading: Reading) -> dict[str, str]:
         runbook_url=args.runbook_url,
         dashboard_url=args.dashboard_url,
         webhook_url=args.webhook_url,
+        webhook_token_file=args.webhook_token_file,
+        fallback=args.fallback,
+        watchdog_url=args.watchdog_url,
+        ticket_hours=args.ticket_hours,
     )
     made: list[Artifact] = [
         artifact

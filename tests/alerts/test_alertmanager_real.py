@@ -1,0 +1,219 @@
+"""The generated configuration in real Alertmanagers: one incident makes one notification."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+import requests
+
+from support.files import write
+from support.tools import alertmanagers
+from triton_alerts import alertmanager, rules
+from triton_alerts.catalogue import ALERTS
+from triton_slo.artifact import Options
+from tritonwatch.local.triton import free_ports
+
+pytestmark = pytest.mark.real
+BY_NAME = {alert.name: alert for alert in ALERTS}
+SERVER = {"instance": "gpu-1:9095"}
+BURN = {
+    "alertname": "TritonReadinessBudgetBurn",
+    "component": "slo",
+    "indicator": "readiness",
+    "slo": "readiness",
+    "model": "ranker",
+    "version": "1",
+}
+
+
+@dataclass
+class Inbox:
+    """What the webhook was told."""
+
+    notifications: list[dict[str, object]] = field(default_factory=list)
+
+    def told(self, receiver: str, status: str = "firing") -> list[set[str]]:
+        """The alerts of each notification to a receiver that fired (or resolved) in it."""
+        return [
+            names
+            for one in self.notifications
+            if one["receiver"] == receiver
+            and (names := {a["labels"]["alertname"] for a in one["alerts"] if a["status"] == status})  # type: ignore[attr-defined]
+        ]
+
+    def wait(self, promise: Callable[[], object], timeout_seconds: float = 20.0) -> None:
+        """Wait until the promise holds; fails with everything that was told."""
+        deadline = time.monotonic() + timeout_seconds
+        while not promise():
+            assert time.monotonic() < deadline, json.dumps(self.notifications, indent=1)
+            time.sleep(0.05)
+
+
+@contextmanager
+def webhook() -> Iterator[tuple[Inbox, str]]:
+    """A real HTTP server that keeps every notification and answers 200."""
+    inbox = Inbox()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            inbox.notifications.append(json.loads(body))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        try:
+            yield inbox, f"http://127.0.0.1:{server.server_port}/alertmanager"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@dataclass(frozen=True)
+class Running:
+    """A real Alertmanager with the demo's configuration."""
+
+    url: str
+    inbox: Inbox
+
+    def send(self, alerts: Sequence[dict[str, str]], *, ended: bool = False) -> None:
+        """Tell it, as Prometheus does, that alerts fire, or that they have ended."""
+        now = datetime.now(UTC)
+        end = now if ended else now + timedelta(minutes=5)
+        body = [{"labels": labels, "startsAt": START, "endsAt": end.isoformat()} for labels in alerts]
+        requests.post(f"{self.url}/api/v2/alerts", json=body, timeout=5).raise_for_status()
+
+    def silenced_by_another(self) -> set[str]:
+        """The alerts that an inhibition silences now."""
+        answer = requests.get(f"{self.url}/api/v2/alerts", timeout=5).json()
+        return {one["labels"]["alertname"] for one in answer if one["status"]["inhibitedBy"]}
+
+
+START = datetime.now(UTC).isoformat()
+
+
+@pytest.fixture(params=alertmanagers(), ids=str)
+def running(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Running]:
+    """Each Alertmanager that is here, its times 360 times shorter."""
+    (port,) = free_ports(1)
+    with webhook() as (inbox, url):
+        options = Options(time_scale=1 / 360, scrape_interval_seconds=1.0, webhook_url=url)
+        write(alertmanager.artifacts(options), tmp_path)
+        command = [
+            request.param,
+            f"--config.file={tmp_path / 'alertmanager' / alertmanager.FILE}",
+            f"--storage.path={tmp_path / 'data'}",
+            f"--web.listen-address=127.0.0.1:{port}",
+            "--cluster.listen-address=",
+        ]
+        with (
+            (tmp_path / "log").open("wb") as log,
+            subprocess.Popen(command, stdout=log, stderr=log) as process,
+        ):
+            try:
+                yield _ready(Running(f"http://127.0.0.1:{port}", inbox))
+            finally:
+                process.terminate()
+
+
+def _ready(one: Running) -> Running:
+    for _ in range(200):
+        with suppress(requests.ConnectionError):
+            if requests.get(f"{one.url}/-/ready", timeout=2).status_code == 200:
+                return one
+        time.sleep(0.05)
+    raise AssertionError("Alertmanager never became ready")
+
+
+def alert(name: str, **labels: str) -> dict[str, str]:
+    """The labels with which an alert of the catalogue fires."""
+    return {"alertname": name, **rules.labels(BY_NAME[name]), **labels}
+
+
+def burn(tier: str) -> dict[str, str]:
+    """The labels with which the readiness budget's burn alert fires."""
+    return {**BURN, "tier": tier, "severity": "critical" if tier.startswith("page") else "warning"}
+
+
+def test_a_server_that_is_down_silences_its_consequences(running: Running) -> None:
+    """Of eight alerts about one dead server on-call hears one; when it is back, that it is back."""
+    consequences = [
+        alert("TritonModelNotReadyProlonged", **SERVER, model="ranker", version="1"),
+        alert("TritonModelNotReadyProlonged", **SERVER, model="embedder", version="1"),
+        alert("TritonModelLoadFailed", **SERVER, model="ranker"),
+        alert("TritonModelStalled", **SERVER, model="ranker", version="1"),
+        alert("TritonQueueGrowing", **SERVER, model="ranker", version="1"),
+        alert("TritonServerNotReady", **SERVER),
+        alert("TrtLlmEngineStuck", **SERVER, model="chat", version="1"),
+    ]
+    elsewhere = alert("TritonModelNotReadyProlonged", instance="gpu-2:9095", model="ranker", version="1")
+    down = alert("TritonServerDown", **SERVER)
+
+    running.send([down, *consequences, elsewhere])
+    running.inbox.wait(lambda: len(running.inbox.told("page")) == 2)
+    # Three more group intervals: nothing else comes.
+    time.sleep(3.0)
+
+    assert [{"TritonModelNotReadyProlonged"}, {"TritonServerDown"}] == sorted(
+        running.inbox.told("page"), key=str
+    )
+    assert [] == running.inbox.told("ticket")
+    assert {one["alertname"] for one in consequences} == running.silenced_by_another()
+
+    running.send([down, *consequences], ended=True)
+    running.inbox.wait(lambda: {"TritonServerDown"} in running.inbox.told("page", "resolved"))
+
+
+def test_one_incident_of_a_model_makes_one_notification(running: Running) -> None:
+    """Not ready on two servers and a burning budget are one page; the fastest tier speaks."""
+    incident = [
+        alert("TritonModelNotReadyProlonged", **SERVER, model="ranker", version="1"),
+        alert("TritonModelNotReadyProlonged", instance="gpu-2:9095", model="ranker", version="1"),
+        alert("TritonExpectedModelMissing", **SERVER, model="ranker", version="1"),
+        *(burn(tier) for tier in ("page_fast", "page_slow", "ticket_fast", "ticket_slow")),
+    ]
+
+    running.send(incident)
+    running.inbox.wait(lambda: running.inbox.told("page"))
+    time.sleep(3.0)
+
+    assert [{"TritonModelNotReadyProlonged", "TritonReadinessBudgetBurn"}] == running.inbox.told("page")
+    assert 3 == len(running.inbox.notifications[0]["alerts"])  # type: ignore[arg-type]
+    assert [] == running.inbox.told("ticket")
+
+
+def test_a_load_failure_that_becomes_a_page_is_told_as_both(running: Running) -> None:
+    """The ticket about the failed load comes first and is not lost when the page follows."""
+    failed = alert("TritonModelLoadFailed", **SERVER, model="ranker")
+    not_ready = alert("TritonModelNotReadyProlonged", **SERVER, model="ranker", version="1")
+
+    running.send([failed])
+    running.inbox.wait(lambda: running.inbox.told("ticket"))
+    running.send([failed, not_ready])
+    running.inbox.wait(lambda: running.inbox.told("page"))
+    running.send([failed, not_ready], ended=True)
+    running.inbox.wait(lambda: running.inbox.told("page", "resolved"))
+    running.inbox.wait(lambda: running.inbox.told("ticket", "resolved"))
+
+
+def test_the_watchdog_keeps_pinging_and_info_stays_silent(running: Running) -> None:
+    """One heartbeat in every interval, and nobody is told what is only for looking at."""
+    running.send([alert("Watchdog"), alert("GpuPowerThrottling", **SERVER, gpu_uuid="GPU-5a1e")])
+    running.inbox.wait(lambda: len(running.inbox.told("watchdog")) >= 3)
+
+    assert {"watchdog"} == {one["receiver"] for one in running.inbox.notifications}
