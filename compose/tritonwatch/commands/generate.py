@@ -86,11 +86,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _checked(read: Callable[[str], object]) -> Callable[[str], str]:
-    """Keep the text of an argument that `read` understands; its ValueError says what is wrong."""
+    """Keep the text of an argument that is empty or that `read` understands; its ValueError tells why not."""
 
     def check(text: str) -> str:
         try:
-            read(text)
+            if text:
+                read(text)
         except ValueError as error:
             raise argparse.ArgumentTypeError(str(error)) from None
         return text
