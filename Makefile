@@ -41,6 +41,7 @@ generate: $(STAMP) ## Write the committed rules and dashboards again
 	$(BIN)/tritonwatch generate --objectives slo/objectives --only alertmanager --out alerts/generated/alertmanager
 	$(BIN)/tritonwatch generate --objectives slo/objectives --only promtool --out alerts/generated/promtool
 	$(BIN)/tritonwatch generate --objectives slo/objectives --only dashboards --out dashboards/generated
+	$(BIN)/python -m triton_exporter.reference > docs/metrics.md
 
 bench: $(STAMP) ## Ratios against peers, in one run
 	$(BIN)/python -m pytest tests/bench -o python_files='bench_*.py' -s $(ARGS)

@@ -1,0 +1,148 @@
+"""`tritonwatch doctor`: say what to change on a Triton to see more of it."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import sys
+import textwrap
+import time
+from contextlib import closing, suppress
+from typing import Any
+
+from triton_exporter.client import Client, FetchError, Limits
+from triton_exporter.doctor import Facts, Finding, examine
+from triton_exporter.look import Looker
+from triton_exporter.parse import Exposition, parse
+from triton_exporter.settings import Settings
+from tritonwatch.exporter_options import OptionsError, choose
+
+EXAMPLE = "tritonwatch doctor --triton http://127.0.0.1:8000"
+
+_ENDPOINTS = {
+    "ready": "/v2/health/ready",
+    "metadata": "/v2",
+    "statistics": "/v2/models/stats",
+    "logging": "/v2/logging",
+    "tracing": "/v2/trace/setting",
+}
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("--triton", required=True, metavar="URL", help="Triton's HTTP API")
+    parser.add_argument("--triton-metrics", metavar="URL", help="its metrics (default: port 8002, same host)")
+    parser.add_argument(
+        "--triton-headers-file",
+        metavar="FILE",
+        help="headers for restricted endpoints (default: $TRITON_HEADERS)",
+    )
+    parser.add_argument(
+        "--watch",
+        metavar="SECONDS",
+        type=float,
+        default=2.0,
+        help="how long to look at the traffic (default: 2)",
+    )
+    parser.add_argument("--json", action="store_true", help="print findings as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the findings: 0 nothing is wrong (there may be advice), 1 problems, 2 wrong usage."""
+    given = {name: getattr(args, name) for name in ("triton", "triton_metrics", "triton_headers_file")}
+    try:
+        settings = choose(given, os.environ).settings
+    except OptionsError as error:
+        print("\n".join(f"tritonwatch doctor: {problem}" for problem in error.problems), file=sys.stderr)
+        return 2
+    facts = gather(settings, max(0.0, min(args.watch, 60.0)))
+    findings = examine(facts)
+    if args.json:
+        print(json.dumps([dataclasses.asdict(finding) for finding in findings], indent=2))
+    else:
+        print(_text(facts, findings))
+    return int(any(finding.grade == "problem" for finding in findings))
+
+
+def gather(settings: Settings, watch_seconds: float) -> Facts:
+    """Look at one Triton for a while; reads only."""
+    limits = Limits(settings.timeout_seconds, settings.max_body_bytes)
+    api = Client(settings.triton_url, limits, settings.triton_headers)
+    metrics = Client(settings.metrics_url, limits, settings.triton_headers)
+    with closing(api), closing(metrics):
+        first, failure = _exposition(metrics)
+        started = time.monotonic()
+        snapshot = Looker(api, time.time, lambda _endpoint, _reason: None).look()
+        statuses: dict[str, int] = {}
+        answers: dict[str, dict[str, Any]] = {}
+        if not snapshot.api_failure:
+            statuses, answers = _ask(api)
+        if first is not None:
+            time.sleep(max(0.0, watch_seconds - (time.monotonic() - started)))
+        second = _exposition(metrics)[0] if first is not None else None
+        return Facts(
+            url=settings.triton_url,
+            metrics_url=settings.metrics_url,
+            snapshot=snapshot,
+            statuses=statuses,
+            first=first,
+            second=second,
+            seconds=time.monotonic() - started,
+            metrics_failure=failure,
+            logging=answers.get("logging", {}),
+            tracing=answers.get("tracing", {}),
+        )
+
+
+def _ask(api: Client) -> tuple[dict[str, int], dict[str, dict[str, Any]]]:
+    statuses, answers = {}, {}
+    for name, path in _ENDPOINTS.items():
+        try:
+            answer = api.get(path)
+            statuses[name] = answer.status
+            content = json.loads(answer.body) if answer.status == 200 and answer.body else None
+        except (FetchError, ValueError):
+            continue
+        if isinstance(content, dict):
+            answers[name] = content
+    with suppress(FetchError):  # the look has already said so
+        statuses["index"] = api.index().status
+    return statuses, answers
+
+
+def _exposition(metrics: Client) -> tuple[Exposition | None, str]:
+    try:
+        answer = metrics.get("")
+    except FetchError as error:
+        return None, str(error)
+    return (parse(answer.body), "") if answer.status == 200 else (None, f"HTTP {answer.status}")
+
+
+def _text(facts: Facts, findings: list[Finding]) -> str:
+    version = facts.snapshot.triton_version or "of unknown version"
+    models = len({entry.model for entry in facts.snapshot.index or ()})
+    head = f"Triton {version} at {facts.url}, {models} models"
+    return "\n".join([head, *(_paragraph(finding) for finding in findings)])
+
+
+def _paragraph(finding: Finding) -> str:
+    lines = [f"\n[{finding.grade}] {finding.title}", *_wrapped("", finding.seen)]
+    for word, text in (("do:   ", finding.do), ("cost: ", finding.cost)):
+        if text:
+            lines += _wrapped(word, text)
+    return "\n".join(lines)
+
+
+def _wrapped(word: str, text: str) -> list[str]:
+    first, *rest = text.split("\n")
+    lines = textwrap.wrap(
+        first,
+        100,
+        initial_indent=f"  {word}",
+        subsequent_indent="  " + " " * len(word),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return [*lines, *(f"  {' ' * len(word)}{line}" for line in rest)]

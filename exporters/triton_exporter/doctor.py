@@ -1,0 +1,366 @@
+"""What to change on a Triton to see more of it: each finding with the flag to use and what it costs."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from triton_exporter.catalogue import Metric, triton
+from triton_exporter.claims import claims
+from triton_exporter.parse import Exposition
+from triton_exporter.snapshot import Snapshot
+
+Grade = Literal["problem", "advice"]
+
+SAFE_TRACES_PER_SECOND = 10.0
+"""Traced requests a second that a real server took without trouble, with room to spare."""
+
+UNSAFE_REQUESTS_PER_SECOND = 2000.0
+"""Above this, even a low trace rate has been seen to end the server (8,000 requests/s, rate 10 and 100)."""
+
+_DEFAULT_BOUNDS = frozenset({"100", "500", "2000", "5000"})
+_GPU_PREFIX = "nv_gpu_"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something to change: what is seen, what to do about it (a flag or snippet), and what that costs."""
+
+    grade: Grade
+    title: str
+    seen: str
+    do: str = ""
+    cost: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a look at one Triton brought.
+
+    `statuses` holds the HTTP status of every endpoint that was asked, `first` and `second` its metrics,
+    `seconds` apart; `metrics_failure` says why they are missing. `logging` and `tracing` are its settings.
+    """
+
+    url: str
+    metrics_url: str
+    snapshot: Snapshot
+    statuses: Mapping[str, int] = field(default_factory=dict)
+    first: Exposition | None = None
+    second: Exposition | None = None
+    seconds: float = 0.0
+    metrics_failure: str = ""
+    logging: Mapping[str, object] = field(default_factory=dict)
+    tracing: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def release(self) -> tuple[int, int]:
+        """Version of the server, such as (2, 51); (0, 0) when it does not tell."""
+        match = re.match(r"(\d+)\.(\d+)", self.snapshot.triton_version)
+        return (int(match[1]), int(match[2])) if match else (0, 0)
+
+    def has(self, metric: Metric) -> bool:
+        """Whether Triton shows this family."""
+        return self.first is not None and metric.name in self.first.families
+
+
+def examine(facts: Facts) -> list[Finding]:
+    """Everything worth changing, problems first."""
+    found = [finding for check in CHECKS for finding in check(facts)]
+    return sorted(found, key=lambda finding: finding.grade != "problem")
+
+
+def requests_per_second(facts: Facts) -> float | None:
+    """Successful requests a second between the two looks at the metrics, over all models."""
+    if facts.first is None or facts.second is None or facts.seconds <= 0:
+        return None
+    grown = _total(facts.second, triton.REQUEST_SUCCESS) - _total(facts.first, triton.REQUEST_SUCCESS)
+    return max(0.0, grown) / facts.seconds
+
+
+def _reachable(facts: Facts) -> Iterator[Finding]:
+    failure = facts.snapshot.api_failure
+    if failure == "refused":
+        yield Finding(
+            "problem",
+            "Triton's API refuses connections",
+            f"nothing listens at {facts.url}. Triton opens its port only when all start-up loads have ended, "
+            "and by default one failed load ends the server.",
+            "--exit-on-error=false keeps the server up with the models that load; its log says what failed "
+            "(tritonwatch exporter --triton-log FILE counts it)",
+            "a server that starts without some of its models: watch triton_model_ready",
+        )
+    elif failure:
+        yield Finding("problem", "Triton's API does not answer", f"{facts.url}: {failure}", "check --triton")
+
+
+def _metrics(facts: Facts) -> Iterator[Finding]:
+    if facts.metrics_failure:
+        yield Finding(
+            "problem",
+            "Triton's metrics do not answer",
+            f"{facts.metrics_url}: {facts.metrics_failure}",
+            "check --triton-metrics; the server needs --allow-metrics=true (the default) and --metrics-port",
+        )
+    elif facts.first is not None and not facts.first.families:
+        yield Finding(
+            "problem",
+            "The metrics page is empty",
+            f"{facts.metrics_url} answers with nothing: Triton's metrics port answers 200 to every path.",
+            "--triton-metrics must end in /metrics",
+        )
+    if facts.first is not None and facts.first.faults:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in facts.first.faults.items())
+        yield Finding("problem", "Triton's metrics hold broken lines", f"lines by kind: {kinds}")
+
+
+def _restricted(facts: Facts) -> Iterator[Finding]:
+    closed = [endpoint for endpoint, status in facts.statuses.items() if status == 403]
+    if closed:
+        yield Finding(
+            "problem",
+            "Triton restricts what the exporter reads",
+            f"403 from: {', '.join(closed)}.",
+            "tritonwatch exporter --triton-headers-file FILE, holding the header of --http-restricted-api",
+            "the key of the group model-repository also opens load and unload; the exporter only reads",
+        )
+
+
+def _namespacing(facts: Facts) -> Iterator[Finding]:
+    broken = facts.statuses.get("statistics", 200) not in (200, 403) and facts.statuses.get("index") == 200
+    if broken:
+        yield Finding(
+            "problem",
+            "Statistics do not answer",
+            f"/v2/models/stats answers {facts.statuses['statistics']} though the index works: "
+            "--model-namespacing=true breaks it.",
+            "--model-namespacing=false",
+            "model names must be unique over all repositories",
+        )
+
+
+def _counters(facts: Facts) -> Iterator[Finding]:
+    if facts.first is None or facts.snapshot.statistics is None:
+        return
+    served = sum(one.success for one in facts.snapshot.statistics)
+    # The later look: it must know of every request that the statistics knew of before.
+    shown = _total(facts.second or facts.first, triton.REQUEST_SUCCESS)
+    if served > 0 and facts.has(triton.REQUEST_SUCCESS) and shown == 0:
+        yield Finding(
+            "problem",
+            "Latency counters are off",
+            f"statistics know {served} requests, the metrics show 0: no objective can be measured.",
+            "--metrics-config counter_latencies=true",
+            "none that was ever measured; it is the default",
+        )
+
+
+def _histograms(facts: Facts) -> Iterator[Finding]:
+    if not facts.has(triton.FIRST_RESPONSE_MS):
+        if facts.release >= (2, 65):
+            yield Finding(
+                "advice",
+                "Latency histograms are off",
+                "without them the exporter estimates distributions from means, which hides slow tails.",
+                "--metrics-config histogram_latencies=true, and buckets in each config.pbtxt "
+                "(see the next lines)\n" + _BUCKETS,
+                "7 series a model or more",
+            )
+        elif any(config.decoupled for config in facts.snapshot.configs.values()) and facts.release >= (2, 52):
+            yield Finding(
+                "advice",
+                "Time to first response of decoupled models is not shown",
+                "this version can measure it.",
+                "--metrics-config histogram_latencies=true",
+                "7 series a decoupled model",
+            )
+    elif facts.first is not None:
+        family = facts.first.families[triton.FIRST_RESPONSE_MS.name]
+        bounds: dict[str, set[str]] = {}
+        for one in family.series:
+            if one.labels.get("le", "+Inf") != "+Inf":
+                bounds.setdefault(one.labels.get("model", ""), set()).add(one.labels["le"].removesuffix(".0"))
+        useless = sorted(model for model, les in bounds.items() if les == _DEFAULT_BOUNDS)
+        if useless:
+            yield Finding(
+                "advice",
+                "Histogram buckets are Triton's defaults",
+                f"100 ms to 5 s tells nothing about most objectives; models: {_some(useless)}.",
+                "in config.pbtxt (takes effect with an unload and load):\n" + _BUCKETS,
+                "one series a bucket and model",
+            )
+
+
+def _summaries(facts: Facts) -> Iterator[Finding]:
+    if facts.has(triton.REQUEST_SUMMARY_US):
+        yield Finding(
+            "advice",
+            "Summaries are on",
+            "their quantiles cannot be added up over servers, and up to a third of the throughput has been "
+            "reported lost to them.",
+            "--metrics-config summary_latencies=false, unless they feed the exporter for want of a histogram",
+            "the exporter then estimates distributions from means",
+        )
+
+
+def _gpus(facts: Facts) -> Iterator[Finding]:
+    if facts.first is None:
+        return
+    on_gpu = sorted(
+        key.model
+        for key, config in facts.snapshot.configs.items()
+        if any(group.kind == "KIND_GPU" for group in config.instance_groups)
+    )
+    if on_gpu and not any(name.startswith(_GPU_PREFIX) for name in facts.first.families):
+        yield Finding(
+            "advice",
+            "Triton shows no GPU series",
+            f"models are configured for GPUs ({_some(on_gpu)}) and there is no {_GPU_PREFIX}* series: GPU "
+            "metrics are off, or its DCGM could not start.",
+            "--allow-gpu-metrics=true, or better a dcgm-exporter beside it (tritonwatch exporter --dcgm-url)",
+            "two DCGMs on one host can disturb each other: with dcgm-exporter use --allow-gpu-metrics=false",
+        )
+
+
+def _readiness(facts: Facts) -> Iterator[Finding]:
+    if facts.snapshot.api_failure or facts.snapshot.index is None:
+        return
+    found = claims(facts.snapshot)
+    failed = [f"{key.model}:{key.version}" for key, claim in found.items() if claim.state == "unavailable"]
+    loading = [f"{key.model}:{key.version}" for key, claim in found.items() if claim.state == "loading"]
+    bare = [key.model for key, claim in found.items() if claim.bare]
+    if failed:
+        yield Finding(
+            "problem", "Models failed to load", _some(failed), "see their reasons in /state or Triton's log"
+        )
+    if not facts.snapshot.ready and facts.snapshot.live:
+        culprits = (
+            _some([*failed, *loading]) or "none that it names: a model without a version folder does this"
+        )
+        yield Finding(
+            "problem",
+            "The whole server is not ready",
+            f"with strict readiness one model is enough; culprits: {culprits}.",
+            "--strict-readiness=false, with triton_model_ready for what really matters",
+            "Kubernetes then sends traffic while a model loads; requests for that one fail",
+        )
+    if bare:
+        yield Finding(
+            "advice",
+            "Models are listed without a version",
+            f"{_some(bare)}: never asked to load, or their config cannot be read, or a part failed; "
+            "Triton tells no difference.",
+            "tritonwatch exporter --expect MODEL for what should serve, and --triton-log for the reason",
+        )
+
+
+def _log(facts: Facts) -> Iterator[Finding]:
+    if "log_file" in facts.logging and not facts.logging["log_file"]:
+        yield Finding(
+            "advice",
+            "Failed hot reloads and broken configs are in the log only",
+            "no API tells of them, and this Triton logs to its standard error.",
+            "--log-file=/shared/triton.log, and tritonwatch exporter --triton-log /shared/triton.log",
+            "a volume shared by the two containers, and rotation of that file",
+        )
+
+
+def _queues(facts: Facts) -> Iterator[Finding]:
+    endless = sorted(
+        {
+            key.model
+            for key, config in facts.snapshot.configs.items()
+            if config.dynamic_batching and config.queue.max_queue_size <= 0 and not config.priority_queues
+        }
+    )
+    if endless:
+        yield Finding(
+            "advice",
+            "Queues without a limit",
+            f"{_some(endless)}: under overload everybody waits, and nothing is rejected.",
+            "in config.pbtxt: dynamic_batching { default_queue_policy { max_queue_size: 100 } }",
+            "clients get 503 when the queue is full, which no Triton metric counts (traces do)",
+        )
+
+
+def _tracing(facts: Facts) -> Iterator[Finding]:
+    rate = requests_per_second(facts)
+    if rate is None:
+        return
+    if rate > UNSAFE_REQUESTS_PER_SECOND:
+        advice = (
+            "do not trace at this traffic: Triton was seen to crash at 8,000 requests/s, whatever the rate"
+        )
+    else:
+        every = max(1, math.ceil(rate / SAFE_TRACES_PER_SECOND))
+        advice = (
+            "--trace-config mode=opentelemetry "
+            "--trace-config opentelemetry,url=http://127.0.0.1:4318/v1/traces "
+            f"--trace-config level=TIMESTAMPS --trace-config rate={every}, and "
+            "tritonwatch exporter --otlp-listen 127.0.0.1:4318"
+        )
+    level = facts.tracing.get("trace_level")
+    traced = f"; tracing is on, level {level}" if level not in (None, [], ["OFF"], "OFF") else ""
+    yield Finding(
+        "advice",
+        "Traces would show exact distributions and queue-full rejections",
+        f"{rate:.1f} requests/s now{traced}.",
+        advice,
+        "Triton CAN CRASH when it is traced too hard (server#7795); ask again when traffic grows",
+    )
+
+
+def _age(facts: Facts) -> Iterator[Finding]:
+    missing = [text for release, text in _SINCE if (0, 0) < facts.release < release]
+    if missing:
+        yield Finding(
+            "advice",
+            f"Triton {facts.snapshot.triton_version} is not the newest",
+            "a newer one shows more.",
+            "; ".join(missing),
+            "an upgrade",
+        )
+
+
+# Which release first showed what; 2.48 is 24.07 and so on (NVIDIA's support matrix maps the numbers).
+_SINCE = (
+    ((2, 48), "2.48 (24.07): failures by reason"),
+    ((2, 52), "2.52 (24.11): load durations, histogram of decoupled models"),
+    ((2, 64), "2.64 (25.12): a model whose process died is not ready"),
+    ((2, 65), "2.65 (26.01): latency histogram of every model"),
+)
+
+_BUCKETS = (
+    "model_metrics { metric_control: [ {\n"
+    f'  metric_identifier: {{ family: "{triton.FIRST_RESPONSE_MS}" }}\n'
+    "  histogram_options: { buckets: [ 1, 2, 5, 10, 25, 50, 100, 250, 500, 1000 ] }\n"
+    "} ] }"
+)
+
+CHECKS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
+    _reachable,
+    _metrics,
+    _restricted,
+    _namespacing,
+    _counters,
+    _readiness,
+    _histograms,
+    _summaries,
+    _gpus,
+    _log,
+    _queues,
+    _tracing,
+    _age,
+)
+
+
+def _total(exposition: Exposition, metric: Metric) -> float:
+    family = exposition.families.get(metric.name)
+    return math.fsum(family.values) if family is not None else 0.0
+
+
+def _some(names: list[str]) -> str:
+    shown = ", ".join(names[:5])
+    return f"{shown} and {len(names) - 5} more" if len(names) > 5 else shown

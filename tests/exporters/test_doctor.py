@@ -1,0 +1,168 @@
+"""What `tritonwatch doctor` says, of real servers and of those that no real one can be made to be."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import requests
+
+from support.faults import FaultyServer, body, faulty
+from support.repository import Repository, write
+from triton_exporter.catalogue import triton
+from triton_exporter.doctor import Facts, examine
+from triton_exporter.parse import parse
+from triton_exporter.snapshot import Snapshot
+from tritonwatch.local.triton import TritonPorts, TritonServer, free_ports
+
+
+def doctor(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tritonwatch", "doctor", "--watch", "0.5", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
+def findings(*arguments: str) -> dict[str, dict[str, str]]:
+    """Findings by title."""
+    return {one["title"]: one for one in json.loads(doctor("--json", *arguments).stdout)}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
+    """A real Triton with everything set the wrong way."""
+    directory = tmp_path_factory.mktemp("doctor")
+    repository = Repository(directory / "models")
+    repository.model("echo", config="dynamic_batching { }")
+    repository.model("stream", config="model_transaction_policy { decoupled: true }")
+    repository.model("broken", **{"raise": "weights missing"})
+    write(repository.model("badconfig") / "config.pbtxt", "nonsense {")
+    server = TritonServer(
+        repository.path,
+        directory,
+        TritonPorts(*free_ports(3)),
+        arguments=[
+            "--metrics-config=counter_latencies=false",
+            "--metrics-config=summary_latencies=true",
+            "--http-restricted-api=statistics:admin-key=s3cret",
+        ],
+    )
+    server.start()
+    try:
+        server.wait_live()
+        request = {"inputs": [{"name": "X", "shape": [1, 1], "datatype": "FP32", "data": [1.0]}]}
+        url = f"{server.http_url}/v2/models/echo/infer"
+        assert 200 == requests.post(url, json=request, timeout=10).status_code
+        yield server
+    finally:
+        server.stop(timeout_seconds=2)
+
+
+@pytest.mark.real
+def test_a_real_triton_with_everything_set_wrong(server: TritonServer, tmp_path: Path) -> None:
+    """Each thing that hides something is named, with its flag and its price."""
+    headers = tmp_path / "headers"
+    headers.write_text("admin-key: s3cret\n")
+    where = ("--triton", server.http_url, "--triton-metrics", server.metrics_url)
+    found = findings(*where, "--triton-headers-file", str(headers))
+
+    assert "counter_latencies=true" in found["Latency counters are off"]["do"]
+    assert "summary_latencies=false" in found["Summaries are on"]["do"]
+    assert "broken:1" in found["Models failed to load"]["seen"]
+    assert "--strict-readiness=false" in found["The whole server is not ready"]["do"]
+    assert "badconfig" in found["Models are listed without a version"]["seen"]
+    assert "--log-file" in found["Failed hot reloads and broken configs are in the log only"]["do"]
+    assert "echo" in found["Queues without a limit"]["seen"]
+    assert "CAN CRASH" in found["Traces would show exact distributions and queue-full rejections"]["cost"]
+    assert "2.65 (26.01)" in found["Triton 2.51.0 is not the newest"]["do"]
+    assert "Triton restricts what the exporter reads" not in found
+    problems = [one["grade"] for one in found.values()]
+    assert sorted(problems, reverse=True) == problems, "problems stand first"
+
+
+@pytest.mark.real
+def test_a_restricted_triton_is_told_with_the_way_in(server: TritonServer) -> None:
+    """Without the header the doctor says which endpoints are closed; the text is for people, exit code 1."""
+    result = doctor("--triton", server.http_url, "--triton-metrics", server.metrics_url)
+
+    assert 1 == result.returncode
+    assert "[problem] Triton restricts what the exporter reads\n  403 from: statistics." in result.stdout
+    assert "do:   tritonwatch exporter --triton-headers-file FILE" in result.stdout
+    assert result.stdout.startswith(f"Triton 2.51.0 at {server.http_url}, 4 models\n")
+    assert "" == result.stderr
+
+
+def test_a_closed_port_is_one_problem() -> None:
+    """Nothing listens: the doctor says so, and what ends a Triton at its start."""
+    http, metrics = free_ports(2)
+    urls = (f"http://127.0.0.1:{http}", f"http://127.0.0.1:{metrics}/metrics")
+    found = findings("--triton", urls[0], "--triton-metrics", urls[1])
+
+    assert ["Triton's API refuses connections", "Triton's metrics do not answer"] == list(found)
+    assert "--exit-on-error=false" in found["Triton's API refuses connections"]["do"]
+
+
+_BOUNDS = ("100", "500", "2000", "5000", "+Inf")
+
+
+@pytest.fixture
+def newer() -> Iterator[FaultyServer]:
+    """A Triton newer than the wheel carries, as its documentation describes it."""
+    histogram = "".join(
+        f'{triton.FIRST_RESPONSE_MS.bucket}{{model="a",version="1",le="{le}"}} 0\n' for le in _BOUNDS
+    )
+    text = f"# TYPE {triton.FIRST_RESPONSE_MS} histogram\n{histogram}"
+    config = {"name": "a", "instance_group": [{"kind": "KIND_GPU", "count": 1, "gpus": [0]}]}
+    answers = {
+        "/metrics": body(text.encode()),
+        "/v2": body(b'{"name":"triton","version":"2.66.0","extensions":[]}'),
+        "/v2/repository/index": body(b'[{"name":"a","version":"1","state":"READY"}]'),
+        "/v2/models/a/versions/1/config": body(json.dumps(config).encode()),
+        "/v2/models/stats": body(b'{"error":"no namespace"}', "400 Bad Request"),
+    }
+    with faulty(answers) as server:
+        yield server
+
+
+def test_default_buckets_missing_gpus_and_namespaces_are_told(newer: FaultyServer) -> None:
+    """Buckets nobody chose, GPU models without GPU series, and statistics that namespacing breaks."""
+    found = findings("--triton", newer.url, "--triton-metrics", f"{newer.url}/metrics")
+
+    assert "histogram_options: { buckets:" in found["Histogram buckets are Triton's defaults"]["do"]
+    assert "--allow-gpu-metrics=true" in found["Triton shows no GPU series"]["do"]
+    assert "--model-namespacing=false" in found["Statistics do not answer"]["do"]
+    assert not any("newest" in title for title in found)
+
+
+def test_the_wrong_path_of_the_metrics_port_is_told(newer: FaultyServer) -> None:
+    """Triton's metrics port answers 200 with nothing to any other path."""
+    found = findings("--triton", newer.url, "--triton-metrics", f"{newer.url}/v2/health/ready")
+
+    assert "must end in /metrics" in found["The metrics page is empty"]["do"]
+
+
+def test_the_doctor_only_reads(newer: FaultyServer) -> None:
+    """Nothing it sends can change a server."""
+    findings("--triton", newer.url, "--triton-metrics", f"{newer.url}/metrics")
+
+    assert {("POST", "/v2/repository/index")} == {
+        (method, path) for method, path, _ in newer.requests if method != "GET"
+    }
+
+
+@pytest.mark.parametrize(
+    ("rate", "advice"), [(0, "rate=1,"), (50, "rate=5,"), (199.9, "rate=20,"), (3000, "do not trace")]
+)
+def test_the_safe_trace_rate_follows_the_traffic(rate: float, advice: str) -> None:
+    """At most ten traces a second, and none at all where Triton has been seen to crash."""
+
+    def look(count: float) -> bytes:
+        name = triton.REQUEST_SUCCESS
+        return f'# TYPE {name} counter\n{name}{{model="a",version="1"}} {count}\n'.encode()
+
+    facts = Facts("u", "m", Snapshot(1.0), {}, parse(look(7)), parse(look(7 + 10 * rate)), seconds=10.0)
+    found = {finding.title: finding for finding in examine(facts)}
+
+    assert advice in found["Traces would show exact distributions and queue-full rejections"].do
