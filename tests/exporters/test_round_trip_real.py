@@ -1,0 +1,182 @@
+"""A real Prometheus is the judge: what it reads through the exporter is what it reads from Triton itself."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+import requests
+import yaml
+
+from support.exporter import Running, exporting
+from support.repository import Repository, write
+from support.tools import prometheuses, promtools
+from triton_exporter.catalogue import METRICS, model, own, state, triton
+from tritonwatch.local.triton import TritonPorts, TritonServer, free_ports
+
+pytestmark = pytest.mark.real
+
+# A custom metric with everything that is awkward in a label.
+_CUSTOM = """\
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def initialize(self, args):
+        family = pb_utils.MetricFamily(
+            name="my_requests", description='Says "hello" \\\\ twice', kind=pb_utils.MetricFamily.COUNTER
+        )
+        self.metric = family.Metric(labels={"path": 'C:\\\\models\\n"quoted" {braces}, = #'})
+        self.metric.increment(7)
+
+    def execute(self, requests):
+        return [
+            pb_utils.InferenceResponse([pb_utils.Tensor("Y", pb_utils.get_input_tensor_by_name(r, "X").as_numpy())])
+            for r in requests
+        ]
+"""
+
+
+@contextmanager
+def _server(directory: Path, *arguments: str) -> Iterator[TritonServer]:
+    repository = Repository(directory / "models")
+    repository.model("echo", "1", "2", config="version_policy { all {} }")
+    repository.model("custom")
+    write(repository.path / "custom" / "1" / "model.py", _CUSTOM)
+    repository.model("broken", **{"raise": "weights missing"})
+    server = TritonServer(repository.path, directory, TritonPorts(*free_ports(3)), arguments=arguments)
+    server.start()
+    try:
+        server.wait_live()
+        yield server
+    finally:
+        server.stop(timeout_seconds=2)
+
+
+@pytest.fixture(scope="module")
+def replicas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[tuple[TritonServer, Running]]]:
+    """Two real Tritons of the same models, one with summaries, each with its exporter."""
+    with ExitStack() as stack:
+        pairs = []
+        for number, arguments in enumerate(((), ("--metrics-config=summary_latencies=true",))):
+            server = stack.enter_context(_server(tmp_path_factory.mktemp(f"replica{number}"), *arguments))
+            body = {"inputs": [{"name": "X", "shape": [1, 1], "datatype": "FP32", "data": [1.0]}]}
+            for _ in range(3 + number):
+                url = f"{server.http_url}/v2/models/echo/versions/1/infer"
+                assert 200 == requests.post(url, json=body, timeout=10).status_code
+            running = stack.enter_context(exporting(server.http_url, server.metrics_url))
+            running.wait(lambda page: page.value(state.MODEL_READY, model="echo", version="2"))
+            pairs.append((server, running))
+        yield pairs
+
+
+@contextmanager
+def _prometheus(binary: Path, directory: Path, jobs: Mapping[str, list[str]]) -> Iterator[str]:
+    config = {
+        "global": {"scrape_interval": "500ms", "scrape_timeout": "500ms"},
+        "scrape_configs": [
+            {"job_name": job, "honor_labels": True, "static_configs": [{"targets": targets}]}
+            for job, targets in jobs.items()
+        ],
+    }
+    directory.mkdir()
+    (directory / "prometheus.yml").write_text(yaml.safe_dump(config))
+    url = f"127.0.0.1:{free_ports(1)[0]}"
+    command = [
+        binary,
+        f"--config.file={directory / 'prometheus.yml'}",
+        f"--storage.tsdb.path={directory / 'data'}",
+    ]
+    with (directory / "log").open("wb") as log:
+        process = subprocess.Popen([*command, f"--web.listen-address={url}"], stdout=log, stderr=log)
+    try:
+        yield f"http://{url}"
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _query(url: str, query: str) -> list[dict[str, object]]:
+    try:
+        answer = requests.get(f"{url}/api/v1/query", params={"query": query}, timeout=5)
+    except requests.ConnectionError:
+        return []
+    return answer.json()["data"]["result"] if answer.ok else []
+
+
+def _wait(url: str, query: str, count: int) -> list[dict[str, object]]:
+    deadline = time.monotonic() + 20
+    while len(found := _query(url, query)) < count and time.monotonic() < deadline:
+        time.sleep(0.2)
+    return found
+
+
+def _series(found: list[dict[str, object]]) -> dict[str, str]:
+    """Values by labels, without those that Prometheus itself adds."""
+    values = {}
+    for one in found:
+        labels = {name: value for name, value in one["metric"].items() if name not in ("job", "instance")}
+        values[json.dumps(labels, sort_keys=True)] = one["value"][1]
+    return values
+
+
+@pytest.mark.parametrize("binary", prometheuses(), ids=lambda path: str(path.parent))
+def test_prometheus_reads_the_same_through_the_exporter(
+    binary: Path, replicas: list[tuple[TritonServer, Running]], tmp_path: Path
+) -> None:
+    """Every series of two Tritons, names, labels and values; Prometheus asks the exporter for OpenMetrics."""
+    direct = [f"127.0.0.1:{server.ports.metrics}" for server, _ in replicas]
+    through = [running.url.removeprefix("http://") for _, running in replicas]
+    with _prometheus(binary, tmp_path / "p", {"direct": direct, "through": through}) as url:
+        assert _wait(url, f'{triton.REQUEST_SUCCESS}{{model="echo",version="1"}}', 4)
+        up = _wait(url, "up == 1", 4)
+        for place in range(2):
+            # CPU series move between two scrapes.
+            mine = '{__name__=~"nv_.*|my_.*",__name__!~"nv_cpu.*",instance="%s"}'
+            ours = _series(_wait(url, mine % through[place], 1))
+            theirs = _series(_wait(url, mine % direct[place], 1))
+
+            assert len(theirs) > 40
+            assert theirs == ours
+        assert 4 == len(up)
+        total = _query(url, f'sum({triton.REQUEST_SUCCESS}{{job="through",model="echo"}})')
+        assert "7" == total[0]["value"][1]
+        ready = _query(url, f'sum by (model) ({state.MODEL_READY}{{job="through"}})')
+        assert {"echo": "4", "custom": "2", "broken": "0"} == {
+            one["metric"]["model"]: one["value"][1] for one in ready
+        }
+
+
+@pytest.mark.parametrize("promtool", promtools(), ids=lambda path: str(path.parent))
+def test_promtool_finds_no_mistake_in_the_exporters_own_families(
+    promtool: Path, replicas: list[tuple[TritonServer, Running]]
+) -> None:
+    """The page parses, and promtool's lint has nothing to say about what the exporter adds."""
+    page = replicas[1][1].get().content
+    result = subprocess.run([promtool, "check", "metrics"], input=page, capture_output=True, timeout=30)
+    said = result.stdout.decode() + result.stderr.decode()
+
+    # 3 is lint only, and Triton's own names give plenty of that.
+    assert result.returncode in (0, 3), said
+    assert [] == [line for line in said.splitlines() if line.startswith("triton_")]
+
+
+def test_every_family_the_exporter_promises_without_a_flag_is_there(
+    replicas: list[tuple[TritonServer, Running]],
+) -> None:
+    """What the catalogue lists as always there is on the page of a plain exporter."""
+    page = replicas[0][1].get().text
+    always = [
+        metric
+        for module in (state, model, own)
+        for metric in vars(module).values()
+        if metric in METRICS and not metric.flag and "trace" not in metric.source + metric.name
+    ]
+
+    assert len(always) > 25
+    assert [] == [metric.name for metric in always if f"# TYPE {metric} " not in page]
