@@ -8,6 +8,7 @@ from triton_alerts import alertmanager, document, proof, rules
 from triton_alerts.alert import Alert
 from triton_alerts.catalogue import FAMILIES
 from triton_alerts.proofs import PROOFS
+from triton_slo import rulefile
 from triton_slo.artifact import Artifact, Options
 
 
@@ -25,7 +26,8 @@ def artifacts(objectives: Sequence[object], options: Options) -> tuple[Artifact,
 
 def _family(family: str, alerts: Sequence[Alert], options: Options) -> Iterable[Artifact]:
     name = f"triton-{family}.yml"
-    yield Artifact("rules", name, document.render({"groups": [rules.group(family, alerts, options)]}))
+    groups = [rules.group(family, alerts, options)]
+    yield Artifact("rules", name, rulefile.render(groups, f"triton-{family}", options.format))
     if options.time_scale == 1 and not options.selector and options.format == "prometheus":
         yield Artifact("promtool", f"triton-{family}.test.yml", _proofs(name, alerts, options))
 

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from triton_alerts.alert import Alert
 from triton_alerts.catalogue import gpu, lifecycle, llm, traffic
 from triton_slo import conventions
+from triton_slo.alerts import INHIBITIONS as SLO_INHIBITIONS
+from triton_slo.alerts import Inhibition as SloInhibition
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +37,8 @@ def _carrying(label: str, alerts: Iterable[Alert]) -> tuple[str, ...]:
     return tuple(alert.name for alert in alerts if label in alert.labels)
 
 
-def _slower(source: str, *targets: str) -> Inhibition:
-    return Inhibition(
-        "A budget that burns fast burns slowly too: the faster tier says it.",
-        (f'{conventions.COMPONENT}="slo"', f'{conventions.TIER}="{source}"'),
-        (f'{conventions.COMPONENT}="slo"', f'{conventions.TIER}=~"{"|".join(targets)}"'),
-        (conventions.SLO, *conventions.GROUPING),
-    )
+def _sides(one: SloInhibition) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+    return one.source, one.target, one.equal
 
 
 _OF_A_SERVER = _carrying("instance", (*lifecycle.MODELS, *traffic.ALERTS, *llm.ALERTS))
@@ -165,7 +162,5 @@ INHIBITIONS = (
         (*_named("AlertmanagerNotificationsFailing"), 'integration="webhook"'),
         (),
     ),
-    _slower("page_fast", "page_slow", "ticket_fast", "ticket_slow"),
-    _slower("page_slow", "ticket_fast", "ticket_slow"),
-    _slower("ticket_fast", "ticket_slow"),
+    *(Inhibition("Of one budget the most urgent alert speaks.", *_sides(one)) for one in SLO_INHIBITIONS),
 )

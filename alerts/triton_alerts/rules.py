@@ -4,32 +4,29 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any
 
 from triton_alerts import links, promql
 from triton_alerts.alert import Alert, Lookup
 from triton_slo import conventions
 from triton_slo.artifact import Options
-
-Rule = dict[str, Any]
-"""One entry of a rule group, as Prometheus reads it from YAML."""
+from triton_slo.rulefile import Group, Rule
 
 
-def group(family: str, alerts: Iterable[Alert], options: Options) -> dict[str, Any]:
+def group(family: str, alerts: Iterable[Alert], options: Options) -> Group:
     """One rule group holding a family."""
-    return {"name": f"triton-{family}", "rules": [rule(alert, options) for alert in alerts]}
+    return Group(f"triton-{family}", tuple(rule(alert, options) for alert in alerts))
 
 
 def rule(alert: Alert, options: Options) -> Rule:
     """One alerting rule, links included."""
-    made: Rule = {"alert": alert.name, "expr": promql.lower(alert.expr, options)}
-    if alert.hold:
-        made["for"] = promql.scaled(alert.hold, options)
-    if alert.keep:
-        made["keep_firing_for"] = promql.scaled(alert.keep, options)
-    made["labels"] = labels(alert)
-    made["annotations"] = texts(alert, options)
-    return made
+    return Rule(
+        expr=promql.lower(alert.expr, options),
+        alert=alert.name,
+        hold=promql.scaled(alert.hold, options) if alert.hold else "",
+        keep_firing_for=promql.scaled(alert.keep, options) if alert.keep else "",
+        labels=labels(alert),
+        annotations=texts(alert, options),
+    )
 
 
 def labels(alert: Alert) -> dict[str, str]:

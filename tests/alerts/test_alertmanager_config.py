@@ -83,7 +83,7 @@ BURN_LABELS = ("slo", "indicator", "tier", *conventions.GROUPING)
 
 def named(matchers: tuple[str, ...]) -> list[tuple[str, ...]]:
     """The labels of each alert that a side of an inhibition names."""
-    if f'{conventions.COMPONENT}="slo"' in matchers:
+    if f'{conventions.COMPONENT}="slo"' in matchers or f'alertname="{conventions.UNKNOWN_ALERT}"' in matchers:
         return [BURN_LABELS]
     labels = {alert.name: alert.labels for alert in ALERTS}
     labels |= dict.fromkeys((*conventions.BURN_ALERTS.values(), conventions.UNKNOWN_ALERT), BURN_LABELS)
@@ -101,12 +101,17 @@ def test_both_sides_of_an_inhibition_carry_the_equal_labels(one: Inhibition) -> 
 
 def test_no_alert_is_silenced_by_what_it_silences() -> None:
     """Alerts that silence each other, or each other's causes, would all go unheard."""
-    everything = [labels_of(alert) for alert in ALERTS] + list(burn_alerts())
+    everything = [*map(labels_of, ALERTS), *burn_alerts()]
     silences = {
         (index, other)
         for index, source in enumerate(everything)
         for other, target in enumerate(everything)
-        if any(meets(one.source, source) and meets(one.target, target) for one in INHIBITIONS)
+        if any(
+            meets(one.source, source)
+            and meets(one.target, target)
+            and all(source.get(label) == target.get(label) for label in one.equal)
+            for one in INHIBITIONS
+        )
     }
     order = TopologicalSorter[int]()
     for source, target in silences:
@@ -125,7 +130,19 @@ def burn_alerts() -> Iterator[dict[str, str]]:
     """Every burn alert there can be, by indicator and tier."""
     for indicator, name in conventions.BURN_ALERTS.items():
         for tier in ("page_fast", "page_slow", "ticket_fast", "ticket_slow"):
-            yield {"alertname": name, "component": "slo", "indicator": indicator, "tier": tier}
+            yield {
+                "alertname": name,
+                "component": "slo",
+                "slo": indicator,
+                "indicator": indicator,
+                "tier": tier,
+            }
+        yield {
+            "alertname": conventions.UNKNOWN_ALERT,
+            "component": "slo",
+            "slo": indicator,
+            "indicator": indicator,
+        }
 
 
 def meets(matchers: tuple[str, ...], labels: dict[str, str]) -> bool:

@@ -43,7 +43,11 @@ def _probes(result: str) -> str:
 
 _STALLED = {_PENDING: "0x20 5x60", _EXEC: "0+10x20 200x60"}
 _WAITING = {_QUEUE: "0+6000000x100", _DURATION: "0+10000000x100", _SUCCESS: "0+30x100"}
-_VANISHED = {_SUCCESS: "0+60x480 28800x200"}
+_VANISHED = {
+    _SUCCESS: "0+60x480 28800x200",
+    series(triton.REQUEST_SUCCESS, SERVER, model="rare", version="1"): "0+10x480 4800x200",
+    series(triton.REQUEST_SUCCESS, SERVER, model="restarted", version="1"): "0+60x480 0+60x200",
+}
 # Version 1 serves ten requests a second in 10 ms each, version 2 two in 20 ms.
 _SLOW_CANARY = {
     _SUCCESS: "0+150x120",
@@ -169,24 +173,14 @@ QUEUES = (
     ),
     fires(
         "TritonTrafficVanished",
-        "fires when a busy model gets nothing any more",
+        "fires when a busy model gets nothing any more, not for a rare one, not after a restart",
         _VANISHED,
         "2h22m",
         Fires(only(MODEL, "model")),
     ),
     boundary("TritonTrafficVanished", "is quiet before the ten minutes are over", _VANISHED, "2h18m"),
-    quiet(
-        "TritonTrafficVanished",
-        "is quiet about a model that never had much",
-        {_SUCCESS: "0+10x480 4800x200"},
-        "2h30m",
-    ),
-    reset(
-        "TritonTrafficVanished",
-        "takes a restart for no end of traffic",
-        {_SUCCESS: "0+60x480 0+60x200"},
-        "2h30m",
-    ),
+    quiet("TritonTrafficVanished", "is quiet while requests come", {_SUCCESS: "0+60x60"}, "15m"),
+    reset("TritonTrafficVanished", "takes a restart for no end", {_SUCCESS: "0+60x60 0+60x60"}, "30m"),
 )
 
 LIMITS = (
