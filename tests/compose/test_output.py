@@ -1,0 +1,75 @@
+"""Generated files are written all or none, and only files of our own are ever deleted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tritonwatch.output import MANIFEST, drift, write
+
+
+def _tree(folder: Path) -> dict[str, str]:
+    return {
+        str(path.relative_to(folder)): path.read_text()
+        for path in folder.rglob("*")
+        if path.is_file() and path.name != MANIFEST
+    }
+
+
+def test_a_second_run_leaves_no_drift(tmp_path: Path) -> None:
+    """Writing makes exactly what the check then accepts."""
+    wanted = {"rules/a.yml": "a\n", "b.json": "{}\n"}
+
+    assert drift(tmp_path / "out", wanted)
+    write(tmp_path / "out", wanted)
+
+    assert [] == drift(tmp_path / "out", wanted)
+    assert wanted == _tree(tmp_path / "out")
+
+
+def test_a_file_no_longer_made_is_removed_and_a_users_file_stays(tmp_path: Path) -> None:
+    """A removed objective's rules go away; a file that somebody put beside them does not."""
+    write(tmp_path, {"rules/old.yml": "old", "rules/kept.yml": "kept"})
+    (tmp_path / "rules" / "mine.yml").write_text("mine")
+
+    assert [f"{tmp_path}/rules/old.yml: no longer generated"] == [
+        line for line in drift(tmp_path, {"rules/kept.yml": "kept"}) if "old" in line
+    ]
+    write(tmp_path, {"rules/kept.yml": "kept"})
+
+    assert {"rules/kept.yml": "kept", "rules/mine.yml": "mine"} == _tree(tmp_path)
+
+
+def test_a_manifest_cannot_point_outside(tmp_path: Path) -> None:
+    """An edited manifest never makes us delete a file of somebody else's."""
+    (tmp_path / "precious").write_text("data")
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / MANIFEST).write_text(f"../precious\n{tmp_path}/precious\n.\n")
+
+    write(out, {"a": "a"})
+
+    assert "data" == (tmp_path / "precious").read_text()
+
+
+@pytest.mark.parametrize("blocked", ["rules", "rules/b.yml/x"])
+def test_what_cannot_be_written_changes_nothing(tmp_path: Path, blocked: str) -> None:
+    """One file that cannot be written leaves all old files as they were, and no draft."""
+    write(tmp_path, {"a.yml": "old"})
+    obstacle = tmp_path / Path(blocked).parts[0]
+    obstacle.write_text("a file where a folder must be")
+
+    with pytest.raises((NotADirectoryError, FileExistsError)):
+        write(tmp_path, {"a.yml": "new", f"{blocked}/b.yml": "new"})
+
+    assert {"a.yml": "old", obstacle.name: "a file where a folder must be"} == _tree(tmp_path)
+
+
+def test_a_changed_and_a_missing_file_are_drift(tmp_path: Path) -> None:
+    """The check names each file that a run would touch."""
+    write(tmp_path, {"a": "1", "b": "2"})
+    (tmp_path / "a").write_text("edited")
+    (tmp_path / "b").unlink()
+
+    assert [f"{tmp_path}/a: differs", f"{tmp_path}/b: missing"] == drift(tmp_path, {"a": "1", "b": "2"})
