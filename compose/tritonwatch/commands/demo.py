@@ -51,7 +51,9 @@ def run(args: argparse.Namespace) -> int:
         print(f"tritonwatch demo: cannot make --dir {directory}: {error.strerror}", file=sys.stderr)
         return 2
     settings = DemoSettings(directory.resolve(), args.port_base, args.time_scale, args.once)
-    return run_demo(settings, Console(highlight=False))
+    # A pipe has no width: the table should not be squeezed into 80 columns there.
+    console = Console(highlight=False) if sys.stdout.isatty() else Console(highlight=False, width=120)
+    return run_demo(settings, console)
 
 
 def _port(text: str) -> int:

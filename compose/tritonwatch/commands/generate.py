@@ -86,11 +86,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _checked(read: Callable[[str], object]) -> Callable[[str], str]:
-    """Keep the text of an argument that is empty or that `read` understands; its ValueError tells why not."""
+    """Keep the text of an argument that `read` understands; its ValueError says what is wrong."""
 
     def check(text: str) -> str:
         try:
-            if text:
+            if text:  # argparse checks the default, which means no such thing, too
                 read(text)
         except ValueError as error:
             raise argparse.ArgumentTypeError(str(error)) from None

@@ -77,7 +77,7 @@ class _Show:
 
     def watch(self) -> int:
         """Look every second until the story is over or given up; without `once`, until interrupted."""
-        self._console.print("watching; the story takes two to three minutes", style="dim")
+        self._console.print("watching; the story takes about half a minute", style="dim")
         with self._screen() as draw:
             while True:
                 self._look()

@@ -49,11 +49,11 @@ def _headline(view: View, elapsed_seconds: float) -> Text:
 
 def _models(rows: Sequence[ModelRow]) -> Table:
     table = Table(expand=False, title_justify="left", header_style="bold")
-    table.add_column("model")
+    table.add_column("model", no_wrap=True)
     table.add_column("version")
     table.add_column("ready")
     for name in ("requests/s", "mean latency", "in queue", "batch size", "burn rate", "budget left"):
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         table.add_row(
             row.model,
@@ -70,22 +70,18 @@ def _models(rows: Sequence[ModelRow]) -> Table:
 
 
 def _alerts(alerts: Sequence[Alert]) -> RenderableType:
-    shown = [alert for alert in alerts if alert.severity != "none"]
+    shown = [alert for alert in alerts if alert.severity != "none" and not alert.inhibited]
+    inhibited = sum(alert.inhibited for alert in alerts)
     if not shown:
         return Text("no alerts firing", style="dim")
     table = Table(expand=False, header_style="bold")
-    for name in ("alert firing", "severity", "model", "what"):
+    for name in ("alert firing", "severity", "what"):
         table.add_column(name, overflow="fold")
     for alert in shown:
-        quiet = " (inhibited)" if alert.inhibited else ""
-        colour = "dim" if alert.inhibited else _COLOURS.get(alert.severity, "")
-        version = alert.labels.get("version", "")
-        table.add_row(
-            Text(alert.name, style=colour),
-            Text(alert.severity + quiet, style=colour),
-            alert.model + (f"/{version}" if version else ""),
-            alert.summary,
-        )
+        colour = _COLOURS.get(alert.severity, "")
+        table.add_row(Text(alert.name, style=colour), Text(alert.severity, style=colour), alert.summary)
+    if inhibited:
+        table.caption = f"and {inhibited} more that follow from these, inhibited"
     return table
 
 
