@@ -64,7 +64,7 @@ def _models(rows: Sequence[ModelRow]) -> Table:
             _number(row.queue_share, "{:.0%}"),
             _number(row.batch_size, "{:.1f}"),
             _coloured(row.burn_rate, "{:.1f}x", row.burn_rate is not None and row.burn_rate > 1),
-            _coloured(row.budget_left, "{:.1%}", row.budget_left is not None and row.budget_left < 0),
+            _coloured(row.budget_left, "{:.0%}", row.budget_left is not None and row.budget_left < 0),
         )
     return table
 
