@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 DIALECTS = ("1.x", "2.x-3.x", "4.x", "4.9+")
@@ -260,10 +261,17 @@ class Stub:
     released: threading.Event = field(default_factory=threading.Event)
 
 
+@cache
+def bomb() -> bytes:
+    """A small body that unpacks to more than any reader should take."""
+    return gzip.compress(b"0" * 64 * 1024 * 1024)
+
+
 @contextmanager
 def serving(body: str = "") -> Iterator[Stub]:
     """Serve on loopback until the block ends."""
     stub = Stub(body=body)
+    bomb()  # takes a while, which is not the reader's
 
     class Bound(_Handler):
         pass
@@ -301,7 +309,7 @@ class _Handler(BaseHTTPRequestHandler):
             elif stub.fault == "huge":
                 self._pour()
             elif stub.fault == "bomb":
-                self._answer(200, gzip.compress(b"0" * 64 * 1024 * 1024), **{"Content-Encoding": "gzip"})
+                self._answer(200, bomb(), **{"Content-Encoding": "gzip"})
             elif stub.fault == "cut":
                 self._answer(200, body[: len(body) // 2], **{"Content-Length": str(len(body))})
             elif stub.fault == "garbage":
