@@ -64,7 +64,7 @@ def slices(
 ) -> tuple[Slice, ...]:
     """Recorded events of one version of a model, slice by slice; empty when there are none."""
     matchers = ", ".join(
-        f"{label}={json.dumps(value)}"  # what JSON escapes, PromQL reads
+        f"{label}={json.dumps(value, ensure_ascii=False)}"  # PromQL reads what JSON escapes
         for label, value in ((conventions.SLO, slo), ("model", model), ("version", version))
     )
     name = conventions.sli_events(SLICE)

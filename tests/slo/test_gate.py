@@ -21,6 +21,9 @@ Row = tuple[str, Mapping[str, str], Points]
 PROMOTE, CANNOT_TELL, WRONG, HOLD, ROLLBACK = 0, 1, 2, 3, 4
 
 
+HOSTILE = 'a"b\\c{}\n\U0001f600'
+
+
 def at(*values: float, step: float = 60) -> Points:
     """These values, the last of them at the pinned end."""
     return [(END - step * (len(values) - 1 - i), value) for i, value in enumerate(values)]
@@ -76,6 +79,9 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         *events("canary", "3", 10, 0.03),
         *events("canary", "4", 0.005, 0.0),
         *events("canary", "6", 0.1, 0.0),
+        *[row for version in "12" for row in standing(HOSTILE, version, 0.9)],
+        *events(HOSTILE, "1", 10, 0.0),
+        *events(HOSTILE, "2", 10, 0.0),
     ]
     with history.serve(history.openmetrics(rows), tmp_path_factory.mktemp("prometheus")) as url:
         yield url
@@ -153,6 +159,12 @@ def test_more_confidence_needs_more_events(prometheus: str, capsys: pytest.Captu
     assert PROMOTE == gate(prometheus, *words, "--margin", "2%")
     assert HOLD == gate(prometheus, *words, "--margin", "1%", "--confidence", "99.99%")
     assert "not sure enough" in capsys.readouterr().out
+
+
+@pytest.mark.real
+def test_any_name_can_be_compared(prometheus: str) -> None:
+    """Quotes, braces, newlines and emoji in a model's name reach Prometheus as they are."""
+    assert PROMOTE == gate(prometheus, "--model", HOSTILE, "--canary", "2", "--baseline", "1")
 
 
 @pytest.mark.real
