@@ -13,6 +13,7 @@ VERBS: dict[str, str] = {
     "bridge": "tell people about alerts, one message per incident, losing none",
     "exporter": "serve the enriched series of one Triton",
     "doctor": "say what to change on a Triton to see more of it",
+    "backtest": "say which pages and tickets would have fired, and how good that is",
     "gate": "promote, hold or roll back a release, by exit code",
     "init": "propose objectives from a look at a live Triton",
     "status": "say where every objective stands, straight from Prometheus",

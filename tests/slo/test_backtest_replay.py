@@ -253,17 +253,18 @@ def test_scores_tell_true_late_missed_and_false_alerts_apart() -> None:
         Incident(1000.0, 1200.0, model="m", severity="ticket"),
     ]
 
-    result = score("p", episodes, incidents)
+    result = score("p", episodes, incidents, 1500.0)
     assert (4, 3, 2) == (result.alerts, result.pages, result.false_pages)
     assert (0.5, pytest.approx(2 / 3)) == (result.precision, result.recall)
     assert (80.0, 100.0) == (result.detection_median, result.detection_worst)
-    assert (60.0, 60.0) == (result.reset_median, result.reset_worst)
+    # The ticket still fires where history ends: 300 s after both incidents that it began in.
+    assert (300.0, 300.0) == (result.reset_median, result.reset_worst)
     assert pytest.approx(1 / 3) == result.pages_per_incident
 
 
 def test_nothing_to_score_is_unknown_not_perfect() -> None:
     """Without alerts there is no precision, without incidents no recall."""
-    empty = score("p", [], [])
+    empty = score("p", [], [], 0.0)
 
     assert (None, None, None, None) == (
         empty.precision,

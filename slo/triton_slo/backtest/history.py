@@ -45,6 +45,14 @@ class History:
             raise HistoryError("a history needs as many bad and total events as it has series and times")
         object.__setattr__(self, "step", float(gaps[0]))
 
+    def about(self, slo: str) -> History:
+        """The series of one objective."""
+        rows = [row for row, key in enumerate(self.keys) if key[0] == slo]
+        if len(rows) == len(self.keys):
+            return self
+        keys = tuple(self.keys[row] for row in rows)
+        return History(keys, self.times, self.bad[rows], self.total[rows])
+
 
 def from_csv(text: str) -> History:
     """Read a history with header `COLUMNS`; steps that a series lacks are unknown. Raises HistoryError."""

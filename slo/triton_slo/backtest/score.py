@@ -20,7 +20,7 @@ class Score:
     `precision` is the share of alerts that began during an incident they are about: one that begins after
     it is over is noise. `recall` is the share of incidents alerted as loudly as their label asks.
     `detection` runs from an incident's start to its first such alert, `reset` from its end until the last
-    alert that began in it is over (unknown, and left out, for alerts that still fire when history ends).
+    alert that began in it is over; one that still fires where the history ends counts until there.
     """
 
     policy: str
@@ -37,8 +37,10 @@ class Score:
     false_pages: int
 
 
-def score(policy: str, episodes: Sequence[Episode], incidents: Sequence[Incident]) -> Score:
-    """Score what a policy raised."""
+def score(
+    policy: str, episodes: Sequence[Episode], incidents: Sequence[Incident], history_end: float
+) -> Score:
+    """Score what a policy raised over a history that ends at `history_end` (Unix seconds)."""
     began = [[e for e in episodes if _belongs(e, incident)] for incident in incidents]
     found = [
         [e for e in alerts if e.severity == "page" or incident.severity == "ticket"]
@@ -48,9 +50,9 @@ def score(policy: str, episodes: Sequence[Episode], incidents: Sequence[Incident
     pages = [e for e in episodes if e.severity == "page"]
     detections = [min(e.started for e in f) - i.start for f, i in zip(found, incidents, strict=True) if f]
     resets = [
-        max(0.0, max(ends) - incident.end)
+        max(0.0, max(history_end if e.ended is None else e.ended for e in alerts) - incident.end)
         for alerts, incident in zip(began, incidents, strict=True)
-        if (ends := [e.ended for e in alerts if e.ended is not None]) and len(ends) == len(alerts)
+        if alerts
     ]
     paged = [sum(e.severity == "page" for e in alerts) for alerts in began]
     return Score(

@@ -1,0 +1,136 @@
+"""`tritonwatch backtest`: which pages and tickets would have fired, and how good that would have been."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from triton_slo.plan import Plan
+
+from triton_slo.artifact import Options
+from triton_slo.backtest import incident
+from triton_slo.backtest.fetch import fetch
+from triton_slo.backtest.history import History, HistoryError, from_csv, from_npz, to_csv, to_npz
+from triton_slo.backtest.incident import Incident, IncidentError
+from triton_slo.backtest.ours import promise
+from triton_slo.backtest.policy import SLOTH, pyrra
+from triton_slo.backtest.report import Policies, backtest
+from triton_slo.duration import parse_seconds
+from triton_slo.objective import Objective
+from triton_slo.prometheus import Prometheus, PrometheusError
+from tritonwatch import access, backtest_table, files
+from tritonwatch.objective_files import load
+
+EXAMPLE = "tritonwatch backtest --prometheus http://127.0.0.1:9090 --last 30d --incidents incidents.csv"
+
+POLICIES: Policies = {
+    "ours": lambda promise: promise.policy,
+    "sloth": lambda _: SLOTH,
+    "pyrra": lambda promise: pyrra(promise.target, promise.period_seconds),
+}
+_PIPE_WIDTH = 160
+
+
+class BacktestError(Exception):
+    """Nothing can be replayed; the message is one line."""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    parser.add_argument("--objectives", metavar="DIR", help="objectives (default: those it ships with)")
+    parser.add_argument(
+        "--history", metavar="FILE", help="replay a file (.csv or what --save wrote) instead of Prometheus"
+    )
+    parser.add_argument("--save", metavar="FILE", help="keep what was read (.csv, else compact .npz)")
+    parser.add_argument("--last", type=_seconds, default=30 * 86400.0, metavar="30d", help="how far back")
+    parser.add_argument("--at", type=float, metavar="TIME", help="up to this Unix time instead of now")
+    parser.add_argument("--step", type=_seconds, default=60.0, metavar="1m", help="resolution (1m)")
+    parser.add_argument("--incidents", metavar="FILE", help="labelled incidents (CSV) to score against")
+    parser.add_argument(
+        "--policy", action="append", choices=tuple(POLICIES), default=[], help="policies to compare (all)"
+    )
+    parser.add_argument("--top", type=int, default=40, metavar="N", help="alerts to list (40)")
+    parser.add_argument("--json", action="store_true", help="write JSON instead of tables")
+    access.add_arguments(parser, required=False)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print what would have fired: 0 printed, 1 cannot, 2 wrong usage."""
+    if (args.prometheus is None) == (args.history is None):
+        return _fail("give either --prometheus or --history", 2)
+    try:
+        objectives = _objectives(Path(args.objectives) if args.objectives else files.objectives())
+        incidents = _incidents(args.incidents)
+        history = _history(args, tuple(objectives.values()))
+        _save(history, args.save)
+        promises = {name: promise(objectives[name]) for name in _slos(history, objectives)}
+    except access.AccessError as error:
+        return _fail(error, 2)
+    except (BacktestError, PrometheusError, HistoryError, IncidentError) as error:
+        return _fail(error, 1)
+    except OSError as error:
+        return _fail(f"{error.filename}: {error.strerror}", 1)
+    chosen = {name: POLICIES[name] for name in args.policy or POLICIES}
+    report = backtest(history, promises, chosen, incidents)
+    if args.json:
+        print(backtest_table.to_json(report))
+    else:
+        console = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH)
+        console.print(backtest_table.tables(report, args.top))
+    return 0
+
+
+def _fail(reason: object, code: int) -> int:
+    for line in str(reason).splitlines():
+        print(f"tritonwatch backtest: {line}", file=sys.stderr)
+    return code
+
+
+def _objectives(path: Path) -> Mapping[str, Objective]:
+    reading = load(path)
+    if reading.problems:
+        raise BacktestError("\n".join(map(str, reading.problems)))
+    return {objective.name: objective for objective in reading.objectives}
+
+
+def _incidents(path: str | None) -> tuple[Incident, ...]:
+    return incident.from_csv(Path(path).read_text(encoding="utf-8")) if path else ()
+
+
+def _history(args: argparse.Namespace, objectives: Sequence[Objective]) -> History:
+    if args.history:
+        data = Path(args.history).read_bytes()
+        if args.history.endswith(".csv"):
+            return from_csv(data.decode("utf-8", "replace"))
+        return from_npz(data)
+    step = max(1.0, round(args.step))
+    # On whole steps, so that two runs a moment apart ask the same questions.
+    end = (time.time() if args.at is None else args.at) // step * step
+    plans = [Plan(objective, Options()) for objective in objectives]
+    with Prometheus(access.from_arguments(args, os.environ)) as prometheus:
+        return fetch(prometheus, plans, end - args.last // step * step, end, step)
+
+
+def _save(history: History, path: str | None) -> None:
+    if path:
+        data = to_csv(history).encode() if path.endswith(".csv") else to_npz(history)
+        Path(path).write_bytes(data)
+
+
+def _slos(history: History, objectives: Mapping[str, Objective]) -> list[str]:
+    found = sorted({slo for slo, _, _ in history.keys})
+    if unknown := [name for name in found if name not in objectives]:
+        raise BacktestError(f"no objective is called {', '.join(unknown)}; name their folder by --objectives")
+    return found
+
+
+def _seconds(text: str) -> float:
+    try:
+        return parse_seconds(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error

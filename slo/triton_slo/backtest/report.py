@@ -1,0 +1,92 @@
+"""Replays a history through several policies and puts together what a person wants to compare."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from triton_slo.backtest.history import History
+from triton_slo.backtest.incident import Incident
+from triton_slo.backtest.policy import Policy
+from triton_slo.backtest.replay import Episode, replay
+from triton_slo.backtest.score import Score, score
+
+Policies = Mapping[str, Callable[["Promise"], Policy]]
+"""How each policy looks for one objective, by its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """What a replay needs to know of an objective; the target may differ by model."""
+
+    slo: str
+    target_of: Callable[[str, str], float]
+    period_seconds: float
+    policy: Policy
+
+    @property
+    def target(self) -> float:
+        """The target of models without an override."""
+        return self.target_of("", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one policy would have raised, oldest first, and its score if there were labelled incidents."""
+
+    policy: str
+    episodes: tuple[Episode, ...]
+    score: Score
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Several policies over one history; `unknown` is the share of steps without data (0 to 1)."""
+
+    series: int
+    steps: int
+    step_seconds: float
+    start: float
+    end: float
+    unknown: float
+    incidents: int
+    outcomes: tuple[Outcome, ...]
+
+
+def backtest(
+    history: History,
+    promises: Mapping[str, Promise],
+    policies: Policies,
+    incidents: Sequence[Incident] = (),
+) -> Report:
+    """Replay all policies; every objective of the history needs its promise."""
+    return Report(
+        series=len(history.keys),
+        steps=len(history.times),
+        step_seconds=history.step,
+        start=float(history.times[0] - history.step),
+        end=float(history.times[-1]),
+        unknown=float(np.isnan(history.total).mean()),
+        incidents=len(incidents),
+        outcomes=tuple(
+            _outcome(name, history, promises, shape, incidents) for name, shape in policies.items()
+        ),
+    )
+
+
+def _outcome(
+    name: str,
+    history: History,
+    promises: Mapping[str, Promise],
+    shape: Callable[[Promise], Policy],
+    incidents: Sequence[Incident],
+) -> Outcome:
+    episodes: list[Episode] = []
+    for slo in sorted({key[0] for key in history.keys}):
+        promise, part = promises[slo], history.about(slo)
+        targets = [promise.target_of(model, version) for _, model, version in part.keys]
+        episodes += replay(part, shape(promise), targets, promise.period_seconds)
+    episodes.sort(key=lambda episode: (episode.started, episode.key, episode.alert))
+    return Outcome(name, tuple(episodes), score(name, episodes, incidents, float(history.times[-1])))

@@ -1,0 +1,221 @@
+"""`tritonwatch backtest` on a real Prometheus and on files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from triton_slo.plan import Plan
+
+from support import history
+from support.history import END
+from triton_exporter.catalogue import state, triton
+from triton_slo.artifact import Options
+from triton_slo.backtest.fetch import fetch, step_events
+from triton_slo.backtest.history import COLUMNS, History, to_csv, to_npz
+from triton_slo.backtest.incident import COLUMNS as INCIDENT_COLUMNS
+from triton_slo.backtest.ours import policy, promise
+from triton_slo.objective import Objective
+from triton_slo.prometheus import Access, Prometheus
+from tritonwatch.cli import main
+
+DAYS, STEP = 2, 60
+START = END - DAYS * 86400
+INCIDENT = (END - 6 * 3600, END - 6 * 3600 + 1800)
+"""Half an hour in which a tenth of the requests of model m failed."""
+
+
+def increments(rate: float, bad: float) -> list[tuple[float, float]]:
+    """A counter's samples every 15 s; during the incident it grows by `bad` per second, else by `rate`."""
+    times = np.arange(START, END + 15, 15.0)
+    growth = np.where((times > INCIDENT[0]) & (times <= INCIDENT[1]), bad, rate) * 15
+    return list(zip(times.tolist(), np.cumsum(growth).tolist(), strict=True))
+
+
+@pytest.fixture(scope="module")
+def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    good, success, failure = (
+        {"model": "ok", "version": "1"},
+        str(triton.REQUEST_SUCCESS),
+        str(triton.REQUEST_FAILURE),
+    )
+    bad = {"model": "m", "version": "1"}
+    rows = [
+        (success, good, increments(10, 10)),
+        (success, bad, increments(10, 9)),
+        (failure, {**good, "reason": "BACKEND"}, increments(0, 0)),
+        (failure, {**bad, "reason": "BACKEND"}, increments(0, 1)),
+        (failure, {**bad, "reason": "CANCELED"}, increments(5, 5)),
+        (str(state.MODEL_EXPECTED), {"model": "m"}, increments(0, 0)),
+    ]
+    with history.serve(history.openmetrics(rows), tmp_path_factory.mktemp("prometheus")) as url:
+        yield url
+
+
+def objectives(directory: Path) -> Path:
+    directory.mkdir(exist_ok=True)
+    (directory / "errors.yaml").write_text("{name: errors, target: 99.9%, indicator: errors, owner: me}\n")
+    return directory
+
+
+def incidents(path: Path, *rows: tuple[object, ...]) -> Path:
+    lines = [",".join(INCIDENT_COLUMNS), *(",".join(map(str, row)) for row in rows)]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.mark.real
+def test_pages_of_a_real_prometheus_are_scored(
+    prometheus: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One incident in two days: ours pages once, in time, and resets within minutes; Pyrra's late."""
+    labels = incidents(tmp_path / "incidents.csv", (*INCIDENT, "errors", "m", "1", "page"))
+    words = ["--objectives", objectives(tmp_path / "o"), "--last", "2d", "--at", END, "--incidents", labels]
+
+    assert 0 == main(["backtest", "--prometheus", prometheus, *map(str, words), "--json"])
+    report = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert (2, DAYS * 1440, float(STEP)) == (report["series"], report["steps"], report["step_seconds"])
+    ours, sloth, pyrra = (outcome["score"] for outcome in report["outcomes"])
+    assert (1.0, 1.0, 1, 0) == (ours["precision"], ours["recall"], ours["pages"], ours["false_pages"])
+    assert 1.0 == sloth["recall"] == pyrra["recall"]
+    assert ours["detection_worst"] <= sloth["detection_worst"]
+    assert ours["reset_worst"] <= 300 < sloth["reset_worst"]
+    assert 1 <= pyrra["false_pages"]
+    [page] = report["outcomes"][0]["episodes"]
+    assert ["errors", "m", "1"] == page["key"]
+    assert INCIDENT[0] < page["started"] <= INCIDENT[0] + 600
+    # A tenth failed for some of two days' minutes, against a budget of a thousandth.
+    lost = (page["started"] - INCIDENT[0]) * 0.1 / (DAYS * 86400 - (END - page["started"])) / 0.001
+    assert pytest.approx(1 - lost, abs=0.05) == page["budget_left"]
+
+
+@pytest.mark.real
+def test_the_history_holds_the_events_that_happened(prometheus: str) -> None:
+    """Events per step are those of the counters; what the client cancelled is no failure."""
+    plan = Plan(Objective(name="errors", target=0.999, indicator="errors"), Options())
+    with Prometheus(Access(prometheus)) as client:
+        found = fetch(client, [plan], END - 86400, END, STEP)
+
+    rows = {key[1]: row for row, key in enumerate(found.keys)}
+    inside = (found.times > INCIDENT[0] + STEP) & (found.times <= INCIDENT[1])
+    assert pytest.approx(600.0) == found.total[rows["m"]].mean()
+    assert pytest.approx(60.0) == found.bad[rows["m"], inside].mean()
+    assert pytest.approx(0.0) == found.bad[rows["m"], found.times > INCIDENT[1] + STEP].max()
+    assert pytest.approx(0.0) == found.bad[rows["ok"]].max()
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("kept", ["kept.csv", "kept.npz"])
+def test_a_kept_history_replays_the_same(
+    prometheus: str, tmp_path: Path, kept: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What --save keeps, --history replays to the same alerts, without Prometheus."""
+    common = ["--objectives", str(objectives(tmp_path / "o")), "--json"]
+    window = ["--last", "12h", "--at", str(END), "--save", str(tmp_path / kept)]
+
+    assert 0 == main(["backtest", "--prometheus", prometheus, *window, *common])
+    first = json.loads(capsys.readouterr().out)
+    assert 0 == main(["backtest", "--history", str(tmp_path / kept), *common])
+    again = json.loads(capsys.readouterr().out)
+    assert [len(o["episodes"]) for o in first["outcomes"]] == [len(o["episodes"]) for o in again["outcomes"]]
+    assert first["outcomes"][0]["episodes"] == again["outcomes"][0]["episodes"]
+
+
+def write_history(path: Path) -> Path:
+    """A day in which model m failed wholly for five minutes, another was idle, and a third had gaps."""
+    times = 60.0 * np.arange(1, 1441)
+    total = np.full((3, 1440), 600.0)
+    bad = np.zeros_like(total)
+    bad[0, 600:605] = 600.0
+    total[1] = 0.0
+    total[2, 700:760] = np.nan
+    keys = (("errors", "m", "1"), ("errors", "idle", "1"), ("errors", "[red]gap", "1"))
+    path.write_text(to_csv(History(keys, times, np.where(np.isnan(total), np.nan, bad), total)))
+    return path
+
+
+def test_tables_name_alerts_scores_and_unknown_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """People see when what fired, how the policies compare, and how much was unknown."""
+    labels = incidents(
+        tmp_path / "i.csv", (36000, 36300, "", "m", "", ""), (42060, 45660, "", "[red]gap", "", "")
+    )
+    words = ["--history", str(write_history(tmp_path / "h.csv")), "--incidents", str(labels)]
+
+    assert 0 == main(["backtest", *words, "--objectives", str(objectives(tmp_path / "o"))])
+    text = capsys.readouterr().out
+    assert "3 series from 1970-01-01 00:00 to 1970-01-02 00:00, every 1m; unknown 1.39% of the time" in text
+    [fast] = [line for line in text.splitlines() if "page_fast" in line]
+    assert ["1970-01-01", "10:01", "page", "page_fast", "errors", "m", "1"] == fast.split()[:7]
+    [gap] = [line for line in text.splitlines() if "[red]gap" in line]
+    assert ["page", "unknown", "errors", "[red]gap"] == gap.split()[2:6]
+    lines = [line.split() for line in text.splitlines() if line.strip()]
+    marks = {line[0]: line for line in lines if line[0] in ("ours", "sloth")}
+    assert ("2", "100.0%", "0") == (marks["ours"][1], marks["ours"][4], marks["ours"][5])
+    assert "50.0%" == marks["sloth"][4]  # it says nothing when a model vanishes
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        ([], 2, "give either --prometheus or --history"),
+        (["--prometheus", "http://127.0.0.1:1", "--history", "x.csv"], 2, "give either"),
+        (["--prometheus", "http://127.0.0.1:1"], 1, "is not reachable: Connection refused"),
+        (["--history", "/no/such.csv"], 1, "/no/such.csv: No such file or directory"),
+        (["--history", "/dev/null"], 1, "no history as `tritonwatch backtest --save` writes it"),
+        (["--history", "/dev/null", "--objectives", "/no/such"], 1, "/no/such: No such file or directory"),
+    ],
+)
+def test_what_cannot_be_replayed_is_said(
+    words: list[str], code: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each mistake is one line with its place."""
+    assert code == main(["backtest", *words])
+    assert said in capsys.readouterr().err
+
+
+def test_a_history_of_an_unknown_objective_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without its objective a series has no target: nothing is guessed."""
+    (tmp_path / "h.csv").write_text(f"{','.join(COLUMNS)}\n60,mine,m,1,0,1\n120,mine,m,1,0,1\n")
+
+    assert 1 == main(["backtest", "--history", str(tmp_path / "h.csv")])
+    assert "no objective is called mine" in capsys.readouterr().err
+
+
+def test_an_archive_is_small(tmp_path: Path) -> None:
+    """A day of minutes of a thousand series stays below ten bytes a step."""
+    random = np.random.default_rng(1)
+    total = random.poisson(600, (100, 1440)).astype(float)
+    keys = tuple(("errors", f"m{i}", "1") for i in range(100))
+
+    assert len(to_npz(History(keys, 60.0 * np.arange(1440), total * 0, total))) < 10 * total.size
+
+
+def test_overrides_reach_the_replay() -> None:
+    """A model's own target decides about its alerts, and a ticket tier that cannot fire is left out."""
+    objective = Objective(
+        name="errors", target=0.9, indicator="errors",
+        overrides=[{"models": "strict", "target": 0.999}, {"models": {"regex": "st.*"}, "target": 0.99}],
+    )  # fmt: skip
+    found = promise(objective)
+
+    assert (0.999, 0.99, 0.9) == tuple(found.target_of(name, "1") for name in ("strict", "stub", "other"))
+    loose = policy(Plan(Objective(name="errors", target=0.9, indicator="errors"), Options()))
+    assert ["unknown", "page_slow", "ticket_fast", "ticket_slow"] == [alert.name for alert in loose.alerts]
+
+
+def test_each_part_of_an_objective_is_asked_for_once() -> None:
+    """Overrides with their own threshold give an expression of their own."""
+    latency = {"kind": "latency", "threshold": "1s"}
+    override = {"models": "slow", "threshold": "5s"}
+    plan = Plan(Objective(name="l", target=0.99, indicator=latency, overrides=[override]), Options())
+
+    first, second = step_events(plan, 60)
+    assert 'model="slow"' in first.total
+    assert 'model!="slow"' in second.total
