@@ -44,7 +44,7 @@ def _cells(row: Standing) -> list[Text]:
         Text(cell)
         for cell in (
             row.slo,
-            row.model or "-",
+            _place(row),
             row.version or "-",
             "no events" if row.idle and row.sli is None else ratio(row.sli),
             ratio(row.target),
@@ -56,6 +56,12 @@ def _cells(row: Standing) -> list[Text]:
             ", ".join(f"{cause} {share:.0%}" for cause, share in row.causes[:3] if share >= 0.005),
         )
     ]
+
+
+def _place(row: Standing) -> str:
+    """The model, and what else tells the group from others (a cluster, a tenant)."""
+    others = [f"{key}={value}" for key, value in row.group.items() if key not in ("model", "version")]
+    return " ".join([row.model, *others]).strip() or "-"
 
 
 def _budget(row: Standing) -> str:
@@ -98,7 +104,7 @@ def duration(seconds: float | None) -> str:
     return f"{seconds:.0f}s"
 
 
-def to_json(rows: Sequence[Standing], at: float) -> str:
+def to_json(rows: Sequence[Standing], at: float, indent: int | None = 2) -> str:
     """Rows and overviews as JSON; null is unknown, and for `exhausted_in_seconds` also "not burning"."""
     summary = [
         {
@@ -112,7 +118,8 @@ def to_json(rows: Sequence[Standing], at: float) -> str:
         }
         for one in overviews(rows)
     ]
-    return json.dumps({"at": at, "objectives": summary, "standings": [_plain(row) for row in rows]}, indent=2)
+    standings = [_plain(row) for row in rows]
+    return json.dumps({"at": at, "objectives": summary, "standings": standings}, indent=indent)
 
 
 def _plain(row: Standing) -> dict[str, object]:

@@ -2,29 +2,43 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
+
 from triton_exporter.catalogue import EXPORTER_JOB, state
+from triton_slo import conventions, raw
 from triton_slo.live import SELECTOR, Standing, standings
+from triton_slo.plan import Plan
 from triton_slo.prometheus import Prometheus, PrometheusError
 
 
-def look(prometheus: Prometheus, at: float | None = None) -> tuple[Standing, ...]:
+def look(prometheus: Prometheus, at: float | None = None, plans: Sequence[Plan] = ()) -> tuple[Standing, ...]:
     """Where every objective stands now (or at Unix time `at`), the most urgent first.
 
-    Raises PrometheusError, also when there is nothing to look at: an empty table would read as "all well".
+    Objectives in `plans` that Prometheus has not recorded are worked out from the exporter's series. Raises
+    PrometheusError, also when there is nothing to look at: an empty table would read as "all well".
     """
     samples = prometheus.instant(SELECTOR, at)
-    if not samples:
-        raise PrometheusError(_nothing(prometheus, at))
+    recorded = {sample.labels.get(conventions.SLO) for sample in samples}
+    missing = [plan for plan in plans if plan.objective.name not in recorded]
+    if not samples or missing:
+        _require_exporter(prometheus, at, plans)
+    if missing:
+        moment = time.time() if at is None else at
+        samples += raw.samples(prometheus, missing, moment)
+        if not any(sample.labels.get("__name__") == conventions.CAUSE_SHARE for sample in samples):
+            samples += raw.causes(prometheus, missing[0].options, moment)
     return standings(samples)
 
 
-def _nothing(prometheus: Prometheus, at: float | None) -> str:
-    if prometheus.instant(f"count({state.UP})", at):
-        return (
-            "Prometheus has the exporter's series but no recorded objectives: load the rules that "
-            "`tritonwatch generate` writes"
+def _require_exporter(prometheus: Prometheus, at: float | None, plans: Sequence[Plan]) -> None:
+    if not prometheus.instant(f"count({state.UP})", at):
+        raise PrometheusError(
+            f"Prometheus has no series of the exporter: does it scrape job {EXPORTER_JOB}, "
+            "and is the exporter up?"
         )
-    return (
-        f"Prometheus has no series of the exporter: does it scrape job {EXPORTER_JOB}, "
-        "and is the exporter up?"
-    )
+    if not plans:
+        raise PrometheusError(
+            "Prometheus has the exporter's series but no recorded objectives: load the rules that "
+            "`tritonwatch generate` writes, or name the objectives by --objectives"
+        )

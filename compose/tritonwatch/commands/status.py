@@ -6,19 +6,26 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
-from rich.console import Console
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
+from triton_slo.plan import Plan
 
+from triton_slo.artifact import Options
 from triton_slo.live import Standing
 from triton_slo.prometheus import Prometheus, PrometheusError
 from triton_slo.status import look
 from tritonwatch import access, status_table
+from tritonwatch.objective_files import load
 
 EXAMPLE = "tritonwatch status --prometheus http://127.0.0.1:9090 --top 20"
 
 _PIPE_WIDTH = 180
 """Columns of a table that is not written to a terminal: nobody's window limits it."""
+_LEAST_SECONDS = 0.2
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -27,7 +34,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--objective", metavar="NAME", help="only this objective")
     parser.add_argument("--model", metavar="NAME", help="only this model")
     parser.add_argument("--top", type=int, default=0, metavar="N", help="only the N most urgent rows")
-    parser.add_argument("--at", type=float, metavar="TIME", help="look at this Unix time instead of now")
+    when = parser.add_mutually_exclusive_group()
+    when.add_argument("--at", type=float, metavar="TIME", help="look at this Unix time instead of now")
+    when.add_argument(
+        "--watch",
+        type=_interval,
+        nargs="?",
+        const=10.0,
+        metavar="S",
+        help="look again every S seconds (10) until Ctrl-C; with --json, one line each time",
+    )
+    parser.add_argument(
+        "--objectives",
+        metavar="DIR",
+        help="work these out from the exporter's series where Prometheus has not recorded them",
+    )
     access.add_arguments(parser)
 
 
@@ -36,28 +57,89 @@ def run(args: argparse.Namespace) -> int:
     try:
         reached = access.from_arguments(args, os.environ)
     except access.AccessError as error:
-        print(f"tritonwatch status: {error}", file=sys.stderr)
-        return 2
-    try:
-        with Prometheus(reached) as prometheus:
-            rows = _chosen(look(prometheus, args.at), args)
-    except PrometheusError as error:
-        print(f"tritonwatch status: {error}", file=sys.stderr)
-        return 1
-    if not rows:
-        print("tritonwatch status: no objective matches --objective and --model", file=sys.stderr)
-        return 1
-    _show(rows, args)
-    return 0
+        return _fail(error, 2)
+    reading = load(Path(args.objectives)) if args.objectives else None
+    if reading is not None and reading.problems:
+        return _fail("\n".join(map(str, reading.problems)), 1)
+    plans = [Plan(objective, Options()) for objective in reading.objectives] if reading else []
+    with Prometheus(reached) as prometheus:
+
+        def rows() -> list[Standing]:
+            return _chosen(look(prometheus, args.at, plans), args)
+
+        return _once(rows, args) if args.watch is None else _watch(rows, args)
+
+
+def _fail(reason: object, code: int) -> int:
+    for line in str(reason).splitlines():
+        print(f"tritonwatch status: {line}", file=sys.stderr)
+    return code
 
 
 def _chosen(rows: Sequence[Standing], args: argparse.Namespace) -> list[Standing]:
-    return [row for row in rows if args.objective in (None, row.slo) and args.model in (None, row.model)]
+    chosen = [row for row in rows if args.objective in (None, row.slo) and args.model in (None, row.model)]
+    if not chosen:
+        raise PrometheusError("no objective matches --objective and --model")
+    return chosen
 
 
-def _show(rows: Sequence[Standing], args: argparse.Namespace) -> None:
+def _once(rows: Callable[[], list[Standing]], args: argparse.Namespace) -> int:
+    try:
+        found = rows()
+    except PrometheusError as error:
+        return _fail(error, 1)
     if args.json:
-        print(status_table.to_json(rows, args.at or time.time()))
-        return
-    console = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH)
-    console.print(status_table.table(rows, args.top))
+        print(status_table.to_json(found, time.time() if args.at is None else args.at))
+    else:
+        _console().print(status_table.table(found, args.top))
+    return 0
+
+
+def _watch(rows: Callable[[], list[Standing]], args: argparse.Namespace) -> int:
+    """Look again and again; a Prometheus that is away for a while is said, not fatal."""
+    try:
+        if args.json:
+            while True:
+                _json_line(rows)
+                time.sleep(args.watch)
+        with Live(console=_console(), auto_refresh=False, screen=sys.stdout.isatty()) as screen:
+            shown: Group | Text = Text()
+            while True:
+                shown = _picture(rows, args, shown)
+                screen.update(shown, refresh=True)
+                time.sleep(args.watch)
+    except KeyboardInterrupt:
+        return 0
+    except BrokenPipeError:
+        # Whoever read us has had enough; nothing is left to say to them, nor at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _json_line(rows: Callable[[], list[Standing]]) -> None:
+    try:
+        print(status_table.to_json(rows(), time.time(), indent=None), flush=True)
+    except PrometheusError as error:
+        _fail(error, 1)
+
+
+def _picture(
+    rows: Callable[[], list[Standing]], args: argparse.Namespace, before: Group | Text
+) -> Group | Text:
+    moment = time.strftime("%H:%M:%S")
+    try:
+        return Group(status_table.table(rows(), args.top), Text(f"at {moment}", style="dim"))
+    except PrometheusError as error:
+        kept = before.renderables[0] if isinstance(before, Group) else Text()
+        return Group(kept, Text(f"at {moment}: {error}; what is above is older", style="bold red"))
+
+
+def _console() -> Console:
+    return Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH)
+
+
+def _interval(text: str) -> float:
+    value = float(text)
+    if not _LEAST_SECONDS <= value <= 3600:
+        raise argparse.ArgumentTypeError(f"from {_LEAST_SECONDS:g} to 3600 seconds")
+    return value

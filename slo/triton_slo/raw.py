@@ -1,0 +1,171 @@
+"""Standings of a Prometheus that has no rules of ours: the same expressions, asked raw.
+
+What rules would have recorded is worked out from the source series and given the recorded names, so that one
+reading serves both. It costs Prometheus more (a month of every counter), and two things only rules can know
+are left out: since when a group is unknown, and exclusions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+from triton_exporter.catalogue import state
+from triton_slo import conventions
+from triton_slo.artifact import Options
+from triton_slo.causes import cause_rules
+from triton_slo.duration import render
+from triton_slo.indicators import Events, Measure
+from triton_slo.live import SHOWN_WINDOWS
+from triton_slo.objective import CalendarWindow
+from triton_slo.plan import Plan, Variant
+from triton_slo.prometheus import Prometheus, Sample
+from triton_slo.promql import on
+
+_NOW = "5m"
+_FINE_SECONDS, _COARSE_SECONDS = 60.0, 300.0
+_LONG_SECONDS = 86_400.0
+"""Windows longer than this look at states (readiness, means) every five minutes instead of every one."""
+
+_Labels = dict[str, str]
+_Group = tuple[tuple[str, str], ...]
+
+
+def samples(prometheus: Prometheus, plans: Sequence[Plan], at: float) -> tuple[Sample, ...]:
+    """What our rules would have recorded for these objectives at Unix time `at`. Raises PrometheusError."""
+    return tuple(sample for plan in plans for sample in _Asker(prometheus, plan, at).samples())
+
+
+def causes(prometheus: Prometheus, options: Options, at: float) -> tuple[Sample, ...]:
+    """The cause split, which the rules record once for all objectives. Raises PrometheusError."""
+    return tuple(
+        Sample({**sample.labels, "__name__": rule.record, **rule.labels}, sample.value, at)
+        for rule in cause_rules(options)
+        for sample in prometheus.instant(rule.expr, at)
+    )
+
+
+def calendar_seconds(window: CalendarWindow, at: float) -> float:
+    """Seconds since the current week, month or quarter began in its time zone (summer time included)."""
+    now = datetime.fromtimestamp(at, ZoneInfo(window.timezone))
+    first = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    match window.calendar:
+        case "week":
+            first -= timedelta(days=now.weekday())
+        case "month":
+            first = first.replace(day=1)
+        case "quarter":
+            first = first.replace(month=(now.month - 1) // 3 * 3 + 1, day=1)
+    # Subtracting two times of one zone ignores changes of its offset in between; Unix time does not.
+    return max(1.0, at - first.astimezone(UTC).timestamp())
+
+
+def window_events(plan: Plan, measure: Measure, seconds: float) -> Events:
+    """Events per second over a window, from source series alone."""
+    counted = measure.counted(render(seconds)) if measure.counted else None
+    if measure.sampled is None:
+        assert counted is not None
+        return counted
+    fineness = plan.clock.scale * (_FINE_SECONDS if seconds <= _LONG_SECONDS else _COARSE_SECONDS)
+    resolution = render(min(max(fineness, plan.clock.scrape_seconds), seconds))
+    sampled = [
+        f"avg_over_time((\n{expression}\n)[{render(seconds)}:{resolution}])"
+        for expression in (measure.sampled.error, measure.sampled.total)
+    ]
+    if counted is None:
+        return Events(*sampled)
+    both = zip((counted.error, counted.total), sampled, strict=True)
+    return Events(*(f"({one})\nor {on(plan.objective.group_by)}\n({other})" for one, other in both))
+
+
+class _Asker:
+    """Asks everything about one objective."""
+
+    def __init__(self, prometheus: Prometheus, plan: Plan, at: float) -> None:
+        self._prometheus, self._plan, self._at = prometheus, plan, at
+        self._labels = plan.labels
+
+    def samples(self) -> Iterator[Sample]:
+        objective = self._plan.objective
+        yield self._sample(conventions.INFO, {}, 1.0)
+        yield self._sample(conventions.PERIOD_DAYS, {}, objective.window.seconds / 86_400)
+        for variant in self._plan.variants:
+            yield from self._variant(variant, self._plan.measure(variant))
+
+    def _variant(self, variant: Variant, measure: Measure) -> Iterator[Sample]:
+        present = self._ask(measure.presence)
+        for group in present:
+            yield self._sample(conventions.LAST_SEEN, group, self._at)
+        for window in (_NOW, *SHOWN_WINDOWS):
+            for group, ratio in self._ratios(measure, self._plan.clock.real(window)).items():
+                if ratio is not None:
+                    yield self._sample(conventions.sli_error(window), group, ratio)
+                    if window == _NOW:
+                        yield self._sample(conventions.CURRENT_BURN_RATE, group, ratio / (1 - variant.target))
+        period = self._ratios(measure, self._period_seconds())
+        for group in {**period, **present}:
+            yield self._sample(conventions.OBJECTIVE_RATIO, group, variant.target)
+        yield from self._budgets(period, 1 - variant.target)
+        yield from self._unknown(measure, [group for group in period if group not in present])
+        yield from self._sources(measure)
+
+    def _budgets(self, period: Mapping[_Group, float | None], budget: float) -> Iterator[Sample]:
+        for group, ratio in period.items():
+            if ratio is not None:
+                yield self._sample(conventions.PERIOD_BURN_RATE, group, ratio / budget)
+                yield self._sample(conventions.PERIOD_BUDGET_REMAINING, group, 1 - ratio / budget)
+
+    def _unknown(self, measure: Measure, gone: Sequence[_Group]) -> Iterator[Sample]:
+        unwanted = self._unwanted() if gone else frozenset()
+        for group in gone:
+            labels = dict(group)
+            about = labels.get("model", ""), labels.get("version", "")
+            if about not in unwanted and (about[0], "") not in unwanted:
+                yield self._sample(conventions.UNKNOWN, (*group, (conventions.REASON, "vanished")), 1.0)
+        for group in self._ask(measure.no_bucket) if measure.no_bucket else ():
+            yield self._sample(conventions.UNKNOWN, (*group, (conventions.REASON, "no_bucket")), 1.0)
+
+    def _unwanted(self) -> frozenset[tuple[str, str]]:
+        """Versions that were unloaded on purpose, and (with an empty version) models nobody expects."""
+        source = self._plan.source_matchers
+        unloaded = source.also('state=~"unloaded|unloading"')
+        queries = (
+            f"max by (model, version) ({state.MODEL_STATE}{unloaded}) == 1",
+            f"max by (model) ({state.MODEL_EXPECTED}{source}) == 0",
+        )
+        return frozenset(
+            (sample.labels.get("model", ""), sample.labels.get("version", ""))
+            for query in queries
+            for sample in self._prometheus.instant(query, self._at)
+        )
+
+    def _sources(self, measure: Measure) -> Iterator[Sample]:
+        for expression, fixed in measure.sources:
+            for group in self._ask(expression):
+                label = () if not fixed else ((conventions.SOURCE, fixed),)
+                yield self._sample(conventions.SLI_SOURCE, (*group, *label), 1.0)
+
+    def _period_seconds(self) -> float:
+        window = self._plan.objective.window
+        if isinstance(window, CalendarWindow):
+            return calendar_seconds(window, self._at)
+        return window.seconds * self._plan.options.time_scale
+
+    def _ratios(self, measure: Measure, seconds: float) -> dict[_Group, float | None]:
+        """Error ratios by group; None where nothing happened."""
+        events = window_events(self._plan, measure, seconds)
+        totals, errors = self._ask(events.total), self._ask(events.error)
+        return {
+            group: min(1.0, max(0.0, errors.get(group, 0.0) / total)) if total > 0 else None
+            for group, total in totals.items()
+        }
+
+    def _ask(self, query: str) -> dict[_Group, float]:
+        return {
+            tuple(sorted(sample.labels.items())): sample.value
+            for sample in self._prometheus.instant(query, self._at)
+        }
+
+    def _sample(self, name: str, group: _Group | _Labels, value: float) -> Sample:
+        return Sample({"__name__": name, **self._labels, **dict(group)}, value, self._at)

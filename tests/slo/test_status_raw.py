@@ -1,0 +1,174 @@
+"""Standings without any recording rule: worked out from the exporter's series of a real Prometheus."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from triton_slo.plan import Plan
+
+from support import history
+from support.history import END
+from triton_exporter.catalogue import state, triton
+from triton_slo.artifact import Options
+from triton_slo.live import Standing
+from triton_slo.objective import CalendarWindow, Objective
+from triton_slo.prometheus import Access, Prometheus
+from triton_slo.raw import calendar_seconds
+from triton_slo.status import look
+from tritonwatch.cli import main
+
+START = END - 2 * 86400
+FAILING = (END - 6 * 3600, END - 6 * 3600 + 1800)
+"""Half an hour in which a tenth of model m's requests failed and a fifth of them were slow."""
+
+ERRORS = Objective(name="errors", target=0.999, indicator="errors")
+LATENCY = Objective(name="latency", target=0.99, indicator={"kind": "latency", "threshold": "1s"})
+READINESS = Objective(name="readiness", target=0.999, indicator="readiness")
+
+
+def counter(normal: float, failing: float, until: float = END) -> list[tuple[float, float]]:
+    times = np.arange(START, until + 1, 30.0)
+    growth = np.where((times > FAILING[0]) & (times <= FAILING[1]), failing, normal) * 30
+    return list(zip(times.tolist(), np.cumsum(growth).tolist(), strict=True))
+
+
+def gauge(normal: float, failing: float, until: float = END) -> list[tuple[float, float]]:
+    times = np.arange(START, until + 1, 30.0)
+    values = np.where((times > FAILING[0]) & (times <= FAILING[1]), failing, normal)
+    return list(zip(times.tolist(), values.tolist(), strict=True))
+
+
+@pytest.fixture(scope="module")
+def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Model m failed for a while, idle is never asked, gone vanished an hour ago, off was unloaded then."""
+
+    def of(model: str, **more: str) -> dict[str, str]:
+        return {"instance": "a:9401", "model": model, "version": "1", **more}
+
+    success, failure = str(triton.REQUEST_SUCCESS), str(triton.REQUEST_FAILURE)
+    hour_ago = END - 3600
+    slow = state.REQUEST_DURATION
+    rows = [
+        (str(state.UP), {"instance": "a:9401"}, gauge(1, 1)),
+        (success, of("m"), counter(10, 9)),
+        (failure, of("m", reason="BACKEND"), counter(0, 1)),
+        (success, of("idle"), counter(0, 0)),
+        (success, of("gone"), counter(1, 1, hour_ago)),
+        (success, of("off"), counter(1, 1, hour_ago)),
+        (str(state.MODEL_STATE), of("off", state="unloaded"), gauge(1, 1)),
+        (str(state.MODEL_EXPECTED), {"instance": "a:9401", "model": "m"}, gauge(1, 1)),
+        (str(state.MODEL_EXPECTED), {"instance": "a:9401", "model": "gone"}, gauge(1, 1)),
+        (slow.bucket, of("m", le="1.0"), counter(10, 7)),
+        (slow.bucket, of("m", le="+Inf"), counter(10, 9)),
+        (slow.count, of("m"), counter(10, 9)),
+        (str(triton.REQUEST_DURATION_US), of("m"), counter(1e6, 1e6)),
+        (str(triton.QUEUE_DURATION_US), of("m"), counter(8e5, 8e5)),
+        (str(state.MODEL_STATE), of("m", state="ready"), gauge(1, 0)),
+        (str(state.MODEL_STATE), of("m", state="unavailable"), gauge(0, 1)),
+        (str(state.MODEL_READY), of("m"), gauge(1, 0)),
+    ]  # fmt: skip
+    with history.serve(history.openmetrics(rows), tmp_path_factory.mktemp("prometheus")) as url:
+        yield url
+
+
+def standings(prometheus: str, *objectives: Objective, at: float = END) -> dict[tuple[str, str], Standing]:
+    plans = [Plan(objective, Options()) for objective in objectives]
+    with Prometheus(Access(prometheus)) as client:
+        return {(row.slo, row.model): row for row in look(client, at, plans)}
+
+
+@pytest.mark.real
+def test_budget_and_burn_rates_are_those_of_the_counters(prometheus: str) -> None:
+    """1,800 of 1.7 million failed: the budget of a thousandth is overspent, and nothing burns now."""
+    row = standings(prometheus, ERRORS)["errors", "m"]
+
+    lost = 1800 / (10 * (END - START))
+    assert pytest.approx(1 - lost, rel=1e-4) == row.sli
+    assert pytest.approx(1 - lost / 0.001, abs=0.01) == row.budget_left
+    assert ("exhausted", 0.0, 0.0) == (row.state, row.burn_now, row.exhausted_in_seconds)
+    assert (0.0, pytest.approx(1800 / 216_000 / 0.001, rel=0.02)) == (row.burn["1h"], row.burn["6h"])
+    assert ("counters",) == row.sources
+    # Half an hour later than the failures began, the last five minutes burn a hundred times too fast.
+    during = standings(prometheus, ERRORS, at=FAILING[1])["errors", "m"]
+    assert pytest.approx(100, rel=0.02) == during.burn_now
+
+
+@pytest.mark.real
+def test_idle_vanished_and_unloaded_models_are_told_apart(prometheus: str) -> None:
+    """Never asked is idle, gone is unknown by name, unloaded on purpose is neither."""
+    rows = standings(prometheus, ERRORS)
+
+    assert ("idle", None) == (rows["errors", "idle"].state, rows["errors", "idle"].budget_left)
+    assert ("unknown", "vanished") == (rows["errors", "gone"].state, rows["errors", "gone"].unknown)
+    assert "" == rows["errors", "off"].unknown
+
+
+@pytest.mark.real
+def test_histograms_and_states_are_read_too(prometheus: str) -> None:
+    """Slow requests come from buckets, time not ready from states, each with its cause split."""
+    rows = standings(prometheus, LATENCY, READINESS)
+
+    slow, ready = rows["latency", "m"], rows["readiness", "m"]
+    assert pytest.approx(3600 / (10 * (END - START) - 1800), rel=0.01) == 1 - slow.sli
+    assert ("queue", pytest.approx(0.8)) == slow.causes[0]
+    assert pytest.approx(1800 / (END - START), rel=0.15) == 1 - ready.sli
+    assert pytest.approx(1800 / 21_600 / 0.001, rel=0.05) == ready.burn["6h"]
+
+
+@pytest.mark.real
+def test_an_objective_without_any_series_is_unknown(prometheus: str) -> None:
+    """Nothing to measure is said, never 100 %."""
+    queue = Objective(name="queue", target=0.99, indicator={"kind": "first_response", "threshold": "1s"})
+
+    row = standings(prometheus, queue)["queue", ""]
+    assert ("unknown", "no data", None) == (row.state, row.unknown, row.sli)
+
+
+@pytest.mark.real
+def test_the_command_line_takes_objectives(
+    prometheus: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """--objectives works without rules; mistakes in them are listed and nothing is shown."""
+    words = ["status", "--prometheus", prometheus, "--at", str(END), "--objectives", str(tmp_path)]
+    (tmp_path / "e.yaml").write_text("{name: errors, target: 99.9%, indicator: errors}")
+
+    assert 0 == main(words)
+    assert "unknown: vanished" in capsys.readouterr().out
+    (tmp_path / "e.yaml").write_text("{name: errors, target: 200%, indicator: errors}")
+    assert 1 == main(words)
+    assert "e.yaml:1" in capsys.readouterr().err
+
+
+ZONES = ("UTC", "Europe/Berlin", "America/Sao_Paulo", "Australia/Lord_Howe", "Asia/Kolkata")
+
+
+@given(
+    st.integers(1_420_070_400, 1_798_761_600),
+    st.sampled_from(ZONES),
+    st.sampled_from(["week", "month", "quarter"]),
+)
+def test_calendar_periods_begin_at_local_midnight(at: int, zone: str, kind: str) -> None:
+    """A period holds every second of its local week, month or quarter (2015 to 2026) and no other's."""
+
+    def period(at: float) -> object:
+        local = datetime.fromtimestamp(at, ZoneInfo(zone))
+        match kind:
+            case "week":
+                return local.isocalendar()[:2]
+            case "month":
+                return local.year, local.month
+        return local.year, (local.month - 1) // 3
+
+    start = at - calendar_seconds(CalendarWindow(calendar=kind, timezone=zone), at)
+    if start == at - 1:  # the very first second is rounded up to one
+        return
+    assert period(start) == period(at)
+    assert period(start - 1) != period(at)
+    assert timedelta(seconds=at - start) < timedelta(days=93)
