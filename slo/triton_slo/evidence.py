@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from triton_exporter.catalogue import own, state
 from triton_slo import conventions
 from triton_slo.canary import Slice
 from triton_slo.gate import Firing
+from triton_slo.plan import Plan
 from triton_slo.prometheus import Prometheus, Sample, Series
+from triton_slo.promql import Matchers
+from triton_slo.raw import window_events
 
 _ALERTS = "ALERTS"
 """The series in which Prometheus itself keeps the state of alerts: not ours to rename."""
@@ -60,24 +62,49 @@ def _firing(sample: Sample) -> Firing:
 
 
 def slices(
-    prometheus: Prometheus, slo: str, model: str, version: str, start: float, end: float
+    prometheus: Prometheus,
+    slo: str,
+    group: Mapping[str, str],
+    start: float,
+    end: float,
+    plan: Plan | None = None,
 ) -> tuple[Slice, ...]:
-    """Recorded events of one version of a model, slice by slice; empty when there are none."""
-    matchers = ", ".join(
-        f"{label}={json.dumps(value, ensure_ascii=False)}"  # PromQL reads what JSON escapes
-        for label, value in ((conventions.SLO, slo), ("model", model), ("version", version))
-    )
-    name = conventions.sli_events(SLICE)
-    found = prometheus.range(
-        f"sum by ({conventions.EVENT}) ({name}{{{matchers}}})", start + SLICE_SECONDS, end, SLICE_SECONDS
-    )
-    by_event = {series.labels.get(conventions.EVENT, ""): _by_time(series) for series in found}
-    total, bad = by_event.get(conventions.TOTAL, {}), by_event.get(conventions.ERROR, {})
+    """Events of one model version (or other group), slice by slice; empty when there are none.
+
+    Recorded events where there are some, else, with a plan, the source series.
+    """
+    first = start + SLICE_SECONDS
+    found = {
+        event: prometheus.range(_recorded(slo, group, event), first, end, SLICE_SECONDS)
+        for event in (conventions.ERROR, conventions.TOTAL)
+    }
+    if not found[conventions.TOTAL] and plan is not None:
+        found = _raw_slices(prometheus, plan, group, first, end)
+    bad, total = (_by_time(found[event]) for event in (conventions.ERROR, conventions.TOTAL))
     return tuple(
         Slice(min(bad.get(at, 0.0), rate) * SLICE_SECONDS, rate * SLICE_SECONDS)
         for at, rate in sorted(total.items())
     )
 
 
-def _by_time(series: Series) -> dict[float, float]:
-    return dict(zip(series.times, series.values, strict=True))
+def _recorded(slo: str, group: Mapping[str, str], event: str) -> str:
+    matchers = Matchers()
+    for label, value in {**group, conventions.SLO: slo, conventions.EVENT: event}.items():
+        matchers = matchers.equal(label, value)
+    return f"sum ({conventions.sli_events(SLICE)}{matchers})"
+
+
+def _raw_slices(
+    prometheus: Prometheus, plan: Plan, group: Mapping[str, str], first: float, end: float
+) -> dict[str, tuple[Series, ...]]:
+    found: dict[str, tuple[Series, ...]] = {conventions.ERROR: (), conventions.TOTAL: ()}
+    for variant in plan.variants:
+        events = window_events(plan, plan.measure(variant), SLICE_SECONDS)
+        for event, query in ((conventions.ERROR, events.error), (conventions.TOTAL, events.total)):
+            series = prometheus.range(query, first, end, SLICE_SECONDS)
+            found[event] += tuple(one for one in series if one.labels == group)
+    return found
+
+
+def _by_time(found: Sequence[Series]) -> dict[float, float]:
+    return {at: value for series in found for at, value in zip(series.times, series.values, strict=True)}

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 from triton_slo.canary import Comparison, Verdict
 from triton_slo.live import Standing
+from triton_slo.objective import Objective, Tier
+from triton_slo.windows import canonical
 
 _RANK: dict[Verdict, int] = {"promote": 0, "hold": 1, "rollback": 2}
 
@@ -51,6 +53,24 @@ class Limits:
 
     max_age_seconds: float = 300.0
     minimum_budget: float = 0.0
+
+
+def burning_tiers(row: Standing, objective: Objective) -> tuple[Firing, ...]:
+    """Tiers whose two windows both burn now: what alerts would say where no rules are loaded.
+
+    Alerts also ask for enough failures and whether it is over already; a gate that cannot know is strict.
+    """
+    period = objective.window.seconds
+    return tuple(
+        Firing(row.slo, row.model, row.version, _severity(objective, tier), tier.name)
+        for tier in objective.alerting.tiers
+        if min(row.burn.get(canonical(window), 0.0) for window in (tier.long, tier.short))
+        > tier.factor(period)
+    )
+
+
+def _severity(objective: Objective, tier: Tier) -> str:
+    return objective.alerting.severities.get(tier.name, tier.severity)
 
 
 def judge(

@@ -22,6 +22,7 @@ from triton_slo.objective import CalendarWindow
 from triton_slo.plan import Plan, Variant
 from triton_slo.prometheus import Prometheus, Sample
 from triton_slo.promql import on
+from triton_slo.windows import canonical
 
 _NOW = "5m"
 _FINE_SECONDS, _COARSE_SECONDS = 60.0, 300.0
@@ -97,10 +98,10 @@ class _Asker:
         present = self._ask(measure.presence)
         for group in present:
             yield self._sample(conventions.LAST_SEEN, group, self._at)
-        for window in (_NOW, *SHOWN_WINDOWS):
+        for window in self._windows():
             for group, ratio in self._ratios(measure, self._plan.clock.real(window)).items():
                 if ratio is not None:
-                    yield self._sample(conventions.sli_error(window), group, ratio)
+                    yield self._sample(conventions.sli_error(canonical(window)), group, ratio)
                     if window == _NOW:
                         yield self._sample(conventions.CURRENT_BURN_RATE, group, ratio / (1 - variant.target))
         period = self._ratios(measure, self._period_seconds())
@@ -109,6 +110,11 @@ class _Asker:
         yield from self._budgets(period, 1 - variant.target)
         yield from self._unknown(measure, [group for group in period if group not in present])
         yield from self._sources(measure)
+
+    def _windows(self) -> list[str]:
+        """What a table shows and what the tiers look at."""
+        tiers = self._plan.objective.alerting.tiers
+        return list(dict.fromkeys((_NOW, *SHOWN_WINDOWS, *(w for t in tiers for w in (t.long, t.short)))))
 
     def _budgets(self, period: Mapping[_Group, float | None], budget: float) -> Iterator[Sample]:
         for group, ratio in period.items():

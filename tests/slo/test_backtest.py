@@ -14,7 +14,7 @@ from support import history
 from support.history import END
 from triton_exporter.catalogue import state, triton
 from triton_slo.artifact import Options
-from triton_slo.backtest.fetch import fetch, step_events
+from triton_slo.backtest.fetch import fetch
 from triton_slo.backtest.history import COLUMNS, History, to_csv, to_npz
 from triton_slo.backtest.incident import COLUMNS as INCIDENT_COLUMNS
 from triton_slo.backtest.ours import policy, promise
@@ -208,14 +208,3 @@ def test_overrides_reach_the_replay() -> None:
     assert (0.999, 0.99, 0.9) == tuple(found.target_of(name, "1") for name in ("strict", "stub", "other"))
     loose = policy(Plan(Objective(name="errors", target=0.9, indicator="errors"), Options()))
     assert ["unknown", "page_slow", "ticket_fast", "ticket_slow"] == [alert.name for alert in loose.alerts]
-
-
-def test_each_part_of_an_objective_is_asked_for_once() -> None:
-    """Overrides with their own threshold give an expression of their own."""
-    latency = {"kind": "latency", "threshold": "1s"}
-    override = {"models": "slow", "threshold": "5s"}
-    plan = Plan(Objective(name="l", target=0.99, indicator=latency, overrides=[override]), Options())
-
-    first, second = step_events(plan, 60)
-    assert 'model="slow"' in first.total
-    assert 'model!="slow"' in second.total

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -15,7 +16,7 @@ from triton_slo.plan import Plan
 
 from support import history
 from support.history import END
-from triton_exporter.catalogue import state, triton
+from triton_exporter.catalogue import own, state, triton
 from triton_slo.artifact import Options
 from triton_slo.live import Standing
 from triton_slo.objective import CalendarWindow, Objective
@@ -50,15 +51,19 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Model m failed for a while, idle is never asked, gone vanished an hour ago, off was unloaded then."""
 
     def of(model: str, **more: str) -> dict[str, str]:
-        return {"instance": "a:9401", "model": model, "version": "1", **more}
+        return {"job": "x", "instance": "a:9401", "model": model, "version": "1", **more}
 
     success, failure = str(triton.REQUEST_SUCCESS), str(triton.REQUEST_FAILURE)
     hour_ago = END - 3600
     slow = state.REQUEST_DURATION
+    looks = [(at, at - 1) for at, _ in gauge(1, 1)]
     rows = [
         (str(state.UP), {"instance": "a:9401"}, gauge(1, 1)),
         (success, of("m"), counter(10, 9)),
         (failure, of("m", reason="BACKEND"), counter(0, 1)),
+        (str(own.LAST_SUCCESS), {"job": "x", "instance": "a:9401"}, looks),
+        (str(state.MODEL_READY), of("m", version="2"), gauge(1, 1)),
+        (success, of("m", version="2"), counter(10, 10)),
         (success, of("idle"), counter(0, 0)),
         (success, of("gone"), counter(1, 1, hour_ago)),
         (success, of("off"), counter(1, 1, hour_ago)),
@@ -81,7 +86,8 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def standings(prometheus: str, *objectives: Objective, at: float = END) -> dict[tuple[str, str], Standing]:
     plans = [Plan(objective, Options()) for objective in objectives]
     with Prometheus(Access(prometheus)) as client:
-        return {(row.slo, row.model): row for row in look(client, at, plans)}
+        rows = look(client, at, plans)
+    return {(row.slo, row.model): row for row in rows if row.version != "2"}
 
 
 @pytest.mark.real
@@ -144,6 +150,40 @@ def test_the_command_line_takes_objectives(
     (tmp_path / "e.yaml").write_text("{name: errors, target: 200%, indicator: errors}")
     assert 1 == main(words)
     assert "e.yaml:1" in capsys.readouterr().err
+
+
+@pytest.mark.real
+def test_a_gate_works_without_rules(
+    prometheus: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Tiers and slices are worked out from the counters; a budget that is spent or burns does not promote."""
+    (tmp_path / "e.yaml").write_text("{name: errors, target: 99.9%, indicator: errors}")
+    words = ["gate", "--prometheus", prometheus, "--objectives", str(tmp_path), "--model"]
+
+    assert 3 == main([*words, "m", "--at", str(END)])
+    assert "burns budget: ticket_slow" in capsys.readouterr().out
+    assert 4 == main([*words, "m", "--at", str(FAILING[1])])
+    assert "pages now: page_fast, page_slow" in capsys.readouterr().out
+    assert 0 == main([*words, "m", "--at", str(FAILING[0])])
+
+
+@pytest.mark.real
+def test_canaries_are_compared_without_rules(
+    prometheus: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A tenth failed in one version and nothing in the other: slices come from the counters themselves."""
+    (tmp_path / "e.yaml").write_text(
+        "{name: errors, target: 99.9%, indicator: errors, "
+        "alerting: {tiers: [{name: t, severity: warning, long: 1h, short: 5m, burn: 900}]}}"
+    )
+    words = ["gate", "--prometheus", prometheus, "--objectives", str(tmp_path), "--model", "m"]
+    words += ["--window", "30m", "--at", str(FAILING[1]), "--json"]
+
+    assert 4 == main([*words, "--canary", "1", "--baseline", "2"])
+    numbers = json.loads(capsys.readouterr().out)["judgements"][0]["comparison"]
+    assert pytest.approx(0.1, rel=0.01) == numbers["canary"]["bad"] / numbers["canary"]["total"]
+    assert 0.0 == numbers["baseline"]["bad"]
+    assert 0 == main([*words, "--canary", "2", "--baseline", "1"])
 
 
 ZONES = ("UTC", "Europe/Berlin", "America/Sao_Paulo", "Australia/Lord_Howe", "Asia/Kolkata")

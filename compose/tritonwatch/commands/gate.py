@@ -7,10 +7,14 @@ import json
 import os
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from triton_slo.plan import Plan
 
 from triton_slo import evidence, gate
+from triton_slo.artifact import Options
 from triton_slo.canary import Verdict, compare
 from triton_slo.duration import parse_seconds
 from triton_slo.gate import Firing, Judgement
@@ -18,6 +22,7 @@ from triton_slo.live import Standing
 from triton_slo.prometheus import Prometheus, PrometheusError
 from triton_slo.status import look
 from tritonwatch import access
+from tritonwatch.objective_files import load
 
 EXAMPLE = "tritonwatch gate --prometheus http://127.0.0.1:9090 --model classifier --canary 2 --baseline 1"
 
@@ -40,6 +45,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--model", metavar="NAME", help="only this model (needed with --canary)")
     parser.add_argument("--version", metavar="V", help="only this version")
+    parser.add_argument(
+        "--objectives",
+        metavar="DIR",
+        help="work these out from the exporter's series where Prometheus has not recorded them",
+    )
     parser.add_argument("--max-age", type=_seconds, default=300.0, metavar="5m", help="oldest data to trust")
     parser.add_argument(
         "--min-budget", type=_ratio, default=0.0, metavar="10%", help="hold at this budget left or less (0%%)"
@@ -71,9 +81,14 @@ def run(args: argparse.Namespace) -> int:
     except access.AccessError as error:
         print(f"tritonwatch gate: {error}", file=sys.stderr)
         return 2
+    reading = load(Path(args.objectives)) if args.objectives else None
+    if reading is not None and reading.problems:
+        print("\n".join(f"tritonwatch gate: {problem}" for problem in reading.problems), file=sys.stderr)
+        return 1
+    plans = {one.name: Plan(one, Options()) for one in reading.objectives} if reading else {}
     try:
         with Prometheus(reached) as prometheus:
-            judgements = _judge(prometheus, args)
+            judgements = _judge(prometheus, args, plans)
     except PrometheusError as error:
         print(f"tritonwatch gate: {error}", file=sys.stderr)
         return 1
@@ -96,14 +111,32 @@ def _mistake(args: argparse.Namespace) -> str:
     return ""
 
 
-def _judge(prometheus: Prometheus, args: argparse.Namespace) -> tuple[Judgement, ...]:
-    rows = [row for row in look(prometheus, args.at) if _asked(row, args)]
-    ages, firing = evidence.ages(prometheus, args.at), evidence.firing(prometheus, args.at)
+@dataclass(frozen=True)
+class _Evidence:
+    """Everything that is asked once."""
+
+    rows: list[Standing]
+    ages: evidence.Ages
+    firing: tuple[Firing, ...]
+    limits: gate.Limits
+    plans: Mapping[str, Plan]
+
+
+def _judge(
+    prometheus: Prometheus, args: argparse.Namespace, plans: Mapping[str, Plan]
+) -> tuple[Judgement, ...]:
+    rows = [row for row in look(prometheus, args.at, tuple(plans.values())) if _asked(row, args)]
+    worked_out = [
+        tier for row in rows if row.slo in plans for tier in gate.burning_tiers(row, plans[row.slo].objective)
+    ]
+    firing = dict.fromkeys((*evidence.firing(prometheus, args.at), *worked_out))
     limits = gate.Limits(args.max_age, args.min_budget)
+    known = _Evidence(rows, evidence.ages(prometheus, args.at), tuple(firing), limits, plans)
     if args.canary is None:
-        return gate.judge(rows, ages.of, firing, limits) + _never_seen(args.objective, rows, args)
+        judgements = gate.judge(rows, known.ages.of, known.firing, limits)
+        return judgements + _never_seen(args.objective, rows, args)
     canaries = [row for row in rows if row.version == args.canary]
-    compared = tuple(_compare(prometheus, row, args, ages, firing, limits) for row in canaries)
+    compared = tuple(_compare(prometheus, row, args, known) for row in canaries)
     # What is known of the baseline must be known of the canary.
     wanted = args.objective or sorted({row.slo for row in rows if row.version == args.baseline})
     return compared + _never_seen(wanted, canaries, args)
@@ -130,16 +163,14 @@ def _never_seen(
 
 
 def _compare(
-    prometheus: Prometheus,
-    canary: Standing,
-    args: argparse.Namespace,
-    ages: evidence.Ages,
-    firing: Sequence[Firing],
-    limits: gate.Limits,
+    prometheus: Prometheus, canary: Standing, args: argparse.Namespace, known: _Evidence
 ) -> Judgement:
     end = time.time() if args.at is None else args.at
+    plan = known.plans.get(canary.slo)
     ours, theirs = (
-        evidence.slices(prometheus, canary.slo, canary.model, version, end - args.window, end)
+        evidence.slices(
+            prometheus, canary.slo, {**canary.group, "version": version}, end - args.window, end, plan
+        )
         for version in (args.canary, args.baseline)
     )
     budget = 1 - canary.target if canary.target is not None else 0.0
@@ -150,8 +181,8 @@ def _compare(
         confidence=args.confidence,
         minimum_events=args.min_events,
     )
-    both = [ages.of(canary.model, version) for version in (args.canary, args.baseline)]
-    return gate.judge_canary(canary, comparison, both, firing, limits)
+    both = [known.ages.of(canary.model, version) for version in (args.canary, args.baseline)]
+    return gate.judge_canary(canary, comparison, both, known.firing, known.limits)
 
 
 def _show(verdict: Verdict, judgements: Sequence[Judgement], *, as_json: bool) -> None:
