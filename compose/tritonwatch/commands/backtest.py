@@ -42,7 +42,13 @@ class BacktestError(Exception):
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
-    parser.add_argument("--objectives", metavar="DIR", help="objectives (default: those it ships with)")
+    parser.add_argument(
+        "--objectives",
+        type=Path,
+        metavar="DIR",
+        default=files.objectives(),
+        help="objectives (default: those it ships with)",
+    )
     parser.add_argument(
         "--history", metavar="FILE", help="replay a file (.csv or what --save wrote) instead of Prometheus"
     )
@@ -63,10 +69,13 @@ def run(args: argparse.Namespace) -> int:
     """Print what would have fired: 0 printed, 1 cannot, 2 wrong usage."""
     if (args.prometheus is None) == (args.history is None):
         return _fail("give either --prometheus or --history", 2)
+    found = load(args.objectives, "backtest")
+    if isinstance(found, int):
+        return found
+    objectives = {objective.name: objective for objective in found}
     try:
-        objectives = _objectives(Path(args.objectives) if args.objectives else files.objectives())
         incidents = _incidents(args.incidents)
-        history = _history(args, tuple(objectives.values()))
+        history = _history(args, found)
         _save(history, args.save)
         promises = {name: promise(objectives[name]) for name in _slos(history, objectives)}
     except access.AccessError as error:
@@ -86,16 +95,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _fail(reason: object, code: int) -> int:
-    for line in str(reason).splitlines():
-        print(f"tritonwatch backtest: {line}", file=sys.stderr)
+    print(f"tritonwatch backtest: {reason}", file=sys.stderr)
     return code
-
-
-def _objectives(path: Path) -> Mapping[str, Objective]:
-    reading = load(path)
-    if reading.problems:
-        raise BacktestError("\n".join(map(str, reading.problems)))
-    return {objective.name: objective for objective in reading.objectives}
 
 
 def _incidents(path: str | None) -> tuple[Incident, ...]:

@@ -47,6 +47,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--version", metavar="V", help="only this version")
     parser.add_argument(
         "--objectives",
+        type=Path,
         metavar="DIR",
         help="work these out from the exporter's series where Prometheus has not recorded them",
     )
@@ -81,11 +82,10 @@ def run(args: argparse.Namespace) -> int:
     except access.AccessError as error:
         print(f"tritonwatch gate: {error}", file=sys.stderr)
         return 2
-    reading = load(Path(args.objectives)) if args.objectives else None
-    if reading is not None and reading.problems:
-        print("\n".join(f"tritonwatch gate: {problem}" for problem in reading.problems), file=sys.stderr)
-        return 1
-    plans = {one.name: Plan(one, Options()) for one in reading.objectives} if reading else {}
+    objectives = load(args.objectives, "gate") if args.objectives else ()
+    if isinstance(objectives, int):
+        return objectives
+    plans = {objective.name: Plan(objective, Options()) for objective in objectives}
     try:
         with Prometheus(reached) as prometheus:
             judgements = _judge(prometheus, args, plans)

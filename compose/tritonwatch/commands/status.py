@@ -46,6 +46,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--objectives",
+        type=Path,
         metavar="DIR",
         help="work these out from the exporter's series where Prometheus has not recorded them",
     )
@@ -58,10 +59,10 @@ def run(args: argparse.Namespace) -> int:
         reached = access.from_arguments(args, os.environ)
     except access.AccessError as error:
         return _fail(error, 2)
-    reading = load(Path(args.objectives)) if args.objectives else None
-    if reading is not None and reading.problems:
-        return _fail("\n".join(map(str, reading.problems)), 1)
-    plans = [Plan(objective, Options()) for objective in reading.objectives] if reading else []
+    objectives = load(args.objectives, "status") if args.objectives else ()
+    if isinstance(objectives, int):
+        return objectives
+    plans = [Plan(objective, Options()) for objective in objectives]
     with Prometheus(reached) as prometheus:
 
         def rows() -> list[Standing]:
@@ -71,8 +72,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _fail(reason: object, code: int) -> int:
-    for line in str(reason).splitlines():
-        print(f"tritonwatch status: {line}", file=sys.stderr)
+    print(f"tritonwatch status: {reason}", file=sys.stderr)
     return code
 
 
