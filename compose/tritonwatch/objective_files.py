@@ -11,7 +11,7 @@ from tritonwatch.commands.arguments import objective_texts
 
 
 def load(folder: Path, verb: str) -> tuple[Objective, ...] | int:
-    """Read all objectives of a folder; prints every mistake and gives an exit code instead if there is one."""
+    """Read all objectives of a folder; with mistakes, print them all and give an exit code instead."""
     texts = objective_texts(folder, verb)
     if texts is None:
         return 2
