@@ -172,8 +172,8 @@ def _session(access: Access) -> requests.Session:
     session.verify = (access.ca_file or True) if access.verify else False
     if access.cert_file:
         session.cert = (access.cert_file, access.key_file) if access.key_file else access.cert_file
-    # Custom headers may hold secrets, and requests would carry them to wherever a redirect points.
-    session.max_redirects = 0
+    # Refusing comes before following a redirect: custom headers may hold secrets, and requests would carry
+    # them to wherever it points.
     session.hooks["response"].append(_refuse)
     return session
 

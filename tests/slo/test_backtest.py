@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from triton_slo.plan import Plan
 
 from support import history
 from support.history import END
 from triton_exporter.catalogue import state, triton
 from triton_slo.artifact import Options
-from triton_slo.backtest.fetch import fetch
+from triton_slo.backtest.fetch import fetch, stretches
 from triton_slo.backtest.history import COLUMNS, History, to_csv, to_npz
 from triton_slo.backtest.incident import COLUMNS as INCIDENT_COLUMNS
 from triton_slo.backtest.ours import policy, promise
@@ -195,6 +198,17 @@ def test_an_archive_is_small(tmp_path: Path) -> None:
     keys = tuple(("errors", f"m{i}", "1") for i in range(100))
 
     assert len(to_npz(History(keys, 60.0 * np.arange(1440), total * 0, total))) < 10 * total.size
+
+
+@given(st.integers(1, 60), st.integers(1, 50_000))
+def test_long_ranges_are_asked_in_parts(step: int, steps: int) -> None:
+    """The parts lie on one grid, hold each step once, and none is longer than Prometheus allows."""
+    parts = list(stretches(0, (steps - 1) * step, step))
+
+    assert 0 == parts[0][0]
+    assert (steps - 1) * step == parts[-1][1]
+    assert all(after[0] - before[1] == step for before, after in pairwise(parts))
+    assert all((last - first) / step + 1 <= 11_000 for first, last in parts)
 
 
 def test_overrides_reach_the_replay() -> None:

@@ -209,6 +209,20 @@ def test_a_louder_alert_silences_the_later_ones() -> None:
     assert quiet["slow"].started == quiet["fast"].ended
 
 
+def test_bursts_hold_an_alert_through_idle_minutes() -> None:
+    """A burst that ends in silence has ended once requests succeed again: idle steps do not hide that."""
+    burst = [(10.0, 10.0), (0.0, 0.0), (0.0, 10.0), (0.0, 0.0)]
+    bad, total = (np.array([[part[i] for part in burst * 15]]) for i in range(2))
+    history = History((KEY,), MINUTE * np.arange(1, 61), bad, total)
+    pair = Pair(30 * MINUTE, MINUTE, 1)
+    recurring = Recurrence(hold=10 * MINUTE, window=MINUTE, span=20 * MINUTE, bursts=2)
+
+    apart = replay(history, Policy("p", (Alert("a", "page", (pair,)),)), [0.9])
+    held = replay(history, Policy("p", (Alert("a", "page", (pair,), recurrence=recurring),)), [0.9])
+    assert 15 == len(apart)
+    assert [None] == [episode.ended for episode in held[2:]]
+
+
 def test_a_vanished_series_is_told_from_one_that_never_was() -> None:
     """Missing data alerts by name for the group that vanished; absent() only when all are gone."""
     total = np.full((3, 60), 10.0)

@@ -23,14 +23,14 @@ def fetch(prometheus: Prometheus, plans: Sequence[Plan], start: float, end: floa
         for variant in plan.variants:
             events = window_events(plan, plan.measure(variant), step)
             for expression, failed in ((events.error, True), (events.total, False)):
-                for first, last in _stretches(start + step, end, step):
+                for first, last in stretches(start + step, end, step):
                     for series in prometheus.range(expression, first, last, step):
                         key = _key(plan.objective, series.labels)
                         grid.put(key, series.times, np.array(series.values) * step, failed=failed)
     return grid.history()
 
 
-def _stretches(start: float, end: float, step: float) -> Iterator[tuple[float, float]]:
+def stretches(start: float, end: float, step: float) -> Iterator[tuple[float, float]]:
     """Ranges that Prometheus answers in one go, on the same grid."""
     reach = step * (_MOST_POINTS - 1)
     while start <= end:
