@@ -1,0 +1,45 @@
+"""docs/slo-live.md names exactly the options that there are."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "slo-live.md").read_text(encoding="utf-8")
+VERBS = ("status", "gate", "backtest", "init")
+
+
+def options(verb: str) -> set[str]:
+    """Options that a verb declares."""
+    parser = argparse.ArgumentParser(add_help=False)
+    importlib.import_module(f"tritonwatch.commands.{verb}").configure(parser)
+    return {word for action in parser._actions for word in action.option_strings}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_option_is_explained(verb: str) -> None:
+    """Nobody has to read code to find an option."""
+    assert [] == sorted(option for option in options(verb) if f"{option}" not in PAGE)
+
+
+def test_no_option_is_made_up() -> None:
+    """What the page names exists in one of the verbs."""
+    known = set().union(*(options(verb) for verb in VERBS))
+
+    assert [] == sorted(set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", PAGE)) - known)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_has_an_example_that_parses(verb: str) -> None:
+    """The example of --help is a command that the verb takes."""
+    module = importlib.import_module(f"tritonwatch.commands.{verb}")
+    parser = argparse.ArgumentParser()
+    module.configure(parser)
+
+    tool, name, *words = module.EXAMPLE.split()
+    assert ("tritonwatch", verb) == (tool, name)
+    assert parser.parse_args(words)
