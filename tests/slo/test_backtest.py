@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from triton_slo.plan import Plan
 
 from support import history
 from support.history import END
@@ -22,6 +21,7 @@ from triton_slo.backtest.history import COLUMNS, History, to_csv, to_npz
 from triton_slo.backtest.incident import COLUMNS as INCIDENT_COLUMNS
 from triton_slo.backtest.ours import policy, promise
 from triton_slo.objective import Objective
+from triton_slo.plan import Plan
 from triton_slo.prometheus import Access, Prometheus
 from tritonwatch.cli import main
 

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from triton_slo.plan import Plan
 
 from support import history
 from support.history import END
@@ -20,6 +19,7 @@ from triton_exporter.catalogue import own, state, triton
 from triton_slo.artifact import Options
 from triton_slo.live import Standing
 from triton_slo.objective import CalendarWindow, Objective
+from triton_slo.plan import Plan
 from triton_slo.prometheus import Access, Prometheus
 from triton_slo.raw import calendar_seconds
 from triton_slo.status import look

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
-from triton_slo.plan import Plan
 
 from triton_slo.artifact import Options
 from triton_slo.backtest import incident
@@ -22,6 +21,7 @@ from triton_slo.backtest.policy import SLOTH, pyrra
 from triton_slo.backtest.report import Policies, backtest
 from triton_slo.duration import parse_seconds
 from triton_slo.objective import Objective
+from triton_slo.plan import Plan
 from triton_slo.prometheus import Prometheus, PrometheusError
 from tritonwatch import access, backtest_table, files
 from tritonwatch.objective_files import load

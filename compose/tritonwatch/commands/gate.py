@@ -11,14 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from triton_slo.plan import Plan
-
 from triton_slo import evidence, gate
 from triton_slo.artifact import Options
 from triton_slo.canary import Verdict, compare
 from triton_slo.duration import parse_seconds
 from triton_slo.gate import Firing, Judgement
 from triton_slo.live import Standing
+from triton_slo.plan import Plan
 from triton_slo.prometheus import Prometheus, PrometheusError
 from triton_slo.status import look
 from tritonwatch import access

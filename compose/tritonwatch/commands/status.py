@@ -12,10 +12,10 @@ from pathlib import Path
 from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
-from triton_slo.plan import Plan
 
 from triton_slo.artifact import Options
 from triton_slo.live import Standing
+from triton_slo.plan import Plan
 from triton_slo.prometheus import Prometheus, PrometheusError
 from triton_slo.status import look
 from tritonwatch import access, status_table
