@@ -128,6 +128,7 @@ def test_a_port_in_use_is_named(tmp_path: Path) -> None:
     """A taken port is one clear line with the way out, and nothing is started."""
     base = _port_base()
     with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         taken.bind(("127.0.0.1", base + 4))
         taken.listen()
         demo = _start(tmp_path / "demo", base=base)

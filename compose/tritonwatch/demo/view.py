@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import requests
 from prometheus_api_client import PrometheusConnect
 from prometheus_api_client.exceptions import PrometheusApiClientException
+from urllib3.util.retry import Retry
 
 from triton_exporter.catalogue import state, triton
 from triton_slo import conventions
@@ -91,7 +92,8 @@ class Viewer:
     """Reads views. A part that does not answer leaves its columns empty."""
 
     def __init__(self, prometheus_url: str, alertmanager_url: str) -> None:
-        self._prometheus = PrometheusConnect(url=prometheus_url, disable_ssl=True)
+        # No retries: the next look comes in a second, and a dead Prometheus must be noticed at once.
+        self._prometheus = PrometheusConnect(url=prometheus_url, disable_ssl=True, retry=Retry(total=0))
         self._alertmanager_url = alertmanager_url
 
     def look(self) -> View:
