@@ -174,6 +174,15 @@ def brute_force(events: list[tuple[float, float]], alert: Alert, budget: float) 
     return firing
 
 
+def budget_left(history: History, episode: Episode, period: int, budget: float) -> float:
+    """Budget left when an alert began, summed step by step."""
+    row, at = history.keys.index(episode.key), int(episode.started) - 1
+    steps = [(history.bad[row, i], history.total[row, i]) for i in range(max(0, at + 1 - period), at + 1)]
+    known = [(bad, total) for bad, total in steps if total == total]
+    events = sum(total for _, total in known)
+    return 1 - sum(bad for bad, _ in known) / events / budget if events else 1.0
+
+
 @settings(max_examples=300, deadline=None)
 @given(st.lists(EVENTS, min_size=1, max_size=3), ALERT, st.sampled_from([0.5, 0.75, 0.9375]))
 def test_a_replay_fires_exactly_when_brute_force_does(
@@ -186,7 +195,8 @@ def test_a_replay_fires_exactly_when_brute_force_does(
     history = History(keys, np.arange(length) + 1.0, matrix[:, :, 0], matrix[:, :, 1])
 
     fired = {key: [False] * length for key in keys}
-    for episode in replay(history, Policy("p", (alert,)), [target] * len(keys)):
+    for episode in replay(history, Policy("p", (alert,)), [target] * len(keys), period_seconds=7):
+        assert pytest.approx(budget_left(history, episode, 7, 1 - target)) == episode.budget_left
         stop = length if episode.ended is None else int(episode.ended) - 1
         for at in range(int(episode.started) - 1, stop):
             assert not fired[episode.key][at]

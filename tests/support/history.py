@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import requests
+import yaml
 
 from support.tools import prometheuses, promtools
+from triton_exporter.catalogue import EXPORTER_JOB
 from tritonwatch.local.triton import free_ports
 
 END = 1_760_000_400
@@ -40,13 +42,15 @@ def serve(
     text: str,
     directory: Path,
     *,
-    rules: str = "",
+    rules: Mapping[str, str] | None = None,
+    scrape: str = "",
     web_config: str = "",
     probe: Mapping[str, Any] | None = None,
 ) -> Iterator[str]:
-    """Backfill `text` and serve it; yields the address. Rules, if any, are evaluated every second.
+    """Backfill `text` and serve it; yields the address.
 
-    `probe` is what requests needs to look whether it is up (verify, cert).
+    Rule files (name -> text) are evaluated, and the exporter at `scrape` (host:port) is scraped, every second.
+    `probe` is what requests needs to look whether Prometheus is up (verify, cert).
     """
     data = directory / "data"
     data.mkdir(parents=True)
@@ -57,10 +61,16 @@ def serve(
             check=True,
             capture_output=True,
         )
-    (directory / "rules.yml").write_text(rules or "groups: []\n", encoding="utf-8")
-    (directory / "prometheus.yml").write_text(
-        "global: {evaluation_interval: 1s}\nrule_files: [rules.yml]\n", encoding="utf-8"
-    )
+    for name, content in (rules or {}).items():
+        (directory / name).write_text(content, encoding="utf-8")
+    config = {
+        "global": {"evaluation_interval": "1s", "scrape_interval": "1s", "scrape_timeout": "1s"},
+        "rule_files": list(rules or ()),
+        "scrape_configs": [{"job_name": EXPORTER_JOB, "static_configs": [{"targets": [scrape]}]}]
+        if scrape
+        else [],
+    }
+    (directory / "prometheus.yml").write_text(yaml.safe_dump(config), encoding="utf-8")
     [port] = free_ports(1)
     command = [
         str(prometheuses()[0]),

@@ -1,0 +1,159 @@
+"""From a real Triton through the exporter, Prometheus and our generated rules to status, gate and backtest."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import requests
+
+from support import history
+from support.exporter import exporting
+from triton_slo.artifact import Options
+from triton_slo.generate import artifacts
+from triton_slo.objective import Objective
+from triton_slo.plan import Plan
+from triton_slo.prometheus import Access, Prometheus
+from triton_slo.status import look
+from tritonwatch.cli import main
+from tritonwatch.local.triton import TritonPorts, TritonServer, free_ports
+
+MODEL = """
+import triton_python_backend_utils as utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        if utils.get_input_tensor_by_name(requests[0], "X").as_numpy()[0] < 0:
+            raise RuntimeError("weights are negative")
+        return [utils.InferenceResponse([utils.Tensor("Y", utils.get_input_tensor_by_name(one, "X").as_numpy())])
+                for one in requests]
+"""
+CONFIG = """
+backend: "python"
+input [{ name: "X" data_type: TYPE_FP32 dims: [ 1 ] }]
+output [{ name: "Y" data_type: TYPE_FP32 dims: [ 1 ] }]
+instance_group [{ kind: KIND_CPU count: 1 }]
+"""
+FAILING = 0.1
+"""Share of the requests to model `flaky` that fail; none of `steady` do."""
+ERRORS = Objective(name="errors", target=0.999, indicator="errors")
+OPTIONS = Options(scrape_interval_seconds=1)
+
+
+@contextmanager
+def traffic(triton: TritonServer) -> Iterator[None]:
+    """About 40 requests a second to each model until the block ends."""
+    stop = threading.Event()
+
+    def send(model: str, failing: float) -> None:
+        with requests.Session() as session:
+            for turn in range(100_000):
+                value = -1.0 if failing and turn % round(1 / failing) == 0 else 1.0
+                tensor = {"name": "X", "shape": [1], "datatype": "FP32", "data": [value]}
+                session.post(
+                    f"{triton.http_url}/v2/models/{model}/infer", json={"inputs": [tensor]}, timeout=5
+                )
+                if stop.wait(0.025):
+                    return
+
+    senders = [threading.Thread(target=send, args=one) for one in (("flaky", FAILING), ("steady", 0.0))]
+    for sender in senders:
+        sender.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        for sender in senders:
+            sender.join()
+
+
+@pytest.fixture(scope="module")
+def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    directory = tmp_path_factory.mktemp("stack")
+    for model in ("flaky", "steady"):
+        version = directory / "models" / model / "1"
+        version.mkdir(parents=True)
+        (version / "model.py").write_text(MODEL)
+        (version.parent / "config.pbtxt").write_text(CONFIG)
+    rules = {one.name: one.text for one in artifacts([ERRORS], OPTIONS) if one.part == "rules"}
+    triton = TritonServer(directory / "models", directory, TritonPorts(*free_ports(3)))
+    triton.start()
+    try:
+        triton.wait_live()
+        with (
+            exporting(triton.http_url, triton.metrics_url) as exporter,
+            history.serve(
+                "", directory / "p", rules=rules, scrape=exporter.url.removeprefix("http://")
+            ) as prometheus,
+        ):
+            with traffic(triton):
+                wait_for_page(prometheus)
+                time.sleep(5)  # enough requests for shares to settle
+            yield prometheus
+    finally:
+        triton.stop()
+
+
+def wait_for_page(prometheus: str) -> None:
+    """Until the failing model's page fires."""
+    deadline = time.monotonic() + 40
+    with Prometheus(Access(prometheus)) as client:
+        while not client.instant('ALERTS{alertstate="firing", tier="page_fast", model="flaky"}'):
+            assert time.monotonic() < deadline, "no page fired"
+            time.sleep(0.5)
+
+
+@pytest.mark.real
+def test_recorded_and_raw_standings_agree(prometheus: str) -> None:
+    """With and without rules, the same Triton gives the same ratios, budget and causes."""
+    with Prometheus(Access(prometheus)) as client:
+        now = time.time()
+        recorded = look(client, now)
+        # An objective of another name is not recorded, so it is worked out raw.
+        raw = look(client, now, [Plan(ERRORS.model_copy(update={"name": "raw"}), OPTIONS)])
+
+    for model, share in (("flaky", FAILING), ("steady", 0.0)):
+        [told] = [one for one in recorded if one.model == model]
+        [worked_out] = [one for one in raw if (one.slo, one.model) == ("raw", model)]
+        assert pytest.approx(share, rel=0.15) == 1 - told.sli
+        assert pytest.approx(1 - told.sli, rel=0.1, abs=1e-9) == 1 - worked_out.sli
+        assert pytest.approx(told.burn_now, rel=0.1, abs=1e-9) == worked_out.burn_now
+        assert pytest.approx(told.burn["1h"], rel=0.1, abs=1e-9) == worked_out.burn["1h"]
+        assert told.state == worked_out.state == ("exhausted" if share else "ok")
+        assert told.causes == worked_out.causes
+    [flaky] = [one for one in recorded if one.model == "flaky"]
+    assert ("failure:BACKEND", pytest.approx(1.0)) == flaky.causes[0]
+
+
+@pytest.mark.real
+def test_the_gate_sees_what_pages(prometheus: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The failing model is rolled back because of its page, the other is promoted on fresh data."""
+    words = ["gate", "--prometheus", prometheus, "--max-age", "10s", "--model"]
+
+    assert 4 == main([*words, "flaky"])
+    assert "pages now: page_fast" in capsys.readouterr().out
+    assert 0 == main([*words, "steady"])
+    assert "steady version 1: budget left is 100.0%" in capsys.readouterr().out
+
+
+@pytest.mark.real
+def test_the_backtest_finds_the_page_that_fired(
+    prometheus: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Replayed from the real Triton's own history, our alerts page for the failing model only."""
+    (tmp_path / "errors.yaml").write_text("{name: errors, target: 99.9%, indicator: errors}")
+    words = ["--objectives", str(tmp_path), "--last", "1m", "--step", "4s", "--policy", "ours", "--json"]
+
+    assert 0 == main(["backtest", "--prometheus", prometheus, *words])
+    report = json.loads(capsys.readouterr().out)
+    pages = {
+        (episode["key"][1], episode["alert"])
+        for episode in report["outcomes"][0]["episodes"]
+        if episode["severity"] == "page" and episode["alert"] != "unknown"
+    }
+    assert {("flaky", "page_fast")} == pages
