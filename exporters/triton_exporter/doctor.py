@@ -22,7 +22,6 @@ UNSAFE_REQUESTS_PER_SECOND = 2000.0
 """Above this, even a low trace rate has been seen to end the server (8,000 requests/s, rate 10 and 100)."""
 
 _DEFAULT_BOUNDS = frozenset({"100", "500", "2000", "5000"})
-_GPU_PREFIX = "nv_gpu_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +40,8 @@ class Facts:
     """What a look at one Triton brought.
 
     `statuses` holds the HTTP status of every endpoint that was asked, `first` and `second` its metrics,
-    `seconds` apart; `metrics_failure` says why they are missing. `logging` and `tracing` are its settings.
+    `seconds` apart; `metrics_failure` says why they are missing. `logging` and `tracing` are its settings,
+    `gpu` what was found of GPUs.
     """
 
     url: str
@@ -54,6 +54,7 @@ class Facts:
     metrics_failure: str = ""
     logging: Mapping[str, object] = field(default_factory=dict)
     tracing: Mapping[str, object] = field(default_factory=dict)
+    gpu: tuple[Finding, ...] = ()
 
     @property
     def release(self) -> tuple[int, int]:
@@ -206,22 +207,7 @@ def _summaries(facts: Facts) -> Iterator[Finding]:
 
 
 def _gpus(facts: Facts) -> Iterator[Finding]:
-    if facts.first is None:
-        return
-    on_gpu = sorted(
-        key.model
-        for key, config in facts.snapshot.configs.items()
-        if any(group.kind == "KIND_GPU" for group in config.instance_groups)
-    )
-    if on_gpu and not any(name.startswith(_GPU_PREFIX) for name in facts.first.families):
-        yield Finding(
-            "advice",
-            "Triton shows no GPU series",
-            f"models are configured for GPUs ({_some(on_gpu)}) and there is no {_GPU_PREFIX}* series: GPU "
-            "metrics are off, or its DCGM could not start.",
-            "--allow-gpu-metrics=true, or better a dcgm-exporter beside it (tritonwatch exporter --dcgm-url)",
-            "two DCGMs on one host can disturb each other: with dcgm-exporter use --allow-gpu-metrics=false",
-        )
+    yield from facts.gpu
 
 
 def _readiness(facts: Facts) -> Iterator[Finding]:

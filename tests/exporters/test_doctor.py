@@ -127,11 +127,12 @@ def newer() -> Iterator[FaultyServer]:
 
 
 def test_default_buckets_missing_gpus_and_namespaces_are_told(newer: FaultyServer) -> None:
-    """Buckets nobody chose, GPU models without GPU series, and statistics that namespacing breaks."""
-    found = findings("--triton", newer.url, "--triton-metrics", f"{newer.url}/metrics")
+    """Buckets nobody chose, GPU models without GPU data, and statistics that namespacing breaks."""
+    where = ("--triton", newer.url, "--triton-metrics", f"{newer.url}/metrics")
+    found = findings(*where, "--gpu", "triton")
 
     assert "histogram_options: { buckets:" in found["Histogram buckets are Triton's defaults"]["do"]
-    assert "--allow-gpu-metrics=true" in found["Triton shows no GPU series"]["do"]
+    assert "--dcgm-url" in found["No source of GPU data answers"]["do"]
     assert "--model-namespacing=false" in found["Statistics do not answer"]["do"]
     assert not any("newest" in title for title in found)
 

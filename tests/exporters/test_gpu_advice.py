@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from support.dcgm import Card, write
+import json
+import subprocess
+import sys
+
+from support.dcgm import Card, serving, write
 from triton_exporter.catalogue import dcgm, gpu
-from triton_exporter.gpu.advice import Advice, Examined, advise
+from triton_exporter.doctor import Finding
+from triton_exporter.gpu.advice import Examined, advise
 from triton_exporter.gpu.dcgm import read
 from triton_exporter.gpu.mapping import Claim
 from triton_exporter.gpu.reading import Device, Entity, Reading
 from triton_exporter.parse import parse
 from triton_exporter.snapshot import InstanceGroup, ModelConfig, ModelVersion
+from tritonwatch.local.triton import free_ports
 
 M = ModelVersion("embedder", "1")
 ON_GPU = {M: ModelConfig("embedder", instance_groups=(InstanceGroup("KIND_GPU", 1, (0,)),))}
 
 
-def about(found: tuple[Advice, ...], word: str) -> list[Advice]:
-    return [advice for advice in found if word in advice.finding]
+def about(found: tuple[Finding, ...], word: str) -> list[Finding]:
+    return [advice for advice in found if word in advice.seen]
 
 
 def look(text: str) -> Reading:
@@ -34,16 +40,16 @@ def test_gpu_models_without_gpu_data_are_told_what_was_tried() -> None:
     """The finding names the models and why each source failed; the remedy names the flag."""
     (advice,) = advise(Examined(details={"dcgm": "refused", "nvml": "no driver"}, configs=ON_GPU))
 
-    assert "embedder want a GPU" in advice.finding
-    assert "dcgm: refused; nvml: no driver" in advice.finding
-    assert "--dcgm-url" in advice.remedy
+    assert "embedder want a GPU" in advice.seen
+    assert "dcgm: refused; nvml: no driver" in advice.seen
+    assert "--dcgm-url" in advice.do
 
 
 def test_tritons_own_data_are_the_poorest() -> None:
     """With Triton as the source the better one is named, and what following the advice takes away."""
     (advice,) = advise(Examined("triton"))
 
-    assert gpu.SM_ACTIVE.name in advice.finding
+    assert gpu.SM_ACTIVE.name in advice.seen
     assert gpu.MODEL_GPU_INFO.name in advice.cost
 
 
@@ -54,10 +60,10 @@ def test_missing_fields_are_given_as_lines_to_paste_in_the_dialect_spoken() -> N
         for dialect in ("4.x", "4.9+")
     )
 
-    assert "\nDCGM_FI_PROF_SM_ACTIVE, gauge, " in old.remedy
-    assert "\nDCGM_FI_PROF_SM_UTIL_RATIO, gauge, " in new.remedy
-    assert f"\n{dcgm.THROTTLE_MASKS[0]}, gauge, " in old.remedy
-    assert gpu.ENGINE_ACTIVE.name not in old.finding
+    assert "\nDCGM_FI_PROF_SM_ACTIVE, gauge, " in old.do
+    assert "\nDCGM_FI_PROF_SM_UTIL_RATIO, gauge, " in new.do
+    assert f"\n{dcgm.THROTTLE_MASKS[0]}, gauge, " in old.do
+    assert gpu.ENGINE_ACTIVE.name not in old.seen
 
 
 def test_an_unscaled_ratio_is_explained() -> None:
@@ -99,6 +105,27 @@ def test_a_device_that_is_not_there_is_named() -> None:
     reading = Reading("nvml", 0.0, {"GPU-a": Device("GPU-a")})
     (advice,) = advise(Examined("nvml", reading=reading, devices=("GPU-a/3", "GPU-typo")))
 
-    assert "GPU-typo" in advice.finding
-    assert "GPU-a" not in advice.finding
-    assert "GPU-a" in advice.remedy
+    assert "GPU-typo" in advice.seen
+    assert "GPU-a" not in advice.seen
+    assert "GPU-a" in advice.do
+
+
+def test_a_source_that_was_asked_for_and_fails_is_a_problem() -> None:
+    """The operator's own choice does not answer: that is wrong, whatever else serves."""
+    (finding,) = advise(Examined("nvml", details={"dcgm": "refused"}, wanted=frozenset({"dcgm"})))
+
+    assert ("problem", "dcgm: refused") == (finding.grade, finding.seen)
+
+
+def test_the_doctor_command_looks_at_gpus() -> None:
+    """`tritonwatch doctor --dcgm-url` says what a dcgm-exporter leaves out, with the lines to paste."""
+    (closed,) = free_ports(1)
+    with serving(write("4.x", [Card()])) as stub:
+        command = [sys.executable, "-m", "tritonwatch", "doctor", "--json", "--dcgm-url", stub.url]
+        done = subprocess.run(
+            [*command, "--triton", f"http://127.0.0.1:{closed}"], capture_output=True, timeout=60
+        )
+    found = {one["title"]: one for one in json.loads(done.stdout)}
+
+    assert "DCGM_FI_PROF_SM_ACTIVE, gauge" in found["dcgm-exporter leaves out useful fields"]["do"]
+    assert b"" == done.stderr

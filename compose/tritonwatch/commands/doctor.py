@@ -14,12 +14,17 @@ from typing import Any
 
 from triton_exporter.client import Client, FetchError, Limits
 from triton_exporter.doctor import Facts, Finding, examine
+from triton_exporter.gpu.assemble import assemble
 from triton_exporter.look import Looker
 from triton_exporter.parse import Exposition, parse
 from triton_exporter.settings import Settings
-from tritonwatch.exporter_options import OptionsError, choose
+from triton_exporter.snapshot import Snapshot
+from tritonwatch.exporter_options import OPTIONS, OptionsError, choose
 
 EXAMPLE = "tritonwatch doctor --triton http://127.0.0.1:8000"
+
+_TRITON_OPTIONS = ("triton", "triton_metrics", "triton_headers_file")
+_GPU_OPTIONS = ("gpu", "dcgm_url", "gpu_devices", "gpu_models")
 
 _ENDPOINTS = {
     "ready": "/v2/health/ready",
@@ -46,12 +51,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=2.0,
         help="how long to look at the traffic (default: 2)",
     )
+    for option in OPTIONS:
+        if option.key in _GPU_OPTIONS:
+            parser.add_argument(f"--{option.name}", metavar=option.metavar, help=option.help)
     parser.add_argument("--json", action="store_true", help="print findings as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the findings: 0 nothing is wrong (there may be advice), 1 problems, 2 wrong usage."""
-    given = {name: getattr(args, name) for name in ("triton", "triton_metrics", "triton_headers_file")}
+    given = {name: getattr(args, name) for name in (*_TRITON_OPTIONS, *_GPU_OPTIONS)}
     try:
         settings = choose(given, os.environ).settings
     except OptionsError as error:
@@ -93,7 +101,21 @@ def gather(settings: Settings, watch_seconds: float) -> Facts:
             metrics_failure=failure,
             logging=answers.get("logging", {}),
             tracing=answers.get("tracing", {}),
+            gpu=_gpu_findings(settings, snapshot, first),
         )
+
+
+def _gpu_findings(settings: Settings, snapshot: Snapshot, page: Exposition | None) -> tuple[Finding, ...]:
+    now = time.time()
+    found: list[Finding] = []
+    for part in assemble(settings):
+        # Triton's own series first, because they can be the source; models last, because they need the GPUs.
+        if page is not None:
+            part.observe(page.text.encode(), now)
+        part.poll(now)
+        part.see(snapshot)
+        found.extend(part.examine(now))
+    return tuple(found)
 
 
 def _ask(api: Client) -> tuple[dict[str, int], dict[str, dict[str, Any]]]:

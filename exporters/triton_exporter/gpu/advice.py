@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from triton_exporter.catalogue import Metric, dcgm, gpu
+from triton_exporter.doctor import Finding
 from triton_exporter.gpu.mapping import GUESS, Claim
 from triton_exporter.gpu.reading import Reading, canonical_uuid
 from triton_exporter.snapshot import ModelConfig, ModelVersion
@@ -15,20 +15,12 @@ _STALE_SECONDS = 90.0
 """Three of dcgm-exporter's default intervals."""
 
 
-class Advice(NamedTuple):
-    """One thing to change: what is so, what to do, and what that costs."""
-
-    finding: str
-    remedy: str
-    cost: str
-
-
 @dataclass(frozen=True, slots=True)
 class Examined:
     """What is known of GPUs at one moment.
 
     `details` says of each source that was asked why it failed, or how it speaks; `ages` are seconds by GPU;
-    `devices` are what the operator named.
+    `devices` and `wanted` sources are what the operator named.
     """
 
     source: str = "none"
@@ -40,25 +32,30 @@ class Examined:
     claims: tuple[Claim, ...] = ()
     problems: Mapping[ModelVersion, str] = field(default_factory=dict)
     devices: tuple[str, ...] = ()
+    wanted: frozenset[str] = frozenset()
 
 
-def advise(seen: Examined) -> tuple[Advice, ...]:
+def advise(seen: Examined) -> tuple[Finding, ...]:
     """Everything worth saying, the most useful first; nothing where no model wants a GPU."""
     return (*_source(seen), *_fields(seen), *_triton(seen), *_models(seen))
 
 
-def _source(seen: Examined) -> Iterator[Advice]:
+def _source(seen: Examined) -> Iterator[Finding]:
     wanting = sorted({key.model for key, config in seen.configs.items() if _wants_gpu(config)})
     reasons = "; ".join(f"{name}: {why}" for name, why in seen.details.items() if why)
     if seen.source == "none" and wanting:
-        yield Advice(
+        yield Finding(
+            "advice",
+            "No source of GPU data answers",
             f"{_listed(wanting)} want a GPU, but no source of GPU data answers ({reasons or 'none asked'})",
             "run dcgm-exporter beside Triton and name it with --dcgm-url, or give the exporter the GPU and "
             "install 'tritonwatch[nvml]'",
             "dcgm-exporter: one more container, 100 to 500 MiB of memory; NVML: nothing",
         )
     if seen.source == "triton":
-        yield Advice(
+        yield Finding(
+            "advice",
+            "GPU data come from Triton itself",
             f"GPU data come from Triton itself, which knows no {gpu.SM_ACTIVE}, temperature, clocks or XID "
             f"errors ({reasons})",
             "run dcgm-exporter beside Triton and name it with --dcgm-url; Triton can then be started with "
@@ -66,17 +63,29 @@ def _source(seen: Examined) -> Iterator[Advice]:
             "without its GPU metrics Triton puts no gpu_uuid on any series; "
             f"{gpu.MODEL_GPU_INFO} says where models run",
         )
+    for name in sorted(seen.wanted - {seen.source}):
+        yield Finding(
+            "problem",
+            "The source of GPU data that was asked for does not answer",
+            f"{name}: {seen.details.get(name, 'was not asked')}",
+            "check --gpu and --dcgm-url",
+            "nothing",
+        )
     there = seen.reading.devices if seen.reading else {}
     strange = [name for name in seen.devices if canonical_uuid(name.partition("/")[0]) not in there]
     if there and strange:
-        yield Advice(
+        yield Finding(
+            "problem",
+            "--gpu-devices names GPUs that are not there",
             f"--gpu-devices names {_listed(strange)}, which {seen.source} does not know",
             f"name GPUs by their UUID; there are {_listed(sorted(there))}",
             "nothing",
         )
     for uuid, age in sorted(seen.ages.items()):
         if age > _STALE_SECONDS:
-            yield Advice(
+            yield Finding(
+                "problem",
+                "GPU data are stale",
                 f"the data of {uuid} have not changed for {age:.0f} s",
                 "look whether dcgm-exporter's engine hangs (it goes on answering 200) or the GPU has fallen "
                 "off the bus; else lower its --collect-interval",
@@ -84,12 +93,14 @@ def _source(seen: Examined) -> Iterator[Advice]:
             )
 
 
-def _fields(seen: Examined) -> Iterator[Advice]:
+def _fields(seen: Examined) -> Iterator[Finding]:
     reading = seen.reading
     if seen.source != "dcgm" or reading is None:
         return
     if reading.dropped.get("unscaled"):
-        yield Advice(
+        yield Finding(
+            "advice",
+            "GPU utilization is left out",
             f"{dcgm.UTILIZATION_RATIO} is left out: nothing tells whether it is a ratio or a percentage",
             "say '(in %)' or 'ratio' in its HELP in dcgm-exporter's collector file",
             "nothing",
@@ -102,43 +113,53 @@ def _fields(seen: Examined) -> Iterator[Advice]:
     else:
         cost = "a few more rows"
     if missing:
-        yield Advice(
+        yield Finding(
+            "advice",
+            "dcgm-exporter leaves out useful fields",
             "dcgm-exporter does not tell " + ", ".join(str(metric) for metric in missing),
             "add to its collector file:\n" + "\n".join(lines),
             cost,
         )
     if not any(report.kind in ("total", "window") for report in reading.xids):
-        yield Advice(
+        yield Finding(
+            "advice",
+            "Repeated XID errors are invisible",
             f"XID errors are counted from {dcgm.XID_LAST[1]}, where a repeat of the same code is invisible",
             f"from dcgm-exporter 4.8.3 on, add to its collector file:\n{dcgm.XID_TOTAL}, counter, XIDs.",
             "a few more rows",
         )
 
 
-def _triton(seen: Examined) -> Iterator[Advice]:
+def _triton(seen: Examined) -> Iterator[Finding]:
     if seen.triton is None:
         return
     told = {slot.entity.uuid for slot in seen.triton.values}
     for uuid in sorted(seen.triton.devices.keys() - told):
-        yield Advice(
+        yield Finding(
+            "advice",
+            "Triton gave up reading a GPU",
             f"Triton gave up reading {uuid}: all its own GPU series of it stay 0 until it restarts",
             "do not use them; they are left out here. On MIG and some vGPUs it cannot be mended",
             "nothing",
         )
 
 
-def _models(seen: Examined) -> Iterator[Advice]:
+def _models(seen: Examined) -> Iterator[Finding]:
     for problem, words in _PROBLEMS.items():
         models = sorted({key.model for key, found in seen.problems.items() if found == problem})
         if models:
-            yield Advice(
+            yield Finding(
+                "advice",
+                "Triton's own gpu_uuid cannot be trusted",
                 f"Triton's own series of {_listed(models)} {words}",
                 f"never join on gpu_uuid of Triton's series; join with {gpu.MODEL_GPU_INFO}",
                 "nothing",
             )
     guessed = sorted({claim.key.model for claim in seen.claims if claim.confidence == GUESS})
     if guessed:
-        yield Advice(
+        yield Finding(
+            "advice",
+            "Where models run is a guess",
             f"on which GPU {_listed(guessed)} run can only be guessed, so they get no share of it",
             "name Triton's devices in CUDA's order with --gpu-devices, and Python models that really use "
             "theirs with --gpu-models",

@@ -8,9 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from triton_exporter.catalogue import Metric, gpu
+from triton_exporter.doctor import Finding
 from triton_exporter.family import Family, Sample, escape
 from triton_exporter.gpu import native, xid
-from triton_exporter.gpu.advice import Advice, Examined, advise
+from triton_exporter.gpu.advice import Examined, advise
 from triton_exporter.gpu.choice import Choice
 from triton_exporter.gpu.freshness import Freshness
 from triton_exporter.gpu.ledger import Ledger
@@ -140,7 +141,7 @@ class Gpus:
             self._scope.learn(seen.order if seen.known else (), triton_told=told, now=now)
         return seen
 
-    def examine(self, now: float) -> tuple[Advice, ...]:
+    def examine(self, now: float) -> tuple[Finding, ...]:
         """What to change to see more, from what was polled, observed and seen so far."""
         with self._lock:
             return advise(
@@ -154,6 +155,7 @@ class Gpus:
                     self._claims,
                     self._problems,
                     self._options.devices,
+                    self._choice.wanted,
                 )
             )
 
