@@ -1,8 +1,8 @@
 """A stand-in for Slack: its documented limits, rates, errors and thread rules, and faults on request.
 
 `Workspace` holds the rules and takes the time as an argument, so that a test can simulate hours;
-`SlackServer` serves one over HTTP. Sources: docs.slack.dev/reference/methods/chat.postMessage, .../chat.update,
-.../reference/block-kit/blocks, .../apis/web-api/rate-limits.
+`SlackServer` serves one over HTTP. Sources: docs.slack.dev, reference/methods/chat.postMessage, chat.update,
+reference/block-kit/blocks, apis/web-api/rate-limits.
 """
 
 from __future__ import annotations
@@ -457,5 +457,5 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+    def log_message(self, format: str, *args: Any) -> None:
         pass
