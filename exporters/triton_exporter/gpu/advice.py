@@ -37,7 +37,7 @@ class Examined:
 
 def advise(seen: Examined) -> tuple[Finding, ...]:
     """Everything worth saying, the most useful first; nothing where no model wants a GPU."""
-    return (*_source(seen), *_fields(seen), *_triton(seen), *_models(seen))
+    return tuple(finding for check in _CHECKS for finding in check(seen))
 
 
 def _source(seen: Examined) -> Iterator[Finding]:
@@ -63,6 +63,9 @@ def _source(seen: Examined) -> Iterator[Finding]:
             "without its GPU metrics Triton puts no gpu_uuid on any series; "
             f"{gpu.MODEL_GPU_INFO} says where models run",
         )
+
+
+def _operator(seen: Examined) -> Iterator[Finding]:
     for name in sorted(seen.wanted - {seen.source}):
         yield Finding(
             "problem",
@@ -81,6 +84,9 @@ def _source(seen: Examined) -> Iterator[Finding]:
             f"name GPUs by their UUID; there are {_listed(sorted(there))}",
             "nothing",
         )
+
+
+def _stale(seen: Examined) -> Iterator[Finding]:
     for uuid, age in sorted(seen.ages.items()):
         if age > _STALE_SECONDS:
             yield Finding(
@@ -204,3 +210,6 @@ def _line(metric: Metric, dialect: str) -> str:
 def _listed(models: list[str]) -> str:
     shown = ", ".join(models[:5])
     return shown if len(models) <= 5 else f"{shown} and {len(models) - 5} more"
+
+
+_CHECKS = (_operator, _stale, _source, _fields, _triton, _models)

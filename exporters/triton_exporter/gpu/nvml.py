@@ -12,11 +12,12 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from triton_exporter.catalogue import Metric, gpu
 from triton_exporter.gpu import throttle
 from triton_exporter.gpu.gpm import Gpm
+from triton_exporter.gpu.nvml_probes import PROBES, Library
 from triton_exporter.gpu.reading import (
     Device,
     Entity,
@@ -36,11 +37,6 @@ SOURCE = "nvml"
 _MAX_EVENTS = 1000
 """XID events taken in one read; a card that dies can send them without end."""
 
-Library = Any
-"""The module pynvml, or something that answers like it; it has no types of its own."""
-
-Ask = Callable[[Library, Any], float]
-
 
 def load_library() -> Library:
     """Import nvidia-ml-py. Raises SourceError when it is not installed."""
@@ -50,92 +46,6 @@ def load_library() -> Library:
         raise SourceError(
             "library", "nvidia-ml-py is missing; try: pip install 'tritonwatch[nvml]'"
         ) from error
-
-
-class _Probe(NamedTuple):
-    """One number the library tells of a GPU; `label` is the value of the family's own label."""
-
-    metric: Metric
-    ask: Ask
-    label: str = ""
-
-
-def _field(constant: str) -> Ask:
-    """Ask for a numbered field. https://docs.nvidia.com/deploy/nvml-api/group__nvmlFieldValueEnums.html"""
-
-    def ask(lib: Library, handle: Any) -> float:
-        answer = lib.nvmlDeviceGetFieldValues(handle, [getattr(lib, constant)])[0]
-        if answer.nvmlReturn != lib.NVML_SUCCESS:
-            return math.nan
-        member = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")[answer.valueType]
-        return float(getattr(answer.value, member))
-
-    return ask
-
-
-def _throttled(constant: str) -> Ask:
-    def ask(lib: Library, handle: Any) -> float:
-        status = lib.nvmlDeviceGetViolationStatus(handle, getattr(lib, constant))
-        return float(status.violationTime) * 1e-9
-
-    return ask
-
-
-def _ecc(constant: str) -> Ask:
-    def ask(lib: Library, handle: Any) -> float:
-        return float(lib.nvmlDeviceGetTotalEccErrors(handle, getattr(lib, constant), lib.NVML_VOLATILE_ECC))
-
-    return ask
-
-
-def _pcie(constant: str) -> Ask:
-    def ask(lib: Library, handle: Any) -> float:
-        return float(lib.nvmlDeviceGetPcieThroughput(handle, getattr(lib, constant))) * 1e3
-
-    return ask
-
-
-def _remapped(position: int) -> Ask:
-    return lambda lib, handle: float(lib.nvmlDeviceGetRemappedRows(handle)[position])
-
-
-_PROBES: tuple[_Probe, ...] = (
-    _Probe(gpu.UTILIZATION, lambda lib, handle: lib.nvmlDeviceGetUtilizationRates(handle).gpu / 100),
-    _Probe(gpu.MEMORY_BUSY, lambda lib, handle: lib.nvmlDeviceGetUtilizationRates(handle).memory / 100),
-    _Probe(gpu.ENCODER_UTILIZATION, lambda lib, handle: lib.nvmlDeviceGetEncoderUtilization(handle)[0] / 100),
-    _Probe(gpu.DECODER_UTILIZATION, lambda lib, handle: lib.nvmlDeviceGetDecoderUtilization(handle)[0] / 100),
-    _Probe(gpu.POWER, lambda lib, handle: lib.nvmlDeviceGetPowerUsage(handle) / 1e3),
-    _Probe(gpu.POWER_LIMIT, lambda lib, handle: lib.nvmlDeviceGetEnforcedPowerLimit(handle) / 1e3),
-    _Probe(gpu.ENERGY, lambda lib, handle: lib.nvmlDeviceGetTotalEnergyConsumption(handle) / 1e3),
-    _Probe(
-        gpu.TEMPERATURE, lambda lib, handle: lib.nvmlDeviceGetTemperature(handle, lib.NVML_TEMPERATURE_GPU)
-    ),
-    _Probe(gpu.MEMORY_TEMPERATURE, _field("NVML_FI_DEV_MEMORY_TEMP")),
-    _Probe(gpu.TEMPERATURE_MARGIN, lambda lib, handle: lib.nvmlDeviceGetMarginTemperature(handle)),
-    _Probe(gpu.SM_CLOCK, lambda lib, handle: lib.nvmlDeviceGetClockInfo(handle, lib.NVML_CLOCK_SM) * 1e6),
-    _Probe(
-        gpu.MEMORY_CLOCK, lambda lib, handle: lib.nvmlDeviceGetClockInfo(handle, lib.NVML_CLOCK_MEM) * 1e6
-    ),
-    _Probe(gpu.THROTTLED_SECONDS, _throttled("NVML_PERF_POLICY_POWER"), "power"),
-    _Probe(gpu.THROTTLED_SECONDS, _throttled("NVML_PERF_POLICY_THERMAL"), "thermal"),
-    _Probe(gpu.THROTTLED_SECONDS, _throttled("NVML_PERF_POLICY_SYNC_BOOST"), "sync_boost"),
-    _Probe(gpu.THROTTLED_SECONDS, _throttled("NVML_PERF_POLICY_BOARD_LIMIT"), "board_limit"),
-    _Probe(gpu.THROTTLED_SECONDS, _throttled("NVML_PERF_POLICY_RELIABILITY"), "reliability"),
-    _Probe(gpu.THROTTLED_SECONDS, _throttled("NVML_PERF_POLICY_LOW_UTILIZATION"), "low_utilization"),
-    _Probe(gpu.ECC_ERRORS, _ecc("NVML_MEMORY_ERROR_TYPE_CORRECTED"), "corrected"),
-    _Probe(gpu.ECC_ERRORS, _ecc("NVML_MEMORY_ERROR_TYPE_UNCORRECTED"), "uncorrected"),
-    _Probe(gpu.REMAPPED_ROWS, _remapped(0), "corrected"),
-    _Probe(gpu.REMAPPED_ROWS, _remapped(1), "uncorrected"),
-    _Probe(gpu.ROW_REMAP_PENDING, _remapped(2)),
-    _Probe(gpu.ROW_REMAP_FAILED, _remapped(3)),
-    _Probe(gpu.PCIE_THROUGHPUT, _pcie("NVML_PCIE_UTIL_TX_BYTES"), "transmit"),
-    _Probe(gpu.PCIE_THROUGHPUT, _pcie("NVML_PCIE_UTIL_RX_BYTES"), "receive"),
-    _Probe(gpu.PCIE_REPLAYS, lambda lib, handle: lib.nvmlDeviceGetPcieReplayCounter(handle)),
-    _Probe(gpu.NVLINK_ERRORS, _field("NVML_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL"), "crc_flit"),
-    _Probe(gpu.NVLINK_ERRORS, _field("NVML_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL"), "crc_data"),
-    _Probe(gpu.NVLINK_ERRORS, _field("NVML_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL"), "replay"),
-    _Probe(gpu.NVLINK_ERRORS, _field("NVML_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL"), "recovery"),
-)
 
 
 @dataclass
@@ -226,7 +136,7 @@ class NvmlSource:
             canonical_pci(_text(lib.nvmlDeviceGetPciInfo(handle).busId)),
         )
         entity = Entity(uuid)
-        for probe in _PROBES:
+        for probe in PROBES:
             with contextlib.suppress(lib.NVMLError, AttributeError):  # not on this card; too new a question
                 draft.keep(Slot(probe.metric, entity, probe.label), float(probe.ask(lib, handle)))
         with contextlib.suppress(lib.NVMLError, AttributeError):
