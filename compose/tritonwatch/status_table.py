@@ -7,10 +7,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict
 
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from triton_slo.live import SHOWN_WINDOWS, Standing, State, overviews
+from triton_slo.live import SHOWN_WINDOWS, Overview, Standing, State, overviews
 
 _STYLE: dict[State, str] = {
     "unknown": "magenta",
@@ -21,6 +22,31 @@ _STYLE: dict[State, str] = {
 }
 
 
+def tables(rows: Sequence[Standing], limit: int = 0) -> Group:
+    """Sum up each objective where it has many groups, then the rows."""
+    summed = overviews(rows)
+    if any(one.groups > 1 for one in summed):
+        return Group(_overview(summed), Text(), table(rows, limit))
+    return Group(table(rows, limit))
+
+
+def _overview(summed: Sequence[Overview]) -> Table:
+    drawn = Table("objective", title="Objectives and their worst model", title_justify="left", box=None)
+    for heading in ("groups", "unknown", "exhausted", "burning"):
+        drawn.add_column(heading, justify="right")
+    for heading in ("worst model", "version", "state"):
+        drawn.add_column(heading)
+    for heading in ("budget left", "lasts"):
+        drawn.add_column(heading, justify="right", no_wrap=True)
+    for one in summed:
+        worst = one.worst
+        counts = [str(number) for number in (one.groups, one.unknown, one.exhausted, one.burning)]
+        place = [_place(worst), worst.version or "-", worst.state]
+        left = [_budget(worst), duration(worst.exhausted_in_seconds)]
+        drawn.add_row(*map(Text, (one.slo, *counts, *place, *left)), style=_STYLE[worst.state])
+    return drawn
+
+
 def table(rows: Sequence[Standing], limit: int = 0) -> Table:
     """Draw the rows, the first `limit` only if it is above 0; what is left out is said below."""
     drawn = Table(
@@ -28,6 +54,7 @@ def table(rows: Sequence[Standing], limit: int = 0) -> Table:
     )
     for heading in ("SLI", "target", "burn now", *SHOWN_WINDOWS, "budget left", "lasts"):
         drawn.add_column(heading, justify="right", no_wrap=True)
+    drawn.add_column("unknown", justify="right", no_wrap=True)
     for heading in ("state", "cause"):
         drawn.add_column(heading)
     shown = rows[:limit] if limit else rows
@@ -52,6 +79,7 @@ def _cells(row: Standing) -> list[Text]:
             *(rate(row.burn.get(window)) for window in SHOWN_WINDOWS),
             _budget(row),
             duration(row.exhausted_in_seconds),
+            duration(row.unknown_in_period_seconds),
             _state(row),
             ", ".join(f"{cause} {share:.0%}" for cause, share in row.causes[:3] if share >= 0.005),
         )

@@ -41,6 +41,17 @@ SELECTOR = f'{{__name__=~"{"|".join((*_PLAIN, _ERROR_PREFIX + ".+"))}"}}'
 """PromQL for all recorded series that `standings` reads, in one question."""
 
 
+UNKNOWN_TIME = "unknown_in_period_seconds"
+"""Name under which `unknown_time` gives its samples to `standings`; nothing records it."""
+_UNKNOWN_STEP_SECONDS = 300
+
+
+def unknown_time(period_days: float) -> str:
+    """PromQL for the seconds of a period in which a group was unknown, looked at every 5 minutes."""
+    looks = f"count_over_time({conventions.UNKNOWN}[{round(period_days * 86400)}s:{_UNKNOWN_STEP_SECONDS}s])"
+    return f"max without ({conventions.REASON}) ({looks}) * {_UNKNOWN_STEP_SECONDS}"
+
+
 @dataclass(frozen=True, slots=True)
 class Standing:
     """One objective for one model version (or other group) at one moment.
@@ -49,8 +60,9 @@ class Standing:
     exactly over the period), `burn_now` is that of the shortest. `budget_left` is 1 when nothing is spent
     and negative when more than all is. `exhausted_in_seconds` estimates when it is spent if the last hour's
     pace goes on and nothing is won back: 0 when it is spent, infinite when nothing burns. `idle` means that
-    there is data and it says that nothing happened; then ratios are None as well. `causes` are shares (0 to
-    1) of what the indicator measures, largest first.
+    there is data and it says that nothing happened; then ratios are None as well. `unknown` says why nothing
+    is known now and `unknown_seconds` for how long; `unknown_in_period_seconds` is all such time of the
+    period. `causes` are shares (0 to 1) of what the indicator measures, largest first.
     """
 
     slo: str
@@ -64,6 +76,7 @@ class Standing:
     exhausted_in_seconds: float | None = None
     unknown: str = ""
     unknown_seconds: float | None = None
+    unknown_in_period_seconds: float | None = None
     idle: bool = False
     causes: tuple[tuple[str, float], ...] = ()
     sources: tuple[str, ...] = ()
@@ -209,6 +222,7 @@ class _Board:
             exhausted_in_seconds=_exhausted_in(left, burn.get(_PACE, now), value(conventions.PERIOD_DAYS)),
             unknown=unknown or ("" if idle or left is not None else "no data"),
             unknown_seconds=self._at - seen if unknown and seen is not None else None,
+            unknown_in_period_seconds=values.get(UNKNOWN_TIME),
             idle=idle and not unknown,
             causes=self._split(indicator, group),
             sources=tuple(sorted(set(self._labels[key][conventions.SOURCE]))),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Sequence
 
 from triton_exporter.catalogue import EXPORTER_JOB, state
 from triton_slo import conventions, raw
-from triton_slo.live import SELECTOR, Standing, standings
+from triton_slo.live import SELECTOR, UNKNOWN_TIME, Standing, standings, unknown_time
 from triton_slo.plan import Plan
-from triton_slo.prometheus import Prometheus, PrometheusError
+from triton_slo.prometheus import Prometheus, PrometheusError, Sample
 
 
 def look(prometheus: Prometheus, at: float | None = None, plans: Sequence[Plan] = ()) -> tuple[Standing, ...]:
@@ -23,12 +24,27 @@ def look(prometheus: Prometheus, at: float | None = None, plans: Sequence[Plan] 
     missing = [plan for plan in plans if plan.objective.name not in recorded]
     if not samples or missing:
         _require_exporter(prometheus, at, plans)
+    samples += _unknown_times(prometheus, samples, at)
     if missing:
         moment = time.time() if at is None else at
         samples += raw.samples(prometheus, missing, moment)
         if not any(sample.labels.get("__name__") == conventions.CAUSE_SHARE for sample in samples):
             samples += raw.causes(prometheus, missing[0].options, moment)
     return standings(samples)
+
+
+def _unknown_times(prometheus: Prometheus, samples: Sequence[Sample], at: float | None) -> tuple[Sample, ...]:
+    """How long each recorded group was unknown, asked once for each length of period."""
+    days: dict[float, set[str]] = defaultdict(set)
+    for sample in samples:
+        if sample.labels.get("__name__") == conventions.PERIOD_DAYS:
+            days[sample.value].add(sample.labels.get(conventions.SLO, ""))
+    return tuple(
+        Sample({**sample.labels, "__name__": UNKNOWN_TIME}, sample.value, sample.at)
+        for length, slos in days.items()
+        for sample in prometheus.instant(unknown_time(length), at)
+        if sample.labels.get(conventions.SLO) in slos
+    )
 
 
 def _require_exporter(prometheus: Prometheus, at: float | None, plans: Sequence[Plan]) -> None:

@@ -51,7 +51,8 @@ def recorded() -> list[tuple[str, Mapping[str, str], list[tuple[float, float]]]]
         *group(SPENT, 20, 10, 1.5),
         one(c.CAUSE_SHARE, {**cause, c.CAUSE: "queue"}, 0.82),
         one(c.CAUSE_SHARE, {**cause, c.CAUSE: "compute_infer"}, 0.18),
-        one(c.UNKNOWN, {**GONE, c.REASON: "vanished"}, 1),
+        (c.UNKNOWN, {**GONE, c.REASON: "vanished"}, [(END - 1800 + 60 * i, 1.0) for i in range(31)]),
+        one(c.PERIOD_DAYS, {c.SLO: "errors", c.INDICATOR: "errors"}, 30),
         one(c.LAST_SEEN, GONE, END - 720),
         one(c.OBJECTIVE_RATIO, GONE, 0.999),
         one(c.PERIOD_BUDGET_REMAINING, GONE, 1),
@@ -72,6 +73,7 @@ def test_each_objective_is_read_with_its_budget_pace_and_causes(prometheus: str)
         gone, empty, spent, good = look(client, END)
 
     assert ("unknown", "vanished", 720.0) == (gone.state, gone.unknown, gone.unknown_seconds)
+    assert (2100.0, None) == (gone.unknown_in_period_seconds, good.unknown_in_period_seconds)
     assert ("probe", {}, "unknown", None) == (empty.slo, empty.group, empty.state, empty.budget_left)
     assert ("exhausted", -0.5, 0.0) == (spent.state, spent.budget_left, spent.exhausted_in_seconds)
     assert (("queue", 0.82), ("compute_infer", 0.18)) == spent.causes
@@ -90,9 +92,10 @@ def test_the_table_shows_every_row_and_hostile_names_as_they_are(
     assert 0 == main(["status", "--prometheus", prometheus, "--at", str(END)])
 
     lines = capsys.readouterr().out.splitlines()
-    [gone] = [line for line in lines if "classifier" in line]
-    assert "unknown for 12m: vanished" in gone
-    [spent] = [line for line in lines if 'evil"[red]' in line]
+    summary, gone = [line for line in lines if "classifier" in line]
+    assert ["errors", "1", "1", "0", "0", "classifier", "2", "unknown", "100.0%"] == summary.split()[:9]
+    assert "35m  unknown for 12m: vanished" in gone
+    _, spent = [line for line in lines if 'evil"[red]' in line]
     assert ["98.50%", "99.00%", "20x", "10x", "-50.0%", "queue 82%,"] == [
         word for word in ("98.50%", "99.00%", "20x", "10x", "-50.0%", "queue 82%,") if word in spent
     ]

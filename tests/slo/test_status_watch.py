@@ -96,8 +96,9 @@ def test_a_terminal_shows_the_table_and_is_given_back(tmp_path: Path) -> None:
     try:
         with history.serve(recorded(), tmp_path / "p") as url, watching(url, stdout=theirs) as process:
             assert b"\x1b[?1049h" in read_until(ours, b"embedder")  # the terminal's other screen
-            assert 0 == end(process)
-            read_until(ours, b"\x1b[?1049l")
+            process.send_signal(signal.SIGINT)
+            read_until(ours, b"\x1b[?1049l")  # and back
+            assert 0 == process.wait(10)
     finally:
         os.close(ours)
         os.close(theirs)

@@ -91,7 +91,7 @@ def _once(rows: Callable[[], list[Standing]], args: argparse.Namespace) -> int:
     if args.json:
         print(status_table.to_json(found, time.time() if args.at is None else args.at))
     else:
-        _console().print(status_table.table(found, args.top))
+        _console().print(status_table.tables(found, args.top))
     return 0
 
 
@@ -128,7 +128,7 @@ def _picture(
 ) -> Group | Text:
     moment = time.strftime("%H:%M:%S")
     try:
-        return Group(status_table.table(rows(), args.top), Text(f"at {moment}", style="dim"))
+        return Group(status_table.tables(rows(), args.top), Text(f"at {moment}", style="dim"))
     except PrometheusError as error:
         kept = before.renderables[0] if isinstance(before, Group) else Text()
         return Group(kept, Text(f"at {moment}: {error}; what is above is older", style="bold red"))
