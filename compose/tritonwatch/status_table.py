@@ -116,7 +116,9 @@ def ratio(value: float | None) -> str:
 
 def rate(value: float | None) -> str:
     """A burn rate; a dash where there were no events."""
-    return "-" if value is None else f"{value:.3g}x"
+    if value is None:
+        return "-"
+    return f"{value:.0f}x" if value >= 100 else f"{value:.3g}x"
 
 
 def duration(seconds: float | None) -> str:

@@ -55,6 +55,29 @@ class Limits:
     minimum_budget: float = 0.0
 
 
+def judge_readiness(
+    canary: Standing, ages: Sequence[float | None], firing: Sequence[Firing], limits: Limits
+) -> Judgement:
+    """Judge a canary by whether it is ready now.
+
+    Readiness is looked at, not counted: its seconds hang together, and a two-sample test on them would claim
+    a confidence it has not.
+    """
+    age = None if None in ages else max(known for known in ages if known is not None)
+    verdict: Verdict = "hold"
+    if pages := _pages(_about(canary, firing)):
+        verdict, reason = "rollback", f"pages now: {pages}"
+    elif stale := _stale(age, limits):
+        reason = stale
+    elif canary.unknown or canary.burn_now is None:
+        reason = f"unknown: {canary.unknown or 'not looked at yet'}"
+    elif canary.burn_now > 1:
+        reason = f"not ready all the time: burning {canary.burn_now:.3g}x now"
+    else:
+        verdict, reason = "promote", f"ready, burning {canary.burn_now:.3g}x now"
+    return Judgement(verdict, reason, canary.slo, canary.model, canary.version, age)
+
+
 def burning_tiers(row: Standing, objective: Objective) -> tuple[Firing, ...]:
     """Tiers whose two windows both burn now: what alerts would say where no rules are loaded.
 

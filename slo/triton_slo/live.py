@@ -215,7 +215,7 @@ class _Board:
             indicator=indicator,
             group=dict(group),
             target=target,
-            sli=None if left is None or target is None else 1 - (1 - left) * (1 - target),
+            sli=None if left is None or target is None else _sli(left, target),
             burn_now=now,
             burn=burn,
             budget_left=left,
@@ -232,6 +232,11 @@ class _Board:
         # Requests that are late, queue or answer late first spend their time in the same places.
         own = indicator if indicator in ("errors", "readiness") else "latency"
         return tuple(sorted(self._causes.get((own, group), ()), key=lambda cause: -cause[1]))
+
+
+def _sli(left: float, target: float) -> float:
+    """The share of good events that leaves this much budget, without floating-point dust."""
+    return min(1.0, max(0.0, round(1 - (1 - left) * (1 - target), 12)))
 
 
 def _burn_rates(values: Mapping[str, float], budget: float) -> dict[str, float]:

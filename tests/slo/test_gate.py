@@ -11,7 +11,7 @@ from support import history
 from support.history import END
 from triton_exporter.catalogue import EXPORTER_JOB, own, state
 from triton_slo import conventions as c
-from triton_slo.gate import Firing, Judgement, Limits, judge, worst
+from triton_slo.gate import Firing, Judgement, Limits, judge, judge_readiness, worst
 from triton_slo.live import Standing
 from tritonwatch.cli import main
 
@@ -190,6 +190,26 @@ def test_what_cannot_be_asked_never_promotes(prometheus: str, capsys: pytest.Cap
     assert WRONG == gate(prometheus, "--max-age", "soon")
     assert WRONG == gate(prometheus, "--confidence", "40%")
     assert "--confidence lies between 50% and 100%" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("burn", "ages", "verdict"),
+    [
+        (0.0, [1.0, 1.0], "promote"),
+        (2.0, [1.0, 1.0], "hold"),
+        (None, [1.0, 1.0], "hold"),
+        (0.0, [1.0, None], "hold"),
+    ],
+)
+def test_a_canary_is_ready_or_holds(burn: float | None, ages: list[float | None], verdict: str) -> None:
+    """Readiness is judged as it is now, without a test on seconds that hang together."""
+    canary = Standing(
+        "readiness", "readiness", {"model": "m", "version": "2"}, burn_now=burn, budget_left=0.9
+    )
+
+    assert verdict == judge_readiness(canary, ages, [], Limits()).verdict
+    page = Firing("readiness", "m", "2", "critical", "page_fast")
+    assert "rollback" == judge_readiness(canary, ages, [page], Limits()).verdict
 
 
 def test_a_page_rolls_back_even_without_data() -> None:

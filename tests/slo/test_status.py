@@ -201,6 +201,15 @@ def test_nan_is_unknown() -> None:
     assert ("latency", "unknown", None) == (row.slo, row.state, row.budget_left)
 
 
+def test_a_total_failure_has_no_floating_point_dust() -> None:
+    """When everything failed the SLI is zero, not minus a hair."""
+    labels = {"__name__": c.PERIOD_BURN_RATE, **GOOD}
+    target = {"__name__": c.OBJECTIVE_RATIO, **GOOD}
+
+    [row] = standings([Sample(labels, 1 / (1 - 0.999), END), Sample(target, 0.999, END)])
+    assert "0.0" == str(row.sli)
+
+
 def test_overviews_name_the_worst_group() -> None:
     """Each objective is summed up by its most urgent group."""
     rows = [
@@ -225,6 +234,7 @@ def test_overviews_name_the_worst_group() -> None:
         ("42.10%", ratio(0.421)),
         ("unknown", ratio(None)),
         ("14.4x", rate(14.4)),
+        ("1000x", rate(1000.0)),
         ("-", rate(None)),
         ("2d 3h", duration(2 * 86400 + 3 * 3600 + 59)),
         ("1h", duration(3600)),

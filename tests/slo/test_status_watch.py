@@ -86,7 +86,7 @@ def test_a_reader_that_leaves_ends_it_quietly(tmp_path: Path) -> None:
         process.stdout.readline()
         process.stdout.close()
         assert b"" == process.stderr.read()
-        assert 0 == process.wait(10)
+        assert 1 == process.wait(10)
 
 
 @pytest.mark.real

@@ -164,6 +164,9 @@ def _never_seen(
 def _compare(
     prometheus: Prometheus, canary: Standing, args: argparse.Namespace, known: _Evidence
 ) -> Judgement:
+    both = [known.ages.of(canary.model, version) for version in (args.canary, args.baseline)]
+    if canary.indicator == "readiness":
+        return gate.judge_readiness(canary, both, known.firing, known.limits)
     end = time.time() if args.at is None else args.at
     plan = known.plans.get(canary.slo)
     ours, theirs = (
@@ -180,7 +183,6 @@ def _compare(
         confidence=args.confidence,
         minimum_events=args.min_events,
     )
-    both = [known.ages.of(canary.model, version) for version in (args.canary, args.baseline)]
     return gate.judge_canary(canary, comparison, both, known.firing, known.limits)
 
 

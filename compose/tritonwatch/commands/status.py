@@ -110,10 +110,6 @@ def _watch(rows: Callable[[], list[Standing]], args: argparse.Namespace) -> int:
                 time.sleep(args.watch)
     except KeyboardInterrupt:
         return 0
-    except BrokenPipeError:
-        # Whoever read us has had enough; nothing is left to say to them, nor at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
 
 
 def _json_line(rows: Callable[[], list[Standing]]) -> None:

@@ -43,7 +43,10 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Several policies over one history; `unknown` is the share of steps without data (0 to 1)."""
+    """Several policies over one history.
+
+    `unknown` is the share of steps without data (0 to 1), counted from when each series first had some.
+    """
 
     series: int
     steps: int
@@ -68,12 +71,18 @@ def backtest(
         step_seconds=history.step,
         start=float(history.times[0] - history.step),
         end=float(history.times[-1]),
-        unknown=float(np.isnan(history.total).mean()),
+        unknown=_unknown(history),
         incidents=len(incidents),
         outcomes=tuple(
             _outcome(name, history, promises, shape, incidents) for name, shape in policies.items()
         ),
     )
+
+
+def _unknown(history: History) -> float:
+    known = ~np.isnan(history.total)
+    there = np.logical_or.accumulate(known, axis=1)
+    return float(1 - known.sum() / there.sum()) if there.any() else 1.0
 
 
 def _outcome(
