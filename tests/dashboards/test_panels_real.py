@@ -1,0 +1,321 @@
+"""Every query of every dashboard runs on a real Prometheus over a history whose right values are known."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from support import made_fleet as fleet
+from support.history import END
+from support.panels import Answer, Grafana, Json, panels
+from support.tools import prometheuses, promtools
+from triton_dashboards.generate import dashboards
+from triton_dashboards.grafana.model import dashboard_model
+from triton_dashboards.recording import rules_text
+from triton_slo.artifact import Options
+
+pytestmark = pytest.mark.real
+
+MODELS: Mapping[str, Json] = {one.uid: dashboard_model(one) for one in dashboards(Options())}
+VIEWS: tuple[tuple[str, Mapping[str, str]], ...] = (
+    *((uid, {}) for uid in MODELS if uid != "triton-model"),
+    *(
+        ("triton-model", {"model": name})
+        for name in ("embedder", "classifier", "pipeline", "saturated", "broken")
+    ),
+    *(("triton-model", {"model": name}) for name in ("llama-trt", "mistral-vllm")),
+)
+"""Dashboards as people open them."""
+
+EMPTY: Mapping[tuple[str, str], str] = {}
+"""(uid, panel) that has no series in this history -> why that is right."""
+
+UNBOUNDED = {"Budget left", "Worst budget left", "Busy", "Utilisation by model (estimate)"}
+"""Shares that may leave 0 to 1: an overspent budget is negative, a model's executions overlap."""
+
+
+@dataclass(frozen=True)
+class View:
+    """A dashboard with its variables chosen, and what each of its queries answered."""
+
+    uid: str
+    chosen: Mapping[str, str]
+    answers: tuple[tuple[Json, Answer], ...]
+
+    def panel(self, title: str) -> list[Answer]:
+        """Answers of the panel with a title."""
+        found = [answer for panel, answer in self.answers if panel["title"] == title]
+        assert found, f"{self.uid} has no panel {title!r}"
+        return found
+
+
+@pytest.fixture(
+    scope="module", params=[str(path) for path in prometheuses()], ids=lambda path: path.split("/")[1]
+)
+def grafana(
+    request: pytest.FixtureRequest, history: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Grafana]:
+    """Each Prometheus there is, over its own copy of the history."""
+    directory = tmp_path_factory.mktemp("prometheus")
+    data = shutil.copytree(history, directory / "data")
+    with fleet.serving(data, directory, Path(request.param)) as url:
+        yield Grafana(url, END)
+
+
+@pytest.fixture(scope="module")
+def history(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The made history with what the dashboards' own rules record of it."""
+    directory = tmp_path_factory.mktemp("history")
+    return fleet.backfill(directory, rules_text(Options()), promtools()[0], prometheuses()[0])
+
+
+@pytest.fixture(scope="module")
+def views(grafana: Grafana) -> tuple[View, ...]:
+    """All dashboards, opened."""
+    return tuple(_open(grafana, uid, dict(wanted)) for uid, wanted in VIEWS)
+
+
+def _open(grafana: Grafana, uid: str, wanted: Mapping[str, str]) -> View:
+    model = MODELS[uid]
+    chosen = grafana.choose(model, wanted)
+    answers = tuple(
+        (panel, grafana.ask(panel, target, chosen)) for panel in panels(model) for target in panel["targets"]
+    )
+    return View(uid, chosen, answers)
+
+
+def _all(views: tuple[View, ...]) -> Iterator[tuple[str, Json, Answer]]:
+    for view in views:
+        for panel, answer in view.answers:
+            yield view.uid, panel, answer
+
+
+def _view(views: tuple[View, ...], uid: str, model: str = "") -> View:
+    return next(view for view in views if view.uid == uid and view.chosen.get("model", ".*") in (model, ".*"))
+
+
+def test_no_panel_is_empty_without_a_reason(views: tuple[View, ...]) -> None:
+    """Each panel shows something for at least one of the models, or the reason why not is written here."""
+    empty = {(uid, panel["title"]) for uid, panel, _ in _all(views)}
+    empty -= {(uid, panel["title"]) for uid, panel, answer in _all(views) if answer.series}
+
+    assert set(EMPTY) == empty
+
+
+def test_every_column_of_every_table_is_filled(views: tuple[View, ...]) -> None:
+    """A table joins one query a column; each of them finds something for at least one model."""
+    asked = {(uid, panel["title"], answer.target["refId"]) for uid, panel, answer in _all(views)}
+    filled = {
+        (uid, panel["title"], answer.target["refId"]) for uid, panel, answer in _all(views) if answer.series
+    }
+
+    assert set() == {one for one in asked - filled if one[:2] not in EMPTY}
+
+
+def test_prometheus_warns_of_nothing(views: tuple[View, ...]) -> None:
+    """No warning, and no hint but the one that Triton's counters lack _total in their names."""
+    said = {text for _, _, answer in _all(views) for text in (*answer.warnings, *answer.infos)}
+
+    assert set() == {text for text in said if "might not be a counter" not in text}
+
+
+def test_fleet_shows_no_hint_at_all(views: tuple[View, ...]) -> None:
+    """The pages one opens first read recorded series, so no panel carries an icon."""
+    said = {
+        (uid, text)
+        for uid, _, answer in _all(views)
+        for text in answer.infos
+        if uid in ("triton-fleet", "triton-on-call", "triton-slo")
+    }
+
+    assert set() == said
+
+
+def test_every_series_has_its_own_name_in_the_legend(views: tuple[View, ...]) -> None:
+    """Within a panel no two series carry the same name, and none has a blank where a label is missing."""
+    wrong = []
+    for view in views:
+        shown: dict[str, list[str]] = {}
+        for panel, answer in view.answers:
+            if panel["type"] in ("timeseries", "state-timeline", "bargauge"):
+                shown.setdefault(panel["title"], []).extend(answer.legends())
+        for title, names in shown.items():
+            blank = [name for name in names if not name.strip() or ("__auto" in name and len(names) > 1)]
+            if blank or len(names) != len(set(names)):
+                wrong.append((view.uid, title, sorted(names)))
+
+    assert [] == wrong
+
+
+def test_legends_use_only_labels_that_are_there(views: tuple[View, ...]) -> None:
+    """A label in a legend survives the aggregation of its query."""
+    missing = {
+        (uid, panel["title"], label)
+        for uid, panel, answer in _all(views)
+        for label in re.findall(r"\{\{\s*(\w+)\s*\}\}", answer.target["legendFormat"])
+        if answer.series and not any(label in one["metric"] for one in answer.series)
+    }
+
+    assert set() == missing
+
+
+def test_values_are_numbers_within_their_unit(views: tuple[View, ...]) -> None:
+    """Nothing is NaN or infinite, and a share lies between 0 and 1 unless it may not."""
+    wrong = [
+        (uid, panel["title"], value)
+        for uid, panel, answer in _all(views)
+        for value in answer.last()
+        if not math.isfinite(value) or (_is_share(panel) and not -1e-9 <= value <= 1 + 1e-9)
+    ]
+
+    assert [] == wrong
+
+
+def _is_share(panel: Json) -> bool:
+    return panel["fieldConfig"]["defaults"].get("unit") == "percentunit" and panel["title"] not in UNBOUNDED
+
+
+def test_eight_percent_of_errors_show_as_eight_percent(views: tuple[View, ...]) -> None:
+    """The classifier's second version fails 8 % of its requests: so says every panel that shows it."""
+    model = _view(views, "triton-model", "classifier")
+    by_version = model.panel("Failed by version")[0]
+    table = next(a for a in model.panel("Versions") if a.expr.startswith(by_version.expr[:60]))
+
+    # Requests that clients gave up count for neither side.
+    assert fleet.FAILED_SHARE == pytest.approx(by_version.value(version="2"), abs=1e-3)
+    assert fleet.FAILED_SHARE == pytest.approx(table.value(version="2"), abs=1e-3)
+    assert 0 == by_version.value(version="1")
+
+
+def test_failed_share_of_the_fleet_weighs_by_traffic(views: tuple[View, ...]) -> None:
+    """18 of 60 requests go to the failing version, so the fleet's table says 2.4 % for the classifier."""
+    failed = next(a for a in _view(views, "triton-fleet").panel("Models") if "failures" in a.expr)
+    share = 18 * fleet.FAILED_SHARE / (18 + 42)
+
+    assert share == pytest.approx(failed.value(model="classifier"), rel=0.15)
+    assert 0 == failed.value(model="embedder")
+
+
+def test_queue_share_is_the_share_that_was_made(views: tuple[View, ...]) -> None:
+    """Requests to the saturated model wait nine tenths of their time: so say the fleet and the model."""
+    glance = _view(views, "triton-model", "saturated").panel("Time in queue")[0]
+    in_table = next(a for a in _view(views, "triton-fleet").panel("Models") if "queue_seconds" in a.expr)
+
+    assert fleet.QUEUE_SHARE == pytest.approx(glance.last()[0], abs=2e-3)
+    assert fleet.QUEUE_SHARE == pytest.approx(in_table.value(model="saturated"), abs=2e-3)
+
+
+def test_requests_per_second_are_summed_over_servers(views: tuple[View, ...]) -> None:
+    """Two servers with about 180 requests a second each make about 360."""
+    embedder = next(m for m in fleet.MODELS if m.name == "embedder")
+    shown = _view(views, "triton-model", "embedder").panel("Requests/s")[0].last()[0]
+
+    assert 2 * embedder.per_second == pytest.approx(shown, rel=0.3)
+
+
+def test_batch_is_inferences_over_executions(views: tuple[View, ...]) -> None:
+    """The embedder's mean batch is the one that was made."""
+    shown = _view(views, "triton-model", "embedder").panel("Mean batch")[0].last()[0]
+
+    assert 5.5 == pytest.approx(shown, abs=1e-2)
+
+
+def test_not_ready_models_are_counted_on_each_server(views: tuple[View, ...]) -> None:
+    """The broken model is not ready on both servers, and the healthy ones say zero rather than nothing."""
+    assert [2.0] == _view(views, "triton-fleet").panel("Not ready")[0].last()
+    assert [2.0] == _view(views, "triton-model", "broken").panel("Not ready")[0].last()
+    assert [0.0] == _view(views, "triton-model", "embedder").panel("Not ready")[0].last()
+
+
+def test_phases_add_up_to_the_request(views: tuple[View, ...]) -> None:
+    """The stack of phases ends at the mean latency that was made."""
+    stack = _view(views, "triton-model", "embedder").panel("A request's time, by phase")
+    embedder = next(m for m in fleet.MODELS if m.name == "embedder")
+
+    assert embedder.micros == pytest.approx(sum(answer.last()[0] for answer in stack), rel=0.05)
+
+
+def test_exhaustion_follows_from_budget_and_burn(views: tuple[View, ...]) -> None:
+    """12 % of a 30-day budget at a burn of about 10 over an hour lasts 30 d x 0.12 / burn."""
+    objectives = _view(views, "triton-slo")
+    left = next(
+        a for a in objectives.panel("Objectives") if a.expr.startswith("min") and "86400" not in a.expr
+    )
+    burn = next(a for a in objectives.panel("Objectives") if "rate1h" in a.expr and "86400" not in a.expr)
+    gone = next(a for a in objectives.panel("Objectives") if "86400" in a.expr)
+    keys = {"slo": "queue", "model": "saturated", "version": "1"}
+
+    assert 30 * 86_400 * left.value(**keys) / burn.value(**keys) == pytest.approx(
+        gone.value(**keys), rel=1e-6
+    )
+    assert 0 == gone.value(slo="errors", model="classifier", version="2")
+
+
+def test_firing_alerts_are_listed_with_their_age(views: tuple[View, ...]) -> None:
+    """On call lists each alert that pages or tickets once, with the moment it began, and not the watchdog."""
+    answer = _view(views, "triton-on-call").panel("Firing")[0]
+    shown = {
+        one["metric"]["alertname"]: value for one, value in zip(answer.series, answer.last(), strict=True)
+    }
+
+    assert {name: since * 1000.0 for name, _, since in fleet.FIRING if name != "Watchdog"} == shown
+
+
+def test_energy_per_inference_is_energy_over_inferences(views: tuple[View, ...]) -> None:
+    """Four GPUs at about 310 W over all inferences of both servers."""
+    joules = _view(views, "triton-gpu").panel("Energy per inference")[0].last()[0]
+    inferences = 2 * sum(model.per_second for model in fleet.MODELS)
+
+    assert 4 * 310 / inferences == pytest.approx(joules, rel=0.3)
+
+
+def test_annotations_mark_what_happened(grafana: Grafana) -> None:
+    """Each annotation query runs; those of events find the fault, the restart and the alerts."""
+    found = set()
+    for uid, model in MODELS.items():
+        chosen = grafana.choose(model, {"model": "classifier"} if uid == "triton-model" else {})
+        for annotation in model["annotations"]["list"][1:]:
+            target = annotation["target"] | {"instant": False, "legendFormat": ""}
+            wide = Grafana(grafana.url, grafana.now, 7200, 60)
+            answer = wide.ask({"title": annotation["name"]}, target, chosen)
+            assert not answer.warnings
+            labels = set(re.findall(r"\{\{(\w+)\}\}", annotation["titleFormat"]))
+            assert all(labels <= set(one["metric"]) for one in answer.series), annotation["name"]
+            found |= {annotation["name"]} if answer.series else set()
+
+    assert {"Firing alerts", "Failed loads", "Loads and deploys", "Restarts and reloads"} == found
+
+
+def test_one_server_alone_narrows_every_panel(grafana: Grafana) -> None:
+    """Choosing a server leaves no series of another one."""
+    for uid in ("triton-server", "triton-gpu", "triton-model"):
+        wanted = {"instance": fleet.SERVERS[0]} | ({"model": "classifier"} if uid == "triton-model" else {})
+        view = _open(grafana, uid, wanted)
+        seen = {one["metric"].get("instance") for _, answer in view.answers for one in answer.series}
+
+        assert {None, fleet.SERVERS[0]} == seen
+
+
+@cache
+def _text(uid: str) -> str:
+    return json.dumps(MODELS[uid])
+
+
+def test_links_lead_to_dashboards_and_variables_that_exist() -> None:
+    """Every link into Grafana names a dashboard that we ship and only variables that it has."""
+    for uid in MODELS:
+        for target, query in re.findall(r'"/d/([\w-]+)\?([^"]*)"', _text(uid)):
+            variables = {one["name"] for one in MODELS[target]["templating"]["list"]}
+            named = set(re.findall(r"var-(\w+)=", query)) | set(re.findall(r"\$\{(\w+):queryparam\}", query))
+            mine = {one["name"] for one in MODELS[uid]["templating"]["list"]}
+
+            assert named <= variables, (uid, query)
+            assert set(re.findall(r"\$\{(\w+):queryparam\}", query)) <= mine, (uid, query)

@@ -1,0 +1,132 @@
+"""Ask a real Prometheus what a panel would ask, the way Grafana does: variables resolved, macros replaced."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import requests
+
+Json = dict[str, Any]
+MACROS = {"__rate_interval": "1m", "__interval": "15s", "__range": "3600s", "__range_s": "3600"}
+_REFERENCE = re.compile(r"\$\{(\w+)(?::(\w+))?\}|\$(\w+)")
+_LEGEND = re.compile(r"\{\{\s*(\w+)\s*\}\}")
+
+
+@dataclass
+class Answer:
+    """What came back for one query."""
+
+    panel: str
+    target: Json
+    expr: str
+    series: list[Json]
+    warnings: list[str] = field(default_factory=list)
+    infos: list[str] = field(default_factory=list)
+
+    def legends(self) -> list[str]:
+        """The name of each series as the panel's legend shows it."""
+        template = self.target["legendFormat"]
+        return [
+            _LEGEND.sub(lambda match, one=one: one["metric"].get(match[1], ""), template)  # type: ignore[misc]
+            for one in self.series
+        ]
+
+    def last(self) -> list[float]:
+        """The newest value of each series."""
+        return [float((one.get("values") or [one["value"]])[-1][1]) for one in self.series]
+
+    def value(self, **labels: str) -> float:
+        """The newest value of the one series with these labels."""
+        found = [
+            number
+            for one, number in zip(self.series, self.last(), strict=True)
+            if all(one["metric"].get(key) == value for key, value in labels.items())
+        ]
+        assert len(found) == 1, f"{self.panel}: {len(found)} series with {labels}: {self.expr}"
+        return found[0]
+
+
+@dataclass(frozen=True)
+class Grafana:
+    """A stand-in for the browser: one Prometheus, a pinned now, the last hour in view."""
+
+    url: str
+    now: int
+    seconds: int = 3600
+    step: int = 15
+
+    def get(self, path: str, **parameters: Any) -> Json:
+        """Ask the HTTP API; raises AssertionError with Prometheus' own words."""
+        answer = requests.get(f"{self.url}/api/v1/{path}", params=parameters, timeout=30).json()
+        assert answer["status"] == "success", f"{answer.get('error')}: {parameters}"
+        return dict(answer)
+
+    def values(self, variable: Json, chosen: Mapping[str, str]) -> list[str]:
+        """The values that a variable offers."""
+        matched = re.fullmatch(r"label_values\((.*), (\w+)\)", variable["definition"])
+        assert matched, variable["definition"]
+        found = self.get(
+            f"label/{matched[2]}/values",
+            **{"match[]": fill(matched[1], chosen), "start": self.now - self.seconds, "end": self.now},
+        )
+        return list(found["data"])
+
+    def choose(self, model: Json, wanted: Mapping[str, str]) -> dict[str, str]:
+        """Resolve a dashboard's variables in their order: what is wanted, else All, else the first."""
+        chosen = {"datasource": "prometheus"}
+        for variable in model["templating"]["list"]:
+            if variable["type"] != "query":
+                continue
+            name = variable["name"]
+            offered = self.values(variable, chosen)
+            if name in wanted:
+                assert wanted[name] in offered, f"{name} does not offer {wanted[name]}: {offered}"
+                chosen[name] = wanted[name]
+            elif variable["includeAll"]:
+                chosen[name] = variable.get("allValue") or "(" + "|".join(map(_escaped, offered)) + ")"
+            else:
+                assert offered, f"{name} offers nothing"
+                chosen[name] = offered[0]
+        return chosen
+
+    def ask(self, panel: Json, target: Json, chosen: Mapping[str, str]) -> Answer:
+        """Run a panel's query, instant or over the range in view."""
+        expr = fill(target["expr"], chosen)
+        if target["instant"]:
+            answer = self.get("query", query=expr, time=self.now)
+        else:
+            answer = self.get(
+                "query_range", query=expr, start=self.now - self.seconds, end=self.now, step=self.step
+            )
+        return Answer(
+            panel["title"],
+            target,
+            expr,
+            answer["data"]["result"],
+            answer.get("warnings", []),
+            answer.get("infos", []),
+        )
+
+
+def _escaped(value: str) -> str:
+    """As Grafana's Prometheus data source escapes a chosen value for a regular expression in quotes."""
+    return re.sub(r"[\\^$*+?.()|[\]{}]", r"\\\\\g<0>", value)
+
+
+def fill(text: str, chosen: Mapping[str, str]) -> str:
+    """Put values for variables; fails on one that is not defined."""
+
+    def value(match: re.Match[str]) -> str:
+        name = match[1] or match[3]
+        return MACROS[name] if name in MACROS else chosen[name]
+
+    return _REFERENCE.sub(value, text)
+
+
+def panels(model: Json) -> Iterator[Json]:
+    """Every panel that asks something, those in collapsed rows too."""
+    for panel in model["panels"]:
+        yield from (one for one in (panel, *panel.get("panels", ())) if one.get("targets"))
