@@ -108,7 +108,10 @@ def reasons_in(state: Any, models: set[str]) -> dict[str, str]:
         if not isinstance(entry, dict):
             continue
         model = str(entry.get("model") or entry.get("name") or "")
-        reason = str(entry.get("reason") or entry.get("last_failure") or "")
+        # While Triton tries again the model is LOADING and has no reason; the last failure's is still the cause.
+        failure = entry.get("last_load_failure")
+        last = failure.get("text") if isinstance(failure, dict) else ""
+        reason = str(entry.get("reason") or last or "")
         if model in models and reason and not entry.get("ready"):
             version = str(entry.get("version") or "")
             reasons[f"{model} v{version}" if version else model] = reason[:LONGEST_REASON]

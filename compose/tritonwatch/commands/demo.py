@@ -27,9 +27,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--time-scale",
         type=scale,
-        default=1 / 120,
+        default=1 / 60,
         metavar="F",
-        help="factor on every window and `for` of the rules (default: 1/120, so 30 d become 360 minutes)",
+        help="factor on every window and `for` of the rules (default: 1/60, so an hour becomes a minute)",
     )
 
 
