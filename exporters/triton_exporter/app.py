@@ -76,7 +76,10 @@ class Exporter:
         self._metrics = Client(settings.metrics_url, limits, settings.triton_headers)
         self._api = Client(settings.triton_url, limits, settings.triton_headers)
         self._reader = SharedReader(
-            lambda: read(self._metrics, "", now), self._publish, settings.sampling_interval_seconds
+            lambda: read(self._metrics, "", now),
+            self._publish,
+            self._digest,
+            settings.sampling_interval_seconds,
         )
         self._looker = Looker(self._api, now, self._count_failure)
         self._threads: list[threading.Thread] = []
@@ -111,17 +114,18 @@ class Exporter:
     def metrics(self, request: Request) -> Page:
         """The page Prometheus scrapes: 200 whatever Triton does."""
         started = time.monotonic()
-        reading = self._reader.fresh(budget(request.headers, self.settings.timeout_seconds))
-        now = self._now()
-        if reading is None:
-            took = time.monotonic() - started
-            reading = Reading(b"", "timeout", "no answer within the scrape's time", now, took)
-        with self._lock:
-            # Digested first, so that the page itself shows what was wrong with it.
-            self._relay.take(reading)
-            page = metrics_page(request, self._relay, reading, self._families(reading, now))
-            if SCRAPE_TIMEOUT in request.headers and "name[]" not in request.query:
-                self.states.scraped()
+        with self._reader.fresh(budget(request.headers, self.settings.timeout_seconds)) as found:
+            now = self._now()
+            reading = found
+            if reading is None:
+                took = time.monotonic() - started
+                reading = Reading(b"", "timeout", "no answer within the scrape's time", now, took)
+            with self._lock:
+                # Digested first, so that the page itself shows what was wrong with it.
+                self._relay.take(reading)
+                page = metrics_page(request, self._relay, reading, self._families(reading, now))
+                if SCRAPE_TIMEOUT in request.headers and "name[]" not in request.query:
+                    self.states.scraped()
         return packed(page, request.headers.get("accept-encoding", ""))
 
     def state(self, request: Request) -> Page:
@@ -160,11 +164,15 @@ class Exporter:
 
     def _publish(self, reading: Reading) -> None:
         self._reading = reading
-        if not reading.up:
+        if reading.up:
+            self._last_success = reading.at
+        else:
             self._count_failure("metrics", reading.reason)
+
+    def _digest(self, reading: Reading) -> None:
+        if not reading.up:
             return
         with self._lock:
-            self._last_success = reading.at
             for part in self._parts:
                 if isinstance(part, Observer):
                     _guarded(part.observe, reading.body, reading.at)

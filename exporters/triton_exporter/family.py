@@ -6,9 +6,10 @@ labels are first known, and kept by its collector: at 1,000 models that is most 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, runtime_checkable
+from functools import lru_cache
+from typing import NamedTuple, Protocol, overload, runtime_checkable
 
 from triton_exporter.catalogue import Metric
 from triton_exporter.snapshot import Snapshot
@@ -28,6 +29,45 @@ class Sample(NamedTuple):
     series: str
     value: float
     exemplar: Exemplar | None = None
+
+
+class Chunk(NamedTuple):
+    """Samples that stay together and stay the same, with their lines in the text format."""
+
+    samples: tuple[Sample, ...]
+    text: str
+
+
+def chunk(*samples: Sample) -> Chunk:
+    """Write samples with whole values once, for as often as they are shown."""
+    return Chunk(samples, "".join([f"{sample.series} {int(sample.value)}\n" for sample in samples]))
+
+
+@dataclass(frozen=True, slots=True)
+class Chunks(Sequence[Sample]):
+    """The samples of many chunks; Written."""
+
+    chunks: Sequence[Chunk]
+
+    def __len__(self) -> int:
+        return sum(len(one.samples) for one in self.chunks)
+
+    def __iter__(self) -> Iterator[Sample]:
+        for one in self.chunks:
+            yield from one.samples
+
+    @overload
+    def __getitem__(self, index: int) -> Sample: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Sample]: ...
+
+    def __getitem__(self, index: int | slice) -> Sample | Sequence[Sample]:
+        return list(self)[index]
+
+    def lines(self) -> str:
+        """All of them in the text format."""
+        return "".join([one.text for one in self.chunks])
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +133,21 @@ def series(metric: Metric, *values: str, suffix: str = "", le: str = "") -> str:
 
     `suffix` is `_bucket`, `_sum` or `_count`; `le` the upper bound of a bucket, written as a float ("0.5").
     """
-    if len(values) != len(metric.labels):
-        raise ValueError(f"{metric} has labels {metric.labels}, not {values}")
-    pairs = [f'{name}="{escape(value)}"' for name, value in zip(metric.labels, values, strict=True)]
+    if suffix:
+        # A histogram keeps its many series itself.
+        return _written.__wrapped__(metric.name, metric.labels, values, suffix, le)
+    return _written(metric.name, metric.labels, values, suffix, le)
+
+
+# At 1,000 models a page has some 20,000 series that are the same as on the page before.
+@lru_cache(maxsize=1 << 16)
+def _written(name: str, labels: tuple[str, ...], values: tuple[str, ...], suffix: str, le: str) -> str:
+    if len(values) != len(labels):
+        raise ValueError(f"{name} has labels {labels}, not {values}")
+    pairs = [f'{label}="{escape(value)}"' for label, value in zip(labels, values, strict=True)]
     if le:
         pairs.append(f'le="{le}"')
-    return f"{metric}{suffix}{{{','.join(pairs)}}}" if pairs else f"{metric}{suffix}"
+    return f"{name}{suffix}{{{','.join(pairs)}}}" if pairs else f"{name}{suffix}"
 
 
 def escape(value: str) -> str:

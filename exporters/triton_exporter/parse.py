@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -31,6 +31,7 @@ KINDS = frozenset({"counter", "gauge", "histogram", "summary", "untyped"})
 _NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
 _PAIR = r'[ \t]*([a-zA-Z_][a-zA-Z0-9_]*)[ \t]*=[ \t]*"([^"\\\n]*(?:\\.[^"\\\n]*)*)"[ \t]*'
 _PAIRS = re.compile(_PAIR)
+_STRINGS = re.compile(r'"[^"\\\n]*(?:\\.[^"\\\n]*)*"')
 _SERIES = re.compile(rf"[ \t]*({_NAME})[ \t]*(?:\{{((?:{_PAIR}(?:,|(?=\}})))*)[ \t]*\}}[ \t]*)?")
 _VALUE_AND_TIME = re.compile(r"([^ \t]+)(?:[ \t]+-?[0-9]+)?[ \t]*")
 _NUMBER = re.compile(
@@ -46,12 +47,26 @@ _ESCAPED = re.compile(r"\\([\\n\"])")
 _SUFFIXES = {"histogram": ("_bucket", "_sum", "_count"), "summary": ("_sum", "_count")}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Series:
-    """One series as exposed; the same object comes back while the target goes on exposing it."""
+    """One series as exposed; the same object comes back while the target goes on exposing it.
 
-    name: str
-    labels: Mapping[str, str]
+    It keeps its text only: most series are passed on without anybody asking for their labels.
+    """
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    @property
+    def name(self) -> str:
+        """The sample's name, such as `x_bucket` of a histogram `x`."""
+        return self.text.partition("{")[0].strip(" \t")
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """The labels by name, read anew at each call."""
+        return {name: _unescape(value) for name, value in _PAIRS.findall(self.text.partition("{")[2])}
 
     @property
     def identity(self) -> tuple[str, frozenset[tuple[str, str]]]:
@@ -63,9 +78,9 @@ class Series:
 class Family:
     """The good lines of one family.
 
-    `kind` is one of KINDS; `numbers` are the values as they were written; `text` holds its HELP, TYPE and
-    sample lines. `series` is the same object as in the last body while its lines are the same, so whatever
-    was computed from it holds.
+    `kind` is one of KINDS; `numbers` and `lines` are as they were written, `head` is HELP and TYPE. `series`
+    is the same object as in the last body while its lines are the same, so whatever was computed from it
+    holds.
     """
 
     name: str
@@ -73,7 +88,13 @@ class Family:
     help: str
     series: Sequence[Series]
     numbers: Sequence[str]
-    text: str
+    head: str
+    lines: str
+
+    @property
+    def text(self) -> str:
+        """Its HELP, TYPE and sample lines."""
+        return self.head + self.lines
 
     @cached_property
     def values(self) -> Sequence[float]:
@@ -113,6 +134,7 @@ class _Layout:
     kind: str
     keys: list[str]
     series: list[Series]
+    skeletons: set[str]
     last: _Block
 
 
@@ -164,7 +186,7 @@ class Parser:
                 return known.last
             # Holds unless a label value has a space in it.
             parts = lines.replace(" ", "\n").split("\n")
-            if known.keys == parts[:-1:2] and _ALL_PLAIN.fullmatch("\n".join([*parts[1::2], ""])):
+            if known.keys == parts[:-1:2] and _all_plain(parts[1::2]):
                 known.last = _Block(known.series, parts[1::2], lines)
                 return known.last
         parts = _FAST.split(lines)
@@ -183,27 +205,44 @@ def parse(body: bytes) -> Exposition:
 def parse_series(text: str) -> Series | None:
     """Read `name{label="value",...}`, or None when it is not that."""
     match = _SERIES.fullmatch(text)
-    if match is None:
-        return None
-    pairs = _PAIRS.findall(match[2] or "")
-    labels = {name: _unescape(value) for name, value in pairs}
     # A label twice makes Prometheus refuse the whole body.
-    return Series(match[1], labels) if len(labels) == len(pairs) else None
+    return Series(text) if match and _names_once(match[2] or "") else None
+
+
+def _names_once(labels: str) -> bool:
+    names = [name for name, _ in _PAIRS.findall(labels)]
+    return len(set(names)) == len(names)
 
 
 def _learn(
     name: str, kind: str, keys: list[str], numbers: list[str], known: _Layout | None, lines: str
 ) -> _Layout | None:
     if known and known.kind == kind and known.keys == keys:
-        series = known.series
-    else:
-        before = dict(zip(known.keys, known.series, strict=True)) if known else {}
-        series = [found for key in keys if (found := before.get(key) or parse_series(key))]
-        names = {name, *(name + suffix for suffix in _SUFFIXES.get(kind, ()))}
-        usual = len(series) == len(keys) and names.issuperset({one.name for one in series})
-        if not usual or len({one.identity for one in series}) < len(series):
-            return None
-    return _Layout(kind, keys, series, _Block(series, numbers, lines))
+        return _Layout(kind, keys, known.series, known.skeletons, _Block(known.series, numbers, lines))
+    before = dict(zip(known.keys, known.series, strict=True)) if known and known.kind == kind else {}
+    # Keys differ in little but the values of their labels: what is left without them is soon checked.
+    skeletons = {_STRINGS.sub('""', key) for key in keys if key not in before}
+    if not _usual(name, kind, skeletons):
+        return None
+    skeletons |= known.skeletons if known else set()
+    series = [before.get(key) or Series(key) for key in keys]
+    if len(set(keys)) < len(keys) or (_ambiguous(skeletons) and _repeats(series)):
+        return None
+    return _Layout(kind, keys, series, skeletons, _Block(series, numbers, lines))
+
+
+def _usual(name: str, kind: str, keys: Iterable[str]) -> bool:
+    names = {name, *(name + suffix for suffix in _SUFFIXES.get(kind, ()))}
+    return all((series := parse_series(key)) and series.name in names for key in keys)
+
+
+def _ambiguous(skeletons: Collection[str]) -> bool:
+    """Whether different texts can mean the same series: the same labels in another order or spacing."""
+    return len({Series(text).identity for text in skeletons}) < len(skeletons)
+
+
+def _repeats(series: Sequence[Series]) -> bool:
+    return len({one.identity for one in series}) < len(series)
 
 
 def _decode(body: bytes, faults: Counter[str]) -> str:
@@ -293,6 +332,13 @@ def _read_line(line: str) -> tuple[Series, str] | str:
     return (series, rest[1]) if _is_number(rest[1]) else "value"
 
 
+def _all_plain(numbers: list[str]) -> bool:
+    together = "".join(numbers)
+    if together.isdigit() and together.isascii():
+        return "" not in numbers and max(map(len, numbers)) < 300
+    return _ALL_PLAIN.fullmatch("\n".join([*numbers, ""])) is not None
+
+
 def _is_number(text: str) -> bool:
     # A number too large for a double is an error to Prometheus, not infinity.
     return _NUMBER.fullmatch(text) is not None and (not math.isinf(float(text)) or "i" in text.lower())
@@ -318,7 +364,8 @@ def _family(name: str, draft: _Draft, faults: Counter[str]) -> Family:
         _unescape(draft.help or ""),
         block.series,
         block.numbers,
-        head + block.text,
+        head,
+        block.text,
     )
 
 

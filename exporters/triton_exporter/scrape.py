@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from triton_exporter.client import Client, FetchError
@@ -48,38 +49,57 @@ def _whole_lines(body: bytes) -> bytes:
     return body[: body.rfind(b"\n") + 1]
 
 
+PATIENCE_SECONDS = 0.5
+"""How long work that nobody waits for lets the pages of waiting scrapes go first."""
+
+
 class SharedReader:
     """Fetches at every tick of the sampling interval and whenever a scrape asks.
 
     A scrape that finds a fetch under way shares it; one that runs out of time gets None, and the fetch goes
     on for the others. Only this thread ever waits on the network, so a name server that hangs delays nobody.
+    `publish` is called before the scrapes get their reading, `digest` after they are done with it.
     """
 
     def __init__(
-        self, fetch: Callable[[], Reading], publish: Callable[[Reading], None], interval_seconds: float
+        self,
+        fetch: Callable[[], Reading],
+        publish: Callable[[Reading], None],
+        digest: Callable[[Reading], None],
+        interval_seconds: float,
     ) -> None:
         self._fetch = fetch
         self._publish = publish
+        self._digest = digest
         self._interval = interval_seconds
         self._changed = threading.Condition()
         self._started = 0  # number of fetches begun
         self._done = 0  # number of fetches ended
         self._wanted = 0  # a fetch with this number has been asked for
+        self._scrapes: list[int] = []  # which fetch each scrape under way asked for
         self._last: Reading | None = None
         self._stopping = False
 
-    def fresh(self, timeout_seconds: float) -> Reading | None:
+    @contextmanager
+    def fresh(self, timeout_seconds: float) -> Iterator[Reading | None]:
         """A reading that ends after this call began, or None when there is none in time."""
         deadline = time.monotonic() + timeout_seconds
         with self._changed:
             target = self._started if self._started > self._done else self._started + 1
             self._wanted = max(self._wanted, target)
+            self._scrapes.append(target)
             self._changed.notify_all()
             while self._done < target and not self._stopping:
                 left = deadline - time.monotonic()
                 if left <= 0 or not self._changed.wait(left):
                     break
-            return self._last if self._done >= target else None
+            reading = self._last if self._done >= target else None
+        try:
+            yield reading
+        finally:
+            with self._changed:
+                self._scrapes.remove(target)
+                self._changed.notify_all()
 
     def run(self) -> None:
         """Fetch until stopped."""
@@ -91,9 +111,15 @@ class SharedReader:
                 self._last = reading
                 self._done = self._started
                 self._changed.notify_all()
+                # Digesting takes longer than writing a page: scrapes that have their reading go first.
+                self._changed.wait_for(self._is_quiet, PATIENCE_SECONDS)
+            self._digest(reading)
             # Ticks that passed during a slow fetch are skipped, not caught up.
             while tick <= time.monotonic():
                 tick += self._interval
+
+    def _is_quiet(self) -> bool:
+        return self._stopping or all(target > self._done for target in self._scrapes)
 
     def stop(self) -> None:
         """End `run` after the fetch under way."""

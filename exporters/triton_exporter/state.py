@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from triton_exporter.catalogue import Metric
 from triton_exporter.catalogue import state as catalogue
-from triton_exporter.family import Family, Sample, series
+from triton_exporter.family import Chunk, Chunks, Family, Sample, chunk, series
 from triton_exporter.lifecycle import Lifecycle
-from triton_exporter.snapshot import Snapshot
+from triton_exporter.snapshot import ModelVersion, Snapshot
 
 HOLD_SECONDS = 15.0
 """How long a failure counter stays at 0 after it first appears, unless Prometheus has taken the 0 before: a
@@ -40,15 +41,11 @@ class ModelStates:
         models = sorted({key.model for key, _ in records})
         yield Family(
             catalogue.MODEL_READY,
-            [Sample(series(catalogue.MODEL_READY, *key), record.claim.ready) for key, record in records],
+            Chunks([_ready(key, bool(record.claim.ready)) for key, record in records]),
         )
         yield Family(
             catalogue.MODEL_STATE,
-            [
-                Sample(series(catalogue.MODEL_STATE, *key, state), state == record.claim.state)
-                for key, record in records
-                for state in catalogue.MODEL_STATES
-            ],
+            Chunks([_states(key, record.claim.state) for key, record in records]),
         )
         expected = self.lifecycle.expected_models()
         yield Family(
@@ -76,16 +73,44 @@ class ModelStates:
 
     def _failures(
         self, metric: Metric, failures: Mapping[tuple[str, str], int], models: Iterable[str], now: float
-    ) -> list[Sample]:
-        samples = []
+    ) -> Chunks:
+        chunks = []
         # A model that has left keeps its counter: its failures happened.
         for model in sorted({*models, *(model for model, _ in failures)}):
             shown = self._first_shown.setdefault(model, now)
             held = model not in self._zero_taken and now - shown < HOLD_SECONDS
-            for reason in catalogue.LOAD_FAILURE_REASONS:
-                value = 0 if held else failures.get((model, reason), 0)
-                samples.append(Sample(series(metric, model, reason), value))
-        return samples
+            counts = (
+                0 if held else failures.get((model, reason), 0) for reason in catalogue.LOAD_FAILURE_REASONS
+            )
+            chunks.append(_counts(metric.name, model, tuple(counts)))
+        return Chunks(chunks)
+
+
+# A fleet's states hardly change from page to page; at 1,000 models they are 16,000 lines of each page.
+_CACHED = 1 << 14
+
+
+@lru_cache(_CACHED)
+def _ready(key: ModelVersion, ready: bool) -> Chunk:
+    return chunk(Sample(series(catalogue.MODEL_READY, *key), ready))
+
+
+@lru_cache(_CACHED)
+def _states(key: ModelVersion, current: str) -> Chunk:
+    names = ((state, series(catalogue.MODEL_STATE, *key, state)) for state in catalogue.MODEL_STATES)
+    return chunk(*(Sample(name, state == current) for state, name in names))
+
+
+@lru_cache(_CACHED)
+def _counts(name: str, model: str, counts: tuple[int, ...]) -> Chunk:
+    metric = _BY_NAME[name]
+    pairs = zip(catalogue.LOAD_FAILURE_REASONS, counts, strict=True)
+    return chunk(*(Sample(series(metric, model, reason), count) for reason, count in pairs))
+
+
+_BY_NAME = {
+    metric.name: metric for metric in (catalogue.MODEL_LOAD_FAILURES, catalogue.MODEL_RELOAD_FAILURES)
+}
 
 
 def _single(metric: Metric, value: float) -> Family:

@@ -83,12 +83,13 @@ def test_only() -> None:
     assert {} == exposition.faults
 
 
-def test_same_series_again() -> None:
+@pytest.mark.parametrize("body", [BODY, BODY.replace(b'"m"', b'"m n"')], ids=["plain", "spaces"])
+def test_same_series_again(body: bytes) -> None:
     """While the lines of a family stay the same, so do its series, whatever their values."""
     parser = Parser()
 
-    first = parser.parse(BODY)
-    second = parser.parse(BODY.replace(b"} 1\n", b"} 7\n"))
+    first = parser.parse(body)
+    second = parser.parse(body.replace(b"} 1\n", b"} 7\n"))
 
     assert first.families["a"].series is second.families["a"].series
     assert [7, 2] == list(second.families["a"].values)
@@ -194,6 +195,19 @@ def test_parse_series() -> None:
     assert series is not None
     assert ("x", {"a": "1"}) == (series.name, series.labels)
     assert parse_series('x{a="1"') is None
+
+
+@pytest.mark.parametrize(
+    "line", [b'a{version="1",model="m"} 5', b'a{ model="m",version="1"} 5', b'a{model="m",version="1",} 5']
+)
+def test_same_series_in_other_words(line: bytes) -> None:
+    """A series is the same however its labels are ordered and spaced, also when the lines come late."""
+    parser = Parser()
+    parser.parse(BODY)
+    exposition = parser.parse(BODY.replace(b"# HELP h", line + b"\n# HELP h"))
+
+    assert {"duplicate": 1} == exposition.faults
+    assert [1, 2] == list(exposition.families["a"].values)
 
 
 names = st.from_regex(r"[a-zA-Z_:][a-zA-Z0-9_:]{0,8}", fullmatch=True)

@@ -10,6 +10,7 @@ import threading
 from types import FrameType
 
 from triton_exporter.app import Exporter
+from triton_exporter.memory import give_back_large_buffers
 from triton_exporter.serving import Server
 from triton_exporter.web_config import WebConfigError, load_web_config
 from tritonwatch.exporter_options import OptionsError, chosen, declare, metrics_url
@@ -26,6 +27,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Serve until SIGTERM or Ctrl-C."""
+    give_back_large_buffers()
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     try:
         choice = chosen(args)

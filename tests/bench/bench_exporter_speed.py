@@ -1,0 +1,250 @@
+"""What the exporter costs: ratios against a peer measured in the same run, on a fleet of stub models.
+
+Writes docs/exporter-cost.md and docs/exporter-cost.svg.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+import requests
+from matplotlib.figure import Figure
+from prometheus_client.parser import text_string_to_metric_families
+
+from support.fleet import exposition
+from support.tools import ROOT
+from triton_exporter.catalogue import state
+from triton_exporter.distribution.collector import Distributions
+from triton_exporter.exposition import render_text
+from triton_exporter.parse import Parser
+from tritonwatch.local.triton import free_ports
+
+STUB = Path(__file__).parent / "stub_triton.py"
+SIZES = (10, 50, 100, 250, 500, 1000, 2000)
+
+
+def milliseconds(work: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    work()
+    return 1000 * (time.perf_counter() - started)
+
+
+@dataclass(frozen=True)
+class Stack:
+    """A stub Triton and an exporter, each a process."""
+
+    stub: str
+    exporter: str
+    process: psutil.Process
+
+    def cpu_seconds(self) -> float:
+        times = self.process.cpu_times()
+        return float(times.user + times.system)
+
+    def rss_mib(self) -> float:
+        return float(self.process.memory_info().rss / 2**20)
+
+
+@contextmanager
+def running(models: int, churn: int = 0, *options: str) -> Iterator[Stack]:
+    port, listen = free_ports(2)
+    stub_url, url = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{listen}"
+    command = [sys.executable, "-m", "tritonwatch", "exporter", "--triton", stub_url, "--gpu", "none"]
+    command += ["--triton-metrics", f"{stub_url}/metrics", "--listen", f"127.0.0.1:{listen}", *options]
+    with (
+        subprocess.Popen([sys.executable, STUB, str(port), str(models), str(churn)]) as stub,
+        subprocess.Popen(command, stderr=subprocess.DEVNULL) as exporter,
+    ):
+        try:
+            wait_until_served(f"{stub_url}/v2/health/live")
+            wait_until_served(f"{url}/-/healthy")
+            yield Stack(stub_url, url, psutil.Process(exporter.pid))
+        finally:
+            for one in (stub, exporter):
+                one.terminate()
+
+
+def wait_until_served(url: str) -> None:
+    for _ in range(300):
+        try:
+            if requests.get(url, timeout=5).status_code == 200:
+                return
+        except requests.RequestException:
+            time.sleep(0.1)
+    raise AssertionError(f"{url} did not answer")
+
+
+def fetch(session: requests.Session, url: str) -> bytes:
+    answer = session.get(url, timeout=30, headers={"Accept-Encoding": "identity"})
+    assert 200 == answer.status_code
+    return answer.content
+
+
+def test_parser_against_prometheus_client() -> None:
+    """In the steady state the parser is ten times as fast as prometheus_client's, numbers converted."""
+    bodies = [exposition(1000, moment) for moment in range(6)]
+    parser = Parser()
+    parser.parse(bodies[0])
+
+    def ours(body: bytes) -> int:
+        return sum(len(family.values) for family in parser.parse(body).families.values())
+
+    def theirs(body: bytes) -> int:
+        return sum(len(family.samples) for family in text_string_to_metric_families(body.decode()))
+
+    assert 60_000 <= ours(bodies[0]) == theirs(bodies[0])
+    pairs = [
+        (milliseconds(lambda one=body: theirs(one)), milliseconds(lambda one=body: ours(one)))
+        for body in bodies[1:]
+    ]
+    ratio = statistics.median(slow / fast for slow, fast in pairs)
+    slow, fast = pairs[0]
+    print(f"\nparse 60,000 series: {fast:.1f} ms; prometheus_client {slow:.0f} ms, {ratio:.0f} times")
+    assert ratio >= 10
+
+
+def test_scrape_against_fetching_the_page() -> None:
+    """A whole scrape of 1,000 models takes at most three times what fetching the same page takes."""
+    with running(1000) as stack, requests.Session() as session:
+        for _ in range(5):
+            page = fetch(session, f"{stack.exporter}/metrics")
+            time.sleep(1)
+        assert 1000 == page.count(f"{state.REQUEST_DURATION.count}{{".encode())
+        requests.put(f"{stack.stub}/page", data=page, timeout=30)
+        rounds = []
+        for _ in range(15):
+            straight = milliseconds(lambda: fetch(session, f"{stack.stub}/page"))
+            body = milliseconds(lambda: fetch(session, f"{stack.stub}/metrics"))
+            scrape = milliseconds(lambda: fetch(session, f"{stack.exporter}/metrics"))
+            rounds.append((scrape, straight, body))
+            time.sleep(0.3)
+        scrape, straight, body = (statistics.median(column) for column in zip(*rounds, strict=True))
+        print(f"\nscrape of 1,000 models ({len(page) / 1e6:.1f} MB): {scrape:.0f} ms; the same page straight")
+        print(f"{straight:.0f} ms ({scrape / straight:.1f} times); Triton's part of it {body:.0f} ms")
+        assert scrape / straight <= 3
+
+
+def test_cpu_and_memory_at_one_second() -> None:
+    """Sampling 1,000 busy models each second, scraped every 5 s: under 10 % of a core and 150 MiB."""
+    with running(1000) as stack, requests.Session() as session:
+        fetch(session, f"{stack.exporter}/metrics")
+        time.sleep(5)
+        started, cpu = time.monotonic(), stack.cpu_seconds()
+        for _ in range(4):
+            fetch(session, f"{stack.exporter}/metrics")
+            time.sleep(5)
+        share = (stack.cpu_seconds() - cpu) / (time.monotonic() - started)
+        print(f"\n1,000 models at 1 s: {100 * share:.1f} % of a core, {stack.rss_mib():.0f} MiB resident")
+        assert share < 0.10
+        assert stack.rss_mib() < 150
+
+
+@pytest.mark.timeout(900)
+def test_memory_stays_flat() -> None:
+    """Over 10,000 scrapes with a new model in place of an old one every 20th, memory does not grow."""
+    scrapes = int(os.environ.get("TRITONWATCH_BENCH_SCRAPES", "10000"))
+    with running(20, 20, "--sampling-interval", "60") as stack, requests.Session() as session:
+        marks = []
+        for number in range(scrapes + 1):
+            page = fetch(session, f"{stack.exporter}/metrics")
+            if number % (scrapes // 10) == 0:
+                marks.append((number, stack.rss_mib(), len(page)))
+        print(
+            "\n"
+            + ", ".join(f"{number}: {rss:.1f} MiB, page {size / 1e3:.0f} kB" for number, rss, size in marks)
+        )
+        halfway, end = marks[len(marks) // 2][1], marks[-1][1]
+        assert end - halfway < 0.05 * halfway
+
+
+@pytest.mark.timeout(600)
+def test_cost_grows_linearly() -> None:
+    """From 10 to 2,000 models, the cost of one model does not rise."""
+    rows = [cost(size) for size in SIZES]
+    write_cost(rows)
+    per_model = {row.models: row.total / row.models for row in rows}
+    print("\n" + table(rows))
+    assert per_model[2000] <= 1.5 * per_model[100]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Milliseconds of processing for one fetch of so many models."""
+
+    models: int
+    body_mb: float
+    parse: float
+    observe: float
+    render: float
+
+    @property
+    def total(self) -> float:
+        return self.parse + self.observe + self.render
+
+
+def cost(models: int) -> Cost:
+    bodies = [exposition(models, moment) for moment in range(12)]
+    parser, distributions = Parser(), Distributions()
+    rounds = []
+    for moment, body in enumerate(bodies):
+        parse = milliseconds(lambda one=body: parser.parse(one))
+        observe = milliseconds(lambda one=body, at=moment: distributions.observe(one, at))
+        render = milliseconds(lambda: render_text(distributions.families(0)))
+        if moment >= 2:
+            rounds.append((parse, observe, render))
+    parse, observe, render = (statistics.median(column) for column in zip(*rounds, strict=True))
+    return Cost(models, len(bodies[0]) / 1e6, parse, observe, render)
+
+
+def table(rows: list[Cost]) -> str:
+    lines = [
+        "| models | Triton's page | parse | distributions | write | in all | per model |",
+        "|" + "---|" * 7,
+    ]
+    lines += [
+        f"| {row.models} | {row.body_mb:.2f} MB | {row.parse:.1f} ms | {row.observe:.1f} ms "
+        f"| {row.render:.1f} ms | {row.total:.1f} ms | {1000 * row.total / row.models:.0f} us |"
+        for row in rows
+    ]
+    return "\n".join(lines)
+
+
+def write_cost(rows: list[Cost]) -> None:
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axes = figure.subplots()
+    sizes = [row.models for row in rows]
+    bottom = [0.0] * len(rows)
+    for part in ("parse", "observe", "render"):
+        top = [low + getattr(row, part) for low, row in zip(bottom, rows, strict=True)]
+        axes.fill_between(
+            sizes, bottom, top, label={"observe": "distributions", "render": "write"}.get(part, part)
+        )
+        bottom = top
+    axes.set(xlabel="models", ylabel="ms per sample and scrape", title="Cost of one look at a busy Triton")
+    axes.legend(loc="upper left")
+    axes.grid(alpha=0.3)
+    figure.savefig(ROOT / "docs" / "exporter-cost.svg", metadata={"Date": None})
+    (ROOT / "docs" / "exporter-cost.md").write_text(_PAGE.format(table=table(rows)))
+
+
+_PAGE = """\
+# What the exporter costs
+
+Processing of one look at Triton, without the network, by number of models: 60 series a model with summaries,
+every counter moved since the look before. Written by `tests/bench/bench_exporter_speed.py` (part of
+`make bench`) on a machine with two shared cores; what counts is that the cost of one model does not rise.
+
+{table}
+
+![milliseconds by number of models](exporter-cost.svg)
+"""

@@ -1,0 +1,98 @@
+"""A stub of a large Triton, a process of its own: `python stub_triton.py PORT MODELS [CHURN]`.
+
+Bodies are made beforehand, so that it costs next to nothing to serve them. With CHURN, every CHURN-th
+exposition has one model replaced by a new one. GET /page serves what was PUT there.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from support.fleet import exposition
+
+MOMENTS = 10
+
+
+class Stub(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, port: int, models: int, churn: int) -> None:
+        super().__init__(("127.0.0.1", port), Handler)
+        self.models, self.churn, self.numbers = models, churn, count()
+        self.moments = [] if churn else [exposition(models, moment) for moment in range(MOMENTS)]
+        names = [f"model_{number}" for number in range(models)]
+        self.index = json.dumps([{"name": name, "version": "1", "state": "READY"} for name in names]).encode()
+        self.statistics = json.dumps({"model_stats": [_statistics(name) for name in names]}).encode()
+        self.page = b""
+
+    def metrics(self) -> bytes:
+        number = next(self.numbers)
+        if self.churn:
+            return exposition(self.models, number % 1000, first=number // self.churn)
+        return self.moments[number % MOMENTS]
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Stub
+
+    def do_GET(self) -> None:
+        path = self.path.partition("?")[0]
+        if path == "/metrics":
+            self._answer(self.server.metrics())
+        elif path == "/page":
+            self._answer(self.server.page)
+        elif path == "/v2/models/stats":
+            self._answer(self.server.statistics)
+        elif path.endswith("/config"):
+            self._answer(b'{"name":"%s","max_batch_size":8}' % path.split("/")[3].encode())
+        elif path.startswith("/v2/health/") or path.endswith("/ready"):
+            self._answer(b"")
+        elif path == "/v2":
+            self._answer(b'{"name":"triton","version":"2.51.0","extensions":["statistics"]}')
+        else:
+            self._answer(b"{}", 404)
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self._answer(self.server.index if self.path == "/v2/repository/index" else b"{}")
+
+    def do_PUT(self) -> None:
+        self.server.page = self.rfile.read(int(self.headers["Content-Length"]))
+        self._answer(b"")
+
+    def _answer(self, body: bytes, status: int = 200) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+def _statistics(name: str) -> dict[str, object]:
+    batch = {
+        key: {"count": "5", "ns": "5000"} for key in ("compute_input", "compute_infer", "compute_output")
+    }
+    return {
+        "name": name,
+        "version": "1",
+        "last_inference": 1_700_000_000_000,
+        "inference_count": 9,
+        "execution_count": 5,
+        "inference_stats": {"success": {"count": 7, "ns": 9}, "fail": {"count": 0, "ns": 0}},
+        "batch_stats": [{"batch_size": 1, **batch}],
+        "memory_usage": [],
+        "response_stats": {},
+    }
+
+
+if __name__ == "__main__":
+    Stub(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]) if len(sys.argv) > 3 else 0).serve_forever()
