@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from triton_exporter.claims import Claim, claims
@@ -98,7 +98,7 @@ class Lifecycle:
 
     def _current(self, snapshot: Snapshot) -> dict[ModelVersion, Claim]:
         if snapshot.api_failure or (snapshot.index is None and snapshot.statistics is None):
-            return dict.fromkeys(self.records.keys() | self._absent({}), _UNKNOWN)
+            return dict.fromkeys(_without_shadows(self.records.keys() | self._absent({})), _UNKNOWN)
         found = claims(snapshot)
         for key, text in self.failed_probes.items():
             claim = found.get(key)
@@ -135,6 +135,7 @@ class Lifecycle:
             for key, record in self.records.items()
             if record.asked and (self._restarted or key.model in bare or record.claim.state == "missing")
         } - listed
+        absent = _without_shadows(listed | absent) - listed
         nowhere = (self.expected.keys() | self._failing) - {key.model for key in listed | absent}
         return absent | {ModelVersion(model, "") for model in nowhere}
 
@@ -181,6 +182,12 @@ class Lifecycle:
         if before is None or self._restarted or before.claim.state not in ("unavailable", "unknown"):
             return True
         return before.last_failure != claim.reason
+
+
+def _without_shadows(keys: Set[ModelVersion]) -> set[ModelVersion]:
+    """Leave out models without a version once a version of them is known: they were mended."""
+    known = {key.model for key in keys if key.version}
+    return {key for key in keys if key.version or key.model not in known}
 
 
 def _asked(before: Record | None, claim: Claim) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TypeVar
 from urllib.parse import quote
@@ -49,6 +50,12 @@ class Looker:
 
     def look(self) -> Snapshot:
         """Ask Triton everything once. Every failure is part of the snapshot, none is an exception."""
+        # A connection kept between looks would go on being served after SIGTERM, hiding the drain, and hold
+        # up Triton's end for its whole exit timeout (30 s).
+        with closing(self.client):
+            return self._look()
+
+    def _look(self) -> Snapshot:
         at = self.now()
         live, failure = self._health("live", "/v2/health/live")
         if failure:

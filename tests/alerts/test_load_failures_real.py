@@ -1,0 +1,199 @@
+"""Every way in which a real Triton fails to load or to serve leads to an alert.
+
+Real Triton, real exporter, real Prometheus with the generated rules; times are 360 times shorter than life.
+"""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import requests
+
+from support.exporter import exporting
+from support.repository import Repository, write
+from support.watching import INTERVAL_SECONDS, SCALE, Watching, watching
+from triton_alerts.generate import artifacts
+from triton_slo.artifact import Options
+from tritonwatch.local.triton import TritonPorts, TritonServer, free_ports
+
+pytestmark = pytest.mark.real
+OPTIONS = Options(time_scale=SCALE, scrape_interval_seconds=INTERVAL_SECONDS)
+POLL_SECONDS = 2
+EXPECTED = ("badconfig", "noversion", "pipeline", "twice", "absent")
+"""What the operator's list names: Triton itself says nothing, or too little, about these."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One Triton in poll mode that holds every kind of broken model, watched."""
+
+    server: TritonServer
+    repository: Repository
+    watch: Watching
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    """Start Triton over the broken models, then exporter and Prometheus: all failures are older than they."""
+    directory = tmp_path_factory.mktemp("load-failures")
+    repository, twin = Repository(directory / "models"), Repository(directory / "others")
+    repository.model("good")
+    repository.model("hot")
+    repository.model("slow", delay_seconds=8)
+    repository.model("raises", **{"raise": "weights missing"})
+    write(repository.model("badconfig") / "config.pbtxt", "nonsense {")
+    write(repository.model("nobackend") / "config.pbtxt", 'backend: "nosuch"\nmax_batch_size: 1\n')
+    shutil.rmtree(repository.model("noversion") / "1")
+    repository.ensemble("pipeline", "good", "raises")
+    repository.model("twice")
+    twin.model("twice")
+    server = TritonServer(
+        repository.path,
+        directory,
+        TritonPorts(*free_ports(3)),
+        control="poll",
+        arguments=[
+            f"--model-repository={twin.path}",
+            f"--repository-poll-secs={POLL_SECONDS}",
+            "--exit-timeout-secs=20",
+        ],
+    )
+    server.start()
+    try:
+        server.wait_live()
+        expected = dict.fromkeys(EXPECTED, ())
+        with (
+            exporting(server.http_url, server.metrics_url, expected, log=server.log) as exporter,
+            watching(exporter.url, artifacts((), OPTIONS), directory / "watch") as watch,
+        ):
+            yield Stage(server, repository, watch)
+    finally:
+        server.stop(timeout_seconds=2)
+
+
+def infer(server: TritonServer, model: str) -> None:
+    """Send one inference; whatever comes of it."""
+    body = {"inputs": [{"name": "X", "shape": [1, 1], "datatype": "FP32", "data": [1.0]}]}
+    with suppress(requests.RequestException):
+        requests.post(f"{server.http_url}/v2/models/{model}/infer", json=body, timeout=30)
+
+
+def test_a_failure_older_than_the_exporter_fires_with_its_cause(stage: Stage) -> None:
+    """A model that raised while loading, before anybody looked, fires both alerts and says why."""
+    stage.watch.wait_cause("python_error", "TritonModelLoadFailed", model="raises")
+    stage.watch.wait_cause("python_error", "TritonModelNotReadyProlonged", model="raises", version="1")
+
+
+@pytest.mark.parametrize("model", ["badconfig", "noversion", "pipeline", "absent"])
+def test_a_model_triton_does_not_tell_of_is_missing(stage: Stage, model: str) -> None:
+    """No reason, no version or no entry at all in Triton's index: expected models fire all the same."""
+    stage.watch.wait("TritonExpectedModelMissing", model=model)
+    stage.watch.wait("TritonModelNotReadyProlonged", model=model)
+
+
+def test_an_unknown_backend_fires_with_its_cause(stage: Stage) -> None:
+    """A model whose backend is not installed fails to load."""
+    stage.watch.wait_cause("missing_backend", "TritonModelLoadFailed", model="nobackend")
+    stage.watch.wait("TritonModelNotReadyProlonged", model="nobackend")
+
+
+def test_one_name_in_two_repositories_fires(stage: Stage) -> None:
+    """Triton refuses such a model and stays ready itself."""
+    stage.watch.wait("TritonModelNotReadyProlonged", model="twice")
+
+
+def test_healthy_models_fire_nothing(stage: Stage) -> None:
+    """The broken ones take nobody with them."""
+    for model in ("good", "hot", "slow"):
+        for name in ("TritonModelLoadFailed", "TritonModelNotReadyProlonged", "TritonExpectedModelMissing"):
+            assert [] == stage.watch.alerts(name, model=model)
+
+
+def test_retries_of_poll_mode_are_one_lasting_alert(stage: Stage) -> None:
+    """Triton loads the model again at each poll; the alert neither ends nor begins anew."""
+    before = stage.watch.wait("TritonModelNotReadyProlonged", model="raises")
+    retried = stage.server.log.read_text(errors="replace").count("failed to load 'raises'")
+    stage.watch.until(
+        lambda: stage.server.log.read_text(errors="replace").count("failed to load 'raises'") >= retried + 2,
+        "Triton never retried",
+        30,
+    )
+
+    assert before["activeAt"] == stage.watch.wait("TritonModelNotReadyProlonged", model="raises")["activeAt"]
+
+
+def test_a_failed_hot_reload_fires_while_the_old_copy_serves(stage: Stage) -> None:
+    """Triton says READY throughout; its log does not."""
+    write(stage.repository.path / "hot" / "1" / "raise", "CUDA out of memory")
+    stage.watch.wait_cause("out_of_memory", "TritonModelLoadFailed", model="hot")
+
+    assert 200 == requests.get(f"{stage.server.http_url}/v2/models/hot/ready", timeout=5).status_code
+    assert [] == stage.watch.alerts("TritonModelNotReadyProlonged", model="hot")
+
+
+def test_a_strict_server_with_a_broken_model_is_not_ready(stage: Stage) -> None:
+    """One failed model makes the readiness check of the whole server fail."""
+    stage.watch.wait("TritonServerNotReady")
+
+
+def test_repairing_the_models_ends_their_alerts(stage: Stage) -> None:
+    """Triton finds the mended files at its next poll, and the alerts resolve by themselves."""
+    for model in ("raises", "hot"):
+        (stage.repository.path / model / "1" / "raise").unlink()
+    stage.repository.model("badconfig")
+    stage.repository.version("noversion", "1")
+
+    for model in ("raises", "badconfig", "noversion"):
+        stage.watch.wait_gone("TritonModelNotReadyProlonged", model=model)
+    for model in ("raises", "hot"):
+        stage.watch.wait_gone("TritonModelLoadFailed", model=model)
+    stage.watch.wait_gone("TritonModelNotReadyProlonged", model="pipeline")
+    stage.watch.wait_gone("TritonExpectedModelMissing", model="badconfig")
+
+
+def test_a_stalled_model_a_draining_server_and_a_dead_one_are_told_apart(stage: Stage) -> None:
+    """Requests that hang show in the queue alone; a server that drains has only its API closed."""
+    assert stage.server.process is not None
+    hanging = [threading.Thread(target=infer, args=(stage.server, "slow")) for _ in range(2)]
+    for thread in hanging:
+        thread.start()
+    stage.watch.wait("TritonModelStalled", model="slow")
+
+    # Triton waits for the requests in flight, with its API closed and its metrics port open.
+    stage.server.process.send_signal(signal.SIGTERM)
+    stage.watch.wait("TritonServerNotLive")
+    assert [] == stage.watch.alerts("TritonServerDown")
+
+    stage.watch.wait("TritonServerDown")
+    stage.watch.wait("TritonAllServersDown")
+    stage.watch.wait_gone("TritonServerNotLive")
+    for thread in hanging:
+        thread.join()
+
+
+def test_a_server_that_dies_at_start_up_of_a_bad_model_does_not_start(tmp_path: Path) -> None:
+    """With Triton's default one bad model ends the server before it ever answers; nobody can ask it why."""
+    repository = Repository(tmp_path / "models")
+    repository.model("raises", **{"raise": "weights missing"})
+    server = TritonServer(
+        repository.path, tmp_path, TritonPorts(*free_ports(3)), arguments=["--exit-on-error=true"]
+    )
+    server.start()
+    try:
+        with (
+            exporting(server.http_url, server.metrics_url) as exporter,
+            watching(exporter.url, artifacts((), OPTIONS), tmp_path / "watch") as watch,
+        ):
+            assert server.process is not None
+            assert 0 != server.process.wait(30)
+            watch.wait("TritonServerNotStarting")
+            assert [] == watch.alerts("TritonServerDown")
+    finally:
+        server.stop(timeout_seconds=2)
