@@ -14,6 +14,7 @@ from statistics import NormalDist
 
 from triton_slo import conventions as names
 from triton_slo import words
+from triton_slo.duration import parse_seconds
 from triton_slo.objective import Tier
 from triton_slo.plan import Plan
 from triton_slo.promql import indent, number
@@ -21,10 +22,17 @@ from triton_slo.recording import burn, events
 from triton_slo.rulefile import Rule
 from triton_slo.windows import GUARD, HOLD, KEEP_FIRING, RECURRING, canonical
 
-RECOVERED_SHARE = 0.25
-"""An incident is over when the last minutes burn at most this share of the tier's factor."""
+CALM_SHARE = 0.5
+CALM_BURN = 2.0
+"""An incident can be over only when the last minutes burn at most half of the tier's factor (or twice too
+fast, whichever is more: a ticket for slow burning must not hang on single failures)."""
+DROP = 0.25
+"""... at most this share of what the short window shows ..."""
 EXPECTED_FAILURES = 6
 """... and would have shown this many failures had it gone on: P(X <= 1 | Poisson 6) is 1.7 %."""
+LATE_GUARD = "30m"
+"""Tiers with longer short windows are over, too, when this window burns at most half of their factor: as the
+short window drains, nothing less can tell a remnant from an incident."""
 BURSTS = 2
 """Recoveries within the hour that make an incident a recurring one."""
 
@@ -137,14 +145,29 @@ def _enough(plan: Plan, nominal: str) -> Iterator[str]:
         yield f"(({burn(plan, nominal)} - 1) * sqrt({count} * {budget} / (1 - {budget})) > {number(z)})"
 
 
+def calm_burn(plan: Plan, tier: Tier) -> float:
+    """The burn rate at or under which an incident can be over."""
+    return max(CALM_SHARE * tier.factor(plan.objective.window.seconds), CALM_BURN)
+
+
+def late_guard(tier: Tier) -> str:
+    """The second window that can show that an incident is over; empty for tiers quick enough without."""
+    return LATE_GUARD if parse_seconds(tier.short) > parse_seconds(LATE_GUARD) else ""
+
+
 def _recovered(plan: Plan, tier: Tier, short: str, exact: bool) -> str:
-    calm = number(round(tier.factor(plan.objective.window.seconds) * RECOVERED_SHARE, 9))
-    over = f"({burn(plan, GUARD)} <= {calm})"
-    if not exact:
-        return over
-    seconds = number(plan.spans[GUARD].seconds)
-    count = f"sum without ({names.EVENT}) ({events(plan, GUARD, names.TOTAL)}) * {seconds}"
-    return f"{over}\nand\n({names.sli_error(short)}{plan.own} * {count} >= {EXPECTED_FAILURES})"
+    over = f"({burn(plan, GUARD)} <= {number(round(calm_burn(plan, tier), 9))})"
+    recent, before = (f"{names.sli_error(window)}{plan.own}" for window in (GUARD, short))
+    dropped = f"({recent} <= {number(DROP)} * {before})"
+    now = f"{over}\nand\n{dropped}"
+    if exact:
+        seconds = number(plan.spans[GUARD].seconds)
+        count = f"sum without ({names.EVENT}) ({events(plan, GUARD, names.TOTAL)}) * {seconds}"
+        now += f"\nand\n({before} * {count} >= {EXPECTED_FAILURES})"
+    if not late_guard(tier):
+        return now
+    calm = number(round(CALM_SHARE * tier.factor(plan.objective.window.seconds), 9))
+    return f"{now}\nor\n({burn(plan, late_guard(tier))} <= {calm})"
 
 
 def _unknown_alert(plan: Plan) -> Rule:

@@ -92,7 +92,16 @@ ALERT = st.builds(
     failures=st.sampled_from([0.0, 0.5, 2.5]),
     z=st.sampled_from([0.0, 0.93, 1.64]),
     recovery=st.none()
-    | st.builds(Recovery, st.integers(1, 4).map(float), st.just(0.25), st.sampled_from([0.0, 1.0, 6.0])),
+    | st.builds(
+        Recovery,
+        window=st.integers(1, 4).map(float),
+        share=st.just(0.25),
+        failures=st.sampled_from([0.0, 1.0, 6.0]),
+        calm=st.sampled_from([0.0, 2.0]),
+        drop=st.sampled_from([0.0, 0.25]),
+        late_window=st.sampled_from([0.0, 5.0]),
+        late_share=st.just(0.5),
+    ),
     recurrence=st.none()
     | st.builds(
         Recurrence,
@@ -139,10 +148,14 @@ def brute_force(events: list[tuple[float, float]], alert: Alert, budget: float) 
         if alert.recovery is None:
             return False
         guard = ratio(at, alert.recovery.window)
-        if guard is None or guard > alert.recovery.share * pair.factor * budget:
+        late = ratio(at, alert.recovery.late_window) if alert.recovery.late_window else None
+        if late is not None and late <= alert.recovery.late_share * pair.factor * budget:
+            return True
+        calm = max(alert.recovery.share * pair.factor, alert.recovery.calm) * budget
+        before = ratio(at, pair.short) or 0
+        if guard is None or guard > calm or (alert.recovery.drop and guard > alert.recovery.drop * before):
             return False
-        expected = (ratio(at, pair.short) or 0) * sums(at, alert.recovery.window)[1]
-        return expected >= alert.recovery.failures
+        return before * sums(at, alert.recovery.window)[1] >= alert.recovery.failures
 
     def recurs(at: int, pair: Pair) -> bool:
         if alert.recurrence is None or not burns(at, alert.recurrence.hold, pair.factor * budget):

@@ -5,7 +5,16 @@ from __future__ import annotations
 import re
 from statistics import NormalDist
 
-from triton_slo.alerts import BURSTS, EXPECTED_FAILURES, RECOVERED_SHARE, reachable, severity
+from triton_slo.alerts import (
+    BURSTS,
+    CALM_SHARE,
+    DROP,
+    EXPECTED_FAILURES,
+    calm_burn,
+    late_guard,
+    reachable,
+    severity,
+)
 from triton_slo.artifact import Options
 from triton_slo.backtest.policy import Alert, Pair, Policy, Recovery, Recurrence
 from triton_slo.backtest.report import Promise
@@ -49,7 +58,15 @@ def _alert(plan: Plan, tier: Tier) -> Alert:
         keep_firing=clock.real(KEEP_FIRING, 1),
         failures=alerting.min_failures - _SLACK if exact and alerting.min_failures else 0,
         z=max(0.0, round(NormalDist().inv_cdf(alerting.confidence), 3)) if exact else 0,
-        recovery=Recovery(clock.real(GUARD), RECOVERED_SHARE, EXPECTED_FAILURES if exact else 0),
+        recovery=Recovery(
+            clock.real(GUARD),
+            CALM_SHARE,
+            EXPECTED_FAILURES if exact else 0,
+            calm_burn(plan, tier),
+            DROP,
+            clock.real(late_guard(tier)) if late_guard(tier) else 0,
+            CALM_SHARE,
+        ),
         recurrence=Recurrence(clock.real(HOLD), clock.real(GUARD), clock.real(RECURRING), BURSTS),
     )
 

@@ -143,11 +143,16 @@ class _Chunk:
 
     def _recovered(self, recovery: Recovery, pair: Pair) -> Flags:
         bad, total = self._sums(recovery.window)
-        calm = recovery.share * pair.factor * self._budget
+        calm = max(recovery.share * pair.factor, recovery.calm) * self._budget
         over: Flags = (bad <= calm * total) & (total > _NOTHING)
+        short_bad, short_total = self._sums(pair.short)
+        if recovery.drop:
+            over &= bad * short_total <= recovery.drop * short_bad * total
         if recovery.failures:
-            short_bad, short_total = self._sums(pair.short)
             over &= short_bad * total >= recovery.failures * short_total
+        if recovery.late_window:
+            bad, total = self._sums(recovery.late_window)
+            over |= (bad <= recovery.late_share * pair.factor * self._budget * total) & (total > _NOTHING)
         return over
 
     def _recurs(self, recurrence: Recurrence) -> Flags:

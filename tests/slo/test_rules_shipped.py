@@ -1,0 +1,130 @@
+"""The shipped objectives: rules that real promtools accept, alerts proven to fire, to be quiet and to end."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+from support.tools import ROOT, promtools
+from triton_slo import proof
+from triton_slo.artifact import Options
+from triton_slo.generate import artifacts
+from triton_slo.objective import Objective
+from triton_slo.plan import Plan
+from triton_slo.reading import read
+
+SHIPPED = ROOT / "slo" / "objectives"
+PROMTOOLS = pytest.mark.parametrize("promtool", promtools(), ids=lambda path: str(path.parent))
+
+
+def shipped() -> tuple[Objective, ...]:
+    reading = read((path.name, path.read_text()) for path in sorted(SHIPPED.glob("*.yaml")))
+    assert () == reading.problems
+    return reading.objectives
+
+
+def lay_out(folder: Path, options: Options, objectives: tuple[Objective, ...] | None = None) -> list[Path]:
+    """Write what is generated, and give back the proofs."""
+    tests = []
+    for one in artifacts(shipped() if objectives is None else objectives, options):
+        path = folder / one.part / one.name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(one.text)
+        if one.name.endswith(".test.yml"):
+            tests.append(path)
+    return tests
+
+
+def promtool_says(promtool: Path, *words: object) -> str:
+    """Run promtool; its words if it is not content."""
+    done = subprocess.run(
+        [promtool, *map(str, words)], capture_output=True, text=True, timeout=250, check=False
+    )
+    return "" if done.returncode == 0 else done.stdout + done.stderr
+
+
+@PROMTOOLS
+def test_every_promtool_accepts_the_rules(promtool: Path, tmp_path: Path) -> None:
+    """The same files load in the oldest and the newest Prometheus we know."""
+    lay_out(tmp_path, Options())
+
+    assert "" == promtool_says(promtool, "check", "rules", *sorted((tmp_path / "rules").iterdir()))
+
+
+def test_each_alert_fires_keeps_quiet_and_ends(tmp_path: Path) -> None:
+    """promtool sees every tier fire at its own pace and no faster one, and all quiet 5 minutes after."""
+    tests = lay_out(tmp_path, Options())
+
+    assert 4 == len(tests)
+    assert "" == promtool_says(promtools()[-1], "test", "rules", *tests)
+
+
+def test_the_demo_scale_keeps_the_proofs(tmp_path: Path) -> None:
+    """A month in two hours, scraped each second: the same alerts fire and end."""
+    objectives = tuple(one for one in shipped() if one.name == "queue")
+    tests = lay_out(tmp_path, Options(time_scale=1 / 360, scrape_interval_seconds=1), objectives)
+
+    assert "" == promtool_says(promtools()[0], "test", "rules", *tests)
+
+
+def test_generation_fails_without_proofs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An alert that nobody saw fire is not generated: the whole generation stops and names it."""
+    (queue,) = (one for one in shipped() if one.name == "queue")
+    plan = Plan(queue, Options())
+    model = ("some-model", "1")
+    fewer = [one for one in proof.proofs(plan, model) if "page_fast" not in one.name]
+
+    assert [("TritonQueueBudgetBurn", "page_fast")] == proof.unproven(plan, fewer)
+
+    monkeypatch.setattr(proof, "proofs", lambda *_: iter(fewer))
+    with pytest.raises(LookupError, match="page_fast"):
+        artifacts((queue,), Options())
+
+
+def test_committed_files_are_what_the_objectives_give() -> None:
+    """What lies in alerts/generated was generated from these objectives by this code."""
+    stale = [
+        one.name
+        for one in artifacts(shipped(), Options())
+        if (ROOT / "alerts" / "generated" / one.part / one.name).read_text() != one.text
+    ]
+
+    assert [] == stale, "run `make generate`"
+
+
+def test_same_input_same_bytes() -> None:
+    """Nothing of the clock, the machine or the order of dictionaries gets into the text."""
+    assert artifacts(shipped(), Options()) == artifacts(shipped(), Options())
+
+
+def test_an_operator_resource_holds_the_same_rules() -> None:
+    """The format changes the wrapping, never a rule."""
+    plain = {one.name: one.text for one in artifacts(shipped(), Options()) if one.part == "rules"}
+    wrapped = artifacts(shipped(), replace(Options(), format="operator"))
+
+    assert {"rules"} == {one.part for one in wrapped}
+    for one in wrapped:
+        resource = yaml.safe_load(one.text)
+        assert "PrometheusRule" == resource["kind"]
+        assert yaml.safe_load(plain[one.name])["groups"] == resource["spec"]["groups"]
+
+
+def test_every_alert_says_what_on_call_needs() -> None:
+    """Severity, component, owner and tier on the one hand; words, cause and links on the other."""
+    alerts = [
+        rule
+        for one in artifacts(shipped(), Options())
+        if one.part == "rules"
+        for group in yaml.safe_load(one.text)["groups"]
+        for rule in group["rules"]
+        if "alert" in rule
+    ]
+
+    assert 20 == len(alerts)
+    for rule in alerts:
+        assert {"severity", "component", "owner", "slo", "indicator"} <= set(rule["labels"])
+        assert {"summary", "description", "cause", "runbook_url", "dashboard_url"} <= set(rule["annotations"])
