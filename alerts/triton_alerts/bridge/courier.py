@@ -92,7 +92,7 @@ class Courier:
         if op.kind == "edit":
             self._edit(op, now)
         elif op.resumed and (sent := self._look(op)) is not None:
-            self._arrived(op, sent, now)
+            self._arrived(op, sent, now, found=True)
         else:
             self._post(op, now)
 
@@ -119,10 +119,11 @@ class Courier:
     def _post(self, op: Op, now: float) -> None:
         self.post_at = now + POST_SPACING_SECONDS
         body, loud = self._safely_composed(op, now)
-        self.store.begin(op.deliveries, op.name, op.kind, now)
+        if not op.resumed:
+            self.store.begin(op.deliveries, op.name, op.kind, now)
         channel = op.first.root_channel if op.thread else self.channel
         sent = self.transport.post(channel, self._fit(body, op.first), op.name, op.thread, loud=loud)
-        self._arrived(op, sent, now)
+        self._arrived(op, sent, now, found=False)
 
     def _safely_composed(self, op: Op, now: float) -> tuple[Message, bool]:
         try:
@@ -140,7 +141,7 @@ class Courier:
             return message.digest([self._incident(one) for one in op.deliveries], op.waiting, now), False
         if op.kind == "escalation":
             return self._escalation(op, incident, now), True
-        events = self.store.events(op.first.incident, op.first.told_seq, op.first.last_seq)
+        events = self.store.events(op.first.incident, op.first.told_seq, _seq(op, op.first))
         missed = max(0, len(events) - EVENTS_PER_REPLY)
         return message.reply(incident, events[missed:], missed), False
 
@@ -154,28 +155,28 @@ class Courier:
         how = self.manner.escalation
         return message.escalation(incident, how.mention, how.after_seconds, where, now)
 
-    def _arrived(self, op: Op, sent: Sent, now: float) -> None:
+    def _arrived(self, op: Op, sent: Sent, now: float, *, found: bool) -> None:
+        """Note what was told: now, or by the earlier attempt that was found."""
         one = op.first
         if op.kind == "digest":
             for each in op.deliveries:
-                self.store.finish(
-                    each, **_told_by_digest(each, each.inflight_seq if op.resumed else each.last_seq)
-                )
+                self.store.finish(each, **_told_by_digest(each, _seq(op, each)))
         elif op.kind == "reply":
-            self.store.finish(one, told_seq=one.inflight_seq if op.resumed else one.last_seq)
+            self.store.finish(one, told_seq=_seq(op, one))
             if not sent.in_thread:
                 # Slack posts at top level, without a word, when the thread's parent was deleted.
                 self.store.set(one, root_ts="", root_channel="", told_version=0)
         else:
-            told = one.inflight_seq if op.resumed else one.last_seq
+            told = _seq(op, one)
             self.store.finish(one, root_ts=sent.ts, root_channel=sent.channel, told_seq=told, edited_at=now)
             # A message found after a kill shows the state of then; the next edit brings it up to date.
-            self.store.set(one, told_version=0 if op.resumed else one.version)
+            self.store.set(one, told_version=0 if found else one.version)
 
     def _refused(self, op: Op, refusal: RefusedError, now: float) -> None:
         self.count("failed", refusal.kind)
         log.warning("channel %s: %s refused: %s", self.channel, op.kind, refusal)
-        if not refusal.in_doubt and op.kind != "edit":
+        # An earlier attempt that may have arrived stays in doubt whatever became of this one.
+        if not refusal.in_doubt and not op.resumed and op.kind != "edit":
             self.store.begin(op.deliveries, "", "", 0.0)
         if refusal.kind == "gone":
             self._gone(op)
@@ -188,6 +189,7 @@ class Courier:
         if op.kind == "edit":  # too old to edit, or deleted by a person: the thread still tells
             self.store.set(op.first, told_version=op.first.version)
         else:
+            self.store.begin(op.deliveries, "", "", 0.0)
             self.store.set(op.first, root_ts="", root_channel="", told_version=0)
 
     def _plainer(self, op: Op, now: float) -> None:
@@ -218,6 +220,11 @@ class Courier:
         incident = self.store.incident(delivery.incident)
         assert incident is not None, "a delivery cannot outlive its incident"
         return incident
+
+
+def _seq(op: Op, one: Delivery) -> int:
+    """Up to which event a message tells: one that is sent again tells what it told the first time."""
+    return one.inflight_seq if op.resumed else one.last_seq
 
 
 def _told_by_digest(one: Delivery, seq: int) -> dict[str, int]:

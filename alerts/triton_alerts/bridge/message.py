@@ -7,8 +7,8 @@ same message. https://docs.slack.dev/reference/block-kit/blocks
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
@@ -37,10 +37,10 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """What it offers: buttons need Socket Mode; `first_steps` maps an alert to its runbook's start."""
+    """What this bridge offers: buttons need Socket Mode; `grafana` completes relative dashboard addresses."""
 
     buttons: bool = False
-    first_steps: Mapping[str, str] = field(default_factory=dict)
+    grafana: str = ""
 
 
 def root(incident: Incident, style: Style, now: float) -> Message:
@@ -50,8 +50,8 @@ def root(incident: Incident, style: Style, now: float) -> Message:
         {"type": "header", "text": {"type": "plain_text", "text": plain(title, text.HEADER), "emoji": False}},
         {"type": "section", "fields": [_field(name, value) for name, value in _facts(incident, now)]},
         *_why(incident),
-        *_first_step(incident, style),
-        *_actions(incident, style, now),
+        *_first_step(incident),
+        *_actions(incident, style),
         {"type": "context", "elements": [{"type": "mrkdwn", "text": _footer(incident)}]},
     ]
     return Message(prose(f"{title} · {_names(incident)}", 1000), tuple(blocks))
@@ -194,15 +194,15 @@ def _why(incident: Incident) -> list[Block]:
     return blocks
 
 
-def _first_step(incident: Incident, style: Style) -> list[Block]:
-    step = style.first_steps.get(_lead(incident).labels.get("alertname", ""), "")
+def _first_step(incident: Incident) -> list[Block]:
+    step = _lead(incident).annotations.get("action", "")
     return [_section(f"*Do first*\n{prose(step, 800)}")] if step and incident.open else []
 
 
-def _actions(incident: Incident, style: Style, now: float) -> list[Block]:
+def _actions(incident: Incident, style: Style) -> list[Block]:
     elements = _buttons(incident) if style.buttons and incident.open else []
     lead = _lead(incident)
-    for label, url in _links(incident, lead, now):
+    for label, url in _links(incident, lead, style):
         if text.safe_url(url):
             elements.append(
                 {"type": "button", "text": _plain(label), "url": url, "action_id": f"open_{label.lower()}"}
@@ -240,8 +240,10 @@ def _buttons(incident: Incident) -> list[Block]:
     return [acknowledge, silence, _button("Re-check", "recheck")]
 
 
-def _links(incident: Incident, lead: Member, now: float) -> list[tuple[str, str]]:
+def _links(incident: Incident, lead: Member, style: Style) -> list[tuple[str, str]]:
     dashboard = lead.annotations.get("dashboard_url", "")
+    if dashboard.startswith("/"):
+        dashboard = f"{style.grafana.rstrip('/')}{dashboard}"
     if text.safe_url(dashboard):
         end = incident.closed_at
         wanted = {"var_model": lead.labels.get("model", ""), "from": str(int((incident.since - 1800) * 1000))}
@@ -294,10 +296,11 @@ def _event_line(incident: Incident, event: Event) -> str:
 
 
 def _digest_line(incident: Incident, now: float) -> str:
+    line = f"{prose(headline(incident), 120)} (`{incident.name}`), "
     if incident.open:
-        return f"{prose(headline(incident), 120)}, since {slack_time(incident.since)}"
+        return line + f"since {slack_time(incident.since)}"
     end = incident.closed_at or now
-    return f"{prose(headline(incident), 120)}, {clock(incident.since)}, for {duration(end - incident.since)}"
+    return line + f"{clock(incident.since)}, for {duration(end - incident.since)}"
 
 
 def _ordinal(number: int) -> str:

@@ -1,0 +1,338 @@
+"""A bridge in simulated time: Alertmanagers that speak and retry, a Slack that fails, and kills at any point.
+
+Everything real but the clock and the wire: the store is SQLite on disk, the answers are the Slack stand-in's.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+import random
+import re
+import sqlite3
+import urllib.error
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from support.slack import ALL_SCOPES, Posted, Workspace
+from triton_alerts.bridge.courier import Courier, Manner
+from triton_alerts.bridge.slack import SlackApi, broken, refusal
+from triton_alerts.bridge.store import Store
+
+HOUR = 3600.0
+START = 1_700_000_000.0
+CHANNEL = "C0PAGES"
+
+
+class Killed(BaseException):
+    """kill -9, at this very point."""
+
+
+@dataclass
+class Clock:
+    now: float = START
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class SimulatedSlack(SlackApi):
+    """SlackApi whose requests go to a Workspace in simulated time. `fault(method)` names what goes wrong."""
+
+    def __init__(self, workspace: Workspace, clock: Clock, fault: Callable[[str], str]) -> None:
+        super().__init__(lambda: "xoxb-stand-in")
+        self.workspace = workspace
+        self.clock = clock
+        self.fault = fault
+        self.doubtful = 0
+
+    def _request(self, method: str, **how: Any) -> dict[str, Any]:
+        arguments = how.get("json") or how.get("params") or {}
+        self.clock.now += 0.08
+        fault = self.fault(method)
+        if fault == "kill":
+            raise Killed
+        if fault == "429":
+            raise refusal(429, {"Retry-After": "7"}, "ratelimited")
+        if fault == "refused":
+            raise broken(urllib.error.URLError(ConnectionRefusedError()))
+        if fault in ("500", "502", "internal_error", "hang", "reset"):
+            self._fail(fault)
+        answer = self.workspace.call(method, arguments, self.clock.now)
+        if fault == "kill_done":
+            raise Killed
+        if fault.endswith("_done") or fault == "fatal_error":
+            self.doubtful += 1
+            self._fail(fault.removesuffix("_done"))
+        if not answer.body["ok"]:
+            raise refusal(answer.status, answer.headers, answer.body["error"])
+        return json.loads(json.dumps(answer.body))
+
+    def _fail(self, fault: str) -> None:
+        if fault == "hang":
+            self.clock.now += 10.0
+            raise broken(TimeoutError())
+        if fault == "reset":
+            raise broken(ConnectionResetError())
+        if fault in ("500", "502"):
+            raise refusal(int(fault), {}, "")
+        raise refusal(200, {}, fault)
+
+
+@dataclass
+class Group:
+    """What is true of one group of alerts: its episodes as Alertmanager was answered 200 for them."""
+
+    key: str
+    episodes: list[list[float | None]] = field(default_factory=list)
+
+    @property
+    def open(self) -> bool:
+        return bool(self.episodes) and self.episodes[-1][1] is None
+
+    def heard(self, firing: bool, now: float) -> None:
+        if firing and not self.open:
+            self.episodes.append([now, None])
+        elif not firing and self.open:
+            self.episodes[-1][1] = now
+
+
+FAULTS = (
+    *("429", "500", "502", "502_done", "internal_error", "fatal_error", "hang", "hang_done"),
+    *("reset", "reset_done", "refused"),
+)
+
+
+@dataclass
+class World:
+    """One seeded schedule: run it, then ask what was delivered."""
+
+    seed: int
+    path: Path
+    groups: int = 5
+    seconds: float = HOUR
+    kills_wanted: int = 4
+    workspace: Workspace = field(default_factory=Workspace)
+    clock: Clock = field(default_factory=Clock)
+    kills: int = 0
+
+    def __post_init__(self) -> None:
+        self.rng = random.Random(self.seed)
+        if self.seed % 3 == 0:
+            self.workspace.scopes = ALL_SCOPES - {"channels:history"}
+        self.outages = self._outages()
+        self.rate = self.rng.choice((0.0, 0.05, 0.2, 0.5))
+        self.kill_at = sorted(START + self.rng.uniform(0, self.seconds) for _ in range(self.kills_wanted))
+        self.slack = SimulatedSlack(self.workspace, self.clock, self._fault)
+        self.truth = {f"g{n}": Group(f"g{n}") for n in range(self.groups)}
+        self.queue = self._script()
+        self.calm = False
+        self.start_bridge()
+
+    def start_bridge(self) -> None:
+        self.store = Store(self.path, lambda _severity: CHANNEL)
+        self.courier = Courier(CHANNEL, self.store, self.slack, Manner(), self.clock, self.rng)
+
+    def kill_bridge(self) -> None:
+        """Whatever was not committed is gone; the bridge comes back after a while."""
+        self.kills += 1
+        self.store.close()
+        self.clock.now += self.rng.uniform(0.5, 30)
+        self.start_bridge()
+
+    def run(self) -> None:
+        while self.queue:
+            self._until(self.queue[0][0])
+            self._hear(heapq.heappop(self.queue))
+        self.calm = True
+        self._until(self.clock.now + HOUR, stop_when_told=True)
+
+    # The script: what happens to the alerts, as one or two Alertmanagers tell it
+
+    def _script(self) -> list[tuple[float, int, str, str, bytes]]:
+        script: list[tuple[float, int, str, str, bytes]] = []
+        for name in self.truth:
+            at = START + self.rng.uniform(0, 900)
+            while at < START + self.seconds:
+                at = self._episode(script, name, at) + self.rng.uniform(5, 900)
+        heapq.heapify(script)
+        return script
+
+    def _episode(self, script: list[Any], name: str, at: float) -> float:
+        """One episode: fire, grow and shrink some times, resolve. Returns when it ended."""
+        # The peer tells the whole episode as well, at once or late, or it learns by gossip that it need not.
+        self._peer_delay = self.rng.choice((None, None, 0.0, self.rng.uniform(0, 40)))
+        firing = {f"{name}-m0": at}
+        self._say(script, name, at, firing, {})
+        for step in range(self.rng.randrange(4)):
+            at += self.rng.uniform(1, 200)
+            ended = {}
+            if len(firing) > 1 and self.rng.random() < 0.5:
+                gone = self.rng.choice(sorted(firing)[1:])
+                ended = {gone: (firing.pop(gone), at)}
+            else:
+                firing[f"{name}-m{step + 1}-{at:.0f}"] = at
+            self._say(script, name, at, firing, ended)
+        at += self.rng.uniform(1, 400)
+        self._say(script, name, at, {}, {one: (start, at) for one, start in firing.items()})
+        return at + 60.0
+
+    def _say(
+        self,
+        script: list[Any],
+        name: str,
+        at: float,
+        firing: dict[str, float],
+        ended: dict[str, tuple[float, float]],
+    ) -> None:
+        body = body_of(name, firing, ended)
+        script.append((at, len(script), name, "am-0", body))
+        if self._peer_delay is not None:
+            script.append((at + self._peer_delay, len(script), name, "am-1", body))
+
+    def _hear(self, said: tuple[float, int, str, str, bytes]) -> None:
+        """Alertmanager posts; it posts again when the bridge dies before it answers."""
+        _, _, name, source, body = said
+        die_unanswered = self._kill_due() and self.rng.random() < 0.3
+        self.store.receive(body, source, self.clock.now)
+        if die_unanswered:
+            self.kill_bridge()
+            self.store.receive(body, source, self.clock.now)
+        if source == "am-0":
+            self.truth[name].heard(b'"status": "firing"' in body.split(b'"alerts"')[0], self.clock.now)
+
+    # Time, and what goes wrong in it
+
+    def _until(self, end: float, *, stop_when_told: bool = False) -> None:
+        while True:
+            self.store.settle(self.clock.now)
+            try:
+                wait = self.courier.step()
+            except Killed:
+                self.kill_bridge()
+                continue
+            if wait > 0:
+                if stop_when_told and not self.store.pending(CHANNEL) and not self._held():
+                    return
+                if self.clock.now >= end:
+                    assert not stop_when_told, "an hour without faults was not enough to tell everything"
+                    return
+                if self._kill_due():
+                    self.kill_bridge()
+                    continue
+                self.clock.now = min(end, self.clock.now + min(wait, 30.0))
+            elif self.clock.now >= end and not stop_when_told:
+                return
+
+    def _held(self) -> bool:
+        with sqlite3.connect(self.path) as connection:
+            found = bool(connection.execute("SELECT count(*) FROM held").fetchone()[0])
+        connection.close()
+        return found
+
+    def _kill_due(self) -> bool:
+        if self.calm or not self.kill_at or self.clock.now < self.kill_at[0]:
+            return False
+        if self.rng.random() < 0.5:  # the other half dies inside a request
+            return False
+        self.kill_at.pop(0)
+        return True
+
+    def _fault(self, method: str) -> str:
+        if self.calm:
+            return ""
+        if self.kill_at and self.clock.now >= self.kill_at[0]:
+            self.kill_at.pop(0)
+            return self.rng.choice(("kill", "kill_done"))
+        for start, end, fault in self.outages:
+            if start <= self.clock.now < end:
+                return fault
+        return self.rng.choice(FAULTS) if self.rng.random() < self.rate else ""
+
+    def _outages(self) -> list[tuple[float, float, str]]:
+        outages = []
+        for _ in range(self.rng.randrange(3)):
+            start = START + self.rng.uniform(0, self.seconds)
+            kind = self.rng.choice(("refused", "500", "hang", "429", "502"))
+            outages.append((start, start + self.rng.uniform(30, 1200), kind))
+        return outages
+
+    # What was delivered
+
+    def incidents(self) -> list[tuple[str, str, float | None]]:
+        """Name, group and end of every incident, in order of opening."""
+        with sqlite3.connect(self.path) as connection:
+            rows = connection.execute("SELECT name, key, closed_at FROM incidents ORDER BY id").fetchall()
+        connection.close()
+        return rows
+
+    def duplicates(self) -> int:
+        """Messages posted more than once, and incidents with more than one first message."""
+        names = Counter(message.name for message in self.workspace.messages)
+        again = sum(count - 1 for count in names.values())
+        distinct = {message.name: message for message in self.workspace.roots()}.values()
+        firsts = Counter(
+            found[1]
+            for m in distinct
+            if "📋" not in m.text
+            for found in [re.search(r"incident `(\w+)`", m.shown)]
+            if found
+        )
+        return again + sum(count - 1 for count in firsts.values())
+
+    def telling(self, name: str) -> list[tuple[float, str, Posted]]:
+        """What the channel was told of an incident, in order: (time, "opened" or "resolved", message)."""
+        told: list[tuple[float, str, Posted]] = []
+        for message in self.workspace.messages:
+            if "📋" in message.text:
+                for line in re.findall(rf"[^\n\"]*`{name}`[^\n\"]*", message.shown.replace("\\n", "\n")):
+                    told.append((message.at, "resolved" if "Resolved:" in line else "opened", message))
+            elif not message.thread_ts and f"incident `{name}`" in message.shown:
+                told += self._root_tells(message)
+                replies = self.workspace.thread(message)
+                told += [(one.at, "resolved", one) for one in replies if "all resolved" in one.text]
+        return sorted(told, key=lambda entry: entry[0])
+
+    def _root_tells(self, message: Posted) -> list[tuple[float, str, Posted]]:
+        times = [message.at, *message.edited_at]
+        states = message.shown_over_time
+        return [
+            (at, "resolved" if "Resolved:" in shown else "opened", message)
+            for at, shown in zip(times, states, strict=True)
+        ]
+
+
+def body_of(name: str, firing: dict[str, float], ended: dict[str, tuple[float, float]]) -> bytes:
+    """A webhook body for a group."""
+    alerts = [_alert(name, one, start, None) for one, start in firing.items()]
+    alerts += [_alert(name, one, start, end) for one, (start, end) in ended.items()]
+    return json.dumps(
+        {
+            "status": "firing" if firing else "resolved",
+            "version": "4",
+            "receiver": "page",
+            "groupKey": name,
+            "groupLabels": {"alertname": name},
+            "externalURL": "http://alertmanager.example:9093",
+            "alerts": alerts,
+        }
+    ).encode()
+
+
+def _alert(name: str, one: str, start: float, end: float | None) -> dict[str, Any]:
+    return {
+        "status": "firing" if end is None else "resolved",
+        "labels": {"alertname": name, "model": one, "severity": "critical"},
+        "annotations": {"summary": f"Model {one} failed to load"},
+        "startsAt": _rfc3339(start),
+        "endsAt": "0001-01-01T00:00:00Z" if end is None else _rfc3339(end),
+        "fingerprint": one,
+    }
+
+
+def _rfc3339(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat().replace("+00:00", "Z")
