@@ -1,97 +1,151 @@
-"""The verb `bridge`: its arguments, and the bridge put together from them."""
+"""The verb `bridge` and its parts: run, test, render, log."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import logging
-import random
 import signal
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
-from triton_alerts.bridge import enrich
-from triton_alerts.bridge.courier import Courier, Manner
-from triton_alerts.bridge.instruments import Instruments
-from triton_alerts.bridge.message import Style
-from triton_alerts.bridge.receiver import PATH, Door, Receiver
-from triton_alerts.bridge.service import TICK_SECONDS, Service
-from triton_alerts.bridge.store import Store
-from triton_alerts.bridge.terminal import Terminal
-from triton_alerts.bridge.transport import Transport
+from triton_alerts.bridge import message, settings
+from triton_alerts.bridge.assembly import AUDIT_FILE, assemble, slack_transport
+from triton_alerts.bridge.audit import Audit
+from triton_alerts.bridge.incident import fold
+from triton_alerts.bridge.notification import MalformedError, parse
+from triton_alerts.bridge.receiver import PATH
+from triton_alerts.bridge.sample import sample
+from triton_alerts.bridge.slack import Redact
+from triton_alerts.bridge.terminal import Terminal, render
+from triton_alerts.bridge.transport import RefusedError
+from triton_slo.problem import Problem
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments of the verb."""
-    parser.add_argument(
-        "--listen", default="127.0.0.1:9096", metavar="HOST:PORT", help="where Alertmanager posts"
-    )
-    parser.add_argument(
-        "--dry-run", action="store_true", help="print to the terminal instead of sending to Slack"
-    )
-    parser.add_argument("--data", type=Path, metavar="DIR", help="folder of the database and the audit trail")
-    parser.add_argument(
-        "--token-file", type=Path, metavar="FILE", help="bearer token that Alertmanager must show"
-    )
-    parser.add_argument("--channel", default="#triton-alerts", help="Slack channel, by name or id")
-    parser.add_argument(
-        "--exporter", action="append", default=[], metavar="URL", help="exporter to ask for reasons"
-    )
+    """Declare the arguments of the verb; without a word after it, it runs the bridge."""
+    settings.add_arguments(parser)
+    parts = parser.add_subparsers(dest="part", metavar="test | render FILE | log")
+    test = parts.add_parser("test", help="send a sample incident, from opening to resolve")
+    settings.add_slack_arguments(test)
+    rendered = parts.add_parser("render", help="show the message for a captured webhook body")
+    rendered.add_argument("file", type=Path, help="the body as JSON, or a capture with a `body` field")
+    rendered.add_argument("--json", action="store_true", help="as Slack's JSON instead of text")
+    trail = parts.add_parser("log", help="show who acknowledged and silenced what")
+    trail.add_argument("--data", type=Path, required=True, metavar="DIR", help="the bridge's folder")
+    trail.add_argument("--json", action="store_true", help="as JSON lines")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the bridge until it is told to stop."""
+    """Do what was asked: 0 done, 1 a mistake or a refusal."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.addFilter(Redact())
     logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", handlers=[handler]
     )
+    part = {"test": _test, "render": _render, "log": _log}.get(args.part or "", _serve)
+    return part(args)
+
+
+def _serve(args: argparse.Namespace) -> int:
+    found = settings.problems(args)
+    address = settings.listen_address(args.listen)
+    if isinstance(address, Problem):
+        found.append(address)
+    if not args.dry_run and args.data is None:
+        found.append(Problem("--data", "where to keep what must not be lost is not said", "--data DIR"))
+    if found or isinstance(address, Problem):
+        return _complain(found)
     if args.data is not None:
-        return _run(args, args.data)
+        return _run(args, address, args.data)
     with tempfile.TemporaryDirectory(prefix="tritonwatch-bridge-") as folder:
-        return _run(args, Path(folder))
+        return _run(args, address, Path(folder))
 
 
-def _run(args: argparse.Namespace, data: Path) -> int:
+def _run(args: argparse.Namespace, address: tuple[str, int], data: Path) -> int:
     stop = threading.Event()
-    service, address = assemble(args, data, Terminal(sys.stdout, time.time), time.time)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
+    try:
+        service = assemble(args, address, data, time.time)
+    except OSError as error:
+        return _complain([Problem(f"bridge on {args.listen}, data in {data}", str(error), "see --help")])
     service.start()
-    print(f"bridge: waiting for Alertmanager on http://{address}{PATH}", flush=True)
+    host, port = service.receiver.server_address[:2]
+    print(f"bridge: waiting for Alertmanager on http://{host!s}:{port}{PATH}", flush=True)
     stop.wait()
+    print("bridge: stopping; what is not told yet is told after the next start", flush=True)
     service.stop()
     return 0
 
 
-def assemble(
-    args: argparse.Namespace, data: Path, transport: Transport, clock: Callable[[], float]
-) -> tuple[Service, str]:
-    """Put the parts together."""
-    data.mkdir(parents=True, exist_ok=True)
-    store = Store(data / "bridge.sqlite", lambda _severity: args.channel)
-    instruments = Instruments(store, clock)
-    services: list[Service] = []
-
-    def wake() -> None:
-        for service in services:
-            service.wake()
-
-    door = Door(store, instruments, clock, wake)
-    host, _, port = args.listen.rpartition(":")
-    receiver = Receiver((host, int(port)), door)
-    sources = {"exporter": enrich.exporter(args.exporter)} if args.exporter else {}
-    chores = (
-        [
-            enrich.Enricher(
-                store, sources, lambda name: instruments.enrichment_failures.labels(name).inc(), wake
-            )
-        ]
-        if sources
-        else []
+def _test(args: argparse.Namespace) -> int:
+    found = settings.problems(args)
+    if found:
+        return _complain(found)
+    transport = Terminal(sys.stdout, time.time) if args.dry_run else slack_transport(args)
+    now = time.time()
+    channel = settings.channel_for(args)("critical")
+    opened, resolved, events = sample(now)
+    try:
+        sent = transport.post(channel, message.root(opened, message.Style(), now), f"test-{now}")
+        if transport.threads:
+            transport.post(sent.channel, message.reply(resolved, events), f"test-{now}-r", sent.ts)
+            transport.edit(sent.channel, sent.ts, message.root(resolved, message.Style(), now))
+    except RefusedError as refusal:
+        fix = "check the token, and invite the app to the channel" if refusal.kind == "setup" else "try again"
+        return _complain([Problem(f"Slack channel {channel}", str(refusal), fix)])
+    print(
+        f"sent to {channel}"
+        + ("" if transport.threads else "; a webhook cannot edit, thread, chart or be pressed")
     )
-    manner = Manner(Style(), evidence_seconds=enrich.BUDGET_SECONDS + TICK_SECONDS if sources else 0.0)
-    courier = Courier(args.channel, store, transport, manner, clock, random.Random(), instruments.count)  # noqa: S311
-    services.append(Service(store, receiver, (courier,), clock, chores))
-    return services[0], f"{host}:{receiver.server_address[1]}"
+    return 0
+
+
+def _render(args: argparse.Namespace) -> int:
+    try:
+        body = args.file.read_bytes()
+        document = json.loads(body)
+        if isinstance(document, dict) and isinstance(document.get("body"), dict):
+            body = json.dumps(document["body"]).encode()
+        heard = parse(body)
+    except OSError as error:
+        return _complain([Problem(str(args.file), f"cannot be read: {error.strerror}", "name a file")])
+    except (ValueError, RecursionError, MalformedError) as error:
+        return _complain([Problem(str(args.file), str(error), "a webhook body of Alertmanager, version 4")])
+    now = max(one.ends_at or one.starts_at for one in heard.alerts)
+    incident = fold(None, heard, now).incident
+    assert incident is not None
+    shown = message.root(incident, message.Style(), now)
+    if args.json:
+        print(json.dumps({"text": shown.text, "blocks": shown.blocks}, indent=2, ensure_ascii=False))
+    else:
+        print(render(shown, str(args.file)), end="")
+    return 0
+
+
+def _log(args: argparse.Namespace) -> int:
+    if not args.data.is_dir():
+        return _complain(
+            [Problem(f"--data {args.data}", "is no folder", "the folder the bridge was started with")]
+        )
+    for entry in Audit(args.data / AUDIT_FILE).read():
+        if args.json:
+            print(json.dumps(entry, ensure_ascii=False))
+            continue
+        at = entry.get("at")
+        when = (
+            datetime.fromtimestamp(at, UTC).isoformat(" ", "seconds") if isinstance(at, int | float) else "?"
+        )
+        print(when, *(entry.get(name, "?") for name in ("incident", "who", "action", "outcome")), sep="  ")
+    return 0
+
+
+def _complain(found: list[Problem]) -> int:
+    for problem in found:
+        print(problem, file=sys.stderr)
+    return 1

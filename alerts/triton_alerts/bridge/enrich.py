@@ -105,13 +105,13 @@ def reasons_in(state: Any, models: set[str]) -> dict[str, str]:
     """The reasons in an exporter's state document, by model and version; tolerates what it does not know."""
     reasons: dict[str, str] = {}
     for entry in state.get("models", []) if isinstance(state, dict) else []:
-        if not isinstance(entry, dict) or str(entry.get("model", "")) not in models:
+        if not isinstance(entry, dict) or entry.get("model") not in models or entry.get("ready"):
             continue
         failure = entry.get("last_load_failure")
         failure = failure if isinstance(failure, dict) else {}
-        # A model that serves may still have failed to take a new version.
-        reason = str(("" if entry.get("ready") else entry.get("reason")) or failure.get("text") or "")
-        version = str(failure.get("version") or entry.get("version") or "")
+        # While Triton tries again the model is LOADING and has no reason; the last failure's is the cause.
+        reason = str(entry.get("reason") or failure.get("text") or "")
+        version = str(entry.get("version") or failure.get("version") or "")
         if reason:
             reasons[f"{entry['model']} v{version}" if version else str(entry["model"])] = reason[
                 :LONGEST_REASON

@@ -24,7 +24,7 @@ NAMED_PER_EVENT = 10
 
 Outcome = Literal["opened", "changed", "repeated", "stale", "held"]
 EventKind = Literal[
-    "fired", "resolved", "closed", "acknowledged", "silenced", "unsilenced", "escalated", "note"
+    "fired", "resolved", "closed", "acknowledged", "silenced", "unsilenced", "escalated", "released", "note"
 ]
 
 
@@ -122,6 +122,7 @@ class Event(_Frozen):
     kind: EventKind
     count: int = 0
     subjects: tuple[str, ...] = ()
+    by: str = ""
     text: str = ""
 
 

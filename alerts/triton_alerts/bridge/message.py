@@ -280,17 +280,18 @@ def _event_line(incident: Incident, event: Event) -> str:
     names = ", ".join(code(name, 100) for name in event.subjects)
     if event.count > len(event.subjects) > 0:
         names += f" and {event.count - len(event.subjects)} more"
-    by = person(event.text) if event.text else "somebody"
+    by = person(event.by) if event.by else ""
     lasted = duration((incident.closed_at or event.at) - incident.since)
     what = {
         "fired": f"{DOT[incident.severity]} fires: {names}",
         "resolved": f"{RESOLVED} resolved: {names}",
         "closed": f"{RESOLVED} *all resolved* after {lasted}",
         "acknowledged": f"👀 {by} has it",
-        "silenced": f"🔕 {prose(event.text, 500)}",
-        "unsilenced": f"🔔 {prose(event.text, 500)}",
+        "silenced": f"🔕 {by} silenced it {prose(event.text, 500)}",
+        "unsilenced": f"🔔 {prose(event.text, 500)} {by}".rstrip(),
         "escalated": f"📣 escalated: nobody acknowledged it for {prose(event.text, 80)}",
-        "note": prose(event.text, 1500),
+        "released": f"👋 {by} handed it back: nobody has it",
+        "note": f"{prose(event.text, 1500)}" + (f" (asked by {by})" if by else ""),
     }[event.kind]
     return f"{slack_time(event.at)}  {what}"
 

@@ -186,6 +186,13 @@ class Store:
         rows = self._rows("SELECT id, document FROM incidents WHERE closed_at IS NULL ORDER BY id")
         return [(row[0], Incident.model_validate_json(row[1])) for row in rows]
 
+    def silenced_incidents(self) -> list[tuple[int, Incident]]:
+        """Incidents, closed ones too, that still have a silence to look after."""
+        rows = self._rows(
+            "SELECT id, document FROM incidents WHERE json_extract(document, '$.silence') IS NOT NULL"
+        )
+        return [(row[0], Incident.model_validate_json(row[1])) for row in rows]
+
     def events(self, incident: int, after: int, up_to: int) -> list[Event]:
         rows = self._rows(
             "SELECT document FROM events WHERE incident = ? AND seq > ? AND seq <= ? ORDER BY seq",
@@ -284,6 +291,16 @@ class Store:
         with self._transaction():
             self._set(delivery.id, **values)
 
+    def without_chart(self, limit: int) -> list[int]:
+        """Open incidents that have a thread and no chart in it."""
+        rows = self._rows(
+            "SELECT i.id FROM incidents i JOIN deliveries d ON d.incident = i.id AND d.role = 'main' "
+            "WHERE i.closed_at IS NULL AND d.root_ts != '' "
+            "AND NOT EXISTS (SELECT 1 FROM facts WHERE name = 'chart ' || i.id) ORDER BY i.id LIMIT ?",
+            limit,
+        )
+        return [int(row[0]) for row in rows]
+
     def oldest_pending(self) -> float | None:
         """When the oldest event that no channel was told happened."""
         row = self._row("SELECT min(pending_since) FROM deliveries")
@@ -316,6 +333,14 @@ class Store:
         row = self._row("SELECT value FROM facts WHERE name = ?", name)
         return row[0] if row else None
 
+    def writable(self) -> bool:
+        """Whether a notification could be stored now."""
+        try:
+            self.remember("probe", "")
+        except sqlite3.Error:
+            return False
+        return True
+
     def first_press(self, name: str, now: float) -> bool:
         """Whether this button press is new; Slack sends an event again when its answer was late."""
         with self._transaction():
@@ -325,6 +350,10 @@ class Store:
         """Forget incidents that closed before a time and were told in full."""
         with self._transaction():
             self._run("DELETE FROM pressed WHERE at < ?", before)
+            self._run(
+                "DELETE FROM facts WHERE name LIKE 'chart %' "
+                "AND NOT EXISTS (SELECT 1 FROM incidents WHERE 'chart ' || id = facts.name)"
+            )
             return self._run(
                 "DELETE FROM incidents WHERE closed_at < ? AND id NOT IN "
                 "(SELECT incident FROM deliveries WHERE pending_since IS NOT NULL OR inflight != '')",

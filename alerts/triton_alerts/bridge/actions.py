@@ -1,0 +1,149 @@
+"""What the buttons do: acknowledge, hand back, silence, undo, re-check. Each press is done once and kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from triton_alerts.bridge.alertmanager import Alertmanager, UnreachableError
+from triton_alerts.bridge.audit import Audit
+from triton_alerts.bridge.incident import Event, Incident, Mark, Silence
+from triton_alerts.bridge.message import person
+from triton_alerts.bridge.store import Store
+from triton_alerts.bridge.text import clock as utc
+
+HOURS = {"1h": 1, "4h": 4}
+RENEW_SECONDS = 86_400.0
+"""A silence "until resolved" lasts a day and is renewed, so that it ends by itself if the bridge is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Press:
+    """One button pressed by one person; `id` is the same when Slack delivers it again."""
+
+    id: str
+    action: str
+    value: str
+    incident: str
+    user: str
+    response_url: str = ""
+
+
+def pressed(envelope: str, payload: Mapping[str, Any]) -> list[Press]:
+    """The presses in an interactive payload; what is not ours is left out."""
+    presses = []
+    for action in payload.get("actions") or ():
+        block = str(action.get("block_id", ""))
+        name = str(action.get("action_id", ""))
+        if not block.startswith("incident:") or name.startswith("open_"):
+            continue
+        value = (action.get("selected_option") or {}).get("value") or action.get("value") or ""
+        user = str((payload.get("user") or {}).get("id", ""))
+        # The time of the press tells two presses of one button apart, and one delivered twice together.
+        number = f"{user} {block} {name} {value} {action.get('action_ts') or envelope}"
+        presses.append(Press(number, name, str(value), block[9:], user, str(payload.get("response_url", ""))))
+    return presses
+
+
+@dataclass(frozen=True)
+class Actions:
+    """Carries out presses. `count` receives (action, outcome) for the bridge's own metrics."""
+
+    store: Store
+    audit: Audit
+    alertmanager: Alertmanager | None
+    clock: Callable[[], float]
+    wake: Callable[[], None] = lambda: None
+    count: Callable[[str, str], None] = lambda _action, _outcome: None
+
+    def do(self, press: Press) -> str:
+        """Carry out one press; returns a line for the one who pressed."""
+        now = self.clock()
+        if not self.store.first_press(press.id, now):
+            return ""
+        number = self.store.find(press.incident)
+        handlers = {
+            "acknowledge": self._acknowledge,
+            "release": self._release,
+            "silence": self._silence,
+            "unsilence": self._unsilence,
+            "recheck": self._recheck,
+        }
+        handler = handlers.get(press.action)
+        incident = self.store.incident(number) if number is not None else None
+        if handler is None or number is None or incident is None:
+            line, outcome = f"Incident {press.incident} is not known here any more.", "unknown"
+        else:
+            try:
+                line, outcome = handler(number, incident, press, now), "done"
+            except UnreachableError as error:
+                line, outcome = f"Not done: {error}", "failed"
+        self.audit.write(now, press.user, press.action, press.incident, line)
+        self.count(press.action if handler is not None else "other", outcome)
+        self.wake()
+        return line
+
+    def _acknowledge(self, number: int, incident: Incident, press: Press, now: float) -> str:
+        if incident.acknowledged is not None:
+            return f"{person(incident.acknowledged.by)} has it already."
+        mark = Mark(by=press.user, at=now)
+        self._change(number, Event(at=now, kind="acknowledged", by=press.user), acknowledged=mark)
+        return "You have it."
+
+    def _release(self, number: int, incident: Incident, press: Press, now: float) -> str:
+        note = Event(at=now, kind="released", by=press.user)
+        self._change(number, note, acknowledged=None, escalated_at=None)
+        return "Handed back: nobody has it now."
+
+    def _silence(self, number: int, incident: Incident, press: Press, now: float) -> str:
+        if not incident.open:
+            return "It is resolved; there is nothing to silence."
+        until_resolved = press.value not in HOURS
+        until = now + (RENEW_SECONDS if until_resolved else HOURS[press.value] * 3600)
+        made = self._alertmanager().silence(
+            matchers(incident), now, until, press.user, f"incident {incident.name}, from Slack"
+        )
+        silence = Silence(id=made, by=press.user, until=until, until_resolved=until_resolved)
+        when = "until it is resolved" if until_resolved else f"until {utc(until)}"
+        self._change(
+            number,
+            Event(at=now, kind="silenced", by=press.user, text=f"{when} (silence {made})"),
+            silence=silence,
+        )
+        return f"Silenced {when}."
+
+    def _unsilence(self, number: int, incident: Incident, press: Press, now: float) -> str:
+        if incident.silence is None:
+            return "There is no silence to undo."
+        self._alertmanager().unsilence(incident.silence.id)
+        self._change(
+            number, Event(at=now, kind="unsilenced", by=press.user, text="silence undone"), silence=None
+        )
+        return "Silence undone."
+
+    def _recheck(self, number: int, incident: Incident, press: Press, now: float) -> str:
+        firing = self._alertmanager().firing()
+        still = sum(1 for name, member in incident.members.items() if member.firing and name in firing)
+        line = f"{still} of {len(incident.firing)} still fire in Alertmanager"
+        evidence = incident.evidence.model_copy(update={"at": 0.0}) if incident.evidence is not None else None
+        self._change(number, Event(at=now, kind="note", by=press.user, text=line), evidence=evidence)
+        return f"{line}; the facts above are looked up again."
+
+    def _change(self, number: int, event: Event, **values: Any) -> None:
+        self.store.change(number, lambda before: (before.model_copy(update=values), (event,)))
+
+    def _alertmanager(self) -> Alertmanager:
+        if self.alertmanager is None:
+            raise UnreachableError("the bridge was started without --alertmanager")
+        return self.alertmanager
+
+
+def matchers(incident: Incident) -> dict[str, str]:
+    """What a silence of the incident matches: its group's labels, else what all its alerts share."""
+    members = list(incident.members.values())
+    shared = set(members[0].labels.items()).intersection(*(member.labels.items() for member in members))
+    found = {name: value for name, value in (incident.group_labels or dict(sorted(shared))).items() if value}
+    if not found:
+        raise UnreachableError("its alerts have no label in common, so a silence would cover everything")
+    return found

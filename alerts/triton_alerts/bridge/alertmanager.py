@@ -1,0 +1,74 @@
+"""Alertmanager's API v2, as far as on-call needs it: silence, undo, and what still fires.
+
+https://github.com/prometheus/alertmanager/blob/main/api/v2/openapi.yaml
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import requests
+
+TIMEOUT_SECONDS = 5.0
+
+
+class UnreachableError(Exception):
+    """Alertmanager did not do it; the message is one line for the one who asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alertmanager:
+    """One Alertmanager at `url`; `auth` is a user and a password, if it wants them."""
+
+    url: str
+    auth: tuple[str, str] | None = None
+
+    def silence(
+        self, matchers: Mapping[str, str], start: float, until: float, by: str, comment: str, known: str = ""
+    ) -> str:
+        """Create a silence, or move the end of a known one; returns its id."""
+        body = {
+            "matchers": [
+                {"name": n, "value": v, "isRegex": False, "isEqual": True} for n, v in matchers.items()
+            ],
+            "startsAt": _rfc3339(start),
+            "endsAt": _rfc3339(until),
+            "createdBy": by,
+            "comment": comment,
+            **({"id": known} if known else {}),
+        }
+        return str(self._request("POST", "/api/v2/silences", body).json()["silenceID"])
+
+    def unsilence(self, number: str) -> None:
+        """End a silence; one that is over already is fine."""
+        self._request("DELETE", f"/api/v2/silence/{number}")
+
+    def firing(self) -> set[str]:
+        """Fingerprints of all alerts that fire, silenced and inhibited ones included."""
+        alerts = self._request("GET", "/api/v2/alerts").json()
+        return {str(alert["fingerprint"]) for alert in alerts}
+
+    def up_since(self) -> float:
+        """When it was started: for a while after, it does not know yet what fires."""
+        started = str(self._request("GET", "/api/v2/status").json()["uptime"])
+        return datetime.fromisoformat(started).timestamp()
+
+    def _request(self, method: str, path: str, body: Any = None) -> requests.Response:
+        try:
+            answer = requests.request(
+                method, f"{self.url.rstrip('/')}{path}", json=body, auth=self.auth, timeout=TIMEOUT_SECONDS
+            )
+        except requests.RequestException as error:
+            raise UnreachableError(f"Alertmanager does not answer ({type(error).__name__})") from error
+        if answer.status_code >= 400:
+            raise UnreachableError(
+                f"Alertmanager refused ({answer.status_code}): {answer.text.strip()[:200]}"
+            )
+        return answer
+
+
+def _rfc3339(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat().replace("+00:00", "Z")

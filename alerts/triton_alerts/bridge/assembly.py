@@ -1,0 +1,134 @@
+"""Puts the bridge together from its arguments: the one place that knows all parts."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import random
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from triton_alerts.bridge import enrich, facts, settings
+from triton_alerts.bridge.actions import Actions
+from triton_alerts.bridge.alertmanager import Alertmanager
+from triton_alerts.bridge.audit import Audit
+from triton_alerts.bridge.chart import Charts
+from triton_alerts.bridge.chores import Escalator, HeartbeatWatch, Reconciler
+from triton_alerts.bridge.courier import Courier, Escalation, Manner
+from triton_alerts.bridge.instruments import Instruments
+from triton_alerts.bridge.message import Style
+from triton_alerts.bridge.receiver import Door, Receiver, Tls
+from triton_alerts.bridge.service import TICK_SECONDS, Chore, Service
+from triton_alerts.bridge.settings import STACK_USER, Secret
+from triton_alerts.bridge.slack import SlackApi, SlackWebhook
+from triton_alerts.bridge.socket_mode import Socket
+from triton_alerts.bridge.store import Store
+from triton_alerts.bridge.terminal import Terminal
+from triton_alerts.bridge.transport import Transport
+
+DATABASE_FILE = "bridge.sqlite"
+AUDIT_FILE = "audit.jsonl"
+
+log = logging.getLogger(__name__)
+
+
+def slack_transport(args: argparse.Namespace) -> SlackApi | SlackWebhook:
+    """A bot token is the first-class way; without one, an incoming webhook."""
+    if args.slack_token_file is not None:
+        return SlackApi(Secret(args.slack_token_file), args.slack_url)
+    log.warning("incoming webhook: no threads, no edits, no buttons, no charts; each change is a new message")
+    return SlackWebhook(Secret(args.slack_webhook_file))
+
+
+def assemble(
+    args: argparse.Namespace, address: tuple[str, int], data: Path, clock: Callable[[], float]
+) -> Service:
+    """The bridge, ready to start. Raises OSError for what cannot be opened or bound."""
+    data.mkdir(parents=True, exist_ok=True)
+    channel_for = settings.channel_for(args)
+    transport: Transport = Terminal(sys.stdout, clock) if args.dry_run else slack_transport(args)
+    store = Store(data / DATABASE_FILE, channel_for)
+    instruments = Instruments(store, clock)
+    services: list[Service] = []
+
+    def wake() -> None:
+        for service in services:
+            service.wake()
+
+    auth = (STACK_USER, Secret(args.password_file)()) if args.password_file is not None else None
+    alertmanager = Alertmanager(args.alertmanager, auth) if args.alertmanager else None
+    escalation = Escalation(args.escalate_after, args.escalate_to, settings.mention(args.mention))
+    chores: list[Chore] = [HeartbeatWatch(store, args.heartbeat_timeout, wake)]
+    if escalation.after_seconds > 0:
+        chores.append(Escalator(store, escalation, channel_for, wake))
+    if alertmanager is not None:
+        failed = instruments.enrichment_failures.labels("alertmanager").inc
+        chores.append(Reconciler(store, alertmanager, wake, failed))
+    sources = _sources(args, auth)
+    if sources:
+        chores.append(
+            enrich.Enricher(
+                store, sources, lambda name: instruments.enrichment_failures.labels(name).inc(), wake
+            )
+        )
+    buttons = isinstance(transport, SlackApi) and args.slack_app_token_file is not None
+    if isinstance(transport, SlackApi):
+        if args.prometheus:
+            query = facts.Prometheus(args.prometheus, auth)
+            chores.append(Charts(store, query, transport.upload, instruments.count))
+        if buttons:
+            actions = Actions(
+                store,
+                Audit(data / AUDIT_FILE),
+                alertmanager,
+                clock,
+                wake,
+                lambda action, outcome: instruments.actions.labels(action, outcome).inc(),
+            )
+            token = Secret(args.slack_app_token_file)
+            socket = Socket(token, args.slack_url, actions.do, transport.respond)
+            instruments.show_socket(socket.connected)
+            chores.append(socket)
+    manner = Manner(
+        Style(buttons, args.grafana), escalation, enrich.BUDGET_SECONDS + TICK_SECONDS if sources else 0.0
+    )
+    channels = {channel_for(severity) for severity in ("critical", "warning", "info")}
+    channels |= {args.escalate_to} - {""}
+    couriers = [
+        Courier(channel, store, transport, manner, clock, random.Random(), instruments.count)  # noqa: S311
+        for channel in sorted(channels)
+    ]
+    token_file = Secret(args.token_file) if args.token_file is not None else None
+    door = Door(
+        store,
+        instruments,
+        clock,
+        wake,
+        token=token_file or (lambda: ""),
+        ready=lambda: _not_ready(store),
+    )
+    receiver = Receiver(address, door, _tls(args))
+    services.append(Service(store, receiver, couriers, clock, chores))
+    return services[0]
+
+
+def _sources(args: argparse.Namespace, auth: tuple[str, str] | None) -> dict[str, enrich.Source]:
+    sources: dict[str, enrich.Source] = {}
+    if args.exporter:
+        sources["exporter"] = enrich.exporter(args.exporter)
+    if args.prometheus:
+        sources["prometheus"] = facts.from_prometheus(facts.Prometheus(args.prometheus, auth))
+    return sources
+
+
+def _tls(args: argparse.Namespace) -> Tls | None:
+    if args.tls_cert is None:
+        return None
+    ca = str(args.tls_client_ca) if args.tls_client_ca is not None else ""
+    return Tls(str(args.tls_cert), str(args.tls_key or args.tls_cert), ca)
+
+
+def _not_ready(store: Store) -> str:
+    """Ready means that a notification could be stored now; Slack being away is no reason to refuse one."""
+    return "" if store.writable() else "the database cannot be written"

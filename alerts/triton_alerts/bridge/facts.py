@@ -1,0 +1,126 @@
+"""What Prometheus knows about an incident: burn, budget, causes, GPUs; and the series to draw."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import requests
+
+from triton_alerts.bridge.enrich import BUDGET_SECONDS, Source
+from triton_alerts.bridge.incident import Evidence, Incident, Member
+from triton_exporter.catalogue import gpu, state
+from triton_slo import conventions as slo
+
+LARGEST_ANSWER = 4 * 1024 * 1024
+Point = tuple[float, float]
+
+
+class QueryError(Exception):
+    """Prometheus did not answer the query."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prometheus:
+    """One Prometheus at `url`; `auth` is a user and a password, if it wants them."""
+
+    url: str
+    auth: tuple[str, str] | None = None
+
+    def instant(self, query: str) -> list[tuple[dict[str, str], float]]:
+        """Labels and value of each series now."""
+        return [(one["metric"], float(one["value"][1])) for one in self._get("query", {"query": query})]
+
+    def over(
+        self, query: str, start: float, end: float, step: float
+    ) -> list[tuple[dict[str, str], list[Point]]]:
+        """Labels and points of each series between two times."""
+        values: dict[str, str | float] = {"query": query, "start": start, "end": end, "step": step}
+        return [
+            (one["metric"], [(float(at), float(value)) for at, value in one["values"]])
+            for one in self._get("query_range", values)
+        ]
+
+    def _get(self, path: str, values: Mapping[str, str | float]) -> list[dict[str, Any]]:
+        try:
+            with requests.get(
+                f"{self.url.rstrip('/')}/api/v1/{path}",
+                params={name: str(value) for name, value in values.items()},
+                auth=self.auth,
+                timeout=BUDGET_SECONDS,
+                stream=True,
+            ) as answer:
+                answer.raise_for_status()
+                body = answer.raw.read(LARGEST_ANSWER, decode_content=True)
+            return list(json.loads(body)["data"]["result"])
+        except (requests.RequestException, ValueError, KeyError, TypeError) as error:
+            raise QueryError(str(error)) from error
+
+
+def from_prometheus(prometheus: Prometheus) -> Source:
+    """Burn rate and budget left of an objective's incident; the GPU's state where the incident names one."""
+
+    def ask(incident: Incident) -> Evidence:
+        member = next(iter(incident.firing or incident.members.values()))
+        facts: list[tuple[str, str]] = []
+        if member.labels.get(slo.SLO):
+            facts += _budget(prometheus, member)
+        if member.labels.get("gpu_uuid") or member.labels.get(slo.COMPONENT) == "gpu":
+            facts += _gpu(prometheus, member)
+        return Evidence(at=0, facts=tuple(facts))
+
+    return ask
+
+
+def burn_query(member: Member) -> str:
+    """The series that shows an incident best: its burn rate, else whether its model is ready."""
+    if member.labels.get(slo.SLO):
+        return f"{slo.CURRENT_BURN_RATE}{_selector(member, slo.SLO, slo.INDICATOR, *slo.GROUPING)}"
+    if member.labels.get("model"):
+        return f"{state.MODEL_READY}{_selector(member, 'instance', *slo.GROUPING)}"
+    return f"{state.SERVER_READY}{_selector(member, 'instance')}" if member.labels.get("instance") else ""
+
+
+def _budget(prometheus: Prometheus, member: Member) -> list[tuple[str, str]]:
+    where = _selector(member, slo.SLO, slo.INDICATOR, *slo.GROUPING)
+    facts = []
+    if burn := prometheus.instant(f"max({slo.CURRENT_BURN_RATE}{where})"):
+        facts.append(("Burn rate", f"{burn[0][1]:.1f} times what may last"))
+    if left := prometheus.instant(f"min({slo.PERIOD_BUDGET_REMAINING}{where})"):
+        facts.append(
+            ("Budget left", f"{100 * left[0][1]:.0f} %" if left[0][1] > -1 else "used up more than once")
+        )
+    shares = prometheus.instant(
+        f"topk(3, {slo.CAUSE_SHARE}{_selector(member, slo.INDICATOR, *slo.GROUPING)})"
+    )
+    parts = [f"{labels.get(slo.CAUSE, '?')} {100 * share:.0f} %" for labels, share in shares if share >= 0.01]
+    return [*facts, ("Where it goes", ", ".join(parts))] if parts else facts
+
+
+def _gpu(prometheus: Prometheus, member: Member) -> list[tuple[str, str]]:
+    where = _selector(member, "instance", "gpu_uuid")
+    parts = []
+    for metric, unit, scale in GPU_LINE:
+        if found := prometheus.instant(f"max({metric}{where})"):
+            parts.append(f"{found[0][1] * scale:.0f} {unit}")
+    return [("GPU", ", ".join(parts))] if parts else []
+
+
+GPU_LINE = (
+    (gpu.TEMPERATURE, "°C", 1.0),
+    (gpu.UTILIZATION, "% busy", 100.0),
+    (gpu.MEMORY_USED, "GiB used", 1 / 1024**3),
+)
+"""Catalogue row, unit to show, factor to it."""
+
+
+def _selector(member: Member, *names: str) -> str:
+    pairs = [(name, member.labels[name]) for name in names if member.labels.get(name)]
+    return "{" + ", ".join(f"{name}={_quoted(value)}" for name, value in pairs) + "}"
+
+
+def _quoted(value: str) -> str:
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'

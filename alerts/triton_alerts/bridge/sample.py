@@ -1,0 +1,40 @@
+"""A sample incident, so that a channel and a token can be tried before the first page."""
+
+from __future__ import annotations
+
+from triton_alerts.bridge.incident import Event, Evidence, Incident, Member
+
+
+def sample(now: float) -> tuple[Incident, Incident, tuple[Event, ...]]:
+    """An incident as it opened a few minutes ago, the same resolved now, and what happened between."""
+    member = Member(
+        labels={
+            "alertname": "BridgeTest",
+            "model": "sample",
+            "version": "1",
+            "instance": "triton-0:9401",
+            "severity": "critical",
+            "owner": "nobody",
+        },
+        annotations={
+            "summary": "This is a test: model sample failed to load on triton-0",
+            "description": "Nothing is broken. `tritonwatch bridge test` sent this to try the way to you.",
+            "action": "Nothing. A real page says here what to do first.",
+        },
+        starts_at=now - 240,
+    )
+    opened = Incident(
+        name="test0000",
+        key="test",
+        receiver="test",
+        opened_at=now - 240,
+        members={"test": member},
+        evidence=Evidence(at=now, reasons={"sample v1": "a real page quotes Triton's own reason here"}),
+    )
+    ended = member.model_copy(update={"ends_at": now})
+    resolved = opened.model_copy(update={"members": {"test": ended}, "closed_at": now})
+    events = (
+        Event(at=now, kind="resolved", count=1, subjects=("sample v1",)),
+        Event(at=now, kind="closed"),
+    )
+    return opened, resolved, events

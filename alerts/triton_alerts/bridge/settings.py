@@ -1,0 +1,163 @@
+"""The bridge's arguments, and what they must satisfy before anything is started."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from triton_alerts.bridge.incident import SEVERITIES
+from triton_alerts.bridge.slack import API_URL
+from triton_slo.problem import Problem
+
+STACK_USER = "tritonwatch"
+"""The user of basic authentication in the compose stack; --password-file holds its password."""
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """A secret in a file, read each time it is needed, so that a rotated one is taken up."""
+
+    path: Path
+
+    def __call__(self) -> str:
+        return self.path.read_text(encoding="utf-8").strip()
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare where messages come from, where they go, and what they are enriched with."""
+    door = parser.add_argument_group("receiving from Alertmanager")
+    door.add_argument(
+        "--listen", default="127.0.0.1:9096", metavar="HOST:PORT", help="where Alertmanager posts"
+    )
+    door.add_argument(
+        "--token-file", type=Path, metavar="FILE", help="bearer token that Alertmanager must show"
+    )
+    door.add_argument("--tls-cert", type=Path, metavar="FILE", help="certificate to serve HTTPS with")
+    door.add_argument("--tls-key", type=Path, metavar="FILE", help="key of the certificate")
+    door.add_argument("--tls-client-ca", type=Path, metavar="FILE", help="accept only clients this CA signed")
+    door.add_argument("--data", type=Path, metavar="DIR", help="folder of the database and the audit trail")
+    door.add_argument(
+        "--heartbeat-timeout",
+        type=seconds,
+        default="10m",
+        metavar="TIME",
+        help="page when the watchdog stops",
+    )
+    add_slack_arguments(parser)
+    facts = parser.add_argument_group("finding out more")
+    facts.add_argument(
+        "--exporter", action="append", default=[], metavar="URL", help="exporter to ask for reasons"
+    )
+    facts.add_argument(
+        "--prometheus", default="", metavar="URL", help="for burn, budget, GPU state and charts"
+    )
+    facts.add_argument("--alertmanager", default="", metavar="URL", help="for silences and what still fires")
+    facts.add_argument(
+        "--grafana", default="", metavar="URL", help="completes dashboard links without a host"
+    )
+    facts.add_argument(
+        "--password-file", type=Path, metavar="FILE", help=f"their password for user {STACK_USER}"
+    )
+
+
+def add_slack_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare where messages go."""
+    slack = parser.add_argument_group("sending to Slack")
+    slack.add_argument("--dry-run", action="store_true", help="print to the terminal instead")
+    slack.add_argument("--slack-token-file", type=Path, metavar="FILE", help="bot token (xoxb-...)")
+    slack.add_argument(
+        "--slack-app-token-file", type=Path, metavar="FILE", help="app token (xapp-...), for buttons"
+    )
+    slack.add_argument(
+        "--slack-webhook-file",
+        type=Path,
+        metavar="FILE",
+        help="incoming webhook: no threads, edits, buttons, charts",
+    )
+    slack.add_argument("--slack-url", default=API_URL, metavar="URL", help="Slack's API, or a proxy of it")
+    slack.add_argument("--channel", default="#triton-alerts", help="channel, best by its id (C...)")
+    slack.add_argument(
+        "--channel-for",
+        action="append",
+        default=[],
+        metavar="SEVERITY=CHANNEL",
+        help="another channel for a severity, such as warning=C0TICKETS",
+    )
+    slack.add_argument(
+        "--escalate-after",
+        type=seconds,
+        default="15m",
+        metavar="TIME",
+        help="tell once more if nobody has it; 0: never",
+    )
+    slack.add_argument(
+        "--escalate-to", default="", metavar="CHANNEL", help="where, if not in the same channel"
+    )
+    slack.add_argument(
+        "--mention", default="here", help="whom: here, channel, a user id U... or a group id S..."
+    )
+
+
+def problems(args: argparse.Namespace) -> list[Problem]:
+    """Mistakes in the arguments that concern Slack and files; all of them at once."""
+    found = []
+    if not args.dry_run and args.slack_token_file is None and args.slack_webhook_file is None:
+        fix = "give --slack-token-file FILE, or --dry-run to print"
+        found.append(Problem("bridge", "there is no way to reach Slack", fix))
+    for name, value in vars(args).items():
+        if name.endswith("_file") and value is not None:
+            found += _unreadable(f"--{name.replace('_', '-')}", value)
+    for pair in args.channel_for:
+        severity, equals, channel = pair.partition("=")
+        if not equals or not channel or severity not in SEVERITIES:
+            fix = f"SEVERITY=CHANNEL, severity one of {', '.join(SEVERITIES[:-1])}"
+            found.append(Problem(f"--channel-for {pair}", "not understood", fix))
+    if not mention(args.mention):
+        found.append(Problem(f"--mention {args.mention}", "not understood", "here, channel, U... or S..."))
+    return found
+
+
+def listen_address(text: str) -> tuple[str, int] | Problem:
+    """Split HOST:PORT; an IPv6 host may be in brackets."""
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdigit() or not 0 <= int(port) <= 65535:
+        return Problem(f"--listen {text}", "not an address", "HOST:PORT, such as 127.0.0.1:9096")
+    return host.strip("[]"), int(port)
+
+
+def channel_for(args: argparse.Namespace) -> Callable[[str], str]:
+    """Which channel incidents of a severity go to."""
+    special = dict(pair.split("=", 1) for pair in args.channel_for)
+    default: str = args.channel
+    return lambda severity: special.get(severity, default)
+
+
+def mention(text: str) -> str:
+    """Slack's markup for whom to call, or nothing when the text is not understood."""
+    if text in ("here", "channel"):
+        return f"<!{text}>"
+    if re.fullmatch(r"[UW][A-Z0-9]{5,}", text):
+        return f"<@{text}>"
+    return f"<!subteam^{text}>" if re.fullmatch(r"S[A-Z0-9]{5,}", text) else ""
+
+
+def seconds(text: str) -> float:
+    """A length of time such as 90s, 15m, 2h or 0; raises argparse.ArgumentTypeError."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no length of time; write 90s, 15m or 2h")
+    return float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}[found[2]]
+
+
+def _unreadable(option: str, path: Path) -> list[Problem]:
+    try:
+        text = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not text"
+        return [
+            Problem(f"{option} {path}", f"cannot be read: {reason}", "a file that holds the secret alone")
+        ]
+    return [] if text else [Problem(f"{option} {path}", "is empty", "a file that holds the secret alone")]

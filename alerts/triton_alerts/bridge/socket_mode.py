@@ -1,0 +1,73 @@
+"""Slack's Socket Mode: button presses over a connection the bridge opens, so that no port faces the internet."""
+
+from __future__ import annotations
+
+import http.client
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from slack_sdk import WebClient
+from slack_sdk.errors import SlackClientError
+from slack_sdk.socket_mode import SocketModeClient
+from slack_sdk.socket_mode.client import BaseSocketModeClient
+from slack_sdk.socket_mode.request import SocketModeRequest
+from slack_sdk.socket_mode.response import SocketModeResponse
+
+from triton_alerts.bridge.actions import Press, pressed
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class Socket:
+    """Chore that keeps a connection open. Every request is answered at once and worked off in order after."""
+
+    app_token: Callable[[], str]
+    base_url: str
+    do: Callable[[Press], str]
+    respond: Callable[[str, str], None]
+    _client: SocketModeClient | None = None
+    _worker: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "buttons"))
+
+    def connected(self) -> bool:
+        return self._client is not None and self._client.is_connected()
+
+    def __call__(self, _now: float) -> None:
+        if self._client is not None:
+            return  # slack_sdk reconnects by itself
+        client = SocketModeClient(
+            app_token=self.app_token(),
+            web_client=WebClient(base_url=self.base_url, retry_handlers=[]),
+            trace_enabled=False,
+        )
+        client.socket_mode_request_listeners.append(self._heard)
+        try:
+            client.connect()
+        except (SlackClientError, OSError, ValueError, http.client.HTTPException) as error:
+            log.warning("Socket Mode is not connected, buttons do not work yet: %s", type(error).__name__)
+            client.close()
+            return
+        self._client = client
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.close()
+        self._worker.shutdown(wait=True, cancel_futures=True)
+
+    def _heard(self, client: BaseSocketModeClient, request: SocketModeRequest) -> None:
+        # Slack shows the person an error after 3 seconds.
+        client.send_socket_mode_response(SocketModeResponse(envelope_id=request.envelope_id))
+        if request.type == "interactive":
+            for press in pressed(request.envelope_id, request.payload):
+                self._worker.submit(self._work, press)
+
+    def _work(self, press: Press) -> None:
+        try:
+            line = self.do(press)
+        except Exception:
+            log.exception("a button could not be carried out")
+            line = "That did not work; the bridge's log says why."
+        if line and press.response_url.startswith(("https://", "http://127.0.0.1:")):
+            self.respond(press.response_url, line)
