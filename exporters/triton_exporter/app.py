@@ -8,7 +8,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing
 from functools import partial
 from importlib import metadata
 
@@ -73,20 +72,20 @@ class Exporter:
         self._reading: Reading | None = None  # the last one
         limits = Limits(settings.timeout_seconds, settings.max_body_bytes)
         # One connection for each thread that looks.
-        self._metrics = Client(settings.metrics_url, limits, settings.triton_headers)
-        self._api = Client(settings.triton_url, limits, settings.triton_headers)
+        metrics = Client(settings.metrics_url, limits, settings.triton_headers)
+        api = Client(settings.triton_url, limits, settings.triton_headers)
         self._reader = SharedReader(
-            lambda: read(self._metrics, "", now),
+            lambda: read(metrics, "", now),
             self._publish,
             self._digest,
             settings.sampling_interval_seconds,
         )
-        self._looker = Looker(self._api, now, self._count_failure)
+        self._looker = Looker(api, now, self._count_failure)
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
         """Start the threads; returns at once."""
-        self._spawn("metrics", self._read_for_ever)
+        self._spawn("metrics", self._reader.run)
         self._spawn("state", self._look_for_ever)
         for part in self._parts:
             if isinstance(part, Poller):
@@ -158,10 +157,6 @@ class Exporter:
         )
         yield Family(own.BUILD_INFO, [Sample(series(own.BUILD_INFO, _version()), 1)])
 
-    def _read_for_ever(self) -> None:
-        with closing(self._metrics):
-            self._reader.run()
-
     def _publish(self, reading: Reading) -> None:
         self._reading = reading
         if reading.up:
@@ -178,15 +173,14 @@ class Exporter:
                     _guarded(part.observe, reading.body, reading.at)
 
     def _look_for_ever(self) -> None:
-        with closing(self._api):
-            while not self._stop.is_set():
-                started = time.monotonic()
-                self._show(self._looker.look())
-                took = time.monotonic() - started
-                # Triton lists the repository for each index, which on object storage takes seconds and
-                # money: never spend more than a tenth of the time on that.
-                pause = max(self.settings.state_interval_seconds - took, 9 * self._looker.index_seconds)
-                self._stop.wait(max(0.01, pause))
+        while not self._stop.is_set():
+            started = time.monotonic()
+            self._show(self._looker.look())
+            took = time.monotonic() - started
+            # Triton lists the repository for each index, which on object storage takes seconds and money:
+            # never spend more than a tenth of the time on that.
+            pause = max(self.settings.state_interval_seconds - took, 9 * self._looker.index_seconds)
+            self._stop.wait(max(0.01, pause))
 
     def _show(self, snapshot: Snapshot) -> None:
         with self._lock:

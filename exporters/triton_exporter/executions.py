@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from triton_exporter.catalogue import Metric
 from triton_exporter.catalogue import model as catalogue
 from triton_exporter.family import Family, Sample, series
+from triton_exporter.kept import Kept
 from triton_exporter.snapshot import ModelStatistics, ModelVersion, Snapshot
 
 MEMORY_SECONDS = 900.0
 """How long the counters of a model that has left are still shown."""
 
 _BATCH = "batch"  # first word of the identity of a batch size's executions
-_COUNTERS = (
-    catalogue.BUSY_SECONDS,
-    catalogue.FAILED_REQUESTS,
-    catalogue.FAILED_SECONDS,
-    catalogue.RESPONSES,
-)
+_COUNTERS = {
+    metric.name: metric
+    for metric in (
+        catalogue.BUSY_SECONDS,
+        catalogue.FAILED_REQUESTS,
+        catalogue.FAILED_SECONDS,
+        catalogue.RESPONSES,
+    )
+}
+_METRICS = (*_COUNTERS.values(), catalogue.BATCH_SIZE, catalogue.LAST_INFERENCE, catalogue.MEMORY)
 
 # What a counter is called within one model version: a metric's name with further labels, or a batch size.
 _Identity = tuple[str, tuple[str, ...]]
@@ -34,6 +40,8 @@ class _Account:
     last_inference: float = 0.0
     bounds: tuple[int, ...] = ()
     current: ModelStatistics | None = None
+    named: dict[_Identity, str] = field(default_factory=dict)  # series as written
+    batch_series: tuple[str, ...] = ()
 
 
 class Executions:
@@ -46,6 +54,8 @@ class Executions:
     def __init__(self) -> None:
         self._accounts: dict[ModelVersion, _Account] = {}
         self._looked = False
+        self._statistics: tuple[ModelStatistics, ...] | None = None
+        self._families: Sequence[Family] | None = None
 
     def see(self, snapshot: Snapshot) -> None:
         """Take in the statistics of one look."""
@@ -54,8 +64,10 @@ class Executions:
             for account in self._accounts.values():
                 account.last.clear()
                 account.current = None
-        if snapshot.statistics is None:
+            self._statistics = self._families = None
+        if snapshot.statistics is None or snapshot.statistics is self._statistics:
             return
+        self._statistics, self._families = snapshot.statistics, None
         current = {ModelVersion(one.model, one.version): one for one in snapshot.statistics}
         for key, statistics in current.items():
             account = self._accounts.setdefault(key, _Account())
@@ -73,37 +85,13 @@ class Executions:
 
     def families(self, now: float) -> Iterable[Family]:
         """Counters of work, batch sizes, and the last inference and memory of what is loaded."""
-        accounts = sorted(self._accounts.items())
-        for metric in _COUNTERS:
-            yield Family(
-                metric,
-                [
-                    Sample(series(metric, *key, *labels), total)
-                    for key, account in accounts
-                    for (name, labels), total in account.totals.items()
-                    if name == metric.name
-                ],
-            )
-        yield Family(
-            catalogue.BATCH_SIZE, [sample for key, account in accounts for sample in _batches(key, account)]
-        )
-        yield Family(
-            catalogue.LAST_INFERENCE,
-            [
-                Sample(series(catalogue.LAST_INFERENCE, *key), account.last_inference)
-                for key, account in accounts
-                if account.last_inference
-            ],
-        )
-        yield Family(
-            catalogue.MEMORY,
-            [
-                Sample(series(catalogue.MEMORY, *key, use.kind, str(use.device)), use.bytes)
-                for key, account in accounts
-                if account.current is not None
-                for use in account.current.memory
-            ],
-        )
+        if self._families is None:
+            shown: dict[Metric, list[Sample]] = {metric: [] for metric in _METRICS}
+            for key, account in sorted(self._accounts.items()):
+                for metric, sample in _samples(key, account):
+                    shown[metric].append(sample)
+            self._families = [Family(metric, Kept(samples)) for metric, samples in shown.items()]
+        return self._families
 
 
 def batch_bounds(max_batch_size: int) -> tuple[int, ...]:
@@ -144,15 +132,41 @@ def _walk(statistics: ModelStatistics) -> Iterator[tuple[_Identity, float]]:
         yield (catalogue.RESPONSES.name, (response.index, "cancel")), response.cancel
 
 
+def _samples(key: ModelVersion, account: _Account) -> Iterator[tuple[Metric, Sample]]:
+    named = account.named
+    for identity, total in account.totals.items():
+        metric = _COUNTERS.get(identity[0])
+        if metric is not None:
+            if identity not in named:
+                named[identity] = series(metric, *key, *identity[1])
+            yield metric, Sample(named[identity], total)
+    yield from ((catalogue.BATCH_SIZE, sample) for sample in _batches(key, account))
+    if account.last_inference:
+        metric = catalogue.LAST_INFERENCE
+        if (metric.name, ()) not in named:
+            named[metric.name, ()] = series(metric, *key)
+        yield metric, Sample(named[metric.name, ()], account.last_inference)
+    for use in account.current.memory if account.current is not None else ():
+        yield (
+            catalogue.MEMORY,
+            Sample(series(catalogue.MEMORY, *key, use.kind, str(use.device)), use.bytes),
+        )
+
+
 def _batches(key: ModelVersion, account: _Account) -> Iterator[Sample]:
     if not account.bounds:
         return
-    metric = catalogue.BATCH_SIZE
+    if not account.batch_series:
+        metric = catalogue.BATCH_SIZE
+        bounds = (*(f"{bound}.0" for bound in account.bounds), "+Inf")
+        account.batch_series = (
+            *(series(metric, *key, suffix="_bucket", le=le) for le in bounds),
+            series(metric, *key, suffix="_sum"),
+            series(metric, *key, suffix="_count"),
+        )
     sizes = {int(labels[0]): count for (name, labels), count in account.totals.items() if name == _BATCH}
-    for bound in account.bounds:
-        below = sum(count for size, count in sizes.items() if size <= bound)
-        yield Sample(series(metric, *key, suffix="_bucket", le=f"{bound}.0"), below)
-    total = sum(sizes.values())
-    yield Sample(series(metric, *key, suffix="_bucket", le="+Inf"), total)
-    yield Sample(series(metric, *key, suffix="_sum"), sum(size * count for size, count in sizes.items()))
-    yield Sample(series(metric, *key, suffix="_count"), total)
+    below = [sum(count for size, count in sizes.items() if size <= bound) for bound in account.bounds]
+    count = sum(sizes.values())
+    total = sum(size * count for size, count in sizes.items())
+    for name, value in zip(account.batch_series, (*below, count, total, count), strict=True):
+        yield Sample(name, value)

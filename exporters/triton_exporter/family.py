@@ -6,10 +6,10 @@ labels are first known, and kept by its collector: at 1,000 models that is most 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple, Protocol, overload, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from triton_exporter.catalogue import Metric
 from triton_exporter.snapshot import Snapshot
@@ -29,45 +29,6 @@ class Sample(NamedTuple):
     series: str
     value: float
     exemplar: Exemplar | None = None
-
-
-class Chunk(NamedTuple):
-    """Samples that stay together and stay the same, with their lines in the text format."""
-
-    samples: tuple[Sample, ...]
-    text: str
-
-
-def chunk(*samples: Sample) -> Chunk:
-    """Write samples with whole values once, for as often as they are shown."""
-    return Chunk(samples, "".join([f"{sample.series} {int(sample.value)}\n" for sample in samples]))
-
-
-@dataclass(frozen=True, slots=True)
-class Chunks(Sequence[Sample]):
-    """The samples of many chunks; Written."""
-
-    chunks: Sequence[Chunk]
-
-    def __len__(self) -> int:
-        return sum(len(one.samples) for one in self.chunks)
-
-    def __iter__(self) -> Iterator[Sample]:
-        for one in self.chunks:
-            yield from one.samples
-
-    @overload
-    def __getitem__(self, index: int) -> Sample: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Sample]: ...
-
-    def __getitem__(self, index: int | slice) -> Sample | Sequence[Sample]:
-        return list(self)[index]
-
-    def lines(self) -> str:
-        """All of them in the text format."""
-        return "".join([one.text for one in self.chunks])
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,9 @@ from triton_exporter.reasons import classify
 from triton_exporter.snapshot import ModelVersion, Snapshot
 
 _UNKNOWN = Claim("unknown", reason="Triton's HTTP API does not say", source="none")
+MEMORY_SECONDS = 3600.0
+"""How long the failures of a model that has left are still counted and shown."""
+
 _NEVER_LOOKED = Snapshot(0.0, api_failure="refused")
 _LISTED_BARE = (
     "Triton lists it without a version: it was never asked to load, or its configuration cannot be read, "
@@ -55,9 +58,12 @@ class Lifecycle:
     reload_failures: Counter[tuple[str, str]] = field(default_factory=Counter, init=False)
     last_failures: dict[str, Failure] = field(default_factory=dict, init=False)
     log_read: bool = False
+    version: int = field(default=0, init=False)  # grows whenever anything shown has changed
     failed_probes: Mapping[ModelVersion, str] = field(default_factory=dict, init=False)
     _logged: set[str] = field(default_factory=set, init=False)  # models that failed in the log
     _failing: set[str] = field(default_factory=set, init=False)  # of these, what was not seen to serve since
+    _last_named: dict[str, float] = field(default_factory=dict, init=False)
+    _expected_before: Mapping[str, Sequence[str]] = field(default_factory=dict, init=False)
     _looked: bool = field(default=False, init=False)
     _restarted: bool = field(default=False, init=False)
 
@@ -68,9 +74,13 @@ class Lifecycle:
         self._restarted |= snapshot.api_failure == "refused"
         current = self._current(snapshot)
         wanted = self._wanted(current)
-        self.records = {
+        records = {
             key: self._moved(key, claim, snapshot.at, wanted=key in wanted) for key, claim in current.items()
         }
+        self._forget(records, snapshot.at)
+        if records != self.records or self.expected != self._expected_before:
+            self.version += 1
+        self.records, self._expected_before = records, self.expected
         self._failing -= {
             key.model for key, claim in current.items() if claim.ready or claim.state == "unloaded"
         }
@@ -83,10 +93,16 @@ class Lifecycle:
         asked = {key.model for key, record in self.records.items() if record.asked}
         return frozenset(asked | self.expected.keys())
 
+    def counted_models(self) -> frozenset[str]:
+        """Models whose load failures are counted: those that are there, and those that left of late."""
+        return frozenset(self._last_named)
+
     def count_logged(self, model: str, version: str, text: str, at: float) -> None:
         """Count one failed load that Triton's log tells of; it may be one that no API shows."""
         reason = classify(text)
+        self.version += 1
         self.failures[model, reason] += 1
+        self._last_named[model] = at
         self.last_failures[model] = Failure(at, version, text, "log")
         self._logged.add(model)
         records = self.records.items()
@@ -112,6 +128,22 @@ class Lifecycle:
             key: Claim("missing", reason=self._why_missing(key.model, listed=key.model in bare))
             for key in absent
         }
+
+    def _forget(self, records: Mapping[ModelVersion, Record], at: float) -> None:
+        """Drop what is known of models that left long ago, or a server with ever new names fills memory."""
+        self._last_named |= dict.fromkeys({key.model for key in records}, at)
+        gone = {model for model, named in self._last_named.items() if at - named > MEMORY_SECONDS}
+        if not gone:
+            return
+        self.version += 1
+        for model in gone:
+            del self._last_named[model]
+            self.last_failures.pop(model, None)
+        self._logged -= gone
+        self._failing -= gone
+        for counter in (self.failures, self.reload_failures):
+            for key in [key for key in counter if key[0] in gone]:
+                del counter[key]
 
     def _why_missing(self, model: str, *, listed: bool) -> str:
         if model in self._failing:
@@ -174,6 +206,7 @@ class Lifecycle:
         # The log tells of every attempt, and of each only once it is read: what was there before the
         # exporter looked is counted from the index, what comes later from the log.
         if not self.log_read or not (self._looked or key.model in self._logged):
+            self.version += 1
             self.failures[key.model, classify(text)] += 1
             self.last_failures[key.model] = Failure(at, key.version, text, "index")
 

@@ -41,8 +41,10 @@ def _phase(lifecycle: Lifecycle, reading: Reading | None) -> str:
     metrics = reading is not None and reading.up
     if not lifecycle.snapshot.api_failure:
         return "serving" if metrics else "serving, metrics do not answer"
+    if lifecycle.snapshot.api_failure in ("refused", "bad_response") and metrics:
+        return "draining"
     if lifecycle.snapshot.api_failure == "refused":
-        return "draining" if metrics else "down or starting"
+        return "down or starting"
     return "does not answer"
 
 

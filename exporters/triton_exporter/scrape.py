@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
 from triton_exporter.client import Client, FetchError
@@ -34,7 +34,8 @@ def read(client: Client, path: str, now: Callable[[], float]) -> Reading:
     started = time.monotonic()
     body, reason, detail = b"", "", ""
     try:
-        answer = client.get(path)
+        with closing(client):  # not kept open: see Looker.look
+            answer = client.get(path)
         if answer.status == 200:
             body = answer.body
         else:

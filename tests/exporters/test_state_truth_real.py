@@ -362,11 +362,15 @@ def test_draining_answers_metrics_but_is_not_live(tmp_path: Path) -> None:
             assert server.process is not None
             server.process.terminate()
             page = exporter.wait(lambda page: page.value(catalogue.SERVER_LIVE) == 0)
+            phase = exporter.get("/state").json()["triton"]["phase"]
             worker.join()
+            # Triton waits up to 30 s for connections that stay open: the exporter must leave none.
+            assert 0 == server.process.wait(15)
 
         assert 1 == page.value(catalogue.UP)
         assert 0 == page.value(catalogue.MODEL_READY, model="slowly", version="1")
         assert 1 == page.value(catalogue.MODEL_STATE, model="slowly", version="1", state="unknown")
+        assert "draining" == phase
         assert since(page, "slowly") is not None
     finally:
         server.stop(timeout_seconds=2)

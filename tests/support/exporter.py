@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 
 import requests
 from prometheus_client.parser import text_string_to_metric_families
@@ -29,13 +30,16 @@ class Scraped:
 
     def series(self, metric: Metric | str) -> Mapping[frozenset[tuple[str, str]], float]:
         """All series of one name."""
-        return {
-            frozenset(sample.labels.items()): sample.value
-            for family in text_string_to_metric_families(self.text)
-            for sample in family.samples
-            # The reader calls every counter _total, also those that Triton does not call so.
-            if sample.name in (str(metric), f"{metric}_total")
-        }
+        # The reader calls every counter _total, also those that Triton does not call so.
+        return self._by_name.get(str(metric)) or self._by_name.get(f"{metric}_total", {})
+
+    @cached_property
+    def _by_name(self) -> Mapping[str, Mapping[frozenset[tuple[str, str]], float]]:
+        found: dict[str, dict[frozenset[tuple[str, str]], float]] = {}
+        for family in text_string_to_metric_families(self.text):
+            for sample in family.samples:
+                found.setdefault(sample.name, {})[frozenset(sample.labels.items())] = sample.value
+        return found
 
     def labels(self, metric: Metric | str, label: str) -> set[str]:
         """All values one label takes in one metric."""
