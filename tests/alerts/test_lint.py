@@ -1,0 +1,130 @@
+"""The lints find what promtool accepts in silence, and nothing in our own rules."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import promql_parser
+import pytest
+import yaml
+
+from support.tools import promtools
+from triton_alerts import lint, shape
+from triton_alerts.generate import artifacts
+from triton_exporter.catalogue import gpu, state, triton
+from triton_slo.artifact import Options
+
+GOOD: dict[str, Any] = {
+    "alert": "TritonTest",
+    "expr": f"{state.SERVER_LIVE} == 0",
+    "for": "2m",
+    "labels": {"severity": "warning", "component": "lifecycle"},
+    "annotations": {
+        "summary": "{{ $labels.instance }} is down",
+        "description": "It is.",
+        "runbook_url": "https://example.com/r",
+        "dashboard_url": "/d/x",
+    },
+}
+RATIO = f"rate({triton.REQUEST_FAILURE}[5m]) / (rate({triton.REQUEST_SUCCESS}[5m]) > 0) > 0.1"
+
+BAD = {
+    lint.value_in_label: {"labels": {**GOOD["labels"], "value": "{{ $value }}"}},
+    lint.no_comparison: {"expr": f"sum without (x) ({state.SERVER_LIVE})"},
+    lint.regexp_without_effect: {"expr": f'{state.MODEL_STATE}{{state=~"ready"}} == 0'},
+    lint.short_window: {"expr": f"rate({triton.REQUEST_SUCCESS}[20s]) == 0"},
+    lint.labels_and_annotations: {"labels": {"severity": "urgent", "component": "lifecycle"}},
+    lint.unknown_label_in_text: {"annotations": {**GOOD["annotations"], "summary": "{{ $labels.instnace }}"}},
+    # The public rule that has never fired since Triton has the label reason.
+    lint.unmatched_vectors: {"expr": RATIO},
+    lint.counter_without_rate: {"expr": f"{triton.REQUEST_SUCCESS} > 1000"},
+    lint.rate_of_gauge: {"expr": f"rate({gpu.TEMPERATURE}[5m]) > 1"},
+    lint.unguarded_division: {"expr": f"{gpu.MEMORY_USED} / {gpu.MEMORY_TOTAL} > 0.9"},
+    lint.unstable_threshold: {"for": ""},
+    lint.unknown_series: {"expr": "triton_model_load_failed_total > 0 or nv_inference_load_ratio_bucket > 0"},
+    lint.badly_named: {"alert": "server_down"},
+}
+
+
+def groups(*rules: dict[str, Any]) -> list[dict[str, Any]]:
+    """One group of rules."""
+    return [{"name": "g", "rules": list(rules)}]
+
+
+def test_a_good_rule_passes() -> None:
+    """The rule that the bad ones are made from has nothing wrong with it."""
+    assert [] == lint.problems(groups(GOOD))
+
+
+def test_every_check_has_a_bad_rule() -> None:
+    """A check nobody has seen to find anything may find nothing."""
+    assert set(lint.CHECKS) == set(BAD)
+
+
+@pytest.mark.parametrize("check", BAD, ids=lambda check: check.__name__)
+def test_each_check_catches_its_bad_rule(check: lint.Check) -> None:
+    """The check speaks up about its bad rule, with place and fix, and about no good one."""
+    rule = {**GOOD, **BAD[check]}
+    fix = lint.CHECKS[check]
+
+    found = [one for one in lint.problems(groups(rule)) if one.fix == fix]
+
+    assert found
+    assert all(one.place == f"g: {rule['alert']}" and one.reason for one in found)
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("check", BAD, ids=lambda check: check.__name__)
+def test_promtool_is_silent_about_all_of_them(check: lint.Check, tmp_path: Path) -> None:
+    """Were promtool to find one of these itself, our check would be needless."""
+    path = tmp_path / "rules.yml"
+    rule = {key: value for key, value in {**GOOD, **BAD[check]}.items() if value}
+    path.write_text(yaml.safe_dump({"groups": groups(rule)}))
+
+    checked = subprocess.run([promtools()[0], "check", "rules", path], capture_output=True, timeout=60)
+
+    assert 0 == checked.returncode
+
+
+def test_duplicates_are_found() -> None:
+    """The same rule twice pages twice."""
+    assert ["the same rule as g: TritonTest"] == [one.reason for one in lint.problems(groups(GOOD, GOOD))]
+    assert [] == lint.problems(groups(GOOD, {**GOOD, "labels": {**GOOD["labels"], "tier": "x"}}))
+
+
+@pytest.mark.parametrize(
+    ("expr", "labels"),
+    [
+        (
+            f"sum without (reason) (rate({triton.REQUEST_FAILURE}[5m]))",
+            {"instance", "job", "model", "version"},
+        ),
+        (f"sum by (model) ({triton.PENDING_REQUESTS})", {"model"}),
+        (f"time() - {state.MODEL_NOT_READY_SINCE} > 600", {"instance", "job", "model", "version"}),
+        (f"{state.SERVER_LIVE} == 0 and on (instance) {state.UP} == 1", {"instance", "job"}),
+        (f"{triton.PENDING_REQUESTS} / on (model) {triton.EXEC_COUNT}", {"model"}),
+        (
+            f"histogram_quantile(0.9, rate({state.REQUEST_DURATION.bucket}[5m]))",
+            {"instance", "job", "model", "version"},
+        ),
+    ],
+)
+def test_the_labels_of_an_expression_are_known(expr: str, labels: set[str]) -> None:
+    """Aggregation, matching and functions are followed from the catalogue's labels."""
+    assert labels == shape.labels(promql_parser.parse(expr))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [Options(), Options(time_scale=1 / 360, scrape_interval_seconds=1.0, selector='cluster="eu1"')],
+    ids=["real time", "demo"],
+)
+def test_our_own_rules_have_no_problem(options: Options) -> None:
+    """What we ask of others holds for us."""
+    for one in artifacts((), options):
+        if one.part == "rules":
+            read = yaml.safe_load(one.text)["groups"]
+            assert read[0]["rules"]
+            assert [] == lint.problems(read, options.scrape_interval_seconds), one.name
