@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from triton_dashboards.grafana.values import Color, Display, Threshold
+from triton_dashboards.grafana.values import Color, Display, Override, Threshold
 
 NO_YES: dict[int, tuple[str, Color]] = {0: ("No", "red"), 1: ("Yes", "green")}
 
@@ -41,7 +41,6 @@ BUDGET = Display(
 """Share of the period's error budget that is left; below zero it is overspent."""
 BURN = Display(
     "short",
-    decimals=2,
     minimum=0,
     no_value="No objective",
     thresholds=(Threshold("green"), Threshold("orange", 1), Threshold("red", 6)),
@@ -49,6 +48,17 @@ BURN = Display(
 """1 spends exactly the budget in its period."""
 YES = Display(words=NO_YES)
 BYTES = Display("bytes", minimum=0)
+
+
+DASHED_LIMIT = Override(
+    "limit",
+    {
+        "custom.lineStyle": {"fill": "dash", "dash": [8, 8]},
+        "custom.fillOpacity": 0,
+        "color": {"mode": "fixed", "fixedColor": "red"},
+    },
+)
+"""A series named "limit" is a dashed red line, not one of the measured ones."""
 
 
 def calm(display: Display) -> Display:

@@ -11,7 +11,7 @@ import requests
 
 Json = dict[str, Any]
 MACROS = {"__rate_interval": "1m", "__interval": "15s", "__range": "3600s", "__range_s": "3600"}
-_REFERENCE = re.compile(r"\$\{(\w+)(?::(\w+))?\}|\$(\w+)")
+_REFERENCE = re.compile(r"\$\{([a-zA-Z_]\w*)(?::(\w+))?\}|\$([a-zA-Z_]\w*)")
 _LEGEND = re.compile(r"\{\{\s*(\w+)\s*\}\}")
 
 

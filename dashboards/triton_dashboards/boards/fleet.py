@@ -222,7 +222,7 @@ def _models(fleet: _Fleet) -> Panel:
         key_override=model,
         sort_by="Budget left",
         descending=False,
-        height=11,
+        height=10,
     )
 
 
@@ -236,7 +236,7 @@ def _history(fleet: _Fleet) -> tuple[Panel, ...]:
             ),
             [Query(fleet.not_ready("model"), "{{model}}")],
             Display(thresholds=(Threshold("red"),), no_value="Every model was ready"),
-            height=7,
+            height=5,
         ),
         timeseries(
             "Traffic by model",
@@ -330,5 +330,5 @@ def _servers(fleet: _Fleet) -> Panel:
         key_name="Server",
         key_override=server,
         sort_by="Not ready",
-        height=8,
+        height=6,
     )

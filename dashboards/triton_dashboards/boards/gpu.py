@@ -246,16 +246,7 @@ def _power(gpus: _Gpus) -> tuple[Panel, ...]:
                 "watt",
                 minimum=0,
                 no_value=_ABSENT,
-                overrides=(
-                    Override(
-                        "limit",
-                        {
-                            "custom.lineStyle": {"fill": "dash", "dash": [8, 8]},
-                            "custom.fillOpacity": 0,
-                            "color": {"mode": "fixed", "fixedColor": "red"},
-                        },
-                    ),
-                ),
+                overrides=(reading.DASHED_LIMIT,),
             ),
             width=8,
         ),

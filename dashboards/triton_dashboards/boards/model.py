@@ -3,45 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from triton_dashboards import reading, shared
 from triton_dashboards.about import about
-from triton_dashboards.grafana.panels import heatmap, stat, state_timeline, timeseries
+from triton_dashboards.boards.extras import EXTRAS
+from triton_dashboards.grafana.panels import stat, state_timeline, timeseries
 from triton_dashboards.grafana.values import Dashboard, Display, Panel, Query, Row, Threshold
-from triton_dashboards.query import Scope, or_zero, quantile, ratio, scope, total
+from triton_dashboards.query import or_zero, quantile, ratio, total
 from triton_dashboards.tables import Column, columns
 from triton_dashboards.traffic import PHASES, Raw
-from triton_exporter.catalogue import Metric, gpu, state, triton
+from triton_dashboards.view import QUANTILES, View, view
+from triton_exporter.catalogue import gpu, state, triton
+from triton_exporter.catalogue import model as config
 from triton_slo.artifact import Options
-from triton_slo.conventions import CURRENT_BURN_RATE, INDICATOR, PERIOD_BUDGET_REMAINING, SLO
-
-QUANTILES = (0.5, 0.95, 0.99)
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """One model as the variables narrow it: all its versions (`model`) or the chosen ones (`chosen`)."""
-
-    model: Scope
-    chosen: Scope
-    objectives: Scope
-    servers: Scope
-
-    @property
-    def raw(self) -> Raw:
-        return Raw(self.chosen)
-
-
-def view(options: Options) -> View:
-    """The view of the template, whose model is a variable."""
-    servers = ("cluster", "job", "instance")
-    return View(
-        model=scope(options.selector, *servers, "model="),
-        chosen=scope(options.selector, *servers, "model=", "version"),
-        objectives=scope("", "model="),
-        servers=scope(options.selector, *servers),
-    )
+from triton_slo.conventions import PERIOD_BUDGET_REMAINING
 
 
 def dashboard(options: Options) -> Dashboard:
@@ -62,17 +38,16 @@ def dashboard(options: Options) -> Dashboard:
     )
 
 
-def rows(seen: View) -> tuple[Row, ...]:
-    """The rows that any model has."""
+def rows(seen: View, name: str = "$model", extras: Sequence[str] = tuple(EXTRAS)) -> tuple[Row, ...]:
+    """The rows of a model, `extras` among those that only some models have."""
     return (
-        Row("Is $model healthy?", glance(seen)),
+        Row(f"Is {name} healthy?", glance(seen)),
         Row("Symptoms", symptoms(seen)),
         Row("Where does the time go?", phases(seen)),
         Row("What limits it?", limits(seen)),
         Row("Versions side by side", versions(seen)),
         Row("Readiness and loads", lifecycle(seen), collapsed=True),
-        Row("First response (needs histogram_latencies)", first_response(seen), collapsed=True),
-        Row("Triton's own quantiles (needs summary_latencies)", summaries(seen), collapsed=True),
+        *(Row(title, make(seen), collapsed=True) for key, (title, make) in EXTRAS.items() if key in extras),
     )
 
 
@@ -247,25 +222,34 @@ def phases(seen: View) -> tuple[Panel, ...]:
 
 def limits(seen: View) -> tuple[Panel, ...]:
     raw = seen.raw
-    mine = total(seen.model(gpu.MODEL_GPU_INFO), "gpu_uuid", "instance")
+    on_gpu = total(seen.model(gpu.MODEL_GPU_INFO), "gpu_uuid", "instance")
+    busy_gpus = f"max by (instance, gpu_uuid) ({seen.servers(gpu.UTILIZATION)})"
+    busy = raw.rate(config.BUSY_SECONDS, "version")
+    instances = total(seen.chosen(config.INSTANCES), "version")
     return (
         timeseries(
-            "Mean batch",
-            about("Inferences in one execution, by version.", triton.INFERENCE_COUNT, triton.EXEC_COUNT),
-            [Query(raw.batch("version"), "version {{version}}")],
-            reading.BATCH,
-            width=8,
+            "Mean batch against its limit",
+            about(
+                "Inferences in one execution. Far below the dashed limit under load: allow a queue delay.",
+                triton.INFERENCE_COUNT,
+                triton.EXEC_COUNT,
+                config.MAX_BATCH_SIZE,
+            ),
+            [
+                Query(raw.batch("version"), "version {{version}}"),
+                Query(f"max({seen.chosen(config.MAX_BATCH_SIZE)}) > 0", "limit"),
+            ],
+            replace(reading.BATCH, overrides=(reading.DASHED_LIMIT,)),
         ),
         timeseries(
-            "Requests in flight",
+            "Instances busy",
             about(
-                "Mean number of requests inside Triton at a time, by Little's law (rate times "
-                "duration); of completed requests, so it lags a stall.",
-                triton.REQUEST_DURATION_US,
+                "Share of the instances' time spent executing, by version; near 1 requests must wait.",
+                config.BUSY_SECONDS,
+                config.INSTANCES,
             ),
-            [Query(f"{raw.rate(triton.REQUEST_DURATION_US, 'instance')} / 1e6", "{{instance}}")],
-            Display("short", 1, 0, no_value="No traffic"),
-            width=8,
+            [Query(ratio(busy, instances), "version {{version}}")],
+            replace(reading.SHARE, maximum=None, no_value="No instances known"),
         ),
         timeseries(
             "Busy GPUs of this model",
@@ -274,15 +258,18 @@ def limits(seen: View) -> tuple[Panel, ...]:
                 gpu.UTILIZATION,
                 gpu.MODEL_GPU_INFO,
             ),
-            [
-                Query(
-                    f"max by (instance, gpu_uuid) ({seen.servers(gpu.UTILIZATION)}) and on (instance, "
-                    f"gpu_uuid) {mine}",
-                    "{{instance}} {{gpu_uuid}}",
-                )
-            ],
+            [Query(f"{busy_gpus} and on (instance, gpu_uuid) {on_gpu}", "{{instance}} {{gpu_uuid}}")],
             replace(reading.SHARE, no_value="No GPU known"),
-            width=8,
+        ),
+        timeseries(
+            "Requests in flight",
+            about(
+                "Mean number of requests inside Triton at a time, by Little's law (rate times duration); of "
+                "completed requests, so it lags a stall.",
+                triton.REQUEST_DURATION_US,
+            ),
+            [Query(f"{raw.rate(triton.REQUEST_DURATION_US, 'instance')} / 1e6", "{{instance}}")],
+            Display("short", 1, 0, no_value="No traffic"),
         ),
     )
 
@@ -375,53 +362,5 @@ def lifecycle(seen: View) -> tuple[Panel, ...]:
                 )
             ],
             replace(reading.SECONDS, no_value="Needs Triton 24.11"),
-        ),
-    )
-
-
-def first_response(seen: View) -> tuple[Panel, ...]:
-    buckets = seen.raw.buckets(triton.FIRST_RESPONSE_MS)
-    return (
-        timeseries(
-            "Time to first response",
-            about("Quantiles over all servers.", triton.FIRST_RESPONSE_MS),
-            [Query(quantile(level, buckets), f"p{level * 100:g}") for level in QUANTILES],
-            Display("ms", minimum=0, no_value="Needs histogram_latencies"),
-        ),
-        heatmap(
-            "First responses",
-            about("How many first responses took how long.", triton.FIRST_RESPONSE_MS),
-            [Query(total(seen.chosen.increase(triton.FIRST_RESPONSE_MS.bucket), "le"))],
-            Display("ms", no_value="Needs histogram_latencies"),
-        ),
-    )
-
-
-def summaries(seen: View) -> tuple[Panel, ...]:
-    def panel(title: str, metric: Metric) -> Panel:
-        return timeseries(
-            title,
-            about("The worst server's quantiles; Triton's cannot be added up over servers.", metric),
-            [Query(f"max by (quantile) ({seen.chosen(metric)})", "q{{quantile}}")],
-            replace(reading.MICROSECONDS, no_value="Needs summary_latencies"),
-        )
-
-    return (panel("Request time", triton.REQUEST_SUMMARY_US), panel("Queue time", triton.QUEUE_SUMMARY_US))
-
-
-def burn(seen: View) -> Sequence[Column]:
-    """Columns of an objective of this model."""
-    return (
-        Column(
-            "Budget left",
-            f"min by ({SLO}, {INDICATOR}) ({seen.objectives(PERIOD_BUDGET_REMAINING)})",
-            reading.BUDGET,
-            colored=True,
-        ),
-        Column(
-            "Burn",
-            f"max by ({SLO}, {INDICATOR}) ({seen.objectives(CURRENT_BURN_RATE)})",
-            reading.BURN,
-            colored=True,
         ),
     )

@@ -15,7 +15,6 @@ from triton_slo.conventions import (
     BURNING,
     CAUSE,
     CAUSE_SHARE,
-    COMPONENT,
     CURRENT_BURN_RATE,
     ERROR_BUDGET_RATIO,
     EVENT,
@@ -206,7 +205,8 @@ def _burn(within: Scope) -> tuple[Panel, ...]:
                 ERROR_BUDGET_RATIO,
             ),
             [Query(f"max({burn(within, window)})", window) for window in WINDOWS],
-            Display("short", 2, 0, no_value="No objective", thresholds=(Threshold("transparent"), *lines)),
+            Display("short", no_value="No objective", thresholds=(Threshold("transparent"), *lines)),
+            log=True,
             limit_line=True,
         ),
         timeseries(
@@ -217,13 +217,14 @@ def _burn(within: Scope) -> tuple[Panel, ...]:
                 ERROR_BUDGET_RATIO,
             ),
             [Query(worst(f"max by ({', '.join(KEYS)}) ({burn(within, '1h')}) > 0"), _LEGEND)],
-            Display("short", 2, 0, no_value="Nothing burns"),
+            Display("short", no_value="Nothing burns"),
+            log=True,
         ),
     )
 
 
 def _causes(within: Scope) -> tuple[Panel, ...]:
-    alerts = Scope(('alertstate="firing"', f'{COMPONENT}="slo"', *within.matchers))("ALERTS")
+    alerts = Scope(('alertstate="firing"', f'{TIER}!=""', *within.matchers))("ALERTS")
     return (
         timeseries(
             "Causes",

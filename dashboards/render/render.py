@@ -1,0 +1,185 @@
+"""Draw dashboards over the made history with Grafana's own components, and check what the pictures say.
+
+    npm install --legacy-peer-deps --ignore-scripts     (once, in this folder)
+    python dashboards/render/render.py [--out docs/pictures]
+
+Needs Node 20, Chromium, Prometheus and promtool. Exits 1 if a panel failed to draw or shows something else
+than the history holds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import html
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+sys.path.insert(0, str(ROOT / "tests"))
+
+from support import made_fleet  # noqa: E402
+from support.history import END  # noqa: E402
+from support.panels import Grafana, Json  # noqa: E402
+from support.tools import prometheuses, promtools  # noqa: E402
+from triton_dashboards.generate import dashboards  # noqa: E402
+from triton_dashboards.grafana.model import dashboard_model  # noqa: E402
+from triton_dashboards.recording import rules_text  # noqa: E402
+from triton_slo.artifact import Options  # noqa: E402
+
+UNIT, HEAD = 38, 74
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A dashboard to draw: with which variables, how wide, and what must be read on it."""
+
+    name: str
+    uid: str
+    wanted: tuple[tuple[str, str], ...] = ()
+    mode: str = "dark"
+    width: int = 1440
+    says: tuple[tuple[str, str], ...] = ()
+    """(panel title, regular expression that its text must match)."""
+
+
+PICTURES = (
+    Picture(
+        "dashboard-fleet",
+        "triton-fleet",
+        says=(
+            ("Not ready", r"\b2\b"),
+            ("Servers down", r"\b0\b"),
+            ("Models", r"classifier.*2\.\d+%"),
+            ("Models", r"saturated.*90\.0%"),
+            ("Failed by model", r"classifier"),
+        ),
+    ),
+    Picture("dashboard-fleet-light", "triton-fleet", mode="light", says=(("Not ready", r"\b2\b"),)),
+    Picture(
+        "dashboard-model",
+        "triton-model",
+        (("model", "classifier"),),
+        says=(("Versions", r"8\.\d*%"), ("Failures by reason", r"BACKEND"), ("Not ready", r"\b0\b")),
+    ),
+    Picture("dashboard-slo", "triton-slo", says=(("Worst budget left", r"-35"), ("Unknown", r"\b1\b"))),
+    Picture("dashboard-gpu", "triton-gpu", says=(("GPUs", r"\b4\b"), ("Slowed by heat", r"\b1\b"))),
+    Picture("dashboard-server", "triton-server", says=(("Models not ready", r"\b2\b"),)),
+    Picture(
+        "dashboard-on-call",
+        "triton-on-call",
+        says=(("Heartbeat", "Alive"), ("Firing", "TritonModelLoadFailed")),
+    ),
+)
+
+
+def main(argv: list[str]) -> int:
+    """Draw, check, and say what was found."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "pictures")
+    parser.add_argument("--only", default="", help="name of one picture")
+    parser.add_argument("--chromium", default="chromium")
+    args = parser.parse_args(argv)
+    bundle()
+    args.out.mkdir(parents=True, exist_ok=True)
+    models = {one.uid: dashboard_model(one) for one in dashboards(Options())}
+    problems = []
+    with tempfile.TemporaryDirectory() as folder:
+        work = Path(folder)
+        data = made_fleet.backfill(work, rules_text(Options()), promtools()[0], prometheuses()[0])
+        with made_fleet.serving(data, work, prometheuses()[0]) as url:
+            for picture in PICTURES:
+                if args.only in ("", picture.name):
+                    problems += draw(picture, models[picture.uid], Grafana(url, END), args.out, args.chromium)
+    print("\n".join(problems) or "every panel drew and says what the history holds")
+    return 1 if problems else 0
+
+
+def bundle() -> None:
+    """Bundle the page; its parts come from npm."""
+    flags = [f"--loader:.{kind}=dataurl" for kind in ("svg", "woff", "woff2", "ttf", "png")]
+    defines = ['--define:process.env.NODE_ENV="production"', "--define:process.env.NODE_DEBUG=undefined"]
+    subprocess.run(
+        [
+            HERE / "node_modules" / ".bin" / "esbuild",
+            "page.jsx",
+            "--bundle",
+            "--outfile=bundle.js",
+            *flags,
+            *defines,
+            "--define:global=globalThis",
+            "--jsx=automatic",
+            "--log-level=error",
+            "--alias:react-custom-scrollbars-2=./scrollbars.js",
+        ],
+        cwd=HERE,
+        check=True,
+    )
+
+
+def draw(picture: Picture, model: Json, grafana: Grafana, out: Path, chromium: str) -> list[str]:
+    """Write one PNG; returns what is wrong with it."""
+    chosen = grafana.choose(model, dict(picture.wanted))
+    asked = [panel for panel in model["panels"] if panel.get("targets")]
+    answers = {
+        panel["id"]: {one["refId"]: grafana.ask(panel, one, chosen).series for one in panel["targets"]}
+        for panel in asked
+    }
+    data = {
+        "model": model,
+        "answers": answers,
+        "chosen": chosen,
+        "wanted": dict(picture.wanted),
+        "from": END - grafana.seconds,
+        "to": END,
+        "mode": picture.mode,
+        "width": picture.width,
+    }
+    (HERE / "data.js").write_text(f"window.DATA = {json.dumps(data)};", encoding="utf-8")
+    height = HEAD + 8 + UNIT * max(one["gridPos"]["y"] + one["gridPos"]["h"] for one in model["panels"])
+    flags = [
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--hide-scrollbars",
+        "--virtual-time-budget=8000",
+        f"--window-size={picture.width},{height}",
+        "--allow-file-access-from-files",
+    ]
+    page = f"file://{HERE / 'page.html'}"
+    target = out / f"{picture.name}.png"
+    quiet = {"check": True, "capture_output": True, "timeout": 120}
+    subprocess.run([chromium, *flags, f"--screenshot={target}", page], **quiet)  # type: ignore[call-overload]
+    dom = subprocess.run([chromium, *flags, "--dump-dom", page], **quiet).stdout.decode()  # type: ignore[call-overload]
+    return [f"{picture.name}: {problem}" for problem in check(picture, asked, dom)]
+
+
+def check(picture: Picture, asked: list[Json], dom: str) -> list[str]:
+    """What the page says, against what it must say."""
+    parts = re.split(r'<div [^>]*?data-panel="', dom)[1:]
+    texts: dict[str, str] = {}
+    problems = []
+    for part in parts:
+        title, rest = html.unescape(part.split('"', 1)[0]), part
+        error = re.search(r'data-error="([^"]*)"', rest)
+        if error and error[1]:
+            problems.append(f"{title}: {html.unescape(error[1])}")
+        texts[title] = html.unescape(re.sub(r"<[^>]+>", " ", rest.split(">", 1)[1]))
+    missing = {panel["title"] for panel in asked} - set(texts)
+    problems += [f"{title}: not drawn" for title in sorted(missing)]
+    problems += [f"{title}: shows NaN" for title, text in texts.items() if "NaN" in text]
+    for title, pattern in picture.says:
+        if not re.search(pattern, " ".join(texts.get(title, "").split())):
+            problems.append(
+                f"{title}: does not say {pattern!r}: {' '.join(texts.get(title, '').split())[:300]}"
+            )
+    return problems
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
