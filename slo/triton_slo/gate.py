@@ -6,7 +6,7 @@ What is unknown or old holds: a gate that promotes for lack of data is worse tha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from triton_slo.canary import Comparison, Verdict
 from triton_slo.live import Standing
@@ -124,6 +124,16 @@ def judge_canary(
     elif stale := _stale(age, limits):
         verdict, reason = "hold", stale
     return Judgement(verdict, reason, canary.slo, canary.model, canary.version, age, comparison)
+
+
+def in_part(judgements: Sequence[Judgement], warnings: Sequence[str]) -> tuple[Judgement, ...]:
+    """Promote nothing on an answer that Prometheus itself calls incomplete."""
+    if not warnings:
+        return tuple(judgements)
+    reason = f"Prometheus warns: {warnings[0]}"
+    return tuple(
+        replace(one, verdict="hold", reason=reason) if one.verdict == "promote" else one for one in judgements
+    )
 
 
 def worst(judgements: Iterable[Judgement]) -> Verdict:

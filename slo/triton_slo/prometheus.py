@@ -68,11 +68,13 @@ class Prometheus:
 
     def __init__(self, access: Access) -> None:
         self._access = access
+        self.warnings: list[str] = []
+        """What Prometheus said beside its answers, such as parts of a Thanos that did not answer."""
         self._url = access.url.rstrip("/")
         # A command that says at once what is wrong helps more than one that retries in silence.
         self._connect = PrometheusConnect(
             url=self._url,
-            session=_session(access),
+            session=_session(access, self._listen),
             retry=Retry(0, read=False),
             timeout=access.timeout_seconds,  # type: ignore[arg-type]  # requests takes fractions
         )
@@ -99,6 +101,10 @@ class Prometheus:
         first, last = datetime.fromtimestamp(start, UTC), datetime.fromtimestamp(end, UTC)
         step = f"{step_seconds:g}"
         return self._ask(lambda: _series(self._connect.custom_query_range(query, first, last, step)))
+
+    def _listen(self, response: requests.Response, *_: Any, **__: Any) -> None:
+        if b'"warnings"' in response.content[-20_000:]:
+            self.warnings = list(dict.fromkeys([*self.warnings, *_warnings(response)]))
 
     def _ask(self, question: Callable[[], T]) -> T:
         try:
@@ -162,7 +168,7 @@ class _Bearer(requests.auth.AuthBase):
         return request
 
 
-def _session(access: Access) -> requests.Session:
+def _session(access: Access, listen: Callable[..., None]) -> requests.Session:
     session = requests.Session()
     session.headers.update(dict(access.headers))
     if access.bearer:
@@ -174,7 +180,7 @@ def _session(access: Access) -> requests.Session:
         session.cert = (access.cert_file, access.key_file) if access.key_file else access.cert_file
     # Refusing comes before following a redirect: custom headers may hold secrets, and requests would carry
     # them to wherever it points.
-    session.hooks["response"].append(_refuse)
+    session.hooks["response"] += [_refuse, listen]
     return session
 
 
@@ -189,6 +195,14 @@ def _refuse(response: requests.Response, *_: Any, **__: Any) -> None:
         reason, kind = "", ""
     timed_out = response.status_code == 504 or kind == "timeout" or "timed out" in reason
     raise _RefusedError(response.status_code, " ".join(reason.split())[:300], timed_out)
+
+
+def _warnings(response: requests.Response) -> list[str]:
+    try:
+        found = response.json()["warnings"]
+    except (requests.RequestException, KeyError, TypeError):
+        return []
+    return [" ".join(str(one).split())[:300] for one in found] if isinstance(found, list) else []
 
 
 def _samples(result: Sequence[Any]) -> tuple[Sample, ...]:

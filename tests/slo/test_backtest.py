@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from support import history
 from support.history import END
 from triton_exporter.catalogue import state, triton
+from triton_slo import conventions as c
 from triton_slo.artifact import Options
 from triton_slo.backtest.fetch import fetch, stretches
 from triton_slo.backtest.history import COLUMNS, History, to_csv, to_npz
@@ -108,6 +109,28 @@ def test_the_history_holds_the_events_that_happened(prometheus: str) -> None:
     assert pytest.approx(60.0) == found.bad[rows["m"], inside].mean()
     assert pytest.approx(0.0) == found.bad[rows["m"], found.times > INCIDENT[1] + STEP].max()
     assert pytest.approx(0.0) == found.bad[rows["ok"]].max()
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(("since", "failed"), [(START, 90.0), (END - 3600, 0.0)])
+def test_recorded_events_are_read_where_they_reach_back(since: float, failed: float, tmp_path: Path) -> None:
+    """At steps of five minutes recorded rates stand in for counters, unless they began too late."""
+    labels = {"model": "m", "version": "1"}
+    recorded = {**labels, c.SLO: "errors", c.INDICATOR: "errors"}
+    times = np.arange(since, END + 1, 60.0).tolist()
+    rows = [
+        (c.sli_events("5m"), {**recorded, c.EVENT: c.TOTAL}, [(at, 10.0) for at in times]),
+        (c.sli_events("5m"), {**recorded, c.EVENT: c.ERROR}, [(at, 0.3) for at in times]),
+        # The counters tell another story, so that one sees who was asked.
+        (str(triton.REQUEST_SUCCESS), labels, increments(1, 1)),
+        (str(triton.REQUEST_FAILURE), {**labels, "reason": "BACKEND"}, increments(0, 0)),
+    ]
+    plan = Plan(Objective(name="errors", target=0.999, indicator="errors"), Options())
+
+    with history.serve(history.openmetrics(rows), tmp_path / "p") as url, Prometheus(Access(url)) as client:
+        found = fetch(client, [plan], END - 86400, END, 300)
+    assert (("errors", "m", "1"),) == found.keys
+    assert pytest.approx(failed) == found.bad[0].max()
 
 
 @pytest.mark.real

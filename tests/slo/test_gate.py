@@ -11,7 +11,7 @@ from support import history
 from support.history import END
 from triton_exporter.catalogue import EXPORTER_JOB, own, state
 from triton_slo import conventions as c
-from triton_slo.gate import Firing, Judgement, Limits, judge, judge_readiness, worst
+from triton_slo.gate import Firing, Judgement, Limits, in_part, judge, judge_readiness, worst
 from triton_slo.live import Standing
 from tritonwatch.cli import main
 
@@ -220,6 +220,18 @@ def test_a_page_rolls_back_even_without_data() -> None:
     [paged] = judge([gone], lambda *_: None, [page], Limits())
     [quiet] = judge([gone], lambda *_: None, [], Limits())
     assert ("rollback", "hold") == (paged.verdict, quiet.verdict)
+
+
+def test_a_partial_answer_promotes_nothing() -> None:
+    """What Prometheus calls incomplete may lack the very series that would hold."""
+    good, bad = Judgement("promote", "fine", "a"), Judgement("rollback", "pages", "b")
+
+    assert ("hold", "Prometheus warns: no store b") == (
+        in_part([good], ["no store b"])[0].verdict,
+        in_part([good], ["no store b"])[0].reason,
+    )
+    assert (bad,) == in_part([bad], ["no store b"])
+    assert (good, bad) == in_part([good, bad], [])
 
 
 def test_nothing_to_judge_holds() -> None:

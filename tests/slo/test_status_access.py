@@ -151,6 +151,20 @@ def test_a_refusal_by_a_server_that_hides_its_version_is_not_called_old() -> Non
         assert "refuses the query: unknown function" in fault(Access(url))
 
 
+def test_warnings_beside_an_answer_are_kept() -> None:
+    """A Thanos that lacks a store says so beside its answer; each warning is kept once."""
+    partial = json.dumps(
+        {**json.loads(EMPTY), "warnings": ["no store matches\nzone b", "no store matches\nzone b"]}
+    )
+
+    with answering(lambda *_: (200, {}, partial)) as url, Prometheus(Access(url)) as client:
+        assert () == client.instant("up") == client.instant("down")
+        assert ["no store matches zone b"] == client.warnings
+    with answering(lambda *_: (200, {}, EMPTY)) as url, Prometheus(Access(url)) as client:
+        assert () == client.instant("up")
+        assert [] == client.warnings
+
+
 def test_token_and_headers_are_sent_and_never_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A bearer token wins over netrc, a header's value may be in a file, and no message repeats either."""
     (tmp_path / "token").write_text("s3cret-token\n")

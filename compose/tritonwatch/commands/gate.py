@@ -87,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
     plans = {objective.name: Plan(objective, Options()) for objective in objectives}
     try:
         with Prometheus(reached) as prometheus:
-            judgements = _judge(prometheus, args, plans)
+            judgements = gate.in_part(_judge(prometheus, args, plans), prometheus.warnings)
     except PrometheusError as error:
         print(f"tritonwatch gate: {error}", file=sys.stderr)
         return 1

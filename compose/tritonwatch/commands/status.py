@@ -66,7 +66,11 @@ def run(args: argparse.Namespace) -> int:
     with Prometheus(reached) as prometheus:
 
         def rows() -> list[Standing]:
-            return _chosen(look(prometheus, args.at, plans), args)
+            found = look(prometheus, args.at, plans)
+            for warning in prometheus.warnings:
+                print(f"tritonwatch status: Prometheus warns: {warning}", file=sys.stderr)
+            prometheus.warnings.clear()
+            return _chosen(found, args)
 
         return _once(rows, args) if args.watch is None else _watch(rows, args)
 
