@@ -212,14 +212,11 @@ def _samples(result: Sequence[Any]) -> tuple[Sample, ...]:
 
 
 def _series(result: Sequence[Any]) -> tuple[Series, ...]:
-    return tuple(
-        Series(
-            row["metric"],
-            tuple(float(at) for at, _ in row["values"]),
-            tuple(float(value) for _, value in row["values"]),
-        )
-        for row in result
-    )
+    found = []
+    for row in result:
+        times, values = zip(*row["values"], strict=True) if row["values"] else ((), ())
+        found.append(Series(row["metric"], tuple(map(float, times)), tuple(map(float, values))))
+    return tuple(found)
 
 
 def _not_prometheus(access: Access) -> str:
