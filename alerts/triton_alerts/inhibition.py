@@ -162,5 +162,8 @@ INHIBITIONS = (
         (*_named("AlertmanagerNotificationsFailing"), 'integration="webhook"'),
         (),
     ),
-    *(Inhibition("Of one budget the most urgent alert speaks.", *_sides(one)) for one in SLO_INHIBITIONS),
+    *(
+        Inhibition("Of what one trouble does to the objectives the most telling alert speaks.", *_sides(one))
+        for one in SLO_INHIBITIONS
+    ),
 )

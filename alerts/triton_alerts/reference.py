@@ -1,0 +1,146 @@
+"""The reference of all alerts, docs/alerts.md: `python -m triton_alerts.reference > docs/alerts.md`."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Iterator
+
+from triton_alerts import promql
+from triton_alerts.alert import Alert
+from triton_alerts.catalogue import FAMILIES
+from triton_alerts.inhibition import INHIBITIONS
+from triton_alerts.proofs import PROOFS
+from triton_slo import conventions
+from triton_slo.artifact import Options
+
+_INTRO = """\
+# Alerts
+
+<!-- Written by `python -m triton_alerts.reference`. A test compares it; edit the catalogue, not this page. -->
+
+{count} alerts in {families} families, and the burn alerts that the objectives make. Each has a
+[runbook](../alerts/runbooks/README.md) and proofs that promtool checks: that it fires, stays quiet, at its
+boundary, without series, and across resets.
+
+| severity | what happens |
+|---|---|
+| `critical` | a person is paged |
+| `warning` | a ticket: somebody looks today |
+| `info` | nothing is sent; dashboards and Alertmanager's own page show it |
+| `none` | the watchdog, which always fires |
+
+Every alert carries the labels `severity`, `component` (the family) and `owner`, and the annotations `summary`,
+`description`, `action` (the first thing to do), `runbook_url`, `dashboard_url` and, where it can be known,
+`cause`. Times are at real time; `tritonwatch generate --time-scale` shrinks them all.
+"""
+
+_ROUTES = """\
+## Who hears of it
+
+`tritonwatch generate` writes `alertmanager/alertmanager.yml` with these routes, first match wins:
+
+| route | what | bundled by |
+|---|---|---|
+| watchdog | `Watchdog`: a ping every minute to the bridge, and to `--watchdog-url` outside the stack | alert |
+| fallback | trouble on the way to Slack, by `--fallback` (webhook, PagerDuty, mail); then page too | alert |
+| info | `info` and `none`: nowhere | |
+| page | `critical` | model, else server |
+| ticket | `warning`; in `--ticket-hours` if set | model, else server |
+
+A ticket that resolves outside its hours is not told: Alertmanager forgets it. The same holds for an alert that
+resolves while it is silenced.
+
+All of them go to the webhook of the bridge, whose bearer token is read from
+`--webhook-token-file`. No secret is ever written into the configuration.
+
+## Lint your own rules
+
+`triton_alerts.lint.problems(groups)` finds in any rule file what `promtool check rules` accepts in silence:
+{checks}.
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    count = sum(len(alerts) for alerts in FAMILIES.values())
+    parts = [_INTRO.format(count=count, families=len(FAMILIES))]
+    parts += ["\n".join(_family(name, alerts)) for name, alerts in FAMILIES.items()]
+    parts += ["\n".join(_burn_alerts()), "\n".join(_inhibitions()), _ROUTES.format(checks=_checks())]
+    return "\n".join(parts)
+
+
+def _family(name: str, alerts: Iterable[Alert]) -> Iterator[str]:
+    yield f"## {name}\n"
+    for alert in alerts:
+        yield f"### {_link(alert.name)}\n"
+        yield f"{_plain(alert.description)}\n"
+        yield f"* **First:** {_plain(alert.action)}"
+        yield f"* {_facts(alert)}"
+        yield f"* Tells apart by {_labels(alert.labels)}. Silence by {alert.silence}."
+        yield f"* {_proofs(alert)}\n"
+        yield f"```promql\n{promql.lower(alert.expr, Options())}\n```\n"
+
+
+def _facts(alert: Alert) -> str:
+    facts = [f"`{alert.severity}`", f"owner `{alert.owner}`"]
+    if alert.hold:
+        facts.append(f"after {alert.hold}")
+    if alert.keep:
+        facts.append(f"keeps firing for {alert.keep}")
+    return ", ".join(facts)
+
+
+def _proofs(alert: Alert) -> str:
+    promises = [proof.promise for proof in PROOFS if proof.alert == alert.name and proof.kind != "missing"]
+    return f"Proven: {'; '.join(promises)}."
+
+
+def _labels(labels: Iterable[str]) -> str:
+    return ", ".join(f"`{label}`" for label in labels) or "nothing: there is one"
+
+
+def _burn_alerts() -> Iterator[str]:
+    yield "## slo\n"
+    yield "Made from the objectives, four tiers each: `page_fast`, `page_slow`, `ticket_fast`, `ticket_slow`.\n"
+    for indicator, name in conventions.BURN_ALERTS.items():
+        yield f"* {_link(name)}: the {indicator.replace('_', ' ')} budget burns"
+    yield f"* {_link(conventions.UNKNOWN_ALERT)}: an objective has no data\n"
+
+
+def _inhibitions() -> Iterator[str]:
+    yield "## What silences what\n"
+    yield "| while this fires | these say nothing | on the same | why |\n|---|---|---|---|"
+    for one in INHIBITIONS:
+        sides = " | ".join(_matchers(side) for side in (one.source, one.target))
+        yield f"| {sides} | {_labels(one.equal) if one.equal else 'stack'} | {one.why} |"
+    yield ""
+
+
+def _matchers(matchers: Iterable[str]) -> str:
+    texts = []
+    for matcher in matchers:
+        name, value = re.match(r'(\w+)[!=~]+"(.*)"', matcher).groups()  # type: ignore[union-attr]
+        texts.append(", ".join(value.split("|")) if name == "alertname" else matcher.replace("|", " or "))
+    return " and ".join(texts)
+
+
+def _checks() -> str:
+    from triton_alerts import lint  # promql-parser is needed for this alone
+
+    return ", ".join(check.__name__.replace("_", " ") for check in lint.CHECKS) + ", duplicates"
+
+
+def _plain(text: str) -> str:
+    """A template as a reader sees it: labels by name, values as `value`."""
+    text = re.sub(r"\{\{ \$labels\.(\w+) \}\}", r"`\1`", text)
+    text = re.sub(r"\{\{ [^{}]*\$value[^{}]*\}\}", "`value`", text)
+    return re.sub(r"\[(\d+\w)\]", r"\1", text)
+
+
+def _link(name: str) -> str:
+    return f"[{name}](../alerts/runbooks/{name}.md)"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page())

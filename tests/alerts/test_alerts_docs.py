@@ -1,0 +1,42 @@
+"""The reference page and the links in alerts say what is."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from triton_alerts import links, reference
+from triton_alerts.alert import Alert
+from triton_alerts.catalogue import ALERTS
+from triton_dashboards.generate import artifacts as dashboards
+from triton_slo.artifact import Options
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def test_the_reference_is_what_the_catalogue_says() -> None:
+    """docs/alerts.md is made by `python -m triton_alerts.reference > docs/alerts.md`."""
+    assert (DOCS / "alerts.md").read_text() == reference.page()
+
+
+def test_the_references_links_lead_somewhere() -> None:
+    """Every runbook that the page names is there."""
+    targets = re.findall(r"\]\(([^)#]+)\)", reference.page())
+
+    assert len(targets) > len(ALERTS)
+    assert [] == [target for target in targets if not (DOCS / target).exists()]
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
+def test_an_alerts_dashboard_exists_and_takes_its_variables(alert: Alert) -> None:
+    """The link of an alert opens a dashboard that we make, with variables that it has."""
+    url = links.dashboard_url(alert, Options(dashboard_url="https://grafana.example.com/"))
+    found = re.fullmatch(r"https://grafana\.example\.com/d/([\w-]+)(?:\?(.*))?", url)
+    assert found is not None
+    boards = {one.name.removesuffix(".json"): one.text for one in dashboards((), Options())}
+
+    assert found[1] in boards
+    for variable in re.findall(r"var-(\w+)=", found[2] or ""):
+        assert re.search(rf'"name": "{variable}"', boards[found[1]])

@@ -1,0 +1,49 @@
+"""The same alerts for prometheus-operator and for vmalert."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from support.files import write
+from support.tools import vmalert
+from triton_alerts.catalogue import ALERTS
+from triton_alerts.generate import artifacts
+from triton_slo.artifact import Options
+
+
+def rules(format: str) -> dict[str, dict[str, object]]:
+    """File name -> what a YAML reader makes of each rule file in one format."""
+    made = artifacts((), Options(format=format))  # type: ignore[arg-type]
+    return {one.name: yaml.safe_load(one.text) for one in made if one.part == "rules"}
+
+
+def test_a_prometheus_rule_holds_what_the_rule_file_holds() -> None:
+    """Same groups, wrapped as the operator's resource; names are valid in Kubernetes."""
+    plain, wrapped = rules("prometheus"), rules("operator")
+
+    assert plain.keys() == wrapped.keys()
+    for name, resource in wrapped.items():
+        assert ("monitoring.coreos.com/v1", "PrometheusRule") == (resource["apiVersion"], resource["kind"])
+        assert name.removesuffix(".yml") == resource["metadata"]["name"]  # type: ignore[index]
+        assert plain[name] == resource["spec"]
+
+
+@pytest.mark.real
+def test_vmalert_loads_every_alert(tmp_path: Path) -> None:
+    """vmalert parses expressions and templates of all alerts."""
+    write(artifacts((), Options(format="vmalert")), tmp_path)
+
+    checked = subprocess.run(
+        [vmalert(), "-dryRun", f"-rule={tmp_path / 'rules' / '*.yml'}", "-rule.validateTemplates=true"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+    assert 0 == checked.returncode, checked.stderr[-2000:]
+    loaded = [rule for one in rules("vmalert").values() for group in one["groups"] for rule in group["rules"]]  # type: ignore[attr-defined]
+    assert {alert.name for alert in ALERTS} == {rule["alert"] for rule in loaded}
