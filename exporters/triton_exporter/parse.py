@@ -10,13 +10,23 @@ Format: https://prometheus.io/docs/instrumenting/exposition_formats/
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
+
+from triton_exporter.series_text import (
+    METRIC_NAME,
+    Series,
+    parse_series,
+    read_line,
+    unescape,
+    without_strings,
+)
+
+__all__ = ["FAULTS", "KINDS", "Exposition", "Family", "Parser", "Series", "parse", "parse_series"]
 
 FAULTS = ("encoding", "truncated", "syntax", "value", "duplicate", "type")
 """Closed set of kinds of bad input, each counted in lines.
@@ -28,50 +38,13 @@ second TYPE, or a second HELP.
 
 KINDS = frozenset({"counter", "gauge", "histogram", "summary", "untyped"})
 
-_NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
-_PAIR = r'[ \t]*([a-zA-Z_][a-zA-Z0-9_]*)[ \t]*=[ \t]*"([^"\\\n]*(?:\\.[^"\\\n]*)*)"[ \t]*'
-_PAIRS = re.compile(_PAIR)
-_STRINGS = re.compile(r'"[^"\\\n]*(?:\\.[^"\\\n]*)*"')
-_SERIES = re.compile(rf"[ \t]*({_NAME})[ \t]*(?:\{{((?:{_PAIR}(?:,|(?=\}})))*)[ \t]*\}}[ \t]*)?")
-_VALUE_AND_TIME = re.compile(r"([^ \t]+)(?:[ \t]+-?[0-9]+)?[ \t]*")
-_NUMBER = re.compile(
-    r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|[+-]?inf(?:inity)?|nan", re.IGNORECASE
-)
 # What a value looks like nearly always: float() takes it, and it is too short to overflow. Other lines are
 # read one by one.
 _PLAIN = r"[+-]?[0-9]{1,200}(?:\.[0-9]{0,99})?(?:e[+-]?[0-9]{1,2})?|[+-]?Inf|NaN|Nan"
 _FAST = re.compile(rf" ({_PLAIN})\n")
 _ALL_PLAIN = re.compile(rf"(?:(?:{_PLAIN})\n)*+")
-_HEADER = re.compile(rf"(HELP|TYPE)[ \t]+({_NAME})(?:[ \t]+(.*))?")
-_ESCAPED = re.compile(r"\\([\\n\"])")
+_HEADER = re.compile(rf"(HELP|TYPE)[ \t]+({METRIC_NAME})(?:[ \t]+(.*))?")
 _SUFFIXES = {"histogram": ("_bucket", "_sum", "_count"), "summary": ("_sum", "_count")}
-
-
-class Series:
-    """One series as exposed; the same object comes back while the target goes on exposing it.
-
-    It keeps its text only: most series are passed on without anybody asking for their labels.
-    """
-
-    __slots__ = ("text",)
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-
-    @property
-    def name(self) -> str:
-        """The sample's name, such as `x_bucket` of a histogram `x`."""
-        return self.text.partition("{")[0].strip(" \t")
-
-    @property
-    def labels(self) -> Mapping[str, str]:
-        """The labels by name, read anew at each call."""
-        return {name: _unescape(value) for name, value in _PAIRS.findall(self.text.partition("{")[2])}
-
-    @property
-    def identity(self) -> tuple[str, frozenset[tuple[str, str]]]:
-        """What makes it the same series however its labels are ordered and written."""
-        return self.name, frozenset(self.labels.items())
 
 
 @dataclass(frozen=True)
@@ -175,6 +148,7 @@ class Parser:
             else:
                 _read_lines(lines, drafts, faults, only)
         self._layouts = layouts
+        _regroup(drafts)
         return Exposition({name: _family(name, draft, faults) for name, draft in drafts.items()}, +faults)
 
     def _read(self, name: str, kind: str, lines: str, layouts: dict[str, _Layout]) -> _Block | None:
@@ -202,18 +176,6 @@ def parse(body: bytes) -> Exposition:
     return Parser().parse(body)
 
 
-def parse_series(text: str) -> Series | None:
-    """Read `name{label="value",...}`, or None when it is not that."""
-    match = _SERIES.fullmatch(text)
-    # A label twice makes Prometheus refuse the whole body.
-    return Series(text) if match and _names_once(match[2] or "") else None
-
-
-def _names_once(labels: str) -> bool:
-    names = [name for name, _ in _PAIRS.findall(labels)]
-    return len(set(names)) == len(names)
-
-
 def _learn(
     name: str, kind: str, keys: list[str], numbers: list[str], known: _Layout | None, lines: str
 ) -> _Layout | None:
@@ -221,7 +183,7 @@ def _learn(
         return _Layout(kind, keys, known.series, known.skeletons, _Block(known.series, numbers, lines))
     before = dict(zip(known.keys, known.series, strict=True)) if known and known.kind == kind else {}
     # Keys differ in little but the values of their labels: what is left without them is soon checked.
-    skeletons = {_STRINGS.sub('""', key) for key in keys if key not in before}
+    skeletons = {without_strings(key) for key in keys if key not in before}
     if not _usual(name, kind, skeletons):
         return None
     skeletons |= known.skeletons if known else set()
@@ -308,7 +270,7 @@ def _read_lines(lines: str, drafts: _Drafts, faults: Counter[str], only: Collect
     for line in lines.split("\n"):
         if not line.strip(" \t") or line.lstrip(" \t").startswith("#"):
             continue
-        sample = _read_line(line)
+        sample = read_line(line)
         if isinstance(sample, str):
             faults[sample] += 1
             continue
@@ -319,19 +281,6 @@ def _read_lines(lines: str, drafts: _Drafts, faults: Counter[str], only: Collect
             drafts.setdefault(name, _Draft()).blocks.append(block)
 
 
-def _read_line(line: str) -> tuple[Series, str] | str:
-    """Read `series value [timestamp]`, or say which fault it is."""
-    head = _SERIES.match(line)
-    # Without a brace, only white space parts the name from the value.
-    if head is None or line[head.end() - 1] not in "} \t" or line.startswith("{", head.end()):
-        return "syntax"
-    rest = _VALUE_AND_TIME.fullmatch(line, head.end())
-    series = parse_series(head[0])
-    if rest is None or series is None:
-        return "syntax"
-    return (series, rest[1]) if _is_number(rest[1]) else "value"
-
-
 def _all_plain(numbers: list[str]) -> bool:
     together = "".join(numbers)
     if together.isdigit() and together.isascii():
@@ -339,18 +288,36 @@ def _all_plain(numbers: list[str]) -> bool:
     return _ALL_PLAIN.fullmatch("\n".join([*numbers, ""])) is not None
 
 
-def _is_number(text: str) -> bool:
-    # A number too large for a double is an error to Prometheus, not infinity.
-    return _NUMBER.fullmatch(text) is not None and (not math.isinf(float(text)) or "i" in text.lower())
-
-
 def _family_of(name: str, drafts: _Drafts) -> str:
-    if name not in drafts:
+    """The family that a sample's name belongs to: its own where that is declared."""
+    if not _is_declared(name, drafts):
         for suffix in _SUFFIXES["histogram"]:
             base = name.removesuffix(suffix)
             if base != name and base in drafts and suffix in _SUFFIXES.get(drafts[base].kind, ()):
                 return base
     return name
+
+
+def _is_declared(name: str, drafts: _Drafts) -> bool:
+    return name in drafts and bool(drafts[name].kind or drafts[name].help is not None)
+
+
+def _regroup(drafts: _Drafts) -> None:
+    """Set right what was read before the declaration it belongs to had been seen."""
+    suffixed = {
+        f"{name}{suffix}" for name, draft in drafts.items() for suffix in _SUFFIXES.get(draft.kind, ())
+    }
+    if suffixed.isdisjoint(drafts):
+        return
+    blocks = [block for draft in drafts.values() for block in draft.blocks]
+    for name in list(drafts):
+        drafts[name].blocks = []
+        if not _is_declared(name, drafts):
+            del drafts[name]
+    for block in blocks:
+        for series, number, line in zip(block.series, block.numbers, block.text.split("\n"), strict=False):
+            home = drafts.setdefault(_family_of(series.name, drafts), _Draft())
+            home.blocks.append(_Block((series,), (number,), f"{line}\n"))
 
 
 def _family(name: str, draft: _Draft, faults: Counter[str]) -> Family:
@@ -361,7 +328,7 @@ def _family(name: str, draft: _Draft, faults: Counter[str]) -> Family:
     return Family(
         name,
         draft.kind or "untyped",
-        _unescape(draft.help or ""),
+        unescape(draft.help or ""),
         block.series,
         block.numbers,
         head,
@@ -382,9 +349,3 @@ def _merge(blocks: Sequence[_Block], faults: Counter[str]) -> _Block:
     kept = list(seen.values())
     text = "".join([f"{line}\n" for _, _, line in kept])
     return _Block([series for series, _, _ in kept], [number for _, number, _ in kept], text)
-
-
-def _unescape(text: str) -> str:
-    if "\\" not in text:
-        return text
-    return _ESCAPED.sub(lambda match: "\n" if match[1] == "n" else match[1], text)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from triton_exporter.catalogue import own, state, triton
 from triton_exporter.distribution.buckets import Buckets
-from triton_exporter.distribution.collector import Distributions
+from triton_exporter.distribution.collector import MAX_GONE, Distributions
 
 Row = tuple[str, float, float, float]
 """Labels, requests, request microseconds, queue microseconds."""
@@ -136,6 +136,18 @@ def test_forgets_models() -> None:
 
     assert f"{REQUEST}_count{{{M}}}" in soon
     assert f"{REQUEST}_count{{{M}}}" not in shown(distributions)
+
+
+def test_forgets_the_oldest_of_many() -> None:
+    """Models that come and go faster than they are forgotten do not make the page grow without end."""
+    distributions = Distributions()
+    for second in range(300):
+        distributions.observe(body((f'model="m{second}",version="1"', 1, 1, 1)), second)
+    counts = [name for name in shown(distributions) if name.startswith(f"{REQUEST}_count")]
+
+    assert MAX_GONE + 1 == len(counts)
+    assert f'{REQUEST}_count{{model="m299",version="1"}}' in counts
+    assert f'{REQUEST}_count{{model="m0",version="1"}}' not in counts
 
 
 def test_hostile_names() -> None:

@@ -188,6 +188,27 @@ def test_family_in_pieces() -> None:
     assert {"duplicate": 6, "type": 4} == exposition.faults
 
 
+def test_declared_after_its_samples() -> None:
+    """Samples that come before the TYPE of their family still belong to it, once."""
+    samples = b'h_bucket{le="1"} 3\nh_count 4\n'
+    exposition = parse(samples + b"# TYPE h histogram\n" + samples + b"h_sum 5\n")
+
+    assert ["h"] == list(exposition.families)
+    assert [3, 4, 5] == list(exposition.families["h"].values)
+    assert {"duplicate": 2} == exposition.faults
+
+
+def test_gauge_named_like_a_sum() -> None:
+    """A family that bears the name of another's sum keeps its sample, wherever that stands."""
+    exposition = parse(b"# TYPE s summary\ns_sum 1\ns_count 2\n# TYPE s_sum gauge\ns_sum 3\n")
+
+    assert ([2.0], [1.0]) == (
+        list(exposition.families["s"].values),
+        list(exposition.families["s_sum"].values),
+    )
+    assert {"duplicate": 1} == exposition.faults
+
+
 def test_parse_series() -> None:
     """A series' text gives its name and labels; anything else gives nothing."""
     series = parse_series('x{a="1"}')

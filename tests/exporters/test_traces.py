@@ -24,7 +24,7 @@ from triton_exporter.distribution.otlp import Assembler, OtlpError, Span, decode
 from triton_exporter.distribution.receiver import TraceReceiver
 from triton_exporter.distribution.trace import Mailbox, TracedRequest
 from triton_exporter.distribution.trace_file import TraceFiles, timelines
-from triton_exporter.distribution.trace_rate import advise, read_rate
+from triton_exporter.distribution.trace_rate import read_rate
 from triton_exporter.snapshot import ModelVersion
 
 T = 1_700_000_000.0
@@ -368,21 +368,6 @@ def test_damaged_trace_file(value: object, places: list[int]) -> None:
         records[place] = value
     for one in (*timelines(records, 0), *timelines(value, 0)):
         one.request()
-
-
-def test_advice() -> None:
-    """The trace rate keeps to some ten traces a second, and says plainly when nothing is known to be safe."""
-    calm, busy = (
-        advise(800, "http://127.0.0.1:4318/v1/traces"),
-        advise(8000, "http://127.0.0.1:4318/v1/traces"),
-    )
-
-    assert (80, False) == (calm.rate, calm.risky)
-    assert "--trace-config=rate=80" in calm.flags
-    assert busy.risky
-    assert "leave traces off" in busy.warning
-    assert "crash" in calm.warning
-    assert 1 == advise(0, "").rate
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,9 @@ _WANTED = frozenset(
     {_COUNT, triton.FIRST_RESPONSE_MS.name}
     | {metric.name for metric in (*_COUNTERS.values(), *_SUMMARIES.values())}
 )
+MAX_GONE = 100
+"""Model versions that are kept at most after Triton stopped showing them; more, and the oldest go at once."""
+
 SUMMARY_TURNS = 5
 """A quantile curve of the last minute is read at every fifth sample: it hardly moves in between."""
 
@@ -66,8 +69,8 @@ class Distributions:
     Triton's counters say how many requests each sampling interval brought and how long they took in all, so
     count and sum are exact. How they spread is told by the best source there is for the model: Triton's own
     histogram, traces, summaries, or else the mean of the interval, observed once per request. `sources`
-    leaves only some of DISTRIBUTION_SOURCES. A model version that Triton no longer shows is forgotten after
-    `memory_seconds`.
+    leaves only some of DISTRIBUTION_SOURCES. A model version that Triton no longer shows stays on the page for
+    `memory_seconds`, so that Prometheus sees its last requests, but never more than MAX_GONE of them.
     """
 
     def __init__(
@@ -75,7 +78,7 @@ class Distributions:
         buckets: Buckets | None = None,
         mailbox: Mailbox | None = None,
         sources: Collection[str] = DISTRIBUTION_SOURCES,
-        memory_seconds: float = 900.0,
+        memory_seconds: float = 300.0,
     ) -> None:
         self._buckets = buckets or Buckets()
         self._mailbox = mailbox
@@ -166,12 +169,13 @@ class Distributions:
         """Let go of model versions that Triton does not show: what they held at once, the rest in time."""
         gone = [version for version, model in self._models.items() if model.seen < now]
         for version in gone:
-            model = self._models[version]
-            for ledger in model.ledgers.values():
+            for ledger in self._models[version].ledgers.values():
                 if ledger.holds:
                     ledger.count(Interval(now, 0.0, 0.0, "sampled_mean", None), wait=False)
                 ledger.close(now, self._watermark)
-            if now - model.seen > self._memory:
+        gone.sort(key=lambda version: self._models[version].seen, reverse=True)
+        for position, version in enumerate(gone):
+            if position >= MAX_GONE or now - self._models[version].seen > self._memory:
                 del self._models[version]
 
     def _native_shape(
