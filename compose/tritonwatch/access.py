@@ -63,7 +63,7 @@ def from_arguments(args: argparse.Namespace, environment: Mapping[str, str]) -> 
         if path and not Path(path).is_file():
             raise AccessError(f"{path}: no such file")
     return Access(
-        url=_checked_url(args.prometheus),
+        url=checked_url(args.prometheus, "--prometheus"),
         bearer=token,
         user=args.user,
         password=password,
@@ -83,18 +83,19 @@ def _seconds(text: str) -> float:
     return value
 
 
-def _checked_url(text: str) -> str:
+def checked_url(text: str, option: str) -> str:
+    """An http or https address without credentials, query or fragment. Raises AccessError."""
     try:
         parts = urlsplit(text)
         port = parts.port
     except ValueError as error:
-        raise AccessError(f"--prometheus {text}: {error}") from error
+        raise AccessError(f"{option} {text}: {error}") from error
     if parts.username or parts.password:
-        raise AccessError("--prometheus: no credentials in the address; use --user and --password-file")
+        raise AccessError(f"{option}: no credentials in the address")
     if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
-        raise AccessError(f"--prometheus {text}: not an address; try http://HOST:9090")
+        raise AccessError(f"{option} {text}: not an address such as http://127.0.0.1:9090")
     if parts.query or parts.fragment:
-        raise AccessError(f"--prometheus {text}: give the address without ? and #")
+        raise AccessError(f"{option} {text}: give the address without ? and #")
     return text
 
 

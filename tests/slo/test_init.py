@@ -125,9 +125,18 @@ def test_an_absent_triton_is_one_line_and_nothing_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """No server, no file."""
-    assert 1 == main(["init", "--triton", "http://127.0.0.1:1", "--out", str(tmp_path / "o.yaml")])
+    assert 1 == main(["init", "--triton", "127.0.0.1:1", "--out", str(tmp_path / "o.yaml")])
     assert "Triton at http://127.0.0.1:1 does not answer (refused)" in capsys.readouterr().err
     assert [] == list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "address", ["http://h:99999", "http://[::1", "ftp://h", "", "http://me:pw@h", "http://h/?a"]
+)
+def test_what_is_no_address_is_wrong_usage(address: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A mistyped address is said as such, before anything is asked or written."""
+    assert 2 == main(["init", "--triton", address, "--out", "-"])
+    assert capsys.readouterr().err.startswith("tritonwatch init: --triton")
 
 
 @given(

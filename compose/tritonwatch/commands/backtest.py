@@ -69,6 +69,8 @@ def run(args: argparse.Namespace) -> int:
     """Print what would have fired: 0 printed, 1 cannot, 2 wrong usage."""
     if (args.prometheus is None) == (args.history is None):
         return _fail("give either --prometheus or --history", 2)
+    if args.last < 2 * args.step:
+        return _fail("--last must hold at least two steps", 2)
     found = load(args.objectives, "backtest")
     if isinstance(found, int):
         return found

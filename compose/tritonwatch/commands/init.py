@@ -47,12 +47,16 @@ def run(args: argparse.Namespace) -> int:
     """Write the proposal: 0 written, 1 cannot, 2 wrong usage."""
     try:
         reached = access.from_arguments(args, os.environ) if args.prometheus else None
+        url = _address(args.triton, "--triton")
+        metrics = (
+            _address(args.triton_metrics, "--triton-metrics") if args.triton_metrics else metrics_url(url)
+        )
     except access.AccessError as error:
         return _fail(error, 2)
     if args.out != "-" and Path(args.out).exists():
         return _fail(f"{args.out} exists already and is not overwritten; choose another --out", 1)
     try:
-        text = _proposal(args.triton.rstrip("/"), args.triton_metrics, args.timeout, reached)
+        text = _proposal(url, metrics, args.timeout, reached)
         if args.out == "-":
             print(text, end="")
             return 0
@@ -86,11 +90,15 @@ def write_new(path: Path, text: str) -> None:
         os.unlink(draft)
 
 
-def _proposal(url: str, metrics: str | None, timeout: float, reached: Access | None) -> str:
+def _address(text: str, option: str) -> str:
+    return access.checked_url(text if "://" in text else f"http://{text}", option).rstrip("/")
+
+
+def _proposal(url: str, metrics: str, timeout: float, reached: Access | None) -> str:
     snapshot, configs = _look(url, timeout)
     if not snapshot.index:
         raise InitError(f"{url} lists no models: nothing to promise anything about")
-    requests, queues, origin, notes = _timings(metrics or metrics_url(url), timeout)
+    requests, queues, origin, notes = _timings(metrics, timeout)
     if reached is not None:
         with Prometheus(reached) as prometheus:
             requests |= _percentiles(prometheus, state.REQUEST_DURATION)
