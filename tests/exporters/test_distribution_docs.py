@@ -1,0 +1,38 @@
+"""The page about distributions names what there is."""
+
+from __future__ import annotations
+
+import argparse
+import re
+
+from support.tools import ROOT
+from triton_exporter.catalogue import METRICS
+from triton_exporter.catalogue.state import DISTRIBUTION_SOURCES
+from tritonwatch.commands import exporter
+
+PAGES = [(ROOT / "docs" / name).read_text() for name in ("distributions.md", "accuracy.md")]
+
+
+def test_every_source_is_explained() -> None:
+    """Both pages speak of every source."""
+    for page in PAGES:
+        assert [] == [source for source in DISTRIBUTION_SOURCES if source not in page]
+
+
+def test_series_exist() -> None:
+    """Every series named is in the catalogue."""
+    names = {name for page in PAGES for name in re.findall(r"`(triton_(?:model|exporter)_\w+)`", page)}
+
+    assert len(names) >= 6
+    assert names <= {metric.name for metric in METRICS}
+
+
+def test_flags_exist() -> None:
+    """Every flag of the exporter named on the page is one."""
+    parser = argparse.ArgumentParser()
+    exporter.configure(parser)
+    usage = parser.format_help()
+    flags = set(re.findall(r"`(--(?:otlp|trace-file|buckets)[a-z-]*)", PAGES[0]))
+
+    assert {"--otlp-listen", "--trace-file", "--buckets-from"} == flags
+    assert all(flag in usage for flag in flags)
