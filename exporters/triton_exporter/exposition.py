@@ -54,6 +54,8 @@ def _openmetrics(family: Family) -> str:
     name = metric.name.removesuffix("_total") if metric.kind == "counter" else metric.name
     text = _help(metric).replace('"', r"\"")
     head = f"# TYPE {name} {_type(metric)}\n# HELP {name} {text}\n"
+    if isinstance(family.samples, Written) and not family.samples.has_exemplars:
+        return head + family.samples.lines()
     return head + "".join([_sample(sample) for sample in family.samples])
 
 
@@ -71,11 +73,29 @@ def _relayed(family: parse.Family) -> str:
         name = name.removesuffix("_total")
     elif kind in ("counter", "untyped"):
         kind = "unknown"
-    lines = _STRICT.fullmatch(family.text)
+    samples = _samples_of(family)
     # OpenMetrics allows no stray white space; a body that Prometheus refuses would cost it every series.
-    samples = lines["samples"] if lines else "".join([_rewritten(*one) for one in family.samples()])
+    if not _is_strict(samples, len(family.series)):
+        samples = "".join([_rewritten(*one) for one in family.samples()])
     text = family.help.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
     return f"# TYPE {name} {kind}\n# HELP {name} {text}\n" + samples
+
+
+def _samples_of(family: parse.Family) -> str:
+    start = 0
+    while family.text.startswith("#", start):
+        start = family.text.find("\n", start) + 1
+    return family.text[start:]
+
+
+def _is_strict(samples: str, count: int) -> bool:
+    """Whether every line is `series value`, as Triton writes them."""
+    if samples.count(" ") == samples.count("\n") == count and not any(odd in samples for odd in _ODD):
+        return True  # one blank a line can only be the one before the value
+    return _STRICT.fullmatch(samples) is not None
+
+
+_ODD = ("\t", ",}", "{}", "\n#", "\n\n")
 
 
 def _rewritten(one: parse.Series, value: float) -> str:
@@ -84,9 +104,7 @@ def _rewritten(one: parse.Series, value: float) -> str:
 
 
 _PAIR = r'[a-zA-Z_]\w*="(?:[^"\\\n]|\\[\\n"])*"'
-_STRICT = re.compile(
-    rf"(?:#[^\n]*\n)*(?P<samples>(?:[a-zA-Z_:][\w:]*(?:\{{{_PAIR}(?:,{_PAIR})*\}})? [^ \n]+\n)*)", re.ASCII
-)
+_STRICT = re.compile(rf"(?:[a-zA-Z_:][\w:]*(?:\{{{_PAIR}(?:,{_PAIR})*\}})? [^ \n]+\n)*", re.ASCII)
 
 
 def _help(metric: Metric) -> str:

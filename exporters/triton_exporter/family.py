@@ -41,7 +41,14 @@ class Family:
 
 @runtime_checkable
 class Written(Protocol):
-    """Samples that can write themselves faster than one by one: `lines` are theirs in the text format."""
+    """Samples that can write themselves faster than one by one: `lines` are theirs in the text format.
+
+    Without exemplars that is what OpenMetrics wants too.
+    """
+
+    @property
+    def has_exemplars(self) -> bool:
+        """Whether any sample has one."""
 
     def lines(self) -> str:
         """Write `series value` for each, every line ended."""

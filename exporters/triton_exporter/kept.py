@@ -28,6 +28,11 @@ class Kept(Sequence[Sample]):
     def __getitem__(self, index: int | slice) -> Sample | Sequence[Sample]:
         return self._samples[index]
 
+    @property
+    def has_exemplars(self) -> bool:
+        """Whether any sample has one."""
+        return any(sample.exemplar is not None for sample in self._samples)
+
     def lines(self) -> str:
         """All of them in the text format."""
         if not self._lines:

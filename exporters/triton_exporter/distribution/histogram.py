@@ -59,6 +59,11 @@ class Histogram:
         whole = [float(floor(count + 1e-6)) for count in accumulate(self._counts)]
         return [*whole[:-1], self.count]
 
+    @property
+    def has_exemplars(self) -> bool:
+        """Whether a trace stands behind any bucket."""
+        return bool(self._exemplars)
+
     def samples(self) -> list[Sample]:
         """The series of the histogram as they stand."""
         values = (*self.cumulative(), self.count, self.sum)
@@ -95,6 +100,11 @@ class Samples(Sequence[Sample]):
 
     def __getitem__(self, index: int | slice) -> Sample | Sequence[Sample]:
         return list(self)[index]
+
+    @property
+    def has_exemplars(self) -> bool:
+        """Whether a trace stands behind any of them."""
+        return any(one.has_exemplars for one in self._histograms)
 
     def lines(self) -> str:
         """All of them in the text format."""
