@@ -74,7 +74,7 @@ BATCH_SIZE = _statistic(
     "histogram",
     "Batch sizes of the executions.",
     unit="inferences",
-    caveat="Buckets follow the model's max_batch_size.",
+    caveat="Buckets follow the model's max_batch_size; executions that failed count too.",
 )
 LAST_INFERENCE = _statistic(
     "triton_model_last_inference_timestamp_seconds",

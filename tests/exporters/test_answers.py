@@ -1,0 +1,182 @@
+"""Triton's JSON answers: whatever comes, the good part is a value and nothing is an exception."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from triton_exporter.answers import (
+    AnswerError,
+    error_text,
+    parse_config,
+    parse_index,
+    parse_server,
+    parse_statistics,
+)
+from triton_exporter.reasons import classify
+from triton_exporter.snapshot import IndexEntry, InputTensor, InstanceGroup, QueuePolicy
+
+CAPTURES = Path(__file__).resolve().parents[3] / "shared" / "captures" / "triton"
+
+_WORDS = [
+    "name",
+    "version",
+    "state",
+    "reason",
+    "model_stats",
+    "inference_stats",
+    "batch_stats",
+    "batch_size",
+    "success",
+    "count",
+    "ns",
+    "compute_infer",
+    "memory_usage",
+    "response_stats",
+    "last_inference",
+    "instance_group",
+    "gpus",
+    "kind",
+    "dynamic_batching",
+    "default_queue_policy",
+    "max_queue_size",
+    "priority_queue_policy",
+    "1",
+    "input",
+    "dims",
+    "ensemble_scheduling",
+    "step",
+    "model_version",
+    "parameters",
+    "string_value",
+    "extensions",
+    "error",
+]
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(
+            st.sampled_from(_WORDS),
+            inner,
+            max_size=6,
+        )
+    ),
+    max_leaves=20,
+)
+
+
+@given(_JSON)
+def test_any_json_is_a_value_or_an_answer_error(answer: object) -> None:
+    """Each reader takes every JSON document, at the right place or at a wrong one."""
+    body = json.dumps(answer).encode()
+    for parse in (parse_index, parse_statistics, parse_config, parse_server):
+        with suppress(AnswerError):
+            parse(body)
+    assert isinstance(error_text(body), str)
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_a_value_or_an_answer_error(body: bytes) -> None:
+    """Bytes that are no JSON are an answer error, never another."""
+    for parse in (parse_index, parse_statistics, parse_config, parse_server):
+        with suppress(AnswerError):
+            parse(body)
+    assert isinstance(error_text(body), str)
+
+
+def test_a_bad_entry_costs_itself_only() -> None:
+    """Entries of wrong types are dropped or read as far as they go."""
+    body = b'[null, 7, {"name": 3}, {"name": "a", "version": "1", "state": "READY"}, {"name": "b", "version": 2}]'
+
+    assert (IndexEntry("a", "1", "READY"), IndexEntry("b")) == parse_index(body)
+
+
+def test_numbers_of_grpc_json_are_numbers() -> None:
+    """gRPC writes 64-bit numbers as strings."""
+    body = b'{"name": "a", "max_batch_size": "8", "input": [{"name": "X", "dims": ["-1", 4, null]}]}'
+    config = parse_config(body)
+
+    assert 8 == config.max_batch_size
+    assert (InputTensor("X", "", (-1, 4, 0)),) == config.inputs
+
+
+@pytest.mark.skipif(not CAPTURES.is_dir(), reason="captures of real servers are not here")
+def test_configurations_of_a_real_server_are_read_whole() -> None:
+    """Queue policies by priority, ensembles, decoupled models, as Triton 2.51 wrote them."""
+
+    def config(name: str):
+        return parse_config((CAPTURES / f"triton-2.51-cpu-lab.config.{name}.json").read_bytes())
+
+    prio = config("prio")
+    assert (3, QueuePolicy(10, 0, "REJECT")) == (prio.priority_levels, prio.priority_queues[1])
+    assert (InstanceGroup("KIND_CPU", 1),) == prio.instance_groups
+    assert (InputTensor("X", "FP32", (4,)),) == prio.inputs
+    ensemble = config("ens")
+    assert ensemble.is_ensemble
+    assert [("pre", -1), ("post", -1)] == [(step.model, step.version) for step in ensemble.steps]
+    assert config("decoup").decoupled
+    assert not config("adder").decoupled
+    assert config("cached").response_cache
+
+
+@pytest.mark.skipif(not CAPTURES.is_dir(), reason="captures of real servers are not here")
+def test_statistics_of_a_real_server_add_up() -> None:
+    """Batches times their sizes are the inferences, as Triton 2.51 counted them."""
+    statistics = parse_statistics((CAPTURES / "triton-2.51-cpu-lab.models_stats.json").read_bytes())
+    # Executions that fail have a batch size, and no inferences.
+    batched = [one for one in statistics if one.batches and not one.fail]
+
+    assert len(batched) > 5
+    for one in batched:
+        assert one.inferences == sum(batch.size * batch.executions for batch in one.batches)
+        assert one.executions == sum(batch.executions for batch in one.batches)
+
+
+@pytest.mark.parametrize(
+    ("reason", "text"),
+    [
+        (
+            "python_error",
+            "Internal: RuntimeError: weights missing\n\nAt:\n  /models/a/1/model.py(3): initialize\n",
+        ),
+        (
+            "missing_file",
+            "Internal: FileNotFoundError: No such file or directory: /models/a/weights.txt\n",
+        ),
+        (
+            "missing_file",
+            "Internal: Python model file not found in '/models/multi/1/model.py', does not exist",
+        ),
+        ("python_error", "Internal: ModuleNotFoundError: No module named 'torch'\n\nAt:\n"),
+        (
+            "out_of_memory",
+            "Internal: OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n\nAt:\n",
+        ),
+        ("out_of_memory", "Internal: onnx runtime error 6: Failed to allocate memory for requested buffer"),
+        ("missing_backend", "Invalid argument: unable to find backend library for backend 'nosuch', try"),
+        ("missing_backend", "Not found: unable to load shared library: libcudart.so.12: cannot open shared"),
+        (
+            "bad_config",
+            "Invalid argument: instance group a_0 of model a specifies invalid or unsupported gpu id",
+        ),
+        ("bad_config", "model appears in two or more repositories"),
+        ("bad_config", "at least one version must be available under the version policy of model 'nover'"),
+        ("bad_config", "failed to read text proto from /models/badcfg/config.pbtxt"),
+        (
+            "dependency_failed",
+            "ensemble 'e' depends on 'bad' which has no loaded version. Model 'bad' loading",
+        ),
+        ("other", "Unavailable: something nobody has seen"),
+        ("other", ""),
+    ],
+)
+def test_load_errors_are_sorted_into_their_class(reason: str, text: str) -> None:
+    """Texts of real servers, each in the class that tells what to do."""
+    assert reason == classify(text)

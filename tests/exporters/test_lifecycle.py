@@ -1,0 +1,166 @@
+"""What holds of every model at all times, whatever Triton says in whatever order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from triton_exporter.catalogue import state as catalogue
+from triton_exporter.family import Sample
+from triton_exporter.lifecycle import MEMORY_SECONDS, Lifecycle
+from triton_exporter.snapshot import IndexEntry, ModelStatistics, ModelVersion, Snapshot
+from triton_exporter.state import HOLD_SECONDS, ModelStates
+
+_NAMES = st.sampled_from("abc")
+_VERSIONS = st.sampled_from(["", "1", "2"])
+_STATES = st.sampled_from(
+    [
+        ("", ""),
+        ("READY", ""),
+        ("LOADING", ""),
+        ("UNLOADING", ""),
+        ("UNAVAILABLE", "unloaded"),
+        ("UNAVAILABLE", "CUDA out of memory"),
+        ("UNAVAILABLE", "RuntimeError: no"),
+        ("STRANGE", "new in a later version"),
+    ]
+)
+_ENTRIES = st.builds(
+    lambda name, version, state: IndexEntry(name, version, *state), _NAMES, _VERSIONS, _STATES
+)
+_INDEXES = st.none() | st.lists(_ENTRIES, max_size=5).map(tuple)
+_STATISTICS = st.none() | st.lists(
+    st.builds(ModelStatistics, _NAMES, st.sampled_from(["1", "2"])), max_size=2
+).map(tuple)
+_LOOKS = st.lists(
+    st.one_of(
+        st.builds(lambda reason: Snapshot(0, api_failure=reason), st.sampled_from(["refused", "timeout"])),
+        st.builds(lambda index, stats: Snapshot(0, index=index, statistics=stats), _INDEXES, _STATISTICS),
+    ),
+    max_size=12,
+)
+_EXPECTED = st.dictionaries(_NAMES, st.sampled_from([(), ("1",), ("1", "2")]), max_size=2)
+
+
+def _run(looks: Sequence[Snapshot], expected: dict[str, tuple[str, ...]]) -> Lifecycle:
+    lifecycle = Lifecycle(expected)
+    for number, look in enumerate(looks, 1):
+        lifecycle.see(_at(look, number))
+    return lifecycle
+
+
+def _at(look: Snapshot, at: float) -> Snapshot:
+    return Snapshot(at, look.api_failure, look.live, index=look.index, statistics=look.statistics)
+
+
+@given(_LOOKS, _EXPECTED)
+def test_records_are_consistent_after_any_history(
+    looks: list[Snapshot], expected: dict[str, tuple[str, ...]]
+) -> None:
+    """States come from the closed set; only a state of ready can be ready; times are not in the future."""
+    lifecycle = Lifecycle(expected)
+    for number, look in enumerate(looks, 1):
+        before = lifecycle.records
+        failures = lifecycle.failures.copy()
+        lifecycle.see(_at(look, number))
+        models = {key.model for key in lifecycle.records}
+        assert expected.keys() <= models, "an expected model is always shown"
+        for key, record in lifecycle.records.items():
+            assert record.claim.state in catalogue.MODEL_STATES
+            assert record.claim.state == "ready" or not record.claim.ready
+            assert record.since <= number
+            assert not (record.claim.ready and record.not_ready_since is not None)
+            if (
+                key in before
+                and before[key].not_ready_since is not None
+                and record.not_ready_since is not None
+            ):
+                assert before[key].not_ready_since == record.not_ready_since, "an episode has one beginning"
+            if record.asked and not record.claim.ready:
+                assert record.not_ready_since is not None
+        assert all(failures[key] <= lifecycle.failures[key] for key in failures), "counters never go back"
+        if look.api_failure:
+            assert not any(record.claim.ready for record in lifecycle.records.values())
+
+
+@given(_LOOKS, _EXPECTED)
+def test_each_version_is_shown_in_exactly_one_state(
+    looks: list[Snapshot], expected: dict[str, tuple[str, ...]]
+) -> None:
+    """No series is written twice, and for each version exactly one state is 1."""
+    states = ModelStates(_run(looks, expected))
+    families = {family.metric: family.samples for family in states.families(100.0)}
+    names = [sample.series for samples in families.values() for sample in samples]
+    current = [sample.series for sample in families[catalogue.MODEL_STATE] if sample.value]
+
+    assert len(names) == len(set(names))
+    assert len(states.lifecycle.records) == len(current)
+
+
+def _failures(states: ModelStates, now: float) -> float:
+    families = {family.metric: family.samples for family in states.families(now)}
+    samples: Sequence[Sample] = families[catalogue.MODEL_LOAD_FAILURES]
+    return sum(sample.value for sample in samples)
+
+
+_BROKEN = Snapshot(1.0, live=True, index=(IndexEntry("a", "1", "UNAVAILABLE", "RuntimeError: no"),))
+
+
+def test_a_counter_waits_at_zero_for_prometheus() -> None:
+    """A person's look changes nothing; a scrape by Prometheus lets the count go on."""
+    states = ModelStates(Lifecycle())
+    states.see(_BROKEN)
+    assert 0 == _failures(states, 1.0)
+    assert 0 == _failures(states, 2.0)
+    states.scraped()
+    assert 1 == _failures(states, 3.0)
+
+
+def test_a_counter_does_not_wait_for_ever() -> None:
+    """Where nobody says how long a scrape may take, the count goes on after a while."""
+    states = ModelStates(Lifecycle())
+    states.see(_BROKEN)
+    assert 0 == _failures(states, 1.0)
+    assert 1 == _failures(states, 1.0 + HOLD_SECONDS)
+
+
+def test_models_that_come_and_go_leave_nothing_behind() -> None:
+    """A server with ever new names does not fill the exporter's memory."""
+    lifecycle = Lifecycle()
+    states = ModelStates(lifecycle)
+    for number in range(200):
+        entry = IndexEntry(f"model-{number}", "1", "UNAVAILABLE", "RuntimeError: no")
+        states.see(Snapshot(number * 100.0, live=True, index=(entry,)))
+        list(states.families(number * 100.0))
+
+    kept = MEMORY_SECONDS / 100 + 1
+    assert len(lifecycle.counted_models()) <= kept
+    assert len(lifecycle.failures) <= kept
+    assert len(lifecycle.last_failures) <= kept
+
+
+def test_a_timeout_is_no_restart() -> None:
+    """The same failure seen again after a slow answer is the same attempt; after a restart it is another."""
+    lifecycle = Lifecycle()
+    for look in (_BROKEN, Snapshot(2, api_failure="timeout"), _at(_BROKEN, 3)):
+        lifecycle.see(look)
+    assert 1 == lifecycle.failures.total()
+
+    for look in (Snapshot(4, api_failure="refused"), _at(_BROKEN, 5)):
+        lifecycle.see(look)
+    assert 2 == lifecycle.failures.total()
+    assert 1.0 == lifecycle.records[ModelVersion("a", "1")].not_ready_since
+
+
+def test_a_superseded_version_is_not_missed() -> None:
+    """Of an expected model without versions, the one in use is enough; when none is, the newest is missed."""
+    lifecycle = Lifecycle({"a": ()})
+    old, new = IndexEntry("a", "9", "UNAVAILABLE", "unloaded"), IndexEntry("a", "10", "READY")
+    lifecycle.see(Snapshot(1, live=True, index=(old, new)))
+    assert all(record.not_ready_since is None for record in lifecycle.records.values())
+
+    lifecycle.see(Snapshot(2, live=True, index=(old, IndexEntry("a", "10", "UNAVAILABLE", "unloaded"))))
+    missed = {key.version for key, record in lifecycle.records.items() if record.not_ready_since is not None}
+    assert {"10"} == missed
