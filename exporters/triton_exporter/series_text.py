@@ -59,7 +59,8 @@ def without_strings(text: str) -> str:
 
 def _names_once(labels: str) -> bool:
     names = [name for name, _ in _PAIRS.findall(labels)]
-    return len(set(names)) == len(names)
+    # The reserved label holds the name that the series has already.
+    return len({*names, "__name__"}) == len(names) + 1
 
 
 def read_line(line: str) -> tuple[Series, str] | str:

@@ -119,6 +119,7 @@ def test_series_come_and_go() -> None:
         (b'{model="m"} 1', "syntax"),
         (b'a{model="m",model="n"} 1', "syntax"),
         (b'a{model="x\n"} 1', "syntax"),
+        (b'a{__name__="b"} 1', "syntax"),
         (b"a 1 2 3", "syntax"),
         (b"...", "syntax"),
         (b'a{model="m"} one', "value"),

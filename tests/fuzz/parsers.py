@@ -50,6 +50,8 @@ def exposition(data: bytes) -> None:
     assert found == [
         (s.name, sorted(s.labels.items()), repr(v)) for f in again.families.values() for s, v in f.samples()
     ]
+    if b"__name__" in data:
+        return  # prometheus_client takes every label that begins like the reserved one for it
     theirs = sum(len(family.samples) for family in text_string_to_metric_families(kept.text))
     assert theirs == len(found), (theirs, len(found))
     remembering = Parser()

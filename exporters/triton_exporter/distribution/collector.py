@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from triton_exporter import parse
@@ -17,6 +17,7 @@ from triton_exporter.distribution.shape import Binned
 from triton_exporter.distribution.trace import LOSSES, OUTCOMES, RESULTS, Mailbox, TracedRequest
 from triton_exporter.distribution.triton_shapes import NativeHistograms, Summaries
 from triton_exporter.family import Family, Sample, series
+from triton_exporter.kept import Kept
 from triton_exporter.parse import Exposition, Parser
 from triton_exporter.snapshot import ModelVersion, Snapshot
 
@@ -94,6 +95,8 @@ class Distributions:
         self._cached: frozenset[ModelVersion] = frozenset()
         self._watermark = float("-inf")
         self._turn = 0
+        self._noted: list[tuple[ModelVersion, Signal, str, float]] | None = None
+        self._families: tuple[Family, ...] = ()
 
     def see(self, snapshot: Snapshot) -> None:
         """Learn which models stream responses and which have a response cache."""
@@ -128,15 +131,7 @@ class Distributions:
         models = self._models.values()
         for signal in SIGNALS:
             yield Family(_METRICS[signal], Samples([model.ledgers[signal].histogram for model in models]))
-        yield Family(state.DISTRIBUTION_SOURCE, list(self._source_samples()))
-        yield Family(
-            own.DISCARDED_REQUESTS,
-            [
-                Sample(model.discarded[signal], ledger.discarded)
-                for model in models
-                for signal, ledger in model.ledgers.items()
-            ],
-        )
+        yield from self._notes()
         if self._mailbox:
             yield from self._trace_families(self._mailbox)
 
@@ -219,6 +214,24 @@ class Distributions:
                 seconds = times[signal]
                 if seconds is not None:
                     ledger.trace(Trace(request.ended, seconds, request.trace_id))
+
+    def _notes(self) -> Sequence[Family]:
+        """Sources and discarded requests, written again only when one has changed."""
+        now = [
+            (version, signal, ledger.source, ledger.discarded)
+            for version, model in self._models.items()
+            for signal, ledger in model.ledgers.items()
+        ]
+        if now != self._noted:
+            self._noted = now
+            discarded = [
+                Sample(self._models[version].discarded[signal], count) for version, signal, _, count in now
+            ]
+            self._families = (
+                Family(state.DISTRIBUTION_SOURCE, Kept(list(self._source_samples()))),
+                Family(own.DISCARDED_REQUESTS, Kept(discarded)),
+            )
+        return self._families
 
     def _source_samples(self) -> Iterable[Sample]:
         for version, model in self._models.items():
