@@ -12,7 +12,9 @@ import pytest
 
 from support.tools import promtools
 from triton_exporter.catalogue import METRICS, Metric
+from triton_exporter.catalogue.state import MODEL_STATES
 from triton_exporter.reference import page
+from tritonwatch.exporter_options import OPTIONS, choose
 
 ROOT = Path(__file__).resolve().parents[2]
 QUERIES = re.findall(r"```promql\n(.*?)\n```", (ROOT / "docs" / "questions.md").read_text(), re.DOTALL)
@@ -52,3 +54,30 @@ def test_prometheus_takes_every_query(promtool: Path, tmp_path: Path) -> None:
 
     assert len(QUERIES) > 20
     assert 0 == result.returncode, result.stderr
+
+
+def test_every_option_of_the_exporter_is_explained() -> None:
+    """docs/exporter.md names each option, and none that does not exist."""
+    text = (ROOT / "docs" / "exporter.md").read_text()
+    table = text.partition("## Options")[2].partition("```yaml")[0]
+    named = set(re.findall(r"`--([a-z-]+)", table))
+
+    assert {option.name for option in OPTIONS} | {"config"} == named
+
+
+def test_the_settings_file_of_the_page_is_taken(tmp_path: Path) -> None:
+    """The example in docs/exporter.md is a settings file without mistakes."""
+    text = (ROOT / "docs" / "exporter.md").read_text()
+    path = tmp_path / "exporter.yml"
+    path.write_text(text.partition("```yaml\n")[2].partition("```")[0])
+    settings = choose({"config": str(path)}, {}).settings
+
+    assert {"embedder": (), "classifier": ("2",)} == settings.expected
+    assert (("*",), ("llm-*",)) == (settings.probe.models, settings.probe.exclude)
+    assert Path("/shared/triton.log") == settings.log
+
+
+@pytest.mark.parametrize("state", MODEL_STATES)
+def test_every_state_is_explained(state: str) -> None:
+    """docs/exporter.md says what each state means."""
+    assert re.search(rf"^\| .*`{state}`.* \| \S", (ROOT / "docs" / "exporter.md").read_text(), re.MULTILINE)

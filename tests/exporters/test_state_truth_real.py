@@ -296,6 +296,40 @@ def test_a_failed_hot_reload_leaves_the_old_version_ready(triton: Explicit) -> N
     assert 0 == failures(page, "reloaded")
 
 
+def test_versions_that_are_added_and_removed_are_followed(triton: Explicit) -> None:
+    """A new version serves beside the old one, a removed one is unloaded on purpose and not missed."""
+    folder = triton.repository.model("versions", config="version_policy { all {} }")
+    triton.load("versions")
+    triton.wait_for("ready", "versions", "1")
+    triton.repository.version("versions", "2")
+    triton.load("versions")
+    page = triton.wait_for("ready", "versions", "2")
+    assert 1 == page.value(catalogue.MODEL_READY, model="versions", version="1")
+
+    shutil.rmtree(folder / "1")
+    triton.load("versions")
+    page = triton.wait_for("unloaded", "versions", "1")
+
+    assert since(page, "versions", "1") is None
+    assert 1 == page.value(catalogue.MODEL_READY, model="versions", version="2")
+    assert 1 == page.value(catalogue.MODEL_EXPECTED, model="versions")
+
+
+def test_a_new_version_that_fails_is_a_failure_of_its_own(triton: Explicit) -> None:
+    """The old version serves on; the new one is unavailable and not ready."""
+    triton.repository.model("halfnew", config="version_policy { all {} }")
+    triton.load("halfnew")
+    triton.wait_for("ready", "halfnew", "1")
+    triton.repository.version("halfnew", "2", **{"raise": "weights missing"})
+    assert 200 != triton.load("halfnew")
+    page = triton.wait_for("unavailable", "halfnew", "2")
+    page = triton.exporter.wait(lambda page: failures(page, "halfnew"))
+
+    assert 1 == page.value(catalogue.MODEL_READY, model="halfnew", version="1")
+    assert since(page, "halfnew", "2") is not None
+    assert 1 == failures(page, "halfnew")
+
+
 def test_the_log_tells_of_a_failed_hot_reload(triton: Explicit) -> None:
     """With Triton's log the failure is counted with its class, and told apart from one that stops service."""
     folder = triton.repository.model("relogged")
