@@ -18,6 +18,7 @@ VERBS: dict[str, str] = {
     "gate": "promote, hold or roll back a release, by exit code",
     "init": "propose objectives from a look at a live Triton",
     "status": "say where every objective stands, straight from Prometheus",
+    "check": "list all mistakes in objectives, and what would fail in silence",
     "generate": "write rules, alerts and dashboards from objectives",
 }
 """Verb -> what it does. Only verbs that work are listed; each is a module of `tritonwatch.commands`."""

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 from zoneinfo import ZoneInfo
 
+import promql_parser
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -77,6 +78,14 @@ def _regex(value: str) -> str:
 
 def _listed(value: Any) -> Any:
     return (value,) if isinstance(value, str) else value
+
+
+def _parse_promql(text: str, field: str) -> None:
+    # Inside a rule the text stands between brackets; only what is whole by itself stays whole there.
+    try:
+        promql_parser.parse(text)
+    except ValueError as error:
+        raise ValueError(f"{field} is not PromQL: {error}") from None
 
 
 def _label_name(value: str) -> str:
@@ -276,6 +285,8 @@ class Custom(_Value):
                 raise ValueError(
                     f"{key} must hold {{{{window}}}} where the range goes, as in rate(x[{{{{window}}}}])"
                 )
+        for key in sorted(given):
+            _parse_promql(getattr(self, key).replace(WINDOW, "5m"), key)
         return self
 
 
@@ -397,7 +408,9 @@ class Exclusion(_Value):
     def _one_form(self) -> Self:
         if (self.promql is None) == (self.start is None and self.end is None):
             raise ValueError("an exclusion has either start and end, or promql")
-        if self.promql is None:
+        if self.promql is not None:
+            _parse_promql(self.promql, "promql")
+        else:
             if self.start is None or self.end is None:
                 raise ValueError("an exclusion has both start and end")
             if not self.seconds[0] < self.seconds[1]:

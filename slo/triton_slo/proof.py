@@ -18,7 +18,7 @@ from triton_slo.duration import render as duration
 from triton_slo.objective import Custom
 from triton_slo.plan import Plan
 from triton_slo.rulefile import Group, render, scalar
-from triton_slo.scenes import Scene, healthy, ratio_scene, stuck_scene, vanished_scene
+from triton_slo.scenes import Scene, graded, healthy, ratio_scene, stuck_scene, vanished_scene
 from triton_slo.specimen import specimen
 from triton_slo.unknown import MIN_SCRAPES
 
@@ -124,12 +124,11 @@ def _burns(plan: Plan, model: tuple[str, str]) -> Iterator[Proof]:
     budget = round(1 - resolved[0], 12)
     factors = {tier.name: tier.factor(objective.window.seconds) for tier in objective.alerting.tiers}
     live = {tier.name for tier in objective.alerting.tiers if reachable(plan, tier)}
-    exact = plan.measure(plan.variants[-1]).exact
     calm = round(plan.clock.real(RESET, 20) / scrape)
     seen: set[float] = set()
     for factor in sorted((factors[name] for name in live), reverse=True):
         faster = [f for f in factors.values() if f > factor]
-        ratio = _between(factor * budget, min([f * budget for f in faster] + [1.0])) if exact else 1.0
+        ratio = _between(factor * budget, min([f * budget for f in faster] + [1.0])) if graded(plan) else 1.0
         if ratio in seen:
             continue
         seen.add(ratio)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from triton_exporter.catalogue import Metric, state, triton
 from triton_slo import conventions as names
 from triton_slo import objective as model
+from triton_slo.duration import parse_seconds
+from triton_slo.indicators.durations import first_response_edge
 from triton_slo.plan import Plan
 from triton_slo.promql import number, quote
-from triton_slo.rulefile import Rule
-from triton_slo.windows import GUARD
 
 Scene = tuple[tuple[str, str], ...]
 """Pairs of a series and its values."""
@@ -18,6 +18,12 @@ Identity = tuple[str, str]
 
 PER_SCRAPE = 10_000
 """Requests between two scrapes: enough that every ratio is a whole number of them."""
+
+
+def graded(plan: Plan) -> bool:
+    """Whether any share of events can fail: readiness and slices only know all or nothing."""
+    indicator = plan.objective.indicator
+    return not isinstance(indicator, model.Readiness) and getattr(indicator, "source", "") != "slices"
 
 
 def healthy(plan: Plan, who: Identity, scrapes: int) -> Scene:
@@ -57,7 +63,7 @@ def _events(
             yield _series(plan, triton.REQUEST_SUCCESS, who), good
             yield _series(plan, triton.REQUEST_FAILURE, who, reason=indicator.reasons[0]), failed
         case model.Custom():
-            yield from _recorded(plan, who, phases)
+            yield from _recorded(plan, who, phases, end)
         case model.Latency() | model.Queue() | model.FirstResponse():
             yield from _durations(plan, who, good, every, phases, end)
         case model.Probe():
@@ -75,12 +81,12 @@ def _durations(
     if isinstance(indicator, model.Latency | model.Queue) and indicator.source == "slices":
         yield from _means(plan, who, edge, phases, end)
         return
-    metric = {
-        "latency": state.REQUEST_DURATION,
-        "queue": state.QUEUE_DURATION,
-        "first_response": triton.FIRST_RESPONSE_MS,
-    }[indicator.kind]
-    le = repr(float(edge)) if indicator.kind != "first_response" else number(edge * 1000)
+    if isinstance(indicator, model.FirstResponse):
+        metric, limit = first_response_edge(indicator, edge)
+        le = number(limit)
+    else:
+        metric = state.REQUEST_DURATION if isinstance(indicator, model.Latency) else state.QUEUE_DURATION
+        le = repr(float(edge))
     yield _series(plan, metric, who, "_bucket", le=le), good
     yield _series(plan, metric, who, "_bucket", le="+Inf"), every
     yield _series(plan, metric, who, "_count"), every
@@ -112,9 +118,45 @@ def _readiness(
     yield expected, " ".join(f"1+0x{n - 1}" for _, _, n in phases if n) + end
 
 
-def _recorded(plan: Plan, who: Identity, phases: list[tuple[float, float, int]]) -> Iterator[tuple[str, str]]:
-    """What the recording rules of a custom objective would hold, each window at the same ratio."""
-    raise NotImplementedError(plan, who, phases, names, Rule, GUARD)
+def _recorded(
+    plan: Plan, who: Identity, phases: list[tuple[float, float, int]], end: str
+) -> Iterator[tuple[str, str]]:
+    """What the rules of a custom objective would hold: its sources are the user's own and cannot be made up."""
+    resolved = plan.objective.resolve(*who)
+    assert resolved is not None
+    yield (
+        _own(plan, who, names.ERROR_BUDGET_RATIO),
+        _levels([(round(1 - resolved[0], 12), n) for *_, n in phases]),
+    )
+    yield _own(plan, who, names.BURNING), _levels([(float(bad > 0), n) for bad, _, n in phases])
+    worst = max(bad / (bad + fine) for bad, fine, _ in phases)
+    for span in plan.spans.values():
+        quick = parse_seconds(span.nominal) <= parse_seconds("5m")
+        ratios = [(bad / (bad + fine) if quick else worst, n) for bad, fine, n in phases]
+        yield _own(plan, who, names.sli_error(span.nominal)), _levels(ratios)
+        rate = PER_SCRAPE / plan.options.scrape_interval_seconds
+        for event, share in ((names.ERROR, None), (names.TOTAL, 1.0)):
+            levels = [((ratio if share is None else share) * rate, n) for ratio, n in ratios]
+            yield _own(plan, who, names.sli_events(span.nominal), {names.EVENT: event}), _levels(levels)
+    if end:
+        scrapes, gone = phases[0][2], end.split("x")[-1]
+        yield _own(plan, who, names.UNKNOWN, {names.REASON: "vanished"}), f"_x{scrapes + 1} 1+0x{gone}"
+
+
+def _own(plan: Plan, who: Identity, record: str, extra: Mapping[str, str] | None = None) -> str:
+    grouping = {"model": who[0], "version": who[1]}
+    labels = {
+        **plan.labels,
+        **{label: grouping.get(label, "some") for label in plan.objective.group_by},
+        **(extra or {}),
+    }
+    inside = ", ".join(f"{label}={quote(value)}" for label, value in labels.items() if value)
+    return f"{record}{{{inside}}}"
+
+
+def _levels(phases: list[tuple[float, int]]) -> str:
+    """A gauge from phases of (value, scrapes)."""
+    return " ".join(f"{number(round(value, 9))}+0x{n - 1}" for value, n in phases if n)
 
 
 def _counter(phases: list[tuple[float, int]]) -> str:

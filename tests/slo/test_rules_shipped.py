@@ -71,6 +71,34 @@ def test_the_demo_scale_keeps_the_proofs(tmp_path: Path) -> None:
     assert "" == promtool_says(promtools()[0], "test", "rules", *tests)
 
 
+EVERY_FORM = """
+- name: custom
+  target: 99%
+  indicator: {kind: custom, good: 'rate(good[{{window}}])', total: 'rate(all[{{window}}])'}
+- name: ratio
+  target: 99%
+  group_by: []
+  indicator: {kind: custom, error_ratio: 'avg_over_time(share[{{window}}])'}
+- {name: slices, target: 99%, indicator: {kind: queue, threshold: 20ms, source: slices}}
+- {name: week, target: 99.5%, window: 7d, models: {regex: "bert-.+|gpt[0-9]"}, indicator: errors}
+- {name: fourweeks, target: 95%, window: 28d, indicator: {kind: latency, threshold: 250ms, source: histogram},
+   overrides: [{models: [a, b], threshold: 2s}, {models: {regex: "c.*"}, versions: "2", target: 99.9%}]}
+- {name: first, target: 99%, indicator: {kind: first_response, threshold: 500ms}}
+- {name: token, target: 99%, indicator: {kind: first_response, threshold: 250ms, engine: vllm}}
+"""
+
+
+def test_every_form_of_objective_keeps_the_proofs(tmp_path: Path) -> None:
+    """Custom queries, slices, other windows, overrides by name, regex and version: proven like the shipped."""
+    reading = read([("forms.yaml", "objectives:" + EVERY_FORM)])
+    assert () == reading.problems
+    tests = lay_out(tmp_path, Options(selector='cluster="eu1"'), reading.objectives)
+
+    assert 7 == len(tests)
+    assert "" == promtool_says(promtools()[0], "check", "rules", *sorted((tmp_path / "rules").iterdir()))
+    assert "" == promtool_says(promtools()[0], "test", "rules", *tests)
+
+
 def test_generation_fails_without_proofs(monkeypatch: pytest.MonkeyPatch) -> None:
     """An alert that nobody saw fire is not generated: the whole generation stops and names it."""
     (queue,) = (one for one in shipped() if one.name == "queue")

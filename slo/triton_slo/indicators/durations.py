@@ -7,7 +7,7 @@ slice hides its tail, so the share that is shown is an estimate.
 
 from __future__ import annotations
 
-from triton_exporter.catalogue import Metric, state, triton
+from triton_exporter.catalogue import Metric, llm, state, triton
 from triton_slo import objective as model
 from triton_slo.indicators.measure import Events, Measure, Scope
 from triton_slo.promql import le_matcher, number
@@ -33,9 +33,7 @@ def queue(indicator: model.Queue, threshold: float, scope: Scope) -> Measure:
 
 def first_response(indicator: model.FirstResponse, threshold: float, scope: Scope) -> Measure:
     """Requests whose first response or token came later than the threshold; from histograms only."""
-    histogram, edge = triton.FIRST_RESPONSE_MS, threshold * 1000
-    if indicator.engine == "vllm":
-        raise ValueError("the vLLM histogram is not in the catalogue yet")
+    histogram, edge = first_response_edge(indicator, threshold)
     return Measure(
         presence=scope.present(histogram.bucket, le_matcher(edge)),
         counted=lambda window: _histogram(histogram, edge, scope, window, rejections=False),
@@ -43,6 +41,13 @@ def first_response(indicator: model.FirstResponse, threshold: float, scope: Scop
         stuck=True,
         sources=((scope.present(histogram.bucket, le_matcher(edge)), "histogram"),),
     )
+
+
+def first_response_edge(indicator: model.FirstResponse, threshold: float) -> tuple[Metric, float]:
+    """The histogram, and the threshold in its unit: Triton counts milliseconds, vLLM seconds."""
+    if indicator.engine == "vllm":
+        return llm.VLLM_FIRST_TOKEN, threshold
+    return triton.FIRST_RESPONSE_MS, threshold * 1000
 
 
 def _measure(

@@ -1,0 +1,76 @@
+"""`tritonwatch check`: all mistakes in objectives, and what Prometheus would accept in silence."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from triton_exporter.catalogue import state, triton
+from triton_slo.duration import parse_seconds
+from triton_slo.lint import Surroundings, lint, notes
+from triton_slo.problem import Problem
+from triton_slo.prometheus import Prometheus, PrometheusError
+from triton_slo.reading import read
+from tritonwatch import access
+from tritonwatch.commands.arguments import positive
+
+EXAMPLE = "tritonwatch check slo/objectives/*.yaml --retention 15d"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="objectives, or folders of them")
+    parser.add_argument(
+        "--scrape-interval", type=positive, default=15.0, metavar="S", help="of your Prometheus (default: 15)"
+    )
+    parser.add_argument(
+        "--retention", type=_duration, metavar="D", help="how long Prometheus keeps data, such as 15d"
+    )
+    access.add_arguments(parser, required=False)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print every mistake as `file:line: reason (fix: ...)`: 0 none, 1 some, 2 wrong usage."""
+    try:
+        texts = [(str(path), path.read_text(encoding="utf-8")) for path in _paths(args.files)]
+        models = _models(args) if args.prometheus else None
+    except (OSError, UnicodeDecodeError, PrometheusError, access.AccessError) as error:
+        print(f"tritonwatch check: {error}", file=sys.stderr)
+        return 2
+    around = Surroundings(args.scrape_interval, args.retention, models)
+    reading = read(texts)
+    places = reading.places
+    doubts = [one for found in reading.objectives for one in lint(found, places[found.name], around)]
+    hints = [one for found in reading.objectives for one in notes(found, places[found.name])]
+    problems: list[Problem] = [*reading.problems, *doubts]
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    for hint in hints:
+        print(f"note: {hint}", file=sys.stderr)
+    print(f"{len(reading.objectives)} objectives in {len(texts)} files, {len(problems)} mistakes")
+    return 1 if problems else 0
+
+
+def _paths(given: list[Path]) -> list[Path]:
+    return [
+        path
+        for one in given
+        for path in (
+            sorted(p for p in one.iterdir() if p.suffix in (".yaml", ".yml")) if one.is_dir() else [one]
+        )
+    ]
+
+
+def _models(args: argparse.Namespace) -> frozenset[str]:
+    with Prometheus(access.from_arguments(args, os.environ)) as prometheus:
+        query = f"group by (model) ({state.MODEL_STATE} or {triton.REQUEST_SUCCESS})"
+        return frozenset(sample.labels.get("model", "") for sample in prometheus.instant(query))
+
+
+def _duration(text: str) -> float:
+    try:
+        return parse_seconds(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None

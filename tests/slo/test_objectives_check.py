@@ -1,0 +1,168 @@
+"""Mistakes in objectives: all of them found, each with its place, its reason and its fix."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from support.tools import promtools
+from triton_slo.artifact import Options
+from triton_slo.generate import artifacts
+from triton_slo.reading import read
+from tritonwatch.cli import main
+
+GOOD = {"name": "a", "target": "99%", "indicator": {"kind": "latency", "threshold": "1s"}}
+
+
+def mistakes(**changes: object) -> list[str]:
+    """What is said about a sound objective with these changes."""
+    return [str(one) for one in read([("o.yaml", yaml.safe_dump({**GOOD, **changes}))]).problems]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"target": "100%"}, "a target lies between 0% and 100%"),
+        ({"target": "ninety"}, "'ninety' is not a ratio; write 99.5% or 0.995"),
+        ({"window": "3d"}, "a rolling window has 7 to 90 whole days"),
+        ({"window": {"calendar": "month", "timezone": "Mars/Base"}}, "'Mars/Base' is no time zone"),
+        ({"indicator": {"kind": "speed"}}, "use readiness, latency, queue"),
+        ({"indicator": {"kind": "latency"}}, "indicator.threshold: required field is missing"),
+        ({"indicator": {"kind": "latency", "threshold": 1}}, "write it with its unit"),
+        ({"models": {"regex": "a("}}, "models.regex: not a regular expression"),
+        ({"models": {"regex": "(?=a)"}}, "no look-around"),
+        ({"models": [1]}, "models.names.0: Input should be a valid string"),
+        ({"overrides": [{"models": "a"}]}, "an override needs a target or a threshold"),
+        ({"labels": {"severity": "x"}}, "labels the rules set themselves: severity"),
+        ({"alerting": {"severities": {"page": "critical"}}}, "name tiers that do not exist: page"),
+        ({"indicator": {"kind": "custom", "good": "a", "total": "b"}}, "must hold {{window}}"),
+        (
+            {"indicator": {"kind": "custom", "error_ratio": "rate(a[{{window}}]))"}},
+            "error_ratio is not PromQL",
+        ),
+        ({"colour": "blue"}, "colour: unknown field"),
+    ],
+)
+def test_a_mistake_is_named_with_its_line(changes: dict[str, object], said: str) -> None:
+    """Each mistake has a place in the file, and words that say what is wrong."""
+    found = mistakes(**changes)
+
+    assert any(said in one for one in found), found
+    assert all(one.startswith("o.yaml:") for one in found)
+
+
+def test_all_mistakes_are_told_at_once() -> None:
+    """Nobody wants to learn of the second mistake after the first is mended."""
+    assert 3 == len(mistakes(target="0%", window="1d", colour="blue"))
+
+
+def test_a_key_written_twice_is_a_mistake() -> None:
+    """YAML would keep the last in silence."""
+    (said,) = read([("o.yaml", "name: a\ntarget: 99%\ntarget: 98%\nindicator: errors\n")]).problems
+
+    assert "o.yaml:3" == said.place
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "said"),
+    [
+        ("{name: a, target: 90%, indicator: errors}", (), "tier page_fast can never fire"),
+        ("{name: a, target: 99%, indicator: errors}", ("--scrape-interval", "90"), "fewer than 4 scrapes"),
+        ("{name: a, target: 99%, indicator: errors}", ("--retention", "15d"), "longer than Prometheus keeps"),
+        (
+            "{name: a, target: 99%, indicator: errors, models: [x], overrides: [{models: y, target: 98%}]}",
+            (),
+            "'y' is not among the objective's models",
+        ),
+        (
+            (
+                "{name: a, target: 99%, indicator: {kind: custom, total: 'rate(t[{{window}}])', errors: "
+                "'sum by (a) (rate(x[{{window}}])) and sum by (b) (rate(y[{{window}}]))'}}"
+            ),
+            (),
+            "sides with labels (a) and (b) never match",
+        ),
+    ],
+)
+def test_check_finds_what_prometheus_would_accept(
+    text: str, options: tuple[str, ...], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rules that load and never fire are mistakes, too."""
+    file = tmp_path / "o.yaml"
+    file.write_text(text)
+
+    assert 1 == main(["check", str(file), *options])
+    assert said in capsys.readouterr().err
+
+
+def test_the_shipped_objectives_pass(capsys: pytest.CaptureFixture[str]) -> None:
+    """What the stack ships has no mistake that it warns others of."""
+    assert 0 == main(["check", "slo/objectives"])
+    assert "4 objectives in 4 files, 0 mistakes" in capsys.readouterr().out
+
+
+HOSTILE = st.text(min_size=1, max_size=12) | st.sampled_from(
+    [
+        '"',
+        "\\",
+        "a\nb",
+        "{{ .Value }}",
+        "{{",
+        "}}",
+        "{{ define",
+        "'",
+        "`",
+        "$1",
+        "a|b",
+        "\x00",
+        "\u2028",
+        "🙂",
+        "#",
+        ": ",
+        "%q",
+    ]
+)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+@given(st.lists(st.tuples(HOSTILE, HOSTILE, HOSTILE, HOSTILE, HOSTILE), min_size=8, max_size=8))
+def test_hostile_text_gives_valid_rules_or_a_refusal(rows: list[tuple[str, ...]]) -> None:
+    """Quotes, braces, newlines, templates: promtool accepts the rules and their proofs, or we refused."""
+    documents = [
+        {
+            **GOOD,
+            "name": f"n{number}",
+            "models": [model],
+            "owner": owner,
+            "description": description,
+            "labels": {"team": label},
+            "annotations": {"note": note},
+        }
+        for number, (model, owner, description, label, note) in enumerate(rows)
+    ]
+    reading = read([(f"{one['name']}.yaml", yaml.safe_dump(one, allow_unicode=True)) for one in documents])
+    assert len(documents) == len(reading.objectives) + len(
+        {one.place.split(":")[0] for one in reading.problems}
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        paths = []
+        for one in artifacts(reading.objectives, Options()):
+            if one.part == "rules":
+                paths.append(Path(folder, one.name))
+                paths[-1].write_text(one.text, encoding="utf-8")
+        command = [promtools()[0], "check", "rules", *paths]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+        assert 0 == done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("name", ["A", "a b", "a{", "../a", "", "a" * 64, "-a", "ä"])
+def test_a_name_that_is_no_slug_is_refused(name: str) -> None:
+    """An objective's name becomes a label, a file and a group; it is kept plain."""
+    assert any("name" in one for one in mistakes(name=name))
