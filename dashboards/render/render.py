@@ -68,7 +68,7 @@ PICTURES = (
         says=(("Versions", r"8\.\d*%"), ("Failures by reason", r"BACKEND"), ("Not ready", r"\b0\b")),
     ),
     Picture("dashboard-slo", "triton-slo", says=(("Worst budget left", r"-35"), ("Unknown", r"\b1\b"))),
-    Picture("dashboard-gpu", "triton-gpu", says=(("GPUs", r"\b4\b"), ("Slowed by heat", r"\b1\b"))),
+    Picture("dashboard-gpu", "triton-gpu", says=(("GPUs seen", r"\b4\b"), ("Slowed by heat", r"\b1\b"))),
     Picture("dashboard-server", "triton-server", says=(("Models not ready", r"\b2\b"),)),
     Picture(
         "dashboard-on-call",

@@ -77,7 +77,7 @@ def _glance(gpus: _Gpus) -> tuple[Panel, ...]:
     faults = replace(reading.FAULTS, no_value=_ABSENT)
     return (
         stat(
-            "GPUs",
+            "GPUs seen",
             about("GPUs that the exporters see.", gpu.INFO),
             [Query(f"count(count {_BY_GPU} ({gpus.chosen(gpu.INFO)}))")],
             replace(reading.COUNT, no_value="No GPU"),

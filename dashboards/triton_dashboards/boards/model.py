@@ -203,7 +203,7 @@ def phases(seen: View) -> tuple[Panel, ...]:
             calcs=("mean", "max", "lastNotNull"),
         ),
         timeseries(
-            "Time in queue",
+            "Wait in the queue",
             about("Quantiles of the time requests waited.", state.QUEUE_DURATION),
             [
                 Query(quantile(level, raw.buckets(state.QUEUE_DURATION)), f"p{level * 100:g}")

@@ -56,7 +56,7 @@ def _glance(within: Scope) -> tuple[Panel, ...]:
             no_exporter,
         ),
         stat(
-            "Not ready",
+            "Servers not ready",
             about("Servers that say they are not ready.", state.SERVER_READY),
             [Query(or_zero(f"count({within(state.SERVER_READY)} == 0)", up))],
             no_exporter,
@@ -86,7 +86,7 @@ def _glance(within: Scope) -> tuple[Panel, ...]:
             no_exporter,
         ),
         stat(
-            "Failed loads",
+            "Loads failed",
             about("Load attempts that failed in the time range.", state.MODEL_LOAD_FAILURES),
             [Query(failures, instant=True)],
             replace(no_exporter, no_value="No model"),
@@ -148,7 +148,7 @@ def _models(within: Scope) -> tuple[Panel, ...]:
     )
     return (
         columns(
-            "Not ready",
+            "Not ready now",
             about(
                 "Model versions that should serve and do not. Triton's own reason is on the exporter's "
                 "/state page and in the alert.",

@@ -114,9 +114,10 @@ def panel_model(body: Any) -> Json:
         custom["inspect"] = False
     if custom.get("scaleDistribution", {}).get("type") == "linear":
         custom["scaleDistribution"].pop("log", None)
-    tooltip = model.get("options", {}).get("tooltip")
-    if tooltip is not None:
-        tooltip.setdefault("hideZeros", False)
+    for key in [key for key, value in custom.items() if value is None]:
+        del custom[key]
+    if model["type"] == "timeseries":
+        model["options"]["tooltip"].setdefault("hideZeros", False)
     config["defaults"] = {
         key: value for key, value in config["defaults"].items() if value not in (None, [], {})
     }

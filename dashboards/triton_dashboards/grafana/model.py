@@ -25,16 +25,19 @@ def variable_model(variable: Variable) -> Json:
         regex=variable.regex,
     )
     raw = {key: value for key, value in library.encode(template).items() if key not in _TEMPLATE_DEAD}
-    return {key: value for key, value in raw.items() if value is not None} | {
-        "definition": variable.query,
-        "description": variable.description,
-        "query": {
-            "qryType": 1,
-            "query": variable.query,
-            "refId": "PrometheusVariableQueryEditor-VariableQuery",
-        },
-        "current": {"selected": True, "text": ["All"], "value": ["$__all"]} if variable.multi else {},
-    }
+    return (
+        {key: value for key, value in raw.items() if value is not None}
+        | {
+            "definition": variable.query,
+            "description": variable.description,
+            "query": {
+                "qryType": 1,
+                "query": variable.query,
+                "refId": "PrometheusVariableQueryEditor-VariableQuery",
+            },
+        }
+        | ({"current": {"selected": True, "text": ["All"], "value": ["$__all"]}} if variable.multi else {})
+    )
 
 
 _TEMPLATE_DEAD = frozenset(
@@ -58,7 +61,6 @@ def datasource_variable() -> Json:
         "description": "A Prometheus that scrapes the exporter and loads the generated rules.",
         "type": "datasource",
         "query": "prometheus",
-        "current": {},
         "hide": 0,
         "includeAll": False,
         "multi": False,

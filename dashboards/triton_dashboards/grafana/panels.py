@@ -103,7 +103,6 @@ def table(
     transformations: Sequence[Json] = (),
     sort_by: str = "",
     descending: bool = True,
-    paginated: bool = False,
 ) -> Panel:
     """Rows with columns; each query gives one column, joined by the transformations."""
     asked = [Query(query.expr, query.legend, instant=True, table=True) for query in queries]
@@ -127,12 +126,6 @@ def table(
             "options": {
                 "cellHeight": "sm",
                 "frameIndex": 0,
-                "footer": {
-                    "show": False,
-                    "reducer": ["sum"],
-                    "countRows": False,
-                    "enablePagination": paginated,
-                },
             },
         },
     )
@@ -161,7 +154,7 @@ def state_timeline(
             "fieldConfig": {"defaults": _limits(display) | {"unit": display.unit}},
             "options": {
                 "perPage": 20,
-                "legend": {"showLegend": True, "displayMode": "list", "placement": "bottom"},
+                "legend": {"showLegend": True, "displayMode": "list", "placement": "bottom", "calcs": []},
                 "tooltip": {"mode": "single", "sort": "none", "hideZeros": False},
             },
         },
@@ -250,7 +243,8 @@ def heatmap(
                 },
                 "exemplars": {"color": "rgba(255,0,255,0.7)"},
                 "filterValues": {"le": 1e-9},
-                "legend": {"show": True, "showLegend": True},
+                "legend": {"show": True},
+                "showValue": "never",
                 "rowsFrame": {"layout": "auto"},
                 "tooltip": {"mode": "single", "showColorScale": False, "yHistogram": True},
                 "yAxis": {"axisPlacement": "left", "reverse": False, "unit": display.unit},

@@ -1,0 +1,149 @@
+"""The dashboards are what Grafana 12.4's and 13.2's own types allow, key by key."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft7Validator
+
+from support.panels import Json, panels
+from triton_dashboards.generate import dashboards
+from triton_dashboards.grafana.model import dashboard_model
+from triton_slo.artifact import Options
+
+SCHEMAS = Path(__file__).parent / "schema"
+RELEASES = ("12.4", "13.2")
+MODELS = {one.uid: dashboard_model(one) for one in dashboards(Options())}
+
+NOT_IN_THE_TYPES = {
+    "definition": "shown in the list of variables; Grafana writes it itself",
+    "titleFormat": "read by the Prometheus data source's annotations",
+    "textFormat": "read by the Prometheus data source's annotations",
+    "tagKeys": "read by the Prometheus data source's annotations",
+    "useValueForTime": "read by the Prometheus data source's annotations",
+    "expr": "an annotation's target is a query of its data source, typed as a list of tags",
+    "interval": "an annotation's target is a query of its data source, typed as a list of tags",
+    "refId": "an annotation's target is a query of its data source, typed as a list of tags",
+}
+"""Keys of variables and annotations that Grafana reads and its types leave out."""
+
+
+@cache
+def _schema(release: str) -> dict[str, Any]:
+    schema: dict[str, Any] = json.loads((SCHEMAS / f"grafana-{release}.json").read_text(encoding="utf-8"))
+    return schema
+
+
+def _validator(release: str, *path: str) -> Draft7Validator:
+    """A validator of one part of the schema's root: the dashboard, or options and custom of a panel kind."""
+    schema = _schema(release)["dashboard" if path[0] == "dashboard" else "panels"]
+    part = schema["definitions"]["Root"]
+    for key in path:
+        part = part["properties"][key]
+    return Draft7Validator({"definitions": schema["definitions"], **part})
+
+
+def _errors(validator: Draft7Validator, thing: object) -> list[str]:
+    return [
+        f"{'/'.join(map(str, one.absolute_path))}: {one.message[:300]}"
+        for one in validator.iter_errors(thing)
+    ]
+
+
+def _without_known(model: Json) -> Json:
+    """The model less the keys that the types leave out."""
+    copy: Json = json.loads(json.dumps(model))
+    for variable in copy["templating"]["list"]:
+        variable.pop("definition", None)
+    for annotation in copy["annotations"]["list"]:
+        for key in ("titleFormat", "textFormat", "tagKeys", "useValueForTime", "target"):
+            annotation.pop(key, None)
+    return copy
+
+
+@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("uid", MODELS)
+def test_dashboard_is_what_the_types_allow(uid: str, release: str) -> None:
+    """No key unknown, no value of a wrong type or outside its closed set."""
+    assert [] == _errors(_validator(release, "dashboard"), _without_known(MODELS[uid]))
+
+
+@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("uid", MODELS)
+def test_panels_carry_the_options_of_their_kind(uid: str, release: str) -> None:
+    """A panel's options and field settings are those of its kind, which the dashboard's type leaves open."""
+    found = []
+    for panel in panels(MODELS[uid]):
+        kind = _validator(release, panel["type"], "options")
+        found += [f"{panel['title']}: {error}" for error in _errors(kind, panel["options"])]
+        custom = panel["fieldConfig"]["defaults"].get("custom")
+        if custom:
+            found += [
+                f"{panel['title']}: {e}"
+                for e in _errors(_validator(release, panel["type"], "custom"), custom)
+            ]
+
+    assert [] == found
+
+
+def test_known_gaps_of_the_types_are_no_more_than_listed() -> None:
+    """Only variables and annotations hold keys outside the types, and only those with a reason here."""
+    found = set()
+    for model in MODELS.values():
+        for error in _validator("13.2", "dashboard").iter_errors(model):
+            assert error.absolute_path[0] in ("templating", "annotations"), error.message
+            found |= set(error.instance) if isinstance(error.instance, dict) else set()
+
+    assert set(NOT_IN_THE_TYPES) <= found
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_schema_finds_what_grafanalib_writes(release: str) -> None:
+    """The schema is strict: a threshold base of "null" in quotes, an unknown key and a wrong word are errors."""
+    validator = _validator(release, "dashboard")
+
+    def broken(**change: Any) -> list[str]:
+        model = _without_known(MODELS["triton-fleet"])
+        panel = next(one for one in model["panels"] if one["type"] == "stat")
+        panel.update(change)
+        return _errors(validator, model)
+
+    steps = {"thresholds": {"mode": "absolute", "steps": [{"color": "green", "value": "null"}]}}
+    assert broken(editable=True)
+    assert broken(fieldConfig={"defaults": steps, "overrides": []})
+    assert broken(gridPos={"x": 0, "y": 0, "w": "wide", "h": 4})
+
+
+def test_foundation_sdk_reads_every_key_and_gives_it_back() -> None:
+    """Grafana's own Python model of a dashboard drops no key in a round trip."""
+    from grafana_foundation_sdk.cog.encoder import JSONEncoder
+
+    with warnings.catch_warnings():
+        # The SDK prefers the v2 model, which no file provisioning takes.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        from grafana_foundation_sdk.models.dashboard import Dashboard
+
+    for uid, model in MODELS.items():
+        known = _without_known(model)
+        back = json.loads(json.dumps(Dashboard.from_json(json.loads(json.dumps(known))), cls=JSONEncoder))
+        assert [] == list(_dropped(known, back)), uid
+
+
+def _dropped(given: object, back: object, path: str = "") -> list[str]:
+    """Paths that were given and did not come back."""
+    if isinstance(given, dict) and isinstance(back, dict):
+        lost = [f"{path}/{key}" for key in given if key not in back and given[key] is not None]
+        return lost + [
+            item for key in given if key in back for item in _dropped(given[key], back[key], f"{path}/{key}")
+        ]
+    if isinstance(given, list) and isinstance(back, list):
+        if len(given) != len(back):
+            return [f"{path} has {len(back)} of {len(given)}"]
+        pairs = enumerate(zip(given, back, strict=True))
+        return [item for i, (a, b) in pairs for item in _dropped(a, b, f"{path}/{i}")]
+    return []
