@@ -7,7 +7,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -90,12 +90,17 @@ class Running:
 
     url: str
     inbox: Inbox
+    started: list[str] = field(default_factory=list)
 
     def send(self, alerts: Sequence[dict[str, str]], *, ended: bool = False) -> None:
         """Tell it, as Prometheus does, that alerts fire, or that they have ended."""
         now = datetime.now(UTC)
+        # The moment of the first alert: Alertmanager does not wait for the others of an older one.
+        self.started.append(now.isoformat())
         end = now if ended else now + timedelta(minutes=5)
-        body = [{"labels": labels, "startsAt": START, "endsAt": end.isoformat()} for labels in alerts]
+        body = [
+            {"labels": labels, "startsAt": self.started[0], "endsAt": end.isoformat()} for labels in alerts
+        ]
         requests.post(f"{self.url}/api/v2/alerts", json=body, timeout=5).raise_for_status()
 
     def silenced_by_another(self) -> set[str]:
@@ -104,25 +109,32 @@ class Running:
         return {one["labels"]["alertname"] for one in answer if one["status"]["inhibitedBy"]}
 
 
-START = datetime.now(UTC).isoformat()
+@pytest.fixture
+def everyone(tmp_path: Path) -> Iterator[list[Running]]:
+    """Every Alertmanager that is here, side by side, their times 360 times shorter."""
+    with ExitStack() as stack:
+        yield [
+            stack.enter_context(running(binary, tmp_path / str(number)))
+            for number, binary in enumerate(alertmanagers())
+        ]
 
 
-@pytest.fixture(params=alertmanagers(), ids=str)
-def running(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Running]:
-    """Each Alertmanager that is here, its times 360 times shorter."""
+@contextmanager
+def running(binary: Path, directory: Path) -> Iterator[Running]:
+    """One Alertmanager with the demo's configuration."""
     (port,) = free_ports(1)
     with webhook() as (inbox, url):
         options = Options(time_scale=1 / 360, scrape_interval_seconds=1.0, webhook_url=url)
-        write(alertmanager.artifacts(options), tmp_path)
+        write(alertmanager.artifacts(options), directory)
         command = [
-            request.param,
-            f"--config.file={tmp_path / 'alertmanager' / alertmanager.FILE}",
-            f"--storage.path={tmp_path / 'data'}",
+            binary,
+            f"--config.file={directory / 'alertmanager' / alertmanager.FILE}",
+            f"--storage.path={directory / 'data'}",
             f"--web.listen-address=127.0.0.1:{port}",
             "--cluster.listen-address=",
         ]
         with (
-            (tmp_path / "log").open("wb") as log,
+            (directory / "log").open("wb") as log,
             subprocess.Popen(command, stdout=log, stderr=log) as process,
         ):
             try:
@@ -150,7 +162,7 @@ def burn(tier: str) -> dict[str, str]:
     return {**BURN, "tier": tier, "severity": "critical" if tier.startswith("page") else "warning"}
 
 
-def test_a_server_that_is_down_silences_its_consequences(running: Running) -> None:
+def test_a_server_that_is_down_silences_its_consequences(everyone: list[Running]) -> None:
     """Of eight alerts about one dead server on-call hears one; when it is back, that it is back."""
     consequences = [
         alert("TritonModelNotReadyProlonged", **SERVER, model="ranker", version="1"),
@@ -164,22 +176,24 @@ def test_a_server_that_is_down_silences_its_consequences(running: Running) -> No
     elsewhere = alert("TritonModelNotReadyProlonged", instance="gpu-2:9095", model="ranker", version="1")
     down = alert("TritonServerDown", **SERVER)
 
-    running.send([down, *consequences, elsewhere])
-    running.inbox.wait(lambda: len(running.inbox.told("page")) == 2)
+    for one in everyone:
+        one.send([down, *consequences, elsewhere])
+    for one in everyone:
+        one.inbox.wait(lambda one=one: len(one.inbox.told("page")) == 2)
     # Three more group intervals: nothing else comes.
     time.sleep(3.0)
 
-    assert [{"TritonModelNotReadyProlonged"}, {"TritonServerDown"}] == sorted(
-        running.inbox.told("page"), key=str
-    )
-    assert [] == running.inbox.told("ticket")
-    assert {one["alertname"] for one in consequences} == running.silenced_by_another()
+    for one in everyone:
+        told = sorted(one.inbox.told("page"), key=str)
+        assert [{"TritonModelNotReadyProlonged"}, {"TritonServerDown"}] == told
+        assert [] == one.inbox.told("ticket")
+        assert {alert["alertname"] for alert in consequences} == one.silenced_by_another()
+        one.send([down, *consequences], ended=True)
+    for one in everyone:
+        one.inbox.wait(lambda one=one: {"TritonServerDown"} in one.inbox.told("page", "resolved"))
 
-    running.send([down, *consequences], ended=True)
-    running.inbox.wait(lambda: {"TritonServerDown"} in running.inbox.told("page", "resolved"))
 
-
-def test_one_incident_of_a_model_makes_one_notification(running: Running) -> None:
+def test_one_incident_of_a_model_makes_one_notification(everyone: list[Running]) -> None:
     """Not ready on two servers and a burning budget are one page; the fastest tier speaks."""
     incident = [
         alert("TritonModelNotReadyProlonged", **SERVER, model="ranker", version="1"),
@@ -188,32 +202,41 @@ def test_one_incident_of_a_model_makes_one_notification(running: Running) -> Non
         *(burn(tier) for tier in ("page_fast", "page_slow", "ticket_fast", "ticket_slow")),
     ]
 
-    running.send(incident)
-    running.inbox.wait(lambda: running.inbox.told("page"))
+    for one in everyone:
+        one.send(incident)
+    for one in everyone:
+        one.inbox.wait(lambda one=one: one.inbox.told("page"))
     time.sleep(3.0)
 
-    assert [{"TritonModelNotReadyProlonged", "TritonReadinessBudgetBurn"}] == running.inbox.told("page")
-    assert 3 == len(running.inbox.notifications[0]["alerts"])  # type: ignore[arg-type]
-    assert [] == running.inbox.told("ticket")
+    for one in everyone:
+        assert [{"TritonModelNotReadyProlonged", "TritonReadinessBudgetBurn"}] == one.inbox.told("page")
+        assert 3 == len(one.inbox.notifications[0]["alerts"])  # type: ignore[arg-type]
+        assert [] == one.inbox.told("ticket")
 
 
-def test_a_load_failure_that_becomes_a_page_is_told_as_both(running: Running) -> None:
+def test_a_load_failure_that_becomes_a_page_is_told_as_both(everyone: list[Running]) -> None:
     """The ticket about the failed load comes first and is not lost when the page follows."""
     failed = alert("TritonModelLoadFailed", **SERVER, model="ranker")
     not_ready = alert("TritonModelNotReadyProlonged", **SERVER, model="ranker", version="1")
 
-    running.send([failed])
-    running.inbox.wait(lambda: running.inbox.told("ticket"))
-    running.send([failed, not_ready])
-    running.inbox.wait(lambda: running.inbox.told("page"))
-    running.send([failed, not_ready], ended=True)
-    running.inbox.wait(lambda: running.inbox.told("page", "resolved"))
-    running.inbox.wait(lambda: running.inbox.told("ticket", "resolved"))
+    for one in everyone:
+        one.send([failed])
+    for one in everyone:
+        one.inbox.wait(lambda one=one: one.inbox.told("ticket"))
+        one.send([failed, not_ready])
+    for one in everyone:
+        one.inbox.wait(lambda one=one: one.inbox.told("page"))
+        one.send([failed, not_ready], ended=True)
+    for one in everyone:
+        one.inbox.wait(lambda one=one: one.inbox.told("page", "resolved"))
+        one.inbox.wait(lambda one=one: one.inbox.told("ticket", "resolved"))
 
 
-def test_the_watchdog_keeps_pinging_and_info_stays_silent(running: Running) -> None:
+def test_the_watchdog_keeps_pinging_and_info_stays_silent(everyone: list[Running]) -> None:
     """One heartbeat in every interval, and nobody is told what is only for looking at."""
-    running.send([alert("Watchdog"), alert("GpuPowerThrottling", **SERVER, gpu_uuid="GPU-5a1e")])
-    running.inbox.wait(lambda: len(running.inbox.told("watchdog")) >= 3)
+    for one in everyone:
+        one.send([alert("Watchdog"), alert("GpuPowerThrottling", **SERVER, gpu_uuid="GPU-5a1e")])
+    for one in everyone:
+        one.inbox.wait(lambda one=one: len(one.inbox.told("watchdog")) >= 3)
 
-    assert {"watchdog"} == {one["receiver"] for one in running.inbox.notifications}
+        assert {"watchdog"} == {told["receiver"] for told in one.inbox.notifications}

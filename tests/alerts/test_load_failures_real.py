@@ -25,7 +25,7 @@ from tritonwatch.local.triton import TritonPorts, TritonServer, free_ports
 
 pytestmark = pytest.mark.real
 OPTIONS = Options(time_scale=SCALE, scrape_interval_seconds=INTERVAL_SECONDS)
-POLL_SECONDS = 2
+POLL_SECONDS = 1
 EXPECTED = ("badconfig", "noversion", "pipeline", "twice", "absent")
 """What the operator's list names: Triton itself says nothing, or too little, about these."""
 
@@ -46,7 +46,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     repository, twin = Repository(directory / "models"), Repository(directory / "others")
     repository.model("good")
     repository.model("hot")
-    repository.model("slow", delay_seconds=8)
+    repository.model("slow", delay_seconds=7)
     repository.model("raises", **{"raise": "weights missing"})
     write(repository.model("badconfig") / "config.pbtxt", "nonsense {")
     write(repository.model("nobackend") / "config.pbtxt", 'backend: "nosuch"\nmax_batch_size: 1\n')

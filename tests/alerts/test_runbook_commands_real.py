@@ -1,0 +1,111 @@
+"""The commands of the runbooks work: on a real Triton, exporter, Prometheus and Alertmanager."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+import requests
+
+from support.exporter import exporting
+from support.files import write
+from support.repository import Repository
+from support.tools import alertmanagers
+from support.watching import INTERVAL_SECONDS, SCALE, watching
+from triton_alerts import alertmanager
+from triton_alerts.generate import artifacts
+from triton_slo.artifact import Options
+from tritonwatch.local.triton import TritonPorts, TritonServer, free_ports
+
+pytestmark = pytest.mark.real
+RUNBOOKS = Path(__file__).parents[2] / "alerts" / "runbooks"
+BLOCK = re.compile(r"^( *)```sh\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, str]]:
+    """The four addresses that runbooks expect in the environment, each of a real server."""
+    directory = tmp_path_factory.mktemp("runbooks")
+    repository = Repository(directory / "models")
+    repository.model("ranker")
+    triton = TritonServer(repository.path, directory, TritonPorts(*free_ports(3)))
+    (port,) = free_ports(1)
+    write(alertmanager.artifacts(Options()), directory)
+    command = [
+        alertmanagers()[0],
+        f"--config.file={directory / 'alertmanager' / alertmanager.FILE}",
+        f"--storage.path={directory / 'am'}",
+        f"--web.listen-address=127.0.0.1:{port}",
+        "--cluster.listen-address=",
+    ]
+    options = Options(time_scale=SCALE, scrape_interval_seconds=INTERVAL_SECONDS)
+    triton.start()
+    log = (directory / "am.log").open("wb")
+    try:
+        triton.wait_live()
+        with (
+            log,
+            exporting(triton.http_url, triton.metrics_url) as exporter,
+            watching(exporter.url, artifacts((), options), directory / "watch") as watch,
+            subprocess.Popen(command, stdout=log, stderr=log) as process,
+        ):
+            try:
+                _wait(f"http://127.0.0.1:{port}/-/ready")
+                yield {
+                    "TRITON": triton.http_url,
+                    "EXPORTER": exporter.url,
+                    "PROMETHEUS": watch.url,
+                    "ALERTMANAGER": f"http://127.0.0.1:{port}",
+                    "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+                }
+            finally:
+                process.terminate()
+    finally:
+        triton.stop(timeout_seconds=2)
+
+
+def _wait(url: str) -> None:
+    for _ in range(200):
+        with suppress(requests.ConnectionError):
+            if requests.get(url, timeout=2).status_code == 200:
+                return
+        time.sleep(0.05)
+    raise AssertionError(f"{url} never answered 200")
+
+
+def commands() -> dict[str, list[str]]:
+    """Each different block of commands that should run anywhere -> the pages that hold it."""
+    found: dict[str, list[str]] = {}
+    for page in sorted(RUNBOOKS.glob("*.md")):
+        for indent, block in BLOCK.findall(page.read_text()):
+            text = "\n".join(line.removeprefix(indent) for line in block.splitlines())
+            found.setdefault(text, []).append(page.stem)
+    return found
+
+
+def test_every_command_of_every_runbook_works(surroundings: Mapping[str, str]) -> None:
+    """Whoever copies a block at 3 a.m. gets an answer, not an error."""
+    blocks = commands()
+    failed = []
+    for block, pages in blocks.items():
+        ran = subprocess.run(
+            ["bash", "-eo", "pipefail", "-c", block],
+            env={**os.environ, **surroundings},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        if ran.returncode or re.search(r"parse error|command not found|bad_data", ran.stdout + ran.stderr):
+            failed.append(
+                f"{', '.join(pages)}:\n{block}\n-> {ran.returncode} {ran.stdout[-300:]} {ran.stderr[-300:]}"
+            )
+
+    assert [] == failed, "\n\n".join(failed)
+    assert len(blocks) > 60
