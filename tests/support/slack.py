@@ -7,6 +7,8 @@ reference/block-kit/blocks, apis/web-api/rate-limits.
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import threading
 import time
@@ -123,6 +125,7 @@ class Workspace:
             "conversations.history": self._history,
             "conversations.replies": self._replies,
             "chat.getPermalink": self._permalink,
+            "apps.connections.open": lambda _a, _n: {"url": "/socket"},
             "auth.test": lambda _a, _n: {"user": "tritonwatch", "team": "Stand-in"},
             "files.getUploadURLExternal": self._upload_url,
             "files.completeUploadExternal": self._complete_upload,
@@ -230,7 +233,7 @@ class Workspace:
         if not arguments.get("filename") or int(arguments.get("length", 0)) <= 0:
             raise SlackError("invalid_arguments")
         number = f"F{len(self._uploads):06d}"
-        self._uploads[number] = {"id": number, "length": int(arguments["length"]), **arguments}
+        self._uploads[number] = {**arguments, "id": number, "length": int(arguments["length"])}
         return {"upload_url": f"/upload/{number}", "file_id": number}
 
     def _complete_upload(self, arguments: dict[str, Any], now: float) -> dict[str, Any]:
@@ -371,6 +374,9 @@ class SlackServer(ThreadingHTTPServer):
         self.clock = clock
         self.fault: Callable[[str], str] = lambda _method: ""
         self.release = threading.Event()
+        self.acknowledged: list[str] = []
+        self.responses: list[dict[str, Any]] = []
+        self._sockets: list[Any] = []
         super().__init__(("127.0.0.1", 0), _Handler)
 
     @property
@@ -380,6 +386,28 @@ class SlackServer(ThreadingHTTPServer):
     @property
     def api_url(self) -> str:
         return f"{self.url}/api/"
+
+    @property
+    def connected(self) -> bool:
+        """Whether a Socket Mode connection is open."""
+        return bool(self._sockets)
+
+    def press(self, envelope: str, root: Posted, action: str, value: str = "", user: str = "U0ANA") -> None:
+        """Somebody presses a button of a message; the same envelope twice is Slack's redelivery."""
+        block = next(one for one in root.blocks if one["type"] == "actions")
+        element = next(one for one in block["elements"] if one["action_id"] == action)
+        pressed: dict[str, Any] = {"action_id": action, "block_id": block["block_id"], "action_ts": envelope}
+        if element["type"] == "static_select":
+            pressed["selected_option"] = next(o for o in element["options"] if o["value"] == value)
+        payload = {
+            "type": "block_actions",
+            "user": {"id": user},
+            "actions": [pressed],
+            "response_url": f"{self.url}/respond",
+        }
+        message = {"envelope_id": envelope, "type": "interactive", "payload": payload}
+        for connection in self._sockets:
+            connection.sendall(_frame(json.dumps(message).encode()))
 
     def __enter__(self) -> SlackServer:
         threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
@@ -394,6 +422,11 @@ class SlackServer(ThreadingHTTPServer):
         """Callers that hang up are part of the game."""
 
 
+def _frame(data: bytes, opcode: int = 1) -> bytes:
+    size = bytes([len(data)]) if len(data) < 126 else bytes([126]) + len(data).to_bytes(2, "big")
+    return bytes([128 | opcode]) + size + data
+
+
 class _Handler(BaseHTTPRequestHandler):
     server: SlackServer
     protocol_version = "HTTP/1.1"
@@ -401,10 +434,50 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         path = urlsplit(self.path).path
+        if path == "/respond":
+            self.server.responses.append(json.loads(body))
+            return self._send(200, b"ok")
         if path.startswith("/upload/"):
             return self._send(self.server.workspace.receive_upload(path.rpartition("/")[2], body), b"OK")
         method = path.rpartition("/")[2] if path.startswith("/api/") else "webhook"
         return self._serve(method, body)
+
+    def do_GET(self) -> None:
+        """Socket Mode: RFC 6455, as much of it as slack_sdk speaks."""
+        key = self.headers["Sec-WebSocket-Key"] + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+        self.send_response(101)
+        self.send_header("Upgrade", "websocket")
+        self.send_header("Connection", "Upgrade")
+        accept = base64.b64encode(hashlib.sha1(key.encode()).digest()).decode()
+        self.send_header("Sec-WebSocket-Accept", accept)
+        self.end_headers()
+        self.connection.sendall(_frame(b'{"type": "hello"}'))
+        self.server._sockets.append(self.connection)
+        self.close_connection = True
+        try:
+            while (frame := self._read_frame()) is not None:
+                opcode, data = frame
+                if opcode == 1:
+                    self.server.acknowledged.append(json.loads(data)["envelope_id"])
+                elif opcode == 9:
+                    self.connection.sendall(_frame(data, 10))
+                elif opcode == 8:
+                    break
+        except OSError:
+            pass
+        finally:
+            self.server._sockets.remove(self.connection)
+
+    def _read_frame(self) -> tuple[int, bytes] | None:
+        head = self.rfile.read(2)
+        if len(head) < 2:
+            return None
+        length = head[1] & 127
+        if length == 126:
+            length = int.from_bytes(self.rfile.read(2), "big")
+        mask = self.rfile.read(4) if head[1] & 128 else bytes(4)
+        data = bytes(byte ^ mask[n % 4] for n, byte in enumerate(self.rfile.read(length)))
+        return head[0] & 15, data
 
     def _serve(self, method: str, body: bytes) -> None:
         fault = self.server.fault(method)
@@ -431,6 +504,8 @@ class _Handler(BaseHTTPRequestHandler):
             return status, text.encode(), headers
         token = (self.headers.get("Authorization") or "").removeprefix("Bearer ")
         answer = self.server.workspace.call(method, arguments, now, token=token)
+        if answer.body.get("url") == "/socket":
+            answer.body["url"] = f"ws://127.0.0.1:{self.server.server_address[1]}/socket"
         if "upload_url" in answer.body:
             answer.body["upload_url"] = self.server.url + answer.body["upload_url"]
         return answer.status, json.dumps(answer.body).encode(), answer.headers

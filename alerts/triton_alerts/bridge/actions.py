@@ -132,6 +132,7 @@ class Actions:
 
     def _change(self, number: int, event: Event, **values: Any) -> None:
         self.store.change(number, lambda before: (before.model_copy(update=values), (event,)))
+        self.store.hurry(number)
 
     def _alertmanager(self) -> Alertmanager:
         if self.alertmanager is None:

@@ -301,6 +301,11 @@ class Store:
         )
         return [int(row[0]) for row in rows]
 
+    def hurry(self, incident: int) -> None:
+        """Somebody waits to see the root message change: edit it without the usual pause."""
+        with self._transaction():
+            self._run("UPDATE deliveries SET edited_at = 0 WHERE incident = ?", incident)
+
     def oldest_pending(self) -> float | None:
         """When the oldest event that no channel was told happened."""
         row = self._row("SELECT min(pending_since) FROM deliveries")

@@ -1,0 +1,230 @@
+"""The receiver: who may speak, how much, and what each caller is answered. Real sockets, real TLS."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import sqlite3
+import ssl
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import requests
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from support.bridge_world import body_of
+from triton_alerts.bridge.instruments import Instruments
+from triton_alerts.bridge.metrics import METRICS, RECEIVED
+from triton_alerts.bridge.receiver import PATH, Door, Receiver, Tls
+from triton_alerts.bridge.store import Store
+
+
+@contextmanager
+def door(folder: Path, token: str = "", tls: Tls | None = None, largest: int = 100_000) -> Iterator[Receiver]:
+    store = Store(folder / "bridge.sqlite", lambda _severity: "C0PAGES")
+    instruments = Instruments(store, time.time)
+    receiver = Receiver(
+        ("127.0.0.1", 0),
+        Door(store, instruments, time.time, lambda: None, lambda: token, largest_body=largest),
+        tls,
+    )
+    thread = threading.Thread(target=receiver.serve_forever, args=(0.02,))
+    thread.start()
+    try:
+        yield receiver
+    finally:
+        receiver.shutdown()
+        receiver.server_close()
+        thread.join()
+        store.close()
+
+
+def url(receiver: Receiver, path: str = PATH, scheme: str = "http") -> str:
+    return f"{scheme}://127.0.0.1:{receiver.server_address[1]}{path}"
+
+
+BODY = body_of("g0", {"a": 100.0}, {})
+
+
+def test_a_notification_is_on_disk_when_it_is_answered(tmp_path: Path) -> None:
+    """200 means that another process can read it."""
+    with door(tmp_path) as receiver:
+        answer = requests.post(url(receiver), data=BODY, timeout=5)
+        with sqlite3.connect(tmp_path / "bridge.sqlite") as other:
+            found = other.execute("SELECT count(*) FROM incidents").fetchone()
+        other.close()
+
+    assert (200, (1,)) == (answer.status_code, found)
+
+
+@pytest.mark.parametrize("shown", ["", "Bearer wrong", "Bearer", "Basic c2VjcmV0", "Bearer sécret", "secre"])
+def test_without_the_token_nobody_is_heard(tmp_path: Path, shown: str) -> None:
+    """A wrong token is 401, which Alertmanager reports and does not retry."""
+    with door(tmp_path, token="secret") as receiver:
+        refused = requests.post(
+            url(receiver), data=BODY, headers={"Authorization": shown.encode()}, timeout=5
+        )
+        taken = requests.post(url(receiver), data=BODY, headers={"Authorization": "Bearer secret"}, timeout=5)
+
+    assert (401, 200) == (refused.status_code, taken.status_code)
+
+
+def test_only_clients_of_the_ca_get_in(tmp_path: Path) -> None:
+    """With a client CA a connection without its certificate is not spoken with."""
+    ca, ca_key = certificate(tmp_path, "ca")
+    own, key = certificate(tmp_path, "bridge", signed_by=(ca, ca_key))
+    client, client_key = certificate(tmp_path, "alertmanager", signed_by=(ca, ca_key))
+    with door(tmp_path, tls=Tls(str(own), str(key), str(ca))) as receiver:
+        address = url(receiver, scheme="https")
+        with pytest.raises(requests.exceptions.ConnectionError):
+            requests.post(address, data=BODY, verify=str(ca), timeout=5)
+        taken = requests.post(
+            address, data=BODY, verify=str(ca), cert=(str(client), str(client_key)), timeout=5
+        )
+
+    assert 200 == taken.status_code
+
+
+@pytest.mark.parametrize(
+    ("send", "status"),
+    [
+        (lambda c: c.request("POST", PATH, b"x" * 200_000), 413),
+        (lambda c: c.request("POST", PATH, b"{"), 400),
+        (lambda c: c.request("POST", PATH, b'{"version": "3"}'), 400),
+        (lambda c: c.request("POST", PATH, b"[" * 50_000), 400),
+        (lambda c: c.request("POST", PATH, b"\xff\xfe\x00"), 400),
+        (lambda c: c.request("POST", PATH, iter([b"x"])), 411),
+        (lambda c: c.request("POST", "/elsewhere", BODY), 404),
+        (lambda c: c.request("GET", "/elsewhere"), 404),
+        (lambda c: c.request("PUT", PATH, BODY), 501),
+        (lambda c: c.request("GET", "/-/healthy"), 200),
+        (lambda c: c.request("GET", "/-/ready"), 200),
+    ],
+)
+def test_every_request_has_its_answer(tmp_path: Path, send: object, status: int) -> None:
+    """Never 429, which Alertmanager does not retry; 4xx only for what no retry can mend."""
+    with door(tmp_path) as receiver:
+        connection = http.client.HTTPConnection("127.0.0.1", receiver.server_address[1], timeout=5)
+        send(connection)  # type: ignore[operator]
+        answer = connection.getresponse().status
+        connection.close()
+
+    assert status == answer
+
+
+def test_a_store_that_fails_is_503_so_that_alertmanager_comes_again(tmp_path: Path) -> None:
+    """What is not on disk is not acknowledged."""
+    with door(tmp_path) as receiver:
+        blocker = sqlite3.connect(tmp_path / "bridge.sqlite", isolation_level=None)
+        blocker.execute("DROP TABLE events")
+        failed = requests.post(url(receiver), data=BODY, timeout=5)
+        blocker.close()
+
+    assert 503 == failed.status_code
+
+
+def test_every_series_of_the_catalogue_is_exposed(tmp_path: Path) -> None:
+    """Alerts are written against the catalogue's rows: each one that can be there is there."""
+    with door(tmp_path) as receiver:
+        requests.post(url(receiver), data=BODY, timeout=5)
+        watchdog = BODY.replace(b'"critical"', b'"none"')
+        requests.post(url(receiver), data=watchdog, timeout=5)
+        page = requests.get(url(receiver, "/metrics"), timeout=5).text
+
+    missing = [row.name for row in METRICS if f"# TYPE {row.name.removesuffix('_total')}" not in page]
+    assert ["triton_alert_bridge_socket_connected"] == missing
+    assert f'{RECEIVED}{{outcome="opened"}} 1.0' in page
+    assert f'{RECEIVED}{{outcome="heartbeat"}} 1.0' in page
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(noise=st.binary(max_size=300))
+def test_whatever_a_peer_sends_the_receiver_lives(tmp_path: Path, noise: bytes) -> None:
+    """Bytes that are no HTTP, and bodies that are no JSON, cost their sender the answer and nobody else."""
+    _FUZZED.setdefault("path", tmp_path)
+    with socket.create_connection(("127.0.0.1", fuzzed(_FUZZED["path"])), timeout=5) as wire:
+        wire.sendall(noise + b"\r\n\r\n")
+        wire.shutdown(socket.SHUT_WR)
+        while wire.recv(4096):
+            pass
+    head = b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % (PATH.encode(), len(noise))
+    with socket.create_connection(("127.0.0.1", fuzzed(_FUZZED["path"])), timeout=5) as wire:
+        wire.sendall(head + noise)
+        answer = wire.recv(4096)
+    assert answer.startswith(b"HTTP/1.1 400")
+
+
+_FUZZED: dict[str, Path] = {}
+_RUNNING: list[object] = []
+
+
+def fuzzed(folder: Path) -> int:
+    """One receiver for all examples; ends with the module."""
+    if not _RUNNING:
+        context = door(folder)
+        _RUNNING[:] = [context, context.__enter__()]
+    receiver = _RUNNING[1]
+    assert isinstance(receiver, Receiver)
+    return int(receiver.server_address[1])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _end_fuzzed() -> Iterator[None]:
+    yield
+    if _RUNNING:
+        _RUNNING[0].__exit__(None, None, None)  # type: ignore[attr-defined]
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    field=st.sampled_from(
+        ("alerts", "status", "groupKey", "groupLabels", "version", "receiver", "truncatedAlerts")
+    ),
+    value=JSON,
+)
+def test_any_json_is_taken_or_refused_never_an_accident(field: str, value: object) -> None:
+    """Each field of the body may hold anything: 200 or 400, nothing else."""
+    document = json.loads(BODY) | {field: value}
+    wire = json.dumps(document).encode()
+    store = Store(Path(":memory:"), lambda _severity: "C0PAGES")
+    checked = Door(store, Instruments(store, time.time), time.time, lambda: None)
+    status, _ = checked.receive(wire, "fuzz")
+    store.close()
+
+    assert status in (200, 400)
+
+
+def certificate(folder: Path, name: str, signed_by: tuple[Path, Path] | None = None) -> tuple[Path, Path]:
+    """A certificate for 127.0.0.1 and its key, made with openssl."""
+    path, key = folder / f"{name}.pem", folder / f"{name}.key"
+    command = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:prime256v1",
+        "-nodes",
+    ]
+    command += ["-days", "2", "-subj", f"/CN={name}", "-keyout", str(key), "-out", str(path)]
+    if signed_by is not None:
+        command += ["-CA", str(signed_by[0]), "-CAkey", str(signed_by[1])]
+        command += ["-addext", "subjectAltName=IP:127.0.0.1", "-addext", "basicConstraints=critical,CA:FALSE"]
+    subprocess.run(command, check=True, capture_output=True)
+    assert ssl.PEM_cert_to_DER_cert(path.read_text())
+    return path, key

@@ -1,0 +1,245 @@
+"""Prometheus -> Alertmanager -> bridge -> Slack's stand-in: real processes, real kills."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import http.server
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from support.bridge_world import body_of
+from support.slack import APP_TOKEN, TOKEN, Posted, SlackServer, Workspace
+from support.tools import alertmanagers, prometheuses
+from tritonwatch.local.triton import free_ports
+
+KILLS = int(os.environ.get("TRITONWATCH_KILLS", "4"))
+
+
+def eventually(look: Callable[[], Any], what: str, seconds: float = 30.0) -> Any:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        with contextlib.suppress(requests.RequestException):
+            if found := look():
+                return found
+        time.sleep(0.05)
+    raise AssertionError(f"{what}: not within {seconds:g} s")
+
+
+@dataclass
+class Process:
+    """A program that this test started; killed by its number at the end."""
+
+    command: list[str]
+    log: Path
+    running: subprocess.Popen[bytes] | None = field(default=None, init=False)
+
+    def start(self) -> Process:
+        with self.log.open("ab") as log:
+            self.running = subprocess.Popen(self.command, stdout=log, stderr=subprocess.STDOUT)
+        return self
+
+    def end(self, number: int = signal.SIGKILL) -> int:
+        assert self.running is not None
+        self.running.send_signal(number)
+        return self.running.wait(15)
+
+
+@dataclass
+class Stack:
+    """Where everything is, and what was started."""
+
+    folder: Path
+    slack: SlackServer
+    port: int
+    arguments: list[str] = field(default_factory=list)
+    started: list[Process] = field(default_factory=list)
+
+    def run(self, name: str, *command: object) -> Process:
+        process = Process([str(word) for word in command], self.folder / f"{name}.log").start()
+        self.started.append(process)
+        return process
+
+    def bridge(self) -> Process:
+        (self.folder / "bot").write_text(TOKEN)
+        (self.folder / "app").write_text(APP_TOKEN)
+        process = self.run(
+            "bridge",
+            *(sys.executable, "-m", "tritonwatch", "bridge", f"--listen=127.0.0.1:{self.port}"),
+            *(f"--data={self.folder / 'data'}", f"--slack-token-file={self.folder / 'bot'}"),
+            *(f"--slack-url={self.slack.api_url}", "--channel=C0PAGES", *self.arguments),
+        )
+        eventually(lambda: requests.get(f"{self.url}/-/ready", timeout=2).ok, "the bridge is ready")
+        return process
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def tell(self, body: bytes) -> None:
+        """As Alertmanager does: again until it is answered 200."""
+        eventually(
+            lambda: requests.post(f"{self.url}/alertmanager", data=body, timeout=2).status_code == 200,
+            "the bridge took the notification",
+        )
+
+    def root(self, mark: str) -> Posted:
+        found = eventually(
+            lambda: [m for m in self.slack.workspace.roots() if mark in m.shown], f"a message with {mark!r}"
+        )
+        assert len(found) == 1
+        return found[0]
+
+
+@pytest.fixture
+def stack(tmp_path: Path) -> Iterator[Stack]:
+    with SlackServer(Workspace()) as slack:
+        made = Stack(tmp_path, slack, free_ports(1)[0])
+        yield made
+        for process in made.started:
+            if process.running is not None and process.running.poll() is None:
+                process.end()
+
+
+class _Target(http.server.BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "text/plain")
+        self.end_headers()
+        self.wfile.write(b"x 1\n")
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("binary", alertmanagers(), ids=lambda path: str(path.parent.parent.name))
+def test_an_incident_from_a_real_alert_to_its_end(stack: Stack, binary: Path) -> None:
+    """Fires, is acknowledged, silenced and unsilenced from Slack, survives kill -9, and its end arrives."""
+    am, mesh, prom, target = free_ports(4)
+    stack.arguments = [
+        f"--alertmanager=http://127.0.0.1:{am}",
+        f"--prometheus=http://127.0.0.1:{prom}",
+        f"--slack-app-token-file={stack.folder / 'app'}",
+    ]
+    bridge = stack.bridge()
+    start_alertmanager(stack, binary, am, mesh)
+    start_prometheus(stack, prom, am, target)
+
+    root = stack.root("Target 127.0.0.1")
+    assert "🔴" in root.text
+    eventually(lambda: stack.slack.connected, "Socket Mode is connected")
+    stack.slack.press("e1", root, "acknowledge")
+    stack.slack.press("e1", root, "acknowledge")
+    eventually(lambda: "👀" in root.shown and "<@U0ANA>" in root.shown, "the message shows who has it")
+    stack.slack.press("e2", root, "silence", "1h")
+    silence = eventually(lambda: silences(am, "active"), "Alertmanager has the silence")[0]
+    assert "U0ANA" == silence["createdBy"]
+    eventually(lambda: "Undo silence" in root.shown, "the message offers to undo it")
+    stack.slack.press("e3", root, "unsilence")
+    eventually(lambda: silences(am, "expired"), "the silence is over")
+    eventually(lambda: stack.slack.workspace.files, "a chart is in the thread")
+    assert root.ts == stack.slack.workspace.files[0]["thread_ts"]
+    assert stack.slack.workspace.files[0]["content"].startswith(b"\x89PNG")
+
+    bridge.end(signal.SIGKILL)
+    server = http.server.HTTPServer(("127.0.0.1", target), _Target)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    time.sleep(1.5)  # the resolve meets a closed door first
+    again = stack.bridge()
+    eventually(lambda: "Resolved:" in root.shown, "the message says that it is over", 40)
+    thread = [one.text for one in stack.slack.workspace.thread(root)]
+    server.shutdown()
+    server.server_close()
+
+    assert 0 == again.end(signal.SIGTERM)
+    assert 1 == len(stack.slack.workspace.roots())
+    assert 1 == sum("has it" in line for line in thread)
+    assert "all resolved" in thread[-1] or "all resolved" in thread[-2]
+    audit = (stack.folder / "data" / "audit.jsonl").read_text().splitlines()
+    assert ["acknowledge", "silence", "unsilence"] == [json.loads(line)["action"] for line in audit]
+    assert TOKEN not in (stack.folder / "bridge.log").read_text()
+
+
+def silences(port: int, state: str) -> list[dict[str, Any]]:
+    answer = requests.get(f"http://127.0.0.1:{port}/api/v2/silences", timeout=2)
+    return [one for one in answer.json() if one["status"]["state"] == state]
+
+
+def start_alertmanager(stack: Stack, binary: Path, port: int, mesh: int) -> None:
+    config = stack.folder / "alertmanager.yml"
+    config.write_text(
+        "route: {receiver: bridge, group_by: [alertname, instance], group_wait: 0s, group_interval: 1s}\n"
+        "receivers:\n- name: bridge\n  webhook_configs:\n"
+        f"  - url: {stack.url}/alertmanager\n"
+    )
+    stack.run(
+        "alertmanager",
+        *(binary, f"--config.file={config}", f"--storage.path={stack.folder / 'am'}"),
+        *(f"--web.listen-address=127.0.0.1:{port}", f"--cluster.listen-address=127.0.0.1:{mesh}"),
+    )
+
+
+def start_prometheus(stack: Stack, port: int, alertmanager: int, target: int) -> None:
+    (stack.folder / "rules.yml").write_text(
+        "groups:\n- name: g\n  rules:\n  - alert: TargetDown\n    expr: up{job='t'} == 0\n"
+        "    labels: {severity: critical}\n"
+        "    annotations: {summary: 'Target {{ $labels.instance }} is down'}\n"
+        # What the chart draws; outside this test it comes from the exporter.
+        "  - record: triton_server_ready\n    expr: up{job='t'}\n"
+    )
+    config = stack.folder / "prometheus.yml"
+    config.write_text(
+        "global: {scrape_interval: 1s, evaluation_interval: 1s}\nrule_files: [rules.yml]\n"
+        f"alerting: {{alertmanagers: [{{static_configs: [{{targets: ['127.0.0.1:{alertmanager}']}}]}}]}}\n"
+        "scrape_configs:\n- job_name: t\n"
+        f"  static_configs: [{{targets: ['127.0.0.1:{target}']}}]\n"
+    )
+    stack.run(
+        "prometheus",
+        *(prometheuses()[0], f"--config.file={config}", f"--storage.tsdb.path={stack.folder / 'tsdb'}"),
+        f"--web.listen-address=127.0.0.1:{port}",
+    )
+
+
+@pytest.mark.real
+def test_kill_nine_at_random_points_loses_nothing(stack: Stack) -> None:
+    """A real process is killed at random moments while Slack fails: all arrives, at most one double a kill."""
+    rng = random.Random(7)
+    faults = ("", "", "", "500", "reset_done", "429", "fatal_error")
+    stack.slack.fault = lambda _method: rng.choice(faults)
+    bridge = stack.bridge()
+    names = [f"g{number}" for number in range(KILLS + 2)]
+    for number, name in enumerate(names):
+        stack.tell(body_of(name, {f"{name}-m": 1000.0}, {}))
+        if number < KILLS:
+            time.sleep(rng.uniform(0, 1.2))
+            bridge.end(signal.SIGKILL)
+            bridge = stack.bridge()
+        stack.tell(body_of(name, {}, {f"{name}-m": (1000.0, 1100.0)}))
+    stack.slack.fault = lambda _method: ""
+
+    told = functools.partial(all_told, stack.slack.workspace, names)
+    eventually(told, "every opening and every end", 90)
+    assert 0 == bridge.end(signal.SIGTERM)
+    posted = Counter(message.name for message in stack.slack.workspace.messages)
+    assert sum(count - 1 for count in posted.values()) <= KILLS
+
+
+def all_told(workspace: Workspace, names: list[str]) -> bool:
+    roots = workspace.roots()
+    return all(any(f"{name}-m" in one.shown and "Resolved:" in one.shown for one in roots) for name in names)
