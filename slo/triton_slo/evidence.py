@@ -23,7 +23,7 @@ SLICE_SECONDS = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Ages:
-    """How old the newest look at Triton is, in seconds: by (model, version), and over all exporters."""
+    """How old the last look at Triton is, in seconds: by (model, version), and over all exporters."""
 
     by_group: Mapping[tuple[str, str], float]
     overall: float | None
@@ -37,15 +37,16 @@ def ages(prometheus: Prometheus, at: float | None = None) -> Ages:
     """Look how old the data is.
 
     A scrape may be fresh and its content old (Triton hangs), or the other way round (the exporter is gone and
-    Prometheus still shows its last answer), so the exporter's own time of its last complete look decides.
+    Prometheus still shows its last answer), so the exporter's own time of its last complete look decides; of
+    several servers, that of the one looked at longest ago.
     """
     looked = f"max by (job, instance) ({own.LAST_SUCCESS})"
-    by_group = f"max by (model, version) (0 * {state.MODEL_READY} + on (job, instance) group_left {looked})"
+    by_group = f"min by (model, version) (0 * {state.MODEL_READY} + on (job, instance) group_left {looked})"
     found = prometheus.instant(by_group, at)
-    newest = prometheus.instant(f"max({own.LAST_SUCCESS})", at)
+    oldest = prometheus.instant(f"min({own.LAST_SUCCESS})", at)
     return Ages(
         {(s.labels.get("model", ""), s.labels.get("version", "")): s.at - s.value for s in found},
-        newest[0].at - newest[0].value if newest else None,
+        oldest[0].at - oldest[0].value if oldest else None,
     )
 
 

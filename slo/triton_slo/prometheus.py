@@ -1,4 +1,4 @@
-"""Reads a Prometheus, or what speaks its API (Mimir, Thanos, VictoriaMetrics), through prometheus-api-client.
+"""Reads a Prometheus, or what speaks its HTTP API (Mimir, Thanos), through prometheus-api-client.
 
 Every fault of the peer is a `PrometheusError`: one line that says what is wrong and what to try.
 """

@@ -21,6 +21,7 @@ Row = tuple[str, Mapping[str, str], Points]
 PROMOTE, CANNOT_TELL, WRONG, HOLD, ROLLBACK = 0, 1, 2, 3, 4
 
 
+SECOND = {"job": EXPORTER_JOB, "instance": "b:9401"}
 HOSTILE = 'a"b\\c{}\n\U0001f600'
 
 
@@ -68,6 +69,9 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         looked(5),
         *standing("good", "1", 0.8),
         *standing("spent", "1", -0.2),
+        *standing("two-servers", "1", 0.9),
+        (str(state.MODEL_READY), {**SECOND, "model": "two-servers", "version": "1"}, at(1, 1)),
+        (str(own.LAST_SUCCESS), SECOND, at(END - 200, END - 200)),
         *standing("paging", "1", 0.6),
         alert("paging", "critical", "page_fast"),
         *standing("burning", "1", 0.7),
@@ -124,6 +128,16 @@ def test_limits_are_those_asked_for(prometheus: str, capsys: pytest.CaptureFixtu
     assert "the data is 5 s old, at most 4 s are allowed" in capsys.readouterr().out
     assert HOLD == gate(prometheus, "--model", "good", "--objective", "latency", "--objective", "latencey")
     assert "hold     latencey good: unknown: no data" in capsys.readouterr().out
+
+
+@pytest.mark.real
+def test_the_server_looked_at_longest_ago_decides(
+    prometheus: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One of two servers that is not seen any more makes the data old, however fresh the other is."""
+    assert PROMOTE == gate(prometheus, "--model", "two-servers")
+    assert HOLD == gate(prometheus, "--model", "two-servers", "--max-age", "100s")
+    assert "the data is 200 s old" in capsys.readouterr().out
 
 
 @pytest.mark.real
