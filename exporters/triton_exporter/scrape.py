@@ -41,13 +41,9 @@ def read(client: Client, path: str, now: Callable[[], float]) -> Reading:
         else:
             reason, detail = "http_error", f"HTTP {answer.status}"
     except FetchError as error:
-        # What arrived before the answer broke off is still true, up to its last whole line.
-        body, reason, detail = _whole_lines(error.partial), error.reason, str(error)
+        # What arrived before the answer broke off is still true; its cut line counts as a bad one.
+        body, reason, detail = error.partial, error.reason, str(error)
     return Reading(body, reason, detail, now(), time.monotonic() - started)
-
-
-def _whole_lines(body: bytes) -> bytes:
-    return body[: body.rfind(b"\n") + 1]
 
 
 PATIENCE_SECONDS = 0.5

@@ -164,3 +164,19 @@ def test_a_superseded_version_is_not_missed() -> None:
     lifecycle.see(Snapshot(2, live=True, index=(old, IndexEntry("a", "10", "UNAVAILABLE", "unloaded"))))
     missed = {key.version for key, record in lifecycle.records.items() if record.not_ready_since is not None}
     assert {"10"} == missed
+
+
+def test_unloading_on_purpose_ends_the_expectation() -> None:
+    """From the first UNLOADING on nobody misses the model; loading it again brings the expectation back."""
+    lifecycle = Lifecycle()
+    for at, state, reason, expected in (
+        (1.0, "READY", "", True),
+        (2.0, "UNLOADING", "", False),
+        (3.0, "UNAVAILABLE", "unloaded", False),
+        (4.0, "LOADING", "", True),
+    ):
+        lifecycle.see(Snapshot(at, live=True, index=(IndexEntry("a", "1", state, reason),)))
+        assert expected == ("a" in lifecycle.expected_models())
+
+    assert 4.0 == lifecycle.records[ModelVersion("a", "1")].not_ready_since
+    assert 0 == lifecycle.failures.total()
