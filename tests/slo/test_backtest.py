@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from support import history
 from support.history import END
+from support.tools import prometheuses
 from triton_exporter.catalogue import state, triton
 from triton_slo import conventions as c
 from triton_slo.artifact import Options
@@ -39,8 +40,8 @@ def increments(rate: float, bad: float) -> list[tuple[float, float]]:
     return list(zip(times.tolist(), np.cumsum(growth).tolist(), strict=True))
 
 
-@pytest.fixture(scope="module")
-def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+@pytest.fixture(scope="module", params=prometheuses(), ids=str)
+def prometheus(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     good, success, failure = (
         {"model": "ok", "version": "1"},
         str(triton.REQUEST_SUCCESS),
@@ -55,7 +56,9 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         (failure, {**bad, "reason": "CANCELED"}, increments(5, 5)),
         (str(state.MODEL_EXPECTED), {"model": "m"}, increments(0, 0)),
     ]
-    with history.serve(history.openmetrics(rows), tmp_path_factory.mktemp("prometheus")) as url:
+    with history.serve(
+        history.openmetrics(rows), tmp_path_factory.mktemp("prometheus"), server=request.param
+    ) as url:
         yield url
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from support import history
 from support.history import END
+from support.tools import prometheuses
 from triton_exporter.catalogue import EXPORTER_JOB, own, state
 from triton_slo import conventions as c
 from triton_slo.gate import Firing, Judgement, Limits, in_part, judge, judge_readiness, worst
@@ -62,8 +63,8 @@ def alert(model: str, severity: str, tier: str) -> Row:
     return "ALERTS", labels | about, at(1, 1)
 
 
-@pytest.fixture(scope="module")
-def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+@pytest.fixture(scope="module", params=prometheuses(), ids=str)
+def prometheus(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Models in every state, and a canary that is as good, one that is worse, and one that is new."""
     rows = [
         looked(5),
@@ -87,7 +88,9 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         *events(HOSTILE, "1", 10, 0.0),
         *events(HOSTILE, "2", 10, 0.0),
     ]
-    with history.serve(history.openmetrics(rows), tmp_path_factory.mktemp("prometheus")) as url:
+    with history.serve(
+        history.openmetrics(rows), tmp_path_factory.mktemp("prometheus"), server=request.param
+    ) as url:
         yield url
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from support import history
 from support.history import END
+from support.tools import prometheuses
 from triton_exporter.catalogue import state
 from triton_slo import conventions as c
 from triton_slo.live import SELECTOR, Standing, overviews, standings
@@ -60,9 +61,11 @@ def recorded() -> list[tuple[str, Mapping[str, str], list[tuple[float, float]]]]
     ]
 
 
-@pytest.fixture(scope="module")
-def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with history.serve(history.openmetrics(recorded()), tmp_path_factory.mktemp("prometheus")) as url:
+@pytest.fixture(scope="module", params=prometheuses(), ids=str)
+def prometheus(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with history.serve(
+        history.openmetrics(recorded()), tmp_path_factory.mktemp("prometheus"), server=request.param
+    ) as url:
         yield url
 
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from support import history
 from support.history import END
+from support.tools import prometheuses
 from triton_exporter.catalogue import own, state, triton
 from triton_slo.artifact import Options
 from triton_slo.live import Standing
@@ -46,8 +47,8 @@ def gauge(normal: float, failing: float, until: float = END) -> list[tuple[float
     return list(zip(times.tolist(), values.tolist(), strict=True))
 
 
-@pytest.fixture(scope="module")
-def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+@pytest.fixture(scope="module", params=prometheuses(), ids=str)
+def prometheus(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Model m failed for a while, idle is never asked, gone vanished an hour ago, off was unloaded then."""
 
     def of(model: str, **more: str) -> dict[str, str]:
@@ -79,7 +80,9 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         (str(state.MODEL_STATE), of("m", state="unavailable"), gauge(0, 1)),
         (str(state.MODEL_READY), of("m"), gauge(1, 0)),
     ]  # fmt: skip
-    with history.serve(history.openmetrics(rows), tmp_path_factory.mktemp("prometheus")) as url:
+    with history.serve(
+        history.openmetrics(rows), tmp_path_factory.mktemp("prometheus"), server=request.param
+    ) as url:
         yield url
 
 

@@ -44,13 +44,15 @@ def serve(
     *,
     rules: Mapping[str, str] | None = None,
     scrape: str = "",
+    server: Path | None = None,
     web_config: str = "",
     probe: Mapping[str, Any] | None = None,
 ) -> Iterator[str]:
     """Backfill `text` and serve it; yields the address.
 
     Rule files (name -> text) are evaluated, and the exporter at `scrape` (host:port) is scraped, every second.
-    `probe` is what requests needs to look whether Prometheus is up (verify, cert).
+    `server` is another Prometheus than the one on PATH; `probe` is what requests needs to look whether it is
+    up (verify, cert).
     """
     data = directory / "data"
     data.mkdir(parents=True)
@@ -73,7 +75,7 @@ def serve(
     (directory / "prometheus.yml").write_text(yaml.safe_dump(config), encoding="utf-8")
     [port] = free_ports(1)
     command = [
-        str(prometheuses()[0]),
+        str(server or prometheuses()[0]),
         f"--config.file={directory / 'prometheus.yml'}",
         f"--storage.tsdb.path={data}",
         "--storage.tsdb.retention.time=20y",
