@@ -84,7 +84,10 @@ def reply(incident: Incident, events: Sequence[Event], missed: int = 0) -> Messa
     lines = [f"_{missed} earlier changes are summed up above_"] if missed else []
     lines += [_event_line(incident, event) for event in events]
     body = "\n".join(lines) or "No change."
-    return Message(body[: text.SECTION], (_section(body[: text.SECTION]),))
+    if len(body) <= text.SECTION:
+        return Message(body, (_section(body),))
+    # Never cut inside an entity or a link: whole lines only, a section each.
+    return Message(lines[-1], tuple(_section(line) for line in lines))
 
 
 def digest(incidents: Sequence[Incident], waiting: int, now: float) -> Message:
@@ -124,7 +127,8 @@ def _facts(incident: Incident, now: float) -> list[tuple[str, str]]:
     facts = [("What", _what(incident)), ("Since", _since(incident, now)), ("How badly", _badly(incident))]
     facts.append(("Who has it", _who(incident)))
     facts += [
-        (name, prose(value, 300)) for name, value in (incident.evidence.facts if incident.evidence else ())
+        (prose(name, 60), prose(value, 300))
+        for name, value in (incident.evidence.facts if incident.evidence else ())
     ]
     return facts[:10]
 
@@ -254,7 +258,10 @@ def _links(incident: Incident, lead: Member, style: Style) -> list[tuple[str, st
     if incident.open and incident.external_url:
         matchers = ",".join(f'{name}="{value}"' for name, value in sorted(incident.group_labels.items()))
         found.append(
-            ("Alertmanager", f"{incident.external_url}/#/alerts?filter={quote('{' + matchers + '}')}")
+            (
+                "Alertmanager",
+                f"{incident.external_url}/#/alerts?filter={quote('{' + text.clean(matchers) + '}')}",
+            )
         )
     return found
 
@@ -277,7 +284,7 @@ def _names(incident: Incident) -> str:
 
 
 def _event_line(incident: Incident, event: Event) -> str:
-    names = ", ".join(code(name, 100) for name in event.subjects)
+    names = ", ".join(code(name, 50) for name in event.subjects)
     if event.count > len(event.subjects) > 0:
         names += f" and {event.count - len(event.subjects)} more"
     by = person(event.by) if event.by else ""
@@ -291,7 +298,7 @@ def _event_line(incident: Incident, event: Event) -> str:
         "unsilenced": f"🔔 {prose(event.text, 500)} {by}".rstrip(),
         "escalated": f"📣 escalated: nobody acknowledged it for {prose(event.text, 80)}",
         "released": f"👋 {by} handed it back: nobody has it",
-        "note": f"{prose(event.text, 1500)}" + (f" (asked by {by})" if by else ""),
+        "note": f"{prose(event.text, 600)}" + (f" (asked by {by})" if by else ""),
     }[event.kind]
     return f"{slack_time(event.at)}  {what}"
 
@@ -310,7 +317,7 @@ def _ordinal(number: int) -> str:
 
 
 def _field(name: str, value: str) -> Block:
-    return {"type": "mrkdwn", "text": f"*{name}*\n{value}"[: text.FIELD]}
+    return {"type": "mrkdwn", "text": f"*{name}*\n{value}"}
 
 
 def _section(body: str) -> Block:

@@ -1,0 +1,218 @@
+"""What on-call reads: within Slack's limits and harmless, whatever labels and reasons hold."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from support.slack import check_message
+from triton_alerts.bridge import message, text
+from triton_alerts.bridge.incident import Event, Evidence, Incident, Mark, Member, Silence
+from triton_alerts.bridge.message import Style
+
+HOSTILE = (
+    "<!channel> <!here> <@U012AB3CD> <!subteam^S012>",
+    "*bold* _it_ ~no~ `code` ```block```",
+    "<http://evil.example|click here> & <script>alert(1)</script>",
+    "{{ .Labels.x }} {{ $value }} ${HOME} %s %(x)s {0}",
+    "\u202egnp.exe \u200b\u2066 \x00\x07\x1b[31m\ud800",
+    "x" * 20_000,
+    "&" * 20_000,
+    "<" * 20_000 + "\n" * 1000,
+    "`" * 20_000,
+    "漢字 🔥 é ß \U0001f468‍\U0001f469",
+    "",
+    "   ",
+    "\n\n\n",
+)
+words = st.sampled_from(HOSTILE) | st.text(max_size=60)
+labels = st.dictionaries(
+    st.sampled_from(("alertname", "model", "version", "instance", "severity", "owner", "gpu", "x")), words
+)
+annotations = st.dictionaries(
+    st.sampled_from(("summary", "description", "cause", "action", "runbook_url", "dashboard_url")), words
+)
+times = st.floats(-1e12, 1e12)
+
+
+@st.composite
+def incidents(draw: st.DrawFn) -> Incident:
+    members = {
+        str(number): Member(
+            labels=draw(labels),
+            annotations=draw(annotations),
+            starts_at=draw(times),
+            ends_at=draw(st.none() | times),
+            generator_url=draw(words),
+        )
+        for number in range(draw(st.integers(1, 8)))
+    }
+    firing = any(member.firing for member in members.values())
+    reasons = draw(st.dictionaries(words, words, max_size=5))
+    facts = draw(st.lists(st.tuples(words.map(lambda w: w[:40] or "-"), words), max_size=12))
+    return Incident(
+        name="ab12cd34",
+        key="k",
+        receiver="r",
+        group_labels=draw(labels),
+        external_url=draw(words),
+        opened_at=draw(times),
+        closed_at=None if firing else 5.0,
+        members=members,
+        acknowledged=draw(st.none() | st.builds(Mark, by=words, at=times)),
+        silence=draw(
+            st.none() | st.builds(Silence, id=words, by=words, until=times, until_resolved=st.booleans())
+        ),
+        evidence=draw(st.none() | st.just(Evidence(at=1.0, reasons=reasons, facts=tuple(facts)))),
+    )
+
+
+MARKUP = re.compile(r"<[^>]*>")
+OURS = re.compile(r"<!date\^\d+\^[^|<>]*\|[^|<>]*>|<@[UW][A-Z0-9]*>|<https?://[^<>|]*\|[^<>|]*>")
+
+
+def mrkdwn(value: object) -> list[str]:
+    """Every mrkdwn text of a message."""
+    if isinstance(value, dict):
+        here = [value["text"]] if value.get("type") == "mrkdwn" else []
+        return here + [found for inner in value.values() for found in mrkdwn(inner)]
+    return [found for inner in value for found in mrkdwn(inner)] if isinstance(value, list | tuple) else []
+
+
+def harmless(made: message.Message) -> None:
+    content = json.loads(json.dumps({"text": made.text, "blocks": list(made.blocks)}).encode())
+    check_message(content)
+    for one in [made.text, *mrkdwn(made.blocks)]:
+        assert [] == [found for found in MARKUP.findall(one) if not OURS.fullmatch(found)]
+        assert text.clean(one) == one
+
+
+@settings(max_examples=80, deadline=None)
+@given(incident=incidents(), buttons=st.booleans(), now=times)
+def test_every_incident_fits_and_pings_nobody(incident: Incident, buttons: bool, now: float) -> None:
+    """Slack takes the message, and no label became a mention, a link or a control character."""
+    harmless(message.root(incident, Style(buttons=buttons, grafana="http://grafana.example"), now))
+    harmless(message.escalation(incident, "", 900, "", now))
+    harmless(message.digest([incident] * 45, 100, now))
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    incident=incidents(),
+    events=st.lists(
+        st.builds(
+            Event,
+            at=times,
+            kind=st.sampled_from(
+                ("fired", "resolved", "closed", "acknowledged", "silenced", "note", "released")
+            ),
+            count=st.integers(0, 10_000),
+            subjects=st.lists(words, max_size=10).map(tuple),
+            by=words,
+            text=words,
+        ),
+        max_size=12,
+    ),
+)
+def test_every_reply_fits_and_pings_nobody(incident: Incident, events: list[Event]) -> None:
+    """The thread is as safe as the channel."""
+    harmless(message.reply(incident, events, 3))
+
+
+def failed_load(**changes: object) -> Incident:
+    member = Member(
+        labels={"alertname": "TritonModelLoadFailed", "model": "ranker", "version": "3", "instance": "t:9401"}
+        | {"severity": "critical", "owner": "search"},
+        annotations={
+            "summary": "Model ranker failed to load on t:9401",
+            "cause": "missing_file",
+            "action": "Put the file in place.",
+            "runbook_url": "https://runbooks.example/TritonModelLoadFailed",
+            "dashboard_url": "/d/triton-model?var-model=ranker",
+        },
+        starts_at=1_700_000_000.0,
+        generator_url="http://prometheus:9090/graph?g0.expr=x",
+    )
+    base = Incident(
+        name="ab12cd34",
+        key="k",
+        receiver="page",
+        external_url="http://alertmanager:9093",
+        opened_at=1_700_000_030.0,
+        members={"f": member},
+        evidence=Evidence(at=1.0, reasons={"ranker v3": "Internal: unable to find weights.pt"}),
+    )
+    return base.model_copy(update=changes)
+
+
+def test_the_message_answers_the_five_questions() -> None:
+    """What, since when and how badly, why, what to do, who has it: in this order, on one screen."""
+    shown = json.dumps(
+        message.root(failed_load(), Style(True, "http://grafana:3000"), 1_700_000_600.0).blocks
+    )
+    wanted = [
+        "*What*",
+        "`ranker` version `3`",
+        "*Since*",
+        "*How badly*",
+        "page",
+        "*Who has it*",
+        "nobody yet",
+    ]
+    wanted += [
+        "*Why*",
+        "missing_file",
+        "*Triton says*",
+        "weights.pt",
+        "*Do first*",
+        "Put the file",
+        "Acknowledge",
+    ]
+    places = [shown.find(word) for word in wanted]
+
+    assert -1 not in places
+    assert sorted(places) == places
+
+
+def test_links_lead_to_the_model_and_the_time() -> None:
+    """The dashboard opens on the model, from half an hour before."""
+    blocks = message.root(failed_load(), Style(False, "http://grafana:3000"), 1_700_000_600.0).blocks
+    urls = {e["text"]["text"]: e["url"] for b in blocks if b["type"] == "actions" for e in b["elements"]}
+
+    assert (
+        "http://grafana:3000/d/triton-model?var-model=ranker&from=1699998200000&to=now" == urls["Dashboard"]
+    )
+    assert {"Runbook", "Dashboard", "Query", "Alertmanager"} == set(urls)
+
+
+@pytest.mark.parametrize(
+    "url", ["javascript:alert(1)", "http://", "ftp://x/y", "http://x/a b", "http://x/<y>", "//x", "/d/x"]
+)
+def test_an_address_that_is_none_gets_no_button(url: str) -> None:
+    """Only http and https, without anything that would break the markup."""
+    assert "" == text.safe_url(url)
+
+
+def test_a_long_reason_keeps_both_ends() -> None:
+    """The first line of a traceback says where, the last one what."""
+    shown = text.code_block("first line\n" + "noise\n" * 20_000 + "ValueError: last line", 2600)
+
+    assert len(shown) <= 2600
+    assert "first line" in shown
+    assert "ValueError: last line" in shown
+    assert "[cut]" in shown
+
+
+def test_resolved_says_how_long_it_took() -> None:
+    """The end needs no arithmetic."""
+    member = failed_load().members["f"].model_copy(update={"ends_at": 1_700_000_720.0})
+    ended = failed_load(members={"f": member}, closed_at=1_700_000_725.0)
+    made = message.root(ended, Style(True), 1_700_000_725.0)
+
+    assert made.text.startswith("🟢 Resolved: Model ranker failed to load")
+    assert "*12 min*" in json.dumps(made.blocks)
+    assert "Acknowledge" not in json.dumps(made.blocks)
