@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import ssl
+import sys
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import ClassVar
+from typing import Any, ClassVar
 from urllib.parse import parse_qs, urlsplit
 
 from triton_exporter.web_config import WebConfig
+
+_LOG = logging.getLogger(__name__)
+
+MOST_THREADS = 200
+"""With more threads than that in the process, new connections are closed at once: a peer that opens thousands
+of connections and says nothing must not take the memory of the pod."""
 
 Query = Mapping[str, list[str]]
 
@@ -57,8 +66,17 @@ class Server(ThreadingHTTPServer):
         scheme = "https" if self.web.tls else "http"
         return f"{scheme}://[{host!s}]:{port}" if ":" in str(host) else f"{scheme}://{host!s}:{port}"
 
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Give the connection a thread, as long as there are not too many of them."""
+        if threading.active_count() > MOST_THREADS:
+            self.shutdown_request(request)
+        else:
+            super().process_request(request, client_address)
+
     def handle_error(self, request: object, client_address: object) -> None:
-        """A peer that hangs up, or speaks no TLS, is no event worth a traceback."""
+        """A peer that hangs up, or speaks no TLS, is no event worth a traceback; anything else is."""
+        if not isinstance(sys.exception(), OSError):
+            _LOG.exception("answering %s failed", client_address)
 
 
 class _RequestHandler(BaseHTTPRequestHandler):
@@ -93,7 +111,12 @@ class _RequestHandler(BaseHTTPRequestHandler):
             return
         query = parse_qs(parts.query, keep_blank_values=True)
         headers = {name.lower(): value for name, value in self.headers.items()}
-        self._answer(handler(Request(query, headers)))
+        try:
+            page = handler(Request(query, headers))
+        except Exception:  # noqa: BLE001 - the boundary: a bug in a page is an answer and a line in the log
+            _LOG.exception("%s failed", parts.path)
+            page = Page(b"the exporter failed; its log says why\n", status=500)
+        self._answer(page)
 
     do_HEAD = do_GET  # noqa: N815 - the name http.server looks for
 

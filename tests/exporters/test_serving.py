@@ -10,8 +10,9 @@ import ssl
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import bcrypt
@@ -28,7 +29,7 @@ from support.exporter import Running, exporting
 from support.faults import body, faulty
 from support.tools import promtools
 from triton_exporter.catalogue import state, triton
-from triton_exporter.serving import Page, Server
+from triton_exporter.serving import MOST_THREADS, Handler, Page, Request, Server
 from triton_exporter.web_config import WebConfig, WebConfigError, load_web_config
 
 _METRICS = b"""\
@@ -128,6 +129,40 @@ def test_head_and_other_methods(running: Running) -> None:
     assert 501 == requests.post(f"{running.url}/metrics", timeout=5).status_code
 
 
+def test_a_page_that_fails_is_an_answer_and_a_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """A bug in a page says so to both sides."""
+
+    def broken(_: Request) -> Page:
+        raise ZeroDivisionError("of all things")
+
+    with _serving(WebConfig(), {"/": broken}) as server:
+        answer = requests.get(server.url, timeout=5)
+
+    assert (500, "the exporter failed; its log says why\n") == (answer.status_code, answer.text)
+    assert "of all things" in caplog.text
+
+
+def test_too_many_connections_are_closed_and_room_is_made_again() -> None:
+    """Three hundred silent peers get no more threads than there are; when they leave, pages come again."""
+    with _serving(WebConfig()) as server, ExitStack() as peers:
+        address = ("127.0.0.1", server.server_address[1])
+        for _ in range(300):
+            peers.enter_context(socket.create_connection(address))
+        wait_until(lambda: threading.active_count() >= MOST_THREADS)
+        most = threading.active_count()
+        peers.close()
+        wait_until(lambda: threading.active_count() < MOST_THREADS)
+
+        assert most <= MOST_THREADS + 1
+        assert "inside" == requests.get(server.url, timeout=5).text
+
+
+def wait_until(promise: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not promise() and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+
 # TLS and passwords
 
 
@@ -175,8 +210,8 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextmanager
-def _serving(web: WebConfig) -> Iterator[Server]:
-    with Server("127.0.0.1", 0, {"/": lambda _: Page(b"inside")}, web) as server:
+def _serving(web: WebConfig, pages: Mapping[str, Handler] | None = None) -> Iterator[Server]:
+    with Server("127.0.0.1", 0, pages or {"/": lambda _: Page(b"inside")}, web) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.05,))
         thread.start()
         try:
