@@ -52,6 +52,11 @@ def objectives_of(path: Path) -> dict[str, Objective]:
     return {objective.name: objective for objective in reading.objectives}
 
 
+def write(directory: Path, text: str) -> Path:
+    (directory / "printed.yaml").write_text(text)
+    return directory / "printed.yaml"
+
+
 def init(server: TritonServer, *words: object) -> int:
     return main(
         ["init", "--triton", server.http_url, "--triton-metrics", server.metrics_url, *map(str, words)]
@@ -64,6 +69,7 @@ def test_a_live_triton_gets_objectives_from_what_it_shows(server: TritonServer, 
     path = tmp_path / "new" / "objectives.yaml"
 
     assert 0 == init(server, "--out", path)
+    assert 0 == main(["check", str(path)])
     found = objectives_of(path)
     assert ["readiness", "errors", "latency", "queue"] == list(found)
     assert {(None, None)} == {(one.models.names, one.models.regex) for one in found.values()}
@@ -109,13 +115,14 @@ def test_percentiles_in_prometheus_win_over_means(server: TritonServer, tmp_path
 
 @pytest.mark.real
 def test_without_metrics_the_defaults_are_proposed_and_said(
-    server: TritonServer, capsys: pytest.CaptureFixture[str]
+    server: TritonServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Metrics that cannot be read are a comment, not a failure and not a guess."""
     words = ["--triton", server.http_url, "--triton-metrics", "http://127.0.0.1:1/metrics", "--out", "-"]
 
     assert 0 == main(["init", *words])
     text = capsys.readouterr().out
+    assert 0 == main(["check", str(write(tmp_path, text))])
     assert "could not be read: refused" in text
     assert "embedder: no requests yet" in text
     assert () == read([("-", text)]).problems
