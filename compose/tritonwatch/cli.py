@@ -19,6 +19,7 @@ VERBS: dict[str, str] = {
     "init": "propose objectives from a look at a live Triton",
     "status": "say where every objective stands, straight from Prometheus",
     "check": "list all mistakes in objectives, and what would fail in silence",
+    "dashboards": "list the Grafana dashboards, write them in other forms, push them",
     "generate": "write rules, alerts and dashboards from objectives",
 }
 """Verb -> what it does. Only verbs that work are listed; each is a module of `tritonwatch.commands`."""

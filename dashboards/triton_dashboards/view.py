@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from triton_dashboards.grafana.values import Display, Threshold
 from triton_dashboards.query import Scope, scope
 from triton_dashboards.traffic import Raw
 from triton_slo.artifact import Options
@@ -19,6 +20,13 @@ class View:
     chosen: Scope
     objectives: Scope
     servers: Scope
+    name: str = ""
+    """The model's name; empty in the template, where it is a variable."""
+    latency_limit: float | None = None
+    """Seconds promised by the latency objective of this model; None in the template."""
+    queue_limit: float | None = None
+    failed_limit: float | None = None
+    """Share of requests that the errors objective lets fail."""
 
     @property
     def raw(self) -> Raw:
@@ -34,3 +42,29 @@ def view(options: Options) -> View:
         objectives=scope("", "model="),
         servers=scope(options.selector, *servers),
     )
+
+
+def limited(display: Display, limit: float | None) -> Display:
+    """The same with the objective's own limit in red, where it is known."""
+    if limit is None:
+        return display
+    base = display.thresholds[0] if display.thresholds[0].color == "green" else Threshold("transparent")
+    return replace(display, thresholds=(base, Threshold("red", limit)))
+
+
+def view_of(name: str, options: Options) -> View:
+    """The view of one model by name, for a dashboard of its own."""
+    servers = ("cluster", "job", "instance")
+    matcher = f'model="{_escaped(name)}"'
+    extra = ", ".join(part for part in (matcher, options.selector) if part)
+    return View(
+        model=scope(extra, *servers),
+        chosen=scope(extra, *servers, "version"),
+        objectives=Scope((matcher,)),
+        servers=scope(options.selector, *servers),
+        name=name,
+    )
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -326,6 +326,7 @@ def _models(gpus: _Gpus) -> tuple[Panel, ...]:
             ],
             Display("percentunit", minimum=0, no_value=_ABSENT),
             stacked=True,
+            width=24,
         ),
         columns(
             "Models on GPUs",
@@ -341,7 +342,7 @@ def _models(gpus: _Gpus) -> tuple[Panel, ...]:
             headings={"instance": "Server", "gpu_uuid": "GPU"},
             key_override=Override("Model", {"links": [link.to_json_data()]}),
             sort_by="Busy",
-            width=12,
+            width=24,
             height=8,
         ),
     )

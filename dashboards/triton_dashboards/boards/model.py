@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from urllib.parse import quote
 
 from triton_dashboards import reading, shared
 from triton_dashboards.about import about
 from triton_dashboards.boards.extras import EXTRAS
 from triton_dashboards.grafana.panels import stat, state_timeline, timeseries
-from triton_dashboards.grafana.values import Dashboard, Display, Panel, Query, Row, Threshold
+from triton_dashboards.grafana.values import Dashboard, Display, Link, Panel, Query, Row, Threshold
 from triton_dashboards.query import or_zero, quantile, ratio, total
 from triton_dashboards.tables import Column, columns
 from triton_dashboards.traffic import PHASES, Raw
-from triton_dashboards.view import QUANTILES, View, view
+from triton_dashboards.view import QUANTILES, View, limited, view
 from triton_exporter.catalogue import gpu, state, triton
 from triton_exporter.catalogue import model as config
 from triton_slo.artifact import Options
@@ -78,7 +79,7 @@ def glance(seen: View) -> tuple[Panel, ...]:
             "Budget left",
             about("The smallest error budget left of this model's objectives.", PERIOD_BUDGET_REMAINING),
             [Query(f"min({seen.objectives(PERIOD_BUDGET_REMAINING)})")],
-            replace(reading.BUDGET, links=(shared.to(shared.SLO, "Objectives", "model"),)),
+            replace(reading.BUDGET, links=(_to_objectives(seen),)),
         ),
         stat(
             "Requests/s",
@@ -94,13 +95,13 @@ def glance(seen: View) -> tuple[Panel, ...]:
             "Failed",
             about("Share of requests that failed.", triton.REQUEST_FAILURE),
             [Query(raw.failed())],
-            reading.FAILED,
+            limited(reading.FAILED, seen.failed_limit),
         ),
         stat(
             "p99 latency",
             about("99 of 100 successful requests were quicker.", state.REQUEST_DURATION),
             [Query(quantile(0.99, raw.buckets()))],
-            reading.SECONDS,
+            limited(reading.SECONDS, seen.latency_limit),
         ),
         stat(
             "Time in queue",
@@ -122,6 +123,12 @@ def glance(seen: View) -> tuple[Panel, ...]:
             reading.BATCH,
         ),
     )
+
+
+def _to_objectives(seen: View) -> Link:
+    if seen.name:
+        return shared.to(shared.SLO, "Objectives", model=quote(seen.name, safe=""))
+    return shared.to(shared.SLO, "Objectives", "model")
 
 
 def symptoms(seen: View) -> tuple[Panel, ...]:
@@ -155,7 +162,8 @@ def symptoms(seen: View) -> tuple[Panel, ...]:
                 state.DISTRIBUTION_SOURCE,
             ),
             [Query(quantile(level, raw.buckets()), f"p{level * 100:g}") for level in QUANTILES],
-            reading.SECONDS,
+            limited(reading.SECONDS, seen.latency_limit),
+            limit_line=seen.latency_limit is not None,
             width=8,
         ),
     )
@@ -209,7 +217,8 @@ def phases(seen: View) -> tuple[Panel, ...]:
                 Query(quantile(level, raw.buckets(state.QUEUE_DURATION)), f"p{level * 100:g}")
                 for level in QUANTILES
             ],
-            reading.SECONDS,
+            limited(reading.SECONDS, seen.queue_limit),
+            limit_line=seen.queue_limit is not None,
         ),
         timeseries(
             "Waiting requests by server",
@@ -325,7 +334,8 @@ def versions(seen: View) -> tuple[Panel, ...]:
             "Failed by version",
             about("Share of requests that failed, by version.", triton.REQUEST_FAILURE),
             [Query(everything.failed("version"), "version {{version}}")],
-            reading.FAILED,
+            limited(reading.FAILED, seen.failed_limit),
+            limit_line=seen.failed_limit is not None,
         ),
     )
 

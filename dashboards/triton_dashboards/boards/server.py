@@ -271,7 +271,7 @@ def _exporter(within: Scope) -> tuple[Panel, ...]:
             "How many samples Prometheus takes from each exporter: the cost of many models. Metric: "
             "`scrape_samples_scraped`.",
             [Query(f"max by (instance) ({within('scrape_samples_scraped')})", _LEGEND)],
-            replace(reading.COUNT, no_value="No target"),
+            replace(reading.COUNT, decimals=None, no_value="No target"),
             width=8,
         ),
         columns(

@@ -1,0 +1,194 @@
+"""`tritonwatch dashboards`: list them, write them in other forms, push them to a Grafana."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from triton_dashboards import per_model
+from triton_dashboards.delivery import FOLDER_UID, changes, delivered
+from triton_dashboards.generate import dashboards
+from triton_dashboards.grafana.model import dashboard_text
+from triton_dashboards.lint import lint
+from triton_exporter.catalogue import gpu
+from triton_exporter.catalogue import model as config
+from triton_slo.artifact import Options
+from triton_slo.objective import Objective
+from triton_slo.prometheus import Prometheus, PrometheusError
+from triton_slo.reading import read
+from tritonwatch import access, output
+from tritonwatch.commands.arguments import objective_texts
+from tritonwatch.grafana import Grafana, GrafanaError
+
+EXAMPLE = (
+    "tritonwatch dashboards push --grafana https://grafana.example.org --grafana-token-file token --dry-run"
+)
+TOKEN_VARIABLE = "TRITONWATCH_GRAFANA_TOKEN"  # noqa: S105 # the variable's name, not a token
+
+
+class _UsageError(Exception):
+    """Arguments that cannot be used."""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("action", choices=("list", "write", "push"), help="what to do with them")
+    parser.add_argument("--selector", default="", metavar="M", help="PromQL matchers for every selector")
+    parser.add_argument(
+        "--per-model", action="store_true", help="also one for each model that --prometheus knows"
+    )
+    parser.add_argument(
+        "--objectives", type=Path, metavar="DIR", help="whose limits the per-model dashboards show"
+    )
+    parser.add_argument("--folder", default="Triton", help="title of the Grafana folder (default: Triton)")
+    writing = parser.add_argument_group("write")
+    writing.add_argument("--out", type=Path, metavar="DIR", help="where to")
+    writing.add_argument(
+        "--format",
+        choices=("json", "configmap", "resource"),
+        default="json",
+        help="files, ConfigMaps for the Grafana sidecar, or dashboard.grafana.app/v1 resources",
+    )
+    writing.add_argument("--namespace", default="", help="of the ConfigMaps")
+    pushing = parser.add_argument_group("push")
+    pushing.add_argument("--grafana", metavar="URL", help="Grafana's address, with its path if it has one")
+    pushing.add_argument(
+        "--grafana-token-file", type=Path, metavar="FILE", help=f"a token (or the variable {TOKEN_VARIABLE})"
+    )
+    pushing.add_argument(
+        "--dry-run", action="store_true", help="show what would change; exit 1 if anything would"
+    )
+    access.add_arguments(parser, required=False)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Do it: 0 done, 1 a mistake or a change that was only shown, 2 wrong usage."""
+    try:
+        texts = _texts(args)
+        if args.action == "list":
+            return _list(texts)
+        return _write(args, texts) if args.action == "write" else _push(args, texts)
+    except (_UsageError, access.AccessError) as error:
+        print(f"tritonwatch dashboards: {error}", file=sys.stderr)
+        return 2
+    except (GrafanaError, PrometheusError, OSError) as error:
+        print(f"tritonwatch dashboards: {error}", file=sys.stderr)
+        return 1
+
+
+def _texts(args: argparse.Namespace) -> dict[str, str]:
+    """Uid -> text of every dashboard asked for, linted together."""
+    options = Options(selector=args.selector)
+    made = [*dashboards(options)]
+    if args.per_model:
+        objectives = _objectives(args.objectives)
+        made += [per_model.dashboard(facts, objectives, options) for facts in _facts(args)]
+    texts = {one.uid: dashboard_text(one) for one in made}
+    if problems := lint([json.loads(text) for text in texts.values()]):
+        raise _UsageError("; ".join(str(problem) for problem in problems[:5]))
+    return texts
+
+
+def _objectives(folder: Path | None) -> tuple[Objective, ...]:
+    if folder is None:
+        return ()
+    texts = objective_texts(folder, "dashboards")
+    if texts is None:
+        raise _UsageError("no objectives could be read")
+    reading = read(texts)
+    if reading.problems:
+        raise _UsageError("; ".join(str(problem) for problem in reading.problems))
+    return reading.objectives
+
+
+def _facts(args: argparse.Namespace) -> Iterable[per_model.Facts]:
+    """What Prometheus knows of each model now."""
+    if not args.prometheus:
+        raise _UsageError("--per-model needs --prometheus, which knows the models")
+    with Prometheus(access.from_arguments(args, os.environ)) as prometheus:
+        found = prometheus.instant(f"group by (model, version, backend, platform) ({config.INFO})")
+        mapped = {
+            one.labels["model"] for one in prometheus.instant(f"group by (model) ({gpu.MODEL_GPU_INFO})")
+        }
+        caching = prometheus.instant(f"group by (model) ({config.RESPONSE_CACHE} == 1)")
+        cached = {one.labels["model"] for one in caching}
+    versions: dict[str, set[str]] = {}
+    backends: dict[str, str] = {}
+    for one in found:
+        name = one.labels["model"]
+        versions.setdefault(name, set()).add(one.labels.get("version", ""))
+        platform = one.labels.get("platform", "")
+        backends[name] = "ensemble" if platform == "ensemble" else one.labels.get("backend", "")
+    if not versions:
+        raise PrometheusError(f"{args.prometheus} knows no model ({config.INFO} has no series)")
+    return [
+        per_model.Facts(name, tuple(sorted(versions[name])), backends[name], name in mapped, name in cached)
+        for name in sorted(versions)
+    ]
+
+
+def _list(texts: Mapping[str, str]) -> int:
+    for uid, text in texts.items():
+        model = json.loads(text)
+        print(f"{uid:26} {model['title']:32} {model['description'].split('?')[0]}?")
+    return 0
+
+
+def _write(args: argparse.Namespace, texts: Mapping[str, str]) -> int:
+    if args.out is None:
+        raise _UsageError("write needs --out DIR")
+    files = dict(delivered(text, args.format, args.folder, args.namespace) for text in texts.values())
+    output.write(args.out, files)
+    print(f"wrote {len(files)} files to {args.out}")
+    return 0
+
+
+def _push(args: argparse.Namespace, texts: Mapping[str, str]) -> int:
+    if not args.grafana:
+        raise _UsageError("push needs --grafana URL")
+    with Grafana(args.grafana, _token(args.grafana_token_file)) as grafana:
+        # Everything is looked at before anything is written: a provisioned one stops the push whole.
+        plan = {uid: _planned(grafana, uid, json.loads(text)) for uid, text in texts.items()}
+        pending = {uid: lines for uid, lines in plan.items() if lines}
+        if pending and not args.dry_run:
+            if not grafana.folder_exists(FOLDER_UID):
+                grafana.create_folder(FOLDER_UID, args.folder)
+            for uid in pending:
+                grafana.save(json.loads(texts[uid]), FOLDER_UID)
+    _report(plan, args.dry_run)
+    return 1 if pending and args.dry_run else 0
+
+
+def _planned(grafana: Grafana, uid: str, model: dict[str, object]) -> list[str]:
+    stored = grafana.dashboard(uid)
+    if stored is None:
+        return ["new"]
+    if stored.provisioned:
+        raise GrafanaError(
+            f"{uid} is provisioned from a file there: change that file, or take it away and push again"
+        )
+    moved = [f"folder: {stored.folder_uid} -> {FOLDER_UID}"] if stored.folder_uid != FOLDER_UID else []
+    return moved + changes(model, stored.model)
+
+
+def _report(plan: Mapping[str, list[str]], dry_run: bool) -> None:
+    for uid, lines in plan.items():
+        if not lines:
+            print(f"{uid}: unchanged")
+        elif lines == ["new"]:
+            print(f"{uid}: {'would be created' if dry_run else 'created'}")
+        else:
+            print(f"{uid}: {'would be updated' if dry_run else 'updated'} ({len(lines)} changes)")
+            for line in lines[:10] if dry_run else ():
+                print(f"  {line}")
+
+
+def _token(path: Path | None) -> str:
+    token = path.read_text(encoding="utf-8").strip() if path else os.environ.get(TOKEN_VARIABLE, "")
+    if not token or any(ord(character) < 33 or ord(character) > 126 for character in token):
+        raise _UsageError(f"push needs one token, from --grafana-token-file or {TOKEN_VARIABLE}")
+    return token

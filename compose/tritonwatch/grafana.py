@@ -1,0 +1,107 @@
+"""Grafana's HTTP API: the four requests that a push needs, with errors a person can act on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import requests
+
+Json = dict[str, Any]
+
+
+class GrafanaError(Exception):
+    """A push cannot go on; the message is one line that says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A dashboard as Grafana holds it."""
+
+    model: Mapping[str, Any]
+    folder_uid: str
+    provisioned: bool
+
+
+class Grafana:
+    """A client of one Grafana; the token is sent to it alone and never shown."""
+
+    def __init__(self, url: str, token: str, timeout_seconds: float = 15.0) -> None:
+        self._url = url.rstrip("/")
+        self._timeout = timeout_seconds
+        self._session = requests.Session()
+        self._session.headers["Authorization"] = f"Bearer {token}"
+
+    def __enter__(self) -> Grafana:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._session.close()
+
+    def folder_exists(self, uid: str) -> bool:
+        """Whether there is a folder with this uid."""
+        return self._ask("GET", f"/api/folders/{uid}", missing=True) is not None
+
+    def create_folder(self, uid: str, title: str) -> None:
+        """Make a folder."""
+        self._ask("POST", "/api/folders", {"uid": uid, "title": title})
+
+    def dashboard(self, uid: str) -> Stored | None:
+        """The dashboard with this uid, or None."""
+        found = self._ask("GET", f"/api/dashboards/uid/{uid}", missing=True)
+        if found is None:
+            return None
+        meta = found.get("meta", {})
+        return Stored(
+            found.get("dashboard", {}), str(meta.get("folderUid", "")), bool(meta.get("provisioned", False))
+        )
+
+    def save(self, model: Json, folder_uid: str) -> None:
+        """Create or overwrite a dashboard, in a folder."""
+        body = {"dashboard": {**model, "id": None}, "folderUid": folder_uid, "overwrite": True}
+        self._ask("POST", "/api/dashboards/db", {**body, "message": "tritonwatch dashboards push"})
+
+    def _ask(self, method: str, path: str, body: Json | None = None, *, missing: bool = False) -> Json | None:
+        try:
+            answer = self._session.request(
+                method,
+                self._url + path,
+                json=body,
+                timeout=self._timeout,
+                # A redirect would be followed with the token; and a login page is not an answer.
+                allow_redirects=False,
+            )
+        except requests.Timeout:
+            raise GrafanaError(f"{self._url} did not answer within {self._timeout:g} s") from None
+        except requests.RequestException as error:
+            raise GrafanaError(
+                f"cannot reach {self._url}: {type(error).__name__}; is it the right address?"
+            ) from None
+        if answer.status_code == 404 and missing:
+            return None
+        if not answer.ok or answer.is_redirect:
+            raise GrafanaError(self._explain(method, path, answer))
+        try:
+            found = answer.json()
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise GrafanaError(f"{self._url}{path} answered something that is not Grafana's JSON")
+        return found
+
+    def _explain(self, method: str, path: str, answer: requests.Response) -> str:
+        if answer.status_code == 401:
+            return f"{self._url} does not accept the token (401): is it of this Grafana, and not expired?"
+        if answer.status_code == 403:
+            return (
+                f"the token may not {method} {path} (403): give its service account the role Editor, or "
+                "dashboards:write, dashboards:create and folders:create"
+            )
+        if answer.is_redirect:
+            return f"{self._url}{path} redirects to {answer.headers.get('Location', '')}: give that address"
+        try:
+            said = str(answer.json().get("message", ""))
+        except (ValueError, AttributeError):
+            said = ""
+        return f"{self._url}{path} answered {answer.status_code}: {said[:300] or 'no message'}"

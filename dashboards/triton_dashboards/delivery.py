@@ -1,0 +1,92 @@
+"""Dashboards in the forms that ways of delivery want, and what a push would change. No IO."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import yaml
+
+Form = Literal["json", "configmap", "resource"]
+Json = Mapping[str, Any]
+
+FOLDER_UID = "triton"
+
+
+def delivered(text: str, form: Form, folder: str, namespace: str) -> tuple[str, str]:
+    """File name and text of a dashboard: as it is, as a ConfigMap, or as a dashboard.grafana.app/v1 resource.
+
+    `folder` is the folder's title; the ConfigMap carries it where the Grafana chart's sidecar looks for it.
+    """
+    uid = str(json.loads(text)["uid"])
+    if form == "configmap":
+        return f"{uid}.configmap.yaml", _config_map(uid, text, folder, namespace)
+    if form == "resource":
+        return f"{uid}.dashboard.yaml", _resource(uid, text)
+    return f"{uid}.json", text
+
+
+def _config_map(uid: str, text: str, folder: str, namespace: str) -> str:
+    return _yaml(
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {
+                "name": f"dashboard-{uid}",
+                **({"namespace": namespace} if namespace else {}),
+                "labels": {"app.kubernetes.io/part-of": "tritonwatch", "grafana_dashboard": "1"},
+                "annotations": {"grafana_folder": folder},
+            },
+            "data": {f"{uid}.json": text},
+        }
+    )
+
+
+def _resource(uid: str, text: str) -> str:
+    spec = json.loads(text)
+    del spec["uid"]  # the name is the uid
+    annotations = {"grafana.app/folder": FOLDER_UID}
+    return _yaml(
+        {
+            "apiVersion": "dashboard.grafana.app/v1",
+            "kind": "Dashboard",
+            "metadata": {"name": uid, "annotations": annotations},
+            "spec": spec,
+        }
+    )
+
+
+def _yaml(thing: Json) -> str:
+    text: str = yaml.safe_dump(thing, sort_keys=False, allow_unicode=True, width=10_000)
+    return text
+
+
+def changes(ours: Json, theirs: Json) -> list[str]:
+    """Paths at which Grafana's copy lacks or contradicts ours.
+
+    What Grafana added (id, version, defaults of its own) is no change, or a push would never be idempotent.
+    """
+    return list(_differs(ours, theirs, ""))
+
+
+def _differs(ours: Any, theirs: Any, path: str) -> list[str]:
+    if isinstance(ours, Mapping) and isinstance(theirs, Mapping):
+        lacking = [f"{path}/{key}: new" for key in ours if key not in theirs]
+        return lacking + [
+            line
+            for key in ours
+            if key in theirs
+            for line in _differs(ours[key], theirs[key], f"{path}/{key}")
+        ]
+    if isinstance(ours, list) and isinstance(theirs, list):
+        if len(ours) != len(theirs):
+            return [f"{path}: {len(theirs)} -> {len(ours)} entries"]
+        pairs = zip(ours, theirs, strict=True)
+        return [line for i, (a, b) in enumerate(pairs) for line in _differs(a, b, f"{path}/{i}")]
+    return [] if ours == theirs else [f"{path}: {_short(theirs)} -> {_short(ours)}"]
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,0 +1,79 @@
+"""A dashboard of one model's own: its thresholds, and only the rows that it has."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from triton_dashboards import shared
+from triton_dashboards.boards import model
+from triton_dashboards.grafana.values import Dashboard
+from triton_dashboards.query import Scope
+from triton_dashboards.view import View, view_of
+from triton_slo.artifact import Options
+from triton_slo.objective import Objective
+
+BACKEND_ROWS = {"vllm": ("vllm",), "tensorrtllm": ("tensorrtllm",), "ensemble": ("ensemble",)}
+"""Backend or platform of a model -> rows that only such a model has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known of a model: its versions, backend, and whether it caches or runs on GPUs."""
+
+    name: str
+    versions: tuple[str, ...] = ()
+    backend: str = ""
+    on_gpu: bool = False
+    cached: bool = False
+
+    @property
+    def rows(self) -> tuple[str, ...]:
+        """Keys of the rows that this model has beyond those of all."""
+        optional = (("gpu", self.on_gpu), ("cache", self.cached))
+        return (*BACKEND_ROWS.get(self.backend, ()), *(key for key, there in optional if there))
+
+
+def uid(name: str) -> str:
+    """Stable and legal whatever a model is called: names may hold dots, slashes and any script."""
+    return f"triton-m-{hashlib.sha1(name.encode(), usedforsecurity=False).hexdigest()[:16]}"
+
+
+def dashboard(facts: Facts, objectives: Sequence[Objective], options: Options) -> Dashboard:
+    """Make the dashboard of one model."""
+    template = model.dashboard(options)
+    seen = _promised(view_of(facts.name, options), facts, objectives)
+    version = replace(
+        shared.VERSION, query=shared.VERSION.query.replace('model="$model"', seen.objectives.matchers[0])
+    )
+    return replace(
+        template,
+        uid=uid(facts.name),
+        title=f"Triton / Model / {facts.name}",
+        tags=(*template.tags, "per-model"),
+        variables=(*shared.variables("cluster", "job", "instance"), version),
+        annotations=shared.event_annotations(Scope((*seen.servers.matchers, *seen.objectives.matchers))),
+        rows=model.rows(seen, facts.name, facts.rows),
+    )
+
+
+def _promised(seen: View, facts: Facts, objectives: Sequence[Objective]) -> View:
+    """The view with this model's limits; where versions differ, the strictest."""
+    found: dict[str, list[float]] = {"latency": [], "queue": [], "errors": []}
+    for objective in objectives:
+        for version in facts.versions or ("1",):
+            promise = objective.resolve(facts.name, version)
+            if promise is None or objective.indicator.kind not in found:
+                continue
+            target, threshold = promise
+            limit = 1 - target if objective.indicator.kind == "errors" else threshold
+            if limit is not None:
+                found[objective.indicator.kind].append(round(limit, 12))
+    limits = {kind: min(values) if values else None for kind, values in found.items()}
+    return replace(
+        seen,
+        latency_limit=limits["latency"],
+        queue_limit=limits["queue"],
+        failed_limit=limits["errors"],
+    )

@@ -1,0 +1,188 @@
+"""`tritonwatch dashboards` lists, writes and pushes; a push changes what differs, and only that."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from support.grafana_api import TOKEN, State, grafana
+from tritonwatch.cli import main
+
+UIDS = ["triton-fleet", "triton-model", "triton-slo", "triton-gpu", "triton-server", "triton-on-call"]
+
+
+@pytest.fixture
+def api() -> Iterator[tuple[str, State]]:
+    """A stand-in of Grafana's API."""
+    with grafana() as served:
+        yield served
+
+
+@pytest.fixture
+def token(tmp_path: Path) -> str:
+    """A file with the right token and, as editors leave it, a newline."""
+    (tmp_path / "token").write_text(f"{TOKEN}\n", encoding="utf-8")
+    return str(tmp_path / "token")
+
+
+def _push(url: str, token: str, *more: str) -> int:
+    return main(["dashboards", "push", "--grafana", url, "--grafana-token-file", token, *more])
+
+
+def test_list_names_every_dashboard_with_its_question(capsys: pytest.CaptureFixture[str]) -> None:
+    """One line a dashboard: uid, title, and the question it answers."""
+    assert 0 == main(["dashboards", "list"])
+
+    lines = capsys.readouterr().out.splitlines()
+    assert UIDS == [line.split()[0] for line in lines]
+    assert all(line.endswith("?") for line in lines)
+
+
+def test_first_push_creates_all_in_a_folder(api: tuple[str, State], token: str) -> None:
+    """Into an empty Grafana go the folder and every dashboard, each under its own uid."""
+    url, state = api
+
+    assert 0 == _push(url, token)
+    assert {"triton": "Triton"} == state.folders
+    assert sorted(UIDS) == sorted(state.dashboards)
+    assert {"triton"} == set(state.folder_of.values())
+
+
+def test_second_push_changes_nothing(
+    api: tuple[str, State], token: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What Grafana added by itself is no difference: the second push writes nothing at all."""
+    url, state = api
+    _push(url, token)
+    state.requests.clear()
+    capsys.readouterr()
+
+    assert 0 == _push(url, token)
+    assert [] == state.writes()
+    assert [f"{uid}: unchanged" for uid in UIDS] == capsys.readouterr().out.splitlines()
+
+
+def test_push_mends_only_what_differs(api: tuple[str, State], token: str) -> None:
+    """A panel somebody edited is put right, and no other dashboard is written."""
+    url, state = api
+    _push(url, token)
+    state.dashboards["triton-gpu"]["panels"][1]["title"] = "edited by hand"
+    state.requests.clear()
+
+    assert 0 == _push(url, token)
+    assert [("POST", "/api/dashboards/db")] == state.writes()
+    assert "edited by hand" != state.dashboards["triton-gpu"]["panels"][1]["title"]
+
+
+def test_dry_run_shows_the_difference_and_writes_nothing(
+    api: tuple[str, State], token: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A dry run names the changed value with both sides, and exits 1 because something would change."""
+    url, state = api
+    _push(url, token)
+    state.dashboards["triton-gpu"]["refresh"] = "5s"
+    state.requests.clear()
+
+    assert 1 == _push(url, token, "--dry-run")
+    assert [] == state.writes()
+    said = capsys.readouterr().out
+    assert "triton-gpu: would be updated (1 changes)" in said
+    assert '/refresh: "5s" -> "30s"' in said
+
+
+def test_dry_run_on_an_empty_grafana_makes_no_folder(api: tuple[str, State], token: str) -> None:
+    """Nothing is created by looking."""
+    url, state = api
+
+    assert 1 == _push(url, token, "--dry-run")
+    assert ({}, {}) == (state.folders, state.dashboards)
+
+
+def test_provisioned_dashboard_stops_the_push_before_any_write(
+    api: tuple[str, State], token: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Grafana refuses to save over a provisioned file, so nothing is half pushed."""
+    url, state = api
+    state.dashboards["triton-server"] = {"version": 1}
+    state.provisioned.add("triton-server")
+
+    assert 1 == _push(url, token)
+    assert [] == state.writes()
+    assert "provisioned from a file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("broken", "said"), [("login", "redirects to /login"), ("html", "not Grafana's JSON")]
+)
+def test_what_is_no_grafana_is_said_in_one_line(
+    api: tuple[str, State], token: str, capsys: pytest.CaptureFixture[str], broken: str, said: str
+) -> None:
+    """A login page or another server is an error that names the address, not a success."""
+    url, state = api
+    state.broken = broken
+
+    assert 1 == _push(url, token)
+    assert said in capsys.readouterr().err
+
+
+def test_wrong_token_and_missing_right_say_what_to_do(
+    api: tuple[str, State], token: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """401 and 403 are told apart, and the token itself is never printed."""
+    url, state = api
+    (tmp_path / "wrong").write_text("glsa_wrong", encoding="utf-8")
+
+    assert 1 == _push(url, str(tmp_path / "wrong"))
+    assert "does not accept the token" in (first := capsys.readouterr().err)
+    state.forbidden.add("POST /api/folders")
+    assert 1 == _push(url, token)
+    assert "role Editor" in (second := capsys.readouterr().err)
+    assert "glsa_" not in first + second
+
+
+def test_usage_errors_exit_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """No address, no token, no folder to write into: wrong usage."""
+    (tmp_path / "empty").write_text("", encoding="utf-8")
+
+    assert 2 == main(["dashboards", "push"])
+    assert 2 == _push("http://127.0.0.1:9", str(tmp_path / "empty"))
+    assert 2 == main(["dashboards", "write"])
+    assert 2 == main(["dashboards", "write", "--per-model", "--out", str(tmp_path)])
+    assert 4 == len(capsys.readouterr().err.splitlines())
+
+
+def test_unreachable_grafana_is_one_line(token: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A refused connection is an error with the address in it."""
+    assert 1 == _push("http://127.0.0.1:9", token)
+    assert ["http://127.0.0.1:9" in line for line in capsys.readouterr().err.splitlines()] == [True]
+
+
+def test_config_maps_carry_the_file_and_the_folder(tmp_path: Path) -> None:
+    """The Grafana chart's sidecar finds the label, the folder, and the dashboard byte for byte."""
+    out = str(tmp_path)
+    assert 0 == main(["dashboards", "write", "--out", out, "--format", "configmap", "--namespace", "watch"])
+    assert 0 == main(["dashboards", "write", "--out", f"{out}/json"])
+
+    one = yaml.safe_load((tmp_path / "triton-slo.configmap.yaml").read_text(encoding="utf-8"))
+    assert ("watch", "1") == (one["metadata"]["namespace"], one["metadata"]["labels"]["grafana_dashboard"])
+    assert "Triton" == one["metadata"]["annotations"]["grafana_folder"]
+    assert (tmp_path / "json" / "triton-slo.json").read_text("utf-8") == one["data"]["triton-slo.json"]
+    assert all(len(path.read_bytes()) < 1_000_000 for path in tmp_path.glob("*.yaml"))
+
+
+def test_resources_are_named_by_uid(tmp_path: Path) -> None:
+    """A dashboard.grafana.app/v1 resource holds the classic model as its spec; its name is the uid."""
+    assert 0 == main(["dashboards", "write", "--out", str(tmp_path), "--format", "resource"])
+
+    one = yaml.safe_load((tmp_path / "triton-gpu.dashboard.yaml").read_text(encoding="utf-8"))
+    assert ("dashboard.grafana.app/v1", "Dashboard", "triton-gpu") == (
+        one["apiVersion"],
+        one["kind"],
+        one["metadata"]["name"],
+    )
+    assert "uid" not in one["spec"]
+    assert json.loads(json.dumps(one["spec"]))["title"] == "Triton / GPU"

@@ -1,0 +1,93 @@
+"""A model's own dashboard shows its own limits and only the rows that it has, whatever it is called."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from promql_parser import parse as promql
+
+from support.panels import MACROS, fill, panels
+from triton_dashboards.grafana.model import dashboard_model
+from triton_dashboards.lint import lint
+from triton_dashboards.per_model import Facts, dashboard, uid
+from triton_slo.artifact import Options
+from triton_slo.reading import read
+
+OBJECTIVES = read(
+    [
+        (
+            "o.yaml",
+            """
+name: latency
+target: 99%
+indicator: {kind: latency, threshold: 1s}
+overrides: [{models: slow, threshold: 4s}]
+---
+name: queue
+target: 99%
+indicator: {kind: queue, threshold: 100ms}
+---
+name: errors
+target: 99.9%
+indicator: errors
+""",
+        )
+    ]
+).objectives
+
+
+def _model(facts: Facts) -> dict[str, object]:
+    return dashboard_model(dashboard(facts, OBJECTIVES, Options()))
+
+
+def _red(model: dict[str, object], title: str) -> float:
+    panel = next(one for one in panels(model) if one["title"] == title)
+    steps = panel["fieldConfig"]["defaults"]["thresholds"]["steps"]
+    return float(next(step["value"] for step in steps if step["color"] == "red"))
+
+
+@pytest.mark.parametrize(("name", "seconds"), [("quick", 1.0), ("slow", 4.0)])
+def test_thresholds_are_those_of_the_objective(name: str, seconds: float) -> None:
+    """Latency, queue and failure panels turn red where the objective says, overrides included."""
+    model = _model(Facts(name, ("1",)))
+
+    assert seconds == _red(model, "Latency") == _red(model, "p99 latency")
+    assert 0.1 == _red(model, "Wait in the queue")
+    assert 0.001 == _red(model, "Failed")
+
+
+@pytest.mark.parametrize(
+    ("facts", "there"),
+    [
+        (Facts("a"), set()),
+        (Facts("a", backend="vllm", on_gpu=True), {"Language model (vLLM)", "Share of the GPUs"}),
+        (Facts("a", backend="tensorrtllm"), {"Language model (TensorRT-LLM)"}),
+        (Facts("a", backend="ensemble", cached=True), {"Ensemble steps", "Response cache"}),
+    ],
+)
+def test_only_rows_the_model_has(facts: Facts, there: set[str]) -> None:
+    """Language-model, ensemble, GPU and cache rows appear where the model has such series."""
+    rows = {one["title"] for one in _model(facts)["panels"] if one["type"] == "row"}  # type: ignore[attr-defined]
+    special = {title for title in rows if re.search("Language|Ensemble|cache|GPUs", title)}
+
+    assert there == special
+
+
+@settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.too_slow])
+@given(st.text(min_size=1, max_size=80))
+def test_any_name_gives_a_legal_dashboard(name: str) -> None:
+    """Dots, quotes, braces, newlines or another script: legal uid, clean lint, queries that still parse."""
+    model = _model(Facts(name, ("1",), "ensemble"))
+    chosen = {one["name"]: "x" for one in model["templating"]["list"]} | MACROS  # type: ignore[index]
+    text = next(t["expr"] for p in panels(model) for t in p["targets"])
+
+    assert re.fullmatch(r"[A-Za-z0-9_-]{1,40}", str(model["uid"]))
+    assert uid(name) == model["uid"]
+    if "$" not in name and "\0" not in name:
+        assert [] == lint([model])
+        assert promql(fill(text, chosen)) is not None
+    assert json.loads(json.dumps(model)) == model

@@ -1,0 +1,107 @@
+"""A small HTTP server with Grafana's folder and dashboard API: status codes and refusals as in its source."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+TOKEN = "glsa_right"  # of the stand-in
+
+
+@dataclass
+class State:
+    """What the stand-in holds, and every request it saw."""
+
+    folders: dict[str, str] = field(default_factory=dict)
+    dashboards: dict[str, dict[str, Any]] = field(default_factory=dict)
+    folder_of: dict[str, str] = field(default_factory=dict)
+    provisioned: set[str] = field(default_factory=set)
+    forbidden: set[str] = field(default_factory=set)
+    broken: str = ""
+    requests: list[tuple[str, str]] = field(default_factory=list)
+
+    def writes(self) -> list[tuple[str, str]]:
+        """Requests that change something."""
+        return [one for one in self.requests if one[0] != "GET"]
+
+
+@contextmanager
+def grafana() -> Iterator[tuple[str, State]]:
+    """Serve on loopback; yields the address and the state."""
+    state = State()
+
+    class Handler(BaseHTTPRequestHandler):
+        def _answer(self, status: int, body: object, **headers: str) -> None:
+            raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(raw)))
+            for key, value in headers.items():
+                self.send_header(key, value)
+            self.end_headers()
+            self.wfile.write(raw)
+
+        def _refused(self) -> bool:
+            state.requests.append((self.command, self.path))
+            if state.broken == "login":
+                self._answer(302, b"", Location="/login")
+            elif state.broken == "html":
+                self._answer(200, b"<html>not Grafana</html>")
+            elif self.headers.get("Authorization") != f"Bearer {TOKEN}":
+                self._answer(401, {"message": "Invalid API key"})
+            elif f"{self.command} {self.path}" in state.forbidden:
+                self._answer(403, {"message": "You'll need additional permissions"})
+            else:
+                return False
+            return True
+
+        def do_GET(self) -> None:
+            if self._refused():
+                return
+            uid = self.path.rsplit("/", 1)[1]
+            if self.path.startswith("/api/folders/") and uid in state.folders:
+                self._answer(200, {"uid": uid, "title": state.folders[uid]})
+            elif self.path.startswith("/api/dashboards/uid/") and uid in state.dashboards:
+                meta = {"folderUid": state.folder_of.get(uid, ""), "provisioned": uid in state.provisioned}
+                self._answer(200, {"dashboard": state.dashboards[uid], "meta": meta})
+            else:
+                self._answer(404, {"message": "not found"})
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            if self._refused():
+                return
+            if self.path == "/api/folders":
+                state.folders[body["uid"]] = body["title"]
+                self._answer(200, body)
+                return
+            model = body["dashboard"]
+            if model["uid"] in state.provisioned:
+                self._answer(400, {"message": "Cannot save provisioned dashboard"})
+            elif body["folderUid"] not in state.folders:
+                self._answer(400, {"message": "folder not found"})
+            elif model["uid"] in state.dashboards and not body["overwrite"]:
+                self._answer(412, {"message": "version-mismatch"})
+            else:
+                # Grafana stores what it was sent and adds its own id and version.
+                before = state.dashboards.get(model["uid"], {"version": 0})
+                state.dashboards[model["uid"]] = {**model, "id": 7, "version": before["version"] + 1}
+                state.folder_of[model["uid"]] = body["folderUid"]
+                self._answer(200, {"status": "success", "uid": model["uid"]})
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", state
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
