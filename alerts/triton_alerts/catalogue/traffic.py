@@ -29,6 +29,10 @@ _ENOUGH = f"sum by (model, version) (increase({triton.REQUEST_SUCCESS}[15m])) > 
 
 _ON = f"on ({', '.join(_MODEL)})"
 _BY = f"by ({', '.join(_MODEL)})"
+_MEAN_QUEUE = f"""(
+  sum {_BY} (rate({triton.QUEUE_DURATION_US}[5m])) / (sum {_BY} (rate({triton.REQUEST_SUCCESS}[5m])) > 0)
+)"""
+"""Microseconds."""
 # One series for each step of each ensemble: `model` is the ensemble, `step` the step.
 _STEPS = f"""\
 max by (instance, model, step) (
@@ -78,9 +82,12 @@ and on (instance, model, version) sum without (gpu_uuid) (deriv({triton.PENDING_
     ),
     Alert(
         name="TritonQueueDominates",
+        # A batcher that waits for company as it was told to is no lack of capacity.
         expr=f"""\
 {_rate(triton.QUEUE_DURATION_US, "5m")} / ({_rate(triton.REQUEST_DURATION_US, "5m")} > 0) > 0.5
-and on (instance, model, version) {_rate(triton.REQUEST_SUCCESS, "5m")} > 1""",
+and {_ON} {_rate(triton.REQUEST_SUCCESS, "5m")} > 1
+and {_ON} {_MEAN_QUEUE} > 5000
+unless {_ON} {_MEAN_QUEUE} <= {_ON} 2e6 * max {_BY} ({model.MAX_QUEUE_DELAY})""",
         severity="warning",
         component="traffic",
         labels=_MODEL,

@@ -148,7 +148,7 @@ ERRORS = (
         "GpuRowRemapPending", "is quiet before the five minutes are over", {_REMAP_PENDING: "1x40"}, "4m45s"
     ),
     quiet("GpuRowRemapPending", "is quiet about a sound card", {_REMAP_PENDING: "0x40"}, "8m"),
-    fires("GpuNvlinkErrors", "fires when links replay", {_LINK: "0+1x100"}, "20m", Fires(GPU, "60")),
+    fires("GpuNvlinkErrors", "fires when links replay", {_LINK: "0+1x100"}, "8m", Fires(GPU, "32")),
     boundary("GpuNvlinkErrors", "is quiet before the five minutes are over", {_LINK: "0+1x100"}, "5m"),
     quiet(
         "GpuNvlinkErrors",
@@ -157,7 +157,8 @@ ERRORS = (
         "20m",
     ),
     reset("GpuNvlinkErrors", "takes a reset of the GPU for no error", {_LINK: "30x20 0x80"}, "12m"),
-    fires("GpuPcieReplays", "fires at forty a minute", {_REPLAYS: "0+10x100"}, "20m", Fires(GPU, "400")),
+    boundary("GpuPcieReplays", "is quiet before the five minutes are over", {_REPLAYS: "0+10x100"}, "7m"),
+    fires("GpuPcieReplays", "fires at forty a minute", {_REPLAYS: "0+10x100"}, "10m", Fires(GPU, "400")),
     boundary("GpuPcieReplays", "is quiet at eight a minute", {_REPLAYS: "0+2x100"}, "20m"),
     quiet("GpuPcieReplays", "is quiet without replays", {_REPLAYS: "7x100"}, "20m"),
     reset("GpuPcieReplays", "takes a reset of the GPU for no replay", {_REPLAYS: "500x40 0x60"}, "20m"),
@@ -181,6 +182,12 @@ ERRORS = (
 )
 
 LOAD = (
+    boundary(
+        "GpuThermalThrottling",
+        "is quiet before the ten minutes are over",
+        {_HOT: "1x100", _IDLE: "0x100"},
+        "9m45s",
+    ),
     fires(
         "GpuThermalThrottling",
         "fires when a fifth of the time is lost to heat",
@@ -227,16 +234,28 @@ LOAD = (
         {_CAPPED_SECONDS: "90x40 0x160"},
         "45m",
     ),
+    boundary(
+        "GpuMemoryNearFull",
+        "is quiet before the fifteen minutes are over",
+        {_USED: "98x80", _ALL: "100x80"},
+        "14m45s",
+    ),
     fires(
         "GpuMemoryNearFull", "fires at 98 percent", {_USED: "98x80", _ALL: "100x80"}, "15m", Fires(GPU, "98%")
     ),
     boundary("GpuMemoryNearFull", "is quiet at exactly 97 percent", {_USED: "97x80", _ALL: "100x80"}, "18m"),
     quiet("GpuMemoryNearFull", "is quiet where the total is unknown", {_USED: "98x80"}, "18m"),
+    quiet(
+        "GpuMemoryGrowth",
+        "is quiet while a fall leaves plenty",
+        {_FREE: "80-0.5x100", _ALL: "100x100"},
+        "20m",
+    ),
     fires(
         "GpuMemoryGrowth",
         "fires when memory runs out within the hour",
         {_FREE: "19-0.1x150", _ALL: "100x150"},
-        "20m",
+        "25m",
         Fires(GPU),
     ),
     boundary(
@@ -247,6 +266,12 @@ LOAD = (
     ),
     quiet(
         "GpuMemoryGrowth", "is quiet about memory reserved once", {_FREE: "50x4 3x150", _ALL: "100x154"}, "2h"
+    ),
+    boundary(
+        "GpuIdleWhileQueueing",
+        "is quiet before the five minutes are over",
+        {_UTILIZATION: "0x60", _PENDING: "8x60"},
+        "4m45s",
     ),
     fires(
         "GpuIdleWhileQueueing",

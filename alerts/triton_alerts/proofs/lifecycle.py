@@ -240,6 +240,7 @@ MODELS = (
 )
 
 SERVERS = (
+    quiet("TritonAllServersDown", "is quiet about servers that never came up", {_LIVE: "0x30"}, "6m"),
     fires(
         "TritonAllServersDown",
         "fires when the last live server is gone for a minute",
@@ -279,6 +280,12 @@ SERVERS = (
         "leaves a server that never came up to TritonServerNotStarting",
         {_LIVE: "0x20", _UP: "0x20"},
         "4m",
+    ),
+    quiet(
+        "TritonServerNotStarting",
+        "is quiet while the metrics port answers",
+        {_LIVE: "0x100", _UP: "1x100"},
+        "24m",
     ),
     fires(
         "TritonServerNotStarting",

@@ -47,6 +47,7 @@ PROOFS = (
         _FULL | {_requests("waiting"): "0x80"},
         "15m",
     ),
+    boundary("TrtLlmSlotsFull", "is quiet before the ten minutes are over", _SLOTS, "9m45s"),
     fires(
         "TrtLlmSlotsFull",
         "fires when all slots are taken and requests wait",

@@ -108,6 +108,9 @@ EXPORTER = (
         {series(own.LOG_READABLE): "1x60", series(own.EXPECTED_FILE_VALID): "1x60"},
         "14m",
     ),
+    boundary(
+        "TritonCardinalityHigh", "is quiet before the half hour is over", {_SAMPLES: "60000x140"}, "29m45s"
+    ),
     fires(
         "TritonCardinalityHigh",
         "fires at 60,000 series",
@@ -256,8 +259,8 @@ BRIDGE = (
         "AlertBridgeDeliveryFailing",
         "fires when a message waits for minutes, and says why",
         {_OLDEST: "0+15x60", _SLACK: "0+1x60"},
-        "5m",
-        Fires(_BRIDGE, "5m 0s", "rate_limited"),
+        "3m30s",
+        Fires(_BRIDGE, "3m 30s", "rate_limited"),
     ),
     boundary("AlertBridgeDeliveryFailing", "is quiet before the minute is over", {_OLDEST: "0+15x60"}, "3m"),
     quiet(

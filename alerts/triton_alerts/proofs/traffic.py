@@ -61,7 +61,7 @@ _BAD_CANARY = {
     _SUCCESS_2: "0+27x120",
     _failed("BACKEND", "2"): "0+3x120",
 }
-_THRASHING = {_HITS: "0+1x300", _MISSES: "0+99x300", _UTIL: "0.99x300", _EVICTIONS: "0+50x300"}
+_THRASHING = {_HITS: "0+1x300", _MISSES: "0+99x300", _UTIL: "0.99x300", _EVICTIONS: "0+5x300"}
 
 QUEUES = (
     fires(
@@ -99,6 +99,7 @@ QUEUES = (
         "TritonQueueGrowing", "is quiet about a long queue that does not grow", {_PENDING: "50x100"}, "15m"
     ),
     quiet("TritonQueueGrowing", "is quiet about a short queue", {_PENDING: "0+0.1x100"}, "15m"),
+    boundary("TritonQueueDominates", "is quiet before the ten minutes are over", _WAITING, "11m"),
     fires(
         "TritonQueueDominates",
         "fires when requests wait longer than they compute",
@@ -108,6 +109,18 @@ QUEUES = (
     ),
     boundary(
         "TritonQueueDominates", "is quiet at exactly one half", _WAITING | {_QUEUE: "0+5000000x100"}, "15m"
+    ),
+    quiet(
+        "TritonQueueDominates",
+        "is quiet about a batcher that waits for company as it was told to",
+        _WAITING | {series(model.MAX_QUEUE_DELAY, VERSION): "0.2x100"},
+        "15m",
+    ),
+    quiet(
+        "TritonQueueDominates",
+        "is quiet about a few milliseconds",
+        {_QUEUE: "0+120000x100", _DURATION: "0+200000x100", _SUCCESS: "0+30x100"},
+        "15m",
     ),
     quiet(
         "TritonQueueDominates",
@@ -130,7 +143,7 @@ QUEUES = (
         "TritonRequestsRejected",
         "fires when requests outlast the queue's timeout",
         {_failed("REJECTED"): "0+3x100"},
-        "12m",
+        "7m",
         Fires(VERSION, "0.20"),
     ),
     boundary(
@@ -145,6 +158,12 @@ QUEUES = (
         "takes a counter that begins again for no rejection",
         {_failed("REJECTED"): "90x40 0x60"},
         "15m",
+    ),
+    boundary(
+        "TritonClientCancellations",
+        "is quiet before the fifteen minutes are over",
+        {_failed("CANCELED"): "0+30x120", _SUCCESS: "0+90x120"},
+        "14m",
     ),
     fires(
         "TritonClientCancellations",
@@ -184,6 +203,12 @@ QUEUES = (
 )
 
 LIMITS = (
+    boundary(
+        "TritonQueueNearFull",
+        "is quiet before the two minutes are over",
+        {_PENDING: "90x60", _LIMIT: "100x60"},
+        "1m45s",
+    ),
     fires(
         "TritonQueueNearFull",
         "fires at nine tenths of the limit",
@@ -199,8 +224,8 @@ LIMITS = (
         "TritonQueueFull",
         "fires when traces show refusals",
         {_REFUSED: "0+3x60"},
-        "10m",
-        Fires(VERSION, "0.20"),
+        "3m",
+        Fires(VERSION, "0.12"),
     ),
     boundary("TritonQueueFull", "is quiet before the two minutes are over", {_REFUSED: "0+3x60"}, "2m"),
     quiet("TritonQueueFull", "is quiet about old refusals", {_REFUSED: "9x60"}, "10m"),
@@ -264,7 +289,7 @@ QUALITY = (
             _failed("BACKEND"): "0+3x60",
             series(triton.REQUEST_FAILURE, _PIPELINE, reason="OTHER"): "0+6x60",
         },
-        "12m",
+        "7m",
         Fires({"instance": SERVER["instance"], "model": "pipeline", "step": "ranker"}),
     ),
     boundary(
@@ -320,7 +345,7 @@ QUALITY = (
         "TritonCanaryFailing",
         "fires for the version that fails a tenth",
         _BAD_CANARY,
-        "20m",
+        "10m",
         Fires(_VERSION_2, "10%"),
     ),
     boundary("TritonCanaryFailing", "is quiet before the five minutes are over", _BAD_CANARY, "5m"),
@@ -377,6 +402,12 @@ QUALITY = (
         "is quiet after a restart",
         {_SUMMARY: "0+15x40 0+15x60", _SUCCESS: "0+15x40 0+15x60"},
         "20m",
+    ),
+    boundary(
+        "TritonPinnedMemoryExhausted",
+        "is quiet before the fifteen minutes are over",
+        {_POOL_USED: "97x100", _POOL_ALL: "100x100"},
+        "14m45s",
     ),
     fires(
         "TritonPinnedMemoryExhausted",
