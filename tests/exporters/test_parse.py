@@ -143,6 +143,27 @@ def test_bad_lines(line: bytes, fault: str) -> None:
     assert {**values(parse(BODY)), "z": 26} == values(exposition)
 
 
+@pytest.mark.parametrize(
+    "bad", [b"1.2.3", b"", b"one", b"1_0", b"1e999", b"+NaN", "\u0661".encode(), b"9" * 400]
+)
+def test_a_number_goes_bad(bad: bytes) -> None:
+    """A line that was good in the last body is dropped when its number is none any more."""
+    parser = Parser()
+    parser.parse(BODY)
+    exposition = parser.parse(BODY.replace(b'"2"} 2\n', b'"2"} ' + bad + b"\n"))
+
+    assert 1 == sum(exposition.faults.values())
+    assert [1] == list(exposition.families["a"].values)
+
+
+def test_the_same_line_twice() -> None:
+    """A line that stands twice in a family counts once."""
+    exposition = parse(BODY.replace(b"# HELP h", b'a{model="m",version="1"} 5\n# HELP h'))
+
+    assert {"duplicate": 1} == exposition.faults
+    assert [1, 2] == list(exposition.families["a"].values)
+
+
 def test_cut_short() -> None:
     """A body cut in its last number loses that line: a number cut short is a wrong number."""
     exposition = parse(b"a 1\nb 123")
