@@ -660,25 +660,24 @@ def series() -> Iterator[Series]:
 
 def backfill(directory: Path, rules: str, promtool: Path, prometheus: Path) -> Path:
     """Write the history and what `rules` make of it as blocks; returns the data folder."""
+    return write(directory, openmetrics(series()), rules, promtool, prometheus, START + 300, STEP)
+
+
+def write(
+    directory: Path, text: str, rules: str, promtool: Path, prometheus: Path, since: int, step: int
+) -> Path:
+    """Write OpenMetrics text, and what rules make of it from `since` on, as blocks; returns the folder."""
     data = directory / "data"
     data.mkdir(parents=True)
-    (directory / "history.om").write_text(openmetrics(series()), encoding="utf-8")
+    (directory / "history.om").write_text(text, encoding="utf-8")
     make = [promtool, "tsdb", "create-blocks-from"]
     _run([*make, "--max-block-duration=240h", "openmetrics", directory / "history.om", data])
     (directory / "rules.yml").write_text(rules, encoding="utf-8")
+    recorded = directory / "recorded"
     with serving(data, directory, prometheus) as url:
-        span = [f"--start={START + 300}", f"--end={END}", f"--eval-interval={STEP}s"]
-        _run(
-            [
-                *make,
-                "rules",
-                f"--url={url}",
-                *span,
-                f"--output-dir={directory / 'recorded'}",
-                directory / "rules.yml",
-            ]
-        )
-    for block in (directory / "recorded").iterdir():
+        span = [f"--start={since}", f"--end={END}", f"--eval-interval={step}s"]
+        _run([*make, "rules", f"--url={url}", *span, f"--output-dir={recorded}", directory / "rules.yml"])
+    for block in recorded.iterdir():
         shutil.move(block, data / block.name)
     return data
 
