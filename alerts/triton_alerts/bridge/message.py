@@ -14,7 +14,17 @@ from urllib.parse import quote
 
 from triton_alerts.bridge import text
 from triton_alerts.bridge.incident import SEVERITIES, Event, Incident, Member, subject
-from triton_alerts.bridge.text import clock, code, code_block, duration, link, plain, prose, slack_time
+from triton_alerts.bridge.text import (
+    clock,
+    code,
+    code_block,
+    duration,
+    link,
+    plain,
+    prose,
+    slack_hour,
+    slack_time,
+)
 
 Block = dict[str, Any]
 
@@ -156,7 +166,7 @@ def _since(incident: Incident, now: float) -> str:
             incident.since, max(member.ends_at or incident.since for member in incident.members.values())
         )
         return f"{start}\nuntil {slack_time(end)}: *{duration(end - incident.since)}*"
-    return f"{start}\n{duration(now - incident.since)} when this was written"
+    return f"{start}\nfor {duration(now - incident.since)} as of {slack_hour(now)}"
 
 
 def _badly(incident: Incident) -> str:
@@ -165,7 +175,8 @@ def _badly(incident: Incident) -> str:
     counts = f"{len(firing)} firing" if firing else f"{ended} resolved"
     if firing and ended:
         counts += f", {ended} resolved"
-    return f"{_WORD[incident.severity]} ({incident.severity})\n{counts}"
+    word = f"{_WORD[incident.severity]} ({incident.severity})"
+    return f"{word}\n{counts}" if len(incident.members) > 1 else word
 
 
 def _who(incident: Incident) -> str:
@@ -187,7 +198,9 @@ def person(by: str) -> str:
 
 def _why(incident: Incident) -> list[Block]:
     lead = _lead(incident)
-    lines = [prose(lead.annotations["description"], 1200)] if lead.annotations.get("description") else []
+    # Once it is over the story is told by the thread; what caused it stays worth reading.
+    description = lead.annotations.get("description", "") if incident.open else ""
+    lines = [prose(description, 1200)] if description else []
     if cause := lead.annotations.get("cause"):
         lines.append(f"Cause: {prose(cause, 600)}")
     blocks = [_section("*Why*\n" + "\n".join(lines))] if lines else []

@@ -100,6 +100,11 @@ def slack_time(at: float) -> str:
     return f"<!date^{int(_drawable(at))}^{{date_short_pretty}} {{time}}|{clock(at)}>"
 
 
+def slack_hour(at: float) -> str:
+    """The same without the day."""
+    return f"<!date^{int(_drawable(at))}^{{time}}|{datetime.fromtimestamp(_drawable(at), UTC):%H:%M UTC}>"
+
+
 def duration(seconds: float) -> str:
     """A length of time in its two largest units: 45 s, 12 min, 3 h 5 min, 2 d 4 h."""
     seconds = max(0, round(seconds))

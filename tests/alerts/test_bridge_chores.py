@@ -1,0 +1,275 @@
+"""Buttons, escalation, silences and the watchdog in simulated time; Alertmanager's answers from a small server."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.bridge_world import CHANNEL, Clock, SimulatedSlack, body_of
+from support.slack import Workspace
+from triton_alerts.bridge.actions import Actions, Press, pressed
+from triton_alerts.bridge.alertmanager import Alertmanager
+from triton_alerts.bridge.audit import Audit
+from triton_alerts.bridge.chores import Escalator, HeartbeatWatch, Reconciler
+from triton_alerts.bridge.courier import Courier, Escalation, Manner
+from triton_alerts.bridge.incident import Incident
+from triton_alerts.bridge.instruments import HEARTBEAT_FACT
+from triton_alerts.bridge.store import Store
+
+
+class _Api(BaseHTTPRequestHandler):
+    """What the chores ask an Alertmanager; the real one is in test_bridge_real."""
+
+    server: FakeAlertmanager
+
+    def do_GET(self) -> None:
+        if self.path.endswith("/status"):
+            self._answer({"uptime": "2023-01-01T00:00:00Z"})
+        else:
+            self._answer([{"fingerprint": name} for name in self.server.firing])
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.silences.append(body)
+        self._answer({"silenceID": body.get("id") or f"s{len(self.server.silences)}"})
+
+    def do_DELETE(self) -> None:
+        self.server.ended.append(self.path.rpartition("/")[2])
+        self._answer({})
+
+    def _answer(self, body: Any) -> None:
+        data = json.dumps(body).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+class FakeAlertmanager(ThreadingHTTPServer):
+    def __init__(self) -> None:
+        self.firing: set[str] = set()
+        self.silences: list[dict[str, Any]] = []
+        self.ended: list[str] = []
+        super().__init__(("127.0.0.1", 0), _Api)
+
+
+@dataclass
+class Place:
+    store: Store
+    clock: Clock
+    workspace: Workspace
+    courier: Courier
+    alertmanager: FakeAlertmanager
+    audit: Audit
+    actions: Actions
+    client: Alertmanager
+    count: list[tuple[str, str]] = field(default_factory=list)
+
+    def hear(self, firing: dict[str, float], ended: dict[str, tuple[float, float]] | None = None) -> None:
+        self.store.receive(body_of("g0", firing, ended or {}), "am", self.clock())
+
+    def send(self) -> None:
+        while (wait := self.courier.step()) < 30 or self.store.pending(CHANNEL):
+            self.clock.now += max(wait, 0.01)
+
+    @property
+    def incident(self) -> Incident:
+        found = self.store.incident(1)
+        assert found is not None
+        return found
+
+    def press(self, action: str, value: str = "", number: str = "p", user: str = "U0ANA") -> str:
+        return self.actions.do(Press(f"{number}-{action}", action, value, self.incident.name, user))
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    server = FakeAlertmanager()
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+    thread.start()
+    clock, workspace = Clock(), Workspace()
+    store = Store(tmp_path / "bridge.sqlite", lambda _severity: CHANNEL)
+    slack = SimulatedSlack(workspace, clock, lambda _method: "")
+    manner = Manner(escalation=Escalation(900, mention="<!subteam^S0ONCALL>"))
+    courier = Courier(CHANNEL, store, slack, manner, clock, random.Random(1))
+    client = Alertmanager(f"http://127.0.0.1:{server.server_address[1]}")
+    audit = Audit(tmp_path / "audit.jsonl")
+    actions = Actions(store, audit, client, clock)
+    yield Place(store, clock, workspace, courier, server, audit, actions, client)
+    server.shutdown()
+    server.server_close()
+    thread.join()
+    store.close()
+
+
+def test_a_page_nobody_takes_is_escalated_once(place: Place) -> None:
+    """After the set time one more message goes out, with a mention and the way to the thread."""
+    place.hear({"a": place.clock()})
+    place.send()
+    escalate = Escalator(place.store, place.courier.manner.escalation, lambda _: CHANNEL, lambda: None)
+    for _ in range(40):
+        place.clock.now += 60
+        escalate(place.clock())
+        place.send()
+
+    called = [m for m in place.workspace.roots() if "<!subteam^S0ONCALL>" in m.shown]
+    assert 1 == len(called)
+    assert "archives/C0PAGES" in called[0].shown
+
+
+@pytest.mark.parametrize("action", ["acknowledge", "silence"])
+def test_a_page_that_somebody_has_is_not_escalated(place: Place, action: str) -> None:
+    """Acknowledging or silencing is an answer."""
+    place.hear({"a": place.clock()})
+    place.press(action, "1h")
+    place.clock.now += 3000
+    Escalator(place.store, place.courier.manner.escalation, lambda _: CHANNEL, lambda: None)(place.clock())
+
+    assert place.incident.escalated_at is None
+
+
+def test_a_press_delivered_twice_counts_once(place: Place) -> None:
+    """Slack sends an event again when its answer was late."""
+    place.hear({"a": place.clock()})
+    place.press("silence", "4h")
+    place.press("silence", "4h")
+
+    assert 1 == len(place.alertmanager.silences)
+    assert [("U0ANA", "silence")] == [(e["who"], e["action"]) for e in place.audit.read()]
+
+
+def test_a_silence_matches_the_group_and_names_its_maker(place: Place) -> None:
+    """No wider than the incident, no longer than asked."""
+    place.hear({"a": place.clock()})
+    place.press("silence", "4h")
+    made = place.alertmanager.silences[0]
+
+    assert [("alertname", "g0", False)] == [(m["name"], m["value"], m["isRegex"]) for m in made["matchers"]]
+    assert "U0ANA" == made["createdBy"]
+    assert place.incident.silence is not None
+    assert place.clock() + 4 * 3600 == place.incident.silence.until
+
+
+def test_until_resolved_is_renewed_and_ended(place: Place) -> None:
+    """It lasts while the incident does, and no bridge is needed for it to end some day."""
+    place.hear({"a": place.clock()})
+    place.press("silence", "resolved")
+    place.alertmanager.firing = {"a"}
+    reconcile = Reconciler(place.store, place.client, lambda: None)
+    place.clock.now += 50_000
+    reconcile(place.clock())
+    renewed = len(place.alertmanager.silences)
+    place.alertmanager.firing = set()
+    for _ in range(5):
+        place.clock.now += 61
+        reconcile(place.clock())
+
+    assert 2 == renewed
+    assert not place.incident.open
+    assert ["s1"] == place.alertmanager.ended
+
+
+def test_an_alert_that_ends_while_silenced_ends_its_incident(place: Place) -> None:
+    """Alertmanager says nothing about it; the thread says how it became known."""
+    place.hear({"a": place.clock()})
+    place.send()
+    place.press("silence", "1h")
+    reconcile = Reconciler(place.store, place.client, lambda: None)
+    place.alertmanager.firing = {"a"}
+    place.clock.now += 61
+    reconcile(place.clock())
+    still_open = place.incident.open
+    place.alertmanager.firing = set()
+    for _ in range(4):
+        place.clock.now += 61
+        reconcile(place.clock())
+    place.send()
+
+    assert still_open
+    assert not place.incident.open
+    assert "ended unseen" in place.workspace.thread(place.workspace.roots()[0])[-1].shown
+
+
+def test_an_alertmanager_that_cannot_be_asked_ends_nothing(place: Place) -> None:
+    """No answer is not the answer that nothing fires."""
+    place.hear({"a": place.clock()})
+    failures: list[int] = []
+    reconcile = Reconciler(
+        place.store, Alertmanager("http://127.0.0.1:9"), lambda: None, lambda: failures.append(1)
+    )
+    for _ in range(10):
+        place.clock.now += 61
+        reconcile(place.clock())
+
+    assert place.incident.open
+    assert 10 == len(failures)
+
+
+def test_a_button_that_fails_says_so_to_the_one_who_pressed(place: Place) -> None:
+    """The line names what refused; the incident stays as it was."""
+    place.hear({"a": place.clock()})
+    broken = Actions(place.store, place.audit, Alertmanager("http://127.0.0.1:9"), place.clock)
+    line = broken.do(Press("x", "silence", "1h", place.incident.name, "U0ANA"))
+
+    assert line.startswith("Not done: Alertmanager does not answer")
+    assert place.incident.silence is None
+
+
+def test_handing_back_starts_the_escalation_again(place: Place) -> None:
+    """Who lets go leaves the page without anybody."""
+    place.hear({"a": place.clock()})
+    place.press("acknowledge")
+    place.press("release")
+    place.clock.now += 1000
+    Escalator(place.store, place.courier.manner.escalation, lambda _: CHANNEL, lambda: None)(place.clock())
+
+    assert place.incident.acknowledged is None
+    assert place.incident.escalated_at is not None
+
+
+def test_a_watchdog_that_stops_pages_and_its_return_resolves(place: Place) -> None:
+    """No news from Alertmanager is news."""
+    watch = HeartbeatWatch(place.store, 600, lambda: None)
+    watch(place.clock())
+    place.store.remember(HEARTBEAT_FACT, repr(place.clock()))
+    place.clock.now += 700
+    watch(place.clock())
+    place.send()
+    opened = [root.text for root in place.workspace.roots()]
+    place.clock.now += 60
+    place.store.remember(HEARTBEAT_FACT, repr(place.clock()))
+    watch(place.clock())
+    place.send()
+
+    assert ["🔴 The alert pipeline has gone quiet: no watchdog arrives · AlertPipelineSilent"] == opened
+    assert place.workspace.roots()[0].text.startswith("🟢 Resolved")
+
+
+@pytest.mark.parametrize(
+    "payload", [{}, {"actions": None}, {"actions": [{}]}, {"actions": [{"block_id": "x"}]}]
+)
+def test_payloads_of_others_are_no_presses(payload: dict[str, Any]) -> None:
+    """Link buttons and other apps' blocks arrive here too."""
+    assert [] == pressed("e", payload)
+
+
+def test_a_trail_cut_short_by_a_crash_is_read_and_continued(tmp_path: Path) -> None:
+    """Half a line costs that line."""
+    audit = Audit(tmp_path / "audit.jsonl")
+    audit.write(1.0, "U1", "acknowledge", "i", "done")
+    with audit.path.open("ab") as trail:
+        trail.write(b'{"at": 2, "who"')
+    audit.write(3.0, "U2", "silence", "i", "done")
+
+    assert ["U1", "U2"] == [entry["who"] for entry in audit.read()]

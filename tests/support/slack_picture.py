@@ -1,0 +1,240 @@
+"""Lays a Block Kit message out as HTML much as Slack does, so that it can be looked at.
+
+python -m support.slack_picture OUT-FOLDER (from tests/) draws the pictures of docs/on-call.md with Chromium.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from PIL import Image, ImageChops
+
+from triton_alerts.bridge import message
+from triton_alerts.bridge.incident import Event, Evidence, Incident, Mark, Member
+from triton_alerts.bridge.message import Message, Style
+
+NOW = 1_795_230_600.0
+
+_STYLE = """
+body { margin: 0; background: #fff; font: 15px/1.46 Lato, "Noto Sans", "DejaVu Sans", sans-serif; color: #1d1c1d; }
+.m { display: flex; gap: 8px; padding: 12px 20px; width: 680px; }
+.a { width: 36px; height: 36px; border-radius: 6px; background: #76b900; color: #fff; text-align: center;
+     font: 700 18px/36px sans-serif; flex: none; }
+.w { flex: 1; min-width: 0; } .n { font-weight: 900; } .t { color: #616061; font-size: 12px; }
+.app { background: #e8e8e8; color: #616061; font-size: 10px; padding: 1px 3px; border-radius: 2px; }
+h1 { font-size: 18px; margin: 8px 0; line-height: 1.3; } .s { margin: 8px 0; white-space: pre-wrap; }
+.f { display: grid; grid-template-columns: 1fr 1fr; gap: 8px 16px; margin: 8px 0; }
+.f div { white-space: pre-wrap; overflow-wrap: anywhere; }
+.c { color: #616061; font-size: 13px; margin: 8px 0; } code { background: #f6f6f6; border: 1px solid #ddd;
+     border-radius: 3px; color: #c01343; font-size: 12px; padding: 1px 3px; }
+pre { background: #f6f6f6; border: 1px solid #ddd; border-radius: 4px; padding: 8px; margin: 4px 0; font-size: 12px;
+      white-space: pre-wrap; overflow-wrap: anywhere; line-height: 1.5; }
+.b { display: inline-block; border: 1px solid #bbb; border-radius: 4px; padding: 3px 10px; margin: 4px 8px 4px 0;
+     font-weight: 700; font-size: 13px; } .p { background: #007a5a; border-color: #007a5a; color: #fff; }
+.r { border-left: 2px solid #ddd; margin: 0 20px 4px 64px; padding: 0 12px; } a, .u { color: #1264a3; }
+.u { background: #e8f5fa; } .e { color: #616061; font-size: 12px; }
+"""
+
+
+_EMOJI = {
+    dot: '<svg width="16" height="16" style="vertical-align:-2px">'
+    f'<circle cx="8" cy="8" r="7" fill="{fill}"/></svg>'
+    for dot, fill in (("🔴", "#d92b2b"), ("🟠", "#f08c1a"), ("🔵", "#2b6cd9"), ("🟢", "#2aa84a"))
+} | {"👀": "<b>[eyes]</b>", "🔕": "<b>[bell off]</b>"}
+"""Machines that draw have no emoji font; Slack has."""
+
+
+def page(root: Message, replies: tuple[Message, ...], at: float, *, edited: bool = False) -> str:
+    """One message and its thread, as an HTML page."""
+    thread = "".join(f'<div class="r">{_blocks(one)}</div>' for one in replies)
+    mark = ' <span class="e">(edited)</span>' if edited else ""
+    return (
+        f"<!doctype html><meta charset=utf-8><style>{_STYLE}</style>"
+        f"<div class=m><div class=a>T</div><div class=w><span class=n>tritonwatch</span> "
+        f"<span class=app>APP</span> "
+        f"<span class=t>{datetime.fromtimestamp(at, UTC):%H:%M}</span>{_blocks(root)}{mark}</div></div>{thread}"
+    )
+
+
+def _blocks(made: Message) -> str:
+    shown = "".join(_block(block) for block in made.blocks) or f"<div class=s>{_mrkdwn(made.text)}</div>"
+    for emoji, drawn in _EMOJI.items():
+        shown = shown.replace(emoji, drawn)
+    return shown
+
+
+def _block(block: dict[str, Any]) -> str:
+    kind = block["type"]
+    if kind == "header":
+        return f"<h1>{html.escape(block['text']['text'])}</h1>"
+    if kind == "context":
+        return f"<div class=c>{' '.join(_mrkdwn(one['text']) for one in block['elements'])}</div>"
+    if kind == "actions":
+        return f"<div>{''.join(_element(one) for one in block['elements'])}</div>"
+    fields = "".join(f"<div>{_mrkdwn(one['text'])}</div>" for one in block.get("fields", ()))
+    text = f"<div class=s>{_mrkdwn(block['text']['text'])}</div>" if "text" in block else ""
+    return text + (f"<div class=f>{fields}</div>" if fields else "")
+
+
+def _element(element: dict[str, Any]) -> str:
+    if element["type"] == "static_select":
+        return f"<span class=b>{html.escape(element['placeholder']['text'])} ▾</span>"
+    primary = " p" if element.get("style") == "primary" else ""
+    return f"<span class='b{primary}'>{html.escape(element['text']['text'])}</span>"
+
+
+def _mrkdwn(text: str) -> str:
+    text = re.sub(r"<!date\^(\d+)\^([^|>]*)\|[^>]*>", lambda m: _day(int(m[1]), m[2]), text)
+    text = re.sub(r"<(https?://[^|>]+)\|([^>]*)>", r'<a href="\1">\2</a>', text)
+    text = re.sub(r"<@[A-Z0-9]+>", "<span class=u>@ana</span>", text)
+    text = re.sub(r"```\n?(.*?)\n?```\n?", r"<pre>\1</pre>", text, flags=re.S)
+    text = re.sub(r"`([^`]+)`", r"<code>\1</code>", text)
+    return re.sub(r"(?<!\w)\*([^*\n]+)\*", r"<b>\1</b>", text)
+
+
+def _day(at: int, form: str) -> str:
+    moment = datetime.fromtimestamp(at, UTC)
+    return f"{moment:%b %-d, %H:%M}" if "date" in form else f"{moment:%H:%M}"
+
+
+def stories() -> dict[str, str]:
+    """Name of a picture -> its page."""
+    load, burn = _load_failure(), _burn()
+    style = Style(buttons=True, grafana="http://grafana:3000")
+    ended = load.members["a"].model_copy(update={"ends_at": NOW + 660})
+    resolved = load.model_copy(update={"members": {"a": ended}, "closed_at": NOW + 660})
+    resolved = resolved.model_copy(update={"acknowledged": Mark(by="U0ANA", at=NOW + 180)})
+    told = (
+        message.reply(resolved, (Event(at=NOW + 180, kind="acknowledged", by="U0ANA"),)),
+        message.reply(
+            resolved,
+            (
+                Event(at=NOW + 660, kind="resolved", count=1, subjects=("ranker v3",)),
+                Event(at=NOW + 660, kind="closed"),
+            ),
+        ),
+    )
+    return {
+        "slack-load-failure": page(message.root(load, style, NOW + 5), (), NOW + 5),
+        "slack-burn": page(message.root(burn, style, NOW + 5), (), NOW + 5),
+        "slack-resolved": page(message.root(resolved, style, NOW + 660), told, NOW + 5, edited=True),
+    }
+
+
+def _member(name: str, severity: str, since: float, annotations: dict[str, str], **labels: str) -> Member:
+    base = {"alertname": name, "severity": severity, "owner": "search", "instance": "triton-0:9401"}
+    links = {
+        "runbook_url": f"https://runbooks.example/{name}",
+        "dashboard_url": "/d/triton-model?var-model=ranker",
+    }
+    return Member(
+        labels=base | labels,
+        annotations=links | annotations,
+        starts_at=since,
+        generator_url="http://prometheus:9090/graph?g0.expr=up",
+    )
+
+
+def _load_failure() -> Incident:
+    member = _member(
+        "TritonModelNotReadyProlonged",
+        "critical",
+        NOW - 40,
+        {
+            "summary": "Model ranker version 3 has not been ready for 10m on triton-0:9401",
+            "description": "Model ranker version 3 should serve on triton-0:9401 and has not been ready for 10m. "
+            "Requests for it fail there.",
+            "cause": "missing_file",
+            "action": "Read the reason; put the missing file in place or roll back, then load the model again.",
+        },
+        model="ranker",
+        version="3",
+        component="lifecycle",
+    )
+    reason = (
+        "Internal: FileNotFoundError: [Errno 2] No such file or directory: '/models/ranker/3/weights.pt'\n\n"
+        "At:\n  /models/ranker/3/model.py(31): initialize"
+    )
+    return _incident(member, Evidence(at=NOW, reasons={"ranker v3": reason}))
+
+
+def _burn() -> Incident:
+    member = _member(
+        "TritonLatencyBudgetBurn",
+        "critical",
+        NOW - 90,
+        {
+            "summary": "ranker v2 burns its latency budget 22 times too fast",
+            "description": "Of the requests to ranker v2 in the last hour 22 % took longer than 250 ms; the "
+            "objective allows 1 %. At this rate the month's budget is gone in 33 hours.",
+            "cause": "queue",
+            "action": "The queue dominates: add instances, or reduce what clients send at once.",
+        },
+        model="ranker",
+        version="2",
+        slo="latency-250ms",
+        indicator="latency",
+        component="slo",
+    )
+    facts = (
+        ("Burn rate", "22.4 times what may last"),
+        ("Budget left", "61 %"),
+        ("Where it goes", "queue 81 %, compute_infer 17 %"),
+    )
+    return _incident(member, Evidence(at=NOW, facts=facts)).model_copy(update={"recurrence": 1})
+
+
+def _incident(member: Member, evidence: Evidence) -> Incident:
+    return Incident(
+        name="5f0c21aa",
+        key="k",
+        receiver="page",
+        group_labels={"alertname": member.labels["alertname"], "model": "ranker"},
+        external_url="http://alertmanager:9093",
+        opened_at=NOW,
+        members={"a": member},
+        evidence=evidence,
+    )
+
+
+def draw(folder: Path) -> list[Path]:
+    """Write the pictures; needs Chromium on PATH."""
+    chromium = shutil.which("chromium")
+    assert chromium is not None, "chromium is not on PATH"
+    drawn = []
+    with tempfile.TemporaryDirectory() as scratch:
+        for name, content in stories().items():
+            source = Path(scratch) / f"{name}.html"
+            source.write_text(content, encoding="utf-8")
+            target = (folder / f"{name}.png").absolute()
+            command = [chromium, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
+            command += [
+                f"--user-data-dir={scratch}/profile",
+                "--window-size=720,1200",
+                f"--screenshot={target}",
+            ]
+            subprocess.run([*command, source.as_uri()], check=True, capture_output=True, timeout=60)
+            _trim(target)
+            drawn.append(target)
+    return drawn
+
+
+def _trim(path: Path) -> None:
+    """Cut the empty paper below."""
+    with Image.open(path) as picture:
+        inverted = ImageChops.invert(picture.convert("RGB"))
+        bottom = (inverted.getbbox() or (0, 0, 0, picture.height))[3]
+        trimmed = picture.crop((0, 0, picture.width, min(picture.height, bottom + 16)))
+    trimmed.save(path, optimize=True)
+
+
+if __name__ == "__main__":
+    print(*draw(Path(sys.argv[1])), sep="\n")
