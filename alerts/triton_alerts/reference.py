@@ -48,8 +48,14 @@ _ROUTES = """\
 | page | `critical` | model, else server |
 | ticket | `warning`; in `--ticket-hours` if set | model, else server |
 
-A ticket that resolves outside its hours is not told: Alertmanager forgets it. The same holds for an alert that
-resolves while it is silenced.
+What Alertmanager itself does not do:
+
+* A ticket that resolves outside its hours, or any alert that resolves while it is silenced, is not told: the
+  group forgets it.
+* After its own restart it sends old alerts at once, perhaps a consequence before its cause. 0.30 and later
+  wait when started with `--dispatch.start-delay=1m`.
+* An alert that fires and resolves while the receiver is away is never told. That is why the bridge stores
+  before it answers, and why delivery has alerts of its own.
 
 All of them go to the webhook of the bridge, whose bearer token is read from
 `--webhook-token-file`. No secret is ever written into the configuration.

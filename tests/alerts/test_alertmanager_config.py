@@ -228,3 +228,39 @@ def test_no_secret_is_written_into_the_configuration() -> None:
     assert not re.search(
         r"^\s*(password|auth_password|credentials|routing_key|api_url): ", text, re.MULTILINE
     )
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("binary", amtools(), ids=str)
+def test_the_fallbacks_text_says_what_to_do_first(binary: Path, tmp_path: Path) -> None:
+    """Whoever is told by mail reads cause, first step and runbook."""
+    write(alertmanager.artifacts(Options()), tmp_path)
+    alert = {
+        "labels": {"alertname": "AlertBridgeDown", "instance": "bridge:9096"},
+        "annotations": {
+            "summary": "The bridge is down",
+            "description": "Pages do not arrive.",
+            "cause": "setup",
+            "action": "Restart it.",
+            "runbook_url": "https://example.com/AlertBridgeDown.md",
+        },
+        "status": "firing",
+    }
+    data = tmp_path / "data.json"
+    data.write_text(json.dumps({"status": "firing", "alerts": [alert], "commonLabels": alert["labels"]}))
+
+    rendered = amtool(
+        binary,
+        *("template", "render", f"--template.glob={tmp_path / 'alertmanager' / alertmanager.TEMPLATES}"),
+        '--template.text={{ template "triton.title" . }}\n{{ template "triton.text" . }}',
+        f"--template.data={data}",
+    )
+
+    assert 0 == rendered.returncode, rendered.stderr
+    for text in (
+        "[FIRING] AlertBridgeDown on bridge:9096",
+        "Cause: setup",
+        "First: Restart it.",
+        "Runbook: https",
+    ):
+        assert text in rendered.stdout
