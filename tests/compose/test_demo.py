@@ -34,7 +34,7 @@ def _start(folder: Path, *arguments: str, base: int | None = None) -> subprocess
 
 def _left_behind(folder: Path) -> list[str]:
     """Processes that still work in the demo's folder, after a moment to end."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 30
     while True:
         left = []
         for process in psutil.process_iter(["cmdline"]):

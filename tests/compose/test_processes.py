@@ -18,9 +18,9 @@ import subprocess, sys, time
 from pathlib import Path
 from tritonwatch.local.process import Child, Guard
 guard = Guard()
-child = Child("sleeper", ["sh", "-c", "sleep 300 & wait"], Path(sys.argv[1]) / "log")
+log = Path(sys.argv[1]) / "log"
+child = Child("sleeper", ["sh", "-c", "sleep 300 & wait"], log, guard.environment)
 child.start()
-guard.watch(child.process.pid)
 print(child.process.pid, flush=True)
 time.sleep(300)
 """
@@ -71,14 +71,18 @@ def test_a_child_that_ignores_sigterm_is_ended(tmp_path: Path) -> None:
 def test_the_guard_ends_what_is_left_when_closed(tmp_path: Path) -> None:
     """Closing the guard sweeps up groups that were forgotten."""
     guard = Guard()
-    child = Child("forgotten", ["sleep", "300"], tmp_path / "log")
+    child = Child("forgotten", ["sleep", "300"], tmp_path / "log", guard.environment)
+    stranger = Child("stranger", ["sleep", "300"], tmp_path / "log")
     child.start()
+    stranger.start()
     assert child.process is not None
-    guard.watch(child.process.pid)
+    assert stranger.process is not None
 
     guard.close()
 
     assert -signal.SIGKILL == child.process.wait(10)
+    assert stranger.process.poll() is None
+    stranger.stop()
 
 
 def test_an_exit_is_described_in_words() -> None:

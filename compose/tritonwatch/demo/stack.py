@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 import time
@@ -96,17 +95,15 @@ class Stack:
         """Start everything, yielding a line before each part."""
         self._prepare()
         self._guard = Guard()
+        self.triton.environment = self._guard.environment
         yield "starting Triton (a real tritonserver on python-backend models)"
         self.triton.start()
-        assert self.triton.process is not None
-        self._guard.watch(self.triton.process.pid)
         self.triton.wait_live()
         for child, url in self._parts():
             yield f"starting {child.name}"
-            child.start()
-            assert child.process is not None
+            child.environment = {**child.environment, **self._guard.environment}
             self.children.append(child)
-            self._guard.watch(child.process.pid)
+            child.start()
             self._wait(child, url)
 
     def stop(self) -> None:
@@ -201,7 +198,7 @@ class Stack:
             yield grafana, ports.url("Grafana") + "/api/health"
 
     def _child(self, name: str, command: list[str]) -> Child:
-        environment = os.environ | {"PYTHONUNBUFFERED": "1"}
+        environment = {"PYTHONUNBUFFERED": "1"}
         return Child(name, command, self.directory / "logs" / f"{name.lower()}.log", environment)
 
     def _wait(self, child: Child, url: str, timeout_seconds: float = 60.0) -> None:

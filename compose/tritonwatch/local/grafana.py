@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 
@@ -23,7 +22,7 @@ def grafana_child(directory: Path, port: int, prometheus_url: str, dashboards: P
     provisioning = home / "provisioning"
     _write(provisioning / "datasources" / "tritonwatch.yml", _datasource(prometheus_url))
     _write(provisioning / "dashboards" / "tritonwatch.yml", _provider(dashboards))
-    environment = os.environ | {
+    environment = {
         "GF_SERVER_HTTP_ADDR": "127.0.0.1",
         "GF_SERVER_HTTP_PORT": str(port),
         "GF_PATHS_DATA": str(home / "data"),

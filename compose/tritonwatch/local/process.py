@@ -7,6 +7,8 @@ import os
 import signal
 import subprocess
 import sys
+import time
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,12 +16,15 @@ from pathlib import Path
 
 @dataclass
 class Child:
-    """One program, its output in a log file; what it says on stderr goes there too, or to `errors`."""
+    """One program, its output in a log file; what it says on stderr goes there too, or to `errors`.
+
+    `environment` is added to ours.
+    """
 
     name: str
     command: Sequence[str]
     log: Path
-    environment: Mapping[str, str] | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
     errors: Path | None = None
     process: subprocess.Popen[bytes] | None = field(default=None, init=False)
 
@@ -28,7 +33,7 @@ class Child:
         with self.log.open("ab") as log, (self.errors or self.log).open("ab") as errors:
             self.process = subprocess.Popen(
                 self.command,
-                env=self.environment,
+                env={**os.environ, **self.environment},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=errors,
@@ -68,38 +73,56 @@ def last_lines(log: Path, count: int = 3) -> str:
 
 
 class Guard:
-    """A process that waits for our death and then ends every group it was told of.
+    """A process that waits for our death and then ends every process that carries our mark.
 
     It holds the reading end of a pipe whose only writing end is ours; the kernel closes ours whatever way we
-    end, kill -9 included.
+    end, kill -9 included. The mark is an environment variable: a child has it from its first moment on, and
+    its children inherit it, so nobody can be forgotten between being started and being reported.
     """
 
+    NAME = "TRITONWATCH_GUARD"
+
     def __init__(self) -> None:
+        self.environment = {self.NAME: uuid.uuid4().hex}
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tritonwatch.local.process"],
+            [sys.executable, "-m", "tritonwatch.local.process", self.environment[self.NAME]],
             stdin=subprocess.PIPE,
             start_new_session=True,
         )
 
-    def watch(self, pid: int) -> None:
-        """End the group of this process when we are gone."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{pid}\n".encode())
-        self._process.stdin.flush()
-
     def close(self) -> None:
-        """Tell the guard that we are done; it ends whatever is left of the groups, and itself."""
+        """Tell the guard that we are done; it ends whatever is left, and itself."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait()
 
 
-def _guard() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    groups = [int(line) for line in sys.stdin]  # ends when the pipe does
-    for group in groups:
-        kill_group(group)
+def end_marked(mark: str, proc: Path = Path("/proc")) -> int:
+    """Kill every process whose environment holds this mark; how many there were."""
+    found = [int(path.name) for path in proc.iterdir() if path.name.isdigit() and _is_marked(path, mark)]
+    for pid in found:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
+    return len(found)
+
+
+def _is_marked(process: Path, mark: str) -> bool:
+    try:
+        return f"{Guard.NAME}={mark}".encode() in (process / "environ").read_bytes().split(b"\0")
+    except OSError:  # gone meanwhile, or another user's
+        return False
+
+
+def _guard(mark: str) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    sys.stdin.read()  # returns when the pipe's other end is gone
+    # A child that was just being started carries the mark only once it runs its program: look again.
+    quiet = 0
+    while quiet < 3:
+        quiet = 0 if end_marked(mark) else quiet + 1
+        time.sleep(0.1)
 
 
 if __name__ == "__main__":
-    _guard()
+    _guard(sys.argv[1])

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import sysconfig
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -51,6 +51,7 @@ class TritonServer:
     control: str = "none"
     arguments: Sequence[str] = ()
     address: str = "127.0.0.1"
+    environment: Mapping[str, str] = field(default_factory=dict)
     process: subprocess.Popen[bytes] | None = field(default=None, init=False)
 
     @property
@@ -91,7 +92,7 @@ class TritonServer:
                 # The stubs run an isolated Python: it ignores PYTHONPATH but has the working directory first
                 # on its path, which is how models find numpy.
                 cwd=_site_packages(),
-                env=environment(),
+                env={**environment(), **self.environment},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
