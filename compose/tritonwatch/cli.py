@@ -10,17 +10,17 @@ from collections.abc import Sequence
 from typing import Protocol
 
 VERBS: dict[str, str] = {
-    "demo": "watch a real Triton: a failed load paged, a burning objective, a recovery",
-    "bridge": "tell people about alerts, one message per incident, losing none",
+    "demo": "watch a real Triton fail, burn and recover",
     "exporter": "serve the enriched series of one Triton",
-    "doctor": "say what to change on a Triton to see more of it",
-    "backtest": "say which pages and tickets would have fired, and how good that is",
-    "gate": "promote, hold or roll back a release, by exit code",
-    "init": "propose objectives from a look at a live Triton",
-    "status": "say where every objective stands, straight from Prometheus",
-    "check": "list all mistakes in objectives, and what would fail in silence",
-    "dashboards": "list the Grafana dashboards, write them in other forms, push them",
+    "doctor": "say what to change on a Triton to see more",
+    "init": "propose objectives for a live Triton",
+    "check": "list all mistakes of objectives files",
     "generate": "write rules, alerts and dashboards from objectives",
+    "dashboards": "list, convert or push the Grafana dashboards",
+    "status": "say where every objective stands",
+    "gate": "promote, hold or roll back, by exit code",
+    "backtest": "replay history: which pages would have fired",
+    "bridge": "Alertmanager to Slack, losing nothing",
 }
 """Verb -> what it does. Only verbs that work are listed; each is a module of `tritonwatch.commands`."""
 
