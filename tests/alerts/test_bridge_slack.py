@@ -1,0 +1,207 @@
+"""Slack over HTTP: every failure has its class, and each class its consequence."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.bridge_world import CHANNEL, Clock, SimulatedSlack, body_of
+from support.slack import TOKEN, SlackServer, Workspace
+from triton_alerts.bridge.courier import Courier, Manner
+from triton_alerts.bridge.message import Message
+from triton_alerts.bridge.slack import Redact, SlackApi, SlackWebhook
+from triton_alerts.bridge.store import Store
+from triton_alerts.bridge.transport import RefusedError
+
+HELLO = Message("hello", ({"type": "section", "text": {"type": "mrkdwn", "text": "hello"}},))
+
+
+@pytest.fixture
+def server() -> Iterator[SlackServer]:
+    with SlackServer(Workspace()) as running:
+        yield running
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind", "in_doubt", "after"),
+    [
+        ("429", "rate_limited", False, 1.0),
+        ("500", "server_error", True, None),
+        ("502", "server_error", True, None),
+        ("internal_error", "server_error", True, None),
+        ("fatal_error", "server_error", True, None),
+        ("hang", "timeout", True, None),
+        ("hang_done", "timeout", True, None),
+        ("reset", "connection", True, None),
+        ("reset_done", "connection", True, None),
+    ],
+)
+def test_each_fault_has_its_class(
+    server: SlackServer, fault: str, kind: str, in_doubt: bool, after: float | None
+) -> None:
+    """One attempt, no hidden retries; what may have been posted is in doubt."""
+    server.fault = lambda _method: fault
+    api = SlackApi(lambda: TOKEN, server.api_url, timeout_seconds=1)
+    with pytest.raises(RefusedError) as refused:
+        api.post(CHANNEL, HELLO, "n1")
+
+    found = refused.value
+    assert (kind, in_doubt, after) == (found.kind, found.in_doubt, found.retry_after)
+    assert len(server.workspace.messages) == (1 if fault.endswith("_done") or fault == "fatal_error" else 0)
+
+
+def test_a_refused_connection_is_in_no_doubt() -> None:
+    """Nothing was sent, so nothing can have been posted."""
+    with pytest.raises(RefusedError) as refused:
+        SlackApi(lambda: TOKEN, "http://127.0.0.1:9/api/").post(CHANNEL, HELLO, "n1")
+
+    assert ("connection", False) == (refused.value.kind, refused.value.in_doubt)
+
+
+@pytest.mark.parametrize(
+    ("token", "channel", "kind"), [("xoxb-wrong", CHANNEL, "setup"), (TOKEN, "#nowhere", "setup")]
+)
+def test_what_a_person_must_mend_is_setup(server: SlackServer, token: str, channel: str, kind: str) -> None:
+    """A wrong token and an unknown channel are not Slack being away."""
+    with pytest.raises(RefusedError) as refused:
+        SlackApi(lambda: token, server.api_url).post(channel, HELLO, "n1")
+
+    assert kind == refused.value.kind
+
+
+def test_a_message_is_found_by_its_name(server: SlackServer) -> None:
+    """After a lost answer, in the channel and in a thread, over several pages."""
+    api = SlackApi(lambda: TOKEN, server.api_url)
+    server.workspace.posts_per_second = server.workspace.burst = 1000
+    root = api.post("#pages", HELLO, "n-root")
+    reply = api.post(root.channel, HELLO, "n-reply", root.ts)
+    for number in range(230):
+        api.post(CHANNEL, HELLO, f"noise{number}")
+
+    assert root == api.find(root.channel, "n-root", 0.0)
+    assert reply == api.find(root.channel, "n-reply", 0.0, root.ts)
+    assert api.find(root.channel, "n-none", 0.0) is None
+
+
+def test_a_reply_to_a_deleted_message_is_noticed(server: SlackServer) -> None:
+    """Slack posts it in the channel without a word; the answer shows no thread."""
+    api = SlackApi(lambda: TOKEN, server.api_url)
+    root = api.post(CHANNEL, HELLO, "n1")
+    server.workspace.delete(server.workspace.messages[0])
+
+    assert not api.post(CHANNEL, HELLO, "n2", root.ts).in_thread
+    with pytest.raises(RefusedError, match="message_not_found"):
+        api.edit(root.channel, root.ts, HELLO)
+
+
+@pytest.mark.parametrize("fault", ["", "429", "500", "hang", "reset"])
+def test_a_webhook_delivers_or_says_why_not(server: SlackServer, fault: str) -> None:
+    """The degraded way has the same classes."""
+    server.fault = lambda _method: fault
+    hook = SlackWebhook(lambda: f"{server.url}/services/T/B/x", timeout_seconds=1)
+    if fault:
+        with pytest.raises(RefusedError):
+            hook.post(CHANNEL, HELLO, "n1")
+    else:
+        hook.post(CHANNEL, HELLO, "n1")
+
+    assert (0 if fault else 1) == len(server.workspace.messages)
+
+
+def courier(folder: Path, workspace: Workspace, fault: str = "") -> tuple[Courier, Clock]:
+    clock = Clock()
+    store = Store(folder / "bridge.sqlite", lambda _severity: CHANNEL)
+    slack = SimulatedSlack(workspace, clock, lambda _method: fault)
+    return Courier(CHANNEL, store, slack, Manner(), clock, random.Random(1)), clock
+
+
+def run(one: Courier, clock: Clock, seconds: float) -> None:
+    end = clock() + seconds
+    while clock() < end:
+        clock.now += max(0.01, min(one.step(), 5.0))
+
+
+def test_every_change_reaches_a_webhook_as_a_message(tmp_path: Path, server: SlackServer) -> None:
+    """Without threads and edits the resolve is a message of its own."""
+    clock = Clock()
+    store = Store(tmp_path / "bridge.sqlite", lambda _severity: CHANNEL)
+    hook = SlackWebhook(lambda: f"{server.url}/services/T/B/x")
+    server.clock = clock
+    one = Courier(CHANNEL, store, hook, Manner(), clock, random.Random(1))
+    store.receive(body_of("g0", {"a": clock()}, {}), "am", clock())
+    run(one, clock, 5)
+    store.receive(body_of("g0", {}, {"a": (clock(), clock() + 1)}), "am", clock())
+    run(one, clock, 5)
+    store.close()
+
+    assert [False, True] == ["Resolved" in m.text for m in server.workspace.messages]
+
+
+def test_blocks_that_slack_refuses_become_plain_text(tmp_path: Path) -> None:
+    """A message that cannot be laid out is still a page."""
+    workspace = Workspace()
+    one, clock = courier(tmp_path, workspace)
+    real = workspace.call
+
+    def picky(method: str, arguments: dict, now: float, **more: str):  # type: ignore[no-untyped-def,type-arg]
+        if arguments.get("blocks"):
+            arguments = {**arguments, "blocks": [{"type": "wrong"}]}
+        return real(method, arguments, now, **more)
+
+    workspace.call = picky  # type: ignore[method-assign,assignment]
+    one.store.receive(body_of("g0", {"a": clock()}, {}), "am", clock())
+    run(one, clock, 10)
+    one.store.close()
+
+    assert ["🔴 Model a failed to load · a"] == [m.text for m in workspace.messages]
+    assert [] == workspace.messages[0].blocks
+
+
+def test_a_deleted_message_is_written_again(tmp_path: Path) -> None:
+    """Somebody deletes the page; the next change brings it back rather than vanishing with it."""
+    workspace = Workspace()
+    one, clock = courier(tmp_path, workspace)
+    one.store.receive(body_of("g0", {"a": clock()}, {}), "am", clock())
+    run(one, clock, 5)
+    workspace.delete(workspace.messages[0])
+    one.store.receive(body_of("g0", {"a": clock(), "b": clock()}, {}), "am", clock())
+    run(one, clock, 20)
+    one.store.receive(body_of("g0", {}, {"a": (clock(), clock() + 1)}), "am", clock())
+    run(one, clock, 20)
+    one.store.close()
+
+    assert any("Resolved" in m.shown for m in workspace.roots())
+
+
+def test_a_short_outage_of_many_incidents_ends_in_a_digest(tmp_path: Path) -> None:
+    """When Slack returns there is a summary, not a flood; what is over needs no message of its own."""
+    workspace = Workspace()
+    one, clock = courier(tmp_path, workspace)
+    for number in range(30):
+        one.store.receive(body_of(f"g{number}", {f"m{number}": clock()}, {}), "am", clock())
+    for number in range(20):
+        one.store.receive(body_of(f"g{number}", {}, {f"m{number}": (clock(), clock() + 9)}), "am", clock())
+    run(one, clock, 60)
+    one.store.close()
+
+    digests = [m for m in workspace.roots() if "📋" in m.text]
+    assert ["📋 30 incidents: 10 firing, 20 already resolved"] == [m.text for m in digests]
+    assert 10 == len(workspace.roots()) - len(digests)
+    assert digests[0] is workspace.messages[0]
+
+
+def test_secrets_do_not_reach_the_log() -> None:
+    """Whoever logs a token or a webhook's address logs [secret]."""
+    record = logging.makeLogRecord(
+        {
+            "msg": "%s and %s failed at %s with Bearer abc.def",
+            "args": ("xoxb-1-secret", "xapp-1-secret", "https://hooks.slack.com/services/T/B/s"),
+        }
+    )
+    Redact().filter(record)
+
+    assert "[secret] and [secret] failed at [secret] with [secret]" == record.getMessage()

@@ -1,0 +1,62 @@
+"""10,000 alerts in 500 groups at once: how fast they are stored, named and told, and what that costs."""
+
+from __future__ import annotations
+
+import random
+import resource
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import requests
+
+from support.bridge_world import CHANNEL, Clock, SimulatedSlack, body_of
+from support.slack import Workspace
+from triton_alerts.bridge.courier import Courier, Manner
+from triton_alerts.bridge.instruments import Instruments
+from triton_alerts.bridge.message import Style
+from triton_alerts.bridge.receiver import PATH, Door, Receiver
+from triton_alerts.bridge.store import Store
+
+GROUPS, ALERTS = 500, 20
+
+
+def test_a_storm_is_stored_named_and_told(tmp_path: Path) -> None:
+    """Real sockets and disk for the storing; Slack's pace in simulated time, the bridge's own work in real."""
+    clock, workspace = Clock(), Workspace()
+    store = Store(tmp_path / "bridge.sqlite", lambda _severity: CHANNEL)
+    receiver = Receiver(("127.0.0.1", 0), Door(store, Instruments(store, clock), clock, lambda: None))
+    thread = threading.Thread(target=receiver.serve_forever, args=(0.02,))
+    thread.start()
+    url = f"http://127.0.0.1:{receiver.server_address[1]}{PATH}"
+    bodies = [body_of(f"g{g}", {f"g{g}-m{a}": clock() for a in range(ALERTS)}, {}) for g in range(GROUPS)]
+    before = time.perf_counter()
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda body: requests.post(url, data=body, timeout=60).status_code, bodies))
+    stored = time.perf_counter() - before
+    receiver.shutdown()
+    receiver.server_close()
+    thread.join()
+    assert [200] * GROUPS == answers
+
+    slack = SimulatedSlack(workspace, clock, lambda _method: "")
+    courier = Courier(CHANNEL, store, slack, Manner(Style()), clock, random.Random(1))
+    start, named, work = clock(), 0.0, time.perf_counter()
+    while store.pending(CHANNEL):
+        clock.now += max(courier.step(), 0.0)
+        if not named and sum(m.shown.count("since <!date") for m in workspace.messages) >= GROUPS:
+            named = clock() - start
+    took, work = clock() - start, time.perf_counter() - work
+    size = sum(path.stat().st_size for path in tmp_path.iterdir())
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    roots = [m for m in workspace.roots() if "📋" not in m.text]
+    print(
+        f"\nstored {GROUPS * ALERTS} alerts in {GROUPS} groups in {stored:.1f} s ({GROUPS / stored:.0f} groups/s); "
+        f"all named in {named:.0f} s of Slack's time, all own messages in {took:.0f} s "
+        f"(the rate limit alone: {GROUPS} s); own work {1000 * work / len(workspace.messages):.1f} ms a message; "
+        f"disk {size / 2**20:.1f} MiB, peak memory {memory:.0f} MiB"
+    )
+    store.close()
+    assert GROUPS == len(roots)
+    assert 0 == sum(1 for _, _, status, _ in workspace.calls if status == 429)
