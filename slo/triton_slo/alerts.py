@@ -122,6 +122,10 @@ def _condition(plan: Plan, tier: Tier) -> str:
     now = (
         f"({burn(plan, short)} > {factor})\nunless\n({indent(_recovered(plan, tier, short, exact)).strip()})"
     )
+    if late_guard(tier):
+        # Its short window bridges bursts by itself. For days after an incident its long window is a remnant, and
+        # single failures in quiet hours would pass for the incident's return.
+        return "\nand\n".join([*burning, f"(\n{indent(now)}\n)"])
     recurring = (
         f"({burn(plan, HOLD)} > {factor})\nand\n"
         f"(resets({names.BURNING}{plan.own}[{plan.clock.text(RECURRING)}]) >= {BURSTS})"

@@ -19,7 +19,7 @@ from triton_slo import conventions as c
 from triton_slo.artifact import Options
 from triton_slo.backtest.history import History
 from triton_slo.backtest.ours import promise
-from triton_slo.backtest.policy import Policy
+from triton_slo.backtest.policy import SLOTH, Policy
 from triton_slo.backtest.replay import replay
 from triton_slo.generate import artifacts
 from triton_slo.objective import Objective
@@ -143,3 +143,23 @@ def test_a_replay_fires_when_the_generated_rules_fire(name: str, tmp_path: Path)
     assert set(real) == set(ours)
     for tier, minutes in real.items():
         assert pytest.approx(minutes, abs=2) == ours[tier]
+
+
+def test_noise_after_incidents_raises_no_more_tickets_than_sloths_shape() -> None:
+    """With rare failures all the time, remnants in long windows do not make tickets come and go for days."""
+    random, models, steps = np.random.default_rng(3), 40, 10 * 1440
+    rhythm = 600 + 500 * np.sin(np.arange(steps) / 1440 * 2 * np.pi)
+    total = random.poisson(rhythm, (models, steps)).astype(float)
+    bad = random.binomial(total.astype(int), 0.0003).astype(float)
+    for row, start in enumerate(random.integers(3 * 1440, 6 * 1440, models // 2)):
+        bad[row, start : start + 45] = total[row, start : start + 45] * 0.5
+    keys = tuple(("errors", f"m{row}", "1") for row in range(models))
+    history = History(keys, 60.0 * np.arange(1, steps + 1), bad, total)
+
+    def raised(policy: Policy, severity: str) -> list[str]:
+        found = replay(history, policy, [0.999] * models)
+        return [episode.key[1] for episode in found if episode.severity == severity]
+
+    ours = promise(ERRORS, OPTIONS).policy
+    assert {f"m{row}" for row in range(models // 2)} == set(raised(ours, "page"))
+    assert len(raised(ours, "ticket")) <= len(raised(SLOTH, "ticket"))

@@ -67,7 +67,9 @@ def _alert(plan: Plan, tier: Tier) -> Alert:
             clock.real(late_guard(tier)) if late_guard(tier) else 0,
             CALM_SHARE,
         ),
-        recurrence=Recurrence(clock.real(HOLD), clock.real(GUARD), clock.real(RECURRING), BURSTS),
+        recurrence=None
+        if late_guard(tier)
+        else Recurrence(clock.real(HOLD), clock.real(GUARD), clock.real(RECURRING), BURSTS),
     )
 
 
