@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Any
 
 import promql_parser as promql
+import yaml
 
 from triton_alerts import shape
 from triton_slo import conventions
@@ -72,9 +73,51 @@ def problems(groups: Sequence[Mapping[str, Any]], scrape_interval_seconds: float
         Problem(rule.place, reason, fix)
         for rule in rules
         for check, fix in CHECKS.items()
-        for reason in check(rule, scrape_interval_seconds)
+        for reason in dict.fromkeys(check(rule, scrape_interval_seconds))
     ]
     return found + list(_duplicates(rules))
+
+
+def rule_groups(text: str) -> list[Mapping[str, Any]] | None:
+    """The groups of a rule file or a PrometheusRule resource; None if the text is neither."""
+    try:
+        read = yaml.safe_load(text)
+    except yaml.YAMLError:
+        return None
+    if isinstance(read, dict) and read.get("kind") == "PrometheusRule":
+        read = read.get("spec")
+    groups = read.get("groups") if isinstance(read, dict) else None
+    return [one for one in groups if isinstance(one, dict)] if isinstance(groups, list) else None
+
+
+def check_file(
+    name: str, groups: Iterable[Mapping[str, Any]], scrape_interval_seconds: float
+) -> list[Problem]:
+    """Everything found in one rule file, a rule at a time where one cannot be read at all."""
+    sound, found = [], []
+    for group in groups:
+        rules = []
+        for rule in group.get("rules") or ():
+            mistake = _unreadable(rule)
+            if mistake:
+                place = f"{name}: {group.get('name')}"
+                found.append(Problem(place, mistake, "promtool check rules says where"))
+            else:
+                rules.append(rule)
+        sound.append({"name": f"{name}: {group.get('name')}", "rules": rules})
+    return [*found, *problems(sound, scrape_interval_seconds)]
+
+
+def _unreadable(rule: object) -> str:
+    if not isinstance(rule, dict) or "expr" not in rule or not {"alert", "record"} & set(rule):
+        return "not a rule: it lacks expr, or alert or record"
+    try:
+        promql.parse(str(rule["expr"]))
+    except ValueError as error:
+        return f"{rule.get('alert') or rule.get('record')}: {error}"
+    if not all(isinstance(rule.get(key) or {}, dict) for key in ("labels", "annotations")):
+        return f"{rule.get('alert') or rule.get('record')}: labels or annotations are no mapping"
+    return ""
 
 
 def value_in_label(one: Alerting, _: float) -> Iterator[str]:
@@ -169,15 +212,19 @@ def rate_of_gauge(one: Alerting, _: float) -> Iterator[str]:
 
 
 def unguarded_division(one: Alerting, _: float) -> Iterator[str]:
-    """Dividing by what may be 0 gives NaN or infinity, which compares in surprising ways."""
-    for node in one.nodes:
-        if isinstance(node, promql.BinaryExpr) and str(node.op) == "/" and shape.may_be_zero(node.rhs):
-            yield "a division by what may be 0 (write `(... > 0)` around it)"
+    """What is divided by 0 is NaN or infinity, and one of them spoils a whole sum or average."""
+    for whole in one.nodes:
+        if not isinstance(whole, promql.AggregateExpr):
+            continue
+        for node in shape.nodes(whole.expr):
+            if isinstance(node, promql.BinaryExpr) and str(node.op) == "/" and shape.may_be_zero(node.rhs):
+                yield f"{whole.op} over a division by what may be 0"
 
 
 def unstable_threshold(one: Alerting, _: float) -> Iterator[str]:
     """A single sample over a threshold, or one missed scrape, is no news."""
-    if one.rule.get("for"):
+    recorded = all(shape.is_recorded(selector.name or "") for selector in shape.selectors(one.nodes))
+    if one.rule.get("for") or recorded:
         return
     if any(one.calls(*_ABSENCE)):
         yield "absent() without `for` fires at every missed scrape"
@@ -211,7 +258,7 @@ CHECKS: dict[Check, str] = {
     unmatched_vectors: "aggregate both sides alike, or say on(...)",
     counter_without_rate: "use rate() or increase()",
     rate_of_gauge: "use delta() or deriv()",
-    unguarded_division: "keep only what is above 0",
+    unguarded_division: "divide after aggregating, or keep only divisors above 0: (... > 0)",
     unstable_threshold: "add `for` or a window",
     unknown_series: "correct the name; docs/metrics lists them",
     badly_named: "TritonModelLoadFailed is an example",

@@ -62,8 +62,8 @@ All of them go to the webhook of the bridge, whose bearer token is read from
 
 ## Lint your own rules
 
-`triton_alerts.lint.problems(groups)` finds in any rule file what `promtool check rules` accepts in silence:
-{checks}.
+`tritonwatch check my-rules.yml` finds in any rule file or PrometheusRule what `promtool check rules` accepts in
+silence: {checks}.
 """
 
 

@@ -49,6 +49,11 @@ def kind(name: str) -> str:
     return "counter" if metric.name != name else metric.kind
 
 
+def is_recorded(name: str) -> bool:
+    """Whether a rule made this series: colons are theirs, but for vLLM's own names."""
+    return ":" in name and not name.startswith("vllm:")
+
+
 def labels(expr: promql.Expr) -> frozenset[str] | None:
     """The labels an expression yields; None where that cannot be told."""
     match expr:

@@ -15,6 +15,7 @@ from triton_alerts import lint, shape
 from triton_alerts.generate import artifacts
 from triton_exporter.catalogue import gpu, state, triton
 from triton_slo.artifact import Options
+from tritonwatch.cli import main
 
 GOOD: dict[str, Any] = {
     "alert": "TritonTest",
@@ -41,7 +42,7 @@ BAD = {
     lint.unmatched_vectors: {"expr": RATIO},
     lint.counter_without_rate: {"expr": f"{triton.REQUEST_SUCCESS} > 1000"},
     lint.rate_of_gauge: {"expr": f"rate({gpu.TEMPERATURE}[5m]) > 1"},
-    lint.unguarded_division: {"expr": f"{gpu.MEMORY_USED} / {gpu.MEMORY_TOTAL} > 0.9"},
+    lint.unguarded_division: {"expr": f"avg by (instance) ({gpu.MEMORY_USED} / {gpu.MEMORY_TOTAL}) > 0.9"},
     lint.unstable_threshold: {"for": ""},
     lint.unknown_series: {"expr": "triton_model_load_failed_total > 0 or nv_inference_load_ratio_bucket > 0"},
     lint.badly_named: {"alert": "server_down"},
@@ -128,3 +129,39 @@ def test_our_own_rules_have_no_problem(options: Options) -> None:
             read = yaml.safe_load(one.text)["groups"]
             assert read[0]["rules"]
             assert [] == lint.problems(read, options.scrape_interval_seconds), one.name
+
+
+def test_the_committed_rules_have_no_problem() -> None:
+    """The alerts of the objectives hold to it too."""
+    assert 0 == main(["check", str(Path(__file__).parents[2] / "alerts" / "generated" / "rules")])
+
+
+@pytest.mark.parametrize("wrap", [False, True], ids=["rule file", "PrometheusRule"])
+def test_check_lints_rule_files(tmp_path: Path, capsys: pytest.CaptureFixture[str], wrap: bool) -> None:
+    """`tritonwatch check` takes rule files beside objectives and tells each mistake with its place."""
+    body = {
+        "groups": groups(
+            GOOD, {**GOOD, "alert": "Bad", "expr": "sum(up"}, {**GOOD, **BAD[lint.no_comparison]}
+        )
+    }
+    path = tmp_path / "mine.yaml"
+    resource = {"apiVersion": "monitoring.coreos.com/v1", "kind": "PrometheusRule", "spec": body}
+    path.write_text(yaml.safe_dump(resource if wrap else body))
+
+    assert 1 == main(["check", str(path)])
+
+    told = capsys.readouterr()
+    assert f"{path}: g: Bad" in told.err
+    assert f"{path}: g: TritonTest: the expression compares nothing" in told.err
+    assert "0 objectives and 3 rules in 1 files, 2 mistakes" in told.out
+
+
+@pytest.mark.parametrize(
+    "text", ["groups: []", "groups: [1]", "groups: [{name: x, rules: [1, {expr: up}, {}]}]"]
+)
+def test_check_survives_files_that_only_look_like_rules(tmp_path: Path, text: str) -> None:
+    """Half a rule file is a list of mistakes or none, never a traceback."""
+    path = tmp_path / "mine.yaml"
+    path.write_text(text)
+
+    assert main(["check", str(path)]) in {0, 1}

@@ -1,4 +1,4 @@
-"""`tritonwatch check`: all mistakes in objectives, and what Prometheus would accept in silence."""
+"""`tritonwatch check`: mistakes in objectives and alerting rules, also what Prometheus accepts in silence."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import sys
 from pathlib import Path
 
+from triton_alerts.lint import check_file, rule_groups
 from triton_exporter.catalogue import state, triton
 from triton_slo.duration import parse_seconds
 from triton_slo.lint import Surroundings, lint, notes
@@ -21,7 +22,9 @@ EXAMPLE = "tritonwatch check slo/objectives/*.yaml --retention 15d"
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="objectives, or folders of them")
+    parser.add_argument(
+        "files", nargs="+", type=Path, metavar="FILE", help="objectives or rule files, or folders of them"
+    )
     parser.add_argument(
         "--scrape-interval", type=positive, default=15.0, metavar="S", help="of your Prometheus (default: 15)"
     )
@@ -40,16 +43,22 @@ def run(args: argparse.Namespace) -> int:
         print(f"tritonwatch check: {error}", file=sys.stderr)
         return 2
     around = Surroundings(args.scrape_interval, args.retention, models)
-    reading = read(texts)
+    rules = [(name, groups) for name, text in texts if (groups := rule_groups(text)) is not None]
+    names = {name for name, _ in rules}
+    reading = read([one for one in texts if one[0] not in names])
     places = reading.places
     doubts = [one for found in reading.objectives for one in lint(found, places[found.name], around)]
     hints = [one for found in reading.objectives for one in notes(found, places[found.name])]
     problems: list[Problem] = [*reading.problems, *doubts]
+    for name, groups in rules:
+        problems += check_file(name, groups, args.scrape_interval)
     for problem in problems:
         print(problem, file=sys.stderr)
     for hint in hints:
         print(f"note: {hint}", file=sys.stderr)
-    print(f"{len(reading.objectives)} objectives in {len(texts)} files, {len(problems)} mistakes")
+    alerts = sum(len(one.get("rules") or ()) for _, groups in rules for one in groups)
+    and_alerts = f" and {alerts} rules" if rules else ""
+    print(f"{len(reading.objectives)} objectives{and_alerts} in {len(texts)} files, {len(problems)} mistakes")
     return 1 if problems else 0
 
 
