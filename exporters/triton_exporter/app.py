@@ -177,9 +177,7 @@ class Exporter:
             started = time.monotonic()
             self._show(self._looker.look())
             took = time.monotonic() - started
-            # Triton lists the repository for each index, which on object storage takes seconds and money:
-            # never spend more than a tenth of the time on that.
-            pause = max(self.settings.state_interval_seconds - took, 9 * self._looker.index_seconds)
+            pause = max(self.settings.state_interval_seconds - took, self._looker.pause_seconds)
             self._stop.wait(max(0.01, pause))
 
     def _show(self, snapshot: Snapshot) -> None:

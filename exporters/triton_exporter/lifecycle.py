@@ -116,6 +116,7 @@ class Lifecycle:
         if snapshot.api_failure or (snapshot.index is None and snapshot.statistics is None):
             return dict.fromkeys(_without_shadows(self.records.keys() | self._absent({})), _UNKNOWN)
         found = claims(snapshot)
+        found |= self._unheard(snapshot, found)
         for key, text in self.failed_probes.items():
             claim = found.get(key)
             if claim is not None and claim.ready:
@@ -144,6 +145,18 @@ class Lifecycle:
         for counter in (self.failures, self.reload_failures):
             for key in [key for key in counter if key[0] in gone]:
                 del counter[key]
+
+    def _unheard(self, snapshot: Snapshot, found: Mapping[ModelVersion, Claim]) -> dict[ModelVersion, Claim]:
+        """Versions whose source was silent this time: they did not leave, nobody spoke of them."""
+        return {
+            key: replace(_UNKNOWN, source=record.claim.source)
+            for key, record in self.records.items()
+            if key not in found
+            and (
+                snapshot.index is None
+                or (snapshot.statistics is None and record.claim.source == "statistics")
+            )
+        }
 
     def _why_missing(self, model: str, *, listed: bool) -> str:
         if model in self._failing:

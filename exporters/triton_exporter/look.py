@@ -28,6 +28,9 @@ that 1,000 models cost Triton no burst."""
 REREAD_PER_LOOK = 2
 """How many configurations one look reads again."""
 
+MOST_PAUSE_SECONDS = 60.0
+"""A slow repository is looked at once a minute at least."""
+
 CountFailure = Callable[[str, str], None]
 """Called with endpoint and reason for every request that failed."""
 
@@ -39,7 +42,7 @@ class Looker:
     client: Client
     now: Callable[[], float]
     count_failure: CountFailure
-    index_seconds: float = field(default=0.0, init=False)
+    pause_seconds: float = field(default=0.0, init=False)  # least time until the next look
     _configs: dict[ModelVersion, ModelConfig] = field(default_factory=dict, init=False)
     _ready: dict[ModelVersion, bool] = field(default_factory=dict, init=False)
     _last_statistics: tuple[ModelStatistics, ...] | None = field(default=None, init=False)
@@ -98,7 +101,10 @@ class Looker:
     def _index(self) -> tuple[IndexEntry, ...] | None:
         started = time.monotonic()
         index = self._parsed("index", self.client.index, parse_index)
-        self.index_seconds = time.monotonic() - started
+        took = time.monotonic() - started
+        # Triton lists the repository for each index, which on object storage takes seconds and money: that is
+        # at most a fifth of the time, or half while it fails and the state is unknown.
+        self.pause_seconds = took if index is None else min(MOST_PAUSE_SECONDS, 4 * took)
         return index
 
     def _statistics(self) -> tuple[ModelStatistics, ...] | None:

@@ -180,3 +180,28 @@ def test_unloading_on_purpose_ends_the_expectation() -> None:
 
     assert 4.0 == lifecycle.records[ModelVersion("a", "1")].not_ready_since
     assert 0 == lifecycle.failures.total()
+
+
+def test_silence_of_one_source_is_not_the_end_of_its_models() -> None:
+    """When only the index or only statistics answer, what the other one knew becomes unknown, not gone."""
+    failed = IndexEntry("failed", "1", "UNAVAILABLE", "RuntimeError: no")
+    listed, in_memory = IndexEntry("listed", "1", "READY"), ModelStatistics("memory", "1")
+    statistics = (ModelStatistics("listed", "1"), in_memory)
+    lifecycle = Lifecycle()
+
+    def states(
+        index: tuple[IndexEntry, ...] | None, stats: tuple[ModelStatistics, ...] | None
+    ) -> dict[str, str]:
+        lifecycle.see(Snapshot(lifecycle.snapshot.at + 1, live=True, index=index, statistics=stats))
+        return {key.model: record.claim.state for key, record in lifecycle.records.items()}
+
+    whole = {"failed": "unavailable", "listed": "ready", "memory": "ready"}
+    assert whole == states((failed, listed), statistics)
+    assert {"failed": "unknown", "listed": "ready", "memory": "ready"} == states(None, statistics)
+    assert {"failed": "unknown", "listed": "ready", "memory": "ready"} == states(None, statistics)
+    assert whole == states((failed, listed), statistics)
+    assert {"failed": "unavailable", "listed": "ready", "memory": "unknown"} == states((failed, listed), None)
+    assert {"failed": "unavailable", "listed": "ready", "memory": "unknown"} == states((failed, listed), None)
+    assert whole == states((failed, listed), statistics)
+    assert 1 == lifecycle.failures.total()
+    assert 1.0 == lifecycle.records[ModelVersion("failed", "1")].not_ready_since
