@@ -46,6 +46,12 @@ class Picture:
     width: int = 1440
     says: tuple[tuple[str, str], ...] = ()
     """(panel title, regular expression that its text must match)."""
+    colors: tuple[tuple[str, str], ...] = ()
+    """(title of a stat, colour of its number) in the dark theme."""
+
+
+COLORS = {"green": "rgb(115, 191, 105)", "orange": "rgb(255, 152, 48)", "red": "rgb(242, 73, 92)"}
+"""Grafana's classic palette in its dark theme."""
 
 
 PICTURES = (
@@ -59,6 +65,7 @@ PICTURES = (
             ("Models", r"saturated.*90\.0%"),
             ("Failed by model", r"classifier"),
         ),
+        colors=(("Servers down", "green"), ("Not ready", "red"), ("Alerts firing", "orange")),
     ),
     Picture("dashboard-fleet-light", "triton-fleet", mode="light", says=(("Not ready", r"\b2\b"),)),
     Picture(
@@ -163,12 +170,15 @@ def check(picture: Picture, asked: list[Json], dom: str) -> list[str]:
     """What the page says, against what it must say."""
     parts = re.split(r'<div [^>]*?data-panel="', dom)[1:]
     texts: dict[str, str] = {}
+    seen: dict[str, str] = {}
     problems = []
     for part in parts:
         title, rest = html.unescape(part.split('"', 1)[0]), part
         error = re.search(r'data-error="([^"]*)"', rest)
         if error and error[1]:
             problems.append(f"{title}: {html.unescape(error[1])}")
+        number = re.search(r'font-size: [^"]*?color: (rgb\([^)]*\))', rest)
+        seen[title] = number[1] if number else ""
         texts[title] = html.unescape(re.sub(r"<[^>]+>", " ", rest.split(">", 1)[1]))
     missing = {panel["title"] for panel in asked} - set(texts)
     problems += [f"{title}: not drawn" for title in sorted(missing)]
@@ -178,6 +188,11 @@ def check(picture: Picture, asked: list[Json], dom: str) -> list[str]:
             problems.append(
                 f"{title}: does not say {pattern!r}: {' '.join(texts.get(title, '').split())[:300]}"
             )
+    problems += [
+        f"{title}: is not {color} but {seen.get(title)}"
+        for title, color in picture.colors
+        if seen.get(title) != COLORS[color]
+    ]
     return problems
 
 

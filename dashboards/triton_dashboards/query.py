@@ -62,10 +62,10 @@ def or_zero(expr: str, alive: str) -> str:
 def worst(expr: str, count: int = 10) -> str:
     """The series that were highest at any time in view: the same few at every point of the graph.
 
-    A plain topk picks anew at each point and so draws far more lines than it promises; the five-minute
-    steps keep the look back cheap.
+    A plain topk picks anew at each point and so draws far more lines than it promises. The look back takes
+    the steps of the graph, so it never costs more than the graph itself, however long the range.
     """
-    return f"({expr}) and topk({count}, max_over_time(({expr})[$__range:5m] @ end()))"
+    return f"({expr}) and topk({count}, max_over_time(({expr})[$__range:$__interval] @ end()))"
 
 
 def quantile(level: float, buckets: str, *by: str) -> str:

@@ -10,6 +10,7 @@ from triton_dashboards.grafana.panels import stat, state_timeline, table, timese
 from triton_dashboards.grafana.values import Color, Dashboard, Display, Override, Panel, Query, Row, Threshold
 from triton_dashboards.query import Scope, or_zero, scope, total, worst
 from triton_dashboards.tables import Column, columns
+from triton_exporter.catalogue import state
 from triton_slo.artifact import Options
 from triton_slo.conventions import (
     BURNING,
@@ -24,9 +25,7 @@ from triton_slo.conventions import (
     OBJECTIVE_RATIO,
     PERIOD_BUDGET_REMAINING,
     PERIOD_DAYS,
-    SLI_SOURCE,
     SLO,
-    SOURCE,
     TIER,
     UNKNOWN,
     sli_error,
@@ -39,6 +38,7 @@ KEYS = (SLO, INDICATOR, *GROUPING)
 """What tells one budget from another."""
 WINDOWS = ("5m", "30m", "1h", "2h", "6h", "1d", "3d")
 """The windows of the burn alerts; https://sre.google/workbook/alerting-on-slos/."""
+_BURN = replace(reading.calm(reading.BURN), decimals=2)
 _LEGEND = f"{{{{{SLO}}}}}: {{{{model}}}} {{{{version}}}}"
 
 
@@ -161,10 +161,10 @@ def _objectives(within: Scope) -> Panel:
         Column("Target", by_key(within(OBJECTIVE_RATIO)), Display("percentunit", 2)),
         Column("Budget left", by_key(within(PERIOD_BUDGET_REMAINING), "min"), reading.BUDGET, colored=True),
         Column("Exhausted in", by_key(exhaustion(within), "min"), Display("s", 1)),
-        Column("Burn now", by_key(within(CURRENT_BURN_RATE)), reading.calm(reading.BURN), colored=True),
-        Column("Burn 1h", by_key(burn(within, "1h")), reading.calm(reading.BURN), colored=True),
-        Column("Burn 6h", by_key(burn(within, "6h")), reading.calm(reading.BURN), colored=True),
-        Column("Burn 3d", by_key(burn(within, "3d")), reading.calm(reading.BURN), colored=True),
+        Column("Burn now", by_key(within(CURRENT_BURN_RATE)), _BURN, colored=True),
+        Column("Burn 1h", by_key(burn(within, "1h")), _BURN, colored=True),
+        Column("Burn 6h", by_key(burn(within, "6h")), _BURN, colored=True),
+        Column("Burn 3d", by_key(burn(within, "3d")), _BURN, colored=True),
         Column("Unknown", by_key(within(UNKNOWN)), Display(words={1: ("Unknown", "red")}), colored=True),
     )
     link = shared.to(shared.MODEL, "Model dashboard", model=shared.field("Model"))
@@ -267,7 +267,12 @@ def _period(within: Scope) -> tuple[Panel, ...]:
         timeseries(
             "Budget left",
             about("The ten emptiest budgets in view.", PERIOD_BUDGET_REMAINING),
-            [Query(f"({keyed}) and bottomk(10, min_over_time(({keyed})[$__range:5m] @ end()))", _LEGEND)],
+            [
+                Query(
+                    f"({keyed}) and bottomk(10, min_over_time(({keyed})[$__range:$__interval] @ end()))",
+                    _LEGEND,
+                )
+            ],
             Display(
                 "percentunit",
                 maximum=1,
@@ -287,7 +292,8 @@ def _period(within: Scope) -> tuple[Panel, ...]:
 
 
 def _details(within: Scope) -> tuple[Panel, ...]:
-    sources = f"max by ({', '.join(KEYS)}, {SOURCE}) ({within(SLI_SOURCE)}) == 1"
+    signals = Scope(within.matchers[1:])(state.DISTRIBUTION_SOURCE)
+    sources = f"max by (model, version, signal, source) ({signals}) == 1"
     plain = [
         {
             "id": "organize",
@@ -306,11 +312,10 @@ def _details(within: Scope) -> tuple[Panel, ...]:
     ]
     return (
         table(
-            "What each budget is computed from",
+            "What latency and queue budgets are computed from",
             about(
-                "histogram and trace are exact; summary and sampled_mean are estimates; slices count "
-                "minutes whose mean was above the threshold.",
-                SLI_SOURCE,
+                "histogram and trace are exact; summary and sampled_mean are estimates.",
+                state.DISTRIBUTION_SOURCE,
             ),
             [Query(sources)],
             Display(no_value="–"),

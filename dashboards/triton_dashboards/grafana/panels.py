@@ -55,7 +55,7 @@ def timeseries(
     display: Display,
     *,
     width: int = 12,
-    height: int = 8,
+    height: int = 9,
     stacked: bool = False,
     limit_line: bool = False,
     bars: bool = False,
