@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -85,7 +85,7 @@ def choose(given: Mapping[str, Any], environment: Mapping[str, str]) -> Chosen:
     if "triton" not in texts:
         problems.append(Problem("--triton", "is missing", "--triton http://127.0.0.1:8000"))
     headers = _headers(values["triton_headers_file"], environment, problems)
-    buckets = _buckets(values["buckets_from"], problems)
+    buckets = _buckets(values["buckets_from"], values["buckets"], problems)
     payloads = _payloads(values["probe_payloads"], problems)
     if values["probe"] and importlib.util.find_spec("tritonclient") is None:
         problems.append(Problem("--probe", "needs Triton's client", "pip install 'tritonwatch[probe]'"))
@@ -196,9 +196,11 @@ def _payloads(folder: Path | None, problems: list[Problem]) -> Mapping[str, tupl
     return {}
 
 
-def _buckets(path: Path | None, problems: list[Problem]) -> Buckets:
+def _buckets(
+    path: Path | None, per_model: Sequence[tuple[str, tuple[float, ...]]], problems: list[Problem]
+) -> Buckets:
     try:
-        return Buckets(thresholds=thresholds(path) if path else {})
+        return Buckets(per_model=dict(per_model), thresholds=thresholds(path) if path else {})
     except ThresholdError as error:
         problems.append(Problem("--buckets-from", str(error)))
         return Buckets()
@@ -235,6 +237,17 @@ def _seconds(text: str) -> float:
 
 def _words(text: str) -> tuple[str, ...]:
     return tuple(word.strip() for word in text.split(",") if word.strip())
+
+
+def _model_buckets(text: str) -> tuple[str, tuple[float, ...]]:
+    model, _, bounds = text.rpartition("=")
+    try:
+        seconds = tuple(float(bound) for bound in bounds.split(","))
+    except ValueError:
+        seconds = ()
+    if not model or not seconds or not all(0 < bound < float("inf") for bound in seconds):
+        raise ValueError(f"{text!r} is no MODEL=SECONDS,... such as embedder=0.005,0.01,0.05")
+    return model, seconds
 
 
 def _expectation(text: str) -> str:
@@ -357,6 +370,14 @@ OPTIONS = (
         "requests to send instead of zeros: <model>.json, each a KServe v2 inference request",
     ),
     Option("probe-grpc", _grpc, "HOST:PORT", "Triton's gRPC address: decoupled models are probed through it"),
+    Option(
+        "buckets",
+        _model_buckets,
+        "MODEL=SECONDS,...",
+        "bounds of one model's latency and queue histograms, such as embedder=0.005,0.01,0.05; may be repeated",
+        default=(),
+        many=True,
+    ),
     Option(
         "buckets-from",
         _path,

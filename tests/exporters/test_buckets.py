@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 
 import pytest
 
 from support.tools import ROOT
 from triton_exporter.distribution.buckets import Buckets, ThresholdError, le, parse_duration, thresholds
+from tritonwatch.exporter_options import Chosen, OptionsError, chosen, declare
 
 
 def test_thresholds_of_a_folder(tmp_path: Path) -> None:
@@ -66,6 +68,28 @@ def test_bounds() -> None:
 
     assert (0.1, 0.25, 1.0) == buckets.bounds("m", "request")
     assert (0.1, 1.0) == buckets.bounds("m", "queue")
+
+
+def options(*words: str) -> Chosen:
+    parser = argparse.ArgumentParser()
+    declare(parser)
+    return chosen(parser.parse_args(["--triton", "http://127.0.0.1:8000", *words]))
+
+
+def test_bounds_of_one_model(tmp_path: Path) -> None:
+    """--buckets gives one model its own bounds; the thresholds of objectives are always among them."""
+    (tmp_path / "a.yaml").write_text("indicator: {kind: latency, threshold: 150ms}\n")
+    buckets = options("--buckets", "m=0.2,0.1", "--buckets-from", str(tmp_path)).settings.buckets
+
+    assert (0.1, 0.15, 0.2) == buckets.bounds("m", "request")
+    assert 60.0 in buckets.bounds("other", "request")
+
+
+@pytest.mark.parametrize("words", ["m", "m=", "m=fast", "=1", "m=0", "m=1,-1", "m=inf"])
+def test_mistaken_bounds(words: str) -> None:
+    """Bounds that are none are a mistake on the command line that shows the right form."""
+    with pytest.raises(OptionsError, match="MODEL=SECONDS"):
+        options("--buckets", words)
 
 
 def test_le() -> None:
