@@ -1,0 +1,29 @@
+"""24 scenarios on our rules, Sloth's shape and Pyrra's; writes docs/slo-proof.md."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.slo_scenarios import FACTS, OWN, run
+from support.slo_table import ENGINES, late, table, true_budget
+from support.tools import ROOT
+
+
+@pytest.mark.timeout(3600)
+def test_no_engine_is_better() -> None:
+    """Nothing missed, nothing false, detection no later than Sloth's, no alert after its incident."""
+    scenarios = FACTS + OWN
+    outcomes = {engine: run(engine, scenarios) for engine in ENGINES}
+    (ROOT / "docs" / "slo-proof.md").write_text(table(scenarios, outcomes))
+
+    for scenario, ours, sloth in zip(scenarios, outcomes["ours"], outcomes["Sloth"], strict=True):
+        if scenario.deserves == "nothing":
+            assert () == ours.pages + ours.tickets, scenario.name
+        elif scenario.deserves == "page":
+            assert len(scenario.incidents) == len(ours.pages), scenario.name
+            assert ours.pages[0][0] <= sloth.pages[0][0], scenario.name
+            assert 0 == late(scenario, ours), scenario.name
+        elif scenario.deserves in ("ticket", "unknown"):
+            assert ours.pages or ours.tickets, scenario.name
+        if (true := true_budget(scenario)) is not None:
+            assert abs(true - (ours.budget or 0)) < 0.01, scenario.name

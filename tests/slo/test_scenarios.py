@@ -1,0 +1,40 @@
+"""A few of the proof's scenarios; all of them run in tests/bench/bench_slo_proof.py."""
+
+from __future__ import annotations
+
+from support.slo_scenarios import FACTS, OWN, run
+from support.slo_table import late, true_budget
+
+CHOSEN = {
+    "3 min total outage": 1,
+    "10 requests an hour, one fails": 0,
+    "one of two models vanishes": 1,
+    "idle for 30 min, then healthy": 0,
+    "a replica joins with a history of failures": 0,
+}
+
+
+def test_pages_come_once_in_time_and_end() -> None:
+    """One page an incident, within two minutes of a total outage, over 5 minutes after, none where none is due."""
+    scenarios = [one for one in FACTS + OWN if one.name in CHOSEN]
+
+    for scenario, outcome in zip(scenarios, run("ours", scenarios), strict=True):
+        assert CHOSEN[scenario.name] == len(outcome.pages), scenario.name
+        assert 0 == late(scenario, outcome), scenario.name
+        if scenario.deserves == "page":
+            for (start, end), (first, last) in zip(scenario.incidents, outcome.pages, strict=True):
+                assert first <= start + 2
+                assert last < end + 5
+        if (true := true_budget(scenario)) is not None:
+            assert outcome.budget is not None
+            assert abs(true - outcome.budget) < 0.01
+
+
+def test_the_harness_sees_what_sloth_misses() -> None:
+    """The same scenarios do tell engines apart: Sloth's shape pages for one failure and not for a lost model."""
+    names = ("10 requests an hour, one fails", "one of two models vanishes")
+    scenarios = [one for one in FACTS if one.name in names]
+    one_fails, vanishes = run("Sloth", scenarios)
+
+    assert len(one_fails.pages) > 0
+    assert () == vanishes.pages

@@ -1,0 +1,323 @@
+"""Incidents and non-incidents as counters, run through promtool on our rules and on others' shapes.
+
+A scenario is a list of stretches (minutes, requests a minute, error ratio). Times are minutes from its start.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from support.slo_shapes import pyrra, sloth
+from support.tools import promtools
+from triton_exporter.catalogue import triton
+from triton_slo import conventions as names
+from triton_slo.artifact import Options
+from triton_slo.generate import artifacts
+from triton_slo.objective import Objective
+
+STEP = 30
+"""Seconds between scrapes and between evaluations."""
+OBJECTIVE = Objective.model_validate(
+    {
+        "name": "errors",
+        "target": "99.9%",
+        "indicator": "errors",
+        "owner": "team",
+        "description": "No failures.",
+    }
+)
+Stretch = tuple[float, float, float]
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """What happens, when the incidents are (start, end), and what they deserve: page, ticket or nothing."""
+
+    name: str
+    stretches: tuple[Stretch, ...] = ()
+    incidents: tuple[tuple[float, float], ...] = ()
+    deserves: str = "page"
+    series: tuple[tuple[str, str], ...] = ()
+    length: float = 0
+    true_ratio: float | None = None
+    minutes: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        total = self.length or sum(minutes for minutes, *_ in self.stretches)
+        object.__setattr__(self, "minutes", total)
+
+    def all_series(self) -> tuple[tuple[str, str], ...]:
+        """promtool's input series."""
+        return self.series or traffic(self.stretches)
+
+
+def series(metric: object, model: str = "m", **extra: str) -> str:
+    """One of Triton's series."""
+    labels = {"model": model, "version": "1", "instance": "a", **extra}
+    return f"{metric}{{" + ", ".join(f'{k}="{v}"' for k, v in labels.items()) + "}"
+
+
+def traffic(stretches: Sequence[Stretch], model: str = "m", **extra: str) -> tuple[tuple[str, str], ...]:
+    """Success and failure counters of a model."""
+    good = [(minutes, rate * (1 - ratio)) for minutes, rate, ratio in stretches]
+    bad = [(minutes, rate * ratio) for minutes, rate, ratio in stretches]
+    return (
+        (series(triton.REQUEST_SUCCESS, model, **extra), counter(good)),
+        (series(triton.REQUEST_FAILURE, model, reason="BACKEND", **extra), counter(bad)),
+    )
+
+
+def counter(stretches: Sequence[tuple[float, float]], start: float = 0.0) -> str:
+    """A counter from (minutes, increase a minute)."""
+    parts, value = [], start
+    for minutes, rate in stretches:
+        scrapes, step = round(minutes * 60 / STEP), rate * STEP / 60
+        parts.append(f"{value:.6f}+{step:.6f}x{scrapes - 1}")
+        value += scrapes * step
+    return " ".join(parts)
+
+
+def rare(every_minutes: int, total: int, failures: frozenset[int]) -> tuple[tuple[str, str], ...]:
+    """One request each so many minutes; some of them fail."""
+    steps = every_minutes * 60 // STEP
+    good, bad, g, b = [], [], 0, 0
+    for number in range(total):
+        g, b = (g, b + 1) if number in failures else (g + 1, b)
+        good.append(f"{g}+0x{steps - 1}")
+        bad.append(f"{b}+0x{steps - 1}")
+    return (
+        (series(triton.REQUEST_SUCCESS), " ".join(good)),
+        (series(triton.REQUEST_FAILURE, reason="BACKEND"), " ".join(bad)),
+    )
+
+
+def _ends(stretches: Sequence[Stretch], gone: int, model: str = "m") -> tuple[tuple[str, str], ...]:
+    return tuple((name, f"{values} stale _x{gone}") for name, values in traffic(stretches, model))
+
+
+_OK = (60.0, 1000.0, 0.0)
+_CALM = (240.0, 1000.0, 0.0)
+FACTS = (
+    Scenario("3 min total outage", (_OK, (3, 1000, 1.0), _CALM), ((60, 63),)),
+    Scenario("30 min at 10 %", (_OK, (30, 1000, 0.1), _CALM), ((60, 90),)),
+    Scenario("60 min at 2 %", (_OK, (60, 1000, 0.02), _CALM), ((60, 120),)),
+    Scenario("10 h at 0.8 %", (_OK, (600, 1000, 0.008), (360, 1000, 0)), ((60, 660),)),
+    Scenario("10 requests an hour, one fails", (), (), "nothing", rare(6, 100, frozenset({20})), 600),
+    Scenario(
+        "idle for 30 min, then healthy",
+        ((60, 1000, 0), (30, 0, 0), (60, 1000, 0)),
+        (),
+        "nothing",
+        true_ratio=0,
+    ),
+    Scenario("the only model vanishes for 8 h", (), ((60, 540),), "unknown", _ends((_OK,), 960), 540),
+    Scenario(
+        "one of two models vanishes",
+        (),
+        ((60, 300),),
+        "unknown",
+        (*_ends((_OK,), 480), *traffic((_OK, _CALM), "other")),
+        300,
+    ),
+    Scenario(
+        "stuck: requests wait, none completes",
+        (),
+        ((60, 180),),
+        "unknown",
+        (
+            *traffic((_OK, (120, 0, 0))),
+            (series(triton.PENDING_REQUESTS), f"0+0x{120 - 1} 5+0x{240 - 1}"),
+        ),
+        180,
+    ),
+    Scenario(
+        "a night hour at 1 a minute, half failing; days of 1000 a minute",
+        ((60, 1, 0.5), (1380, 1000, 0), (60, 1, 0.5), (1380, 1000, 0)),
+        (),
+        "budget",
+        true_ratio=60 / (2 * 60 + 2 * 1_380_000),
+    ),
+    Scenario(
+        "no failure was ever counted",
+        (),
+        (),
+        "nothing",
+        ((series(triton.REQUEST_SUCCESS), counter(((180, 1000),))),),
+        180,
+        0,
+    ),
+    Scenario(
+        "bursts: 1 bad minute of 10, 20 %, 10 h",
+        (_OK, *((1, 1000, 0.2), (9, 1000, 0.0)) * 60, (180, 1000, 0)),
+        ((60, 660),),
+    ),
+)
+
+
+def _reset(at: float, after: float) -> str:
+    return f"{counter(((at, 1000),), 5e6)} {counter(((after, 1000),))}"
+
+
+OWN = (
+    Scenario("1 min total outage", (_OK, (1, 1000, 1.0), _CALM), ((60, 61),)),
+    # Young windows know only what there is: six hours of history make 30 s what they are.
+    Scenario("30 s at 100 %: under every threshold", ((380, 1000, 0), (0.5, 1000, 1.0), _OK), (), "nothing"),
+    Scenario(
+        "restart: the counters begin again",
+        (),
+        (),
+        "nothing",
+        (
+            (series(triton.REQUEST_SUCCESS), _reset(60, 120)),
+            (series(triton.REQUEST_FAILURE, reason="BACKEND"), f"70+0x{120 - 1} 0+0x{240 - 1}"),
+        ),
+        180,
+        0,
+    ),
+    Scenario(
+        "a replica joins with a history of failures",
+        (),
+        (),
+        "nothing",
+        (
+            *traffic((_OK, (120, 1000, 0))),
+            (series(triton.REQUEST_SUCCESS, instance="b"), f"_x{120} {counter(((120, 1000),), 9e6)}"),
+            (series(triton.REQUEST_FAILURE, instance="b", reason="BACKEND"), f"_x{120} 90000+0x{240 - 1}"),
+        ),
+        180,
+        0,
+    ),
+    Scenario(
+        "a replica leaves, the other serves on",
+        (),
+        (),
+        "nothing",
+        (*traffic((_OK, (120, 1000, 0))), *((n.replace('"a"', '"b"'), v) for n, v in _ends((_OK,), 240))),
+        180,
+        0,
+    ),
+    Scenario("total outage until no client is left", (_OK, (20, 1000, 1.0), (180, 0, 0)), ((60, 80),)),
+    Scenario(
+        "ramp from 0 to 5 % in 2 h",
+        (_OK, *((10, 1000, 0.05 * n / 12) for n in range(1, 13)), _CALM),
+        ((60, 180),),
+    ),
+    Scenario(
+        "total outage at one request a minute",
+        (),
+        ((60, 120),),
+        "page",
+        rare(1, 360, frozenset(range(60, 120))),
+        360,
+    ),
+    Scenario(
+        "two outages two hours apart",
+        (_OK, (10, 1000, 1.0), (120, 1000, 0), (10, 1000, 1.0), _CALM),
+        ((60, 70), (190, 200)),
+    ),
+    Scenario("half of the budget's pace for 10 h", (_OK, (600, 1000, 0.0005)), (), "nothing"),
+    Scenario(
+        "twice the budget's pace for 10 h", (_OK, (600, 1000, 0.002), (400, 1000, 0)), ((60, 660),), "ticket"
+    ),
+    Scenario(
+        "clients cancel half of their requests",
+        (),
+        (),
+        "nothing",
+        (
+            *traffic((_OK, (120, 500, 0))),
+            (series(triton.REQUEST_FAILURE, reason="CANCELED"), f"0+0x{120 - 1} 0+250x{240 - 1}"),
+        ),
+        180,
+        0,
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What an engine did: page episodes and ticket episodes as (first, last) minute, and the budget it shows."""
+
+    pages: tuple[tuple[float, float], ...]
+    tickets: tuple[tuple[float, float], ...]
+    budget: float | None
+
+
+def engines() -> dict[str, tuple[str, str]]:
+    """Engine -> (rule file, name of its budget series)."""
+    (ours,) = (
+        one.text
+        for one in artifacts((OBJECTIVE,), Options(scrape_interval_seconds=STEP))
+        if one.part == "rules" and one.name == "slo-errors.yml"
+    )
+    return {
+        "ours": (ours, names.PERIOD_BUDGET_REMAINING),
+        "Sloth": (sloth(), "sloth:budget_remaining"),
+        "Pyrra": (pyrra(), "pyrra:budget_remaining"),
+    }
+
+
+def run(engine: str, scenarios: Sequence[Scenario]) -> list[Outcome]:
+    """Let promtool play the scenarios on an engine's rules."""
+    rules, budget = engines()[engine]
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "rules.yml").write_text(rules)
+        tests = [_test(scenario, budget) for scenario in scenarios]
+        document = {"rule_files": ["rules.yml"], "evaluation_interval": f"{STEP}s", "tests": tests}
+        Path(folder, "test.json").write_text(json.dumps(document))
+        command = [promtools()[-1], "test", "rules", f"{folder}/test.json"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
+    return _outcomes(done.stdout + done.stderr, scenarios)
+
+
+_NEVER = [{"labels": '{answer="none expected"}', "value": 1}]
+"""An answer that nobody gives: promtool prints what it got instead."""
+
+
+def _test(scenario: Scenario, budget: str) -> dict[str, object]:
+    """What fires, minute by minute, and at the end the budget."""
+    firing = 'group by (severity) (ALERTS{alertstate="firing"})'
+    questions = [(firing, at * 60) for at in range(int(scenario.minutes) + 1)]
+    questions.append((f"max({budget})", round(scenario.minutes * 60) - STEP))
+    return {
+        "name": scenario.name,
+        "interval": f"{STEP}s",
+        "input_series": [{"series": name, "values": values} for name, values in scenario.all_series()],
+        "promql_expr_test": [
+            {"expr": expr, "eval_time": f"{at}s", "exp_samples": _NEVER} for expr, at in questions
+        ],
+    }
+
+
+def _outcomes(said: str, scenarios: Sequence[Scenario]) -> list[Outcome]:
+    if "err:" in said:
+        raise RuntimeError(said[:2000])
+    answers = iter(re.findall(r"^ *got: *(.*)$", said, re.M))
+    found = []
+    for scenario in scenarios:
+        grid = [next(answers) for _ in range(int(scenario.minutes) + 1)]
+        value = re.search(r"} (\S+)$", next(answers))
+        pages, tickets = (
+            tuple(_episodes(grid, f'severity="{severity}"')) for severity in ("critical", "warning")
+        )
+        found.append(Outcome(pages, tickets, None if value is None else float(value[1])))
+    if next(answers, None) is not None:
+        raise RuntimeError("promtool gave more answers than were asked for")
+    return found
+
+
+def _episodes(grid: Sequence[str], what: str) -> Iterator[tuple[float, float]]:
+    """First and last minute of each stretch of minutes in which something fires."""
+    began: int | None = None
+    for minute, answer in enumerate((*grid, "")):
+        if what in answer and began is None:
+            began = minute
+        elif what not in answer and began is not None:
+            yield began, minute - 1
+            began = None

@@ -1,0 +1,66 @@
+"""The table of docs/slo-proof.md, from what promtool saw."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from support.slo_scenarios import OBJECTIVE, Outcome, Scenario
+
+ENGINES = ("ours", "Sloth", "Pyrra")
+_HEAD = """# Our alerts beside Sloth's and Pyrra's
+
+Written by `make bench` (`tests/bench/bench_slo_proof.py`): promtool plays each scenario on our generated rules
+and on rules in the shapes that Sloth 0.16 and Pyrra 0.10 emit, for one objective (99.9 % of requests without a
+failure, over 30 days), scraped and evaluated every 30 s. The upper half are the scenarios in which those two were
+measured to fail; the lower half are our own.
+
+*Pages* counts stretches of time in which any page fires. *Detection* and *reset* are minutes from the start of
+the incident to the first page (or ticket, where that is deserved) and from its end to the end of the last page.
+*Late* are alerts that begin after an incident is over. *Budget* is what is left of it at the end, as recorded.
+"""
+
+
+def table(scenarios: Sequence[Scenario], outcomes: Mapping[str, Sequence[Outcome]]) -> str:
+    """The whole page."""
+    lines = ["| scenario | deserves | " + " | ".join(ENGINES) + " |", "|---|---|" + "---|" * len(ENGINES)]
+    for number, scenario in enumerate(scenarios):
+        cells = [describe(scenario, outcomes[engine][number]) for engine in ENGINES]
+        lines.append(f"| {scenario.name} | {scenario.deserves} | " + " | ".join(cells) + " |")
+    return _HEAD + "\n" + "\n".join(lines) + "\n"
+
+
+def describe(scenario: Scenario, outcome: Outcome) -> str:
+    """One engine's cell."""
+    parts = []
+    if scenario.deserves in ("nothing", "budget"):
+        count = f"{len(outcome.pages)} pages, {len(outcome.tickets)} tickets"
+        parts.append("quiet" if not (outcome.pages or outcome.tickets) else count)
+    else:
+        parts.append(_reaction(scenario, outcome))
+    parts.append("budget unknown" if outcome.budget is None else f"budget {outcome.budget:.1%}")
+    return ", ".join(parts)
+
+
+def _reaction(scenario: Scenario, outcome: Outcome) -> str:
+    first, last = scenario.incidents[0][0], scenario.incidents[-1][1]
+    alerts = outcome.tickets if scenario.deserves == "ticket" else outcome.pages
+    if not alerts:
+        return "**missed**"
+    said = f"{len(outcome.pages)} pages" if len(outcome.pages) != 1 else "1 page"
+    said += f", detected +{alerts[0][0] - first:.0f}"
+    if last < scenario.minutes:
+        said += f", reset +{max(0.0, alerts[-1][1] + 1 - last):.0f}"
+    return said + (f", {count} late" if (count := late(scenario, outcome)) else "")
+
+
+def late(scenario: Scenario, outcome: Outcome) -> int:
+    """Alerts that begin when every incident so far is over for at least a minute."""
+    return sum(
+        not any(start <= began <= end + 1 for start, end in scenario.incidents)
+        for began, _ in (*outcome.pages, *outcome.tickets)
+    )
+
+
+def true_budget(scenario: Scenario) -> float | None:
+    """The budget left by arithmetic, where the scenario knows its error ratio."""
+    return None if scenario.true_ratio is None else 1 - scenario.true_ratio / OBJECTIVE.budget
