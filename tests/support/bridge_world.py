@@ -20,6 +20,7 @@ from typing import Any
 
 from support.slack import ALL_SCOPES, Posted, Workspace
 from triton_alerts.bridge.courier import Courier, Manner
+from triton_alerts.bridge.incident import Event
 from triton_alerts.bridge.slack import SlackApi, broken, refusal
 from triton_alerts.bridge.store import Store
 
@@ -269,6 +270,16 @@ class World:
             rows = connection.execute("SELECT name, key, closed_at FROM incidents ORDER BY id").fetchall()
         connection.close()
         return rows
+
+    def events(self, name: str) -> list[Event]:
+        """What happened to an incident."""
+        number = self.store.find(name)
+        assert number is not None
+        return self.store.events(number, 0, 1_000_000)
+
+    def posted(self, name: str) -> list[Posted]:
+        """The incident's own messages in the channel; more than one after a kill."""
+        return [m for m in self.workspace.roots() if f"incident `{name}`" in m.shown and "📋" not in m.text]
 
     def duplicates(self) -> int:
         """Messages posted more than once, and incidents with more than one first message."""
