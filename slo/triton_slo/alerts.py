@@ -30,6 +30,8 @@ DROP = 0.25
 """... at most this share of what the short window shows ..."""
 EXPECTED_FAILURES = 6
 """... and would have shown this many failures had it gone on: P(X <= 1 | Poisson 6) is 1.7 %."""
+SINGLE_FAILURE = 1.5
+"""One failure in the last minutes keeps no incident alive (extrapolation may make 1.2 of it)."""
 LATE_GUARD = "30m"
 """Tiers with longer short windows are over, too, when this window burns at most half of their factor: as the
 short window drains, nothing less can tell a remnant from an incident."""
@@ -166,6 +168,9 @@ def _recovered(plan: Plan, tier: Tier, short: str, exact: bool) -> str:
     now = f"{over}\nand\n{dropped}"
     if exact:
         seconds = number(plan.spans[GUARD].seconds)
+        failed = f"sum without ({names.EVENT}) ({events(plan, GUARD, names.ERROR)}) * {seconds}"
+        # Where there is little traffic, one failure alone burns faster than calm.
+        now = f"({over} or ({failed} < {number(SINGLE_FAILURE)}))\nand\n{dropped}"
         count = f"sum without ({names.EVENT}) ({events(plan, GUARD, names.TOTAL)}) * {seconds}"
         now += f"\nand\n({before} * {count} >= {EXPECTED_FAILURES})"
     if not late_guard(tier):

@@ -98,6 +98,7 @@ ALERT = st.builds(
         share=st.just(0.25),
         failures=st.sampled_from([0.0, 1.0, 6.0]),
         calm=st.sampled_from([0.0, 2.0]),
+        few=st.sampled_from([0.0, 1.5]),
         drop=st.sampled_from([0.0, 0.25]),
         late_window=st.sampled_from([0.0, 5.0]),
         late_share=st.just(0.5),
@@ -153,7 +154,12 @@ def brute_force(events: list[tuple[float, float]], alert: Alert, budget: float) 
             return True
         calm = max(alert.recovery.share * pair.factor, alert.recovery.calm) * budget
         before = ratio(at, pair.short) or 0
-        if guard is None or guard > calm or (alert.recovery.drop and guard > alert.recovery.drop * before):
+        few = sums(at, alert.recovery.window)[0] < alert.recovery.few
+        if (
+            guard is None
+            or (guard > calm and not few)
+            or (alert.recovery.drop and guard > alert.recovery.drop * before)
+        ):
             return False
         return before * sums(at, alert.recovery.window)[1] >= alert.recovery.failures
 

@@ -25,8 +25,9 @@ class Recovery:
 
     It must also have had enough events that `failures` of them would have failed had the short window's
     error ratio gone on (0: any will do). `calm` is the least burn rate that counts as calm, whatever the
-    share; with `drop` the window's error ratio is at most this share of the short window's. It is over, too,
-    when `late_window` (s; 0: none) burns at most `late_share` of the factor.
+    share, and fewer failures than `few` are calm, too; with `drop` the window's error ratio is at most this
+    share of the short window's. It is over, too, when `late_window` (s; 0: none) burns at most `late_share`
+    of the factor.
     """
 
     window: float
@@ -34,6 +35,7 @@ class Recovery:
     failures: float
     calm: float = 0
     drop: float = 0
+    few: float = 0
     late_window: float = 0
     late_share: float = 0
 

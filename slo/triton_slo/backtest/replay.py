@@ -144,7 +144,7 @@ class _Chunk:
     def _recovered(self, recovery: Recovery, pair: Pair) -> Flags:
         bad, total = self._sums(recovery.window)
         calm = max(recovery.share * pair.factor, recovery.calm) * self._budget
-        over: Flags = (bad <= calm * total) & (total > _NOTHING)
+        over: Flags = ((bad <= calm * total) | (bad < recovery.few)) & (total > _NOTHING)
         short_bad, short_total = self._sums(pair.short)
         if recovery.drop:
             over &= bad * short_total <= recovery.drop * short_bad * total
