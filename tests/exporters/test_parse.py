@@ -280,7 +280,7 @@ def _escape(value: str) -> str:
     return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(expositions())
 @example('a{b="x } 5"} 1.0\n')
 def test_as_prometheus_client_reads_it(body: str) -> None:
@@ -308,7 +308,7 @@ fragments = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.lists(fragments, max_size=30).map(b"".join))
 def test_garbage(body: bytes) -> None:
     """Whatever a body holds, what is kept is clean: read again it gives the same values and no fault."""
