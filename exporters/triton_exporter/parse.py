@@ -44,6 +44,7 @@ _PLAIN = r"[+-]?[0-9]{1,200}(?:\.[0-9]{0,99})?(?:e[+-]?[0-9]{1,2})?|[+-]?Inf|NaN
 _FAST = re.compile(rf" ({_PLAIN})\n")
 _ALL_PLAIN = re.compile(rf"(?:(?:{_PLAIN})\n)*+")
 _HEADER = re.compile(rf"(HELP|TYPE)[ \t]+({METRIC_NAME})(?:[ \t]+(.*))?")
+_NEARLY_HEADER = re.compile(r"[ \t]*(?:HELP|TYPE)(?:[ \t]|$)")
 _SUFFIXES = {"histogram": ("_bucket", "_sum", "_count"), "summary": ("_sum", "_count")}
 
 
@@ -250,6 +251,8 @@ def _declare(header: str, drafts: _Drafts, faults: Counter[str], only: Collectio
     """Take in a HELP or TYPE; returns the family's name, or nothing for any other comment."""
     match = _HEADER.fullmatch(header)
     if match is None:
+        # Prometheus refuses a whole body for a HELP or TYPE without a name; any other comment is none.
+        faults["syntax"] += only is None and _NEARLY_HEADER.match(header) is not None
         return ""
     word, name, rest = match.groups(default="")
     if only is not None and name not in only:
@@ -268,7 +271,9 @@ def _declare(header: str, drafts: _Drafts, faults: Counter[str], only: Collectio
 def _read_lines(lines: str, drafts: _Drafts, faults: Counter[str], only: Collection[str] | None) -> None:
     """Read a block line by line, each line into the family its name says."""
     for line in lines.split("\n"):
-        if not line.strip(" \t") or line.lstrip(" \t").startswith("#"):
+        text = line.lstrip(" \t")
+        if not text or text.startswith("#"):
+            faults["syntax"] += only is None and _NEARLY_HEADER.match(text, 1) is not None
             continue
         sample = read_line(line)
         if isinstance(sample, str):
