@@ -76,7 +76,8 @@ def _run(args: argparse.Namespace, address: tuple[str, int], data: Path) -> int:
         return _complain([Problem(f"bridge on {args.listen}, data in {data}", str(error), "see --help")])
     service.start()
     host, port = service.receiver.server_address[:2]
-    print(f"bridge: waiting for Alertmanager on http://{host!s}:{port}{PATH}", flush=True)
+    scheme = "http" if args.tls_cert is None else "https"
+    print(f"bridge: waiting for Alertmanager on {scheme}://{host!s}:{port}{PATH}", flush=True)
     stop.wait()
     print("bridge: stopping; what is not told yet is told after the next start", flush=True)
     service.stop()
