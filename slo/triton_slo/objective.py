@@ -473,6 +473,19 @@ class Objective(_Value):
     exclusions: tuple[Exclusion, ...] = ()
 
     @model_validator(mode="after")
+    def _built(self) -> Self:
+        # What the rules cannot honour yet is refused: a promise that is silently not kept is worse than none.
+        if isinstance(self.window, CalendarWindow):
+            raise ValueError("calendar windows are not built yet; write a rolling window such as 30d")
+        if self.exclusions:
+            raise ValueError("exclusions are not built yet; silence the alerts instead")
+        if self.unknown.policy == "bad":
+            raise ValueError("unknown.policy bad is not built yet; use alert or ignore")
+        if isinstance(self.indicator, Probe):
+            raise ValueError("the indicator probe is not built yet; use readiness")
+        return self
+
+    @model_validator(mode="after")
     def _coherent(self) -> Self:
         if taken := sorted(_RESERVED & set(self.labels)):
             raise ValueError(f"labels the rules set themselves: {', '.join(taken)}")

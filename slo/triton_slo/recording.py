@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from triton_slo import conventions as names
+from triton_slo.duration import parse_seconds, render
 from triton_slo.indicators import Events, Measure
+from triton_slo.objective import HALF_HOUR
 from triton_slo.plan import Plan, Variant
 from triton_slo.promql import Matchers, indent, number, on
 from triton_slo.rulefile import Rule
@@ -76,13 +78,23 @@ def _raw(plan: Plan, span: Span, variant: Variant, measure: Measure) -> str:
     """A window read from counters, or averaged from what was recorded at each evaluation."""
     parts = []
     if measure.counted:
-        parts.append(_both(measure.counted(span.text)))
+        parts.append(_both(measure.counted(_reading(plan, span))))
     if measure.sampled:
         parts.append(f"avg_over_time({names.SLI_EVENTS_NOW}{_own(plan, variant)}[{span.text}])")
     seen = f"0 * {names.LAST_SEEN}{_own(plan, variant)}"
     parts.append(_both(Events(seen, seen)))
     # Each part is itself an `or` without `on`: unbracketed, its second half would be matched on all labels.
     return f"\nor {_on(plan, names.EVENT)}\n".join(_paren(part) for part in parts)
+
+
+def _reading(plan: Plan, span: Span) -> str:
+    """How far a window reads counters: windows that others are made of reach back one scrape further.
+
+    The increase between the last sample of one tile and the first of the next is in neither; with one scrape
+    more, every increase is in exactly one tile, and the rate stays the same.
+    """
+    longer = parse_seconds(span.nominal) >= parse_seconds(HALF_HOUR)
+    return render(span.seconds + (plan.clock.scrape_seconds if longer else 0))
 
 
 def _tiles(plan: Plan, span: Span) -> str:
