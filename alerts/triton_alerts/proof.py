@@ -61,9 +61,10 @@ reset = partial(_proof, "reset")
 """A counter starts again at 0, a server restarts."""
 
 
-def missing(alert: str) -> Proof:
-    """No series at all, longer than any alert holds back: no alert, and no error."""
-    return Proof("missing", alert, "is quiet without series", {}, "2h5m")
+def missing(alert: Alert) -> Proof:
+    """No series at all, for longer than the alert holds back: no alert, and no error."""
+    at = "2h5m" if alert.hold.endswith("h") else "35m"
+    return Proof("missing", alert.name, "is quiet without series", {}, at)
 
 
 def promtool_cases(

@@ -11,6 +11,7 @@ import pytest
 
 from support.files import write
 from support.tools import promtools
+from triton_alerts import promql
 from triton_alerts.alert import Alert
 from triton_alerts.catalogue import ALERTS, FAMILIES
 from triton_alerts.generate import artifacts
@@ -67,6 +68,14 @@ def test_every_alert_is_proven_from_all_sides(alert: Alert) -> None:
     assert set() == wanted - {proof.kind for proof in proofs}
     assert all(proof.fires for proof in proofs if proof.kind == "fires")
     assert not any(proof.fires for proof in proofs if proof.kind in {"quiet", "missing"})
+
+
+def test_the_proofs_without_series_outlast_every_hold() -> None:
+    """A proof that ends before the alert could fire would prove nothing."""
+    holds = {alert.name: promql.seconds(alert.hold or "0s") for alert in ALERTS}
+    for proof in PROOFS:
+        if proof.kind == "missing":
+            assert promql.seconds(proof.at) > holds[proof.alert]
 
 
 def test_generation_is_reproducible() -> None:

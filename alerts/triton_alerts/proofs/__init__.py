@@ -11,5 +11,5 @@ WITHOUT_SERIES = frozenset({"Watchdog", "TritonExporterAbsent"})
 
 PROOFS: tuple[Proof, ...] = (
     *(proof for family in (lifecycle, traffic, llm, gpu, meta) for proof in family.PROOFS),
-    *(missing(alert.name) for alert in ALERTS if alert.name not in WITHOUT_SERIES),
+    *(missing(alert) for alert in ALERTS if alert.name not in WITHOUT_SERIES),
 )
