@@ -62,10 +62,20 @@ def or_zero(expr: str, alive: str) -> str:
 def worst(expr: str, count: int = 10) -> str:
     """The series that were highest at any time in view: the same few at every point of the graph.
 
-    A plain topk picks anew at each point and so draws far more lines than it promises. The look back takes
-    the steps of the graph, so it never costs more than the graph itself, however long the range.
+    A plain topk picks anew at each point and so draws far more lines than it promises.
     """
-    return f"({expr}) and topk({count}, max_over_time(({expr})[$__range:$__interval] @ end()))"
+    return f"({expr}) and topk({count}, {_over_view('max_over_time', expr)})"
+
+
+def emptiest(expr: str, count: int = 10) -> str:
+    """The series that were lowest at any time in view."""
+    return f"({expr}) and bottomk({count}, {_over_view('min_over_time', expr)})"
+
+
+def _over_view(function: str, expr: str) -> str:
+    """The highest or lowest in view. Steps of five minutes keep that cheap; a view can be shorter than one."""
+    long, short = (f"{function}(({expr})[{span}] @ end())" for span in ("$__range:5m", "5m:1m"))
+    return f"{long} or {short}"
 
 
 def quantile(level: float, buckets: str, *by: str) -> str:

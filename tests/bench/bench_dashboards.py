@@ -108,7 +108,7 @@ def test_fleet_refresh_reads_a_tenth_of_the_naive_one(tmp_path: Path) -> None:
     with made_fleet.serving(tmp_path / "data", tmp_path, binary) as url:
         chosen = Grafana(url, END, VIEW_SECONDS, STEP).choose(model, {})
         ours = [
-            (fill(target["expr"], chosen).replace("3600s", f"{VIEW_SECONDS}s"), target["instant"])
+            (fill(target["expr"], chosen).replace("3600s:", f"{VIEW_SECONDS}s:"), target["instant"])
             for panel in panels(model)
             for target in panel["targets"]
         ]

@@ -8,7 +8,7 @@ from triton_dashboards import reading, shared
 from triton_dashboards.about import about
 from triton_dashboards.grafana.panels import stat, state_timeline, table, timeseries
 from triton_dashboards.grafana.values import Color, Dashboard, Display, Override, Panel, Query, Row, Threshold
-from triton_dashboards.query import Scope, or_zero, scope, total, worst
+from triton_dashboards.query import Scope, emptiest, or_zero, scope, total, worst
 from triton_dashboards.tables import Column, columns
 from triton_exporter.catalogue import state
 from triton_slo.artifact import Options
@@ -269,7 +269,7 @@ def _period(within: Scope) -> tuple[Panel, ...]:
             about("The ten emptiest budgets in view.", PERIOD_BUDGET_REMAINING),
             [
                 Query(
-                    f"({keyed}) and bottomk(10, min_over_time(({keyed})[$__range:$__interval] @ end()))",
+                    emptiest(keyed),
                     _LEGEND,
                 )
             ],

@@ -1,0 +1,63 @@
+"""The rules that make the fleet dashboard cheap load everywhere and follow the options."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from support.tools import promtools
+from triton_dashboards.generate import artifacts
+from triton_dashboards.recording import rules_text
+from triton_slo.artifact import Options
+from triton_slo.conventions import TRAFFIC, model_traffic, server_traffic
+
+
+@pytest.mark.parametrize("promtool", promtools(), ids=str)
+def test_rules_load(promtool: Path, tmp_path: Path) -> None:
+    """Every promtool there is takes the file."""
+    (tmp_path / "rules.yml").write_text(rules_text(Options(selector='cluster="eu1"')), encoding="utf-8")
+    checked = subprocess.run(
+        [promtool, "check", "rules", tmp_path / "rules.yml"], capture_output=True, text=True, check=False
+    )
+
+    assert 0 == checked.returncode, checked.stdout + checked.stderr
+
+
+def test_every_figure_is_recorded_at_both_levels() -> None:
+    """Panels by model and panels by server find the same figures."""
+    groups = yaml.safe_load(rules_text(Options()))["groups"]
+    names = {rule["record"] for group in groups for rule in group["rules"]}
+
+    assert {level(what) for what in TRAFFIC for level in (model_traffic, server_traffic)} == names
+
+
+def test_operator_format_is_a_resource() -> None:
+    """prometheus-operator gets a PrometheusRule with the same groups."""
+    resource = yaml.safe_load(rules_text(Options(format="operator")))
+
+    assert "PrometheusRule" == resource["kind"]
+    assert 2 == len(resource["spec"]["groups"])
+
+
+@pytest.mark.parametrize(
+    ("scale", "interval", "window"), [(1, 15, "120s"), (1 / 360, 1, "4s"), (1, 60, "240s")]
+)
+def test_window_follows_time_scale_but_holds_four_scrapes(scale: float, interval: float, window: str) -> None:
+    """A demo's window shrinks with its time scale, and never under four scrapes."""
+    assert f"[{window}]" in rules_text(Options(time_scale=scale, scrape_interval_seconds=interval))
+
+
+def test_selector_is_in_every_selector() -> None:
+    """A fleet's own matcher narrows each recorded figure and each panel over Triton's series."""
+    text = rules_text(Options(selector='cluster="eu1"'))
+    assert text.count("nv_inference") == text.count("eu1")
+
+    made = artifacts((), Options(selector='region="north"'))
+    assert all(
+        'region=\\"north\\"' in one.text
+        for one in made
+        if one.name in ("triton-fleet.json", "triton-gpu.json")
+    )
