@@ -94,13 +94,18 @@ def _label_name(value: str) -> str:
     return value
 
 
-Target = Annotated[float, BeforeValidator(_ratio), AfterValidator(_target)]
-Ratio = Annotated[float, BeforeValidator(_ratio)]
+Target = Annotated[
+    float, BeforeValidator(_ratio, json_schema_input_type=float | str), AfterValidator(_target)
+]
+Ratio = Annotated[float, BeforeValidator(_ratio, json_schema_input_type=float | str)]
 Duration = Annotated[str, BeforeValidator(_duration)]
 Regex = Annotated[str, AfterValidator(_regex)]
 LabelName = Annotated[str, AfterValidator(_label_name)]
 Text = Annotated[str, Field(max_length=2000)]
-Names = Annotated[tuple[Annotated[str, Field(min_length=1, max_length=500)], ...], BeforeValidator(_listed)]
+Names = Annotated[
+    tuple[Annotated[str, Field(min_length=1, max_length=500)], ...],
+    BeforeValidator(_listed, json_schema_input_type=str | list[str]),
+]
 
 
 class _Value(BaseModel):
@@ -371,7 +376,9 @@ class Alerting(_Value):
     tiers: tuple[Tier, ...] = Field(default=WORKBOOK_TIERS, min_length=1)
     severities: dict[str, Severity] = Field(default_factory=dict)
     min_failures: Annotated[int, Field(ge=0)] = 5
-    confidence: Annotated[float, BeforeValidator(_ratio), Field(ge=0.5, lt=1)] = 0.95
+    confidence: Annotated[
+        float, BeforeValidator(_ratio, json_schema_input_type=float | str), Field(ge=0.5, lt=1)
+    ] = 0.95
 
     @model_validator(mode="after")
     def _known_tiers(self) -> Self:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from support.slo_scenarios import OBJECTIVE, Outcome, Scenario
@@ -37,7 +38,9 @@ def describe(scenario: Scenario, outcome: Outcome) -> str:
         parts.append("quiet" if not (outcome.pages or outcome.tickets) else count)
     else:
         parts.append(_reaction(scenario, outcome))
-    parts.append("budget unknown" if outcome.budget is None else f"budget {outcome.budget:.1%}")
+    unknown = outcome.budget is None or math.isnan(outcome.budget)
+    shown = "NaN" if unknown and outcome.budget is not None else "unknown"
+    parts.append(f"budget {shown if unknown else format(outcome.budget, '.1%')}")
     return ", ".join(parts)
 
 
