@@ -1,0 +1,53 @@
+"""Facts from Prometheus: queries that parse whatever labels hold, and lines a person can read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import promql_parser
+import pytest
+
+from triton_alerts.bridge.chart import draw
+from triton_alerts.bridge.facts import Prometheus, burn_query, from_prometheus
+from triton_alerts.bridge.incident import Incident, Member
+
+LABELS = {
+    "slo": "latency-250ms",
+    "indicator": "latency",
+    "model": 'ra"nk\\er\n',
+    "version": "2",
+    "gpu_uuid": "GPU-1",
+}
+
+
+class Recorded(Prometheus):
+    """A Prometheus that answers everything with one series and parses what it is asked."""
+
+    def _get(self, path: str, values: Any) -> list[dict[str, Any]]:
+        promql_parser.parse(str(values["query"]))
+        return [{"metric": {"cause": "queue"}, "value": [0, "0.61"]}]
+
+
+@pytest.mark.parametrize("labels", [LABELS, {"model": "m", "instance": "i"}, {"instance": "i"}])
+def test_the_chart_s_query_parses(labels: dict[str, str]) -> None:
+    """Quotes, backslashes and line ends in a model's name stay inside their matcher."""
+    promql_parser.parse(burn_query(Member(labels=labels, starts_at=1.0)))
+
+
+def test_an_objective_s_incident_says_burn_budget_and_cause() -> None:
+    """Each fact is a name and a value with its unit."""
+    members = {"a": Member(labels=LABELS, starts_at=1.0)}
+    incident = Incident(name="n", key="k", receiver="r", opened_at=1.0, members=members)
+    facts = dict(from_prometheus(Recorded("http://unused"))(incident).facts)
+
+    assert "0.6 times what may last" == facts["Burn rate"]
+    assert "61 %" == facts["Budget left"]
+    assert "queue 61 %" == facts["Where it goes"]
+    assert "°C" in facts["GPU"]
+
+
+def test_a_chart_is_a_picture_whatever_the_names() -> None:
+    """Dollar signs and underscores in names are no mathematics."""
+    png = draw("$x_{bad}: y", [("_hidden$", [(1.0, 2.0), (60.0, 3.0)])], 30.0)
+
+    assert png.startswith(b"\x89PNG")
