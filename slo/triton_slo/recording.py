@@ -35,8 +35,9 @@ def recording_rules(plan: Plan) -> Iterator[Rule]:
                 yield _rule(plan, names.sli_events(span.nominal), _raw(plan, span, variant, measure))
         else:
             yield _rule(plan, names.sli_events(span.nominal), _tiles(plan, span))
-    for variant in plan.variants:
+    for variant, measure in measures:
         yield from _targets(plan, variant)
+        yield from _sources(plan, measure)
     for nominal in plan.spans:
         yield _rule(plan, names.sli_error(nominal), ratio(plan, nominal))
     yield from _budget(plan)
@@ -110,6 +111,13 @@ def _targets(plan: Plan, variant: Variant) -> Iterator[Rule]:
     budget = round(1 - variant.target, 12)
     yield _rule(plan, names.OBJECTIVE_RATIO, f"{seen} + {number(variant.target)}")
     yield _rule(plan, names.ERROR_BUDGET_RATIO, f"{seen} + {number(budget)}")
+
+
+def _sources(plan: Plan, measure: Measure) -> Iterator[Rule]:
+    """Which source serves which group, so that an estimate is known for one."""
+    for expr, source in measure.sources:
+        labels = {**plan.labels, **({names.SOURCE: source} if source else {})}
+        yield Rule(expr=expr, record=names.SLI_SOURCE, labels=labels)
 
 
 def burn(plan: Plan, nominal: str) -> str:
