@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup tools tools-next demo test lint generate bench clean
+.PHONY: help setup tools tools-next demo test lint generate bench render verify-grafana clean
 
 help: ## Show these words
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 20
@@ -33,8 +33,9 @@ lint: $(STAMP) ## ruff, mypy strict, import-linter
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# Most tests wait for servers, so two workers take half the time; a file's tests stay together.
 test: setup tools-next lint ## Everything that must pass
-	$(BIN)/python -X dev -m pytest $(ARGS)
+	$(BIN)/python -X dev -m pytest -n 2 --dist loadfile $(ARGS)
 
 generate: $(STAMP) ## Write the committed rules and dashboards again
 	$(BIN)/tritonwatch generate --objectives slo/objectives --only rules --out alerts/generated/rules
@@ -45,6 +46,13 @@ generate: $(STAMP) ## Write the committed rules and dashboards again
 
 bench: $(STAMP) ## Ratios against peers, in one run
 	$(BIN)/python -m pytest tests/bench -o python_files='bench_*.py' -s $(ARGS)
+
+render: $(STAMP) ## Draw the dashboards with Grafana's own components (needs npm and Chromium)
+	cd dashboards/render && npm install --legacy-peer-deps --ignore-scripts --no-package-lock --no-audit --no-fund
+	$(BIN)/python dashboards/render/render.py
+
+verify-grafana: $(STAMP) ## Import the dashboards into real Grafanas (needs Docker): PROMETHEUS=URL
+	$(BIN)/python dashboards/verify_grafana.py --prometheus $(PROMETHEUS)
 
 clean: ## Remove what make made
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
