@@ -11,6 +11,7 @@ from pathlib import Path
 
 import requests
 
+from triton_exporter.catalogue.bridge import BRIDGE_JOB
 from tritonwatch import files
 from tritonwatch.cli import main as tritonwatch
 from tritonwatch.local.grafana import grafana_child
@@ -153,7 +154,10 @@ class Stack:
             f"127.0.0.1:{self.ports['exporter']}",
             f"127.0.0.1:{self.ports['Alertmanager']}",
             [str(self.directory / "generated" / "rules" / "*.yml")],
-            {},
+            {
+                BRIDGE_JOB: f"127.0.0.1:{self.ports['notifier']}",
+                "prometheus": f"127.0.0.1:{self.ports['Prometheus']}",
+            },
             INTERVAL_SECONDS,
         )
         (self.directory / "prometheus.yml").write_text(config)
@@ -175,6 +179,7 @@ class Stack:
         ports, own = self.ports, [sys.executable, "-m", "tritonwatch"]
         exporter = ["exporter", "--triton", self.triton.http_url, "--triton-metrics", self.triton.metrics_url]
         exporter += ["--gpu", "none", "--listen", f"127.0.0.1:{ports['exporter']}"]
+        exporter += ["--triton-log", str(self.triton.log)]
         yield self._child("exporter", [*own, *exporter]), ports.url("exporter") + "/metrics"
         notifier = ["bridge", "--dry-run", "--listen", f"127.0.0.1:{ports['notifier']}"]
         notifier += ["--data", str(self.notifier_database.parent), "--exporter", ports.url("exporter")]
