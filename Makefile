@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup tools tools-next demo test lint generate bench render verify-grafana clean
+.PHONY: help setup tools tools-next demo test lint generate generate-kubernetes bench render verify-grafana clean
 
 help: ## Show these words
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 20
@@ -43,6 +43,10 @@ generate: $(STAMP) ## Write the committed rules and dashboards again
 	$(BIN)/tritonwatch generate --objectives slo/objectives --only promtool --out alerts/generated/promtool
 	$(BIN)/tritonwatch generate --objectives slo/objectives --only dashboards --out dashboards/generated
 	$(BIN)/python -m triton_exporter.reference > docs/metrics.md
+
+generate-kubernetes: $(STAMP) ## The same rules and dashboards as Kubernetes objects
+	$(BIN)/tritonwatch generate --objectives slo/objectives --format operator --only rules --out compose/kubernetes/rules
+	$(BIN)/tritonwatch dashboards write --format configmap --namespace triton --out compose/kubernetes/dashboards
 
 bench: $(STAMP) ## Ratios against peers, in one run
 	$(BIN)/python -m pytest tests/bench -o python_files='bench_*.py' -s $(ARGS)
