@@ -40,6 +40,10 @@ class Verb(Protocol):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb and return its exit code."""
     argv = list(sys.argv[1:] if argv is None else argv)
+    # `--flag=` is a flag whose variable is not set (docker compose cannot leave an argument out): not given.
+    argv = [
+        word for word in argv if not (word.startswith("--") and word.endswith("=") and word.count("=") == 1)
+    ]
     # The verb's module is imported before its arguments are known, and no other verb's is: the sidecar
     # image holds only what `exporter` needs.
     chosen = next((word for word in argv if not word.startswith("-")), "")

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
-from support.tools import ROOT, promtools
+from support.tools import ROOT, amtools, promtools
+from tritonwatch.cli import main
 
 COMPOSE = ROOT / "compose" / "docker-compose.yml"
 PROFILES = ("demo", "gpu")
@@ -179,3 +180,47 @@ def test_grafana_reads_the_generated_folder(services: dict[str, dict[str, Any]])
     assert "/generated" in targets
     assert "/generated/dashboards" == provider["options"]["path"]
     assert provider["allowUiUpdates"] is False
+
+
+@pytest.mark.parametrize("service", ["generator", "exporter", "bridge"])
+def test_our_services_are_started_with_flags_that_exist(
+    services: dict[str, dict[str, Any]], service: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every flag of a service's command stands in the help of the verb it runs."""
+    verb, *flags = services[service]["command"]
+    assert 0 == main([verb, "--help"])
+    words = capsys.readouterr().out.replace("[", " ").replace("]", " ").split()
+
+    assert [] == [flag for flag in flags if flag.partition("=")[0] not in words]
+
+
+def test_a_flag_whose_variable_is_not_set_counts_as_not_given(tmp_path: Path) -> None:
+    """docker compose passes `--flag=` where a setting is empty; the default holds then."""
+    out = str(tmp_path / "out")
+    arguments = [
+        "--objectives",
+        str(ROOT / "slo" / "objectives"),
+        f"--out={out}",
+        "--webhook-url=",
+        "--selector=",
+    ]
+
+    assert 0 == main(["generate", *arguments])
+    assert "http://bridge:9096" in (tmp_path / "out" / "alertmanager" / "alertmanager.yml").read_text()
+
+
+def test_the_generators_configuration_starts_a_real_alertmanager(
+    services: dict[str, dict[str, Any]], tmp_path: Path
+) -> None:
+    """What the generator service writes, with its own flags, is accepted by every amtool there is."""
+    arguments = [
+        word for word in services["generator"]["command"] if not word.startswith(("--objectives", "--out"))
+    ]
+    objectives = ["--objectives", str(ROOT / "slo" / "objectives")]
+
+    assert 0 == main([*arguments, *objectives, "--out", str(tmp_path)])
+    config = tmp_path / "alertmanager" / "alertmanager.yml"
+    assert "/run/secrets/bridge_token" in config.read_text()
+    for amtool in amtools():
+        done = subprocess.run([amtool, "check-config", config], capture_output=True, text=True)
+        assert 0 == done.returncode, done.stderr
