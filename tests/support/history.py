@@ -47,12 +47,13 @@ def serve(
     server: Path | None = None,
     web_config: str = "",
     probe: Mapping[str, Any] | None = None,
+    flags: Iterable[str] = (),
 ) -> Iterator[str]:
     """Backfill `text` and serve it; yields the address.
 
     Rule files (name -> text) are evaluated, and the exporter at `scrape` (host:port) is scraped, every second.
-    `server` is another Prometheus than the one on PATH; `probe` is what requests needs to look whether it is
-    up (verify, cert).
+    `server` is another Prometheus than the one on PATH, `flags` are added to its command line; `probe` is what
+    requests needs to look whether it is up (verify, cert).
     """
     data = directory / "data"
     data.mkdir(parents=True)
@@ -80,6 +81,7 @@ def serve(
         f"--storage.tsdb.path={data}",
         "--storage.tsdb.retention.time=20y",
         f"--web.listen-address=127.0.0.1:{port}",
+        *flags,
     ]
     if web_config:
         (directory / "web.yml").write_text(web_config, encoding="utf-8")

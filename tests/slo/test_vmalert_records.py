@@ -1,0 +1,152 @@
+"""The file for vmalert, run in the real vmalert: it records what Prometheus records."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+import yaml
+
+from support.history import openmetrics, serve
+from support.tools import prometheuses, vmalert
+from triton_exporter.catalogue import triton
+from triton_slo import conventions as names
+from triton_slo.artifact import Format, Options
+from triton_slo.generate import artifacts
+from triton_slo.objective import Objective
+from tritonwatch.local.triton import free_ports
+
+pytestmark = pytest.mark.real
+
+ERRORS = Objective(name="errors", target=0.999, indicator="errors")
+STEP = 15
+HOURS = 2
+RECORDED = f'{{__name__=~"slo:.+", {names.SLO}="errors"}}'
+LAST = names.PERIOD_BUDGET_REMAINING
+"""Recorded after all that it is made of."""
+Series = dict[tuple[tuple[str, str], ...], tuple[float, float]]
+
+
+def rules(format: Format) -> str:
+    (text,) = (
+        one.text
+        for one in artifacts([ERRORS], Options(scrape_interval_seconds=STEP, format=format))
+        if one.name == "slo-errors.yml" and one.part == "rules"
+    )
+    return text
+
+
+def history(end: float) -> str:
+    """Two models with failures that come in bursts; the newest sample is `end`, and nothing follows it."""
+    found = []
+    for model, rate, burst in (("even", 10.0, 0.001), ("bursty", 3.0, 0.2)):
+        good, bad = [(0.0, 5e5)], [(0.0, 40.0)]
+        for at in range(STEP, HOURS * 3600 + 1, STEP):
+            # Bursts in the hour's middle: windows that end a second apart hold the same failures.
+            share = burst if 1500 < HOURS * 3600 - at < 1650 or 60 < HOURS * 3600 - at < 120 else 0.0002
+            good.append((at, good[-1][1] + rate * STEP * (1 - share)))
+            bad.append((at, bad[-1][1] + rate * STEP * share))
+        labels = {"model": model, "version": "1", "instance": "a"}
+        start = end - HOURS * 3600
+        for metric, extra, points in (
+            (triton.REQUEST_SUCCESS, {}, good),
+            (triton.REQUEST_FAILURE, {"reason": "BACKEND"}, bad),
+        ):
+            found.append((str(metric), {**labels, **extra}, [(start + at, value) for at, value in points]))
+    return openmetrics(found)
+
+
+@contextmanager
+def running_vmalert(file: Path, prometheus: str) -> Iterator[None]:
+    """vmalert reads from and writes to a Prometheus, each second, without its usual delays."""
+    [port] = free_ports(1)
+    command = [
+        vmalert(),
+        f"-rule={file}",
+        f"-datasource.url={prometheus}",
+        f"-remoteWrite.url={prometheus}",
+        "-remoteWrite.flushInterval=100ms",
+        "-evaluationInterval=1s",
+        "-rule.evalDelay=0s",
+        "-notifier.blackhole",
+        f"-httpListenAddr=127.0.0.1:{port}",
+    ]
+    with (file.parent / "vmalert.log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+        try:
+            yield
+            assert process.poll() is None, (file.parent / "vmalert.log").read_text()[-2000:]
+        finally:
+            process.terminate()
+            process.wait(20)
+
+
+def ask(url: str, expr: str, at: float | None = None) -> list[dict[str, Any]]:
+    when: Mapping[str, float] = {} if at is None else {"time": at}
+    answer = requests.get(f"{url}/api/v1/query", params={"query": expr, **when}, timeout=20).json()
+    assert "success" == answer["status"], answer
+    found: list[dict[str, Any]] = answer["data"]["result"]
+    return found
+
+
+def recorded(url: str, what: str = RECORDED) -> Series:
+    """Labels -> time and value of each recorded series' newest sample."""
+    return {
+        tuple(sorted(one["metric"].items())): (float(one["values"][-1][0]), float(one["values"][-1][1]))
+        for one in ask(url, f"{what}[30s]")
+    }
+
+
+def wait_recorded(url: str) -> Series:
+    """What is recorded once the last rule has seen several evaluations of those before it."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        # vmalert's neighbours see each other one evaluation late: the chain to the budget is eight rules long.
+        seen = ask(url, f"count_over_time({LAST}[1m])")
+        if seen and all(float(one["value"][1]) >= 5 for one in seen):
+            return recorded(url)
+        time.sleep(0.5)
+    raise AssertionError(f"{LAST} was not recorded: {sorted(recorded(url))}")
+
+
+def test_vmalert_records_what_prometheus_records(tmp_path: Path) -> None:
+    """The same series with the same labels, no NaN, and values that differ by less than 1 %."""
+    vmalert()
+    text = history(time.time() // 1)
+    (tmp_path / "slo-errors.yml").write_text(rules("vmalert"))
+    receiver = ("--web.enable-remote-write-receiver",)
+    with (
+        serve(text, tmp_path / "native", rules={"slo-errors.yml": rules("prometheus")}) as native,
+        serve(text, tmp_path / "remote", server=prometheuses()[-1], flags=receiver) as remote,
+        running_vmalert(tmp_path / "slo-errors.yml", remote),
+    ):
+        theirs, ours = wait_recorded(remote), wait_recorded(native)
+        again = {
+            rule["record"]: (rule["labels"], rule["expr"])
+            for rule in yaml.safe_load(rules("prometheus"))["groups"][0]["rules"]
+            if "record" in rule and rule["record"] in {names.sli_events(w) for w in ("5m", "30m", "1h")}
+        }
+        exact = [
+            (dict(labels), value, ask(remote, again[dict(labels)["__name__"]][1], at))
+            for labels, (at, value) in theirs.items()
+            if dict(labels)["__name__"] in again
+        ]
+
+    assert len(ours) > 50
+    assert set(ours) == set(theirs)
+    for labels, (_, value) in ours.items():
+        assert not math.isnan(theirs[labels][1]), labels
+        if labels[0] != ("__name__", names.LAST_SEEN):
+            assert pytest.approx(value, rel=0.01) == theirs[labels][1], labels
+    assert 12 == len(exact)
+    for own, value, answers in exact:
+        same = {names.EVENT: own[names.EVENT], "model": own["model"], "version": own["version"]}
+        [answer] = [one for one in answers if one["metric"] == same]
+        assert pytest.approx(float(answer["value"][1]), rel=1e-9) == value, own
