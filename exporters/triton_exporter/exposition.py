@@ -104,7 +104,7 @@ def _rewritten(one: parse.Series, value: float) -> str:
 
 
 _PAIR = r'[a-zA-Z_]\w*="(?:[^"\\\n]|\\[\\n"])*"'
-_STRICT = re.compile(rf"(?:[a-zA-Z_:][\w:]*(?:\{{{_PAIR}(?:,{_PAIR})*\}})? [^ \n]+\n)*", re.ASCII)
+_STRICT = re.compile(rf"(?:[a-zA-Z_:][\w:]*(?:\{{{_PAIR}(?:,{_PAIR})*\}})? \S+\n)*", re.ASCII)
 
 
 def _help(metric: Metric) -> str:

@@ -18,22 +18,27 @@ from functools import cached_property
 from typing import NamedTuple
 
 from triton_exporter.series_text import (
+    HELP_ESCAPES,
+    LABEL_ESCAPES,
     METRIC_NAME,
     Series,
+    is_number,
     parse_series,
     read_line,
     unescape,
+    with_whole_escapes,
     without_strings,
 )
 
 __all__ = ["FAULTS", "KINDS", "Exposition", "Family", "Parser", "Series", "parse", "parse_series"]
 
-FAULTS = ("encoding", "truncated", "syntax", "value", "duplicate", "type")
+FAULTS = ("encoding", "truncated", "syntax", "value", "duplicate", "type", "mended")
 """Closed set of kinds of bad input, each counted in lines.
 
 `encoding`: not UTF-8; `truncated`: a last line without an end, whose number may be cut short; `syntax`: no
-sample at all; `value`: not a number; `duplicate`: a series seen before in this body; `type`: an unknown or
-second TYPE, or a second HELP.
+sample at all; `value`: no number, or no number for a bound; `duplicate`: a series seen before in this body;
+`type`: an unknown or second TYPE, or a second HELP; `mended`: a backslash that begins no escape, or a blank in
+the wrong place, for which some readers refuse the whole body: put right, and the line kept.
 """
 
 KINDS = frozenset({"counter", "gauge", "histogram", "summary", "untyped"})
@@ -46,6 +51,8 @@ _ALL_PLAIN = re.compile(rf"(?:(?:{_PLAIN})\n)*+")
 _HEADER = re.compile(rf"(HELP|TYPE)[ \t]+({METRIC_NAME})(?:[ \t]+(.*))?")
 _NEARLY_HEADER = re.compile(r"[ \t]*(?:HELP|TYPE)(?:[ \t]|$)")
 _SUFFIXES = {"histogram": ("_bucket", "_sum", "_count"), "summary": ("_sum", "_count")}
+_BOUNDS = {"histogram": "le", "summary": "quantile"}
+"""The label whose value must be a number, by kind of family."""
 
 
 @dataclass(frozen=True)
@@ -94,11 +101,12 @@ class Exposition:
 
 
 class _Block(NamedTuple):
-    """Lines of one family that stand together in a body."""
+    """Lines of one family that stand together in a body; `kind` is the one they were checked for."""
 
     series: Sequence[Series]
     numbers: Sequence[str]
     text: str
+    kind: str | None = None
 
 
 @dataclass(slots=True)
@@ -162,7 +170,7 @@ class Parser:
             # Holds unless a label value has a space in it.
             parts = lines.replace(" ", "\n").split("\n")
             if known.keys == parts[:-1:2] and _all_plain(parts[1::2]):
-                known.last = _Block(known.series, parts[1::2], lines)
+                known.last = _Block(known.series, parts[1::2], lines, kind)
                 return known.last
         parts = _FAST.split(lines)
         found = None if parts[-1] else _learn(name, kind, parts[:-1:2], parts[1::2], known, lines)
@@ -181,22 +189,36 @@ def _learn(
     name: str, kind: str, keys: list[str], numbers: list[str], known: _Layout | None, lines: str
 ) -> _Layout | None:
     if known and known.kind == kind and known.keys == keys:
-        return _Layout(kind, keys, known.series, known.skeletons, _Block(known.series, numbers, lines))
+        return _Layout(kind, keys, known.series, known.skeletons, _Block(known.series, numbers, lines, kind))
     before = dict(zip(known.keys, known.series, strict=True)) if known and known.kind == kind else {}
+    new = [key for key in keys if key not in before]
+    if any(with_whole_escapes(key, LABEL_ESCAPES) != key for key in new) or not _bounds_are_numbers(
+        kind, new
+    ):
+        return None
     # Keys differ in little but the values of their labels: what is left without them is soon checked.
-    skeletons = {without_strings(key) for key in keys if key not in before}
+    skeletons = {without_strings(key) for key in new}
     if not _usual(name, kind, skeletons):
         return None
     skeletons |= known.skeletons if known else set()
     series = [before.get(key) or Series(key) for key in keys]
     if len(set(keys)) < len(keys) or (_ambiguous(skeletons) and _repeats(series)):
         return None
-    return _Layout(kind, keys, series, skeletons, _Block(series, numbers, lines))
+    return _Layout(kind, keys, series, skeletons, _Block(series, numbers, lines, kind))
 
 
 def _usual(name: str, kind: str, keys: Iterable[str]) -> bool:
     names = {name, *(name + suffix for suffix in _SUFFIXES.get(kind, ()))}
     return all((series := parse_series(key)) and series.name in names for key in keys)
+
+
+def _bounds_are_numbers(kind: str, keys: Iterable[str]) -> bool:
+    """Whether that is certain; what looks like a bound within another label's value is not."""
+    bound = _BOUNDS.get(kind)
+    if bound is None:
+        return True
+    found = re.findall(rf'[{{,][ \t]*{bound}[ \t]*=[ \t]*"([^"]*)"', "\n".join(keys))
+    return all(map(is_number, set(found)))
 
 
 def _ambiguous(skeletons: Collection[str]) -> bool:
@@ -260,9 +282,11 @@ def _declare(header: str, drafts: _Drafts, faults: Counter[str], only: Collectio
     draft = drafts.setdefault(name, _Draft())
     kind = rest.strip(" \t")
     if word == "HELP" and draft.help is None:
-        draft.help = rest
+        draft.help = with_whole_escapes(rest, HELP_ESCAPES)
+        faults["mended"] += draft.help != rest
     elif word == "TYPE" and not draft.kind and kind in KINDS:
         draft.kind = kind
+        faults["mended"] += header != f"TYPE {name} {kind}"
     else:
         faults["type"] += 1
     return name
@@ -275,14 +299,16 @@ def _read_lines(lines: str, drafts: _Drafts, faults: Counter[str], only: Collect
         if not text or text.startswith("#"):
             faults["syntax"] += only is None and _NEARLY_HEADER.match(text, 1) is not None
             continue
-        sample = read_line(line)
+        whole = with_whole_escapes(line.lstrip(" \t"), LABEL_ESCAPES)
+        sample = read_line(whole)
         if isinstance(sample, str):
             faults[sample] += 1
             continue
         series, number = sample
         name = _family_of(series.name, drafts)
         if only is None or name in only:
-            block = _Block((series,), (number,), f"{line}\n")
+            faults["mended"] += whole != line
+            block = _Block((series,), (number,), f"{whole}\n")
             drafts.setdefault(name, _Draft()).blocks.append(block)
 
 
@@ -326,7 +352,7 @@ def _regroup(drafts: _Drafts) -> None:
 
 
 def _family(name: str, draft: _Draft, faults: Counter[str]) -> Family:
-    block = _merge(draft.blocks, faults)
+    block = _merge(draft, faults)
     head = "" if draft.help is None else f"# HELP {name} {draft.help}\n"
     if draft.kind:
         head += f"# TYPE {name} {draft.kind}\n"
@@ -341,14 +367,17 @@ def _family(name: str, draft: _Draft, faults: Counter[str]) -> Family:
     )
 
 
-def _merge(blocks: Sequence[_Block], faults: Counter[str]) -> _Block:
-    if len(blocks) == 1:
-        return blocks[0]
+def _merge(draft: _Draft, faults: Counter[str]) -> _Block:
+    if len(draft.blocks) == 1 and draft.blocks[0].kind == draft.kind:
+        return draft.blocks[0]
+    bound = _BOUNDS.get(draft.kind, "")
     seen: dict[object, tuple[Series, str, str]] = {}
-    for block in blocks:
+    for block in draft.blocks:
         for series, number, line in zip(block.series, block.numbers, block.text.split("\n"), strict=False):
             if series.identity in seen:
                 faults["duplicate"] += 1
+            elif bound and not is_number(series.labels.get(bound, "0")):
+                faults["value"] += 1
             else:
                 seen[series.identity] = (series, number, line)
     kept = list(seen.values())

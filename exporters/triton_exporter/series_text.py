@@ -10,12 +10,16 @@ METRIC_NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
 _PAIR = r'[ \t]*([a-zA-Z_][a-zA-Z0-9_]*)[ \t]*=[ \t]*"([^"\\\n]*(?:\\.[^"\\\n]*)*)"[ \t]*'
 _PAIRS = re.compile(_PAIR)
 _STRINGS = re.compile(r'"[^"\\\n]*(?:\\.[^"\\\n]*)*"')
-_SERIES = re.compile(rf"[ \t]*({METRIC_NAME})[ \t]*(?:\{{((?:{_PAIR}(?:,|(?=\}})))*)[ \t]*\}}[ \t]*)?")
-_VALUE_AND_TIME = re.compile(r"([^ \t]+)(?:[ \t]+-?[0-9]+)?[ \t]*")
+_SERIES = re.compile(rf"({METRIC_NAME})[ \t]*(?:\{{((?:{_PAIR}(?:,|(?=\}})))*)[ \t]*\}}[ \t]*)?")
+# Prometheus reads no time before 1970, and none that 64 bits do not hold.
+_VALUE_AND_TIME = re.compile(r"([^ \t]+)(?:[ \t]+[0-9]{1,18})?[ \t]*")
 _NUMBER = re.compile(
     r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|[+-]?inf(?:inity)?|nan", re.IGNORECASE
 )
 _ESCAPED = re.compile(r"\\([\\n\"])")
+_BACKSLASH = re.compile(r"\\(.?)")
+LABEL_ESCAPES, HELP_ESCAPES = '\\n"', "\\n"
+"""What may follow a backslash in a label value and in a HELP."""
 
 
 class Series:
@@ -73,10 +77,11 @@ def read_line(line: str) -> tuple[Series, str] | str:
     series = parse_series(head[0])
     if rest is None or series is None:
         return "syntax"
-    return (series, rest[1]) if _is_number(rest[1]) else "value"
+    return (series, rest[1]) if is_number(rest[1]) else "value"
 
 
-def _is_number(text: str) -> bool:
+def is_number(text: str) -> bool:
+    """Whether every reader of the format takes it for a value."""
     # A number too large for a double is an error to Prometheus, not infinity.
     return _NUMBER.fullmatch(text) is not None and (not math.isinf(float(text)) or "i" in text.lower())
 
@@ -86,3 +91,15 @@ def unescape(text: str) -> str:
     if "\\" not in text:
         return text
     return _ESCAPED.sub(lambda match: "\n" if match[1] == "n" else match[1], text)
+
+
+def with_whole_escapes(text: str, escapes: str) -> str:
+    """Double every backslash that begins none of the escapes, as Prometheus itself takes it.
+
+    Its scraper lets `\\N` pass; the reader of promtool, the Pushgateway and others refuses the whole body.
+    """
+    if "\\" not in text:
+        return text
+    return _BACKSLASH.sub(
+        lambda match: match[0] if match[1] and match[1] in escapes else f"\\{match[0]}", text
+    )

@@ -128,6 +128,9 @@ def test_series_come_and_go() -> None:
         (b"a +NaN", "value"),
         (b"a 1e999", "value"),
         (b"a 1.2.3", "value"),
+        (b"a 1 -5", "syntax"),
+        (b"a 1 99999999999999999999", "syntax"),
+        (b'h_bucket{le="x"} 1', "value"),
         ("a \u0661".encode(), "value"),
         (b'a{version="1", model="m"} 3', "duplicate"),
         (b"# TYPE b banana", "type"),
@@ -154,6 +157,68 @@ def test_a_number_goes_bad(bad: bytes) -> None:
 
     assert 1 == sum(exposition.faults.values())
     assert [1] == list(exposition.families["a"].values)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (rb"# HELP z \N of \d \\ \n", "\\N of \\d \\ \n"),
+        (rb"# HELP z said \"so\"", 'said \\"so\\"'),
+        (rb"# HELP z ends in \ "[:-1], "ends in \\"),
+    ],
+)
+def test_an_unknown_escape_in_a_help(line: bytes, expected: str) -> None:
+    """A HELP that only Prometheus' scraper can read is mended, so that every reader takes it for the same."""
+    exposition = parse(line + b"\n# TYPE z gauge\nz 1\n")
+
+    assert {"mended": 1} == exposition.faults
+    assert expected == exposition.families["z"].help
+    again = parse(exposition.text.encode())
+    assert {} == again.faults
+    assert expected == again.families["z"].help
+
+
+@pytest.mark.parametrize(
+    ("line", "whole"),
+    [(b"# TYPE z  gauge", b"# TYPE z gauge"), (b"# TYPE z gauge ", b"# TYPE z gauge"), (b" z 1", b"z 1")],
+)
+def test_blanks_in_the_wrong_place(line: bytes, whole: bytes) -> None:
+    """Blanks for which Prometheus refuses a whole body are left out."""
+    exposition = parse(b"y 1\n" + line + b"\n")
+
+    assert {"mended": 1} == exposition.faults
+    assert b"y 1\n" + whole + b"\n" == exposition.text.encode()
+
+
+@pytest.mark.parametrize(
+    ("kind", "line"),
+    [
+        ("histogram", 'z_bucket{%s="x"} 1'),
+        ("histogram", 'z_count{a="",%s=""} 1'),
+        ("summary", 'z{%s="1e999"} 1'),
+    ],
+)
+def test_a_bound_that_is_no_number(kind: str, line: str) -> None:
+    """A bucket or quantile at no number is left out wherever its TYPE stands; in another family it is a label."""
+    bound = {"histogram": "le", "summary": "quantile"}[kind]
+    bad, head = f"{line % bound}\n", f"# TYPE z {kind}\n"
+    good = bad.replace('x"', '1"').replace('""} 1', '"2"} 1').replace("1e999", "0.5")
+
+    for body in (f"{head}{bad}", f"{bad}{head}", f"{head}{good}{bad}"):
+        assert {"value": 1} == parse(body.encode()).faults
+    assert {} == parse(f"{head}{good}".encode()).faults
+    assert {} == parse(f"# TYPE z gauge\n{bad}".encode()).faults
+
+
+def test_an_unknown_escape_in_a_label_value() -> None:
+    """A backslash that begins no escape is doubled: the value stays, the same value twice is found."""
+    parser = Parser()
+    for _ in range(2):
+        exposition = parser.parse(b'z{path="C:\\models"} 1\nz{path="C:\\\\models"} 2\n')
+
+        assert {"mended": 1, "duplicate": 1} == exposition.faults
+        assert [{"path": r"C:\models"}] == [one.labels for one in exposition.families["z"].series]
+        assert 'z{path="C:\\\\models"} 1\n' == exposition.text
 
 
 def test_the_same_line_twice() -> None:

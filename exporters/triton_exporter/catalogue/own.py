@@ -34,7 +34,8 @@ EXPECTED_FILE_VALID = Metric(
 BAD_LINES = Metric(
     "triton_exporter_bad_lines_total",
     "counter",
-    "Lines of Triton's metrics that were not relayed because they are broken, by kind.",
+    "Lines of Triton's metrics that were not relayed because they are broken, by kind; those of kind mended were "
+    "put right and relayed.",
     ("kind",),
 )
 BUILD_INFO = Metric("triton_exporter_build_info", "gauge", "Version of the exporter, always 1.", ("version",))
