@@ -4,6 +4,12 @@ import numpy as np
 import triton_python_backend_utils as pb_utils
 
 
+def tensor(name, array):
+    # The python backend of Triton 2.51 reads an array of numpy 2 as empty, unless it comes through DLPack.
+    through_dlpack = np.lib.NumpyVersion(np.__version__) >= "2.0.0"
+    return pb_utils.Tensor.from_dlpack(name, array) if through_dlpack else pb_utils.Tensor(name, array)
+
+
 class TritonPythonModel:
     def initialize(self, args):
         self.weights = np.random.default_rng(0).standard_normal((16, 32)).astype(np.float32)
@@ -13,5 +19,5 @@ class TritonPythonModel:
         for request in requests:
             features = pb_utils.get_input_tensor_by_name(request, "FEATURES").as_numpy()
             embedding = np.tanh(features @ self.weights)
-            responses.append(pb_utils.InferenceResponse([pb_utils.Tensor("EMBEDDING", embedding)]))
+            responses.append(pb_utils.InferenceResponse([tensor("EMBEDDING", embedding)]))
         return responses
