@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import hmac
 import logging
+import socket
 import sqlite3
 import ssl
 import threading
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -26,6 +29,8 @@ LARGEST_BODY = 32 * 1024 * 1024
 """Bytes of one body: some 20,000 alerts. A 413 is never retried, so the limit is far above any real group."""
 MOST_CONNECTIONS = 64
 SOCKET_TIMEOUT_SECONDS = 15.0
+LINGER_SECONDS = 2.0
+"""How long a caller may go on sending what is not read any more."""
 
 log = logging.getLogger(__name__)
 
@@ -167,6 +172,11 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._answer(404, f"{PATH}, /metrics, /-/healthy, /-/ready")
 
+    def finish(self) -> None:
+        super().finish()
+        with suppress(OSError):
+            _linger(self.connection)
+
     def log_message(self, format: str, *args: Any) -> None:
         # The request line could hold a token somebody put into the address; the path alone is enough.
         log.debug("%s %s", self.client_address[0], (getattr(self, "path", "") or "").partition("?")[0][:200])
@@ -186,3 +196,16 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("Connection", "close")
         self.end_headers()
         self.wfile.write(data)
+
+
+def _linger(connection: socket.socket) -> None:
+    """Take in what the caller still sends: closing on unread bytes resets the connection and loses the answer.
+
+    Alertmanager would report a broken pipe, and try again, where it was told 401 or 413.
+    """
+    connection.shutdown(socket.SHUT_WR)
+    deadline = time.monotonic() + LINGER_SECONDS
+    while (left := deadline - time.monotonic()) > 0:
+        connection.settimeout(left)
+        if not connection.recv(65536):
+            return
