@@ -74,10 +74,13 @@ def emptiest(expr: str, count: int = 10) -> str:
 
 def _over_view(function: str, expr: str) -> str:
     """The highest or lowest in view. Steps of five minutes keep that cheap; a view can be shorter than one."""
-    long, short = (f"{function}(({expr})[{span}] @ end())" for span in ("$__range:5m", "5m:1m"))
+    long, short = (f"{function}(({expr})[{span}] @ end())" for span in ("$__range:5m", "1m:10s"))
     return f"{long} or {short}"
 
 
 def quantile(level: float, buckets: str, *by: str) -> str:
-    """A quantile estimated from histogram buckets, le kept until the end."""
-    return f"histogram_quantile({level:g}, {total(buckets, 'le', *by)})"
+    """A quantile estimated from histogram buckets, le kept until the end.
+
+    Of no observations it is NaN, which compares with nothing: no value is what it becomes.
+    """
+    return f"histogram_quantile({level:g}, {total(buckets, 'le', *by)}) >= 0"

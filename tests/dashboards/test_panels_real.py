@@ -7,7 +7,6 @@ import math
 import re
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -15,7 +14,7 @@ import pytest
 
 from support import made_fleet as fleet
 from support.history import END
-from support.panels import Answer, Grafana, Json, panels
+from support.panels import Answer, Grafana, Json, View
 from support.tools import prometheuses, promtools
 from triton_dashboards.generate import dashboards
 from triton_dashboards.grafana.model import dashboard_model
@@ -42,21 +41,6 @@ UNBOUNDED = {"Budget left", "Worst budget left", "Busy", "Utilisation by model (
 """Shares that may leave 0 to 1: an overspent budget is negative, a model's executions overlap."""
 
 
-@dataclass(frozen=True)
-class View:
-    """A dashboard with its variables chosen, and what each of its queries answered."""
-
-    uid: str
-    chosen: Mapping[str, str]
-    answers: tuple[tuple[Json, Answer], ...]
-
-    def panel(self, title: str) -> list[Answer]:
-        """Answers of the panel with a title."""
-        found = [answer for panel, answer in self.answers if panel["title"] == title]
-        assert found, f"{self.uid} has no panel {title!r}"
-        return found
-
-
 @pytest.fixture(
     scope="module", params=[str(path) for path in prometheuses()], ids=lambda path: path.split("/")[1]
 )
@@ -80,16 +64,7 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def views(grafana: Grafana) -> tuple[View, ...]:
     """All dashboards, opened."""
-    return tuple(_open(grafana, uid, dict(wanted)) for uid, wanted in VIEWS)
-
-
-def _open(grafana: Grafana, uid: str, wanted: Mapping[str, str]) -> View:
-    model = MODELS[uid]
-    chosen = grafana.choose(model, wanted)
-    answers = tuple(
-        (panel, grafana.ask(panel, target, chosen)) for panel in panels(model) for target in panel["targets"]
-    )
-    return View(uid, chosen, answers)
+    return tuple(grafana.open(MODELS[uid], wanted) for uid, wanted in VIEWS)
 
 
 def _all(views: tuple[View, ...]) -> Iterator[tuple[str, Json, Answer]]:
@@ -141,18 +116,7 @@ def test_fleet_shows_no_hint_at_all(views: tuple[View, ...]) -> None:
 
 def test_every_series_has_its_own_name_in_the_legend(views: tuple[View, ...]) -> None:
     """Within a panel no two series carry the same name, and none has a blank where a label is missing."""
-    wrong = []
-    for view in views:
-        shown: dict[str, list[str]] = {}
-        for panel, answer in view.answers:
-            if panel["type"] in ("timeseries", "state-timeline", "bargauge"):
-                shown.setdefault(panel["title"], []).extend(answer.legends())
-        for title, names in shown.items():
-            blank = [name for name in names if not name.strip() or ("__auto" in name and len(names) > 1)]
-            if blank or len(names) != len(set(names)):
-                wrong.append((view.uid, title, sorted(names)))
-
-    assert [] == wrong
+    assert [] == [wrong for view in views for wrong in view.nameless()]
 
 
 def test_legends_use_only_labels_that_are_there(views: tuple[View, ...]) -> None:
@@ -298,7 +262,7 @@ def test_one_server_alone_narrows_every_panel(grafana: Grafana) -> None:
     """Choosing a server leaves no series of another one."""
     for uid in ("triton-server", "triton-gpu", "triton-model"):
         wanted = {"instance": fleet.SERVERS[0]} | ({"model": "classifier"} if uid == "triton-model" else {})
-        view = _open(grafana, uid, wanted)
+        view = grafana.open(MODELS[uid], wanted)
         seen = {one["metric"].get("instance") for _, answer in view.answers for one in answer.series}
 
         assert {None, fleet.SERVERS[0]} == seen

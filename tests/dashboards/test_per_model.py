@@ -82,7 +82,7 @@ def test_only_rows_the_model_has(facts: Facts, there: set[str]) -> None:
 def test_any_name_gives_a_legal_dashboard(name: str) -> None:
     """Dots, quotes, braces, newlines or another script: legal uid, clean lint, queries that still parse."""
     model = _model(Facts(name, ("1",), "ensemble"))
-    chosen = {one["name"]: "x" for one in model["templating"]["list"]} | MACROS  # type: ignore[index]
+    chosen = {one["name"]: "x" for one in model["templating"]["list"]} | dict(MACROS)  # type: ignore[index]
     text = next(t["expr"] for p in panels(model) for t in p["targets"])
 
     assert re.fullmatch(r"[A-Za-z0-9_-]{1,40}", str(model["uid"]))

@@ -182,7 +182,8 @@ def _model(model: Model, server: str, phase: float) -> Iterator[Series]:
 def _configuration(
     model: Model, labels: Mapping[str, str], requested: Callable[[float], float], server: str
 ) -> Iterator[Series]:
-    yield config.INFO.name, {**labels, "backend": model.backend, "platform": model.backend}, _gauge(1)
+    kind = "platform" if model.backend == "ensemble" else "backend"
+    yield config.INFO.name, {**labels, kind: model.backend}, _gauge(1)
     yield config.MAX_BATCH_SIZE.name, labels, _gauge(model.max_batch)
     if model.name == "pipeline":
         for position, step in enumerate(("embedder", "classifier"), 1):
@@ -469,7 +470,6 @@ def _objective(budget: Budget) -> Iterator[Series]:
         yield slo.sli_error(window), labels, _gauge(lambda at, h=hours: error(at, h))
     yield slo.OBJECTIVE_RATIO, labels, _gauge(budget.target)
     yield slo.ERROR_BUDGET_RATIO, labels, _gauge(allowed)
-    yield slo.PERIOD_DAYS, labels, _gauge(30)
     yield slo.CURRENT_BURN_RATE, labels, _gauge(lambda at: error(at, 1 / 12) / allowed)
     yield slo.PERIOD_BURN_RATE, labels, _gauge(1 - budget.left)
     left = max(1.0, budget.left)
@@ -504,6 +504,7 @@ def _promises() -> Iterator[Series]:
             "description": f"What {name} promises.",
         }
         yield slo.INFO, labels, _gauge(1)
+        yield slo.PERIOD_DAYS, {slo.SLO: name, slo.INDICATOR: name}, _gauge(30)
     yield (
         slo.UNKNOWN,
         {
@@ -638,7 +639,7 @@ def _bridge() -> Iterator[Series]:
     for integration in ("webhook", "email"):
         yield (
             "alertmanager_notifications_failed_total",
-            {"job": "alertmanager", "integration": integration},
+            {"job": "alertmanager", "instance": "alertmanager:9093", "integration": integration},
             steps(integration == "email"),
         )
 

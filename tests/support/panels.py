@@ -10,7 +10,6 @@ from typing import Any
 import requests
 
 Json = dict[str, Any]
-MACROS = {"__rate_interval": "1m", "__interval": "15s", "__range": "3600s", "__range_s": "3600"}
 _REFERENCE = re.compile(r"\$\{([a-zA-Z_]\w*)(?::(\w+))?\}|\$([a-zA-Z_]\w*)")
 _LEGEND = re.compile(r"\{\{\s*(\w+)\s*\}\}")
 
@@ -57,6 +56,18 @@ class Grafana:
     now: int
     seconds: int = 3600
     step: int = 15
+    scrape_seconds: int = 15
+
+    @property
+    def macros(self) -> dict[str, str]:
+        """What Grafana puts for its own variables: $__rate_interval is four scrapes, or a step and a scrape."""
+        rate = max(self.step + self.scrape_seconds, 4 * self.scrape_seconds)
+        return {
+            "__rate_interval": f"{rate}s",
+            "__interval": f"{self.step}s",
+            "__range": f"{self.seconds}s",
+            "__range_s": f"{self.seconds}",
+        }
 
     def get(self, path: str, **parameters: Any) -> Json:
         """Ask the HTTP API; raises AssertionError with Prometheus' own words."""
@@ -70,7 +81,11 @@ class Grafana:
         assert matched, variable["definition"]
         found = self.get(
             f"label/{matched[2]}/values",
-            **{"match[]": fill(matched[1], chosen), "start": self.now - self.seconds, "end": self.now},
+            **{
+                "match[]": fill(matched[1], chosen, self.macros),
+                "start": self.now - self.seconds,
+                "end": self.now,
+            },
         )
         return list(found["data"])
 
@@ -94,7 +109,7 @@ class Grafana:
 
     def ask(self, panel: Json, target: Json, chosen: Mapping[str, str]) -> Answer:
         """Run a panel's query, instant or over the range in view."""
-        expr = fill(target["expr"], chosen)
+        expr = fill(target["expr"], chosen, self.macros)
         if target["instant"]:
             answer = self.get("query", query=expr, time=self.now)
         else:
@@ -110,20 +125,63 @@ class Grafana:
             answer.get("infos", []),
         )
 
+    def open(self, model: Json, wanted: Mapping[str, str]) -> View:
+        """Open a dashboard: resolve its variables and ask everything, collapsed rows too."""
+        chosen = self.choose(model, wanted)
+        answers = tuple(
+            (panel, self.ask(panel, target, chosen)) for panel in panels(model) for target in panel["targets"]
+        )
+        return View(model["uid"], chosen, answers)
+
+    def marks(self, model: Json, chosen: Mapping[str, str]) -> Iterator[Answer]:
+        """Ask the dashboard's annotations; their titles stand for legends."""
+        for annotation in model["annotations"]["list"]:
+            if "target" in annotation:
+                target = annotation["target"] | {"instant": False, "legendFormat": annotation["titleFormat"]}
+                yield self.ask({"title": annotation["name"]}, target, chosen)
+
+
+@dataclass(frozen=True)
+class View:
+    """A dashboard with its variables chosen, and what each of its queries answered."""
+
+    uid: str
+    chosen: Mapping[str, str]
+    answers: tuple[tuple[Json, Answer], ...]
+
+    def panel(self, title: str) -> list[Answer]:
+        """Answers of the panel with a title."""
+        found = [answer for panel, answer in self.answers if panel["title"] == title]
+        assert found, f"{self.uid} has no panel {title!r}"
+        return found
+
+    def nameless(self) -> list[tuple[str, str, list[str]]]:
+        """Panels (uid, title, names) in whose legend two series carry one name, or one carries a blank."""
+        shown: dict[str, list[str]] = {}
+        for panel, answer in self.answers:
+            if panel["type"] in ("timeseries", "state-timeline", "bargauge"):
+                shown.setdefault(panel["title"], []).extend(answer.legends())
+        return [
+            (self.uid, title, sorted(names))
+            for title, names in shown.items()
+            if len(names) != len(set(names))
+            or any(not name.strip() or ("__auto" in name and len(names) > 1) for name in names)
+        ]
+
 
 def _escaped(value: str) -> str:
     """As Grafana's Prometheus data source escapes a chosen value for a regular expression in quotes."""
     return re.sub(r"[\\^$*+?.()|[\]{}]", r"\\\\\g<0>", value)
 
 
-def fill(text: str, chosen: Mapping[str, str]) -> str:
+MACROS: Mapping[str, str] = Grafana("", 0).macros
+"""Grafana's own variables over an hour of 15-second scrapes."""
+
+
+def fill(text: str, chosen: Mapping[str, str], macros: Mapping[str, str] = MACROS) -> str:
     """Put values for variables; fails on one that is not defined."""
-
-    def value(match: re.Match[str]) -> str:
-        name = match[1] or match[3]
-        return MACROS[name] if name in MACROS else chosen[name]
-
-    return _REFERENCE.sub(value, text)
+    values = {**macros, **chosen}
+    return _REFERENCE.sub(lambda match: values[match[1] or match[3]], text)
 
 
 def panels(model: Json) -> Iterator[Json]:

@@ -14,7 +14,7 @@ from triton_dashboards.delivery import FOLDER_UID, changes, delivered
 from triton_dashboards.generate import dashboards
 from triton_dashboards.grafana.model import dashboard_text
 from triton_dashboards.lint import lint
-from triton_exporter.catalogue import gpu
+from triton_exporter.catalogue import gpu, state
 from triton_exporter.catalogue import model as config
 from triton_slo.artifact import Options
 from triton_slo.objective import Objective
@@ -111,6 +111,8 @@ def _facts(args: argparse.Namespace) -> Iterable[per_model.Facts]:
         raise _UsageError("--per-model needs --prometheus, which knows the models")
     with Prometheus(access.from_arguments(args, os.environ)) as prometheus:
         found = prometheus.instant(f"group by (model, version, backend, platform) ({config.INFO})")
+        # One that never loaded has told no configuration, and is the one to look at.
+        found += prometheus.instant(f"group by (model, version) ({state.MODEL_READY})")
         mapped = {
             one.labels["model"] for one in prometheus.instant(f"group by (model) ({gpu.MODEL_GPU_INFO})")
         }
@@ -122,9 +124,12 @@ def _facts(args: argparse.Namespace) -> Iterable[per_model.Facts]:
         name = one.labels["model"]
         versions.setdefault(name, set()).add(one.labels.get("version", ""))
         platform = one.labels.get("platform", "")
-        backends[name] = "ensemble" if platform == "ensemble" else one.labels.get("backend", "")
+        backend = "ensemble" if platform == "ensemble" else one.labels.get("backend", "")
+        backends[name] = backends.get(name) or backend
     if not versions:
-        raise PrometheusError(f"{args.prometheus} knows no model ({config.INFO} has no series)")
+        raise PrometheusError(
+            f"{args.prometheus} knows no model ({config.INFO} and {state.MODEL_READY} have no series)"
+        )
     return [
         per_model.Facts(name, tuple(sorted(versions[name])), backends[name], name in mapped, name in cached)
         for name in sorted(versions)

@@ -277,8 +277,7 @@ def _exporter(within: Scope) -> tuple[Panel, ...]:
         columns(
             "Exporters",
             about(
-                "Version of each exporter and what feeds its histograms: sampled_mean is an estimate.",
-                own.BUILD_INFO,
+                "What feeds each exporter's histograms; those from summaries and sampled means are estimates.",
                 state.DISTRIBUTION_SOURCE,
                 gpu.SOURCE,
             ),
@@ -296,7 +295,11 @@ def _exporter(within: Scope) -> tuple[Panel, ...]:
                 ),
                 Column(
                     "GPU data",
-                    f"1 - max by (instance) ({within(gpu.SOURCE, _NO_GPU)})",
+                    # An exporter that was told to look for none has no such series.
+                    or_zero(
+                        f"1 - max by (instance) ({within(gpu.SOURCE, _NO_GPU)})",
+                        f"max by (instance) ({within(state.UP)})",
+                    ),
                     Display(words={0: ("none", "text"), 1: ("yes", "green")}),
                     colored=True,
                 ),

@@ -54,7 +54,9 @@ def exhaustion(within: Scope) -> str:
     """
     keys = ", ".join(KEYS)
     left = f"clamp_min({within(PERIOD_BUDGET_REMAINING)}, 0)"
-    period = f"on ({keys}) group_left () ({within(PERIOD_DAYS)} * 86400)"
+    # The period belongs to the objective: it is recorded without model and version.
+    days = Scope(within.matchers[:1])(PERIOD_DAYS)
+    period = f"on ({SLO}, {INDICATOR}) group_left () ({days} * 86400)"
     return f"{left} * {period} / on ({keys}) (({burn(within, '1h')}) > 0)"
 
 

@@ -1,0 +1,249 @@
+"""Every query of every dashboard runs over what a real Triton, exporter, Prometheus and notifier left behind."""
+
+from __future__ import annotations
+
+import math
+import re
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from support import made_fleet
+from support.lived_demo import Lived, live
+from support.panels import Answer, Grafana, Json, View, panels
+from support.tools import prometheuses
+from triton_dashboards.generate import dashboards
+from triton_dashboards.grafana.model import dashboard_model
+from triton_exporter.catalogue import model as config
+from triton_slo.artifact import Options
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
+
+MODELS: Mapping[str, Json] = {one.uid: dashboard_model(one) for one in dashboards(Options())}
+NAMES = ("broken", "classifier", "embedder", "pipeline", "saturated")
+PER_MODEL = "per model"
+"""Stands for the dashboards of one model each; what one of them shows counts for all."""
+
+Query = tuple[str, str, str]
+"""Dashboard, panel, query."""
+EVERY = "*"
+
+EMPTY: Mapping[str, Mapping[str, Sequence[str]]] = {
+    "needs a GPU": {
+        "triton-gpu": [EVERY],
+        "triton-model": ["Busy GPUs of this model", "Busy with this model", "Utilisation caused (estimate)"],
+        PER_MODEL: ["Busy GPUs of this model"],
+    },
+    "needs a model of the vLLM backend": {
+        "triton-model": ["Time to first token", "Time per output token", "Whole requests", "Tokens"]
+    },
+    "needs a model of the TensorRT-LLM backend": {
+        "triton-model": ["Requests in the engine", "KV cache used", "In-flight batcher", "Engine iterations"]
+    },
+    "needs Triton 24.11": {"triton-model": ["Load time"], PER_MODEL: ["Load time"]},
+    "needs Triton started with histogram_latencies": {
+        "triton-model": ["Time to first response", "First responses"]
+    },
+    "needs Triton started with summary_latencies": {"triton-model": ["Request time", "Queue time"]},
+    "needs traces or histograms": {"triton-server": ["Exporters/A"]},
+    "needs a response cache": {
+        "triton-model": ["Cache hits"],
+        "triton-server": ["Response cache hits", "Response cache used"],
+    },
+    "needs requests that fail": {
+        "triton-fleet": ["Failed by model"],
+        "triton-model": ["Failures by reason"],
+        PER_MODEL: ["Failures by reason"],
+    },
+    "needs an exporter that Triton refuses": {"triton-server": ["Failed requests to Triton"]},
+    "needs a group whose data vanished": {"triton-slo": ["Objectives/H"]},
+    "needs a watchdog's message, which comes later": {"triton-on-call": ["Bridge heartbeat"]},
+    "needs a fault of the bridge or of what it talks to": {
+        "triton-on-call": [
+            "Notifications received/B",
+            "Notifications received/C",
+            "Failed sends",
+            "Alertmanager to its receivers",
+        ]
+    },
+    "needs a person who answers in Slack": {
+        "triton-on-call": ["Buttons pressed", "Answers that came too late"]
+    },
+}
+"""Why a query has no series here -> dashboard -> panels, or one query of a panel as `Panel/A`."""
+
+INCOMPARABLE = {
+    "ALERTS": "other alerts fire",
+    "ALERTS_FOR_STATE": "other alerts fire",
+    config.INSTANCES.name: "no instance is on a GPU",
+}
+"""Series of the made history whose labels differ from the demo's for a reason."""
+
+NO_CHOICE = {("triton-gpu", "gpu_uuid"): "needs a GPU"}
+"""Variables (uid, name) that offer nothing here; nothing here sets a cluster, which is asked of all."""
+
+
+@pytest.fixture(scope="module")
+def lived(tmp_path_factory: pytest.TempPathFactory) -> Lived:
+    """The demo up to its open incident; about half a minute."""
+    return live(tmp_path_factory.mktemp("lived"))
+
+
+@pytest.fixture(
+    scope="module", params=[str(path) for path in prometheuses()], ids=lambda path: path.split("/")[1]
+)
+def grafana(
+    request: pytest.FixtureRequest, lived: Lived, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Grafana]:
+    """Each Prometheus there is, over its own copy of what the demo left."""
+    directory = tmp_path_factory.mktemp("prometheus")
+    data = shutil.copytree(lived.data, directory / "data")
+    with made_fleet.serving(data, directory, Path(request.param)) as url:
+        yield Grafana(url, lived.ended, lived.ended - lived.began, step=1, scrape_seconds=1)
+
+
+@pytest.fixture(scope="module")
+def views(grafana: Grafana, lived: Lived) -> tuple[View, ...]:
+    """All dashboards, opened; the model dashboard for each model."""
+    general = [grafana.open(model, {}) for uid, model in MODELS.items() if uid != "triton-model"]
+    chosen = [grafana.open(MODELS["triton-model"], {"model": name}) for name in NAMES]
+    return (*general, *chosen, *(grafana.open(model, {}) for model in lived.per_model.values()))
+
+
+def _queries(views: Sequence[View]) -> Iterator[tuple[Query, Json, Answer]]:
+    for view in views:
+        uid = view.uid if view.uid in MODELS else PER_MODEL
+        for panel, answer in view.answers:
+            yield (uid, panel["title"], answer.target["refId"]), panel, answer
+
+
+def _stated(asked: set[Query]) -> dict[Query, str]:
+    """Each query that may be empty, with the reason; fails on a reason for what nobody asks."""
+    reasons: dict[Query, str] = {}
+    for reason, places in EMPTY.items():
+        for uid, titles in places.items():
+            for title in titles:
+                name, _, letter = title.partition("/")
+                meant = {
+                    one
+                    for one in asked
+                    if one[0] == uid and name in (EVERY, one[1]) and letter in ("", one[2])
+                }
+                assert meant, f"{reason!r} is stated for {uid} / {title}, which is not there"
+                reasons |= dict.fromkeys(meant, reason)
+    return reasons
+
+
+def test_no_query_is_empty_without_a_reason(views: tuple[View, ...]) -> None:
+    """Each query finds something for at least one model, or it is stated why not; no reason is idle."""
+    asked = {query for query, _, _ in _queries(views)}
+    empty = asked - {query for query, _, answer in _queries(views) if answer.series}
+
+    assert set(_stated(asked)) == empty
+
+
+def test_an_empty_panel_says_more_than_no_data(views: tuple[View, ...]) -> None:
+    """Whoever looks at a panel without series reads in it what that means."""
+    full = {query[:2] for query, _, answer in _queries(views) if answer.series}
+    words = {
+        query[:2]: panel["fieldConfig"]["defaults"].get("noValue", "")
+        for query, panel, _ in _queries(views)
+        if query[:2] not in full
+    }
+
+    assert {} == {panel: text for panel, text in words.items() if text in ("", "No data")}
+
+
+def test_prometheus_warns_of_nothing(views: tuple[View, ...]) -> None:
+    """No warning, and no hint but the one that Triton's counters lack _total in their names."""
+    said = {text for _, _, answer in _queries(views) for text in (*answer.warnings, *answer.infos)}
+
+    assert set() == {text for text in said if "might not be a counter" not in text}
+
+
+def test_legends_name_every_series(views: tuple[View, ...]) -> None:
+    """Within a panel no two series carry the same name, and none has a blank where a label is missing."""
+    assert [] == [wrong for view in views for wrong in view.nameless()]
+
+
+def test_values_are_numbers(views: tuple[View, ...]) -> None:
+    """A share of nothing is no value: never NaN, never infinite."""
+    wrong = {query for query, _, answer in _queries(views) if not all(map(math.isfinite, answer.last()))}
+
+    assert set() == wrong
+
+
+def test_every_variable_offers_something(grafana: Grafana, lived: Lived) -> None:
+    """Each variable lists values, or it is stated why not."""
+    silent = set()
+    for model in (*MODELS.values(), *lived.per_model.values()):
+        chosen = grafana.choose(model, {})
+        silent |= {
+            (model["uid"], variable["name"])
+            for variable in model["templating"]["list"]
+            if variable["type"] == "query"
+            and variable["name"] != "cluster"
+            and not grafana.values(variable, chosen)
+        }
+
+    assert set(NO_CHOICE) == silent
+
+
+def test_annotations_mark_the_demo(grafana: Grafana, lived: Lived) -> None:
+    """Each annotation runs without a warning and fills its title; alerts, failed loads and loads are marked."""
+    marked = set()
+    for model in (*MODELS.values(), *lived.per_model.values()):
+        chosen = grafana.choose(model, {"model": "broken"} if model["uid"] == "triton-model" else {})
+        for answer in grafana.marks(model, chosen):
+            labels = set(re.findall(r"\{\{(\w+)\}\}", answer.target["legendFormat"]))
+            assert [] == answer.warnings
+            assert all(labels <= set(one["metric"]) for one in answer.series), answer.panel
+            marked |= {answer.panel} if answer.series else set()
+
+    # No server restarted and nothing was reloaded before the repair.
+    assert {"Firing alerts", "Failed loads"} <= marked
+
+
+def test_every_model_gets_a_dashboard_of_its_own(lived: Lived) -> None:
+    """One for each model of the demo, the one that never loaded too; only the ensemble's has its steps."""
+    assert set(NAMES) == set(lived.per_model)
+    with_steps = {
+        name
+        for name, model in lived.per_model.items()
+        if any(panel["title"] == "Latency of the steps" for panel in panels(model))
+    }
+    assert {"pipeline"} == with_steps
+
+
+def test_the_made_history_carries_the_labels_of_the_real_one(grafana: Grafana) -> None:
+    """What the other tests ask of a made history has the label names that the exporter and the rules write."""
+    made: dict[str, set[frozenset[str]]] = {}
+    for name, labels, _ in made_fleet.series():
+        made.setdefault(name, set()).add(frozenset(labels))
+    wrong = {}
+    for name, keys in made.items():
+        found = grafana.get("series", **{"match[]": name, "start": grafana.now - 600, "end": grafana.now})
+        real = {frozenset(one) - {"__name__"} for one in found["data"]}
+        if real and not keys <= real and name not in INCOMPARABLE:
+            wrong[name] = (sorted(map(sorted, keys - real)), sorted(map(sorted, real)))
+
+    assert {} == wrong
+
+
+def test_the_page_counts_what_was_asked(views: tuple[View, ...]) -> None:
+    """The documentation says how many queries each dashboard makes and how many of them the demo answers."""
+    page = Path(__file__).parents[2].joinpath("docs", "dashboards.md").read_text(encoding="utf-8")
+    asked = {query for query, _, _ in _queries(views)}
+    answered = {query for query, _, answer in _queries(views) if answer.series}
+    names = {uid: model["title"].split(" / ")[1] for uid, model in MODELS.items()} | {
+        PER_MODEL: "One model's own"
+    }
+    rows = [
+        f"| {name} | {sum(one[0] == uid for one in asked)} | {sum(one[0] == uid for one in answered)} |"
+        for uid, name in names.items()
+    ]
+    print("\n".join(rows))
+
+    assert [] == [row for row in rows if row not in page]
