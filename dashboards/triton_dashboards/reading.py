@@ -51,14 +51,15 @@ BYTES = Display("bytes", minimum=0)
 
 
 DASHED_LIMIT = Override(
-    "limit",
+    "/^limit/",
     {
         "custom.lineStyle": {"fill": "dash", "dash": [8, 8]},
         "custom.fillOpacity": 0,
         "color": {"mode": "fixed", "fixedColor": "red"},
     },
+    regex=True,
 )
-"""A series named "limit" is a dashed red line, not one of the measured ones."""
+"""A series named "limit" or "limit of ..." is a dashed red line, not one of the measured ones."""
 
 
 def calm(display: Display) -> Display:

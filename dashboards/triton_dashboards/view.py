@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from triton_dashboards.grafana.values import Display, Threshold
+from triton_dashboards import reading
+from triton_dashboards.grafana.values import Display, Query, Threshold
 from triton_dashboards.query import Scope, scope
 from triton_dashboards.traffic import Raw
 from triton_slo.artifact import Options
+from triton_slo.conventions import ERROR_BUDGET_RATIO, INDICATOR, SLO, THRESHOLD_SECONDS
 
 QUANTILES = (0.5, 0.95, 0.99)
 
@@ -50,6 +52,25 @@ def limited(display: Display, limit: float | None) -> Display:
         return display
     base = display.thresholds[0] if display.thresholds[0].color == "green" else Threshold("transparent")
     return replace(display, thresholds=(base, Threshold("red", limit)))
+
+
+def lined(display: Display, limit: float | None) -> Display:
+    """The same for a graph: its limit is a threshold where it is known, else the series of `promised`."""
+    if limit is None:
+        return replace(display, overrides=(*display.overrides, reading.DASHED_LIMIT))
+    return limited(display, limit)
+
+
+def promised(seen: View, indicator: str, known: float | None) -> tuple[Query, ...]:
+    """The limit of the chosen model's objectives as a series of its own, in the indicator's unit.
+
+    Nothing where the limit is `known` already: then it is the graph's threshold.
+    """
+    if known is not None:
+        return ()
+    metric = ERROR_BUDGET_RATIO if indicator == "errors" else THRESHOLD_SECONDS
+    promise = seen.objectives(metric, f'{INDICATOR}="{indicator}"')
+    return (Query(f"min by ({SLO}) ({promise})", f"limit of {{{{{SLO}}}}}"),)
 
 
 def view_of(name: str, options: Options) -> View:

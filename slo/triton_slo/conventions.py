@@ -39,6 +39,8 @@ GROUPING = ("model", "version")
 
 OBJECTIVE_RATIO = "slo:objective:ratio"
 ERROR_BUDGET_RATIO = "slo:error_budget:ratio"
+THRESHOLD_SECONDS = "slo:objective:threshold_seconds"
+"""How long a good request may take or wait, for indicators that have such a limit: a panel's dashed line."""
 PERIOD_DAYS = "slo:time_period:days"
 CURRENT_BURN_RATE = "slo:current_burn_rate:ratio"
 PERIOD_BURN_RATE = "slo:period_burn_rate:ratio"

@@ -111,6 +111,8 @@ def _targets(plan: Plan, variant: Variant) -> Iterator[Rule]:
     budget = round(1 - variant.target, 12)
     yield _rule(plan, names.OBJECTIVE_RATIO, f"{seen} + {number(variant.target)}")
     yield _rule(plan, names.ERROR_BUDGET_RATIO, f"{seen} + {number(budget)}")
+    if variant.threshold is not None:
+        yield _rule(plan, names.THRESHOLD_SECONDS, f"{seen} + {number(variant.threshold)}")
 
 
 def _sources(plan: Plan, measure: Measure) -> Iterator[Rule]:

@@ -177,6 +177,22 @@ def test_queue_share_is_the_share_that_was_made(views: tuple[View, ...]) -> None
     assert fleet.QUEUE_SHARE == pytest.approx(in_table.value(model="saturated"), abs=2e-3)
 
 
+def test_graphs_carry_the_limits_that_the_objectives_promise(views: tuple[View, ...]) -> None:
+    """The template draws the threshold of the chosen model's objectives, and the share that may fail."""
+    model = _view(views, "triton-model", "saturated")
+    drawn = {
+        answer.panel: list(zip(answer.legends(), answer.last(), strict=True))
+        for _, answer in model.answers
+        if answer.target["legendFormat"].startswith("limit of")
+    }
+
+    assert {
+        "Latency": [("limit of latency", 1.0)],
+        "Wait in the queue": [("limit of queue", fleet.QUEUE_LIMIT)],
+        "Failed by version": [("limit of errors", pytest.approx(0.001))],
+    } == drawn
+
+
 def test_requests_per_second_are_summed_over_servers(views: tuple[View, ...]) -> None:
     """Two servers with about 180 requests a second each make about 360."""
     embedder = next(m for m in fleet.MODELS if m.name == "embedder")

@@ -33,6 +33,8 @@ RESTART = END - 50 * 60
 
 FAILED_SHARE = 0.08
 QUEUE_SHARE = 0.9
+QUEUE_LIMIT = 0.1
+"""Seconds that the queue objective lets a request wait."""
 SERVERS = ("triton-0:9400", "triton-1:9400")
 GPUS = {
     "triton-0:9400": ("GPU-5f1c0d6e-0a41", "GPU-9b7e2c11-44d2"),
@@ -470,6 +472,8 @@ def _objective(budget: Budget) -> Iterator[Series]:
         yield slo.sli_error(window), labels, _gauge(lambda at, h=hours: error(at, h))
     yield slo.OBJECTIVE_RATIO, labels, _gauge(budget.target)
     yield slo.ERROR_BUDGET_RATIO, labels, _gauge(allowed)
+    if budget.indicator == "queue":
+        yield slo.THRESHOLD_SECONDS, labels, _gauge(QUEUE_LIMIT)
     yield slo.CURRENT_BURN_RATE, labels, _gauge(lambda at: error(at, 1 / 12) / allowed)
     yield slo.PERIOD_BURN_RATE, labels, _gauge(1 - budget.left)
     left = max(1.0, budget.left)
@@ -516,6 +520,14 @@ def _promises() -> Iterator[Series]:
         },
         [(at, 1.0) for at in TIMES if at >= FAULT + 600],
     )
+    for model in MODELS:
+        labels = {
+            slo.SLO: "latency",
+            slo.INDICATOR: "latency",
+            "model": model.name,
+            "version": model.version,
+        }
+        yield slo.THRESHOLD_SECONDS, labels, _gauge(1)
     for cause, share in (("queue", QUEUE_SHARE), ("compute_infer", 0.09)):
         yield (
             slo.CAUSE_SHARE,

@@ -14,7 +14,7 @@ from triton_dashboards.grafana.values import Dashboard, Display, Link, Panel, Qu
 from triton_dashboards.query import or_zero, quantile, ratio, total
 from triton_dashboards.tables import Column, columns
 from triton_dashboards.traffic import PHASES, Raw
-from triton_dashboards.view import QUANTILES, View, limited, view
+from triton_dashboards.view import QUANTILES, View, limited, lined, promised, view
 from triton_exporter.catalogue import gpu, state, triton
 from triton_exporter.catalogue import model as config
 from triton_slo.artifact import Options
@@ -157,13 +157,17 @@ def symptoms(seen: View) -> tuple[Panel, ...]:
             "Latency",
             about(
                 "Quantiles of successful requests inside Triton; a client sees network and "
-                "serialisation too.",
+                "serialisation too. Dashed: what the objective allows.",
                 state.REQUEST_DURATION,
                 state.DISTRIBUTION_SOURCE,
             ),
-            [Query(quantile(level, raw.buckets()), f"p{level * 100:g}") for level in QUANTILES],
-            limited(reading.SECONDS, seen.latency_limit),
+            [
+                *(Query(quantile(level, raw.buckets()), f"p{level * 100:g}") for level in QUANTILES),
+                *promised(seen, "latency", seen.latency_limit),
+            ],
+            lined(reading.SECONDS, seen.latency_limit),
             limit_line=seen.latency_limit is not None,
+            log=True,
             width=8,
         ),
     )
@@ -212,13 +216,20 @@ def phases(seen: View) -> tuple[Panel, ...]:
         ),
         timeseries(
             "Wait in the queue",
-            about("Quantiles of the time requests waited.", state.QUEUE_DURATION),
+            about(
+                "Quantiles of the time requests waited. Dashed: what the objective allows.",
+                state.QUEUE_DURATION,
+            ),
             [
-                Query(quantile(level, raw.buckets(state.QUEUE_DURATION)), f"p{level * 100:g}")
-                for level in QUANTILES
+                *(
+                    Query(quantile(level, raw.buckets(state.QUEUE_DURATION)), f"p{level * 100:g}")
+                    for level in QUANTILES
+                ),
+                *promised(seen, "queue", seen.queue_limit),
             ],
-            limited(reading.SECONDS, seen.queue_limit),
+            lined(reading.SECONDS, seen.queue_limit),
             limit_line=seen.queue_limit is not None,
+            log=True,
         ),
         timeseries(
             "Waiting requests by server",
@@ -332,9 +343,15 @@ def versions(seen: View) -> tuple[Panel, ...]:
         ),
         timeseries(
             "Failed by version",
-            about("Share of requests that failed, by version.", triton.REQUEST_FAILURE),
-            [Query(everything.failed("version"), "version {{version}}")],
-            limited(reading.FAILED, seen.failed_limit),
+            about(
+                "Share of requests that failed, by version. Dashed: what the objective allows.",
+                triton.REQUEST_FAILURE,
+            ),
+            [
+                Query(everything.failed("version"), "version {{version}}"),
+                *promised(seen, "errors", seen.failed_limit),
+            ],
+            lined(reading.FAILED, seen.failed_limit),
             limit_line=seen.failed_limit is not None,
         ),
     )
