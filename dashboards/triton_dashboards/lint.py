@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from triton_exporter.catalogue import METRICS, bridge
+from triton_exporter.catalogue import METRICS, bridge, state
 from triton_slo.problem import Problem
 
 Json = Mapping[str, Any]
@@ -167,6 +167,25 @@ def _queries(model: Json) -> Iterator[str]:
                 yield f"{title!r}: a table's query is not instant"
 
 
+def _exemplars(model: Json) -> Iterator[str]:
+    """A graph of quantiles shows the traces behind them, once; nothing else asks for what nobody offers."""
+    for panel in _asking(model):
+        offered = [
+            target for target in panel["targets"] if any(name in target["expr"] for name in _WITH_EXEMPLARS)
+        ]
+        asked = [target for target in panel["targets"] if target.get("exemplar")]
+        if any(target not in offered for target in asked):
+            yield f"{panel['title']!r}: exemplars of a series that has none"
+        if panel["type"] == "timeseries" and len(asked) != bool(offered):
+            yield f"{panel['title']!r}: a graph of latencies asks for exemplars in exactly one query"
+        if panel["type"] != "timeseries" and asked:
+            yield f"{panel['title']!r}: only a graph over time shows exemplars"
+
+
+_WITH_EXEMPLARS = (state.REQUEST_DURATION.bucket, state.QUEUE_DURATION.bucket)
+"""What the exporter writes with the ids of the traces that it was made from."""
+
+
 def _bare(expr: str) -> set[str]:
     """Counters that an expression reads other than through rate, increase, resets or changes."""
     read = Counter(name for name in re.findall(r"[a-zA-Z_:][\w:]*(?=\{)", expr) if name in _COUNTERS)
@@ -189,4 +208,5 @@ _RULES: tuple[Callable[[Json], Iterator[str]], ...] = (
     _words,
     _silent,
     _queries,
+    _exemplars,
 )

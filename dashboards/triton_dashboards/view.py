@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from triton_dashboards import reading
 from triton_dashboards.grafana.values import Display, Query, Threshold
-from triton_dashboards.query import Scope, scope
+from triton_dashboards.query import Scope, quantile, scope
 from triton_dashboards.traffic import Raw
 from triton_slo.artifact import Options
 from triton_slo.conventions import ERROR_BUDGET_RATIO, INDICATOR, SLO, THRESHOLD_SECONDS
@@ -43,6 +43,14 @@ def view(options: Options) -> View:
         chosen=scope(options.selector, *servers, "model=", "version"),
         objectives=scope("", "model="),
         servers=scope(options.selector, *servers),
+    )
+
+
+def quantiles(buckets: str) -> tuple[Query, ...]:
+    """The usual quantiles of a histogram, with its exemplars once: they belong to no quantile."""
+    return tuple(
+        Query(quantile(level, buckets), f"p{level * 100:g}", exemplar=level == QUANTILES[-1])
+        for level in QUANTILES
     )
 
 

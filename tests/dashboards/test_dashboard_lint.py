@@ -57,6 +57,11 @@ BREAKS: dict[str, Callable[[dict[str, Any]], Any]] = {
         expr="sum(rate(nv_inference_count{}[5m]))"
     ),
     "without rate": lambda m: _first(m, "stat")["targets"][0].update(expr="sum(nv_inference_count{})"),
+    "exemplars of a series": lambda m: _first(m, "timeseries")["targets"][0].update(exemplar=True),
+    "in exactly one query": lambda m: _first(m, "timeseries")["targets"][0].update(
+        expr="sum(rate(triton_model_request_duration_seconds_bucket{}[$__rate_interval]))"
+    ),
+    "only a graph over time": lambda m: _first(m, "stat")["targets"][0].update(exemplar=True),
     "is not instant": lambda m: _first(m, "table")["targets"][0].update(instant=False),
 }
 

@@ -125,6 +125,12 @@ class Grafana:
             answer.get("infos", []),
         )
 
+    def exemplars(self, target: Json, chosen: Mapping[str, str]) -> list[Json]:
+        """What the graph's exemplar query answers."""
+        expr = fill(target["expr"], chosen, self.macros)
+        span = {"start": self.now - self.seconds, "end": self.now}
+        return list(self.get("query_exemplars", query=expr, **span)["data"])
+
     def open(self, model: Json, wanted: Mapping[str, str]) -> View:
         """Open a dashboard: resolve its variables and ask everything, collapsed rows too."""
         chosen = self.choose(model, wanted)

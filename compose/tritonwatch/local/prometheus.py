@@ -56,6 +56,7 @@ def prometheus_command(config: Path, data: Path, port: int) -> list[str]:
         f"--config.file={config}",
         f"--storage.tsdb.path={data}",
         "--storage.tsdb.retention.time=1d",
+        "--enable-feature=exemplar-storage",
         f"--web.listen-address=127.0.0.1:{port}",
         f"--web.external-url=http://127.0.0.1:{port}",
     ]

@@ -14,7 +14,7 @@ from triton_dashboards.grafana.values import Dashboard, Display, Link, Panel, Qu
 from triton_dashboards.query import or_zero, quantile, ratio, total
 from triton_dashboards.tables import Column, columns
 from triton_dashboards.traffic import PHASES, Raw
-from triton_dashboards.view import QUANTILES, View, limited, lined, promised, view
+from triton_dashboards.view import View, limited, lined, promised, quantiles, view
 from triton_exporter.catalogue import gpu, state, triton
 from triton_exporter.catalogue import model as config
 from triton_slo.artifact import Options
@@ -162,7 +162,7 @@ def symptoms(seen: View) -> tuple[Panel, ...]:
                 state.DISTRIBUTION_SOURCE,
             ),
             [
-                *(Query(quantile(level, raw.buckets()), f"p{level * 100:g}") for level in QUANTILES),
+                *quantiles(raw.buckets()),
                 *promised(seen, "latency", seen.latency_limit),
             ],
             lined(reading.SECONDS, seen.latency_limit),
@@ -221,10 +221,7 @@ def phases(seen: View) -> tuple[Panel, ...]:
                 state.QUEUE_DURATION,
             ),
             [
-                *(
-                    Query(quantile(level, raw.buckets(state.QUEUE_DURATION)), f"p{level * 100:g}")
-                    for level in QUANTILES
-                ),
+                *quantiles(raw.buckets(state.QUEUE_DURATION)),
                 *promised(seen, "queue", seen.queue_limit),
             ],
             lined(reading.SECONDS, seen.queue_limit),
@@ -338,7 +335,7 @@ def versions(seen: View) -> tuple[Panel, ...]:
         timeseries(
             "p99 latency by version",
             about("The slowest of a hundred requests, by version.", state.REQUEST_DURATION),
-            [Query(p99, "version {{version}}")],
+            [Query(p99, "version {{version}}", exemplar=True)],
             reading.SECONDS,
         ),
         timeseries(

@@ -42,7 +42,9 @@ def encode(thing: Any) -> Json:
 
 
 class Target(core.Target):  # type: ignore[misc]
-    """A Prometheus query without grafanalib's Graphite keys and fixed steps."""
+    """A Prometheus query without grafanalib's Graphite keys and fixed steps, with exemplars on request."""
+
+    exemplar = False
 
     def to_json_data(self) -> Json:
         body: Json = {
@@ -56,6 +58,8 @@ class Target(core.Target):  # type: ignore[misc]
         }
         if self.format != core.TIME_SERIES_TARGET_FORMAT:
             body["format"] = self.format
+        if self.exemplar:
+            body["exemplar"] = True
         return body
 
 

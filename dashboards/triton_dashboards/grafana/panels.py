@@ -265,21 +265,24 @@ def _common(title: str, description: str, queries: Sequence[Query]) -> Json:
         "description": description,
         "dataSource": DATASOURCE,
         "maxDataPoints": None,
-        "targets": [
-            library.Target(
-                expr=query.expr,
-                legendFormat=query.legend,
-                refId=chr(ord("A") + index),
-                instant=query.instant,
-                format="heatmap"
-                if query.heatmap
-                else "table"
-                if query.table
-                else library.core.TIME_SERIES_TARGET_FORMAT,
-            )
-            for index, query in enumerate(queries)
-        ],
+        "targets": [_target(query, chr(ord("A") + index)) for index, query in enumerate(queries)],
     }
+
+
+def _target(query: Query, reference: str) -> library.Target:
+    target = library.Target(
+        expr=query.expr,
+        legendFormat=query.legend,
+        refId=reference,
+        instant=query.instant,
+        format="heatmap"
+        if query.heatmap
+        else "table"
+        if query.table
+        else library.core.TIME_SERIES_TARGET_FORMAT,
+    )
+    target.exemplar = query.exemplar
+    return target
 
 
 def _limits(display: Display) -> Json:
