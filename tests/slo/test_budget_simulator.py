@@ -1,0 +1,213 @@
+"""Our budget beside the truth: a fleet simulated event by event, read through scrapes by the generated rules.
+
+The maths under test are the recording rules themselves, evaluated by promtool. Everything is a sixth of its
+nominal length: an hour is 10 minutes, the period of 7 days is 28 hours, scraped every 15 s.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from support import simulator
+from support.simulator import BEFORE, LENGTH, SCRAPE, TICK, TILE, Life, Model, Replica
+from support.tools import promtools
+from triton_slo import conventions as names
+from triton_slo.artifact import Options
+from triton_slo.duration import parse_seconds
+from triton_slo.generate import artifacts
+from triton_slo.objective import Objective
+
+pytestmark = pytest.mark.real
+
+TARGET = 0.99
+OBJECTIVE = Objective.model_validate(
+    {"name": "errors", "target": TARGET, "indicator": "errors", "window": "7d"}
+)
+SCALE = TILE * TICK / parse_seconds("1h")
+EVALUATION = 60
+NEVER = [{"labels": '{answer="none expected"}', "value": 1}]
+"""An answer that nobody gives: promtool prints what it got instead."""
+ROUNDING = 0.01
+"""Events: what printing and adding floats may lose."""
+
+
+def rules() -> str:
+    """The generated rules on which the budget rests; windows and alerts that it does not read are left out."""
+    options = Options(scrape_interval_seconds=SCRAPE, time_scale=SCALE)
+    (text,) = (one.text for one in artifacts([OBJECTIVE], options) if one.name == "slo-errors.yml")
+    recording = [
+        rule for group in yaml.safe_load(text)["groups"] for rule in group["rules"] if "record" in rule
+    ]
+    needed = {names.PERIOD_BUDGET_REMAINING}
+    while True:
+        read = {
+            name
+            for rule in recording
+            if rule["record"] in needed
+            for name in re.findall(r"slo:[\w:]+", rule["expr"])
+        }
+        if read <= needed:
+            break
+        needed |= read
+    kept = [rule for rule in recording if rule["record"] in needed]
+    return json.dumps({"groups": [{"name": "budget", "rules": kept}]})
+
+
+def recorded(models: Sequence[Model], folder: Path) -> dict[str, tuple[float, float, float | None]]:
+    """Model -> failures, requests and budget left (None without requests) over the period, as the rules record."""
+    (folder / "rules.yml").write_text(rules())
+    events, budget = names.sli_events("7d"), names.PERIOD_BUDGET_REMAINING
+    error, total = (f'{events}{{{names.EVENT}="{event}"}}' for event in (names.ERROR, names.TOTAL))
+    end = f"{LENGTH * TICK}s"
+    test = {
+        "interval": f"{TICK}s",
+        "input_series": [
+            {"series": name, "values": values} for model in models for name, values in model.series()
+        ],
+        "promql_expr_test": [
+            {"expr": what, "eval_time": end, "exp_samples": NEVER} for what in (error, total, budget)
+        ],
+    }
+    document = {"rule_files": ["rules.yml"], "evaluation_interval": f"{EVALUATION}s", "tests": [test]}
+    (folder / "test.json").write_text(json.dumps(document))
+    command = [str(promtools()[-1]), "test", "rules", str(folder / "test.json")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    said = done.stdout + done.stderr
+    answers = re.findall(r"got: *(.*)$", said, re.M)
+    assert 3 == len(answers), said[:2000]
+    failed, every, left = (_by_model(answer) for answer in answers)
+    seconds = simulator.PERIOD * TICK
+    return {name: (failed[name] * seconds, every[name] * seconds, left.get(name)) for name in failed}
+
+
+def _by_model(answer: str) -> dict[str, float]:
+    found = re.findall(r'model="([^"]*)"[^}]*} (\S+)', answer)
+    assert len(found) == len({name for name, _ in found}), answer
+    return {name: float(value.rstrip(",")) for name, value in found}
+
+
+def check(models: Sequence[Model], folder: Path) -> None:
+    """Events within what broken-off scrapes hide, and the budget within what that leaves of the ratio."""
+    found = recorded(models, folder)
+    for model in models:
+        (failed, every), (less_failed, less) = model.truth(), model.allowance()
+        got_failed, got, left = found[model.name]
+        assert pytest.approx(failed, abs=less_failed + ROUNDING) == got_failed, model
+        assert pytest.approx(every, abs=less + ROUNDING) == got, model
+        if left is None:
+            assert got < 1e-9, model
+        elif every > less + ROUNDING:
+            # f/n moves by at most (df + f/n * dn) / (n - dn).
+            ratio = failed / every
+            wrong = (less_failed + ROUNDING + ratio * (less + ROUNDING)) / (every - less - ROUNDING)
+            assert pytest.approx(1 - ratio / (1 - TARGET), abs=wrong / (1 - TARGET)) == left, model
+
+
+WHOLE = Life(0, LENGTH)
+MIDDLE = BEFORE + simulator.PERIOD // 2
+UNEVEN = ((0.05, 0.5), (50.0, 0.001), (0.0, 0.0), (20.0, 0.02), (1.0, 0.0))
+EVEN = ((5.0, 0.02),)
+
+
+@pytest.mark.parametrize(
+    ("worst", "models"),
+    [
+        pytest.param(
+            0.002,
+            (
+                Model("even", EVEN, (Replica("a", (WHOLE,)),), 1),
+                Model("uneven", UNEVEN * 3, (Replica("a", (WHOLE,)), Replica("b", (WHOLE,), phase=0)), 2),
+                Model("forgiven", ((5.0, 0.9), *((5.0, 0.001),) * 17), (Replica("a", (WHOLE,)),), 3),
+            ),
+            id="whole",
+        ),
+        pytest.param(
+            0.005,
+            (
+                Model(
+                    "restarts", EVEN, (Replica("a", (Life(0, MIDDLE, 70_000), Life(MIDDLE + 7, LENGTH))),), 4
+                ),
+                Model(
+                    "joins", EVEN, (Replica("a", (WHOLE,)), Replica("b", (Life(MIDDLE, LENGTH, 10**6),))), 5
+                ),
+                Model("leaves", UNEVEN, (Replica("a", (WHOLE,)), Replica("b", (Life(0, MIDDLE, 10**6),))), 6),
+                Model("gap", EVEN, (Replica("a", (WHOLE,), ((MIDDLE + 5, MIDDLE + 30),)),), 7),
+            ),
+            id="broken off",
+        ),
+    ],
+)
+def test_budget_is_what_happened(worst: float, models: tuple[Model, ...], tmp_path: Path) -> None:
+    """Uneven traffic, restarts, replicas that join with a history or leave, a gap: at most 0.5 % of the events."""
+    for model in models:
+        _, every = model.truth()
+        _, hidden = model.allowance()
+        assert hidden < worst * every, (
+            f"{model.name}: {hidden} of {every} requests may hide, so this shows little"
+        )
+
+    check(models, tmp_path)
+
+
+ticks = st.integers(BEFORE - TILE, LENGTH - TILE)
+stretches = st.lists(
+    st.tuples(st.sampled_from((0.0, 0.02, 0.5, 5.0, 40.0)), st.sampled_from((0.0, 0.001, 0.02, 0.3, 1.0))),
+    min_size=1,
+    max_size=12,
+).map(tuple)
+
+
+@st.composite
+def replicas(draw: st.DrawFn, instance: str) -> Replica:
+    """One that lives through, joins, leaves, or restarts up to three times; its scrapes fail now and then."""
+    cuts = sorted(draw(st.lists(ticks, max_size=4, unique=True)))
+    start, *cuts = cuts if draw(st.booleans()) and cuts else [0, *cuts]
+    *cuts, end = cuts if draw(st.booleans()) and cuts else [*cuts, LENGTH]
+    lives, past = [], draw(st.integers(0, 10**6))
+    for cut in (*cuts, end):
+        lives.append(Life(start, cut, past))
+        # A process that is back at once, or takes its time: its counters begin at 0.
+        start, past = cut + draw(st.integers(0, 100)), 0
+    gaps = draw(st.lists(st.tuples(ticks, st.integers(1, 2 * TILE)), max_size=2))
+    phase = draw(st.integers(0, simulator.EVERY - 1))
+    return Replica(
+        instance,
+        tuple(life for life in lives if life.start < life.end),
+        tuple((at, at + length) for at, length in gaps),
+        phase,
+    )
+
+
+@st.composite
+def fleets(draw: st.DrawFn) -> tuple[Model, ...]:
+    """Six models at a time: promtool's start costs more than a model."""
+    return tuple(
+        Model(
+            f"m{number}",
+            draw(stretches),
+            tuple(draw(replicas(f"i{which}")) for which in range(draw(st.integers(1, 3)))),
+            draw(st.integers(0, 2**32 - 1)),
+        )
+        for number in range(6)
+    )
+
+
+@settings(
+    max_examples=4,
+    deadline=None,
+    phases=(Phase.generate,),
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(fleet=fleets())
+def test_budget_of_any_fleet(fleet: tuple[Model, ...], tmp_path: Path) -> None:
+    """Whatever a fleet goes through, the budget misses the truth by no more than its scrapes hide."""
+    check(fleet, tmp_path)

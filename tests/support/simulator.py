@@ -1,0 +1,169 @@
+"""A fleet simulated event by event: what truly happened, and what scrapes can show of it.
+
+Time runs in ticks of 5 s. A replica is scraped every third tick. Nothing here knows the rules under test: the truth
+is a count of events, and the allowance is what is lost on counters that are only looked at now and then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from triton_exporter.catalogue import triton
+
+TICK = 5
+EVERY = 3
+"""Ticks between scrapes."""
+SCRAPE = TICK * EVERY
+TILE = 60
+"""Ticks of the longest window that is read from counters: an hour, scaled down."""
+PERIOD = TILE * 24 * 7
+BEFORE = TILE * 10
+"""Ticks before the period: events that must be forgotten."""
+LENGTH = PERIOD + BEFORE
+REASONS = ("BACKEND", "CANCELED")
+_EXTRAPOLATED = 2.2
+"""Scrape intervals by which Prometheus' rate() may extrapolate what it saw: 1.1 at each end."""
+
+Counts = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Life:
+    """One process of a replica: it serves in [start, end) ticks; its counters begin at `past` (0: a restart)."""
+
+    start: int
+    end: int
+    past: int = 0
+
+
+@dataclass(frozen=True)
+class Replica:
+    """Processes one after another under one instance label, and the ticks in which its scrapes fail."""
+
+    instance: str
+    lives: tuple[Life, ...]
+    gaps: tuple[tuple[int, int], ...] = ()
+    phase: int = 1
+
+
+@dataclass(frozen=True)
+class Model:
+    """Traffic of a model in stretches of equal length: (requests a tick and replica, share that fails)."""
+
+    name: str
+    stretches: tuple[tuple[float, float], ...]
+    replicas: tuple[Replica, ...]
+    seed: int = 0
+    _drawn: dict[str, dict[str, Counts]] = field(default_factory=dict, compare=False, repr=False)
+
+    @cached_property
+    def events(self) -> Mapping[str, Mapping[str, Counts]]:
+        """Instance -> kind (success, BACKEND, CANCELED) -> events in each tick, of replicas while they live."""
+        random = np.random.default_rng(self.seed)
+        which = np.arange(LENGTH) * len(self.stretches) // LENGTH
+        rate, share = (np.array(column)[which] for column in zip(*self.stretches, strict=True))
+        found: dict[str, Mapping[str, Counts]] = {}
+        for replica in self.replicas:
+            alive = np.zeros(LENGTH, dtype=bool)
+            for life in replica.lives:
+                alive[life.start : life.end] = True
+            requests = random.poisson(rate) * alive
+            failed = random.binomial(requests, share)
+            found[replica.instance] = {
+                "success": requests - failed,
+                "BACKEND": failed,
+                "CANCELED": random.binomial(requests, 0.1),
+            }
+        return found
+
+    def truth(self) -> tuple[int, int]:
+        """Failures that count, and all requests but the cancelled, in the period."""
+        failed, good = (
+            sum(int(kinds[kind][BEFORE:].sum()) for kinds in self.events.values())
+            for kind in ("BACKEND", "success")
+        )
+        return failed, failed + good
+
+    def allowance(self) -> tuple[float, float]:
+        """By how many failures and requests the best reading of the scrapes may miss the truth."""
+        failed, good = (
+            sum(_allowed(replica, self.events[replica.instance][kind]) for replica in self.replicas)
+            for kind in ("BACKEND", "success")
+        )
+        return failed, failed + good
+
+    def series(self) -> Iterator[tuple[str, str]]:
+        """promtool's input series, a value a tick."""
+        for replica in self.replicas:
+            for kind, counts in self.events[replica.instance].items():
+                labels = f'model="{self.name}", version="1", instance="{replica.instance}"'
+                metric = triton.REQUEST_SUCCESS
+                if kind in REASONS:
+                    metric, labels = triton.REQUEST_FAILURE, f'{labels}, reason="{kind}"'
+                yield f"{metric}{{{labels}}}", " ".join(_scraped(replica, counts))
+
+
+def counter(replica: Replica, counts: Counts) -> Iterator[tuple[int, int, int]]:
+    """(tick, value, life) of each successful scrape: the counter when the tick is over."""
+    for number, life in enumerate(replica.lives):
+        grown = life.past + np.cumsum(counts[life.start : life.end])
+        for tick in range(life.start, life.end):
+            if tick % EVERY == replica.phase and not any(low <= tick < high for low, high in replica.gaps):
+                yield tick, int(grown[tick - life.start]), number
+
+
+def _scraped(replica: Replica, counts: Counts) -> Iterator[str]:
+    seen = {tick: value for tick, value, _ in counter(replica, counts)}
+    before = True
+    # The value after tick n belongs to the time (n + 1) * TICK: promtool's first value is at time 0.
+    yield "_"
+    for tick in range(LENGTH):
+        if tick in seen:
+            yield str(seen[tick])
+            before = False
+        elif tick % EVERY == replica.phase and not before:
+            yield "stale"
+            before = True
+        else:
+            yield "_"
+
+
+def _allowed(replica: Replica, counts: Counts) -> float:
+    """What one counter may hide: per tile, and where its scrapes are broken off."""
+    scrapes = list(counter(replica, counts))
+    ends = [BEFORE + TILE * number for number in range(1, PERIOD // TILE + 1)]
+    return sum(_allowed_in_tile(replica, counts, scrapes, end) for end in ends)
+
+
+def _allowed_in_tile(
+    replica: Replica, counts: Counts, scrapes: list[tuple[int, int, int]], end: int
+) -> float:
+    start = end - TILE
+    truth = int(counts[start:end].sum())
+    inside = [one for one in scrapes if start - EVERY <= one[0] < end]
+    whole = len(inside) == TILE // EVERY + 1
+    if len(inside) < 2:
+        return truth
+    increase = sum(
+        value if value < before else value - before for (_, before, _), (_, value, _) in pairwise(inside)
+    )
+    if whole and len({life for *_, life in inside}) == 1:
+        # Nothing is broken: a window's two ends are the events around them, and a counter near zero keeps rate()
+        # from looking further back than where it was zero.
+        near_zero = inside[0][1] * len(inside) < increase
+        edges = int(counts[max(0, start - EVERY) : start + EVERY].sum()) + int(
+            counts[end - EVERY : end].sum()
+        )
+        return _edge(start, end, edges) + (increase / (len(inside) - 1) if near_zero else 0)
+    return abs(truth - increase) + _EXTRAPOLATED * increase / (len(inside) - 1)
+
+
+def _edge(start: int, end: int, events: int) -> float:
+    """Neighbouring tiles share their edges, so only the period's own ends count."""
+    return events if start == BEFORE or end == LENGTH else 0
