@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from triton_exporter.catalogue import Metric
+from triton_slo.signals import Age, Share, Signal
 
 UNITS = {
     "s": "s",
@@ -31,6 +32,15 @@ def unit(metric: Metric) -> str:
 def about(lead: str, *metrics: Metric | str) -> str:
     """A panel's description: what it answers, then each metric with its meaning, switch and caveat."""
     return "\n\n".join((lead, *(_line(metric) for metric in metrics)))
+
+
+def fires(signal: Signal) -> str:
+    """Which alert looks at the same, and from where on it fires: a panel that says so draws the limit."""
+    if isinstance(signal, Share):
+        limit = f"{signal.limit:.0%}"
+    else:
+        limit = signal.after if isinstance(signal, Age) else f"{signal.limit:g} {signal.metric.unit}"
+    return f"`{signal.alert}` fires above {limit}."
 
 
 def _line(metric: Metric | str) -> str:

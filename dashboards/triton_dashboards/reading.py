@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from triton_dashboards.grafana.values import Color, Display, Override, Threshold
+from triton_slo import signals
+from triton_slo.signals import Age, Signal
 
 NO_YES: dict[int, tuple[str, Color]] = {0: ("No", "red"), 1: ("Yes", "green")}
 
@@ -23,7 +25,7 @@ QUEUE_SHARE = Display(
     minimum=0,
     maximum=1,
     no_value="No traffic",
-    thresholds=(Threshold("green"), Threshold("orange", 0.5), Threshold("red", 0.8)),
+    thresholds=(Threshold("green"), Threshold("orange", signals.QUEUE_SHARE.limit), Threshold("red", 0.8)),
 )
 """Above a half, requests wait longer than they compute."""
 SHARE = Display("percentunit", minimum=0, maximum=1)
@@ -60,6 +62,17 @@ DASHED_LIMIT = Override(
     regex=True,
 )
 """A series named "limit" or "limit of ..." is a dashed red line, not one of the measured ones."""
+
+
+def warned(display: Display, signal: Signal) -> Display:
+    """The same with the limit from which an alert fires, for a graph that draws its thresholds."""
+    return replace(display, thresholds=(Threshold("transparent"), Threshold("orange", signal.limit)))
+
+
+def aged(signal: Age, no_value: str) -> Display:
+    """An age: orange from half of what the alert lets pass, red from where it fires."""
+    half, whole = Threshold("orange", signal.limit / 2), Threshold("red", signal.limit)
+    return Display("s", 0, 0, no_value=no_value, thresholds=(Threshold("green"), half, whole))
 
 
 def calm(display: Display) -> Display:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from triton_dashboards.query import total
+from triton_dashboards.traffic import NOT_CANCELED
 from triton_exporter.catalogue import Metric, triton
 from triton_slo.artifact import Options
 from triton_slo.conventions import TRAFFIC, model_traffic, server_traffic
@@ -40,8 +41,7 @@ def rules_text(options: Options) -> str:
 def _figure(what: str, labels: tuple[str, ...], options: Options) -> str:
     """Expression of one figure. Times are recorded in seconds per second; Triton counts microseconds."""
     success = total(_rate(triton.REQUEST_SUCCESS, options), *labels)
-    # A request that its client gave up is neither a failure nor one that was served.
-    failures = total(_rate(triton.REQUEST_FAILURE, options, 'reason!="CANCELED"'), *labels)
+    failures = total(_rate(triton.REQUEST_FAILURE, options, NOT_CANCELED), *labels)
     expressions = {
         "requests": f"({success} + {failures}) or {success}",
         "failures": failures,

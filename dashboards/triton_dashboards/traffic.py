@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from triton_dashboards.query import Scope, ratio, total
 from triton_exporter.catalogue import Metric, state, triton
+from triton_slo import signals
 
 NOT_CANCELED = 'reason!="CANCELED"'
 """A request that its client gave up is neither a failure nor one that was served."""
@@ -75,7 +76,13 @@ class Raw:
 
     def queue_share(self, *by: str) -> str:
         """Share of request time spent waiting."""
-        return ratio(self.rate(triton.QUEUE_DURATION_US, *by), self.rate(triton.REQUEST_DURATION_US, *by))
+        return signals.QUEUE_SHARE.expr(lambda metric: self.rate(metric, *by))
+
+    def instances_busy(self, *by: str) -> str:
+        """Share of the instances' time spent executing."""
+        return signals.INSTANCES_BUSY.expr(
+            lambda metric: self.rate(metric, *by), lambda metric: total(self.scope(metric), *by)
+        )
 
     def batch(self, *by: str) -> str:
         """Mean inferences in an execution."""

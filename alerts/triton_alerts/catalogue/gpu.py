@@ -8,6 +8,7 @@ from __future__ import annotations
 from triton_alerts.alert import Alert, Lookup
 from triton_alerts.peers import UP
 from triton_exporter.catalogue import EXPORTER_JOB, gpu, triton
+from triton_slo import signals
 
 _GPU = ("instance", "gpu_uuid")
 _EXPORTER_ANSWERS = f'{UP}{{job="{EXPORTER_JOB}"}} == 1'
@@ -223,7 +224,7 @@ max without (reason) (avg_over_time({gpu.THROTTLE_REASON}{{{_POWER_REASONS}}}[5m
     ),
     Alert(
         name="GpuMemoryNearFull",
-        expr=f"{gpu.MEMORY_USED} / {_MEMORY_ALL} > 0.97",
+        expr=f"{signals.GPU_MEMORY.expr(str)} {signals.GPU_MEMORY.above}",
         severity="info",
         component="gpu",
         labels=_GPU,
@@ -296,7 +297,7 @@ and on (instance) count by (instance) (last_over_time({gpu.INFO}[1d])) > 0""",
     ),
     Alert(
         name="GpuDataStale",
-        expr=f"{gpu.DATA_AGE} > 2m",
+        expr=f"{signals.GPU_DATA_AGE.expr(str)} {signals.GPU_DATA_AGE.above}",
         severity="warning",
         component="gpu",
         labels=_GPU,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from triton_alerts.alert import Alert
 from triton_exporter.catalogue import Metric, llm
+from triton_slo import signals
 
 _MODEL = ("instance", "model", "version")
 _ON = "on (instance, model, version)"
@@ -13,13 +14,12 @@ def _requests(kind: str) -> str:
     return f'{llm.TRTLLM_REQUESTS}{{request_type="{kind}"}}'
 
 
-def _blocks(kind: str) -> str:
-    return f'{llm.TRTLLM_KV_CACHE}{{kv_cache_block_type="{kind}"}}'
+def _selected(metric: Metric, *matchers: str) -> str:
+    return f"{metric}{{{', '.join(matchers)}}}"
 
 
-def _p95(metric: Metric) -> str:
-    rates = f"sum without (gpu_uuid) (rate({metric.bucket}[5m]))"
-    return f"histogram_quantile(0.95, {rates})"
+def _buckets(metric: Metric) -> str:
+    return f"sum without (gpu_uuid) (rate({metric.bucket}[5m]))"
 
 
 TENSORRT_LLM = (
@@ -27,7 +27,7 @@ TENSORRT_LLM = (
         name="TrtLlmKvCacheNearFull",
         # A full cache with nobody waiting is how the engine is meant to run.
         expr=f"""\
-{_blocks("used")} / {_ON} ({_blocks("max")} > 0) > 0.95
+{signals.KV_CACHE.expr(_selected, on=f"{_ON} ")} {signals.KV_CACHE.above}
 and {_ON} {_requests("waiting")} > 0""",
         severity="warning",
         component="llm",
@@ -98,7 +98,7 @@ and {_ON} {_requests("active")} > 0""",
 VLLM = (
     Alert(
         name="VllmFirstTokenSlow",
-        expr=f"{_p95(llm.VLLM_FIRST_TOKEN)} > 2",
+        expr=f"{signals.FIRST_TOKEN.expr(_buckets)} {signals.FIRST_TOKEN.above}",
         severity="warning",
         component="llm",
         labels=_MODEL,
@@ -112,7 +112,7 @@ VLLM = (
     ),
     Alert(
         name="VllmOutputTokenSlow",
-        expr=f"{_p95(llm.VLLM_OUTPUT_TOKEN)} > 0.2",
+        expr=f"{signals.OUTPUT_TOKEN.expr(_buckets)} {signals.OUTPUT_TOKEN.above}",
         severity="warning",
         component="llm",
         labels=_MODEL,

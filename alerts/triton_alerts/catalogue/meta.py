@@ -6,6 +6,7 @@ from triton_alerts import peers
 from triton_alerts.alert import Alert, Lookup
 from triton_alerts.bridge import metrics as bridge
 from triton_exporter.catalogue import EXPORTER_JOB, own, state
+from triton_slo import signals
 
 EXPORTER = (
     Alert(
@@ -56,7 +57,7 @@ EXPORTER = (
     Alert(
         name="TritonExporterStale",
         expr=f"""\
-time() - {own.LAST_SUCCESS} > 2m
+{signals.EXPORTER_AGE.expr(str)} {signals.EXPORTER_AGE.above}
 and on (instance) {state.SERVER_LIVE} == 1""",
         severity="warning",
         component="meta",
@@ -245,7 +246,7 @@ BRIDGE = (
     ),
     Alert(
         name="AlertBridgeDeliveryFailing",
-        expr=f"{bridge.OLDEST_UNDELIVERED_AGE} > 2m",
+        expr=f"{signals.UNDELIVERED_AGE.expr(str)} {signals.UNDELIVERED_AGE.above}",
         severity="critical",
         component="meta",
         labels=("instance",),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from triton_alerts.alert import Alert, Lookup
 from triton_exporter.catalogue import Metric, model, probe, state, triton
+from triton_slo import signals
 
 _MODEL = ("instance", "model", "version")
 
@@ -11,6 +12,18 @@ _MODEL = ("instance", "model", "version")
 def _rate(metric: Metric, window: str, matchers: str = "") -> str:
     """Per second, one series for each model version of a server; gpu_uuid splits some of Triton's series."""
     return f"sum without (gpu_uuid) (rate({metric}{matchers}[{window}]))"
+
+
+def _rate_5m(metric: Metric) -> str:
+    return _rate(metric, "5m")
+
+
+def _busy(metric: Metric) -> str:
+    return f"sum {_BY} (rate({metric}[5m]))"
+
+
+def _summed(metric: Metric) -> str:
+    return f"sum {_BY} ({metric})"
 
 
 def _failures(window: str, matchers: str) -> str:
@@ -84,7 +97,7 @@ and on (instance, model, version) sum without (gpu_uuid) (deriv({triton.PENDING_
         name="TritonQueueDominates",
         # A batcher that waits for company as it was told to is no lack of capacity.
         expr=f"""\
-{_rate(triton.QUEUE_DURATION_US, "5m")} / ({_rate(triton.REQUEST_DURATION_US, "5m")} > 0) > 0.5
+{signals.QUEUE_SHARE.expr(_rate_5m)} {signals.QUEUE_SHARE.above}
 and {_ON} {_rate(triton.REQUEST_SUCCESS, "5m")} > 1
 and {_ON} {_MEAN_QUEUE} > 5000
 unless {_ON} {_MEAN_QUEUE} <= {_ON} 2e6 * max {_BY} ({model.MAX_QUEUE_DELAY})""",
@@ -152,9 +165,7 @@ sum {_BY} ({triton.PENDING_REQUESTS})
     ),
     Alert(
         name="TritonInstancesSaturated",
-        expr=f"""\
-sum {_BY} (rate({model.BUSY_SECONDS}[5m]))
-/ {_ON} (sum {_BY} ({model.INSTANCES}) > 0) > 0.9""",
+        expr=f"{signals.INSTANCES_BUSY.expr(_busy, _summed)} {signals.INSTANCES_BUSY.above}",
         severity="warning",
         component="traffic",
         labels=_MODEL,
@@ -321,7 +332,7 @@ and on (instance, model, version) {_rate(triton.REQUEST_SUCCESS, "10m")} == 0"""
     ),
     Alert(
         name="TritonPinnedMemoryExhausted",
-        expr=f"{triton.PINNED_POOL_USED_BYTES} / ({triton.PINNED_POOL_TOTAL_BYTES} > 0) > 0.95",
+        expr=f"{signals.PINNED_MEMORY.expr(str)} {signals.PINNED_MEMORY.above}",
         severity="info",
         component="traffic",
         labels=("instance",),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from triton_dashboards import reading
-from triton_dashboards.about import about
+from triton_dashboards.about import about, fires
 from triton_dashboards.grafana.panels import heatmap, timeseries
 from triton_dashboards.grafana.values import Display, Panel, Query
 from triton_dashboards.query import quantile, ratio, total
@@ -14,6 +14,8 @@ from triton_dashboards.traffic import Raw
 from triton_dashboards.view import QUANTILES, View
 from triton_exporter.catalogue import Metric, gpu, llm, triton
 from triton_exporter.catalogue import model as config
+from triton_slo import signals
+from triton_slo.signals import Tail
 
 
 def ensemble(seen: View) -> tuple[Panel, ...]:
@@ -50,14 +52,23 @@ def vllm(seen: View) -> tuple[Panel, ...]:
     """What a user of a vLLM model feels: first token, token by token, whole answers, throughput."""
     none = "No vLLM series"
 
-    def quantiles(title: str, lead: str, metric: Metric) -> Panel:
-        shown = [Query(quantile(q, seen.raw.buckets(metric)), f"p{q * 100:g}") for q in QUANTILES]
-        return timeseries(title, about(lead, metric), shown, replace(reading.SECONDS, no_value=none))
+    def shown(metric: Metric) -> list[Query]:
+        return [Query(quantile(q, seen.raw.buckets(metric)), f"p{q * 100:g}") for q in QUANTILES]
+
+    def tail(title: str, lead: str, signal: Tail) -> Panel:
+        display = reading.warned(replace(reading.SECONDS, no_value=none), signal)
+        described = about(f"{lead} For the p{signal.level * 100:g}, {fires(signal)}", signal.metric)
+        return timeseries(title, described, shown(signal.metric), display, limit_line=True)
 
     return (
-        quantiles("Time to first token", "How long until an answer begins.", llm.VLLM_FIRST_TOKEN),
-        quantiles("Time per output token", "How fast an answer flows.", llm.VLLM_OUTPUT_TOKEN),
-        quantiles("Whole requests", "How long whole answers take.", llm.VLLM_E2E_LATENCY),
+        tail("Time to first token", "How long until an answer begins.", signals.FIRST_TOKEN),
+        tail("Time per output token", "How fast an answer flows.", signals.OUTPUT_TOKEN),
+        timeseries(
+            "Whole requests",
+            about("How long whole answers take.", llm.VLLM_E2E_LATENCY),
+            shown(llm.VLLM_E2E_LATENCY),
+            replace(reading.SECONDS, no_value=none),
+        ),
         timeseries(
             "Tokens",
             about("Tokens read and written a second.", llm.VLLM_PROMPT_TOKENS, llm.VLLM_GENERATION_TOKENS),
@@ -74,6 +85,10 @@ def tensorrt_llm(seen: View) -> tuple[Panel, ...]:
     """Whether a TensorRT-LLM engine is full: requests by state, KV cache, the in-flight batcher."""
     none = "No TensorRT-LLM series"
     iterations = seen.chosen.rate(llm.TRTLLM_GENERAL, 'general_type="iteration_counter"')
+
+    def blocks(metric: Metric, *kind: str) -> str:
+        return total(seen.chosen(metric, *kind), "instance")
+
     return (
         timeseries(
             "Requests in the engine",
@@ -85,9 +100,14 @@ def tensorrt_llm(seen: View) -> tuple[Panel, ...]:
         ),
         timeseries(
             "KV cache used",
-            about("Share of the KV cache in use; at 1 new requests wait.", llm.TRTLLM_KV_CACHE),
-            [Query(f"max by (instance) ({seen.chosen(llm.TRTLLM_KV_CACHE, _FRACTION)})", "{{instance}}")],
-            replace(reading.SHARE, no_value=none),
+            about(
+                "Share of the KV cache in use; at 1 new requests wait. While requests wait, "
+                + fires(signals.KV_CACHE),
+                llm.TRTLLM_KV_CACHE,
+            ),
+            [Query(signals.KV_CACHE.expr(blocks), "{{instance}}")],
+            reading.warned(replace(reading.SHARE, no_value=none), signals.KV_CACHE),
+            limit_line=True,
         ),
         timeseries(
             "In-flight batcher",
@@ -104,7 +124,6 @@ def tensorrt_llm(seen: View) -> tuple[Panel, ...]:
     )
 
 
-_FRACTION = 'kv_cache_block_type="fraction"'
 _BATCHER = "inflight_batcher_specific_metric"
 
 

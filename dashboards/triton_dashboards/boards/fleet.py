@@ -20,6 +20,7 @@ from triton_dashboards.query import Scope, or_zero, scope, worst
 from triton_dashboards.tables import Column, columns
 from triton_dashboards.traffic import Recorded
 from triton_exporter.catalogue import own, state
+from triton_slo import signals
 from triton_slo.artifact import Options
 from triton_slo.conventions import (
     COMPONENT,
@@ -300,7 +301,7 @@ def _servers(fleet: _Fleet) -> Panel:
         Column(
             "Data age",
             f"time() - max by (instance) ({fleet.servers(own.LAST_SUCCESS)})",
-            Display("s", 0, thresholds=(Threshold("text"), Threshold("orange", 60), Threshold("red", 300))),
+            reading.calm(reading.aged(signals.EXPORTER_AGE, "–")),
             colored=True,
         ),
     )

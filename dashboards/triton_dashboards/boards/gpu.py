@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from triton_dashboards import reading, shared
-from triton_dashboards.about import about, unit
+from triton_dashboards.about import about, fires, unit
 from triton_dashboards.grafana.panels import stat, timeseries
 from triton_dashboards.grafana.values import Dashboard, Display, Override, Panel, Query, Row, Threshold
 from triton_dashboards.query import Scope, or_zero, ratio, scope, total
 from triton_dashboards.tables import Column, columns
 from triton_exporter.catalogue import Metric, gpu, triton
+from triton_slo import signals
 from triton_slo.artifact import Options
 
 _GPU = ("instance", "gpu_uuid")
@@ -40,7 +41,7 @@ class _Gpus:
         return f"sum {_BY_GPU} ({self.chosen(metric)})"
 
     def memory_share(self) -> str:
-        return ratio(self.sum(gpu.MEMORY_USED), self.sum(gpu.MEMORY_TOTAL))
+        return signals.GPU_MEMORY.expr(self.sum)
 
 
 def dashboard(options: Options) -> Dashboard:
@@ -116,7 +117,11 @@ def _glance(gpus: _Gpus) -> tuple[Panel, ...]:
                 reading.SHARE,
                 decimals=0,
                 no_value=_ABSENT,
-                thresholds=(Threshold("green"), Threshold("orange", 0.9), Threshold("red", 0.97)),
+                thresholds=(
+                    Threshold("green"),
+                    Threshold("orange", 0.9),
+                    Threshold("red", signals.GPU_MEMORY.limit),
+                ),
             ),
         ),
         stat(
@@ -127,15 +132,9 @@ def _glance(gpus: _Gpus) -> tuple[Panel, ...]:
         ),
         stat(
             "Oldest data",
-            about("Age of the stalest GPU reading.", gpu.DATA_AGE),
-            [Query(f"max({gpus.chosen(gpu.DATA_AGE)})")],
-            Display(
-                "s",
-                0,
-                0,
-                no_value=_ABSENT,
-                thresholds=(Threshold("green"), Threshold("orange", 60), Threshold("red", 300)),
-            ),
+            about("Age of the stalest GPU reading. " + fires(signals.GPU_DATA_AGE), gpu.DATA_AGE),
+            [Query(f"max({signals.GPU_DATA_AGE.expr(gpus.chosen)})")],
+            reading.aged(signals.GPU_DATA_AGE, _ABSENT),
         ),
     )
 
@@ -151,7 +150,11 @@ def _table(gpus: _Gpus) -> Panel:
             replace(
                 reading.SHARE,
                 decimals=0,
-                thresholds=(Threshold("text"), Threshold("orange", 0.9), Threshold("red", 0.97)),
+                thresholds=(
+                    Threshold("text"),
+                    Threshold("orange", 0.9),
+                    Threshold("red", signals.GPU_MEMORY.limit),
+                ),
             ),
             colored=True,
         ),
@@ -212,9 +215,14 @@ def _saturation(gpus: _Gpus) -> tuple[Panel, ...]:
         ),
         timeseries(
             "Memory used",
-            about("Share of memory in use by all processes.", gpu.MEMORY_USED, gpu.MEMORY_TOTAL),
+            about(
+                "Share of memory in use by all processes. " + fires(signals.GPU_MEMORY),
+                gpu.MEMORY_USED,
+                gpu.MEMORY_TOTAL,
+            ),
             [Query(gpus.memory_share(), _LEGEND)],
-            replace(reading.SHARE, no_value=_ABSENT),
+            reading.warned(replace(reading.SHARE, no_value=_ABSENT), signals.GPU_MEMORY),
+            limit_line=True,
         ),
         timeseries(
             "Bound by compute or by memory",

@@ -7,7 +7,7 @@ from dataclasses import replace
 from urllib.parse import quote
 
 from triton_dashboards import reading, shared
-from triton_dashboards.about import about
+from triton_dashboards.about import about, fires
 from triton_dashboards.boards.extras import EXTRAS
 from triton_dashboards.grafana.panels import stat, state_timeline, timeseries
 from triton_dashboards.grafana.values import Dashboard, Display, Link, Panel, Query, Row, Threshold
@@ -17,6 +17,7 @@ from triton_dashboards.traffic import PHASES, Raw
 from triton_dashboards.view import View, limited, lined, promised, quantiles, view
 from triton_exporter.catalogue import gpu, state, triton
 from triton_exporter.catalogue import model as config
+from triton_slo import signals
 from triton_slo.artifact import Options
 from triton_slo.conventions import PERIOD_BUDGET_REMAINING
 
@@ -106,7 +107,8 @@ def glance(seen: View) -> tuple[Panel, ...]:
         stat(
             "Time in queue",
             about(
-                "Share of request time spent waiting: the best stock sign of saturation.",
+                "Share of request time spent waiting: the best stock sign of saturation. "
+                + fires(signals.QUEUE_SHARE),
                 triton.QUEUE_DURATION_US,
             ),
             [Query(raw.queue_share())],
@@ -241,8 +243,6 @@ def limits(seen: View) -> tuple[Panel, ...]:
     raw = seen.raw
     on_gpu = total(seen.model(gpu.MODEL_GPU_INFO), "gpu_uuid", "instance")
     busy_gpus = f"max by (instance, gpu_uuid) ({seen.servers(gpu.UTILIZATION)})"
-    busy = raw.rate(config.BUSY_SECONDS, "version")
-    instances = total(seen.chosen(config.INSTANCES), "version")
     return (
         timeseries(
             "Mean batch against its limit",
@@ -261,12 +261,16 @@ def limits(seen: View) -> tuple[Panel, ...]:
         timeseries(
             "Instances busy",
             about(
-                "Share of the instances' time spent executing, by version; near 1 requests must wait.",
+                "Share of the instances' time spent executing, by version; near 1 requests must wait. "
+                + fires(signals.INSTANCES_BUSY),
                 config.BUSY_SECONDS,
                 config.INSTANCES,
             ),
-            [Query(ratio(busy, instances), "version {{version}}")],
-            replace(reading.SHARE, maximum=None, no_value="No instances known"),
+            [Query(raw.instances_busy("version"), "version {{version}}")],
+            reading.warned(
+                replace(reading.SHARE, maximum=None, no_value="No instances known"), signals.INSTANCES_BUSY
+            ),
+            limit_line=True,
         ),
         timeseries(
             "Busy GPUs of this model",

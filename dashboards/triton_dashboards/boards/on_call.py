@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from triton_dashboards import reading, shared
-from triton_dashboards.about import about
+from triton_dashboards.about import about, fires
 from triton_dashboards.grafana.panels import stat, state_timeline, timeseries
 from triton_dashboards.grafana.values import Dashboard, Display, Link, Override, Panel, Query, Row, Threshold
 from triton_dashboards.query import RATE, Scope, or_zero
 from triton_dashboards.tables import Column, columns
 from triton_exporter.catalogue import Metric, bridge
+from triton_slo import signals
 from triton_slo.artifact import Options
 from triton_slo.conventions import COMPONENT, OWNER, SEVERITY, TIER, UNKNOWN_ALERT
 
@@ -97,15 +98,12 @@ def _glance() -> tuple[Panel, ...]:
         ),
         stat(
             "Oldest undelivered",
-            about("How long the oldest word waits.", bridge.OLDEST_UNDELIVERED_AGE),
-            [Query(f"max({bridge.OLDEST_UNDELIVERED_AGE})")],
-            Display(
-                "s",
-                0,
-                0,
-                no_value="No bridge",
-                thresholds=(Threshold("green"), Threshold("orange", 30), Threshold("red", 120)),
+            about(
+                "How long the oldest word waits. " + fires(signals.UNDELIVERED_AGE),
+                bridge.OLDEST_UNDELIVERED_AGE,
             ),
+            [Query(f"max({signals.UNDELIVERED_AGE.expr(str)})")],
+            reading.aged(signals.UNDELIVERED_AGE, "No bridge"),
         ),
         stat(
             "Bridge heartbeat",

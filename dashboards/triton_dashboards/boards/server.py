@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from triton_dashboards import reading, shared
-from triton_dashboards.about import about
+from triton_dashboards.about import about, fires
 from triton_dashboards.grafana.panels import stat, state_timeline, timeseries
 from triton_dashboards.grafana.values import Dashboard, Display, Override, Panel, Query, Row, Threshold
 from triton_dashboards.query import Scope, or_zero, ratio, scope, total
 from triton_dashboards.tables import Column, columns
 from triton_dashboards.traffic import Recorded
 from triton_exporter.catalogue import gpu, own, state, triton
+from triton_slo import signals
 from triton_slo.artifact import Options
 from triton_slo.conventions import server_traffic
 
@@ -95,17 +96,12 @@ def _glance(within: Scope) -> tuple[Panel, ...]:
         stat(
             "Oldest look",
             about(
-                "Time since the last complete look of the least lucky exporter at its Triton.",
+                "Time since the last complete look of the least lucky exporter at its Triton. "
+                + fires(signals.EXPORTER_AGE),
                 own.LAST_SUCCESS,
             ),
-            [Query(f"max(time() - {within(own.LAST_SUCCESS)})")],
-            Display(
-                "s",
-                0,
-                0,
-                no_value="No exporter",
-                thresholds=(Threshold("green"), Threshold("orange", 60), Threshold("red", 300)),
-            ),
+            [Query(f"max({signals.EXPORTER_AGE.expr(within)})")],
+            reading.aged(signals.EXPORTER_AGE, "No exporter"),
         ),
     )
 
@@ -316,20 +312,18 @@ def _exporter(within: Scope) -> tuple[Panel, ...]:
 def _resources(within: Scope) -> tuple[Panel, ...]:
     hits = total(within.rate(triton.CACHE_HITS_PER_MODEL), "model")
     misses = total(within.rate(triton.CACHE_MISSES_PER_MODEL), "model")
-    pinned = ratio(
-        total(within(triton.PINNED_POOL_USED_BYTES), "instance"),
-        total(within(triton.PINNED_POOL_TOTAL_BYTES), "instance"),
-    )
+    pinned = signals.PINNED_MEMORY.expr(lambda metric: total(within(metric), "instance"))
     return (
         timeseries(
             "Pinned memory used",
             about(
-                "Share of the pinned memory pool in use.",
+                "Share of the pinned memory pool in use. " + fires(signals.PINNED_MEMORY),
                 triton.PINNED_POOL_USED_BYTES,
                 triton.PINNED_POOL_TOTAL_BYTES,
             ),
             [Query(pinned, _LEGEND)],
-            replace(reading.SHARE, no_value="Needs Triton 24.01"),
+            reading.warned(replace(reading.SHARE, no_value="Needs Triton 24.01"), signals.PINNED_MEMORY),
+            limit_line=True,
             width=8,
         ),
         timeseries(

@@ -1,0 +1,106 @@
+"""A panel that names an alert looks at what the alert looks at, and draws the limit from which it fires."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import promql_parser as promql
+import pytest
+
+from support.panels import Json, fill, panels
+from triton_alerts.catalogue import ALERTS
+from triton_dashboards.generate import dashboards
+from triton_dashboards.grafana.model import dashboard_model
+from triton_slo.artifact import Options
+from triton_slo.signals import SIGNALS
+
+MODELS = [dashboard_model(one) for one in dashboards(Options())]
+EXPRESSIONS = {alert.name: alert.expr for alert in ALERTS}
+_MARK = re.compile(r"`(\w+)` fires above ([\d.]+) ?(%|m|s)")
+
+
+def _marked() -> Iterator[tuple[str, Json, str, float]]:
+    """Dashboard, panel, alert and the limit in the panel's unit, of every panel that names an alert."""
+    for model in MODELS:
+        for panel in panels(model):
+            for name, number, unit in _MARK.findall(panel["description"]):
+                yield model["uid"], panel, name, float(number) * 60 ** (unit == "m") / 100 ** (unit == "%")
+
+
+MARKED = [
+    pytest.param(panel, name, limit, id=f"{uid}-{panel['title']}") for uid, panel, name, limit in _marked()
+]
+
+
+def _shape(node: Any) -> str:
+    """What an expression computes, whatever it sums over, chooses by variable or takes as its window."""
+    match node:
+        case promql.ParenExpr() | promql.AggregateExpr():
+            return _shape(node.expr)
+        case promql.BinaryExpr():
+            return f"({_shape(node.lhs)} {node.op} {_shape(node.rhs)})"
+        case promql.Call():
+            return f"{node.func.name}({', '.join(map(_shape, node.args))})"
+        case promql.MatrixSelector():
+            return _shape(node.vector_selector)
+        case promql.VectorSelector():
+            fixed = [
+                f"{one.name}={one.value}" for one in node.matchers.matchers if one.value not in ("x", EVERY)
+            ]
+            return f"{node.name}{{{','.join(sorted(fixed))}}}"
+    return str(node)
+
+
+EVERY = "anything"
+
+
+def _parts(node: Any) -> Iterator[Any]:
+    """An expression and all that it is made of."""
+    yield node
+    for name in ("expr", "lhs", "rhs"):
+        if hasattr(node, name):
+            yield from _parts(getattr(node, name))
+    for argument in getattr(node, "args", ()):
+        yield from _parts(argument)
+
+
+def _compared(expr: str) -> dict[str, float]:
+    """What an alert holds against a number: shape -> the number above which it fires.
+
+    A comparison with 0 is a guard against dividing by nothing.
+    """
+    # The parser takes a bare duration for no number; Prometheus 2.42 neither, so the rules write seconds.
+    plain = re.sub(r"> (\d+)m\b", lambda match: f"> {int(match[1]) * 60}", expr)
+    return {
+        _shape(part.lhs): part.rhs.val
+        for part in _parts(promql.parse(plain))
+        if isinstance(part, promql.BinaryExpr)
+        and str(part.op) == ">"
+        and isinstance(part.rhs, promql.NumberLiteral)
+        and part.rhs.val > 0
+    }
+
+
+@pytest.mark.parametrize(("panel", "name", "limit"), MARKED)
+def test_panel_and_alert_agree(panel: Json, name: str, limit: float) -> None:
+    """The panel asks for what the alert compares, states the alert's number and colours from it on."""
+    compared = _compared(EXPRESSIONS[name])
+    chosen = dict.fromkeys(re.findall(r"\$([a-z]\w*)", str(panel["targets"])), EVERY)
+    shapes = set()
+    for target in panel["targets"]:
+        asked = promql.parse(fill(target["expr"], chosen))
+        shapes |= {_shape(part) for part in _parts(asked)}
+    steps = [step["value"] for step in panel["fieldConfig"]["defaults"]["thresholds"]["steps"]]
+
+    assert {limit} == {number for shape, number in compared.items() if shape in shapes}
+    assert limit in steps
+
+
+def test_every_shared_signal_has_its_alert_and_its_panel() -> None:
+    """What both are said to share is shared: none is only in the table."""
+    names = {signal.alert for signal in SIGNALS}
+
+    assert names <= set(EXPRESSIONS)
+    assert names == {name for _, _, name, _ in _marked()}
