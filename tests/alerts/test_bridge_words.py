@@ -11,8 +11,19 @@ from hypothesis import strategies as st
 
 from support.slack import check_message
 from triton_alerts.bridge import message, text
-from triton_alerts.bridge.incident import Event, Evidence, Incident, Mark, Member, Silence
+from triton_alerts.bridge.incident import (
+    GPU,
+    LAST_CHANGE,
+    Event,
+    Evidence,
+    Incident,
+    Mark,
+    Member,
+    Silence,
+    fold,
+)
 from triton_alerts.bridge.message import Style
+from triton_alerts.bridge.notification import Alert, Notification
 
 HOSTILE = (
     "<!channel> <!here> <@U012AB3CD> <!subteam^S012>",
@@ -53,7 +64,8 @@ def incidents(draw: st.DrawFn) -> Incident:
     }
     firing = any(member.firing for member in members.values())
     reasons = draw(st.dictionaries(words, words, max_size=5))
-    facts = draw(st.lists(st.tuples(words.map(lambda w: w[:40] or "-"), words), max_size=12))
+    names = st.sampled_from((LAST_CHANGE, GPU)) | words.map(lambda w: w[:40] or "-")
+    facts = draw(st.lists(st.tuples(names, words), max_size=12))
     return Incident(
         name="ab12cd34",
         key="k",
@@ -112,6 +124,8 @@ def test_every_incident_fits_and_pings_nobody(incident: Incident, buttons: bool,
             ),
             count=st.integers(0, 10_000),
             subjects=st.lists(words, max_size=10).map(tuple),
+            alerts=st.lists(words, max_size=3).map(tuple),
+            summaries=st.lists(words, max_size=3).map(tuple),
             by=words,
             text=words,
         ),
@@ -147,6 +161,36 @@ def failed_load(**changes: object) -> Incident:
         evidence=Evidence(at=1.0, reasons={"ranker v3": "Internal: unable to find weights.pt"}),
     )
     return base.model_copy(update=changes)
+
+
+def test_what_changed_last_and_the_gpus_are_told_below_the_reason() -> None:
+    """The why is whole: Triton's words, then the last change, then the GPUs, each over the full width."""
+    evidence = Evidence(
+        at=1.0,
+        reasons={"ranker v3": "unable to find weights.pt"},
+        facts=((GPU, "H200: 98 % busy"), (LAST_CHANGE, "version 3 failed to load 08:12 UTC")),
+    )
+    blocks = message.root(failed_load(evidence=evidence), Style(), 1_700_000_600.0).blocks
+    shown = "\n".join(one["text"]["text"] for one in blocks if one["type"] == "section" and "text" in one)
+    places = [shown.find(word) for word in ("weights.pt", "version 3 failed", "98 % busy")]
+
+    assert -1 not in places
+    assert sorted(places) == places
+
+
+@pytest.mark.parametrize(("ended", "word"), [(None, "fires"), (130.0, "resolved")])
+def test_a_reply_names_alert_model_and_what_it_says(ended: float | None, word: str) -> None:
+    """Nobody should have to open the message above to know which alert a line in the thread is about."""
+    said = {"summary": "Model broken failed to load on t:9401"}
+    names = {"alertname": "TritonModelLoadFailed", "model": "broken", "version": "1", "severity": "critical"}
+    one = Alert(fingerprint="a", labels=names, annotations=said, starts_at=100.0, ends_at=ended)
+    heard = Notification("k", "page", ended is not None, (one,), {})
+    told = fold(None, heard, 1000.0)
+    assert told.incident is not None
+    line = message.reply(told.incident, told.events).text
+
+    assert f"{word}: TritonModelLoadFailed for `broken v1`" in line
+    assert "Model broken failed to load on t:9401" in line
 
 
 def test_the_message_answers_the_five_questions() -> None:

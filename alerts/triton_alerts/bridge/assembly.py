@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from triton_alerts.bridge import enrich, facts, settings
+from triton_alerts.bridge import changes, enrich, facts, gpus, settings
 from triton_alerts.bridge.actions import Actions
 from triton_alerts.bridge.alertmanager import Alertmanager
 from triton_alerts.bridge.audit import Audit
@@ -65,7 +65,7 @@ def assemble(
     if alertmanager is not None:
         failed = instruments.enrichment_failures.labels("alertmanager").inc
         chores.append(Reconciler(store, alertmanager, wake, failed))
-    sources = _sources(args, auth)
+    sources = _sources(args, auth, clock)
     if sources:
         chores.append(
             enrich.Enricher(
@@ -113,12 +113,18 @@ def assemble(
     return services[0]
 
 
-def _sources(args: argparse.Namespace, auth: tuple[str, str] | None) -> dict[str, enrich.Source]:
+def _sources(
+    args: argparse.Namespace, auth: tuple[str, str] | None, clock: Callable[[], float]
+) -> dict[str, enrich.Source]:
     sources: dict[str, enrich.Source] = {}
     if args.exporter:
         sources["exporter"] = enrich.exporter(args.exporter)
     if args.prometheus:
-        sources["prometheus"] = facts.from_prometheus(facts.Prometheus(args.prometheus, auth))
+        prometheus = facts.Prometheus(args.prometheus, auth)
+        sources["prometheus"] = facts.from_prometheus(prometheus)
+        # Asked apart, so that a slow one takes no other fact with it.
+        sources["changes"] = changes.last_changes(prometheus, clock)
+        sources["gpu"] = gpus.gpu_state(prometheus)
     return sources
 
 

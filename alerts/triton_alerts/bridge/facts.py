@@ -1,4 +1,4 @@
-"""What Prometheus knows about an incident: burn, budget, causes, GPUs; and the series to draw."""
+"""What Prometheus knows about an incident: burn, budget, causes; and the series to draw."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import requests
 
 from triton_alerts.bridge.enrich import BUDGET_SECONDS, Source
 from triton_alerts.bridge.incident import Evidence, Incident, Member
-from triton_exporter.catalogue import gpu, state
+from triton_exporter.catalogue import state
 from triton_slo import conventions as slo
 
 LARGEST_ANSWER = 4 * 1024 * 1024
@@ -60,16 +60,11 @@ class Prometheus:
 
 
 def from_prometheus(prometheus: Prometheus) -> Source:
-    """Burn rate and budget left of an objective's incident; the GPU's state where the incident names one."""
+    """Burn rate, budget left and the split of causes, for an objective's incident."""
 
     def ask(incident: Incident) -> Evidence:
         member = next(iter(incident.firing or incident.members.values()))
-        facts: list[tuple[str, str]] = []
-        if member.labels.get(slo.SLO):
-            facts += _budget(prometheus, member)
-        if member.labels.get("gpu_uuid") or member.labels.get(slo.COMPONENT) == "gpu":
-            facts += _gpu(prometheus, member)
-        return Evidence(at=0, facts=tuple(facts))
+        return Evidence(at=0, facts=tuple(_budget(prometheus, member) if member.labels.get(slo.SLO) else ()))
 
     return ask
 
@@ -77,14 +72,14 @@ def from_prometheus(prometheus: Prometheus) -> Source:
 def burn_query(member: Member) -> str:
     """The series that shows an incident best: its burn rate, else whether its model is ready."""
     if member.labels.get(slo.SLO):
-        return f"{slo.CURRENT_BURN_RATE}{_selector(member, slo.SLO, slo.INDICATOR, *slo.GROUPING)}"
+        return f"{slo.CURRENT_BURN_RATE}{selector(member, slo.SLO, slo.INDICATOR, *slo.GROUPING)}"
     if member.labels.get("model"):
-        return f"{state.MODEL_READY}{_selector(member, 'instance', *slo.GROUPING)}"
-    return f"{state.SERVER_READY}{_selector(member, 'instance')}" if member.labels.get("instance") else ""
+        return f"{state.MODEL_READY}{selector(member, 'instance', *slo.GROUPING)}"
+    return f"{state.SERVER_READY}{selector(member, 'instance')}" if member.labels.get("instance") else ""
 
 
 def _budget(prometheus: Prometheus, member: Member) -> list[tuple[str, str]]:
-    where = _selector(member, slo.SLO, slo.INDICATOR, *slo.GROUPING)
+    where = selector(member, slo.SLO, slo.INDICATOR, *slo.GROUPING)
     facts = []
     if burn := prometheus.instant(f"max({slo.CURRENT_BURN_RATE}{where})"):
         facts.append(("Burn rate", f"{burn[0][1]:.1f} times what may last"))
@@ -92,31 +87,13 @@ def _budget(prometheus: Prometheus, member: Member) -> list[tuple[str, str]]:
         facts.append(
             ("Budget left", f"{100 * left[0][1]:.0f} %" if left[0][1] > -1 else "used up more than once")
         )
-    shares = prometheus.instant(
-        f"topk(3, {slo.CAUSE_SHARE}{_selector(member, slo.INDICATOR, *slo.GROUPING)})"
-    )
+    shares = prometheus.instant(f"topk(3, {slo.CAUSE_SHARE}{selector(member, slo.INDICATOR, *slo.GROUPING)})")
     parts = [f"{labels.get(slo.CAUSE, '?')} {100 * share:.0f} %" for labels, share in shares if share >= 0.01]
     return [*facts, ("Where it goes", ", ".join(parts))] if parts else facts
 
 
-def _gpu(prometheus: Prometheus, member: Member) -> list[tuple[str, str]]:
-    where = _selector(member, "instance", "gpu_uuid")
-    parts = []
-    for metric, unit, scale in GPU_LINE:
-        if found := prometheus.instant(f"max({metric}{where})"):
-            parts.append(f"{found[0][1] * scale:.0f} {unit}")
-    return [("GPU", ", ".join(parts))] if parts else []
-
-
-GPU_LINE = (
-    (gpu.TEMPERATURE, "°C", 1.0),
-    (gpu.UTILIZATION, "% busy", 100.0),
-    (gpu.MEMORY_USED, "GiB used", 1 / 1024**3),
-)
-"""Catalogue row, unit to show, factor to it."""
-
-
-def _selector(member: Member, *names: str) -> str:
+def selector(member: Member, *names: str) -> str:
+    """Matchers for those of the member's labels that it has."""
     pairs = [(name, member.labels[name]) for name in names if member.labels.get(name)]
     return "{" + ", ".join(f"{name}={_quoted(value)}" for name, value in pairs) + "}"
 

@@ -22,6 +22,12 @@ SEVERITIES = ("critical", "warning", "info", "none")
 NAMED_PER_EVENT = 10
 """Members an event names; the others are counted."""
 
+TOLD_PER_EVENT = 3
+"""Different summaries an event repeats."""
+
+LAST_CHANGE, GPU = "Last change", "GPU"
+"""Names of facts that are told over the whole width of a message."""
+
 Outcome = Literal["opened", "changed", "repeated", "stale", "held"]
 EventKind = Literal[
     "fired", "resolved", "closed", "acknowledged", "silenced", "unsilenced", "escalated", "released", "note"
@@ -116,12 +122,14 @@ class Incident(_Frozen):
 
 
 class Event(_Frozen):
-    """One change worth telling: `count` members, some of them named."""
+    """One change worth telling: `count` members, some of them named; which alerts, and what those said."""
 
     at: float
     kind: EventKind
     count: int = 0
     subjects: tuple[str, ...] = ()
+    alerts: tuple[str, ...] = ()
+    summaries: tuple[str, ...] = ()
     by: str = ""
     text: str = ""
 
@@ -266,4 +274,13 @@ def _events(fired: list[Member], resolved: list[Member], now: float, *, closed: 
 
 def _event(kind: EventKind, members: list[Member], now: float) -> Event:
     names = tuple(dict.fromkeys(subject(member.labels) for member in members))
-    return Event(at=now, kind=kind, count=len(members), subjects=names[:NAMED_PER_EVENT])
+    alerts = tuple(dict.fromkeys(member.labels.get("alertname", "alert") for member in members))
+    said = tuple(dict.fromkeys(m.annotations["summary"] for m in members if m.annotations.get("summary")))
+    return Event(
+        at=now,
+        kind=kind,
+        count=len(members),
+        subjects=names[:NAMED_PER_EVENT],
+        alerts=alerts[:TOLD_PER_EVENT],
+        summaries=said[:TOLD_PER_EVENT],
+    )

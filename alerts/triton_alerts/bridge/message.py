@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 from triton_alerts.bridge import text
-from triton_alerts.bridge.incident import SEVERITIES, Event, Incident, Member, subject
+from triton_alerts.bridge.incident import GPU, LAST_CHANGE, SEVERITIES, Event, Incident, Member, subject
 from triton_alerts.bridge.text import (
     clock,
     code,
@@ -34,6 +34,8 @@ DIGEST_LINES = 40
 """Incidents one digest names: 40 lines of 200 characters stay under Slack's limit of all blocks together."""
 
 _SHOWN = 5
+_WIDE = (LAST_CHANGE, GPU)
+"""Facts of several long lines: below the others, over the whole width."""
 _WORD = {"critical": "page", "warning": "ticket", "info": "for information", "none": "watchdog"}
 
 
@@ -137,10 +139,13 @@ def _facts(incident: Incident, now: float) -> list[tuple[str, str]]:
     facts = [("What", _what(incident)), ("Since", _since(incident, now)), ("How badly", _badly(incident))]
     facts.append(("Who has it", _who(incident)))
     facts += [
-        (prose(name, 60), prose(value, 300))
-        for name, value in (incident.evidence.facts if incident.evidence else ())
+        (prose(name, 60), prose(value, 300)) for name, value in _evidence(incident) if name not in _WIDE
     ]
     return facts[:10]
+
+
+def _evidence(incident: Incident) -> tuple[tuple[str, str], ...]:
+    return incident.evidence.facts if incident.evidence else ()
 
 
 def _what(incident: Incident) -> str:
@@ -208,6 +213,9 @@ def _why(incident: Incident) -> list[Block]:
     room = 2600 // max(1, min(len(reasons), 3))
     for name, reason in list(reasons.items())[:3]:
         blocks.append(_section(f"*Triton says* about {code(name)}\n{code_block(reason, room)}"))
+    known = dict(_evidence(incident))
+    wide = [f"*{name}*\n{prose(known[name], 900)}" for name in _WIDE if name in known]
+    blocks += [_section("\n".join(wide))] if wide else []
     return blocks
 
 
@@ -297,9 +305,7 @@ def _names(incident: Incident) -> str:
 
 
 def _event_line(incident: Incident, event: Event) -> str:
-    names = ", ".join(code(name, 50) for name in event.subjects)
-    if event.count > len(event.subjects) > 0:
-        names += f" and {event.count - len(event.subjects)} more"
+    names = _named(event)
     by = person(event.by) if event.by else ""
     lasted = duration((incident.closed_at or event.at) - incident.since)
     what = {
@@ -314,6 +320,17 @@ def _event_line(incident: Incident, event: Event) -> str:
         "note": f"{prose(event.text, 600)}" + (f" (asked by {by})" if by else ""),
     }[event.kind]
     return f"{slack_time(event.at)}  {what}"
+
+
+def _named(event: Event) -> str:
+    """Which alerts, for whom, and what they say of it; events of older bridges name only for whom."""
+    names = ", ".join(code(name, 50) for name in event.subjects)
+    if event.count > len(event.subjects) > 0:
+        names += f" and {event.count - len(event.subjects)} more"
+    if event.alerts:
+        names = f"{', '.join(prose(name, 80) for name in event.alerts)} for {names}"
+    said = "\n".join(f"• {prose(one, 250)}" for one in event.summaries)
+    return f"{names}\n{said}" if said else names
 
 
 def _digest_line(incident: Incident, now: float) -> str:

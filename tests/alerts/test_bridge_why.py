@@ -1,0 +1,239 @@
+"""What a real Prometheus knows of the why: the last change of a model, its GPUs, its budget as really recorded."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support import history
+from triton_alerts.bridge.changes import last_changes
+from triton_alerts.bridge.facts import Prometheus, from_prometheus
+from triton_alerts.bridge.gpus import gpu_state
+from triton_alerts.bridge.incident import LAST_CHANGE, Incident, Member
+from triton_exporter.catalogue import EXPORTER_JOB, gpu, state, triton
+from triton_slo import conventions as slo
+from triton_slo.artifact import Options
+from triton_slo.generate import artifacts
+from triton_slo.objective import Objective
+
+pytestmark = pytest.mark.real
+
+STEP = 15
+HOURS = 3600.0
+GIB = 1024.0**3
+Series = tuple[str, dict[str, str], list[tuple[float, float]]]
+
+
+def about(now: float, **labels: str) -> Incident:
+    """An incident of one alert, ten minutes old."""
+    member = Member(labels=labels, starts_at=now - 600)
+    return Incident(name="n", key="k", receiver="r", opened_at=now - 590, members={"a": member})
+
+
+def flat(now: float, value: float, start: float = -2 * HOURS, end: float = 0.0) -> list[tuple[float, float]]:
+    """The same value from `start` to `end`, seconds from now."""
+    return [(now + at, value) for at in range(int(start), int(end) + 1, STEP)]
+
+
+def states(
+    now: float, instance: str, model: str, version: str, *story: tuple[float, str]
+) -> Iterator[Series]:
+    """One series a state, as the exporter writes them; the story is (seconds from now, state), ended by ''."""
+    ends = [at for at, _ in story[1:]] + [0.0]
+    spans = [(at, end, name) for (at, name), end in zip(story, ends, strict=True) if name]
+    for one in dict.fromkeys(name for _, _, name in spans):
+        points = [
+            (at, float(one == name))
+            for begin, end, name in spans
+            for at, _ in flat(now, 0, begin, end - (STEP if end else 0))
+        ]
+        labels = {"instance": instance, "model": model, "version": version, "state": one}
+        yield state.MODEL_STATE.name, labels, points
+
+
+def made(now: float) -> Iterator[Series]:
+    """Three models with a past, and three GPUs of which two are well."""
+    yield from states(now, "a", "ranker", "2", (-2 * HOURS, "ready"), (-840, "unloading"), (-780, "unloaded"))
+    yield from states(now, "a", "ranker", "3", (-900, "loading"), (-720, "unavailable"))
+    # Backfilled series have no stale marker: one that ended is seen for five minutes more.
+    for instance in "ab":
+        yield from states(now, instance, "wide", "1", (-2 * HOURS, "ready"), (-300, "unloaded"))
+        yield from states(now, instance, "wide", "2", (-2 * HOURS, "ready"), (-1200, ""))
+    yield from states(now, "a", "calm", "1", (-2 * HOURS, "ready"))
+    yield from states(now, "a", "old", "1", (-50 * HOURS, "loading"), (-30 * HOURS, "ready"))
+    reloads = flat(now, 0, end=-1215) + flat(now, 1, start=-1200)
+    labels = {"instance": "a", "model": "hot", "reason": "bad_config"}
+    yield state.MODEL_RELOAD_FAILURES.name, labels, reloads
+    yield from states(now, "a", "hot", "1", (-2 * HOURS, "ready"))
+    yield from gpus(now)
+
+
+def gpus(now: float) -> Iterator[Series]:
+    for number, uuid in enumerate(("GPU-0000aaaa-1", "GPU-1111bbbb-1", "GPU-2222cccc-1")):
+        board = {"instance": "a", "gpu_uuid": uuid}
+        yield gpu.INFO.name, board | {"name": "NVIDIA H200"}, flat(now, 1)
+        yield gpu.UTILIZATION.name, board, flat(now, 0.25 * number)
+        yield gpu.MEMORY_USED.name, board, flat(now, 100 * GIB)
+        yield gpu.MEMORY_TOTAL.name, board, flat(now, 140 * GIB)
+        yield gpu.TEMPERATURE.name, board, flat(now, 60 + number)
+        yield gpu.THROTTLE_REASON.name, board | {"reason": "hw_thermal"}, flat(now, float(number == 1))
+        yield gpu.THROTTLE_REASON.name, board | {"reason": "idle"}, flat(now, 1)
+        yield gpu.XID_ERRORS.name, board | {"xid": "79", "class": "hardware"}, flat(now, 0)
+    board = {"instance": "a", "gpu_uuid": "GPU-1111bbbb-1"}
+    yield gpu.XID_ERRORS.name, board | {"xid": "999", "class": "unknown"}, flat(now, 1, start=-600)
+    for uuid in ("GPU-0000aaaa-1", "GPU-1111bbbb-1"):
+        runs = {"instance": "a", "gpu_uuid": uuid, "model": "ranker", "version": "3", "source": "config"}
+        yield gpu.MODEL_GPU_INFO.name, runs | {"confidence": "certain"}, flat(now, 1)
+    part = {"instance": "m", "gpu_uuid": "GPU-3333dddd-1"}
+    yield gpu.TEMPERATURE.name, part, flat(now, 55)
+    for one in ("1", "2"):
+        yield gpu.UTILIZATION.name, part | {"gpu_instance_id": one}, flat(now, 0.5)
+    runs = part | {"gpu_instance_id": "2", "model": "small", "version": "1"}
+    yield gpu.MODEL_GPU_INFO.name, runs | {"source": "all_visible", "confidence": "guess"}, flat(now, 1)
+
+
+@pytest.fixture(scope="module")
+def made_prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Prometheus, float]]:
+    now = time.time() // STEP * STEP
+    with history.serve(history.openmetrics(made(now)), tmp_path_factory.mktemp("why") / "p") as url:
+        yield Prometheus(url), now
+
+
+def change(where: tuple[Prometheus, float], **labels: str) -> list[str]:
+    prometheus, now = where
+    evidence = last_changes(prometheus, lambda: now)(about(now, **labels))
+    return dict(evidence.facts).get(LAST_CHANGE, "").splitlines()
+
+
+def hour(at: float) -> str:
+    return f"{datetime.fromtimestamp(at, UTC):%H:%M} UTC"
+
+
+def test_a_failed_rollout_is_told_as_what_happened_to_each_version(
+    made_prometheus: tuple[Prometheus, float],
+) -> None:
+    """Version 3 failed, version 2 was unloaded, and how long before the alert; passing states are left out."""
+    _, now = made_prometheus
+    expected = [
+        f"version 3 failed to load {hour(now - 720)}, 2 min before this began",
+        f"version 2 unloaded {hour(now - 780)}, 3 min before this began",
+    ]
+    found = change(made_prometheus, model="ranker", version="3", instance="a")
+
+    assert expected == found[:2]
+
+
+def test_servers_alike_are_one_line_and_a_change_after_the_alert_says_so(
+    made_prometheus: tuple[Prometheus, float],
+) -> None:
+    """Without an instance, as burn alerts are, a rollout over servers is one line a version."""
+    _, now = made_prometheus
+    expected = [
+        f"version 1 unloaded on 2 servers {hour(now - 300)}, 5 min after this began",
+        f"version 2 gone from the list on 2 servers {hour(now - 900)}, 5 min before this began",
+    ]
+
+    assert expected == change(made_prometheus, model="wide")
+
+
+def test_a_failed_reload_of_a_version_that_goes_on_serving_is_a_change(
+    made_prometheus: tuple[Prometheus, float],
+) -> None:
+    """The state stays ready; only the counter tells."""
+    [line] = change(made_prometheus, model="hot", instance="a")
+
+    assert line.startswith("a reload failed (bad_config) ")
+    assert line.endswith("10 min before this began")
+
+
+def test_a_change_of_the_day_before_is_found_by_the_wider_look(
+    made_prometheus: tuple[Prometheus, float],
+) -> None:
+    """Nothing in six hours: a week is looked at, more coarsely, and the day is named."""
+    [line] = change(made_prometheus, model="old")
+
+    assert line.startswith("version 1 loaded 20")
+    assert line.endswith("before this began")
+
+
+@pytest.mark.parametrize("labels", [{"model": "calm"}, {"model": "unheard of"}, {"instance": "a"}])
+def test_where_nothing_changed_nothing_is_said(
+    made_prometheus: tuple[Prometheus, float], labels: dict[str, str]
+) -> None:
+    """No line rather than a guess: quiet models, unknown models, alerts about no model."""
+    assert [] == change(made_prometheus, **labels)
+
+
+def gpu_lines(where: tuple[Prometheus, float], **labels: str) -> list[str]:
+    prometheus, now = where
+    return dict(gpu_state(prometheus)(about(now, **labels)).facts).get("GPU", "").splitlines()
+
+
+def test_a_model_s_gpus_are_told_the_troubled_one_first(made_prometheus: tuple[Prometheus, float]) -> None:
+    """Use, memory, heat, throttling and XIDs of the GPUs that the model runs on, and of no other."""
+    troubled = "H200 GPU-1111bbbb: 25 % busy, 100.0 of 140.0 GiB used, 61 °C, throttled by hw_thermal"
+    expected = [
+        f"{troubled}, XID 999 (unknown) in the last hour",
+        "H200 GPU-0000aaaa: 0 % busy, 100.0 of 140.0 GiB used, 60 °C, not throttled, no XID in the last hour",
+    ]
+
+    assert expected == gpu_lines(made_prometheus, model="ranker", version="3", instance="a")
+
+
+def test_a_gpu_alert_is_about_its_gpu_alone(made_prometheus: tuple[Prometheus, float]) -> None:
+    """Without a model the alert's own gpu_uuid decides."""
+    [line] = gpu_lines(made_prometheus, component="gpu", instance="a", gpu_uuid="GPU-2222cccc-1")
+
+    assert line.startswith("H200 GPU-2222cccc: 50 % busy")
+
+
+def test_a_part_of_a_gpu_is_named_and_a_guess_is_called_one(
+    made_prometheus: tuple[Prometheus, float],
+) -> None:
+    """A model on a MIG instance gets that instance's figures, and the board's heat."""
+    expected = ["GPU-3333dddd part 2 (a guess): 50 % busy, 55 °C"]
+
+    assert expected == gpu_lines(made_prometheus, model="small")
+
+
+def test_a_model_on_no_gpu_says_nothing_of_gpus(made_prometheus: tuple[Prometheus, float]) -> None:
+    """Half of all models run on CPUs."""
+    assert [] == gpu_lines(made_prometheus, model="calm", instance="a")
+
+
+def traffic(now: float) -> Iterator[Series]:
+    """Two hours at 10 requests/s, of which one in two hundred fails in the backend."""
+    base = {"job": EXPORTER_JOB, "instance": "a", "model": "ranker", "version": "3"}
+    start = now - 2 * HOURS
+    yield triton.REQUEST_SUCCESS.name, base, history.counter(start, now, STEP, 9.95)
+    failed = base | {"reason": "BACKEND"}
+    yield triton.REQUEST_FAILURE.name, failed, history.counter(start, now, STEP, 0.05)
+
+
+def test_burn_budget_and_cause_are_read_from_series_that_our_rules_recorded(tmp_path: Path) -> None:
+    """Half of what may last burns; half of the budget is left; all of it goes to the backend's failures."""
+    now = time.time() // STEP * STEP
+    objective = Objective(name="errors", target=0.99, indicator="errors")
+    rules = {one.name: one.text for one in artifacts([objective], Options()) if one.part == "rules"}
+    incident = about(now, slo="errors", indicator="errors", model="ranker", version="3")
+    with history.serve(history.openmetrics(traffic(now)), tmp_path / "p", rules=rules) as url:
+        facts = wait_for_facts(Prometheus(url), incident)
+
+    assert "0.5 times what may last" == facts["Burn rate"]
+    assert "50 %" == facts["Budget left"]
+    assert "failure:BACKEND 100 %" == facts["Where it goes"]
+
+
+def wait_for_facts(prometheus: Prometheus, incident: Incident) -> dict[str, Any]:
+    deadline = time.monotonic() + 40
+    while time.monotonic() < deadline:
+        facts = dict(from_prometheus(prometheus)(incident).facts)
+        if len(facts) == 3:
+            return facts
+        time.sleep(0.5)
+    raise AssertionError(f"{slo.CURRENT_BURN_RATE} and its like were not recorded: {facts}")
