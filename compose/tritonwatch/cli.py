@@ -14,6 +14,7 @@ VERBS: dict[str, str] = {
     "exporter": "serve the enriched series of one Triton",
     "doctor": "say what to change on a Triton to see more",
     "init": "propose objectives for a live Triton",
+    "convert": "take objectives from Sloth and OpenSLO, or give them as OpenSLO",
     "check": "list all mistakes of objectives files",
     "generate": "write rules, alerts and dashboards from objectives",
     "dashboards": "list, convert or push the Grafana dashboards",

@@ -442,7 +442,7 @@ def _indicator(value: Any) -> Any:
     return value
 
 
-_RESERVED = frozenset(
+RESERVED_LABELS = frozenset(
     {
         conventions.SLO,
         conventions.INDICATOR,
@@ -458,6 +458,7 @@ _RESERVED = frozenset(
         "le",
     }
 )
+"""Labels that the rules set themselves."""
 
 
 class Objective(_Value):
@@ -494,7 +495,7 @@ class Objective(_Value):
 
     @model_validator(mode="after")
     def _coherent(self) -> Self:
-        if taken := sorted(_RESERVED & set(self.labels)):
+        if taken := sorted(RESERVED_LABELS & set(self.labels)):
             raise ValueError(f"labels the rules set themselves: {', '.join(taken)}")
         if any(override.threshold for override in self.overrides) and self.threshold_seconds is None:
             raise ValueError(f"indicator {self.indicator.kind} has no threshold to override")

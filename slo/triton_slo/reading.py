@@ -15,8 +15,10 @@ from pydantic import ValidationError
 from triton_slo.objective import Objective
 from triton_slo.problem import Problem
 
-_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_MAX_BYTES = 4_000_000
+Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""libyaml where it is there."""
+MAX_CHARACTERS = 4_000_000
+"""Of one file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +49,13 @@ def read(texts: Iterable[tuple[str, str]]) -> Reading:
 
 
 def _read_file(file: str, text: str) -> Iterator[tuple[str, Objective | Problem]]:
-    if len(text) > _MAX_BYTES:
-        yield file, Problem(file, f"larger than {_MAX_BYTES} characters", "split it into several files")
+    if len(text) > MAX_CHARACTERS:
+        yield file, Problem(file, f"larger than {MAX_CHARACTERS} characters", "split it into several files")
         return
     try:
-        nodes = list(yaml.compose_all(text, Loader=_Loader))
+        nodes = list(yaml.compose_all(text, Loader=Loader))
     except (yaml.YAMLError, RecursionError, ValueError) as error:
-        yield file, _yaml_problem(file, error)
+        yield file, yaml_problem(file, error)
         return
     if not nodes:
         yield file, Problem(file, "holds no objective", "write one, or see slo/objectives for examples")
@@ -64,7 +66,8 @@ def _read_file(file: str, text: str) -> Iterator[tuple[str, Objective | Problem]
                 yield place, outcome
 
 
-def _yaml_problem(file: str, error: Exception) -> Problem:
+def yaml_problem(file: str, error: Exception) -> Problem:
+    """What a YAML parser said, with its line."""
     mark = getattr(error, "problem_mark", None)
     reason = getattr(error, "problem", None) or str(error).splitlines()[0]
     place = file if mark is None else f"{file}:{mark.line + 1}"
@@ -80,12 +83,12 @@ def _objective_nodes(node: yaml.Node) -> list[yaml.Node]:
 
 
 def _parse(file: str, node: yaml.Node) -> Iterator[Objective | Problem]:
-    problems = list(_duplicate_keys(file, node))
+    problems = list(duplicate_keys(file, node))
     try:
         data = _construct(node)
     except (yaml.YAMLError, RecursionError, ValueError, TypeError) as error:
         yield from problems
-        yield _yaml_problem(f"{file}:{node.start_mark.line + 1}", error)
+        yield yaml_problem(f"{file}:{node.start_mark.line + 1}", error)
         return
     if not isinstance(data, dict):
         reason = f"an objective is a mapping, this is a {type(data).__name__}"
@@ -111,7 +114,8 @@ def _construct(node: yaml.Node) -> Any:
         loader.dispose()
 
 
-def _duplicate_keys(file: str, node: yaml.Node) -> Iterator[Problem]:
+def duplicate_keys(file: str, node: yaml.Node) -> Iterator[Problem]:
+    """Keys that YAML would let win over earlier ones in silence."""
     pending, seen_nodes = [node], set()
     while pending:
         current = pending.pop()

@@ -1,0 +1,133 @@
+"""`tritonwatch convert`: objectives from Sloth and OpenSLO, and to OpenSLO."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from triton_slo.convert import sloth, writing
+from triton_slo.convert.entry import Entry, documents
+from triton_slo.convert.ledger import Ledger
+from triton_slo.objective import Objective, Rolling
+from triton_slo.problem import Problem
+from triton_slo.reading import read
+
+EXAMPLE = "tritonwatch convert --from sloth slos.yaml --out objectives/converted.yaml"
+
+INCOMPLETE = 3
+"""Exit code: converted, but something could not be expressed."""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="files, or folders of *.yaml")
+    parser.add_argument("--from", dest="source", choices=("sloth",), required=True, help="what the files are")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="file to write (default: print)")
+    parser.add_argument("--force", action="store_true", help="replace --out if it is there")
+    parser.add_argument(
+        "--strict", action="store_true", help="write nothing unless everything can be expressed"
+    )
+    parser.add_argument(
+        "--window",
+        type=_window,
+        default="30d",
+        metavar="D",
+        help="period of what names none, as in Sloth (default: 30d)",
+    )
+
+
+def _window(text: str) -> str:
+    try:
+        return Rolling(rolling=text).rolling
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no window of 7 to 90 whole days such as 28d") from None
+
+
+def run(args: argparse.Namespace) -> int:
+    """Convert: 0 whole, 1 mistakes in the input, 2 wrong usage, 3 something could not be expressed."""
+    if args.out is not None and args.out.exists() and not args.force:
+        return _fail(f"{args.out} exists already; choose another --out, or --force to replace it", 1)
+    try:
+        texts = [(str(path), path.read_text(encoding="utf-8-sig")) for path in _paths(args.files)]
+    except (OSError, UnicodeDecodeError) as error:
+        return _fail(error, 2)
+    ledger = Ledger()
+    text = _converted(args, texts, ledger)
+    for problem in dict.fromkeys((*ledger.mistakes, *ledger.losses)):
+        print(problem, file=sys.stderr)
+    for note in ledger.notes:
+        print(f"note: {note}", file=sys.stderr)
+    if ledger.mistakes:
+        return _fail(f"{len(ledger.mistakes)} mistakes, nothing written", 1)
+    if not text:
+        return _fail("nothing could be converted, nothing written", 1)
+    if args.strict and ledger.losses:
+        return _fail(
+            f"{len(set(ledger.losses))} things cannot be expressed, nothing written (--strict)", INCOMPLETE
+        )
+    try:
+        _deliver(args.out, text)
+    except OSError as error:
+        return _fail(f"cannot write {args.out}: {error.strerror}", 1)
+    if ledger.losses:
+        return _fail(
+            f"converted, but {len(set(ledger.losses))} things could not be expressed; see above", INCOMPLETE
+        )
+    return 0
+
+
+def _fail(reason: object, code: int) -> int:
+    print(f"tritonwatch convert: {reason}", file=sys.stderr)
+    return code
+
+
+def _paths(given: Sequence[Path]) -> list[Path]:
+    return [
+        path
+        for one in given
+        for path in (
+            sorted(p for p in one.iterdir() if p.suffix in (".yaml", ".yml")) if one.is_dir() else [one]
+        )
+    ]
+
+
+def _converted(args: argparse.Namespace, texts: Sequence[tuple[str, str]], ledger: Ledger) -> str:
+    found: list[Entry] = []
+    for file, text in texts:
+        for one in documents(file, text):
+            if isinstance(one, Problem):
+                ledger.mistakes.append(one)
+            else:
+                found.append(one)
+    return _ours(sloth.convert(found, args.window, ledger), ledger)
+
+
+def _ours(objectives: Sequence[Objective], ledger: Ledger) -> str:
+    """The objectives file, once it reads back as what was meant."""
+    if not objectives:
+        return ""
+    text = writing.write(objectives)
+    reading = read([("the converted file", text)])
+    ledger.mistakes.extend(reading.problems)
+    return text
+
+
+def _deliver(path: Path | None, text: str) -> None:
+    """Print, or write whole or not at all."""
+    if path is None:
+        print(text, end="")
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.chmod(draft, 0o644)
+        os.replace(draft, path)
+    except OSError:
+        os.unlink(draft)
+        raise

@@ -1,0 +1,113 @@
+"""What both formats need: names, labels and annotations of ours, and an objective that is valid or reported."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from triton_slo.convert.entry import Entry
+from triton_slo.convert.ledger import Ledger
+from triton_slo.objective import RESERVED_LABELS, Objective
+
+_MOST_NAME = 63
+_MOST_TEXT = 2000
+_SET_ANNOTATIONS = frozenset({"summary", "description", "cause", "runbook_url", "dashboard_url"})
+
+
+def name(ledger: Ledger, entry: Entry, wanted: str, taken: set[str]) -> str:
+    """A free objective's name as near as can be to the wanted one; empty where nothing is left of it."""
+    plain = re.sub(r"[^a-z0-9]+", "-", wanted.lower()).strip("-")[:_MOST_NAME].rstrip("-")
+    if not plain:
+        ledger.lost(entry, f"nothing of {wanted!r} can stand in an objective's name", "the SLO is left out")
+        return ""
+    free, count = plain, 1
+    while free in taken:
+        count += 1
+        free = f"{plain[: _MOST_NAME - len(str(count)) - 1]}-{count}"
+    taken.add(free)
+    if free != wanted:
+        ledger.lost(entry, f"{wanted!r} cannot be, or already is, an objective's name", f"it is named {free}")
+    return free
+
+
+def alert_labels(ledger: Ledger, entries: Mapping[str, Entry]) -> tuple[dict[str, str], str]:
+    """Labels for alerts, and the owner if a label names one."""
+    found: dict[str, str] = {}
+    owner = ""
+    for key, entry in entries.items():
+        value = _text(ledger, entry)
+        if key == "owner":
+            owner = value[:200]
+        elif key in RESERVED_LABELS:
+            ledger.lost(entry, f"the rules set the label {key} themselves", "left out")
+        else:
+            found[_label(ledger, entry, key)] = value
+    return found, owner
+
+
+def alert_annotations(ledger: Ledger, entries: Mapping[str, Entry]) -> dict[str, str]:
+    """Annotations for alerts; what ours say already keeps another name."""
+    found: dict[str, str] = {}
+    for key, entry in entries.items():
+        value = _text(ledger, entry)
+        if "{{" in value:
+            ledger.lost(entry, "annotations are never run as templates", "alerts show it as it is written")
+        wanted = f"original_{key}" if key in _SET_ANNOTATIONS else key
+        if wanted != key:
+            ledger.lost(entry, f"alerts write the annotation {key} themselves", f"kept as {wanted}")
+        found[_label(ledger, entry, wanted)] = value
+    return found
+
+
+def _label(ledger: Ledger, entry: Entry, key: str) -> str:
+    plain = re.sub(r"[^a-zA-Z0-9_]", "_", key).lstrip("_")
+    if not plain or plain[0].isdigit():
+        plain = f"label_{plain}"
+    if plain != key:
+        ledger.lost(entry, f"{key!r} is no label name in Prometheus", f"kept as {plain}")
+    return plain
+
+
+def _text(ledger: Ledger, entry: Entry) -> str:
+    if entry.is_list:
+        value = ",".join(one.text() for one in entry.items())
+        ledger.lost(entry, "a label has one value", f"joined to {value!r}")
+    else:
+        value = entry.text()
+    if len(value) > _MOST_TEXT:
+        ledger.lost(entry, f"longer than {_MOST_TEXT} characters", "cut there")
+    return value[:_MOST_TEXT]
+
+
+def objective(
+    ledger: Ledger, whole: Entry, data: Mapping[str, Any], where: Mapping[str, Entry]
+) -> Objective | None:
+    """The objective, or None with the reason at the entry that its field came from (`where`)."""
+    try:
+        return Objective.model_validate(dict(data))
+    except ValidationError as error:
+        for detail in error.errors():
+            path = ".".join(str(step) for step in detail["loc"])
+            entry = next((one for field, one in where.items() if path.startswith(field)), whole)
+            ledger.lost(entry, detail["msg"].removeprefix("Value error, "), "the SLO is left out")
+    return None
+
+
+def grouping(ledger: Ledger, entry: Entry, found: tuple[str, ...] | None) -> tuple[str, ...]:
+    """Labels to group by: those that the query's results have."""
+    if found is None:
+        ledger.lost(
+            entry,
+            "which labels its results have is not known before it runs",
+            "one budget for all of them; set group_by for one each",
+        )
+        return ()
+    return found
+
+
+def kept_words(parts: Iterable[str]) -> str:
+    """A description of what is there, no longer than one may be."""
+    return " ".join(part.strip() for part in parts if part.strip())[:_MOST_TEXT]

@@ -1,0 +1,177 @@
+"""YAML as written: every value with its file, line and path, and with a memory of having been read.
+
+What was never read when a conversion is over was not understood: that is how nothing is dropped in silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import yaml
+
+from triton_slo.problem import Problem
+from triton_slo.reading import MAX_CHARACTERS, Loader, duplicate_keys, yaml_problem
+
+_MERGE = "tag:yaml.org,2002:merge"
+_TRUE = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+
+
+class EntryError(ValueError):
+    """A value is not what its field holds; carries the entry."""
+
+    def __init__(self, entry: Entry, reason: str) -> None:
+        super().__init__(reason)
+        self.entry = entry
+
+
+class Entry:
+    """One value of a YAML file. Children are made when asked for, so an alias costs nothing until it is read."""
+
+    def __init__(self, file: str, node: yaml.Node, path: str = "", line: int | None = None) -> None:
+        self.file, self.node, self.path = file, node, path
+        self.line = line or node.start_mark.line + 1
+        self._read = False
+        self._children: dict[str, Entry] | None = None
+
+    @property
+    def place(self) -> str:
+        """`file:line`."""
+        return f"{self.file}:{self.line}"
+
+    def get(self, key: str) -> Entry | None:
+        """A field, or None where it is absent or empty. Raises EntryError on what is no mapping."""
+        found = self.fields().get(key)
+        if found is None or found.empty:
+            if found is not None:
+                found.skip()
+            return None
+        return found
+
+    def need(self, key: str) -> Entry:
+        """A field that must be there. Raises EntryError."""
+        found = self.get(key)
+        if found is None:
+            raise EntryError(self, f"the required field {key} is missing")
+        return found
+
+    def fields(self) -> dict[str, Entry]:
+        """All fields of a mapping. Raises EntryError on anything else."""
+        if not isinstance(self.node, yaml.MappingNode):
+            raise EntryError(self, f"this should be a mapping, and is {self._kind()}")
+        self._read = True
+        if self._children is None:
+            self._children = {
+                key: Entry(self.file, value, f"{self.path}.{key}" if self.path else key, line)
+                for key, (line, value) in _pairs(self.node, {}).items()
+            }
+        return self._children
+
+    def items(self) -> list[Entry]:
+        """All items of a list. Raises EntryError on anything else."""
+        if not isinstance(self.node, yaml.SequenceNode):
+            raise EntryError(self, f"this should be a list, and is {self._kind()}")
+        self._read = True
+        if self._children is None:
+            self._children = {
+                str(index): Entry(self.file, value, f"{self.path}[{index}]")
+                for index, value in enumerate(self.node.value)
+            }
+        return list(self._children.values())
+
+    def text(self) -> str:
+        """A scalar as written. Raises EntryError on anything else."""
+        if not isinstance(self.node, yaml.ScalarNode):
+            raise EntryError(self, f"this should be a text, and is {self._kind()}")
+        self._read = True
+        return str(self.node.value)
+
+    def number(self) -> float:
+        """A finite number. Raises EntryError on anything else."""
+        text = self.text()
+        try:
+            value = float(text.replace("_", ""))
+        except ValueError:
+            value = float("nan")
+        if not abs(value) < float("inf"):
+            raise EntryError(self, f"this should be a number, and is {text[:80]!r}")
+        return value
+
+    def flag(self) -> bool:
+        """True or false. Raises EntryError on anything else."""
+        text = self.text()
+        if text.lower() not in _TRUE:
+            raise EntryError(self, f"this should be true or false, and is {text[:80]!r}")
+        return _TRUE[text.lower()]
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing, or `null`, stands there."""
+        return isinstance(self.node, yaml.ScalarNode) and self.node.tag == "tag:yaml.org,2002:null"
+
+    @property
+    def is_text(self) -> bool:
+        """Whether it is a scalar."""
+        return isinstance(self.node, yaml.ScalarNode)
+
+    @property
+    def is_list(self) -> bool:
+        """Whether it is a list."""
+        return isinstance(self.node, yaml.SequenceNode)
+
+    def skip(self) -> None:
+        """Count as read, with all that is in it."""
+        self._read, self._children = True, {}
+
+    def unread(self) -> Iterator[Entry]:
+        """The outermost values that nobody has read."""
+        if not self._read:
+            yield self
+            return
+        for child in (self._children or {}).values():
+            yield from child.unread()
+
+    def _kind(self) -> str:
+        if isinstance(self.node, yaml.MappingNode):
+            return "a mapping"
+        return "a list" if self.is_list else "a single value"
+
+
+Pairs = dict[str, tuple[int, yaml.Node]]
+
+
+def _pairs(node: yaml.MappingNode, done: dict[int, Pairs]) -> Pairs:
+    """Keys with line and value, merges (`<<: *base`) resolved; merges of merges are worked out once."""
+    if id(node) in done:
+        return done[id(node)]
+    own: Pairs = {}
+    merged: Pairs = {}
+    done[id(node)] = own
+    for key, value in node.value:
+        if key.tag == _MERGE:
+            bases = value.value if isinstance(value, yaml.SequenceNode) else [value]
+            for base in bases:
+                if isinstance(base, yaml.MappingNode):
+                    merged = {**_pairs(base, done), **merged}
+        else:
+            text = key.value if isinstance(key, yaml.ScalarNode) else "(a key that is no text)"
+            own[str(text)] = (key.start_mark.line + 1, value)
+    for text, pair in merged.items():
+        own.setdefault(text, pair)
+    return own
+
+
+def documents(file: str, text: str) -> Iterator[Entry | Problem]:
+    """Every document of a file, and what is wrong with the file."""
+    if len(text) > MAX_CHARACTERS:
+        yield Problem(file, f"larger than {MAX_CHARACTERS} characters", "split it into several files")
+        return
+    try:
+        nodes = list(yaml.compose_all(text, Loader=Loader))
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        yield yaml_problem(file, error)
+        return
+    if not nodes:
+        yield Problem(file, "is empty", "give a file that holds something to convert")
+    for node in nodes:
+        yield from duplicate_keys(file, node)
+        yield Entry(file, node)

@@ -1,0 +1,42 @@
+"""What a conversion has to say: mistakes, what was lost, and what was added."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from triton_slo.convert.entry import Entry
+from triton_slo.problem import Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """Collects findings in the order in which they are met.
+
+    `mistakes` are faults of the input: nothing is written. `losses` could not be expressed; each says what was
+    done instead. `notes` tell of choices that lose nothing.
+    """
+
+    mistakes: list[Problem] = field(default_factory=list)
+    losses: list[Problem] = field(default_factory=list)
+    notes: list[Problem] = field(default_factory=list)
+
+    def wrong(self, entry: Entry, reason: str, fix: str = "") -> None:
+        """A mistake in the input."""
+        self.mistakes.append(_finding(entry, reason, fix))
+
+    def lost(self, entry: Entry, reason: str, instead: str) -> None:
+        """Something that cannot be expressed, and what was done instead."""
+        self.losses.append(_finding(entry, f"{reason}; instead: {instead}"))
+
+    def noted(self, entry: Entry, reason: str) -> None:
+        """Something worth knowing that loses nothing."""
+        self.notes.append(_finding(entry, reason))
+
+    def unread(self, entry: Entry) -> None:
+        """Everything in a document that nobody asked for."""
+        for one in entry.unread():
+            self.lost(one, "no such field is known here", "left out")
+
+
+def _finding(entry: Entry, reason: str, fix: str = "") -> Problem:
+    return Problem(entry.place, f"{entry.path}: {reason}" if entry.path else reason, fix)

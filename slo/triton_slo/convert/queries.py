@@ -1,0 +1,159 @@
+"""PromQL of others, made to hold `{{window}}` where the range goes, and the labels of what it gives."""
+
+from __future__ import annotations
+
+import re
+
+import promql_parser as promql
+
+from triton_slo.objective import WINDOW
+from triton_slo.promql import quote
+
+_TEMPLATE = re.compile(r"\{\{\s*\.?window\s*\}\}|\$\{?__(?:rate_interval|interval|range)\}?|\$\{?window\}?")
+_ACTION = re.compile(r"\{\{.*?\}\}", re.DOTALL)
+_RANGE = re.compile(
+    r"""(?P<kept>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|`[^`]*`|\#[^\n]*)|\[\s*(?P<range>\d[0-9a-z]*)\s*\]"""
+)
+_OPERATORS = {
+    "MatchOp.Equal": "=",
+    "MatchOp.NotEqual": "!=",
+    "MatchOp.Re": "=~",
+    "MatchOp.NotRe": "!~",
+}
+STEP = "1m"
+"""How often subqueries look."""
+SCALAR = frozenset({"(scalar)"})
+"""Labels of what has none because it is a number, not a vector."""
+
+
+class QueryError(ValueError):
+    """A query cannot be carried over; the message says why."""
+
+
+def windowed(query: str) -> str | None:
+    """The query with `{{window}}` for its placeholder or its ranges; None where it has neither.
+
+    Raises QueryError on other templates, on ranges of several lengths, and on what is not PromQL.
+    """
+    text = _TEMPLATE.sub("{{window}}", query.strip())
+    left = [action for action in _ACTION.findall(text) if action != WINDOW]
+    if left:
+        raise QueryError(f"the template {left[0]} is not known; only the window may be a template")
+    if WINDOW not in text:
+        ranges = {found["range"] for found in _RANGE.finditer(text) if found["range"]}
+        if len(ranges) > 1:
+            raise QueryError(f"it reads ranges of several lengths ({', '.join(sorted(ranges))})")
+        text = _RANGE.sub(lambda found: found["kept"] or f"[{WINDOW}]", text)
+    parsed(text)
+    return text if WINDOW in text else None
+
+
+def parsed(query: str) -> object:
+    """Syntax tree of a query that may hold `{{window}}`. Raises QueryError on what is not PromQL."""
+    try:
+        return promql.parse(query.replace(WINDOW, "5m"))
+    except ValueError as error:
+        raise QueryError(f"not PromQL: {error}") from None
+
+
+def rated(query: str) -> tuple[str, bool]:
+    """Events per second of a query for a counter without a range; False where it had to be a subquery.
+
+    A sum of counters becomes a sum of rates: the rate of a sum would take one process's restart for a reset.
+    """
+    inner = _rated(parsed(query))
+    if inner is not None:
+        return inner, True
+    return f"rate(({query.strip()})[{WINDOW}:{STEP}])", False
+
+
+def _rated(node: object) -> str | None:
+    match node:
+        case promql.ParenExpr():
+            inner = _rated(node.expr)
+            return inner and f"({inner})"
+        case promql.VectorSelector() if _simple(node):
+            return f"rate({_selector(node)}[{WINDOW}])"
+        case promql.AggregateExpr() if str(node.op) == "sum":
+            inner = _rated(node.expr)
+            return inner and f"sum {node.modifier or ''} ({inner})".replace("  ", " ")
+        case promql.BinaryExpr() if str(node.op) in ("+", "-"):
+            left, right = _rated(node.lhs), _rated(node.rhs)
+            return left and right and f"{left} {node.op} {node.modifier or ''} {right}".replace("  ", " ")
+    return None
+
+
+def _simple(node: promql.VectorSelector) -> bool:
+    return node.offset is None and node.at is None and not node.matchers.or_matchers
+
+
+def _selector(node: promql.VectorSelector) -> str:
+    """The selector in our own quoting: the parser's text leaves quotes inside values bare."""
+    matchers = [f"{one.name}{_OPERATORS[str(one.op)]}{quote(one.value)}" for one in node.matchers.matchers]
+    return f"{node.name or ''}{{{', '.join(matchers)}}}" if matchers else str(node.name)
+
+
+def averaged(query: str) -> str:
+    """Mean over the window of what a query without a range shows, looked at every minute."""
+    node = parsed(query)
+    if isinstance(node, promql.VectorSelector) and _simple(node):
+        return f"avg_over_time({_selector(node)}[{WINDOW}])"
+    return f"avg_over_time(({query.strip()})[{WINDOW}:{STEP}])"
+
+
+def group_labels(*queries: str) -> tuple[str, ...] | None:
+    """Labels that the results of all queries have; None where no one can say before they run."""
+    found = [labels for query in queries if (labels := _labels(parsed(query))) != SCALAR]
+    if not found or None in found:
+        return None
+    shared = frozenset.intersection(*(labels for labels in found if labels is not None))
+    first = [label for label in ("model", "version") if label in shared]
+    return (*first, *sorted(shared - set(first)))
+
+
+def _labels(node: object) -> frozenset[str] | None:
+    match node:
+        case promql.NumberLiteral():
+            return SCALAR
+        case promql.ParenExpr() | promql.UnaryExpr() | promql.SubqueryExpr():
+            return _labels(node.expr)
+        case promql.AggregateExpr():
+            if node.modifier is None:
+                return frozenset()
+            return (
+                frozenset(node.modifier.labels) if node.modifier.type == promql.AggModifierType.By else None
+            )
+        case promql.BinaryExpr():
+            return _joined(node)
+        case promql.Call():
+            return _called(node)
+    return None
+
+
+def _joined(node: promql.BinaryExpr) -> frozenset[str] | None:
+    left, right = _labels(node.lhs), _labels(node.rhs)
+    if SCALAR in (left, right):
+        return right if left == SCALAR else left
+    if str(node.op) == "or":
+        return None if left is None or right is None else left | right
+    matching = getattr(node.modifier, "matching", None)
+    if str(node.op) in ("and", "unless") or matching is None:
+        return left if left is not None else right
+    card = getattr(node.modifier, "card", None)
+    if card == promql.VectorMatchCardinality.OneToOne and str(matching).startswith("on"):
+        return frozenset(matching.labels)
+    return None
+
+
+def _called(node: promql.Call) -> frozenset[str] | None:
+    name, arguments = node.func.name, list(node.args)
+    if name == "vector":
+        return frozenset()
+    if name in ("scalar", "time", "pi"):
+        return SCALAR
+    if name in ("label_replace", "label_join"):
+        return None
+    if name == "histogram_quantile":
+        labels = _labels(arguments[1])
+        return None if labels is None else labels - {"le"}
+    return _labels(arguments[0]) if arguments else None

@@ -1,0 +1,69 @@
+"""Objectives as a person would write them: YAML without defaults, that reads back as the same values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import yaml
+
+from triton_slo.objective import Objective
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes text of several lines as a block."""
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_Dumper.add_representer(str, _text)
+
+
+def write(objectives: Iterable[Objective]) -> str:
+    """An objectives file."""
+    return dump({"objectives": [plain(one) for one in objectives]})
+
+
+def dump(*documents: object) -> str:
+    """YAML documents."""
+    return str(
+        yaml.dump_all(
+            documents,
+            Dumper=_Dumper,
+            sort_keys=False,
+            allow_unicode=True,
+            width=100,
+            explicit_start=len(documents) > 1,
+        )
+    )
+
+
+def plain(objective: Objective) -> dict[str, Any]:
+    """An objective in the short form, without what is the default anyway."""
+    data: dict[str, Any] = objective.model_dump(mode="json", exclude_defaults=True)
+    data["target"] = _percent(objective.target)
+    data["indicator"] = {"kind": objective.indicator.kind, **data.get("indicator", {})}
+    if len(data["indicator"]) == 1:
+        data["indicator"] = objective.indicator.kind
+    for holder in (data, *data.get("overrides", ())):
+        for field in ("models", "versions"):
+            if field in holder:
+                holder[field] = holder[field].get("names", holder[field])
+    for override, one in zip(data.get("overrides", ()), objective.overrides, strict=False):
+        if one.target is not None:
+            override["target"] = _percent(one.target)
+    if list(data.get("window", {})) in (["rolling"], ["calendar"]):
+        (data["window"],) = data["window"].values()
+    return data
+
+
+def _percent(ratio: float) -> str | float:
+    """`99.9%` where that reads back as the same number."""
+    text = (
+        f"{round(ratio * 100, 10):g}"
+        if round(ratio * 100, 4) == ratio * 100
+        else repr(round(ratio * 100, 10))
+    )
+    return f"{text}%" if round(float(text) / 100, 12) == ratio else ratio

@@ -1,0 +1,199 @@
+"""`tritonwatch convert --from sloth`: what comes out is checked, generated and loaded by every promtool."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from support.tools import promtools
+from triton_slo.convert import queries
+from triton_slo.objective import Custom, Objective
+from triton_slo.reading import read
+from tritonwatch.cli import main
+
+CHECKOUT = """\
+version: prometheus/v1
+service: checkout
+slos:
+  - name: orders
+    objective: 99.9
+    description: Orders are taken.
+    sli:
+      events:
+        error_query: sum(rate(orders_total{outcome="failed"}[{{.window}}]))
+        total_query: sum(rate(orders_total[{{ .window }}]))
+"""
+PAGED = """\
+    alerting:
+      name: CheckoutFails
+      labels: {team: payments}
+      annotations: {summary: 'Orders fail in {{ $labels.region }}'}
+      page_alert:
+        labels: {severity: info, channel: '#pay'}
+      ticket_alert:
+        disable: true
+  - name: speed
+    objective: 99
+    sli:
+      raw:
+        error_ratio_query: |
+          sum by (region) (rate(slow_total[{{.window}}]))
+          /
+          sum by (region) (rate(orders_total[{{.window}}]))
+"""
+
+
+def convert(folder: Path, text: str, *options: str) -> int:
+    """Exit code of a conversion into `folder/objectives/converted.yaml`."""
+    (folder / "in.yaml").write_text(text, encoding="utf-8")
+    out = folder / "objectives" / "converted.yaml"
+    return main(["convert", "--from", "sloth", str(folder / "in.yaml"), "--out", str(out), *options])
+
+
+def objectives(folder: Path) -> dict[str, Objective]:
+    """What was written, which has no mistake."""
+    path = folder / "objectives" / "converted.yaml"
+    reading = read([(path.name, path.read_text(encoding="utf-8"))])
+    assert () == reading.problems
+    return {one.name: one for one in reading.objectives}
+
+
+def test_what_can_be_expressed_comes_whole(tmp_path: Path) -> None:
+    """Nothing lost is exit code 0, and every query keeps its meaning."""
+    assert 0 == convert(tmp_path, CHECKOUT)
+
+    (one,) = objectives(tmp_path).values()
+    assert ("checkout-orders", 0.999, "30d") == (one.name, one.target, one.window.nominal)
+    assert (
+        Custom(
+            errors='sum(rate(orders_total{outcome="failed"}[{{window}}]))',
+            total="sum(rate(orders_total[{{window}}]))",
+        )
+        == one.indicator
+    )
+    assert ((), {"service": "checkout"}, "Orders are taken.") == (one.group_by, one.labels, one.description)
+
+
+def test_what_is_lost_is_told_with_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each loss has file, line, field, reason and what was done instead; the exit code says that there are some."""
+    assert 3 == convert(tmp_path, CHECKOUT + PAGED)
+
+    said = capsys.readouterr().err
+    source = tmp_path / "in.yaml"
+    assert f"{source}:12: slos[0].alerting.name: burn alerts have fixed names" in said
+    assert (
+        f"{source}:14: slos[0].alerting.annotations.summary: annotations are never run as templates" in said
+    )
+    assert f"{source}:16: slos[0].alerting.page_alert.labels.channel: labels are the same" in said
+    assert all("instead: " in line for line in said.splitlines() if line.startswith(str(source)))
+    found = objectives(tmp_path)
+    orders = found["checkout-orders"]
+    assert ["page_fast", "page_slow"] == [tier.name for tier in orders.alerting.tiers]
+    assert {"page_fast": "info", "page_slow": "info"} == orders.alerting.severities
+    assert ("region",) == found["checkout-speed"].group_by
+
+
+@pytest.mark.parametrize("promtool", promtools(), ids=str)
+def test_what_comes_out_passes_check_generate_and_promtool(tmp_path: Path, promtool: Path) -> None:
+    """A converted file is as good as one written by hand."""
+    assert 3 == convert(tmp_path, CHECKOUT + PAGED)
+
+    folder, out = tmp_path / "objectives", tmp_path / "out"
+    assert 0 == main(["check", str(folder)])
+    assert 0 == main(["generate", "--objectives", str(folder), "--out", str(out)])
+    rules = sorted((out / "rules").glob("slo-checkout-*.yml"))
+    assert 2 == len(rules)
+    subprocess.run([promtool, "check", "rules", *rules], check=True, capture_output=True, timeout=60)
+    proofs = sorted((out / "promtool").glob("slo-checkout-*.test.yml"))
+    assert 2 == len(proofs)
+    subprocess.run([promtool, "test", "rules", *proofs], check=True, capture_output=True, timeout=120)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a: [", "in.yaml:2: not YAML"),
+        ("", "in.yaml: is empty"),
+        ("- a", "in.yaml:1: this should be a mapping, and is a list"),
+        (
+            "apiVersion: openslo/v1\nkind: SLO",
+            "in.yaml:1: apiVersion: 'openslo/v1' is not Sloth's prometheus/v1",
+        ),
+        ("service: a\nslos: []", "in.yaml:1: the required field version is missing"),
+        ("version: prometheus/v2\nservice: a\nslos: []", "in.yaml:1: version: 'prometheus/v2' is not"),
+        (CHECKOUT + "service: b\n", "in.yaml:11: the key 'service' is written twice"),
+        (CHECKOUT.replace("99.9", "much"), "in.yaml:5: slos[0].objective: this should be a number"),
+        (CHECKOUT.replace("99.9", ".nan"), "in.yaml:5: slos[0].objective: this should be a number"),
+        (CHECKOUT.replace("99.9", "100"), "in.yaml:5: slos[0].objective: a target lies between"),
+        (
+            CHECKOUT.replace('failed"}[', 'failed"}}['),
+            "in.yaml:9: slos[0].sli.events.error_query: not PromQL",
+        ),
+        (CHECKOUT.replace("rate(orders_total[{{ .window }}])", "x"), "total_query: it has no {{.window}}"),
+        (CHECKOUT.replace("[{{ .window }}]", "[{{ .w }}]"), "the template {{ .w }} is not known"),
+        (CHECKOUT.replace("name: orders", "name: '{{}}'").replace("checkout", "+"), "nothing of '+-{{}}'"),
+        ("a: &a [*a]\nversion: *a", "in.yaml:2: version: this should be a text, and is a list"),
+    ],
+)
+def test_bad_input_is_refused_with_its_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, said: str
+) -> None:
+    """Nothing is written where nothing is understood."""
+    assert 1 == convert(tmp_path, text)
+
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "objectives").exists()
+
+
+def test_anchors_and_several_documents_are_read(tmp_path: Path) -> None:
+    """YAML's own abbreviations mean what they mean."""
+    merged = CHECKOUT.replace("slos:\n  - name", "slos:\n  - &a\n    name") + "  - <<: *a\n    name: again\n"
+
+    assert 0 == convert(tmp_path, merged + "---\n" + CHECKOUT.replace("checkout", "cart"))
+    assert {"checkout-orders", "checkout-again", "cart-orders"} == set(objectives(tmp_path))
+
+
+def test_nothing_is_replaced_unless_told(tmp_path: Path) -> None:
+    """A file that is there stays as it is, and --strict writes only what is whole."""
+    assert 3 == convert(tmp_path, CHECKOUT + PAGED, "--strict")
+    assert not (tmp_path / "objectives").exists()
+    assert 0 == convert(tmp_path, CHECKOUT)
+    assert 1 == convert(tmp_path, CHECKOUT + PAGED)
+    assert ["checkout-orders"] == list(objectives(tmp_path))
+    assert 3 == convert(tmp_path, CHECKOUT + PAGED, "--force")
+    assert ["checkout-orders", "checkout-speed"] == list(objectives(tmp_path))
+    assert ["converted.yaml"] == [path.name for path in (tmp_path / "objectives").iterdir()]
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ('x{a="b\\"[5m]"}', 'rate(x{a="b\\"[5m]"}[{{window}}])'),
+        ("sum by (a) (x)", "sum by (a) (rate(x[{{window}}]))"),
+        ("sum(x) - sum(y)", "sum (rate(x[{{window}}])) - sum (rate(y[{{window}}]))"),
+        ("max(x)", "rate((max(x))[{{window}}:1m])"),
+        ("sum(x offset 5m)", "rate((sum(x offset 5m))[{{window}}:1m])"),
+    ],
+)
+def test_a_counter_becomes_a_rate(query: str, expected: str) -> None:
+    """The rate of each counter, then the sum: a restart of one process is no reset of all."""
+    assert expected == queries.rated(query)[0]
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("sum(rate(x[{{window}}]))", ()),
+        ("sum by (version, a, model) (rate(x[{{window}}]))", ("model", "version", "a")),
+        ("1 - sum by (a) (x) / sum by (a) (y)", ("a",)),
+        ("sum by (a) (x) or vector(0)", ("a",)),
+        ("rate(x[{{window}}])", None),
+        ("sum without (a) (x)", None),
+        ("histogram_quantile(0.9, sum by (le, a) (rate(x[{{window}}])))", ("a",)),
+    ],
+)
+def test_labels_of_a_result_are_known_where_they_can_be(query: str, expected: tuple[str, ...] | None) -> None:
+    """Grouping follows the query; where nobody can know, it is said."""
+    assert expected == queries.group_labels(query)
