@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -110,18 +109,13 @@ def change(where: tuple[Prometheus, float], **labels: str) -> list[str]:
     return dict(evidence.facts).get(LAST_CHANGE, "").splitlines()
 
 
-def hour(at: float) -> str:
-    return f"{datetime.fromtimestamp(at, UTC):%H:%M} UTC"
-
-
 def test_a_failed_rollout_is_told_as_what_happened_to_each_version(
     made_prometheus: tuple[Prometheus, float],
 ) -> None:
     """Version 3 failed, version 2 was unloaded, and how long before the alert; passing states are left out."""
-    _, now = made_prometheus
     expected = [
-        f"version 3 failed to load {hour(now - 720)}, 2 min before this began",
-        f"version 2 unloaded {hour(now - 780)}, 3 min before this began",
+        "version 3 failed to load 2 min before this began",
+        "version 2 unloaded 3 min before this began",
     ]
     found = change(made_prometheus, model="ranker", version="3", instance="a")
 
@@ -132,10 +126,9 @@ def test_servers_alike_are_one_line_and_a_change_after_the_alert_says_so(
     made_prometheus: tuple[Prometheus, float],
 ) -> None:
     """Without an instance, as burn alerts are, a rollout over servers is one line a version."""
-    _, now = made_prometheus
     expected = [
-        f"version 1 unloaded on 2 servers {hour(now - 300)}, 5 min after this began",
-        f"version 2 gone from the list on 2 servers {hour(now - 900)}, 5 min before this began",
+        "version 1 unloaded on 2 servers 5 min after this began",
+        "version 2 gone from the list on 2 servers 5 min before this began",
     ]
 
     assert expected == change(made_prometheus, model="wide")
@@ -147,18 +140,16 @@ def test_a_failed_reload_of_a_version_that_goes_on_serving_is_a_change(
     """The state stays ready; only the counter tells."""
     [line] = change(made_prometheus, model="hot", instance="a")
 
-    assert line.startswith("a reload failed (bad_config) ")
-    assert line.endswith("10 min before this began")
+    assert "a reload failed (bad_config) 10 min before this began" == line
 
 
 def test_a_change_of_the_day_before_is_found_by_the_wider_look(
     made_prometheus: tuple[Prometheus, float],
 ) -> None:
-    """Nothing in six hours: a week is looked at, more coarsely, and the day is named."""
+    """Nothing in six hours: a week is looked at, more coarsely."""
     [line] = change(made_prometheus, model="old")
 
-    assert line.startswith("version 1 loaded 20")
-    assert line.endswith("before this began")
+    assert line.startswith("version 1 loaded 1 d 5 h before this began")
 
 
 @pytest.mark.parametrize("labels", [{"model": "calm"}, {"model": "unheard of"}, {"instance": "a"}])

@@ -168,7 +168,7 @@ def test_what_changed_last_and_the_gpus_are_told_below_the_reason() -> None:
     evidence = Evidence(
         at=1.0,
         reasons={"ranker v3": "unable to find weights.pt"},
-        facts=((GPU, "H200: 98 % busy"), (LAST_CHANGE, "version 3 failed to load 08:12 UTC")),
+        facts=((GPU, "H200: 98 % busy"), (LAST_CHANGE, "version 3 failed to load 9 min before this began")),
     )
     blocks = message.root(failed_load(evidence=evidence), Style(), 1_700_000_600.0).blocks
     shown = "\n".join(one["text"]["text"] for one in blocks if one["type"] == "section" and "text" in one)

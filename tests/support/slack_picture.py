@@ -18,7 +18,7 @@ from typing import Any
 from PIL import Image, ImageChops
 
 from triton_alerts.bridge import message
-from triton_alerts.bridge.incident import Event, Evidence, Incident, Mark, Member
+from triton_alerts.bridge.incident import GPU, LAST_CHANGE, Event, Evidence, Incident, Mark, Member
 from triton_alerts.bridge.message import Message, Style
 
 NOW = 1_795_230_600.0
@@ -117,7 +117,14 @@ def stories() -> dict[str, str]:
         message.reply(
             resolved,
             (
-                Event(at=NOW + 660, kind="resolved", count=1, subjects=("ranker v3",)),
+                Event(
+                    at=NOW + 660,
+                    kind="resolved",
+                    count=1,
+                    subjects=("ranker v3",),
+                    alerts=("TritonModelNotReadyProlonged",),
+                    summaries=(ended.annotations["summary"],),
+                ),
                 Event(at=NOW + 660, kind="closed"),
             ),
         ),
@@ -163,7 +170,12 @@ def _load_failure() -> Incident:
         "Internal: FileNotFoundError: [Errno 2] No such file or directory: '/models/ranker/3/weights.pt'\n\n"
         "At:\n  /models/ranker/3/model.py(31): initialize"
     )
-    return _incident(member, Evidence(at=NOW, reasons={"ranker v3": reason}))
+    changes = "version 3 failed to load 10 min before this began\nversion 2 unloaded 12 min before this began"
+    gpus = (
+        "H200 GPU-5a1e3f2c: 0 % busy, 12.4 of 139.8 GiB used, 38 °C, not throttled, no XID in the last hour"
+    )
+    facts = ((LAST_CHANGE, changes), (GPU, gpus))
+    return _incident(member, Evidence(at=NOW, reasons={"ranker v3": reason}, facts=facts))
 
 
 def _burn() -> Incident:
@@ -184,10 +196,16 @@ def _burn() -> Incident:
         indicator="latency",
         component="slo",
     )
+    gpus = (
+        "H200 GPU-5a1e3f2c: 97 % busy, 121.0 of 139.8 GiB used, 83 °C, throttled by sw_power_cap, "
+        "no XID in the last hour"
+    )
     facts = (
         ("Burn rate", "22.4 times what may last"),
         ("Budget left", "61 %"),
         ("Where it goes", "queue 81 %, compute_infer 17 %"),
+        (LAST_CHANGE, "version 2 loaded 1 h 58 min before this began"),
+        (GPU, gpus),
     )
     return _incident(member, Evidence(at=NOW, facts=facts)).model_copy(update={"recurrence": 1})
 

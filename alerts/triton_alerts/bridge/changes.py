@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from itertools import pairwise
 
 from triton_alerts.bridge.enrich import Source
 from triton_alerts.bridge.facts import Point, Prometheus, selector
 from triton_alerts.bridge.incident import LAST_CHANGE, Evidence, Incident, Member
-from triton_alerts.bridge.text import clock as day_and_hour
 from triton_alerts.bridge.text import duration
 from triton_exporter.catalogue import state
 
@@ -98,11 +96,9 @@ def _line(alike: list[Change], since: float) -> str:
     name = f"version {last.version} {last.what}" if last.version else last.what
     servers = len({change.instance for change in alike})
     where = f" on {servers} servers" if servers > 1 else ""
-    apart = duration(abs(since - last.at))
-    order = "before this began" if last.at <= since else "after this began"
-    near = abs(since - last.at) < 43200
-    when = f"{datetime.fromtimestamp(last.at, UTC):%H:%M} UTC" if near else day_and_hour(last.at)
-    return f"{name}{where} {when}, {apart} {order}"
+    # No hour of the clock: the others in the message are in the reader's zone, which only Slack knows.
+    order = "before" if last.at <= since else "after"
+    return f"{name}{where} {duration(abs(since - last.at))} {order} this began"
 
 
 def _failed_reloads(instance: str, reason: str, points: list[Point]) -> list[Change]:

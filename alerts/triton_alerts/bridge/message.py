@@ -214,9 +214,9 @@ def _why(incident: Incident) -> list[Block]:
     for name, reason in list(reasons.items())[:3]:
         blocks.append(_section(f"*Triton says* about {code(name)}\n{code_block(reason, room)}"))
     known = dict(_evidence(incident))
-    wide = [f"*{name}*\n{prose(known[name], 900)}" for name in _WIDE if name in known]
-    blocks += [_section("\n".join(wide))] if wide else []
-    return blocks
+    # How a GPU is doing now says nothing about an incident that is over.
+    wide = [name for name in _WIDE if name in known and (incident.open or name != GPU)]
+    return blocks + [_section(f"*{name}*\n{prose(known[name], 900)}") for name in wide]
 
 
 def _first_step(incident: Incident) -> list[Block]:
