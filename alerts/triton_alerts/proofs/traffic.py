@@ -118,6 +118,37 @@ QUEUES = (
     ),
     quiet(
         "TritonQueueDominates",
+        "is quiet about a fast model whose requests wait two of their three milliseconds for a batch",
+        {
+            _QUEUE: "0+60000x100",
+            _DURATION: "0+81000x100",
+            _SUCCESS: "0+30x100",
+            series(model.MAX_QUEUE_DELAY, VERSION): "0.002x100",
+        },
+        "15m",
+    ),
+    boundary(
+        "TritonQueueDominates",
+        "is quiet at exactly twice the delay: one for the batch, one behind the batch before",
+        _WAITING | {series(model.MAX_QUEUE_DELAY, VERSION): "0.1x100"},
+        "15m",
+    ),
+    fires(
+        "TritonQueueDominates",
+        "fires when requests wait longer than the delay of their batcher explains",
+        _WAITING | {series(model.MAX_QUEUE_DELAY, VERSION): "0.09x100"},
+        "14m",
+        Fires(VERSION, "60%"),
+    ),
+    fires(
+        "TritonQueueDominates",
+        "takes another version's delay for no excuse",
+        _WAITING | {series(model.MAX_QUEUE_DELAY, VERSION | {"version": "2"}): "0.5x100"},
+        "14m",
+        Fires(VERSION, "60%"),
+    ),
+    quiet(
+        "TritonQueueDominates",
         "is quiet about a few milliseconds",
         {_QUEUE: "0+120000x100", _DURATION: "0+200000x100", _SUCCESS: "0+30x100"},
         "15m",
