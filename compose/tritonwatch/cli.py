@@ -7,6 +7,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
 from typing import Protocol
 
 VERBS: dict[str, str] = {
@@ -53,8 +54,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         description="Observability and SLOs for NVIDIA Triton Inference Server.",
         epilog="example: tritonwatch demo --once",
     )
+    parser.add_argument("--version", action="version", version=f"tritonwatch {_version()}")
     subparsers = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     verb: Verb | None = None
+    chosen_parser = parser
     for name, summary in VERBS.items():
         if name == chosen:
             try:
@@ -66,23 +69,31 @@ def main(argv: Sequence[str] | None = None) -> int:
                     file=sys.stderr,
                 )
                 return 2
-            verb.configure(
-                subparsers.add_parser(
-                    name,
-                    help=summary,
-                    description=summary.capitalize() + ".",
-                    epilog=f"example: {verb.EXAMPLE}",
-                    formatter_class=argparse.RawDescriptionHelpFormatter,
-                )
+            chosen_parser = subparsers.add_parser(
+                name,
+                help=summary,
+                description=f"{summary[0].upper()}{summary[1:]}.",
+                epilog=f"example: {verb.EXAMPLE}",
+                formatter_class=argparse.RawDescriptionHelpFormatter,
             )
+            verb.configure(chosen_parser)
         else:
             subparsers.add_parser(name, help=summary)
     try:
-        args = parser.parse_args(argv)
+        args, unknown = parser.parse_known_args(argv)
+        if unknown:  # argparse would show the usage of the whole, which names no flag of the verb
+            chosen_parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     except SystemExit as stop:  # argparse leaves by itself: 0 after --help, 2 on wrong usage
         return stop.code if isinstance(stop.code, int) else 2
     assert verb is not None
     return verb.run(args)
+
+
+def _version() -> str:
+    try:
+        return version("tritonwatch")
+    except PackageNotFoundError:
+        return "(run from its source folder)"
 
 
 def _load(name: str) -> Verb:
