@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from triton_slo.convert import sloth, writing
+from triton_slo.convert import openslo, openslo_export, sloth, writing
 from triton_slo.convert.entry import Entry, documents
 from triton_slo.convert.ledger import Ledger
 from triton_slo.objective import Objective, Rolling
@@ -25,7 +25,9 @@ INCOMPLETE = 3
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="files, or folders of *.yaml")
-    parser.add_argument("--from", dest="source", choices=("sloth",), required=True, help="what the files are")
+    way = parser.add_mutually_exclusive_group(required=True)
+    way.add_argument("--from", dest="source", choices=("sloth", "openslo"), help="what the files are")
+    way.add_argument("--to", choices=("openslo",), help="what to make of objectives")
     parser.add_argument("--out", type=Path, metavar="FILE", help="file to write (default: print)")
     parser.add_argument("--force", action="store_true", help="replace --out if it is there")
     parser.add_argument(
@@ -96,6 +98,8 @@ def _paths(given: Sequence[Path]) -> list[Path]:
 
 
 def _converted(args: argparse.Namespace, texts: Sequence[tuple[str, str]], ledger: Ledger) -> str:
+    if args.to:
+        return _theirs(texts, ledger)
     found: list[Entry] = []
     for file, text in texts:
         for one in documents(file, text):
@@ -103,7 +107,15 @@ def _converted(args: argparse.Namespace, texts: Sequence[tuple[str, str]], ledge
                 ledger.mistakes.append(one)
             else:
                 found.append(one)
-    return _ours(sloth.convert(found, args.window, ledger), ledger)
+    reader = sloth.convert if args.source == "sloth" else openslo.convert
+    return _ours(reader(found, args.window, ledger), ledger)
+
+
+def _theirs(texts: Sequence[tuple[str, str]], ledger: Ledger) -> str:
+    reading = read(texts)
+    ledger.mistakes.extend(reading.problems)
+    made = openslo_export.export(reading.objectives, reading.places, ledger)
+    return writing.dump(*made) if made else ""
 
 
 def _ours(objectives: Sequence[Objective], ledger: Ledger) -> str:

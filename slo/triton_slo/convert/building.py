@@ -17,9 +17,14 @@ _MOST_TEXT = 2000
 _SET_ANNOTATIONS = frozenset({"summary", "description", "cause", "runbook_url", "dashboard_url"})
 
 
+def slug(text: str) -> str:
+    """Small letters, digits and dashes."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:_MOST_NAME].rstrip("-")
+
+
 def name(ledger: Ledger, entry: Entry, wanted: str, taken: set[str]) -> str:
     """A free objective's name as near as can be to the wanted one; empty where nothing is left of it."""
-    plain = re.sub(r"[^a-z0-9]+", "-", wanted.lower()).strip("-")[:_MOST_NAME].rstrip("-")
+    plain = slug(wanted)
     if not plain:
         ledger.lost(entry, f"nothing of {wanted!r} can stand in an objective's name", "the SLO is left out")
         return ""

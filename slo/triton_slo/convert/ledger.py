@@ -35,7 +35,7 @@ class Ledger:
     def unread(self, entry: Entry) -> None:
         """Everything in a document that nobody asked for."""
         for one in entry.unread():
-            self.lost(one, "no such field is known here", "left out")
+            self.lost(one, "not known, or of no use here", "left out")
 
 
 def _finding(entry: Entry, reason: str, fix: str = "") -> Problem:

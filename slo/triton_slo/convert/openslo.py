@@ -1,0 +1,187 @@
+"""OpenSLO v1 in: SLOs with the SLIs, alert policies and data sources they name.
+
+The specification: https://github.com/OpenSLO/OpenSLO (README, `openslo/v1`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from triton_slo.convert import building, openslo_alerts, openslo_export, openslo_indicator, openslo_window
+from triton_slo.convert.entry import Entry, EntryError
+from triton_slo.convert.ledger import Ledger
+from triton_slo.objective import Objective
+
+VERSION = "openslo/v1"
+KINDS = (
+    "SLO",
+    "SLI",
+    "AlertPolicy",
+    "AlertCondition",
+    "AlertNotificationTarget",
+    "DataSource",
+    "Service",
+)
+
+
+class Library:
+    """Documents by kind and name, and which of them somebody referred to."""
+
+    def __init__(self, documents: Sequence[Entry], ledger: Ledger) -> None:
+        self._found: dict[tuple[str, str], Entry] = {}
+        self._used: set[tuple[str, str]] = set()
+        for document in documents:
+            try:
+                key = _key(document)
+                if key in self._found:
+                    reason = f"{key[0]} {key[1]!r} is there already ({self._found[key].place})"
+                    raise EntryError(document, reason)
+                self._found[key] = document
+            except EntryError as error:
+                ledger.wrong(error.entry, str(error))
+
+    def of(self, kind: str) -> dict[str, Entry]:
+        """All documents of a kind by name."""
+        return {name: one for (its, name), one in self._found.items() if its == kind}
+
+    def find(self, kind: str, reference: Entry) -> Entry:
+        """The document that a reference names. Raises EntryError where there is none."""
+        key = kind, reference.text()
+        if key not in self._found:
+            raise EntryError(reference, f"no {kind} is named {reference.text()!r} in these files")
+        self._used.add(key)
+        return self._found[key]
+
+    def optional(self, kind: str, reference: Entry) -> Entry | None:
+        """The document that a reference names, if it is here."""
+        key = kind, reference.text()
+        self._used.add(key)
+        return self._found.get(key)
+
+    def used(self) -> list[Entry]:
+        """Documents that somebody referred to."""
+        return [one for key, one in self._found.items() if key in self._used]
+
+    def unused(self) -> list[Entry]:
+        """Documents other than SLOs that nobody referred to."""
+        return [one for key, one in self._found.items() if key[0] != "SLO" and key not in self._used]
+
+
+def _key(document: Entry) -> tuple[str, str]:
+    fields = document.fields()
+    if "apiVersion" not in fields and "slos" in fields:
+        raise EntryError(document, "this is no OpenSLO document; use --from sloth for Sloth's files")
+    version = document.need("apiVersion")
+    if version.text() != VERSION:
+        raise EntryError(version, f"{version.text()!r} is not {VERSION}, the one version that is read here")
+    kind = document.need("kind")
+    if kind.text() not in KINDS:
+        raise EntryError(kind, f"{kind.text()!r} is no kind of {VERSION}: {', '.join(KINDS)}")
+    return kind.text(), document.need("metadata").need("name").text()
+
+
+def convert(documents: Sequence[Entry], window: str, ledger: Ledger) -> tuple[Objective, ...]:
+    """Every objective of every SLO. `window` is the period of SLOs that name none."""
+    ours, rest = openslo_export.recognised(documents, ledger)
+    library = Library(rest, ledger)
+    taken = {one.name for one in ours}
+    found = list(ours)
+    for slo in library.of("SLO").values():
+        try:
+            made = _slo(slo, library, window, ledger, taken)
+        except EntryError as error:
+            ledger.wrong(error.entry, str(error))
+            continue
+        found += made
+        if made:
+            ledger.unread(slo)
+    for document in library.used():
+        ledger.unread(document)
+    for document in library.unused():
+        ledger.lost(document, "no SLO refers to it, or what it says has no place here", "left out")
+    return tuple(found)
+
+
+def _slo(slo: Entry, library: Library, window: str, ledger: Ledger, taken: set[str]) -> list[Objective]:
+    metadata, spec = slo.need("metadata"), slo.need("spec")
+    shared = {
+        **_words(metadata, spec, library, ledger),
+        "window": openslo_window.window(spec, window, ledger),
+    }
+    alerts = openslo_alerts.alerting(spec, library, ledger)
+    goals = spec.need("objectives").items()
+    found = []
+    for index, goal in enumerate(goals):
+        own = _named(goal, index, len(goals), metadata)
+        name = building.name(ledger, metadata.need("name"), own, taken)
+        indicator = openslo_indicator.indicator(goal, spec, library, ledger)
+        target, where = _target(goal)
+        weight = goal.get("compositeWeight")
+        if weight is not None:
+            weight.text()
+            ledger.lost(weight, "parts of a composite are not added up", "each is an objective of its own")
+        if not name or indicator is None:
+            continue
+        data: dict[str, Any] = {
+            "name": name,
+            **shared,
+            "target": target,
+            **alerts,
+            "group_by": indicator.group_by,
+            "indicator": {"kind": "custom", **indicator.queries},
+        }
+        if not indicator.events and "alerting" in alerts:
+            data["alerting"] = {**alerts["alerting"], "min_failures": 0, "confidence": 0.5}
+        elif not indicator.events:
+            data["alerting"] = {"min_failures": 0, "confidence": 0.5}
+        one = building.objective(ledger, goal, data, {"target": where, "indicator": indicator.entry})
+        if one is not None:
+            found.append(one)
+    if not found:
+        slo.skip()
+    return found
+
+
+def _named(goal: Entry, index: int, count: int, metadata: Entry) -> str:
+    name = metadata.need("name").text()
+    title = goal.get("displayName")
+    if count == 1:
+        return name
+    return f"{name}-{building.slug(title.text())}" if title is not None else f"{name}-{index + 1}"
+
+
+def _target(goal: Entry) -> tuple[float, Entry]:
+    ratio, percent = goal.get("target"), goal.get("targetPercent")
+    if (ratio is None) == (percent is None):
+        raise EntryError(goal, "an objective needs target or targetPercent, one of them")
+    if ratio is not None:
+        return round(ratio.number(), 12), ratio
+    assert percent is not None
+    return round(percent.number() / 100, 12), percent
+
+
+def _words(metadata: Entry, spec: Entry, library: Library, ledger: Ledger) -> dict[str, Any]:
+    labels, annotations = metadata.get("labels"), metadata.get("annotations")
+    found, owner = building.alert_labels(ledger, labels.fields() if labels else {})
+    written = annotations.fields() if annotations else {}
+    for key in (openslo_export.ANNOTATION, openslo_export.PART_OF):
+        if key in written:  # what came of it was said when the documents were recognised
+            written[key].skip()
+    own = (openslo_export.ANNOTATION, openslo_export.PART_OF)
+    noted = building.alert_annotations(ledger, {k: v for k, v in written.items() if k not in own})
+    service = spec.need("service")
+    described = library.optional("Service", service)
+    if described is not None and described.get("spec") is not None:
+        ledger.lost(described, "a service has no words of its own here", "its name is the label service")
+        described.skip()
+    title, description = metadata.get("displayName"), spec.get("description")
+    if title is not None and description is not None:
+        noted["display_name"] = title.text()
+    said = description or title
+    return {
+        "description": building.kept_words([said.text()] if said else []),
+        "owner": owner,
+        "labels": {"service": service.text(), **found},
+        "annotations": noted,
+    }

@@ -1,0 +1,140 @@
+"""OpenSLO's alert policies as tiers: one burn rate and one window become a pair of windows."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from triton_slo.convert.entry import Entry, EntryError
+from triton_slo.convert.ledger import Ledger
+from triton_slo.convert.openslo_window import days
+from triton_slo.duration import render
+
+if TYPE_CHECKING:
+    from triton_slo.convert.openslo import Library
+
+_SEVERITIES = {
+    **dict.fromkeys(("page", "critical", "sev1", "p1", "high"), "critical"),
+    **dict.fromkeys(("ticket", "warning", "sev2", "p2", "medium"), "warning"),
+    **dict.fromkeys(("info", "sev3", "p3", "low"), "info"),
+}
+_HALF_HOUR = 1800
+_SHARE = 12
+"""A short window is a twelfth of the long one: https://sre.google/workbook/alerting-on-slos/, table 5-8."""
+
+
+def alerting(spec: Entry, library: Library, ledger: Ledger) -> dict[str, Any]:
+    """Fields `alerting` and `unknown` of an objective; empty where the SLO names no policy."""
+    listed = spec.get("alertPolicies")
+    if listed is None or not listed.items():
+        ledger.noted(spec, "no alertPolicies: the four tiers of the SRE Workbook alert")
+        return {}
+    tiers: list[dict[str, Any]] = []
+    no_data = False
+    for one in listed.items():
+        policy = _policy(one, library)
+        if _flag(policy, "alertWhenNoData"):
+            no_data = True
+        if (resolved := policy.get("alertWhenResolved")) is not None and not resolved.flag():
+            ledger.lost(resolved, "whether an end is told is Alertmanager's to say", "send_resolved decides")
+        _leave(policy, ledger)
+        breaching = policy.get("alertWhenBreaching")
+        for condition in policy.need("conditions").items():
+            tier = _tier(_condition(condition, library), len(tiers), ledger)
+            if breaching is None or breaching.flag():
+                tiers.append(tier)
+    settings: dict[str, Any] = {"tiers": tiers} if tiers else {"enabled": False}
+    return {"alerting": settings, "unknown": {"policy": "alert" if no_data else "ignore"}}
+
+
+def _flag(policy: Entry, field: str) -> bool:
+    found = policy.get(field)
+    return found is not None and found.flag()
+
+
+def _policy(one: Entry, library: Library) -> Entry:
+    if one.is_text:
+        return library.find("AlertPolicy", one).need("spec")
+    if (reference := one.get("alertPolicyRef")) is not None:
+        return library.find("AlertPolicy", reference).need("spec")
+    return _inline(one)
+
+
+def _condition(one: Entry, library: Library) -> Entry:
+    if (reference := one.get("conditionRef")) is not None:
+        return library.find("AlertCondition", reference)
+    return one
+
+
+def _inline(one: Entry) -> Entry:
+    for field in ("kind", "apiVersion", "metadata"):
+        if (found := one.get(field)) is not None:
+            found.skip()
+    return one.need("spec")
+
+
+def _leave(policy: Entry, ledger: Ledger) -> None:
+    if (description := policy.get("description")) is not None:
+        description.text()
+        ledger.lost(description, "alerts say their own words", "left out")
+    if (targets := policy.get("notificationTargets")) is not None:
+        targets.skip()
+        ledger.lost(targets, "who hears of an alert is Alertmanager's to say", "left out; route by severity")
+
+
+def _tier(condition: Entry, index: int, ledger: Ledger) -> dict[str, Any]:
+    metadata = condition.get("metadata")
+    name = metadata.need("name").text() if metadata is not None else f"tier-{index + 1}"
+    spec = _inline(condition)
+    burning = spec.need("condition")
+    kind = burning.get("kind")
+    if kind is not None and kind.text() != "burnrate":
+        raise EntryError(kind, f"{kind.text()!r} is no kind of condition; burnrate is the one there is")
+    after, operator = burning.get("alertAfter"), burning.get("op")
+    if after is not None and after.text() not in ("0m", "0", "0s"):
+        ledger.lost(after, "burn alerts do not wait once their windows agree", "the short window guards them")
+    if operator is not None and operator.text() not in ("gt", "gte"):
+        raise EntryError(operator, "a burn rate alerts when it is above a threshold: gt or gte")
+    if (description := spec.get("description")) is not None:
+        description.text()
+        ledger.lost(description, "alerts say their own words", "left out")
+    long, short = _windows(burning.need("lookbackWindow"), ledger)
+    threshold = burning.need("threshold")
+    burn = threshold.number()
+    if burn <= 0:
+        raise EntryError(threshold, "a burn rate is above 0")
+    return {
+        "name": _plain(name, index),
+        "severity": _severity(spec.need("severity"), ledger),
+        "long": render(long),
+        "short": render(short),
+        "burn": burn,
+    }
+
+
+def _plain(name: str, index: int) -> str:
+    """A tier's name; two conditions of one name stay two."""
+    plain = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_0123456789")[:36].rstrip("_")
+    return f"{plain or 'tier'}_{index + 1}"
+
+
+def _severity(entry: Entry, ledger: Ledger) -> str:
+    found = _SEVERITIES.get(entry.text().lower())
+    if found is None:
+        ledger.lost(entry, f"{entry.text()!r} is not known as a severity", "warning")
+    return found or "warning"
+
+
+def _windows(lookback: Entry, ledger: Ledger) -> tuple[float, float]:
+    """The long window on our grid, and a short one; in seconds."""
+    wanted = days(lookback) * 86_400
+    long = min(max(wanted, 600.0), 90 * 86_400.0)
+    if long > 3600:
+        long = max(1, round(long / _HALF_HOUR)) * _HALF_HOUR
+    if long != wanted:
+        ledger.lost(lookback, "burn windows have 10m to 90d, over an hour in half hours", render(long))
+    short = max(300.0, long / _SHARE)
+    grid = _HALF_HOUR if short > 3600 else 60
+    short = round(short / grid) * grid
+    ledger.noted(lookback, f"a short window of {render(short)} is added, so that the alert ends in time")
+    return long, short

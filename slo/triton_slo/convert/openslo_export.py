@@ -1,0 +1,281 @@
+"""OpenSLO v1 out, and the way back: an annotation holds the whole objective.
+
+What OpenSLO has no words for is reported, and kept in the annotation; documents that still are what this module
+wrote become the same objective again. The specification: https://github.com/OpenSLO/OpenSLO (README).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from triton_slo.alerts import severity
+from triton_slo.artifact import Options
+from triton_slo.convert.entry import Entry, EntryError
+from triton_slo.convert.ledger import Ledger
+from triton_slo.convert.writing import plain
+from triton_slo.duration import parse_seconds
+from triton_slo.objective import WINDOW, CalendarWindow, Custom, Objective, Tier
+from triton_slo.plan import Plan, Variant
+from triton_slo.problem import Problem
+from triton_slo.promql import by
+
+Document = dict[str, Any]
+VERSION = "openslo/v1"
+ANNOTATION = "tritonwatch/objective"
+PART_OF = "tritonwatch/part-of"
+RANGE = "5m"
+"""Range of the rates: OpenSLO has no placeholder for one."""
+_MOST_DESCRIPTION = 1050
+_MOST_NAME = 63
+_KEPT = f"kept in the annotation {ANNOTATION}"
+_CALENDARS = {"week": "1w", "month": "1M", "quarter": "1Q"}
+_FIRST_MIDNIGHT = "2024-01-01 00:00:00"
+"""A Monday, and the first of a month and of a quarter."""
+
+
+def export(objectives: Sequence[Objective], places: Mapping[str, str], ledger: Ledger) -> list[Document]:
+    """All documents of all objectives; a notification target is written once."""
+    found: dict[tuple[str, str], tuple[Document, str]] = {}
+    for objective in objectives:
+        place = places[objective.name]
+        try:
+            made = list(documents(objective))
+        except ValueError as error:
+            ledger.losses.append(Problem(place, f"{objective.name}: {error}; instead: left out"))
+            continue
+        for field, reason, instead in _losses(objective):
+            ledger.losses.append(Problem(place, f"{objective.name}: {field}: {reason}; instead: {instead}"))
+        for one in made:
+            key = one["kind"], one["metadata"]["name"]
+            before, owner = found.setdefault(key, (one, objective.name))
+            if before != one:
+                reason = f"{objective.name} and {owner} would both write a {key[0]} named {key[1]}"
+                ledger.mistakes.append(Problem(place, reason, "rename one of them"))
+    return [one for one, _ in found.values()]
+
+
+def documents(objective: Objective) -> Iterator[Document]:
+    """The documents of one objective: SLO and SLI for each part that overrides make, and its alert policies.
+
+    Raises ValueError where the indicator has no series yet.
+    """
+    plan = Plan(objective, Options())
+    policies = list(_policies(plan))
+    for index, variant in enumerate(plan.variants):
+        name = objective.name if index == 0 else _fit(f"{objective.name}-part-{index + 1}")
+        kept = {ANNOTATION: _whole(objective)} if index == 0 else {PART_OF: objective.name}
+        yield _slo(plan, variant, name, kept, [one["metadata"]["name"] for one in policies])
+        yield _document("SLI", name, {"ratioMetric": _ratio(plan, variant)})
+    yield from policies
+    for urgency in sorted({one["spec"]["notificationTargets"][0]["targetRef"] for one in policies}):
+        yield _document("AlertNotificationTarget", urgency, {"target": "alertmanager"})
+
+
+def recognised(
+    documents_in: Sequence[Entry], ledger: Ledger
+) -> tuple[tuple[Objective, ...], Sequence[Entry]]:
+    """Objectives whose documents are all here as they were written, and the documents that are left."""
+    kept = [(one, text) for one in documents_in if (text := _annotation(one)) is not None]
+    if not kept:
+        return (), documents_in
+    values = [(one, _value(one)) for one in documents_in]
+    used: set[int] = set()
+    found: dict[str, Objective] = {}
+    for entry, text in kept:
+        objective = _parsed(text)
+        wanted = [] if objective is None else _documents_or_none(objective)
+        matches = [next((one for one, value in values if value == want), None) for want in wanted]
+        if objective is None or not matches or None in matches:
+            reason = f"the documents no longer say what the annotation {ANNOTATION} does"
+            ledger.lost(entry, reason, "the documents hold, and the annotation is left out")
+            continue
+        found[objective.name] = objective
+        used |= {id(one) for one in matches}
+    return tuple(found.values()), [one for one in documents_in if id(one) not in used]
+
+
+def _documents_or_none(objective: Objective) -> list[Document]:
+    try:
+        return list(documents(objective))
+    except ValueError:
+        return []
+
+
+def _annotation(document: Entry) -> str | None:
+    try:
+        metadata = document.get("metadata")
+        annotations = metadata.get("annotations") if metadata is not None else None
+        one = annotations.get(ANNOTATION) if annotations is not None else None
+        return None if one is None else one.text()
+    except EntryError:  # reported by whoever reads the document next
+        return None
+
+
+def _parsed(text: str) -> Objective | None:
+    try:
+        return Objective.model_validate(json.loads(text))
+    except (ValidationError, ValueError, RecursionError):
+        return None
+
+
+def _value(document: Entry) -> object:
+    loader = yaml.SafeLoader("")
+    try:
+        return loader.construct_document(document.node)
+    except (yaml.YAMLError, RecursionError, ValueError, TypeError):
+        return None
+    finally:
+        loader.dispose()
+
+
+def _whole(objective: Objective) -> str:
+    return json.dumps(plain(objective), sort_keys=True)
+
+
+def _document(kind: str, name: str, spec: Document, **metadata: object) -> Document:
+    return {
+        "apiVersion": VERSION,
+        "kind": kind,
+        "metadata": {"name": name, **{key: value for key, value in metadata.items() if value}},
+        "spec": spec,
+    }
+
+
+def _fit(name: str) -> str:
+    """A name of at most 63 characters; longer ones end in a digest, so that they stay apart."""
+    plain_name = name.replace("_", "-").strip("-")
+    if len(plain_name) <= _MOST_NAME:
+        return plain_name
+    digest = hashlib.sha256(plain_name.encode()).hexdigest()[:8]
+    return f"{plain_name[: _MOST_NAME - 9]}-{digest}"
+
+
+def _key(name: str) -> bool:
+    return re.fullmatch(r"[a-zA-Z0-9]([a-zA-Z0-9_]{0,61}[a-zA-Z0-9])?", name) is not None
+
+
+def _slo(
+    plan: Plan, variant: Variant, name: str, kept: Mapping[str, str], policies: Sequence[str]
+) -> Document:
+    objective = plan.objective
+    spec: Document = {
+        "description": objective.description[:_MOST_DESCRIPTION],
+        "service": objective.labels.get("service") or "triton",
+        "indicatorRef": name,
+        "timeWindow": [_window(objective)],
+        "budgetingMethod": "Occurrences",
+        "objectives": [{"target": variant.target}],
+        "alertPolicies": [{"alertPolicyRef": policy} for policy in policies],
+    }
+    return _document(
+        "SLO",
+        name,
+        {key: value for key, value in spec.items() if value},
+        labels={key: value for key, value in objective.labels.items() if _key(key)},
+        annotations={
+            **{key: value for key, value in objective.annotations.items() if _key(key)},
+            **kept,
+        },
+    )
+
+
+def _window(objective: Objective) -> Document:
+    window = objective.window
+    if isinstance(window, CalendarWindow):
+        return {
+            "duration": _CALENDARS[window.calendar],
+            "calendar": {"startTime": _FIRST_MIDNIGHT, "timeZone": window.timezone},
+            "isRolling": False,
+        }
+    return {"duration": window.nominal, "isRolling": True}
+
+
+def _ratio(plan: Plan, variant: Variant) -> Document:
+    """Rates of bad and of all events: numbers that go up and down, so `counter` is false."""
+    indicator = plan.objective.indicator
+    if isinstance(indicator, Custom) and indicator.error_ratio is not None:
+        query = indicator.error_ratio.strip().replace(WINDOW, RANGE)
+        mean = f"avg {by(plan.objective.group_by)} (\n{query}\n)"
+        return {"counter": False, "rawType": "failure", "raw": _metric(mean)}
+    measure = plan.measure(variant)
+    events = measure.counted(RANGE) if measure.counted else measure.sampled
+    assert events is not None
+    return {"counter": False, "bad": _metric(events.error), "total": _metric(events.total)}
+
+
+def _metric(query: str) -> Document:
+    return {"metricSource": {"type": "Prometheus", "spec": {"query": query}}}
+
+
+def _policies(plan: Plan) -> Iterator[Document]:
+    objective = plan.objective
+    for index, tier in enumerate(objective.alerting.tiers if objective.alerting.enabled else ()):
+        name = _fit(f"{objective.name}-alert-{index + 1}-{tier.name}")
+        urgency = severity(plan, tier)
+        condition = {
+            "kind": "AlertCondition",
+            "metadata": {"name": name},
+            "spec": {"severity": urgency, "condition": _condition(tier, objective)},
+        }
+        spec = {
+            "alertWhenBreaching": True,
+            "alertWhenResolved": True,
+            "alertWhenNoData": objective.unknown.policy == "alert",
+            "conditions": [condition],
+            "notificationTargets": [{"targetRef": f"alertmanager-{urgency}"}],
+        }
+        yield _document("AlertPolicy", name, spec)
+
+
+def _condition(tier: Tier, objective: Objective) -> Document:
+    return {
+        "kind": "burnrate",
+        "threshold": tier.factor(objective.window.seconds),
+        "lookbackWindow": _shorthand(parse_seconds(tier.long)),
+        "alertAfter": "0m",
+    }
+
+
+def _shorthand(seconds: float) -> str:
+    """A duration as OpenSLO writes it: one number, of minutes, hours or days."""
+    minutes = max(1, round(seconds / 60))
+    for postfix, size in (("d", 1440), ("h", 60)):
+        if minutes % size == 0:
+            return f"{minutes // size}{postfix}"
+    return f"{minutes}m"
+
+
+def _losses(objective: Objective) -> Iterator[tuple[str, str, str]]:
+    """Field, why it cannot be expressed, and what is done instead."""
+    plan = Plan(objective, Options())
+    measure = plan.measure(plan.variants[0])
+    if objective.group_by:
+        yield (
+            "group_by",
+            "an SLO has one budget, not one for each group",
+            "the queries give one result a group",
+        )
+    if measure.counted and measure.sampled:
+        yield "indicator.source", "one indicator has one source", f"the histogram; the fallback is {_KEPT}"
+    if len(objective.description) > _MOST_DESCRIPTION:
+        yield "description", f"it has at most {_MOST_DESCRIPTION} characters", f"cut; all of it is {_KEPT}"
+    for field, names in (("labels", objective.labels), ("annotations", objective.annotations)):
+        if hidden := sorted(name for name in names if not _key(name)):
+            yield field, f"keys start and end with a letter or digit: {', '.join(hidden)}", _KEPT
+    if objective.exclusions:
+        yield "exclusions", "there are none", _KEPT
+    if objective.overrides:
+        yield "overrides", "an SLO has one target for all", "one SLO for each part"
+    if objective.unknown.policy == "bad":
+        yield "unknown.policy", "no data cannot count as failed", _KEPT
+    if objective.alerting.enabled:
+        yield "alerting.tiers", "a condition has one window", f"the long one; the short one is {_KEPT}"
+        if measure.exact and objective.alerting.min_failures:
+            yield "alerting.min_failures", "a condition knows only a burn rate", _KEPT

@@ -1,0 +1,194 @@
+"""OpenSLO's indicators as PromQL: ratios of events or gauges, raw ratios, thresholds, time slices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from triton_slo.convert import building, queries
+from triton_slo.convert.entry import Entry, EntryError
+from triton_slo.convert.ledger import Ledger
+from triton_slo.convert.openslo_window import days
+from triton_slo.duration import parse_seconds, render
+from triton_slo.objective import WINDOW
+from triton_slo.promql import number
+
+if TYPE_CHECKING:
+    from triton_slo.convert.openslo import Library
+
+_PROMETHEUS = frozenset({"prometheus", "cortex", "mimir", "thanos", "victoriametrics"})
+_OPERATORS = {"lte": "<=", "gte": ">=", "lt": "<", "gt": ">"}
+_LEFT_OUT = "the SLO is left out"
+
+
+@dataclass(frozen=True, slots=True)
+class Indicator:
+    """Fields of a custom indicator, what to group it by, and whether one event is one event."""
+
+    entry: Entry
+    queries: dict[str, str]
+    group_by: tuple[str, ...]
+    events: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class _Slices:
+    """How long a time slice is, and what share of it must be good."""
+
+    window: str
+    target: float
+
+
+def indicator(goal: Entry, spec: Entry, library: Library, ledger: Ledger) -> Indicator | None:
+    """The indicator of one objective of an SLO, or None where it is left out (and reported)."""
+    sli = _sli(goal, spec, library)
+    slices = _slices(goal, spec)
+    ratio, threshold = sli.get("ratioMetric"), sli.get("thresholdMetric")
+    description = sli.get("description")
+    if description is not None:
+        description.text()
+        ledger.lost(description, "an indicator has no words of its own", "left out")
+    if (ratio is None) == (threshold is None):
+        raise EntryError(sli, "an indicator needs ratioMetric or thresholdMetric, one of them")
+    try:
+        if threshold is not None:
+            return _threshold(goal, threshold, slices, library, ledger)
+        assert ratio is not None
+        return _ratio(ratio, slices, library, ledger)
+    except queries.QueryError as error:
+        ledger.lost(threshold or ratio or sli, str(error), _LEFT_OUT)
+        return None
+
+
+def _sli(goal: Entry, spec: Entry, library: Library) -> Entry:
+    for holder in (goal, spec):
+        inline, reference = holder.get("indicator"), holder.get("indicatorRef")
+        if inline is not None and reference is not None:
+            raise EntryError(reference, "give indicator or indicatorRef, not both")
+        if inline is not None:
+            if (metadata := inline.get("metadata")) is not None:
+                metadata.skip()
+            return inline.need("spec")
+        if reference is not None:
+            return library.find("SLI", reference).need("spec")
+    raise EntryError(spec, "indicator or indicatorRef is missing")
+
+
+def _slices(goal: Entry, spec: Entry) -> _Slices | None:
+    method = spec.need("budgetingMethod")
+    if method.text() == "Occurrences":
+        return None
+    if method.text() != "Timeslices":
+        raise EntryError(method, f"{method.text()!r} is neither Occurrences nor Timeslices")
+    target, window = goal.need("timeSliceTarget").number(), goal.need("timeSliceWindow")
+    minutes = float(window.text()) if window.text().isdigit() else days(window) * 1440
+    return _Slices(render(max(1.0, minutes) * 60), target)
+
+
+def _query(metric: Entry, library: Library, ledger: Ledger) -> Entry:
+    """The PromQL of a metric. Raises QueryError where it is for something other than Prometheus."""
+    source = metric.need("metricSource")
+    kind, reference = source.get("type"), source.get("metricSourceRef")
+    if reference is not None:
+        named = library.optional("DataSource", reference)
+        ledger.lost(
+            reference, "rules run in the one Prometheus that loads them", "the data source is left out"
+        )
+        if named is not None and kind is None:
+            kind = named.need("spec").get("type")
+    if kind is not None and kind.text().lower() not in _PROMETHEUS:
+        raise queries.QueryError(f"its source is {kind.text()}, and rules run in Prometheus")
+    spec = source.need("spec")
+    found = spec.get("query") or spec.get("promql")
+    if found is None:
+        raise EntryError(spec, "query (PromQL) is missing")
+    return found
+
+
+def _ratio(ratio: Entry, slices: _Slices | None, library: Library, ledger: Ledger) -> Indicator | None:
+    raw = ratio.get("raw")
+    counter = ratio.get("counter")
+    counts = counter is None or counter.flag()
+    if raw is not None:
+        return _raw(ratio, raw, slices, library, ledger)
+    parts = {
+        ours: _query(metric, library, ledger)
+        for ours, theirs in (("good", "good"), ("errors", "bad"), ("total", "total"))
+        if (metric := ratio.get(theirs)) is not None
+    }
+    if set(parts) not in ({"good", "total"}, {"errors", "total"}):
+        raise EntryError(ratio, "a ratio needs total, and good or bad, or raw alone")
+    texts = {ours: _counted(entry, counts, ledger) for ours, entry in parts.items()}
+    group_by = building.grouping(ledger, ratio, queries.group_labels(*texts.values()))
+    if slices is not None:
+        bad = texts.get("errors") or f"({texts['total']}) - ({texts['good']})"
+        return _sliced(ratio, f"({bad}) / (({texts['total']}) > 0)", slices, group_by, ledger)
+    if not counts:
+        ledger.noted(ratio, "gauges count no events: min_failures and confidence are switched off")
+    return Indicator(ratio, texts, group_by, events=counts)
+
+
+def _counted(entry: Entry, counts: bool, ledger: Ledger) -> str:
+    """Events per second, or the mean of a gauge, over the window."""
+    text = entry.text()
+    found = queries.windowed(text)
+    if found is not None:
+        return found
+    if not counts:
+        return queries.averaged(text)
+    rated, plain = queries.rated(text)
+    if not plain:
+        ledger.lost(
+            entry,
+            "it adds up counters in a way that hides their resets",
+            "the rate of the whole, which a restart of one process disturbs",
+        )
+    return rated
+
+
+def _raw(
+    ratio: Entry, raw: Entry, slices: _Slices | None, library: Library, ledger: Ledger
+) -> Indicator | None:
+    query, kind = _query(raw, library, ledger), ratio.need("rawType")
+    if kind.text() not in ("success", "failure"):
+        raise EntryError(kind, f"{kind.text()!r} is neither success nor failure")
+    text = queries.windowed(query.text()) or queries.averaged(query.text())
+    bad = text if kind.text() == "failure" else f"1 - ({text})"
+    group_by = building.grouping(ledger, ratio, queries.group_labels(text))
+    if slices is not None:
+        return _sliced(ratio, bad, slices, group_by, ledger)
+    return Indicator(query, {"error_ratio": bad}, group_by)
+
+
+def _threshold(
+    goal: Entry, metric: Entry, slices: _Slices | None, library: Library, ledger: Ledger
+) -> Indicator | None:
+    query, operator = _query(metric, library, ledger), goal.need("op")
+    if operator.text() not in _OPERATORS:
+        raise EntryError(operator, f"{operator.text()!r} is none of {', '.join(_OPERATORS)}")
+    value, text = goal.need("value").number(), query.text().strip()
+    queries.parsed(text)
+    compared = f"(({text}) {_OPERATORS[operator.text()]} bool {number(value)})"
+    group_by = building.grouping(ledger, metric, queries.group_labels(text))
+    if slices is not None and parse_seconds(slices.window) > parse_seconds(queries.STEP):
+        bad = f"1 - avg_over_time({compared}[{WINDOW}:{queries.STEP}])"
+        return _sliced(metric, bad, slices, group_by, ledger)
+    ledger.noted(query, f"the value is looked at every {queries.STEP}")
+    bad = f"1 - avg_over_time({compared}[{WINDOW}:{queries.STEP}])"
+    return Indicator(query, {"error_ratio": bad}, group_by)
+
+
+def _sliced(
+    entry: Entry, error_ratio: str, slices: _Slices, group_by: tuple[str, ...], ledger: Ledger
+) -> Indicator:
+    """Share of slices in which too much failed: a slice that ends now, looked at every minute."""
+    allowed = number(round(1 - slices.target, 12))
+    inside = error_ratio.replace(WINDOW, slices.window)
+    if parse_seconds(slices.window) != parse_seconds(queries.STEP):
+        ledger.lost(
+            entry,
+            f"slices of {slices.window} that stand in a row are not counted",
+            f"slices of {slices.window} that end at every minute",
+        )
+    text = f"avg_over_time((({inside}) > bool {allowed})[{WINDOW}:{queries.STEP}])"
+    return Indicator(entry, {"error_ratio": text}, group_by)

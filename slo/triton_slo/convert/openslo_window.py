@@ -1,0 +1,98 @@
+"""OpenSLO's time windows: rolling ones of so many days, calendar weeks, months and quarters."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from triton_slo.convert.entry import Entry, EntryError
+from triton_slo.convert.ledger import Ledger
+from triton_slo.objective import CalendarWindow, Objective
+
+_DAYS = {"m": 1 / 1440, "h": 1 / 24, "d": 1.0, "w": 7.0, "M": 30.0, "Q": 90.0, "Y": 365.0}
+_CALENDARS = {"1w": "week", "7d": "week", "1M": "month", "1Q": "quarter", "3M": "quarter"}
+_LEAST, _MOST = 7, 90
+
+
+def days(entry: Entry) -> float:
+    """A duration shorthand in days; months have 30, quarters 90. Raises EntryError."""
+    found = re.fullmatch(r"([1-9]\d{0,6})([mhdwMQY])", entry.text())
+    if found is None:
+        raise EntryError(entry, f"{entry.text()!r} is no duration such as 5m, 1h, 30d, 4w, 1M or 1Q")
+    return int(found[1]) * _DAYS[found[2]]
+
+
+def window(spec: Entry, default: str, ledger: Ledger) -> Any:
+    """The window as an objective writes it; what is not there becomes the nearest that is."""
+    listed = spec.get("timeWindow")
+    entries = listed.items() if listed is not None else []
+    if not entries:
+        ledger.noted(spec, f"no timeWindow is given; {default} is taken (--window)")
+        return default
+    if len(entries) > 1:
+        raise EntryError(entries[1], "timeWindow holds exactly one window")
+    one = entries[0]
+    duration, calendar, rolling = one.need("duration"), one.get("calendar"), one.get("isRolling")
+    is_rolling = rolling.flag() if rolling is not None else calendar is None
+    if is_rolling and calendar is not None:
+        raise EntryError(calendar, "a rolling window has no calendar")
+    if calendar is None:
+        if not is_rolling:
+            raise EntryError(one, "a window that does not roll needs a calendar")
+        return _rolling(
+            duration, ledger, "" if duration.text()[-1] not in "MQY" else "months differ in length"
+        )
+    return _calendar(duration, calendar, ledger)
+
+
+def _rolling(duration: Entry, ledger: Ledger, doubt: str) -> str:
+    wanted = days(duration)
+    taken = min(_MOST, max(_LEAST, round(wanted)))
+    if taken != wanted:
+        doubt = f"a window has {_LEAST} to {_MOST} whole days"
+    if doubt:
+        ledger.lost(duration, doubt, f"{taken}d, rolling")
+    return f"{taken}d"
+
+
+def _calendar(duration: Entry, calendar: Entry, ledger: Ledger) -> Any:
+    zone, start = calendar.need("timeZone").text(), calendar.need("startTime")
+    kind = _CALENDARS.get(duration.text())
+    if kind is None:
+        return _rolling(duration, ledger, f"there is no calendar window of {duration.text()}")
+    try:
+        begins = datetime.fromisoformat(start.text())
+    except ValueError:
+        raise EntryError(start, f"{start.text()!r} is no time such as 2026-01-01 00:00:00") from None
+    form = {"calendar": kind, "timezone": zone}
+    try:
+        CalendarWindow.model_validate(form)
+    except ValidationError as error:
+        raise EntryError(calendar, error.errors()[0]["msg"].removeprefix("Value error, ")) from None
+    if not built():
+        return _rolling(duration, ledger, "calendar windows are not built yet")
+    if not _on_edge(kind, begins):
+        ledger.lost(start, f"a calendar {kind} starts at its own first midnight", "that start is taken")
+    return form
+
+
+def _on_edge(kind: str, begins: datetime) -> bool:
+    if (begins.hour, begins.minute, begins.second) != (0, 0, 0):
+        return False
+    if kind == "week":
+        return begins.weekday() == 0
+    return begins.day == 1 and (kind == "month" or begins.month % 3 == 1)
+
+
+def built() -> bool:
+    """Whether objectives take calendar windows in this version."""
+    try:
+        TypeAdapter(Objective).validate_python(
+            {"name": "a", "target": 0.99, "indicator": "errors", "window": "month"}
+        )
+    except ValidationError:
+        return False
+    return True

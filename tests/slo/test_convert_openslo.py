@@ -1,0 +1,350 @@
+"""`tritonwatch convert` from and to OpenSLO v1: in, out, and ours there and back without a change."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import promql_parser
+import pytest
+import yaml
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from support.tools import promtools
+from triton_slo.convert import openslo, openslo_export, writing
+from triton_slo.convert.entry import Entry, documents
+from triton_slo.convert.ledger import Ledger
+from triton_slo.objective import Objective
+from triton_slo.reading import read
+from tritonwatch.cli import main
+
+SHOP = """\
+apiVersion: openslo/v1
+kind: SLO
+metadata:
+  name: shop
+  labels: {team: payments}
+spec:
+  description: Orders are taken.
+  service: checkout
+  indicatorRef: orders
+  timeWindow:
+    - {duration: 4w, isRolling: true}
+  budgetingMethod: Occurrences
+  objectives:
+    - {displayName: Usual, targetPercent: 99.9}
+    - {displayName: Best, target: 0.9999}
+  alertPolicies:
+    - alertPolicyRef: fast
+---
+apiVersion: openslo/v1
+kind: SLI
+metadata: {name: orders}
+spec:
+  ratioMetric:
+    counter: true
+    good:
+      metricSource: {type: Prometheus, spec: {query: 'sum by (region) (orders_total{outcome="taken"})'}}
+    total:
+      metricSource: {type: Prometheus, spec: {query: sum by (region) (orders_total)}}
+---
+apiVersion: openslo/v1
+kind: AlertPolicy
+metadata: {name: fast}
+spec:
+  alertWhenBreaching: true
+  alertWhenNoData: true
+  conditions:
+    - kind: AlertCondition
+      metadata: {name: burns-fast}
+      spec:
+        severity: page
+        condition: {kind: burnrate, threshold: 14.4, lookbackWindow: 1h, alertAfter: 0m}
+"""
+THRESHOLD = """\
+apiVersion: openslo/v1
+kind: SLO
+metadata: {name: heat}
+spec:
+  service: gpu
+  indicator:
+    metadata: {name: hot}
+    spec:
+      thresholdMetric:
+        metricSource: {type: Prometheus, spec: {query: max by (gpu) (gpu_celsius)}}
+  timeWindow: [{duration: 30d, isRolling: true}]
+  budgetingMethod: Timeslices
+  objectives:
+    - {op: lte, value: 83, target: 0.99, timeSliceTarget: 0.9, timeSliceWindow: 5m}
+"""
+
+
+def run(folder: Path, text: str, *options: str) -> int:
+    """Exit code of a conversion from OpenSLO into `folder/objectives/converted.yaml`."""
+    (folder / "in.yaml").write_text(text, encoding="utf-8")
+    out = folder / "objectives" / "converted.yaml"
+    return main(["convert", "--from", "openslo", str(folder / "in.yaml"), "--out", str(out), *options])
+
+
+def objectives(folder: Path) -> dict[str, Objective]:
+    """What was written, which has no mistake."""
+    path = folder / "objectives" / "converted.yaml"
+    reading = read([(path.name, path.read_text(encoding="utf-8"))])
+    assert () == reading.problems
+    return {one.name: one for one in reading.objectives}
+
+
+def test_documents_that_refer_to_each_other_become_objectives(tmp_path: Path) -> None:
+    """One SLO with two targets is two objectives, with the queries, window and burn rate that it names."""
+    assert 0 == run(tmp_path, SHOP)
+
+    found = objectives(tmp_path)
+    assert {"shop-usual": 0.999, "shop-best": 0.9999} == {name: one.target for name, one in found.items()}
+    usual = found["shop-usual"]
+    assert {
+        "kind": "custom",
+        "good": 'sum by (region) (rate(orders_total{outcome="taken"}[{{window}}]))',
+        "total": "sum by (region) (rate(orders_total[{{window}}]))",
+    } == usual.indicator.model_dump(exclude_none=True)
+    assert (("region",), "28d", "alert") == (usual.group_by, usual.window.nominal, usual.unknown.policy)
+    (tier,) = usual.alerting.tiers
+    assert ("critical", "1h", "5m", 14.4) == (tier.severity, tier.long, tier.short, tier.burn)
+
+
+@pytest.mark.parametrize(
+    ("metric", "expected"),
+    [
+        ("bad", {"errors": "rate(b[{{window}}])", "total": "rate(t[{{window}}])"}),
+        ("gauge", {"good": "avg_over_time(b[{{window}}])", "total": "avg_over_time(t[{{window}}])"}),
+        ("success", {"error_ratio": "1 - (avg_over_time(b[{{window}}]))"}),
+        ("failure", {"error_ratio": "avg_over_time(b[{{window}}])"}),
+        ("ranged", {"good": "sum(rate(b[{{window}}]))", "total": "sum(rate(t[{{window}}]))"}),
+    ],
+)
+def test_each_kind_of_ratio_has_its_form(tmp_path: Path, metric: str, expected: dict[str, str]) -> None:
+    """Counters become rates, gauges means, precomputed ratios error ratios; a range becomes the window."""
+
+    def source(query: str) -> dict[str, Any]:
+        return {"metricSource": {"type": "Prometheus", "spec": {"query": query}}}
+
+    ratio: dict[str, Any] = {
+        "bad": {"counter": True, "bad": source("b"), "total": source("t")},
+        "gauge": {"counter": False, "good": source("b"), "total": source("t")},
+        "success": {"rawType": "success", "raw": source("b")},
+        "failure": {"rawType": "failure", "raw": source("b")},
+        "ranged": {"good": source("sum(rate(b[5m]))"), "total": source("sum(rate(t[5m]))")},
+    }[metric]
+    slo = yaml.safe_load(THRESHOLD)
+    slo["spec"]["indicator"]["spec"] = {"ratioMetric": ratio}
+    slo["spec"] |= {"budgetingMethod": "Occurrences", "objectives": [{"target": 0.99}]}
+    run(tmp_path, yaml.safe_dump(slo))
+
+    (one,) = objectives(tmp_path).values()
+    assert {"kind": "custom", **expected} == one.indicator.model_dump(exclude_none=True)
+    assert (metric == "gauge") == (one.alerting.min_failures == 0)
+
+
+def test_time_slices_of_a_threshold_are_slices_that_end_now(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A slice is bad when less than its target of it was good; that slices slide is said."""
+    assert 3 == run(tmp_path, THRESHOLD)
+
+    (one,) = objectives(tmp_path).values()
+    assert {
+        "kind": "custom",
+        "error_ratio": "avg_over_time(((1 - avg_over_time(((max by (gpu) (gpu_celsius)) <= bool 83)[5m:1m]))"
+        " > bool 0.1)[{{window}}:1m])",
+    } == one.indicator.model_dump(exclude_none=True)
+    assert "slices of 5m that end at every minute" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (("4w", "1Y"), "in.yaml:11: spec.timeWindow[0].duration: a window has 7 to 90 whole days"),
+        (("alertAfter: 0m", "alertAfter: 5m"), "burn alerts do not wait"),
+        (("severity: page", "severity: loud"), "'loud' is not known as a severity; instead: warning"),
+        (("team: payments", "team: [a, b]"), "in.yaml:5: metadata.labels.team: a label has one value"),
+        (("counter: true", "colour: blue"), "in.yaml:24: spec.ratioMetric.colour: not known, or of no use"),
+        (
+            (
+                "kind: SLI\n",
+                "kind: DataSource\nmetadata: {name: x}\nspec: {}\n---\napiVersion: openslo/v1\nkind: SLI\n",
+            ),
+            "no SLO refers to it",
+        ),
+        (
+            ("targetPercent: 99.9", "target: 0.999, compositeWeight: 2"),
+            "parts of a composite are not added up",
+        ),
+        (("sum by (region) (orders_total)}", "orders_total}"), "which labels its results have is not known"),
+        (("sum by (region) (orders_total)}", "max by (region) (orders_total)}"), "hides their resets"),
+    ],
+)
+def test_what_is_lost_is_told_with_its_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], change: tuple[str, str], said: str
+) -> None:
+    """Nothing of a document is dropped in silence."""
+    assert change[0] in SHOP
+    assert 3 == run(tmp_path, SHOP.replace(*change, 1))
+
+    assert said in capsys.readouterr().err
+    assert 2 == len(objectives(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (("openslo/v1", "openslo/v1alpha"), "in.yaml:1: apiVersion: 'openslo/v1alpha' is not openslo/v1"),
+        (("kind: SLO", "kind: Pod"), "in.yaml:2: kind: 'Pod' is no kind of openslo/v1"),
+        (("indicatorRef: orders", "indicatorRef: other"), "in.yaml:9: spec.indicatorRef: no SLI is named"),
+        (("Occurrences", "Often"), "in.yaml:12: spec.budgetingMethod: 'Often' is neither"),
+        (("4w", "4 weeks"), "in.yaml:11: spec.timeWindow[0].duration: '4 weeks' is no duration"),
+        (("{displayName: Usual, targetPercent: 99.9}", "{}"), "needs target or targetPercent"),
+        (("name: fast}\nspec", "name: fast}\ncepS"), "the required field spec is missing"),
+        (("    good:", "    god:"), "a ratio needs total, and good or bad"),
+        (("apiVersion", "slos: []\n_"), "in.yaml:1: this is no OpenSLO document; use --from sloth"),
+        (("    - alertPolicyRef: fast", "    - [1]"), "this should be a mapping, and is a list"),
+    ],
+)
+def test_bad_input_is_refused_with_its_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], change: tuple[str, str], said: str
+) -> None:
+    """Mistakes of the input have a place; nothing is written."""
+    assert change[0] in SHOP
+    assert 1 == run(tmp_path, SHOP.replace(*change, 1))
+
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "objectives").exists()
+
+
+@pytest.mark.parametrize("promtool", promtools(), ids=str)
+def test_what_comes_out_passes_check_generate_and_promtool(tmp_path: Path, promtool: Path) -> None:
+    """Converted objectives give rules that every promtool loads, with proofs that pass."""
+    assert 3 == run(tmp_path, f"{SHOP}---\n{THRESHOLD}")
+
+    folder, out = tmp_path / "objectives", tmp_path / "out"
+    assert 0 == main(["check", str(folder)])
+    assert 0 == main(["generate", "--objectives", str(folder), "--out", str(out)])
+    rules = [out / "rules" / f"slo-{name}.yml" for name in ("shop-usual", "shop-best", "heat")]
+    subprocess.run([promtool, "check", "rules", *rules], check=True, capture_output=True, timeout=60)
+    proofs = [out / "promtool" / f"slo-{name}.test.yml" for name in ("shop-usual", "shop-best", "heat")]
+    subprocess.run([promtool, "test", "rules", *proofs], check=True, capture_output=True, timeout=120)
+
+
+def test_the_shipped_objectives_go_there_and_come_back(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Out says what OpenSLO has no words for; back is what was there, and nothing is lost on the way."""
+    there = tmp_path / "openslo.yaml"
+    assert 3 == main(["convert", "--to", "openslo", "slo/objectives", "--out", str(there)])
+    assert "slo/objectives/latency.yaml:2: latency: alerting.tiers: a condition has one window" in (
+        capsys.readouterr().err
+    )
+    assert 0 == run(tmp_path, there.read_text(encoding="utf-8"))
+
+    shipped = read([(str(path), path.read_text()) for path in sorted(Path("slo/objectives").iterdir())])
+    assert {one.name: one for one in shipped.objectives} == objectives(tmp_path)
+    assert "" == capsys.readouterr().err
+
+
+def test_a_document_that_was_changed_holds_against_its_annotation(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Who edits the OpenSLO file means what they write; that the annotation is old is said."""
+    there = tmp_path / "openslo.yaml"
+    main(["convert", "--to", "openslo", "slo/objectives/errors.yaml", "--out", str(there)])
+    text = there.read_text(encoding="utf-8").replace("- target: 0.999", "- target: 0.95")
+    capsys.readouterr()
+
+    assert 3 == run(tmp_path, text)
+    assert "the documents no longer say what the annotation" in capsys.readouterr().err
+    (one,) = objectives(tmp_path).values()
+    assert (0.95, "custom", ("model", "version")) == (one.target, one.indicator.kind, one.group_by)
+
+
+def test_every_query_that_goes_out_is_promql(tmp_path: Path) -> None:
+    """Another tool can run what stands in the SLIs."""
+    there = tmp_path / "openslo.yaml"
+    main(["convert", "--to", "openslo", "slo/objectives", "--out", str(there)])
+    indicators = [one for one in yaml.safe_load_all(there.read_text()) if one["kind"] == "SLI"]
+
+    assert 4 == len(indicators)
+    for one in indicators:
+        for part in ("bad", "total"):
+            promql_parser.parse(one["spec"]["ratioMetric"][part]["metricSource"]["spec"]["query"])
+
+
+NAMES = st.from_regex(r"\A[a-z0-9]([a-z0-9-]{0,12}[a-z0-9])?\Z")
+TEXT = st.text(max_size=30) | st.sampled_from(
+    ['"', "{{ .Value }}", "a\nb ", "\t", "\x85", "\u2028", "'", "# a: b", "~"]
+)
+LABELS = st.dictionaries(st.sampled_from(["team", "service", "_x", "a1"]), TEXT, max_size=3)
+RATIO = st.sampled_from([0.5, 0.9, 0.99, 0.999, 0.9995, 1 / 3, 0.123456789012])
+MODELS = st.just("all") | st.lists(TEXT.filter(bool), min_size=1, max_size=3) | st.just({"regex": "a.*"})
+INDICATORS = st.sampled_from(
+    [
+        "readiness",
+        "errors",
+        {"kind": "errors", "reasons": ["OTHER"]},
+        {"kind": "latency", "threshold": "250ms"},
+        {"kind": "queue", "threshold": "1s", "source": "slices"},
+        {"kind": "first_response", "threshold": "2s", "engine": "vllm"},
+        {"kind": "custom", "errors": "rate(e[{{window}}])", "total": "rate(t[{{window}}])"},
+        {"kind": "custom", "error_ratio": "x\n  / rate(t[{{window}}])"},
+    ]
+)
+ALERTING = st.sampled_from(
+    [
+        {},
+        {"enabled": False},
+        {"min_failures": 0, "confidence": 0.5},
+        {"severities": {"page_fast": "info"}},
+        {"tiers": [{"name": "a_", "severity": "none", "long": "90m", "short": "10m", "burn": 2.5}]},
+    ]
+)
+OBJECTIVES = st.fixed_dictionaries(
+    {"name": NAMES, "target": RATIO, "indicator": INDICATORS},
+    optional={
+        "description": TEXT,
+        "owner": TEXT,
+        "window": st.sampled_from(["7d", "28d", "month", {"calendar": "week", "timezone": "Europe/Berlin"}]),
+        "models": MODELS,
+        "versions": MODELS,
+        "group_by": st.sampled_from([[], ["model"], ["model", "version", "zone"]]),
+        "overrides": st.lists(
+            st.fixed_dictionaries({"models": st.lists(NAMES, min_size=1, max_size=2), "target": RATIO}),
+            max_size=2,
+        ),
+        "labels": LABELS,
+        "annotations": LABELS,
+        "alerting": ALERTING,
+        "unknown": st.sampled_from([{"policy": "ignore"}, {"after": "20m", "severity": "warning"}]),
+    },
+)
+
+
+@settings(
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow]
+)
+@given(OBJECTIVES)
+def test_there_and_back_is_the_same_objective(data: dict[str, Any]) -> None:
+    """For any objective, also with hostile words: YAML out and in, and OpenSLO out and in, change nothing."""
+    try:
+        objective = Objective.model_validate(data)
+    except ValidationError:
+        assume(False)
+        return
+    assert (objective,) == read([("a.yaml", writing.write([objective]))]).objectives
+
+    text = writing.dump(*openslo_export.export([objective], {objective.name: "a.yaml:1"}, Ledger()))
+    entries = [one for one in documents("b.yaml", text) if isinstance(one, Entry)]
+    ledger = Ledger()
+    back = openslo.convert(entries, "30d", ledger)
+
+    assert (objective,) == back
+    assert ([], [], []) == (ledger.mistakes, ledger.losses, ledger.notes)
