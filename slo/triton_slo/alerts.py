@@ -3,7 +3,8 @@
 A tier fires when budget burns too fast over its long and its short window (SRE Workbook, chapter 5), with three
 additions. *Enough failures*: a minimum number, and a one-sided score test, so that one failure at night wakes
 nobody. *Recovered*: it ends once the last minutes have had enough events to show that the cause is gone, so an
-alert does not outlive its incident, and none starts after it. *Recurring*: bursts hold it between them.
+alert does not outlive its incident. *Over stays over*: what is left of an incident in the windows starts no alert
+again, unless the last minutes burn by themselves. *Recurring*: bursts hold it between them.
 """
 
 from __future__ import annotations
@@ -121,9 +122,8 @@ def _condition(plan: Plan, tier: Tier) -> str:
     long, short = canonical(tier.long), canonical(tier.short)
     exact = plan.measure(plan.variants[-1]).exact
     burning = [f"({burn(plan, long)} > {factor})", *(_enough(plan, long) if exact else ())]
-    now = (
-        f"({burn(plan, short)} > {factor})\nunless\n({indent(_recovered(plan, tier, short, exact)).strip()})"
-    )
+    over = _over(plan, tier, short, factor) if exact else _recovered(plan, tier, short, exact)
+    now = f"({burn(plan, short)} > {factor})\nunless\n({indent(over).strip()})"
     if late_guard(tier):
         # Its short window bridges bursts by itself. For days after an incident its long window is a remnant, and
         # single failures in quiet hours would pass for the incident's return.
@@ -177,6 +177,22 @@ def _recovered(plan: Plan, tier: Tier, short: str, exact: bool) -> str:
         return now
     calm = number(round(CALM_SHARE * tier.factor(plan.objective.window.seconds), 9))
     return f"{now}\nor\n({burn(plan, late_guard(tier))} <= {calm})"
+
+
+def _over(plan: Plan, tier: Tier, short: str, factor: str) -> str:
+    """Recovered now, or lately and with nothing new since.
+
+    As the short window drains, the evidence of a recovery drains with it, and a single failure would start the
+    alert again on the remnant: so a recovery holds for as long as the remnant lasts, until failures relapse.
+    """
+    now = _recovered(plan, tier, short, exact=True)
+    guard = late_guard(tier) or GUARD
+    failed = f"sum without ({names.EVENT}) ({events(plan, guard, names.ERROR)})"
+    seconds, least = number(plan.spans[guard].seconds), number(plan.objective.alerting.min_failures - 0.5)
+    relapse = f"({failed} * {seconds} > {least})\nand\n({burn(plan, guard)} > {factor})"
+    resolution = plan.clock.text("5m" if late_guard(tier) else "1m", 1)
+    lately = f"max_over_time((\n{indent(now)}\n)[{plan.spans[short].text}:{resolution}])"
+    return f"{now}\nor\n(\n  {indent(lately).strip()}\n  unless\n  ({indent(relapse).strip()})\n)"
 
 
 def _unknown_alert(plan: Plan) -> Rule:

@@ -1,4 +1,4 @@
-"""24 scenarios on our rules, Sloth's shape and Pyrra's; writes docs/slo-proof.md."""
+"""25 scenarios on our rules, Sloth's shape and Pyrra's; writes docs/slo-proof.md."""
 
 from __future__ import annotations
 

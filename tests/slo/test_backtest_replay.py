@@ -102,6 +102,7 @@ ALERT = st.builds(
         drop=st.sampled_from([0.0, 0.25]),
         late_window=st.sampled_from([0.0, 5.0]),
         late_share=st.just(0.5),
+        relapse=st.sampled_from([0.0, 0.5, 3.5]),
     ),
     recurrence=st.none()
     | st.builds(
@@ -163,6 +164,14 @@ def brute_force(events: list[tuple[float, float]], alert: Alert, budget: float) 
             return False
         return before * sums(at, alert.recovery.window)[1] >= alert.recovery.failures
 
+    def over(at: int, pair: Pair) -> bool:
+        if alert.recovery is None or recovered(at, pair) or not alert.recovery.relapse:
+            return recovered(at, pair)
+        lately = any(recovered(step, pair) for step in range(max(0, at + 1 - int(pair.short)), at))
+        window = alert.recovery.late_window or alert.recovery.window
+        again = sums(at, window)[0] > alert.recovery.relapse and burns(at, window, pair.factor * budget)
+        return lately and not again
+
     def recurs(at: int, pair: Pair) -> bool:
         if alert.recurrence is None or not burns(at, alert.recurrence.hold, pair.factor * budget):
             return False
@@ -180,7 +189,7 @@ def brute_force(events: list[tuple[float, float]], alert: Alert, budget: float) 
         threshold = pair.factor * budget
         if not burns(at, pair.long, threshold) or not enough(at, pair.long):
             return False
-        return (burns(at, pair.short, threshold) and not recovered(at, pair)) or recurs(at, pair)
+        return (burns(at, pair.short, threshold) and not over(at, pair)) or recurs(at, pair)
 
     firing: list[bool] = []
     true: list[bool] = []

@@ -163,3 +163,5 @@ def test_noise_after_incidents_raises_no_more_tickets_than_sloths_shape() -> Non
     ours = promise(ERRORS, OPTIONS).policy
     assert {f"m{row}" for row in range(models // 2)} == set(raised(ours, "page"))
     assert len(raised(ours, "ticket")) <= len(raised(SLOTH, "ticket"))
+    # One incident is one page. At 100 requests a minute, noise on the remnant of an hour may add one in ten.
+    assert len(raised(ours, "page")) <= models // 2 + 2

@@ -56,7 +56,7 @@ def serve(
     requests needs to look whether it is up (verify, cert).
     """
     data = directory / "data"
-    data.mkdir(parents=True)
+    data.mkdir(parents=True, exist_ok=True)
     if text:
         (directory / "history.om").write_text(text, encoding="utf-8")
         subprocess.run(

@@ -166,8 +166,14 @@ def _reset(at: float, after: float) -> str:
 
 OWN = (
     Scenario("1 min total outage", (_OK, (1, 1000, 1.0), _CALM), ((60, 61),)),
-    # Young windows know only what there is: six hours of history make 30 s what they are.
-    Scenario("30 s at 100 %: under every threshold", ((380, 1000, 0), (0.5, 1000, 1.0), _OK), (), "nothing"),
+    # Young windows know only what there is: 500 failures in six hours are 0.14 %, over the slowest ticket's 0.1 %.
+    Scenario(
+        "30 s at 100 % in a history of six hours",
+        ((380, 1000, 0), (0.5, 1000, 1.0), _OK),
+        ((380, 380.5),),
+        "ticket",
+    ),
+    Scenario("30 s at 50 %: under every threshold", ((380, 1000, 0), (0.5, 1000, 0.5), _OK), (), "nothing"),
     Scenario(
         "restart: the counters begin again",
         (),
@@ -220,6 +226,21 @@ OWN = (
         "two outages two hours apart",
         (_OK, (10, 1000, 1.0), (120, 1000, 0), (10, 1000, 1.0), _CALM),
         ((60, 70), (190, 200)),
+    ),
+    Scenario(
+        "45 min at 50 %, 100 requests a minute, 1 in 3,000 fails all day",
+        ((120, 100, 0.0003), (45, 100, 0.5), (300, 100, 0.0003)),
+        ((120, 165),),
+    ),
+    Scenario(
+        "two outages 15 min apart",
+        (_OK, (10, 1000, 1.0), (15, 1000, 0), (10, 1000, 1.0), _CALM),
+        ((60, 70), (85, 95)),
+    ),
+    Scenario(
+        "total outage of 10 min, then 3 % for an hour",
+        (_OK, (10, 1000, 1.0), (60, 1000, 0.03), _CALM),
+        ((60, 130),),
     ),
     Scenario("half of the budget's pace for 10 h", (_OK, (600, 1000, 0.0005)), (), "nothing"),
     Scenario(

@@ -18,6 +18,12 @@ measured to fail; the lower half are our own.
 *Pages* counts stretches of time in which any page fires. *Detection* and *reset* are minutes from the start of
 the incident to the first page (or ticket, where that is deserved) and from its end to the end of the last page.
 *Late* are alerts that begin after an incident is over. *Budget* is what is left of it at the end, as recorded.
+What an evaluation costs is in [samples read](slo-samples.md).
+"""
+_TAIL = """
+Two things are slower than Sloth's by choice: five failures are waited for (total outage at one request a minute),
+and a ticket asks for significance (twice the budget's pace). With less than about two failing requests a minute, or
+once no client is left, nothing shows a recovery, and the short window ends the alert.
 """
 
 
@@ -27,7 +33,7 @@ def table(scenarios: Sequence[Scenario], outcomes: Mapping[str, Sequence[Outcome
     for number, scenario in enumerate(scenarios):
         cells = [describe(scenario, outcomes[engine][number]) for engine in ENGINES]
         lines.append(f"| {scenario.name} | {scenario.deserves} | " + " | ".join(cells) + " |")
-    return _HEAD + "\n" + "\n".join(lines) + "\n"
+    return _HEAD + "\n" + "\n".join(lines) + "\n" + _TAIL
 
 
 def describe(scenario: Scenario, outcome: Outcome) -> str:

@@ -28,6 +28,9 @@ class Recovery:
     share, and fewer failures than `few` are calm, too; with `drop` the window's error ratio is at most this
     share of the short window's. It is over, too, when `late_window` (s; 0: none) burns at most `late_share`
     of the factor.
+
+    With `relapse`, an incident that was over within the last short window stays so until the late window (or
+    else `window`) has more than this many failures and burns by the factor on its own.
     """
 
     window: float
@@ -38,6 +41,7 @@ class Recovery:
     few: float = 0
     late_window: float = 0
     late_share: float = 0
+    relapse: float = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,7 +114,7 @@ class _Chunk:
         true &= self._enough(alert, pair)
         short = self._burns(pair.short, threshold)
         if alert.recovery:
-            short &= ~self._recovered(alert.recovery, pair)
+            short &= ~self._over(alert.recovery, pair)
         if alert.recurrence:
             short |= self._burns(alert.recurrence.hold, threshold) & self._recurs(alert.recurrence)
         return true & short
@@ -140,6 +140,16 @@ class _Chunk:
             scale = np.sqrt(total / (self._budget * (1 - self._budget)))
             enough &= (bad - self._budget * total) * scale > alert.z * total
         return enough
+
+    def _over(self, recovery: Recovery, pair: Pair) -> Flags:
+        """Recovered now, or within the short window and nothing new since."""
+        now = self._recovered(recovery, pair)
+        if not recovery.relapse or not now.any():
+            return now
+        bad, total = self._sums(recovery.late_window or recovery.window)
+        again = (bad > recovery.relapse) & (bad > pair.factor * self._budget * total)
+        lately: Flags = _last(_running(now), self._steps(pair.short)) > 0
+        return now | (lately & ~again)
 
     def _recovered(self, recovery: Recovery, pair: Pair) -> Flags:
         bad, total = self._sums(recovery.window)

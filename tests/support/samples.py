@@ -1,0 +1,134 @@
+"""Rules evaluated over a history: recorded level by level with promtool, then asked with query statistics."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import requests
+import yaml
+
+from support.history import serve
+from support.tools import prometheuses, promtools
+from triton_exporter.catalogue import triton
+
+STEP = 60
+"""Seconds between scrapes and between evaluations: Prometheus' defaults."""
+HOUR = 3600
+Rule = Mapping[str, Any]
+_BACKFILL = ("tsdb", "create-blocks-from")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a query gave, by model, and how many samples it read."""
+
+    values: Mapping[str, float]
+    samples: int
+
+
+def write_history(path: Path, models: int, start: int, end: int) -> None:
+    """Counters of models whose traffic follows the day, with quiet nights, and whose failures come in hours."""
+    random = np.random.default_rng(7)
+    times = np.arange(start, end + 1, STEP)
+    with path.open("w", encoding="utf-8") as file:
+        for number in range(models):
+            day = 1 + 0.95 * np.sin(2 * np.pi * times / 86_400 + random.uniform(0, 6))
+            requests_ = random.poisson(10 ** random.uniform(1.5, 3.5) * day)
+            share = np.repeat(
+                random.choice((0.0005, 0.002, 0.03), times.size // 60 + 1, p=(0.8, 0.15, 0.05)), 60
+            )
+            failed = random.binomial(requests_, share[: times.size])
+            labels = f'model="m{number}",version="1",instance="a"'
+            for name, counts in (
+                (f"{triton.REQUEST_SUCCESS}{{{labels}}}", requests_ - failed),
+                (f'{triton.REQUEST_FAILURE}{{{labels},reason="BACKEND"}}', failed),
+            ):
+                file.writelines(
+                    f"{name} {value} {at}\n"
+                    for value, at in zip(np.cumsum(counts).tolist(), times.tolist(), strict=True)
+                )
+        file.write("# EOF\n")
+
+
+class History:
+    """A Prometheus' data directory that grows by what rules record over it."""
+
+    def __init__(self, folder: Path, models: int, days: float, end: int) -> None:
+        self.folder, self.end, self.start = folder, end, end - round(days * 86_400)
+        (folder / "data").mkdir(parents=True)
+        write_history(folder / "history.om", models, self.start, end)
+        self._promtool(
+            "--max-block-duration=2400h", "openmetrics", str(folder / "history.om"), str(folder / "data")
+        )
+        (folder / "history.om").unlink()
+
+    def record(self, rules: Sequence[Rule], *ranges: tuple[float, float, int]) -> None:
+        """Let promtool record rules over (start, end, step), in an order in which each finds what it reads."""
+        for level in levels(rules):
+            document = {"groups": [{"name": "rules", "rules": [dict(rule) for rule in level]}]}
+            (self.folder / "rules.yml").write_text(yaml.safe_dump(document))
+            with serve("", self.folder, server=prometheuses()[-1]) as url:
+                for start, end, step in ranges:
+                    self._promtool(
+                        "rules",
+                        f"--url={url}",
+                        f"--start={start:.0f}",
+                        f"--end={end:.0f}",
+                        f"--eval-interval={step}s",
+                        f"--output-dir={self.folder / 'data'}",
+                        str(self.folder / "rules.yml"),
+                    )
+
+    def ask(self, exprs: Sequence[str], at: float) -> list[Answer]:
+        """Each expression at a time, with what it read."""
+        with serve("", self.folder, server=prometheuses()[-1]) as url:
+            return [_ask(url, expr, at) for expr in exprs]
+
+    def evaluated(self, series: str) -> float:
+        """When a series was last recorded on the hour: promtool keeps to the rule group's own offset."""
+        before = self.end - 2 * HOUR
+        (answer,) = self.ask([f"max(max_over_time(timestamp({series})[1h:1s]))"], before)
+        return answer.values[""] + 2 * HOUR
+
+    def _promtool(self, *arguments: str) -> None:
+        command = [str(promtools()[-1]), *_BACKFILL, *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
+        if done.returncode or "failed" in done.stderr:
+            raise RuntimeError(f"{' '.join(arguments)[:300]}: {done.stdout[-500:]}{done.stderr[-1500:]}")
+
+
+def _ask(url: str, expr: str, at: float) -> Answer:
+    answer = requests.post(
+        f"{url}/api/v1/query", data={"query": expr, "time": at, "stats": "all"}, timeout=600
+    ).json()
+    if answer["status"] != "success":
+        raise RuntimeError(f"{expr[:200]}: {answer}")
+    data = answer["data"]
+    result = data["result"] if data["resultType"] == "vector" else []
+    values = {one["metric"].get("model", ""): float(one["value"][1]) for one in result}
+    return Answer(values, int(data["stats"]["samples"]["totalQueryableSamples"]))
+
+
+def levels(rules: Sequence[Rule]) -> Iterator[list[Rule]]:
+    """Recording rules in turns: each reads only what earlier ones recorded, or itself."""
+    left = list(rules)
+    while left:
+        waiting = {rule["record"] for rule in left}
+        ready = [
+            rule
+            for rule in left
+            if not (set(re.findall(r"[\w:]+", rule["expr"])) & waiting - {rule["record"]})
+        ]
+        if not ready:
+            raise ValueError(f"rules that need each other: {sorted(waiting)}")
+        # A name that several rules record is ready once all of them are.
+        late = {rule["record"] for rule in left if rule not in ready}
+        now = [rule for rule in ready if rule["record"] not in late]
+        yield now
+        left = [rule for rule in left if rule not in now]
