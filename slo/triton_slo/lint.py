@@ -136,7 +136,12 @@ def _unequal_labels(objective: Objective) -> Iterator[Doubt]:
     for field in ("good", "errors", "total", "error_ratio"):
         text = getattr(objective.indicator, field)
         if text is not None:
-            for left, right in _mismatches(promql.parse(text.replace(WINDOW, "5m"))):
+            try:
+                found = list(_mismatches(promql.parse(text.replace(WINDOW, "5m"))))
+            except RecursionError:
+                yield f"indicator.{field}", "nested too deeply to be checked", "record a part of it by a rule"
+                continue
+            for left, right in found:
                 yield (
                     f"indicator.{field}",
                     f"sides with labels ({left}) and ({right}) never match: the result is always empty",

@@ -33,6 +33,7 @@ Source = Literal["auto", "histogram", "slices"]
 
 DAY = 86_400
 HALF_HOUR = "30m"
+_MOST_PROMQL = 8000
 WINDOW = "{{window}}"
 """What custom PromQL holds where the range goes."""
 FAILURE_REASONS = ("REJECTED", "BACKEND", "OTHER")
@@ -81,6 +82,8 @@ def _listed(value: Any) -> Any:
 
 
 def _parse_promql(text: str, field: str) -> None:
+    if len(text) > _MOST_PROMQL:  # the parser recurses: nested deeply enough, it ends the whole process
+        raise ValueError(f"{field} is longer than {_MOST_PROMQL} characters; record a part of it by a rule")
     # Inside a rule the text stands between brackets; only what is whole by itself stays whole there.
     try:
         promql_parser.parse(text)

@@ -80,9 +80,13 @@ def _slices(goal: Entry, spec: Entry) -> _Slices | None:
         return None
     if method.text() != "Timeslices":
         raise EntryError(method, f"{method.text()!r} is neither Occurrences nor Timeslices")
-    target, window = goal.need("timeSliceTarget").number(), goal.need("timeSliceWindow")
-    minutes = float(window.text()) if window.text().isdigit() else days(window) * 1440
-    return _Slices(render(max(1.0, minutes) * 60), target)
+    target, window = goal.need("timeSliceTarget"), goal.need("timeSliceWindow")
+    if not 0 < target.number() <= 1:
+        raise EntryError(target, "a slice's target is above 0 and at most 1")
+    minutes = window.number() if window.text().isdecimal() else days(window) * 1440
+    if not 1 <= minutes <= 1440:
+        raise EntryError(window, "a slice has one minute to one day")
+    return _Slices(render(minutes * 60), target.number())
 
 
 def _query(metric: Entry, library: Library, ledger: Ledger) -> Entry:

@@ -20,6 +20,8 @@ _OPERATORS = {
     "MatchOp.Re": "=~",
     "MatchOp.NotRe": "!~",
 }
+_MOST_CHARACTERS = 8000
+"""The parser recurses: nested deeply enough, a query ends the whole process."""
 STEP = "1m"
 """How often subqueries look."""
 SCALAR = frozenset({"(scalar)"})
@@ -50,6 +52,8 @@ def windowed(query: str) -> str | None:
 
 def parsed(query: str) -> object:
     """Syntax tree of a query that may hold `{{window}}`. Raises QueryError on what is not PromQL."""
+    if len(query) > _MOST_CHARACTERS:
+        raise QueryError(f"longer than {_MOST_CHARACTERS} characters")
     try:
         return promql.parse(query.replace(WINDOW, "5m"))
     except ValueError as error:
@@ -61,7 +65,10 @@ def rated(query: str) -> tuple[str, bool]:
 
     A sum of counters becomes a sum of rates: the rate of a sum would take one process's restart for a reset.
     """
-    inner = _rated(parsed(query))
+    try:
+        inner = _rated(parsed(query))
+    except RecursionError:
+        inner = None
     if inner is not None:
         return inner, True
     return f"rate(({query.strip()})[{WINDOW}:{STEP}])", False
@@ -103,7 +110,10 @@ def averaged(query: str) -> str:
 
 def group_labels(*queries: str) -> tuple[str, ...] | None:
     """Labels that the results of all queries have; None where no one can say before they run."""
-    found = [labels for query in queries if (labels := _labels(parsed(query))) != SCALAR]
+    try:
+        found = [labels for query in queries if (labels := _labels(parsed(query))) != SCALAR]
+    except RecursionError:
+        return None
     if not found or None in found:
         return None
     shared = frozenset.intersection(*(labels for labels in found if labels is not None))
