@@ -64,7 +64,7 @@ Check = Callable[[Alerting, float], Iterable[str]]
 def problems(groups: Sequence[Mapping[str, Any]], scrape_interval_seconds: float = 15.0) -> list[Problem]:
     """Everything found in the alerting rules of these groups (as read from a rule file)."""
     rules = [
-        Alerting(f"{group['name']}: {rule['alert']}", rule)
+        Alerting(f"{_beginning(group, rule)}: {rule['alert']}", rule)
         for group in groups
         for rule in group.get("rules", ())
         if "alert" in rule
@@ -78,10 +78,36 @@ def problems(groups: Sequence[Mapping[str, Any]], scrape_interval_seconds: float
     return found + list(_duplicates(rules))
 
 
+class _Lined(dict[Any, Any]):
+    """A mapping of a YAML file, with the line on which it begins."""
+
+    line = 0
+
+
+class _LinedLoader(yaml.SafeLoader):
+    """Reads mappings with their lines."""
+
+
+def _lined(loader: yaml.SafeLoader, node: yaml.MappingNode) -> Iterator[_Lined]:
+    mapping = _Lined()
+    mapping.line = node.start_mark.line + 1
+    yield mapping
+    mapping.update(loader.construct_mapping(node))
+
+
+_LinedLoader.add_constructor("tag:yaml.org,2002:map", _lined)
+
+
+def _beginning(group: Mapping[str, Any], rule: object) -> str:
+    """`file:line: group` as far as they are known."""
+    line = f":{rule.line}" if isinstance(rule, _Lined) else ""
+    return f"{group['file']}{line}: {group['name']}" if "file" in group else str(group["name"])
+
+
 def rule_groups(text: str) -> list[Mapping[str, Any]] | None:
     """The groups of a rule file or a PrometheusRule resource; None if the text is neither."""
     try:
-        read = yaml.safe_load(text)
+        read = yaml.load(text, Loader=_LinedLoader)  # noqa: S506 - a SafeLoader that remembers lines
     except yaml.YAMLError:
         return None
     if isinstance(read, dict) and read.get("kind") == "PrometheusRule":
@@ -100,11 +126,11 @@ def check_file(
         for rule in group.get("rules") or ():
             mistake = _unreadable(rule)
             if mistake:
-                place = f"{name}: {group.get('name')}"
+                place = _beginning({"file": name, "name": group.get("name")}, rule)
                 found.append(Problem(place, mistake, "promtool check rules says where"))
             else:
                 rules.append(rule)
-        sound.append({"name": f"{name}: {group.get('name')}", "rules": rules})
+        sound.append({"file": name, "name": group.get("name"), "rules": rules})
     return [*found, *problems(sound, scrape_interval_seconds)]
 
 
@@ -183,7 +209,7 @@ def unknown_label_in_text(one: Alerting, _: float) -> Iterator[str]:
 def unmatched_vectors(one: Alerting, _: float) -> Iterator[str]:
     """Two vectors with different labels, and nothing said about which must agree: they never meet."""
     for node in one.nodes:
-        if not isinstance(node, promql.BinaryExpr) or str(node.op) in {"or", "and", "unless"}:
+        if not isinstance(node, promql.BinaryExpr) or str(node.op) == "or":
             continue
         if node.modifier is not None and node.modifier.matching is not None:
             continue

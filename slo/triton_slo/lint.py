@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import promql_parser as promql
@@ -29,8 +29,8 @@ class Surroundings:
     models: frozenset[str] | None = None
 
 
-def lint(objective: Objective, place: str, around: Surroundings) -> Iterator[Problem]:
-    """All doubts about one objective."""
+def lint(objective: Objective, place: Callable[[str], str], around: Surroundings) -> Iterator[Problem]:
+    """All doubts about one objective; `place` gives `file:line` of a field."""
     for field, reason, fix in (
         *_dead_tiers(objective),
         *_short_windows(objective, around),
@@ -39,10 +39,10 @@ def lint(objective: Objective, place: str, around: Surroundings) -> Iterator[Pro
         *_shadowed(objective),
         *_unequal_labels(objective),
     ):
-        yield Problem(place, f"{objective.name}: {field}: {reason}", fix)
+        yield Problem(place(field), f"{objective.name}: {field}: {reason}", fix)
 
 
-def notes(objective: Objective, place: str) -> Iterator[Problem]:
+def notes(objective: Objective, place: Callable[[str], str]) -> Iterator[Problem]:
     """What is right only if something else is set up for it."""
     thresholds = [objective.threshold_seconds, *(one.threshold_seconds for one in objective.overrides)]
     for threshold in sorted({value for value in thresholds if value is not None}):
@@ -56,7 +56,7 @@ def notes(objective: Objective, place: str) -> Iterator[Problem]:
                 fix = f"set buckets for {triton.FIRST_RESPONSE_MS} in the model's model_metrics"
             case _:
                 continue
-        yield Problem(place, f"{objective.name}: {reason}", fix)
+        yield Problem(place("indicator.threshold"), f"{objective.name}: {reason}", fix)
 
 
 Doubt = tuple[str, str, str]

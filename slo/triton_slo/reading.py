@@ -6,7 +6,7 @@ A file holds one objective, several documents, or one mapping with the list `obj
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
@@ -28,6 +28,13 @@ class Reading:
     objectives: tuple[Objective, ...]
     places: Mapping[str, str]
     problems: tuple[Problem, ...]
+    nodes: Mapping[str, yaml.Node] = field(default_factory=dict)
+
+    def place(self, name: str, path: str) -> str:
+        """`file:line` of a field (`indicator.total`) of an objective; of what it would stand in, if absent."""
+        node = self.nodes[name]
+        steps = [int(step) if step.isdigit() else step for step in path.split(".")]
+        return f"{self.places[name].rpartition(':')[0]}:{_line(node, steps)}"
 
 
 def read(texts: Iterable[tuple[str, str]]) -> Reading:
@@ -35,8 +42,9 @@ def read(texts: Iterable[tuple[str, str]]) -> Reading:
     objectives: list[Objective] = []
     places: dict[str, str] = {}
     problems: list[Problem] = []
+    nodes: dict[str, yaml.Node] = {}
     for file, text in texts:
-        for place, outcome in _read_file(file, text):
+        for place, node, outcome in _read_file(file, text):
             if isinstance(outcome, Problem):
                 problems.append(outcome)
             elif outcome.name in places:
@@ -44,26 +52,32 @@ def read(texts: Iterable[tuple[str, str]]) -> Reading:
                 problems.append(Problem(place, reason, "give each objective its own name"))
             else:
                 places[outcome.name] = place
+                if node is not None:
+                    nodes[outcome.name] = node
                 objectives.append(outcome)
-    return Reading(tuple(objectives), places, tuple(problems))
+    return Reading(tuple(objectives), places, tuple(problems), nodes)
 
 
-def _read_file(file: str, text: str) -> Iterator[tuple[str, Objective | Problem]]:
+def _read_file(file: str, text: str) -> Iterator[tuple[str, yaml.Node | None, Objective | Problem]]:
     if len(text) > MAX_CHARACTERS:
-        yield file, Problem(file, f"larger than {MAX_CHARACTERS} characters", "split it into several files")
+        yield (
+            file,
+            None,
+            Problem(file, f"larger than {MAX_CHARACTERS} characters", "split it into several files"),
+        )
         return
     try:
         nodes = list(yaml.compose_all(text, Loader=Loader))
     except (yaml.YAMLError, RecursionError, ValueError) as error:
-        yield file, yaml_problem(file, error)
+        yield file, None, yaml_problem(file, error)
         return
     if not nodes:
-        yield file, Problem(file, "holds no objective", "write one, or see slo/objectives for examples")
+        yield file, None, Problem(file, "holds no objective", "write one, or see slo/objectives for examples")
     for node in nodes:
         for one in _objective_nodes(node):
             place = f"{file}:{one.start_mark.line + 1}"
             for outcome in _parse(file, one):
-                yield place, outcome
+                yield place, one, outcome
 
 
 def yaml_problem(file: str, error: Exception) -> Problem:

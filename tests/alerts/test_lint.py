@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -151,9 +152,22 @@ def test_check_lints_rule_files(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert 1 == main(["check", str(path)])
 
     told = capsys.readouterr()
-    assert f"{path}: g: Bad" in told.err
-    assert f"{path}: g: TritonTest: the expression compares nothing" in told.err
+    assert re.search(rf"^{re.escape(str(path))}:\d+: g: Bad", told.err, re.MULTILINE)
+    assert re.search(rf"^{re.escape(str(path))}:\d+: g: TritonTest: the expression compares", told.err, re.M)
     assert "0 objectives and 3 rules in 1 files, 2 mistakes" in told.out
+
+
+def test_sides_of_and_with_unequal_labels_are_told_with_their_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An alert that Prometheus loads, and that can never fire."""
+    pair = f"sum by (model) (rate({triton.REQUEST_FAILURE}[5m])) > 1 and sum by (version) (rate(x[5m])) > 1"
+    path = tmp_path / "mine.yaml"
+    path.write_text(f"groups:\n- name: g\n  rules:\n  - alert: TritonDead\n    expr: '{pair}'\n")
+
+    assert 1 == main(["check", str(path)])
+    said = f"{path}:4: g: TritonDead: the sides of and differ in model, version and never meet (fix: "
+    assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

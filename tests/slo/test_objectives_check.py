@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,9 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from support import history
 from support.tools import promtools
+from triton_exporter.catalogue import state
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
 from triton_slo.reading import read
@@ -103,6 +106,41 @@ def test_check_finds_what_prometheus_would_accept(
 
     assert 1 == main(["check", str(file), *options])
     assert said in capsys.readouterr().err
+
+
+def test_a_doubt_stands_at_the_line_of_its_field(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Not where the objective begins, which may be screens above."""
+    file = tmp_path / "o.yaml"
+    file.write_text(
+        "name: a\ntarget: 99%\nindicator:\n  kind: custom\n  total: rate(t[{{window}}])\n"
+        "  errors: sum by (a) (rate(x[{{window}}])) and sum by (b) (rate(y[{{window}}]))\n"
+        "---\nname: b\ntarget: 99%\nindicator:\n  kind: latency\n  threshold: 300ms\n"
+    )
+
+    assert 1 == main(["check", str(file)])
+    said = capsys.readouterr().err.splitlines()
+    assert said[0].startswith(f"{file}:6: a: indicator.errors: sides with labels (a) and (b) never match")
+    assert said[1].startswith(
+        f"note: {file}:12: b: threshold 300ms lies between the exporter's default buckets"
+    )
+    assert all("(fix: " in line for line in said)
+
+
+@pytest.mark.real
+def test_a_model_that_nobody_serves_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A real Prometheus knows the models; a name that matches none is a slip of the pen."""
+    file = tmp_path / "o.yaml"
+    file.write_text("name: a\ntarget: 99%\nindicator: errors\nmodels:\n  - embeder\n")
+    labels = {"model": "embedder", "version": "1", "state": "ready"}
+    now = time.time()
+    series = [(str(state.MODEL_STATE), labels, history.counter(now - 600, now, 15, 0.0))]
+    with history.serve(history.openmetrics(series), tmp_path / "p") as url:
+        assert 1 == main(["check", str(file), "--prometheus", url])
+
+    said = capsys.readouterr().err
+    assert (
+        f"{file}:4: a: models: matches no model that Prometheus knows (fix: did you mean 'embedder'?)" in said
+    )
 
 
 def test_the_shipped_objectives_pass(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from functools import partial
 from pathlib import Path
 
 from triton_alerts.lint import check_file, rule_groups
@@ -46,9 +47,9 @@ def run(args: argparse.Namespace) -> int:
     rules = [(name, groups) for name, text in texts if (groups := rule_groups(text)) is not None]
     names = {name for name, _ in rules}
     reading = read([one for one in texts if one[0] not in names])
-    places = reading.places
-    doubts = [one for found in reading.objectives for one in lint(found, places[found.name], around)]
-    hints = [one for found in reading.objectives for one in notes(found, places[found.name])]
+    placed = [(found, partial(reading.place, found.name)) for found in reading.objectives]
+    doubts = [one for found, place in placed for one in lint(found, place, around)]
+    hints = [one for found, place in placed for one in notes(found, place)]
     problems: list[Problem] = [*reading.problems, *doubts]
     for name, groups in rules:
         problems += check_file(name, groups, args.scrape_interval)
