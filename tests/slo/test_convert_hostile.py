@@ -166,6 +166,19 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path, capsys: pytest.Captur
     assert 2 == main(["convert", "--from", "sloth", "--to", "openslo", str(tmp_path)])
 
 
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The reason is said, and no draft is left behind."""
+    (tmp_path / "in.yaml").write_text(OPENSLO)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+
+    for out in ("folder", "file/out.yaml"):
+        words = ["convert", "--from", "openslo", str(tmp_path / "in.yaml"), "--out", str(tmp_path / out)]
+        assert 1 == main([*words, "--force"])
+        assert "tritonwatch convert: cannot write" in capsys.readouterr().err
+    assert {"in.yaml", "folder", "file"} == {path.name for path in tmp_path.iterdir()}
+
+
 def test_the_page_names_every_option() -> None:
     """docs/objectives.md tells of each option, and its commands are such as the verb takes."""
     parser = argparse.ArgumentParser(add_help=False)

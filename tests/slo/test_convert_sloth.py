@@ -78,7 +78,7 @@ def test_what_can_be_expressed_comes_whole(tmp_path: Path) -> None:
 
 def test_what_is_lost_is_told_with_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Each loss has file, line, field, reason and what was done instead; the exit code says that there are some."""
-    assert 3 == convert(tmp_path, CHECKOUT + PAGED)
+    assert 3 == convert(tmp_path, CHECKOUT + PAGED + "    colour: blue\n")
 
     said = capsys.readouterr().err
     source = tmp_path / "in.yaml"
@@ -87,6 +87,7 @@ def test_what_is_lost_is_told_with_its_line(tmp_path: Path, capsys: pytest.Captu
         f"{source}:14: slos[0].alerting.annotations.summary: annotations are never run as templates" in said
     )
     assert f"{source}:16: slos[0].alerting.page_alert.labels.channel: labels are the same" in said
+    assert f"{source}:27: slos[1].colour: not known, or of no use here; instead: left out" in said
     assert all("instead: " in line for line in said.splitlines() if line.startswith(str(source)))
     found = objectives(tmp_path)
     orders = found["checkout-orders"]

@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
             f"{len(set(ledger.losses))} things cannot be expressed, nothing written (--strict)", INCOMPLETE
         )
     try:
-        _deliver(args.out, text)
+        _deliver(args.out, text, args.force)
     except OSError as error:
         return _fail(f"cannot write {args.out}: {error.strerror}", 1)
     if ledger.losses:
@@ -128,8 +128,8 @@ def _ours(objectives: Sequence[Objective], ledger: Ledger) -> str:
     return text
 
 
-def _deliver(path: Path | None, text: str) -> None:
-    """Print, or write whole or not at all."""
+def _deliver(path: Path | None, text: str, force: bool) -> None:
+    """Print, or write whole or not at all; only `force` replaces a file. Raises OSError."""
     if path is None:
         print(text, end="")
         return
@@ -139,7 +139,9 @@ def _deliver(path: Path | None, text: str) -> None:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)
         os.chmod(draft, 0o644)
-        os.replace(draft, path)
-    except OSError:
-        os.unlink(draft)
-        raise
+        if force:
+            os.replace(draft, path)
+        else:
+            os.link(draft, path)  # refuses to replace what came meanwhile, which a rename does not
+    finally:
+        Path(draft).unlink(missing_ok=True)
