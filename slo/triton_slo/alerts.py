@@ -122,7 +122,9 @@ def _condition(plan: Plan, tier: Tier) -> str:
     long, short = canonical(tier.long), canonical(tier.short)
     exact = plan.measure(plan.variants[-1]).exact
     burning = [f"({burn(plan, long)} > {factor})", *(_enough(plan, long) if exact else ())]
-    over = _over(plan, tier, short, factor) if exact else _recovered(plan, tier, short, exact)
+    # Tickets' second guard is calm in healthy times, too: it would hold back a new incident as an old one's end.
+    holds = exact and not late_guard(tier)
+    over = _over(plan, tier, short, factor) if holds else _recovered(plan, tier, short, exact)
     now = f"({burn(plan, short)} > {factor})\nunless\n({indent(over).strip()})"
     if late_guard(tier):
         # Its short window bridges bursts by itself. For days after an incident its long window is a remnant, and
@@ -186,11 +188,10 @@ def _over(plan: Plan, tier: Tier, short: str, factor: str) -> str:
     alert again on the remnant: so a recovery holds for as long as the remnant lasts, until failures relapse.
     """
     now = _recovered(plan, tier, short, exact=True)
-    guard = late_guard(tier) or GUARD
-    failed = f"sum without ({names.EVENT}) ({events(plan, guard, names.ERROR)})"
-    seconds, least = number(plan.spans[guard].seconds), number(plan.objective.alerting.min_failures - 0.5)
-    relapse = f"({failed} * {seconds} > {least})\nand\n({burn(plan, guard)} > {factor})"
-    resolution = plan.clock.text("5m" if late_guard(tier) else "1m", 1)
+    failed = f"sum without ({names.EVENT}) ({events(plan, GUARD, names.ERROR)})"
+    seconds, least = number(plan.spans[GUARD].seconds), number(plan.objective.alerting.min_failures - 0.5)
+    relapse = f"({failed} * {seconds} > {least})\nand\n({burn(plan, GUARD)} > {factor})"
+    resolution = plan.clock.text("1m", 1)
     lately = f"max_over_time((\n{indent(now)}\n)[{plan.spans[short].text}:{resolution}])"
     return f"{now}\nor\n(\n  {indent(lately).strip()}\n  unless\n  ({indent(relapse).strip()})\n)"
 

@@ -165,3 +165,17 @@ def test_noise_after_incidents_raises_no_more_tickets_than_sloths_shape() -> Non
     assert len(raised(ours, "ticket")) <= len(raised(SLOTH, "ticket"))
     # One incident is one page. At 100 requests a minute, noise on the remnant of an hour may add one in ten.
     assert len(raised(ours, "page")) <= models // 2 + 2
+
+
+def test_slow_burning_at_low_traffic_raises_a_ticket() -> None:
+    """A recovery that was seen before an incident holds no ticket back: a day at burn 5, 10 a minute."""
+    random, models, steps = np.random.default_rng(5), 20, 6 * 1440
+    total = random.poisson(10, (models, steps)).astype(float)
+    share = np.zeros(steps)
+    share[4 * 1440 : 5 * 1440] = 0.005
+    bad = random.binomial(total.astype(int), share).astype(float)
+    keys = tuple(("errors", f"m{row}", "1") for row in range(models))
+    history = History(keys, 60.0 * np.arange(1, steps + 1), bad, total)
+
+    found = replay(history, promise(ERRORS, OPTIONS).policy, [0.999] * models)
+    assert set(keys) == {episode.key for episode in found}

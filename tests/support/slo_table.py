@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from support.slo_low_traffic import Noise, noise_table
 from support.slo_scenarios import OBJECTIVE, Outcome, Scenario
 
 ENGINES = ("ours", "Sloth", "Pyrra")
@@ -21,19 +22,33 @@ the incident to the first page (or ticket, where that is deserved) and from its 
 What an evaluation costs is in [samples read](slo-samples.md).
 """
 _TAIL = """
-Two things are slower than Sloth's by choice: five failures are waited for (total outage at one request a minute),
-and a ticket asks for significance (twice the budget's pace). With less than about two failing requests a minute, or
-once no client is left, nothing shows a recovery, and the short window ends the alert.
+## Slower by choice
+
+Two things are slower than Sloth's: a total outage at one request a minute is paged after its fifth failure, and a
+ticket for burning twice too fast asks for significance. This is what the waiting buys: false alerts for each model
+and month, where models fail at half of the pace that their budget allows (replayed, 50 models for 30 days).
+
+{noise}
+Whoever would rather be woken by the first failure says so: `alerting: {{min_failures: 1, confidence: 0.5}}`.
+
+## What is not solved
+
+With less than about two failing requests a minute, or once no client is left, nothing shows a recovery: the short
+window ends the alert, up to half an hour later. Outages so close that they count as bursts are held as one, so the
+alert ends ten minutes after the last. And a severe incident that goes on mildly (1 % of 100 requests a minute) may
+page, pause and page again: one failure a minute cannot tell a pause from an end.
 """
 
 
-def table(scenarios: Sequence[Scenario], outcomes: Mapping[str, Sequence[Outcome]]) -> str:
+def table(
+    scenarios: Sequence[Scenario], outcomes: Mapping[str, Sequence[Outcome]], noise: Sequence[Noise]
+) -> str:
     """The whole page."""
     lines = ["| scenario | deserves | " + " | ".join(ENGINES) + " |", "|---|---|" + "---|" * len(ENGINES)]
     for number, scenario in enumerate(scenarios):
         cells = [describe(scenario, outcomes[engine][number]) for engine in ENGINES]
         lines.append(f"| {scenario.name} | {scenario.deserves} | " + " | ".join(cells) + " |")
-    return _HEAD + "\n" + "\n".join(lines) + "\n" + _TAIL
+    return _HEAD + "\n" + "\n".join(lines) + "\n" + _TAIL.format(noise=noise_table(noise))
 
 
 def describe(scenario: Scenario, outcome: Outcome) -> str:

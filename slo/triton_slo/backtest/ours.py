@@ -68,7 +68,7 @@ def _alert(plan: Plan, tier: Tier) -> Alert:
             SINGLE_FAILURE if exact else 0,
             clock.real(late_guard(tier)) if late_guard(tier) else 0,
             CALM_SHARE,
-            alerting.min_failures - _SLACK if exact else 0,
+            alerting.min_failures - _SLACK if exact and not late_guard(tier) else 0,
         ),
         recurrence=None
         if late_guard(tier)

@@ -1,0 +1,63 @@
+"""What waiting for several failures saves: models within their objective, replayed for a month."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from support.slo_scenarios import OBJECTIVE
+from triton_slo.artifact import Options
+from triton_slo.backtest.history import History
+from triton_slo.backtest.ours import promise
+from triton_slo.backtest.replay import replay
+from triton_slo.objective import Objective
+
+MODELS, DAYS = 50, 30
+RATES = (1, 10, 100)
+CHOICES = ((1, 0.5), (2, 0.95), (3, 0.95), (5, 0.95))
+"""Minimum failures and confidence; 1 and 50 % are no guard at all, 5 and 95 % are the defaults."""
+_PACE = 0.5
+"""Of the budget: nothing here deserves an alert."""
+
+
+@dataclass(frozen=True)
+class Noise:
+    """False alerts for each model and month."""
+
+    rate: int
+    min_failures: int
+    confidence: float
+    pages: float
+    tickets: float
+
+
+def noise() -> Iterator[Noise]:
+    """Our alerts under several guards on models that fail at half of the pace that their budget allows."""
+    random = np.random.default_rng(1)
+    steps = DAYS * 1440
+    keys = tuple(("errors", f"m{number}", "1") for number in range(MODELS))
+    for rate in RATES:
+        total = random.poisson(rate, (MODELS, steps)).astype(float)
+        bad = random.binomial(total.astype(int), _PACE * OBJECTIVE.budget).astype(float)
+        history = History(keys, 60.0 * np.arange(1, steps + 1), bad, total)
+        for min_failures, confidence in CHOICES:
+            alerting = {"min_failures": min_failures, "confidence": confidence}
+            document = {"name": "errors", "target": "99.9%", "indicator": "errors", "alerting": alerting}
+            policy = promise(Objective.model_validate(document), Options()).policy
+            found = [one.severity for one in replay(history, policy, [OBJECTIVE.target] * MODELS)]
+            pages, tickets = (found.count(severity) / MODELS for severity in ("page", "ticket"))
+            yield Noise(rate, min_failures, confidence, pages, tickets)
+
+
+def noise_table(found: Sequence[Noise]) -> str:
+    """Rows are guards, columns are traffic."""
+    rates = sorted({one.rate for one in found})
+    head = [f"{rate} a minute" for rate in rates]
+    lines = ["| at least | confidence | " + " | ".join(head) + " |", "|---|---|" + "---|" * len(rates)]
+    for min_failures, confidence in CHOICES:
+        row = [one for one in found if (one.min_failures, one.confidence) == (min_failures, confidence)]
+        cells = (f"{one.pages:g} pages, {one.tickets:g} tickets" for one in row)
+        lines.append(f"| {min_failures} failures | {confidence:.0%} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
