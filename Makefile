@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup tools tools-next demo test lint generate generate-kubernetes bench render verify-grafana clean
+.PHONY: help setup tools tools-next demo test lint generate generate-kubernetes bench render docs sbom audit verify-grafana clean
 
 help: ## Show these words
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 20
@@ -56,6 +56,15 @@ bench: $(STAMP) ## Ratios against peers, in one run
 render: $(STAMP) ## Draw the dashboards with Grafana's own components (needs npm and Chromium)
 	cd dashboards/render && npm install --legacy-peer-deps --ignore-scripts --no-package-lock --no-audit --no-fund
 	$(BIN)/python dashboards/render/render.py
+
+docs: $(STAMP) ## The documentation as a site, in site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict -q
+
+sbom: $(STAMP) ## What is installed, as CycloneDX, in sbom.json
+	$(BIN)/cyclonedx-py environment --output-reproducible --of JSON -o sbom.json $(BIN)/python
+
+audit: $(STAMP) ## Ask the advisory database about every pinned package (needs the internet)
+	$(BIN)/pip-audit --no-deps --disable-pip -r constraints.txt
 
 verify-grafana: $(STAMP) ## Import the dashboards into real Grafanas (needs Docker): PROMETHEUS=URL
 	$(BIN)/python dashboards/verify_grafana.py --prometheus $(PROMETHEUS)
