@@ -21,9 +21,10 @@ TOTAL = "total"
 CAUSE = "cause"
 """Label of the recorded split of time and errors: queue, compute_infer, failure:BACKEND, state:loading."""
 REASON = "reason"
-"""Label of unknown data: vanished, stuck, no_bucket."""
-UNKNOWN_REASONS = ("vanished", "stuck", "no_bucket")
-"""Closed set: the series are gone; requests wait and none completes; no bucket ends at the threshold."""
+"""Label of unknown data: vanished, stuck, no_bucket, silent."""
+UNKNOWN_REASONS = ("vanished", "stuck", "no_bucket", "silent")
+"""Closed set: the series are gone; requests wait and none completes; no bucket ends at the threshold;
+no probe says anything about the model."""
 SOURCE = "source"
 """Label: what an indicator was computed from: histogram, trace, summary, sampled_mean, slices, counters."""
 SEVERITY = "severity"

@@ -492,8 +492,6 @@ class Objective(_Value):
             raise ValueError("exclusions are not built yet; silence the alerts instead")
         if self.unknown.policy == "bad":
             raise ValueError("unknown.policy bad is not built yet; use alert or ignore")
-        if isinstance(self.indicator, Probe):
-            raise ValueError("the indicator probe is not built yet; use readiness")
         return self
 
     @model_validator(mode="after")

@@ -18,7 +18,7 @@ from triton_slo.duration import render as duration
 from triton_slo.objective import Custom
 from triton_slo.plan import Plan
 from triton_slo.rulefile import Group, render, scalar
-from triton_slo.scenes import Scene, graded, healthy, ratio_scene, stuck_scene, vanished_scene
+from triton_slo.scenes import Scene, graded, healthy, ratio_scene, silent_scene, stuck_scene, vanished_scene
 from triton_slo.specimen import specimen
 from triton_slo.unknown import MIN_SCRAPES
 
@@ -106,6 +106,10 @@ def proofs(plan: Plan, model: tuple[str, str]) -> Iterator[Proof]:
     if plan.measure(plan.variants[-1]).stuck:
         scene = stuck_scene(plan, model, 2 * scrapes)
         yield Proof("requests wait, none is answered: unknown", scene, (Check(1.5 * after, unknown),))
+    if plan.measure(plan.variants[-1]).silent:
+        scene = silent_scene(plan, model, 2 * scrapes)
+        early, late = Check(0.5 * after, frozenset()), Check(1.5 * after, unknown)
+        yield Proof("no probe is sent: unknown", scene, (early, late))
 
 
 def _quiet_throughout(plan: Plan) -> tuple[Check, ...]:

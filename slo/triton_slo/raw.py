@@ -22,6 +22,7 @@ from triton_slo.objective import CalendarWindow
 from triton_slo.plan import Plan, Variant
 from triton_slo.prometheus import Prometheus, Sample
 from triton_slo.promql import on
+from triton_slo.unknown import MIN_SCRAPES
 from triton_slo.windows import canonical
 
 _NOW = "5m"
@@ -129,6 +130,13 @@ class _Asker:
             about = labels.get("model", ""), labels.get("version", "")
             if about not in unwanted and (about[0], "") not in unwanted:
                 yield self._sample(conventions.UNKNOWN, (*group, (conventions.REASON, "vanished")), 1.0)
+        after = self._plan.clock.text(self._plan.objective.unknown.after, MIN_SCRAPES)
+        silent = self._ask(measure.silent(after)) if measure.silent else {}
+        unwanted = self._unwanted() if silent else frozenset()
+        for group in silent:
+            labels = dict(group)
+            if (labels.get("model", ""), labels.get("version", "")) not in unwanted:
+                yield self._sample(conventions.UNKNOWN, (*group, (conventions.REASON, "silent")), 1.0)
         for group in self._ask(measure.no_bucket) if measure.no_bucket else ():
             yield self._sample(conventions.UNKNOWN, (*group, (conventions.REASON, "no_bucket")), 1.0)
 

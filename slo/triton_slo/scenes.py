@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from triton_exporter.catalogue import Metric, state, triton
+from triton_exporter.catalogue import Metric, probe, state, triton
 from triton_slo import conventions as names
 from triton_slo import objective as model
 from triton_slo.duration import parse_seconds
@@ -48,6 +48,11 @@ def stuck_scene(plan: Plan, who: Identity, scrapes: int) -> Scene:
     return (*still, (_series(plan, triton.PENDING_REQUESTS, who), f"5+0x{scrapes}"))
 
 
+def silent_scene(plan: Plan, who: Identity, scrapes: int) -> Scene:
+    """Counters are there and none moves."""
+    return tuple(_events(plan, who, [(0.0, 0.0, scrapes)], ""))
+
+
 def _events(
     plan: Plan, who: Identity, phases: list[tuple[float, float, int]], end: str
 ) -> Iterator[tuple[str, str]]:
@@ -67,7 +72,8 @@ def _events(
         case model.Latency() | model.Queue() | model.FirstResponse():
             yield from _durations(plan, who, good, every, phases, end)
         case model.Probe():
-            raise LookupError("the indicator probe has no scene yet")
+            yield _series(plan, probe.REQUESTS, who, result="success"), good
+            yield _series(plan, probe.REQUESTS, who, result="timeout"), failed
 
 
 def _durations(

@@ -27,7 +27,10 @@ def unknown_rules(plan: Plan) -> Iterator[Rule]:
     measures = [(variant, plan.measure(variant)) for variant in plan.variants]
     if any(measure.stuck for _, measure in measures):
         yield _rule(plan, "stuck", _stuck(plan))
+    after = plan.clock.text(plan.objective.unknown.after, MIN_SCRAPES)
     for _, measure in measures:
+        if measure.silent:
+            yield _rule(plan, "silent", f"({measure.silent(after)}{_unless_unloaded(plan)}) == 1")
         if measure.no_bucket:
             yield _rule(plan, "no_bucket", f"({measure.no_bucket}) == 1")
 
@@ -51,11 +54,18 @@ def _vanished(plan: Plan) -> str:
     expected = f"max by (model) ({state.MODEL_EXPECTED}{_models(plan)})"
     wanted = f"({recent} or {seen} and on (model) ({expected} == 1))"
     lines = [gone, f"and {wanted}", f"unless on (model) ({expected} == 0)"]
-    if "version" in plan.objective.group_by:
-        unloaded = _models(plan).also('state=~"unloaded|unloading"')
-        both = ("model", "version")
-        lines.append(f"unless {on(both)} (max {by(both)} ({state.MODEL_STATE}{unloaded}) == 1)")
+    if unloaded := _unless_unloaded(plan):
+        lines.append(unloaded.strip())
     return "0 * (\n" + "\n".join(f"  {line}" for line in lines) + "\n) + 1"
+
+
+def _unless_unloaded(plan: Plan) -> str:
+    """What was unloaded on purpose is not missed; a group of many versions cannot be told apart so."""
+    both = ("model", "version")
+    if not set(both) <= set(plan.objective.group_by):
+        return ""
+    unloaded = _models(plan).also('state=~"unloaded|unloading"')
+    return f" unless {on(both)} (max {by(both)} ({state.MODEL_STATE}{unloaded}) == 1)"
 
 
 def _stuck(plan: Plan) -> str:

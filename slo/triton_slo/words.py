@@ -51,6 +51,11 @@ def unknown(plan: Plan) -> dict[str, str]:
         "no_bucket": "Its histogram has no bucket that ends at the threshold; start the exporter with "
         "--buckets-from and this objective, or move the threshold.",
     }
+    if objective.indicator.kind == "probe":
+        said["silent"] = (
+            f"No probe has told anything about it for {after}: the prober stands still, or the model does not "
+            "take the probe's input."
+        )
     cases = "".join(
         f'{{{{ if eq $labels.{names.REASON} "{reason}" }}}}{text}{{{{ end }}}}'
         for reason, text in said.items()

@@ -53,7 +53,6 @@ def mistakes(**changes: object) -> list[str]:
         ({"window": "month"}, "calendar windows are not built yet"),
         ({"exclusions": [{"reason": "x", "promql": "up"}]}, "exclusions are not built yet"),
         ({"unknown": {"policy": "bad"}}, "policy bad is not built yet"),
-        ({"indicator": "probe"}, "probe is not built yet"),
     ],
 )
 def test_a_mistake_is_named_with_its_line(changes: dict[str, object], said: str) -> None:

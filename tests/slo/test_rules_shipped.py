@@ -84,6 +84,7 @@ EVERY_FORM = """
 - {name: fourweeks, target: 95%, window: 28d, indicator: {kind: latency, threshold: 250ms, source: histogram},
    overrides: [{models: [a, b], threshold: 2s}, {models: {regex: "c.*"}, versions: "2", target: 99.9%}]}
 - {name: first, target: 99%, indicator: {kind: first_response, threshold: 500ms}}
+- {name: probe, target: 99%, indicator: probe}
 - {name: token, target: 99%, indicator: {kind: first_response, threshold: 250ms, engine: vllm}}
 """
 
@@ -94,7 +95,7 @@ def test_every_form_of_objective_keeps_the_proofs(tmp_path: Path) -> None:
     assert () == reading.problems
     tests = lay_out(tmp_path, Options(selector='cluster="eu1"'), reading.objectives)
 
-    assert 7 == len(tests)
+    assert 8 == len(tests)
     assert "" == promtool_says(promtools()[0], "check", "rules", *sorted((tmp_path / "rules").iterdir()))
     assert "" == promtool_says(promtools()[0], "test", "rules", *tests)
 

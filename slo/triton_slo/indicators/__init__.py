@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from triton_slo import objective as model
-from triton_slo.indicators import custom, durations, errors, readiness
+from triton_slo.indicators import custom, durations, errors, probing, readiness
 from triton_slo.indicators.measure import Events, Measure, Scope
 
 __all__ = ["Events", "Measure", "Scope", "measure"]
@@ -30,6 +30,6 @@ def measure(indicator: model.Indicator, threshold: float | None, scope: Scope) -
             assert threshold is not None
             return durations.first_response(indicator, threshold, scope)
         case model.Probe():
-            raise ValueError("the indicator probe has no series yet")
+            return probing.measure(scope)
         case _:
             assert_never(indicator)

@@ -58,5 +58,7 @@ class Measure:
     exact: bool = True
     no_bucket: str = ""
     stuck: bool = False
+    silent: Callable[[str], str] | None = None
+    """Groups that show a series and had no event over a window (`[10m]`), where no event means not knowing."""
     sources: tuple[tuple[str, str], ...] = ()
     """(expression with the label `source`, or expression, fixed source): which source serves which group."""
