@@ -36,7 +36,9 @@ Whoever would rather be woken by the first failure says so: `alerting: {{min_fai
 With less than about two failing requests a minute, or once no client is left, nothing shows a recovery: the short
 window ends the alert, up to half an hour later. Outages so close that they count as bursts are held as one, so the
 alert ends ten minutes after the last. And a severe incident that goes on mildly (1 % of 100 requests a minute) may
-page, pause and page again: one failure a minute cannot tell a pause from an end.
+page, pause and page again, more often than Sloth's: one failure a minute cannot tell a pause from an end. Nor do
+tickets remember that an incident is over, as pages do: at 100 requests a minute with rare failures all day, they
+may come back for minutes while the hours of their windows drain.
 """
 
 
