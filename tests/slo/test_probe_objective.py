@@ -22,7 +22,7 @@ OBJECTIVE = "{name: probe, target: 99%, indicator: probe}"
     ("series", "expression", "value"),
     [
         ({"success": "0+3x80", "timeout": "0+1x80"}, names.sli_error("5m"), 0.25),
-        ({"success": "0+3x80", "timeout": "0x80", "bad_input": "0+9x80"}, names.sli_error("5m"), 0),
+        ({"success": "0+3x80", "timeout": "0+1x80", "bad_input": "0+9x80"}, names.sli_error("5m"), 0.25),
         ({"success": "7x80", "timeout": "0x80", "bad_input": "0+9x80"}, names.UNKNOWN, 1),
         ({"success": "7x80", "timeout": "0x80", "unloaded": "1x80"}, names.UNKNOWN, None),
         ({"success": "7x80", "timeout": "0x80"}, names.sli_error("5m"), None),
