@@ -41,6 +41,8 @@ def rewritten(text: str, source: str, repository: str) -> str:
         target = posixpath.normpath(posixpath.join(posixpath.dirname(source), match[1]))
         kept = target.removeprefix("docs/") if Path(target).suffix in {".png", ".svg"} else None
         place = known.get(target, kept)
+        if place is None and not (ROOT / target).exists():
+            return match[0]  # MkDocs names it
         if place is None:
             return f"{repository}/blob/main/{target}"
         return posixpath.relpath(place, posixpath.dirname(here) or ".")
