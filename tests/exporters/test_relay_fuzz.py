@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import json
+import random
 import subprocess
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import requests
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.tools import promtools
-from triton_exporter.exposition import relayed_openmetrics
+from support.faults import body, faulty
+from support.tools import prometheuses, promtools
+from triton_exporter.exposition import EOF, OPENMETRICS, TEXT, relayed_openmetrics
 from triton_exporter.parse import parse
 from triton_exporter.relay import Relay
 from triton_exporter.scrape import Reading
+from tritonwatch.local.process import Child
+from tritonwatch.local.prometheus import prometheus_command
+from tritonwatch.local.triton import free_ports
 
 _SEED = b"""\
 # HELP nv_inference_request_success Number of successful inference requests, all batch sizes
@@ -102,3 +111,87 @@ def test_prometheus_takes_what_is_relayed(promtool: Path, body: bytes) -> None:
 def test_what_is_sound_is_not_touched() -> None:
     """The seed of the fuzzing itself goes through byte for byte."""
     assert _SEED == _relayed(_SEED)[0]
+
+
+_REFUSED = (
+    b"# TYPE x  gauge\nx 1\n",
+    b"# TYPE x gauge \nx 1\n",
+    b"  x 1\n",
+    b"x 1 -5\n",
+    b"x 1 99999999999999999999999\n",
+    b'x{a="1",,b="2"} 1\n',
+    b"x 1\0\n",
+    b'x{a="c"} 1\t5\n',
+)
+"""Bodies that Prometheus refuses as they are, in one format or the other."""
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("prometheus", prometheuses(), ids=lambda path: str(path.parent))
+def test_a_prometheus_server_takes_what_is_relayed(prometheus: Path, tmp_path: Path) -> None:
+    """A server that scrapes the pages of damaged bodies, in both formats, refuses none."""
+    rng = random.Random(prometheus.parts[1])
+    pages = [_relayed(one) for one in (*_REFUSED, *(_damaged(rng) for _ in range(40)))]
+    types = (TEXT, OPENMETRICS)
+    answers = {
+        f"/{number}/{kind}": body(page, Content_Type=types[kind])
+        for number, (text, openmetrics) in enumerate(pages)
+        for kind, page in enumerate((text, openmetrics + EOF))
+    }
+    with faulty({**answers, "/bare": body(_REFUSED[0])}) as target:
+        seen = _scraped(prometheus, tmp_path, target.port, [*answers, "/bare"])
+
+    # That the server does refuse is shown by the one body that was not relayed.
+    assert {"/bare"} == {path for path, error in seen.items() if error}
+
+
+def _damaged(rng: random.Random) -> bytes:
+    damaged = bytearray(_SEED)
+    for _ in range(rng.randint(1, 5)):
+        at = rng.randrange(len(damaged))
+        damaged[at : at + rng.choice((0, 0, 1, 9))] = rng.choice(
+            (
+                b"\\",
+                b"\\N",
+                b" ",
+                b"\t",
+                b"\n",
+                b'"',
+                b",",
+                b"}",
+                b"-",
+                b"\0",
+                b"# TYPE ",
+                bytes(damaged[at : at + 30]),
+            )
+        )
+    return bytes(damaged)
+
+
+def _scraped(prometheus: Path, directory: Path, port: int, paths: list[str]) -> dict[str, str]:
+    """What a Prometheus server found wrong with each path, nothing where it took it."""
+    targets = [
+        {"targets": [f"127.0.0.1:{port}"], "labels": {"__metrics_path__": path, "path": path}}
+        for path in paths
+    ]
+    job = {"job_name": "relayed", "scrape_interval": "1s", "scrape_timeout": "1s", "static_configs": targets}
+    config = directory / "prometheus.yml"
+    config.write_text(json.dumps({"scrape_configs": [job]}))
+    (listen,) = free_ports(1)
+    command = [str(prometheus), *prometheus_command(config, directory / "data", listen)[1:]]
+    child = Child("prometheus", command, directory / "prometheus.log")
+    child.start()
+    try:
+        return _when_scraped(f"http://127.0.0.1:{listen}/api/v1/targets")
+    finally:
+        child.stop()
+
+
+def _when_scraped(url: str) -> dict[str, str]:
+    for _ in range(200):
+        time.sleep(0.1)
+        with suppress(requests.RequestException, KeyError):
+            found = requests.get(url, timeout=5).json()["data"]["activeTargets"]
+            if found and all(target["health"] != "unknown" for target in found):
+                return {target["labels"]["path"]: target["lastError"] for target in found}
+    raise AssertionError("Prometheus did not scrape everything; see prometheus.log")
