@@ -251,10 +251,8 @@ def _is_utf8(line: bytes) -> bool:
 def _complete(text: str, faults: Counter[str]) -> str:
     if text.endswith("\n") or not text:
         return text
-    end = text.rfind("\n") + 1
-    if not text.startswith("#", end):
-        faults["truncated"] += 1
-    return text[:end]
+    faults["truncated"] += 1
+    return text[: text.rfind("\n") + 1]
 
 
 def _blocks(text: str) -> Iterator[tuple[str, str]]:

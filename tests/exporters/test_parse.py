@@ -237,6 +237,14 @@ def test_cut_short() -> None:
     assert {"truncated": 1} == exposition.faults
 
 
+def test_cut_short_in_a_comment() -> None:
+    """A comment without an end is left out too: what is written after it would become a part of it."""
+    exposition = parse(b"a 1\n# HE")
+
+    assert "a 1\n" == exposition.text
+    assert {"truncated": 1} == exposition.faults
+
+
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
@@ -319,7 +327,8 @@ def test_same_series_in_other_words(line: bytes) -> None:
 
 
 names = st.from_regex(r"[a-zA-Z_:][a-zA-Z0-9_:]{0,8}", fullmatch=True)
-label_names = st.from_regex(r"[a-zA-Z_][a-zA-Z0-9_]{0,6}", fullmatch=True)
+# Those with two underscores are reserved, and prometheus_client refuses some of them.
+label_names = st.from_regex(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]{0,6}", fullmatch=True)
 label_values = st.text(st.characters(codec="utf-8", exclude_characters="\r"), max_size=8)
 numbers = st.floats(width=64) | st.integers(0, 2**64).map(float)
 
