@@ -33,7 +33,7 @@ from triton_exporter.serving import MOST_THREADS, Handler, Page, Request, Server
 from triton_exporter.web_config import WebConfig, WebConfigError, load_web_config
 
 _METRICS = b"""\
-# HELP nv_inference_count He said "many" \\ inferences
+# HELP nv_inference_count He said "many" \\\\ inferences
 # TYPE nv_inference_count counter
 nv_inference_count{model="a",version="1"} 7
 # HELP odd Written with stray blanks

@@ -201,7 +201,7 @@ def test_unloading_on_purpose_starts_no_episode(triton: Explicit) -> None:
 
 def test_loading_takes_the_server_but_not_the_others_out_of_readiness(triton: Explicit) -> None:
     """While one model loads the server is not ready, and the other models are."""
-    triton.repository.model("slow", load_seconds=1.5)
+    triton.repository.model("slow", load_seconds=4)
     loader = threading.Thread(target=triton.load, args=("slow",))
     loader.start()
     try:
