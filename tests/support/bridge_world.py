@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,10 @@ CHANNEL = "C0PAGES"
 
 
 class Killed(BaseException):
-    """kill -9, at this very point."""
+    """kill -9, at this very point; the bridge is down for some seconds."""
+
+    def __init__(self, down: float) -> None:
+        self.down = down
 
 
 @dataclass
@@ -50,13 +54,14 @@ class SimulatedSlack(SlackApi):
         self.clock = clock
         self.fault = fault
         self.doubtful = 0
+        self.down = 0.0
 
     def _request(self, method: str, **how: Any) -> dict[str, Any]:
         arguments = how.get("json") or how.get("params") or {}
         self.clock.now += 0.08
         fault = self.fault(method)
         if fault == "kill":
-            raise Killed
+            raise Killed(self.down)
         if fault == "429":
             raise refusal(429, {"Retry-After": "7"}, "ratelimited")
         if fault == "refused":
@@ -65,7 +70,7 @@ class SimulatedSlack(SlackApi):
             self._fail(fault)
         answer = self.workspace.call(method, arguments, self.clock.now)
         if fault == "kill_done":
-            raise Killed
+            raise Killed(self.down)
         if fault.endswith("_done") or fault == "fatal_error":
             self.doubtful += 1
             self._fail(fault.removesuffix("_done"))
@@ -106,43 +111,93 @@ FAULTS = (
     *("429", "500", "502", "502_done", "internal_error", "fatal_error", "hang", "hang_done"),
     *("reset", "reset_done", "refused"),
 )
+OUTAGES = ("refused", "500", "hang", "429", "502")
+KILLS = ("between", "unanswered", "kill", "kill_done")
+"""Where a kill meets the bridge: at rest, before it answers Alertmanager, before or after Slack did as asked."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """A change within an episode, so many seconds after the one before: an alert more, or one of several less."""
+
+    after: float
+    fewer: bool
+
+
+@dataclass(frozen=True)
+class Episode:
+    """Fire after a pause, grow and shrink, resolve; `peer`: how late a second Alertmanager says it, if at all."""
+
+    pause: float
+    steps: tuple[Step, ...]
+    last: float
+    peer: float | None
+
+
+@dataclass(frozen=True)
+class Outage:
+    start: float
+    seconds: float
+    fault: str
+
+
+@dataclass(frozen=True)
+class Kill:
+    """Due at `start`, done at the next point of its kind; the bridge is down for some seconds."""
+
+    start: float
+    point: str
+    down: float
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Everything that happens, in seconds from the start.
+
+    `noise` is (requests that go well, then this fault), again and again; `looks` is whether the bridge may
+    search the channel for what it may have sent.
+    """
+
+    seconds: float
+    groups: tuple[tuple[Episode, ...], ...]
+    outages: tuple[Outage, ...] = ()
+    kills: tuple[Kill, ...] = ()
+    noise: tuple[tuple[int, str], ...] = ()
+    looks: bool = True
 
 
 @dataclass
 class World:
-    """One seeded schedule: run it, then ask what was delivered."""
+    """One schedule: run it, then ask what was delivered."""
 
-    seed: int
+    schedule: Schedule
     path: Path
-    groups: int = 5
-    seconds: float = HOUR
-    kills_wanted: int = 4
     workspace: Workspace = field(default_factory=Workspace)
     clock: Clock = field(default_factory=Clock)
     kills: int = 0
 
     def __post_init__(self) -> None:
-        self.rng = random.Random(self.seed)
-        if self.seed % 3 == 0:
+        if not self.schedule.looks:
             self.workspace.scopes = ALL_SCOPES - {"channels:history"}
-        self.outages = self._outages()
-        self.rate = self.rng.choice((0.0, 0.05, 0.2, 0.5))
-        self.kill_at = sorted(START + self.rng.uniform(0, self.seconds) for _ in range(self.kills_wanted))
+        self.due = sorted(self.schedule.kills, key=lambda kill: kill.start)
+        self.noise = cycle(
+            [f for well, fault in self.schedule.noise for f in ("",) * well + (fault,)] or [""]
+        )
         self.slack = SimulatedSlack(self.workspace, self.clock, self._fault)
-        self.truth = {f"g{n}": Group(f"g{n}") for n in range(self.groups)}
+        self.truth = {f"g{n}": Group(f"g{n}") for n in range(len(self.schedule.groups))}
         self.queue = self._script()
         self.calm = False
         self.start_bridge()
 
     def start_bridge(self) -> None:
         self.store = Store(self.path, lambda _severity: CHANNEL)
-        self.courier = Courier(CHANNEL, self.store, self.slack, Manner(), self.clock, self.rng)
+        self.courier = Courier(CHANNEL, self.store, self.slack, Manner(), self.clock, random.Random(1))
 
-    def kill_bridge(self) -> None:
+    def kill_bridge(self, down: float) -> None:
         """Whatever was not committed is gone; the bridge comes back after a while."""
         self.kills += 1
         self.store.close()
-        self.clock.now += self.rng.uniform(0.5, 30)
+        self.clock.now += down
         self.start_bridge()
 
     def run(self) -> None:
@@ -156,31 +211,31 @@ class World:
 
     def _script(self) -> list[tuple[float, int, str, str, bytes]]:
         script: list[tuple[float, int, str, str, bytes]] = []
-        for name in self.truth:
-            at = START + self.rng.uniform(0, 900)
-            while at < START + self.seconds:
-                at = self._episode(script, name, at) + self.rng.uniform(5, 900)
+        for name, episodes in zip(self.truth, self.schedule.groups, strict=True):
+            at = START
+            for episode in episodes:
+                at += episode.pause
+                if at < START + self.schedule.seconds:
+                    at = self._episode(script, name, at, episode) + 60.0
         heapq.heapify(script)
         return script
 
-    def _episode(self, script: list[Any], name: str, at: float) -> float:
-        """One episode: fire, grow and shrink some times, resolve. Returns when it ended."""
-        # The peer tells the whole episode as well, at once or late, or it learns by gossip that it need not.
-        self._peer_delay = self.rng.choice((None, None, 0.0, self.rng.uniform(0, 40)))
+    def _episode(self, script: list[Any], name: str, at: float, episode: Episode) -> float:
+        """Returns when it ended."""
         firing = {f"{name}-m0": at}
-        self._say(script, name, at, firing, {})
-        for step in range(self.rng.randrange(4)):
-            at += self.rng.uniform(1, 200)
+        self._say(script, name, at, firing, {}, episode.peer)
+        for number, step in enumerate(episode.steps):
+            at += step.after
             ended = {}
-            if len(firing) > 1 and self.rng.random() < 0.5:
-                gone = self.rng.choice(sorted(firing)[1:])
+            if step.fewer and len(firing) > 1:
+                gone = max(firing)
                 ended = {gone: (firing.pop(gone), at)}
             else:
-                firing[f"{name}-m{step + 1}-{at:.0f}"] = at
-            self._say(script, name, at, firing, ended)
-        at += self.rng.uniform(1, 400)
-        self._say(script, name, at, {}, {one: (start, at) for one, start in firing.items()})
-        return at + 60.0
+                firing[f"{name}-m{number + 1}-{at:.0f}"] = at
+            self._say(script, name, at, firing, ended, episode.peer)
+        at += episode.last
+        self._say(script, name, at, {}, {one: (start, at) for one, start in firing.items()}, episode.peer)
+        return at
 
     def _say(
         self,
@@ -189,19 +244,19 @@ class World:
         at: float,
         firing: dict[str, float],
         ended: dict[str, tuple[float, float]],
+        peer: float | None,
     ) -> None:
         body = body_of(name, firing, ended)
         script.append((at, len(script), name, "am-0", body))
-        if self._peer_delay is not None:
-            script.append((at + self._peer_delay, len(script), name, "am-1", body))
+        if peer is not None:
+            script.append((at + peer, len(script), name, "am-1", body))
 
     def _hear(self, said: tuple[float, int, str, str, bytes]) -> None:
         """Alertmanager posts; it posts again when the bridge dies before it answers."""
         _, _, name, source, body = said
-        die_unanswered = self._kill_due() and self.rng.random() < 0.3
         self.store.receive(body, source, self.clock.now)
-        if die_unanswered:
-            self.kill_bridge()
+        if kill := self._kill("unanswered"):
+            self.kill_bridge(kill.down)
             self.store.receive(body, source, self.clock.now)
         if source == "am-0":
             self.truth[name].heard(b'"status": "firing"' in body.split(b'"alerts"')[0], self.clock.now)
@@ -213,8 +268,8 @@ class World:
             self.store.settle(self.clock.now)
             try:
                 wait = self.courier.step()
-            except Killed:
-                self.kill_bridge()
+            except Killed as killed:
+                self.kill_bridge(killed.down)
                 continue
             if wait > 0:
                 if stop_when_told and not self.store.pending(CHANNEL) and not self._held():
@@ -222,8 +277,8 @@ class World:
                 if self.clock.now >= end:
                     assert not stop_when_told, "an hour without faults was not enough to tell everything"
                     return
-                if self._kill_due():
-                    self.kill_bridge()
+                if kill := self._kill("between"):
+                    self.kill_bridge(kill.down)
                     continue
                 self.clock.now = min(end, self.clock.now + min(wait, 30.0))
             elif self.clock.now >= end and not stop_when_told:
@@ -235,32 +290,26 @@ class World:
         connection.close()
         return found
 
-    def _kill_due(self) -> bool:
-        if self.calm or not self.kill_at or self.clock.now < self.kill_at[0]:
-            return False
-        if self.rng.random() < 0.5:  # the other half dies inside a request
-            return False
-        self.kill_at.pop(0)
-        return True
+    def _kill(self, *points: str) -> Kill | None:
+        """The kill of one of these kinds that is due; it is due no more."""
+        passed = self.clock.now - START
+        for kill in () if self.calm else self.due:
+            if kill.start <= passed and kill.point in points:
+                self.due.remove(kill)
+                return kill
+        return None
 
     def _fault(self, method: str) -> str:
         if self.calm:
             return ""
-        if self.kill_at and self.clock.now >= self.kill_at[0]:
-            self.kill_at.pop(0)
-            return self.rng.choice(("kill", "kill_done"))
-        for start, end, fault in self.outages:
-            if start <= self.clock.now < end:
-                return fault
-        return self.rng.choice(FAULTS) if self.rng.random() < self.rate else ""
-
-    def _outages(self) -> list[tuple[float, float, str]]:
-        outages = []
-        for _ in range(self.rng.randrange(3)):
-            start = START + self.rng.uniform(0, self.seconds)
-            kind = self.rng.choice(("refused", "500", "hang", "429", "502"))
-            outages.append((start, start + self.rng.uniform(30, 1200), kind))
-        return outages
+        if kill := self._kill("kill", "kill_done"):
+            self.slack.down = kill.down
+            return kill.point
+        passed = self.clock.now - START
+        for outage in self.schedule.outages:
+            if outage.start <= passed < outage.start + outage.seconds:
+                return outage.fault
+        return next(self.noise)
 
     # What was delivered
 
