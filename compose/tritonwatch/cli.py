@@ -18,6 +18,7 @@ VERBS: dict[str, str] = {
     "convert": "take objectives from Sloth and OpenSLO, or give them as OpenSLO",
     "check": "list all mistakes of objectives files",
     "generate": "write rules, alerts and dashboards from objectives",
+    "reload": "generate, check, and put into a running stack; or keep the old rules",
     "dashboards": "list, convert or push the Grafana dashboards",
     "status": "say where every objective stands",
     "gate": "promote, hold or roll back, by exit code",

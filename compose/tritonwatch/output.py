@@ -51,6 +51,13 @@ def write(folder: Path, wanted: Mapping[str, str]) -> None:
         (folder / name).unlink(missing_ok=True)
 
 
+def held(folder: Path, wanted: Mapping[str, str]) -> dict[str, str]:
+    """What a `write` of these files would replace or delete, as it is now: `write` it to go back."""
+    names = set(wanted) | _stale(folder, wanted)
+    # Not read_text, which would change line ends: what is put back must be what was there.
+    return {name: (folder / name).read_bytes().decode() for name in names if (folder / name).is_file()}
+
+
 def _with_manifest(wanted: Mapping[str, str]) -> dict[str, str]:
     return {**wanted, MANIFEST: "".join(f"{name}\n" for name in sorted(wanted))}
 

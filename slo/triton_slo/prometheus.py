@@ -168,7 +168,8 @@ class _Bearer(requests.auth.AuthBase):
         return request
 
 
-def _session(access: Access, listen: Callable[..., None]) -> requests.Session:
+def plain_session(access: Access) -> requests.Session:
+    """A session that says who we are to the peer and checks its certificate; it judges no answer. Close it."""
     session = requests.Session()
     session.headers.update(dict(access.headers))
     if access.bearer:
@@ -178,6 +179,11 @@ def _session(access: Access, listen: Callable[..., None]) -> requests.Session:
     session.verify = (access.ca_file or True) if access.verify else False
     if access.cert_file:
         session.cert = (access.cert_file, access.key_file) if access.key_file else access.cert_file
+    return session
+
+
+def _session(access: Access, listen: Callable[..., None]) -> requests.Session:
+    session = plain_session(access)
     # Refusing comes before following a redirect: custom headers may hold secrets, and requests would carry
     # them to wherever it points.
     session.hooks["response"] += [_refuse, listen]

@@ -17,8 +17,8 @@ from support.tools import ROOT, amtools, promtools
 from tritonwatch.cli import main
 
 COMPOSE = ROOT / "compose" / "docker-compose.yml"
-PROFILES = ("demo", "gpu")
-RUN_ONCE = {"generator"}
+PROFILES = ("demo", "gpu", "reload")
+RUN_ONCE = {"generator", "reload"}
 
 
 def _config(path: Path = COMPOSE, **environment: str) -> dict[str, Any]:
@@ -182,7 +182,7 @@ def test_grafana_reads_the_generated_folder(services: dict[str, dict[str, Any]])
     assert provider["allowUiUpdates"] is False
 
 
-@pytest.mark.parametrize("service", ["generator", "exporter", "bridge"])
+@pytest.mark.parametrize("service", ["generator", "reload", "exporter", "bridge"])
 def test_our_services_are_started_with_flags_that_exist(
     services: dict[str, dict[str, Any]], service: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from triton_alerts.receivers import fallback_receiver, ticket_hours
-from triton_slo.artifact import Artifact, Options
-from triton_slo.reading import Reading, read
+from triton_slo.artifact import Artifact, Format, Options
+from triton_slo.reading import read
 from tritonwatch import output
 from tritonwatch.commands.arguments import objective_texts, positive, scale
 
@@ -24,10 +24,7 @@ _GENERATORS = ("triton_slo.generate", "triton_alerts.generate", "triton_dashboar
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument(
-        "--objectives", type=Path, required=True, metavar="DIR", help="folder of objectives (YAML)"
-    )
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="where to write <part>/<file>")
+    add_arguments(parser)
     parser.add_argument("--only", choices=PARTS, help="write one part, straight into --out")
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file would change")
     parser.add_argument(
@@ -36,6 +33,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default="prometheus",
         help="rule files, Kubernetes resources for prometheus-operator, or rules for vmalert",
     )
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what decides over the text of the files and where they go, for every verb that makes them."""
+    parser.add_argument(
+        "--objectives", type=Path, required=True, metavar="DIR", help="folder of objectives (YAML)"
+    )
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="where to write <part>/<file>")
     parser.add_argument(
         "--selector",
         default="",
@@ -101,23 +106,43 @@ def _checked(read: Callable[[str], object]) -> Callable[[str], str]:
 
 def run(args: argparse.Namespace) -> int:
     """Write everything or nothing: 0 done, 1 mistakes or drift, 2 wrong usage."""
-    texts = objective_texts(args.objectives, "generate")
+    made = generated(args, "generate", args.format)
+    if isinstance(made, int):
+        return made
+    if args.only:
+        return _write(args, {one.name: one.text for one in made if one.part == args.only})
+    return _write(args, by_path(made))
+
+
+def generated(args: argparse.Namespace, verb: str, form: Format) -> tuple[Artifact, ...] | int:
+    """Every file that the objectives make; with mistakes, print them all and give an exit code instead."""
+    texts = objective_texts(args.objectives, verb)
     if texts is None:
         return 2
     reading = read(texts)
     if reading.problems:
         for problem in reading.problems:
             print(problem, file=sys.stderr)
-        print(f"tritonwatch generate: {len(reading.problems)} mistakes, nothing written", file=sys.stderr)
+        print(f"tritonwatch {verb}: {len(reading.problems)} mistakes, nothing written", file=sys.stderr)
         return 1
-    return _write(args, _wanted(args, reading))
+    options = _options(args, form)
+    return tuple(
+        artifact
+        for floor in _GENERATORS
+        for artifact in importlib.import_module(floor).artifacts(reading.objectives, options)
+    )
 
 
-def _wanted(args: argparse.Namespace, reading: Reading) -> dict[str, str]:
-    options = Options(
+def by_path(made: Sequence[Artifact]) -> dict[str, str]:
+    """Text by path under --out."""
+    return {f"{one.part}/{one.name}": one.text for one in made}
+
+
+def _options(args: argparse.Namespace, form: Format) -> Options:
+    return Options(
         time_scale=args.time_scale,
         scrape_interval_seconds=args.scrape_interval,
-        format=args.format,
+        format=form,
         selector=args.selector,
         runbook_url=args.runbook_url,
         dashboard_url=args.dashboard_url,
@@ -127,14 +152,6 @@ def _wanted(args: argparse.Namespace, reading: Reading) -> dict[str, str]:
         watchdog_url=args.watchdog_url,
         ticket_hours=args.ticket_hours,
     )
-    made: list[Artifact] = [
-        artifact
-        for floor in _GENERATORS
-        for artifact in importlib.import_module(floor).artifacts(reading.objectives, options)
-    ]
-    if args.only:
-        return {one.name: one.text for one in made if one.part == args.only}
-    return {f"{one.part}/{one.name}": one.text for one in made}
 
 
 def _write(args: argparse.Namespace, wanted: dict[str, str]) -> int:

@@ -1,0 +1,178 @@
+"""Put generated files under a running Prometheus and Alertmanager; whatever goes wrong, the old ones stay."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import requests
+import yaml
+
+from triton_slo.prometheus import Access, plain_session
+from tritonwatch import output
+
+CHECKERS: Mapping[str, tuple[tuple[str, ...], str]] = {
+    "promtool": (("check", "rules"), "rules/*.yml"),
+    "amtool": (("check-config",), "alertmanager/alertmanager.yml"),
+}
+"""Program -> its arguments and the files it judges."""
+_CHECK_SECONDS = 120
+
+
+class ReloadError(Exception):
+    """The new files are not in force; the message says why and what to do, and what became of the old ones."""
+
+    def __init__(self, reason: str, after: str = "nothing was written; the old rules stay in force") -> None:
+        super().__init__(f"{reason}\n{after}")
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A Prometheus or Alertmanager that reads its configuration again when told."""
+
+    name: str
+    access: Access
+
+    def check_ready(self) -> None:
+        """Raise ReloadError unless it is there and lets us in."""
+        self._ask("GET", "/-/ready")
+
+    def reload(self) -> None:
+        """Make it read its files again. Raises ReloadError in its own words; it keeps the old ones then."""
+        self._ask("POST", "/-/reload")
+
+    def rules(self) -> dict[str, list[str]]:
+        """The rules that Prometheus evaluates: names by group. Raises ReloadError."""
+        try:
+            groups = self._ask("GET", "/api/v1/rules").json()["data"]["groups"]
+            return {group["name"]: [rule["name"] for rule in group["rules"]] for group in groups}
+        except (requests.RequestException, KeyError, TypeError) as error:
+            raise ReloadError(
+                f"{self.name} at {self.access.url} does not answer as Prometheus does"
+            ) from error
+
+    def _ask(self, method: str, path: str) -> requests.Response:
+        where = f"{self.name} at {self.access.url}"
+        try:
+            with plain_session(self.access) as session:
+                answer = session.request(
+                    method,
+                    self.access.url.rstrip("/") + path,
+                    timeout=self.access.timeout_seconds,
+                    allow_redirects=False,
+                )
+        except requests.exceptions.SSLError as error:
+            raise ReloadError(f"{where} fails TLS ({_reason(error)}); see --ca-file") from error
+        except requests.RequestException as error:
+            raise ReloadError(f"{where} is not reachable: {_reason(error)}") from error
+        if answer.status_code == 200:
+            return answer
+        said = " ".join(answer.text.split())[:500]
+        if answer.status_code == 401:
+            raise ReloadError(f"{where} refuses our credentials; see --user and --password-file")
+        if answer.status_code == 403 and "ifecycle" in said:
+            raise ReloadError(f"{where} cannot be reloaded; start it with --web.enable-lifecycle")
+        raise ReloadError(
+            f"{where} answers HTTP {answer.status_code} to {path}" + (f": {said}" if said else "")
+        )
+
+
+def check(files: Mapping[str, str]) -> list[str]:
+    """Let promtool and amtool judge the files, where they are installed; which of them did.
+
+    Raises ReloadError with what they said.
+    """
+    with tempfile.TemporaryDirectory(prefix="tritonwatch-check-") as scratch:
+        folder = Path(scratch)
+        output.write(folder, files)
+        return [name for name in CHECKERS if _judge(name, folder)]
+
+
+def _judge(name: str, folder: Path) -> bool:
+    program = shutil.which(name)
+    arguments, pattern = CHECKERS[name]
+    paths = sorted(folder.glob(pattern))
+    if program is None or not paths:
+        return False
+    try:
+        done = subprocess.run(
+            [program, *arguments, *map(str, paths)], capture_output=True, text=True, timeout=_CHECK_SECONDS
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ReloadError(f"{name} could not be run: {error}") from error
+    if done.returncode != 0:
+        said = (done.stderr + done.stdout).replace(f"{folder}/", "").strip()
+        raise ReloadError(f"{name} refuses the new files:\n{said}")
+    return True
+
+
+def put(folder: Path, files: Mapping[str, str], prometheus: Peer, alertmanager: Peer | None) -> None:
+    """Write the files and have both peers read them; else put the old files back, and say so by ReloadError.
+
+    Nothing is written while a peer is away, because the old files could then not be loaded again either.
+    """
+    peers = [prometheus, *([alertmanager] if alertmanager else [])]
+    for peer in peers:
+        peer.check_ready()
+    try:
+        before = output.held(folder, files)
+        output.write(folder, files)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ReloadError(f"cannot write to {folder}: {error}") from error
+    try:
+        for peer in peers:
+            peer.reload()
+        _check_loaded(prometheus, files)
+    except ReloadError as refusal:
+        raise ReloadError(refusal.reason, _go_back(folder, before, peers)) from refusal
+
+
+def _go_back(folder: Path, before: Mapping[str, str], peers: list[Peer]) -> str:
+    try:
+        output.write(folder, before)
+    except OSError as error:
+        return f"the old files could NOT be put back into {folder}: {error}"
+    left = []
+    for peer in peers:
+        try:
+            peer.reload()
+        except ReloadError as error:
+            left.append(error.reason)
+    if left:
+        return "the old files are back, but reading them again failed too: " + "; ".join(left)
+    return "the old files are back, and the old rules in force"
+
+
+def _check_loaded(prometheus: Peer, files: Mapping[str, str]) -> None:
+    """A reload that succeeds on other files than ours would look like success."""
+    wanted = {
+        group["name"]: [rule.get("alert") or rule["record"] for rule in group["rules"]]
+        for path, text in files.items()
+        if path.startswith("rules/")
+        for group in _groups(text)
+    }
+    loaded = prometheus.rules()
+    missing = [name for name, rules in wanted.items() if sorted(loaded.get(name, ())) != sorted(rules)]
+    if missing:
+        raise ReloadError(
+            f"{prometheus.name} at {prometheus.access.url} reloaded, but not these files: its group "
+            f"{missing[0]!r} is not the new one; do its rule_files name the folder given as --out?"
+        )
+
+
+def _groups(text: str) -> list[dict[str, Any]]:
+    groups: list[dict[str, Any]] = (yaml.safe_load(text) or {}).get("groups") or []
+    return groups
+
+
+def _reason(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    found = re.search(r"\[(?:Errno -?\d+|SSL[^]]*)\] ([^()]+)", text)
+    return found[1].strip() if found else text

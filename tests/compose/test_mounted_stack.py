@@ -1,0 +1,193 @@
+"""The real programs on exactly the files that docker-compose.yml mounts, and edited objectives put under them."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import requests
+
+from support.mounted_stack import MountedStack
+from support.slack import SlackServer, Workspace
+from support.tools import alertmanagers, prometheuses
+from tritonwatch.cli import main
+
+VERSIONS = list(zip(prometheuses(), alertmanagers(), strict=False))
+
+
+def _workspace() -> Workspace:
+    return Workspace(channels={"C0ALERTS": "#triton-alerts"})
+
+
+@pytest.fixture
+def stack(tmp_path: Path) -> Iterator[MountedStack]:
+    """Prometheus and Alertmanager, as mounted, with rules at work."""
+    binaries = {"prometheus": prometheuses()[-1], "alertmanager": alertmanagers()[-1]}
+    with MountedStack(tmp_path, binaries, slack_url="http://127.0.0.1:9/", faster=False) as running:
+        assert 0 == running.generate()
+        running.start("prometheus")
+        running.start("alertmanager")
+        yield running
+
+
+def _until(promise: Callable[[], bool], seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while not promise():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.2)
+    return True
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(("prometheus", "alertmanager"), VERSIONS)
+def test_an_alert_reaches_slack_through_the_mounted_files(
+    tmp_path: Path, prometheus: Path, alertmanager: Path
+) -> None:
+    """A Triton that is not there is told in Slack; every hop logs in, and nobody else gets in."""
+    binaries = {"prometheus": prometheus, "alertmanager": alertmanager}
+    with (
+        SlackServer(_workspace()) as slack,
+        MountedStack(tmp_path, binaries, slack_url=slack.api_url, faster=True) as stack,
+    ):
+        assert 0 == stack.generate()
+        for service in ("exporter", "bridge", "alertmanager", "prometheus"):  # the order of depends_on
+            stack.start(service)
+
+        assert 401 == stack.get("prometheus", "/api/v1/alerts", login=False).status_code
+        assert 401 == stack.get("alertmanager", "/api/v2/alerts", login=False).status_code
+        assert 401 == requests.post(stack.url("bridge") + "/alertmanager", data=b"{}", timeout=5).status_code
+        assert _until(lambda: _all_up(stack), 20), stack.get("prometheus", "/api/v1/targets").text
+        assert _until(lambda: "TritonServerNotStarting" in _posted(slack), 40), (
+            _posted(slack) + stack.get("prometheus", "/api/v1/alerts").text
+        )
+
+
+def _posted(slack: SlackServer) -> str:
+    return " ".join(repr(one) for one in slack.workspace.messages)
+
+
+def _all_up(stack: MountedStack) -> bool:
+    targets = stack.get("prometheus", "/api/v1/targets").json()["data"]["activeTargets"]
+    return len(targets) == 4 and all(one["health"] == "up" for one in targets)
+
+
+def _groups(stack: MountedStack) -> str:
+    return stack.get("prometheus", "/api/v1/rules").text
+
+
+def _edit(stack: MountedStack, old: str, new: str) -> None:
+    path = stack.folder / "objectives" / "latency.yaml"
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+def _files(stack: MountedStack) -> dict[str, bytes]:
+    folder = stack.folder / "generated"
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.real
+def test_an_edited_objective_is_in_force_after_one_command(
+    stack: MountedStack, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The reload service of docker compose, with its own arguments, puts a new objective to work."""
+    assert "my-latency" not in _groups(stack)
+    _edit(stack, "name: latency", "name: my-latency")
+
+    code = main(stack.own_command("reload"))
+
+    said = capsys.readouterr()
+    assert 0 == code, said.err
+    assert "Prometheus and Alertmanager loaded them" in said.out
+    assert "my-latency" in _groups(stack)
+
+
+@pytest.mark.real
+def test_a_wrong_objective_changes_nothing(stack: MountedStack, capsys: pytest.CaptureFixture[str]) -> None:
+    """A mistake is named with its place; no file and no rule is touched."""
+    before = _files(stack)
+    _edit(stack, "target: 99%", "target: 199%")
+
+    assert 1 == main(stack.own_command("reload"))
+    assert "latency.yaml" in capsys.readouterr().err
+    assert before == _files(stack)
+
+
+@pytest.mark.real
+def test_what_prometheus_refuses_is_taken_back(
+    stack: MountedStack, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """When Prometheus cannot load, the old files are put back and loaded, and its own words are shown."""
+    before = _files(stack)
+    own = stack.folder / "generated" / "rules" / "own.yml"  # a user's file that fails only once it is loaded
+    own.write_text("groups: [{name: own, rules: [{record: x, expr: 'sum('}]}]")
+    _edit(stack, "name: latency", "name: my-latency")
+
+    code = main(stack.own_command("reload"))
+
+    said = capsys.readouterr().err
+    assert 1 == code
+    assert "Prometheus at" in said
+    assert "failed to reload config" in said
+    own.unlink()
+    assert before == _files(stack)
+    assert "my-latency" not in _groups(stack)
+
+
+@pytest.mark.real
+def test_nothing_is_written_while_alertmanager_is_away(
+    stack: MountedStack, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The old files could not be loaded again then either, so none is touched."""
+    before = _files(stack)
+    _edit(stack, "name: latency", "name: my-latency")
+    stack.children["alertmanager"].stop(5)
+
+    code = main(stack.own_command("reload"))
+
+    said = capsys.readouterr().err
+    assert 1 == code
+    assert "Alertmanager at" in said
+    assert "not reachable" in said
+    assert "nothing was written" in said
+    assert before == _files(stack)
+    assert "my-latency" not in _groups(stack)
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"--user": "nobody"}, "refuses our credentials"),
+        ({"--prometheus": "http://127.0.0.1:9"}, "not reachable"),
+        ({"--out": "{folder}/elsewhere"}, "do its rule_files name the folder given as --out?"),
+    ],
+)
+def test_each_wrong_setting_is_named(
+    stack: MountedStack, capsys: pytest.CaptureFixture[str], change: dict[str, str], expected: str
+) -> None:
+    """A wrong address, login or folder is said, and the rules that were loaded stay."""
+    changed = {name: value.format(folder=stack.folder) for name, value in change.items()}
+    words = [word for word in stack.own_command("reload") if word.partition("=")[0] not in changed]
+    _edit(stack, "name: latency", "name: my-latency")
+
+    assert 1 == main([*words, *(f"{name}={value}" for name, value in changed.items())])
+    assert expected in capsys.readouterr().err
+    assert "my-latency" not in _groups(stack)
+
+
+def test_a_part_that_promtool_refuses_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a server in reach, promtool's judgement already stops wrong rules, in its own words."""
+    from tritonwatch.reloading import ReloadError, check
+
+    assert shutil.which("promtool"), "make tools installs it"
+    with pytest.raises(ReloadError, match="promtool refuses the new files") as refusal:
+        check({"rules/a.yml": "groups: [{name: a, rules: [{record: x, expr: 'sum('}]}]"})
+    assert str(tmp_path) not in str(refusal.value)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert [] == check({"rules/a.yml": "nonsense"})
