@@ -8,6 +8,7 @@ import http.server
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -175,12 +177,72 @@ def test_an_incident_from_a_real_alert_to_its_end(stack: Stack, binary: Path) ->
     assert TOKEN not in (stack.folder / "bridge.log").read_text()
 
 
+@pytest.mark.real
+@pytest.mark.parametrize("binary", alertmanagers(), ids=lambda path: str(path.parent.parent.name))
+@pytest.mark.parametrize("together", [True, False], ids=["a-cluster", "a-cluster-torn-apart"])
+def test_two_alertmanagers_are_one_message(stack: Stack, binary: Path, together: bool) -> None:
+    """A pair tells on-call once, also when neither half can see the other and both notify."""
+    ports = free_ports(4)
+    stack.bridge()
+    for port, mesh, other in ((ports[0], ports[2], ports[3]), (ports[1], ports[3], ports[2])):
+        peer = [f"--cluster.peer=127.0.0.1:{other}"] if together else []
+        start_alertmanager(
+            stack, binary, port, mesh, *peer, "--cluster.peer-timeout=2s", "--cluster.gossip-interval=50ms"
+        )
+    for port in ports[:2]:
+        eventually(lambda port=port: requests.get(f"http://127.0.0.1:{port}/-/ready", timeout=2).ok, "ready")
+    if together:
+        eventually(lambda: peers(ports[0]) == peers(ports[1]) == 2, "the two know each other")
+
+    begun = datetime.now(UTC)
+    alert = {
+        "labels": {"alertname": "TargetDown", "severity": "critical", "instance": "a:1"},
+        "annotations": {"summary": "Target a:1 is down"},
+        "startsAt": begun.isoformat(),
+        "endsAt": (begun + timedelta(hours=1)).isoformat(),
+    }
+    for port in ports[:2]:
+        tell(port, alert)
+    root = stack.root("Target a:1")
+    if not together:
+        eventually(lambda: min(sent(port) for port in ports[:2]) >= 1, "each half has notified")
+    for port in ports[:2]:
+        tell(port, {**alert, "endsAt": datetime.now(UTC).isoformat()})
+    eventually(lambda: "Resolved:" in root.shown, "the message says that it is over")
+    told = 1 if together else 2
+    eventually(lambda: sum(sent(port) for port in ports[:2]) >= 2 * told, "both told of the end")
+    time.sleep(1)  # whatever comes twice would come now
+
+    assert 1 == len(stack.slack.workspace.roots())
+    thread = [one.text for one in stack.slack.workspace.thread(root)]
+    assert 1 == sum("all resolved" in line for line in thread)
+    assert 0 == sum("fires again" in line for line in thread)
+
+
+def tell(port: int, alert: dict[str, Any]) -> None:
+    """As Prometheus does."""
+    requests.post(f"http://127.0.0.1:{port}/api/v2/alerts", json=[alert], timeout=5).raise_for_status()
+
+
+def peers(port: int) -> int:
+    return len(requests.get(f"http://127.0.0.1:{port}/api/v2/status", timeout=2).json()["cluster"]["peers"])
+
+
+def sent(port: int) -> int:
+    """Notifications that this Alertmanager has sent to the bridge."""
+    page = requests.get(f"http://127.0.0.1:{port}/metrics", timeout=2).text
+    counts = re.findall(
+        r'^alertmanager_notifications_total\{[^}]*integration="webhook"[^}]*\} (\S+)$', page, re.M
+    )
+    return int(sum(float(count) for count in counts))
+
+
 def silences(port: int, state: str) -> list[dict[str, Any]]:
     answer = requests.get(f"http://127.0.0.1:{port}/api/v2/silences", timeout=2)
     return [one for one in answer.json() if one["status"]["state"] == state]
 
 
-def start_alertmanager(stack: Stack, binary: Path, port: int, mesh: int) -> None:
+def start_alertmanager(stack: Stack, binary: Path, port: int, mesh: int, *more: str) -> None:
     config = stack.folder / "alertmanager.yml"
     config.write_text(
         "route: {receiver: bridge, group_by: [alertname, instance], group_wait: 0s, group_interval: 1s}\n"
@@ -188,9 +250,9 @@ def start_alertmanager(stack: Stack, binary: Path, port: int, mesh: int) -> None
         f"  - url: {stack.url}/alertmanager\n"
     )
     stack.run(
-        "alertmanager",
-        *(binary, f"--config.file={config}", f"--storage.path={stack.folder / 'am'}"),
-        *(f"--web.listen-address=127.0.0.1:{port}", f"--cluster.listen-address=127.0.0.1:{mesh}"),
+        f"alertmanager-{port}",
+        *(binary, f"--config.file={config}", f"--storage.path={stack.folder / f'am-{port}'}"),
+        *(f"--web.listen-address=127.0.0.1:{port}", f"--cluster.listen-address=127.0.0.1:{mesh}", *more),
     )
 
 
