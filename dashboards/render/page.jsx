@@ -15,7 +15,7 @@ const UNIT = 38;
 const range = { from: G.dateTime(from * 1000), to: G.dateTime(to * 1000), raw: { from: 'now-1h', to: 'now' } };
 
 const plain = ['displayName', 'unit', 'min', 'max', 'decimals', 'thresholds', 'noValue', 'color', 'links', 'mappings', 'filterable'];
-const custom = ['width', 'cellOptions', 'lineStyle', 'fillOpacity', 'align', 'hidden'];
+const custom = ['width', 'cellOptions', 'lineStyle', 'fillOpacity', 'align', 'hidden', 'hideFrom'];
 const registry = new G.FieldConfigOptionsRegistry(() => [
   ...plain.map((id) => ({ id, path: id, name: id, process: (v) => v, shouldApply: () => true })),
   ...custom.map((id) => ({ id: `custom.${id}`, path: id, name: id, isCustom: true, process: (v) => v, shouldApply: () => true })),

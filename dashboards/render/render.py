@@ -1,7 +1,7 @@
 """Draw dashboards over the made history with Grafana's own components, and check what the pictures say.
 
     npm install --legacy-peer-deps --ignore-scripts     (once, in this folder)
-    python dashboards/render/render.py [--out docs/pictures]
+    python dashboards/render/render.py [--out docs/pictures] [--width 2560] [--mode light] [--opened]
 
 Needs Node 20, Chromium, Prometheus and promtool. Exits 1 if a panel failed to draw or shows something else
 than the history holds.
@@ -16,7 +16,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -44,6 +44,8 @@ class Picture:
     wanted: tuple[tuple[str, str], ...] = ()
     mode: str = "dark"
     width: int = 1440
+    opened: bool = False
+    """Draw what is inside collapsed rows as well."""
     says: tuple[tuple[str, str], ...] = ()
     """(panel title, regular expression that its text must match)."""
     colors: tuple[tuple[str, str], ...] = ()
@@ -74,7 +76,7 @@ PICTURES = (
         (("model", "classifier"),),
         says=(("Versions", r"8\.\d*%"), ("Failures by reason", r"BACKEND"), ("Not ready", r"\b0\b")),
     ),
-    Picture("dashboard-slo", "triton-slo", says=(("Worst budget left", r"-35"), ("Unknown", r"\b1\b"))),
+    Picture("dashboard-slo", "triton-slo", says=(("Worst budget", r"-35"), ("Unknown", r"\b1\b"))),
     Picture("dashboard-gpu", "triton-gpu", says=(("GPUs seen", r"\b4\b"), ("Slowed by heat", r"\b1\b"))),
     Picture("dashboard-server", "triton-server", says=(("Models not ready", r"\b2\b"),)),
     Picture(
@@ -90,19 +92,32 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "pictures")
     parser.add_argument("--only", default="", help="name of one picture")
+    parser.add_argument("--width", type=int, default=0, help="pixels; 1280 is a laptop, 2560 a wall")
+    parser.add_argument("--mode", choices=("dark", "light"), help="theme for all pictures")
+    parser.add_argument("--model", default="", help="another one for the model dashboard")
+    parser.add_argument("--opened", action="store_true", help="with what is inside collapsed rows")
     parser.add_argument("--chromium", default="chromium")
     args = parser.parse_args(argv)
     bundle()
     args.out.mkdir(parents=True, exist_ok=True)
     models = {one.uid: dashboard_model(one) for one in dashboards(Options())}
     problems = []
+    changed: Json = {
+        **({"width": args.width} if args.width else {}),
+        **({"mode": args.mode, "colors": ()} if args.mode else {}),
+        **({"opened": True} if args.opened else {}),
+        **({"says": ()} if args.model else {}),
+    }
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
         data = made_fleet.backfill(work, rules_text(Options()), promtools()[0], prometheuses()[0])
         with made_fleet.serving(data, work, prometheuses()[0]) as url:
             for picture in PICTURES:
                 if args.only in ("", picture.name):
-                    problems += draw(picture, models[picture.uid], Grafana(url, END), args.out, args.chromium)
+                    one = replace(picture, **changed)
+                    if args.model and one.wanted:
+                        one = replace(one, wanted=(("model", args.model),))
+                    problems += draw(one, models[one.uid], Grafana(url, END), args.out, args.chromium)
     print("\n".join(problems) or "every panel drew and says what the history holds")
     return 1 if problems else 0
 
@@ -132,6 +147,8 @@ def bundle() -> None:
 def draw(picture: Picture, model: Json, grafana: Grafana, out: Path, chromium: str) -> list[str]:
     """Write one PNG; returns what is wrong with it."""
     chosen = grafana.choose(model, dict(picture.wanted))
+    if picture.opened:
+        model = _opened(model)
     asked = [panel for panel in model["panels"] if panel.get("targets")]
     answers = {
         panel["id"]: {one["refId"]: grafana.ask(panel, one, chosen).series for one in panel["targets"]}
@@ -164,6 +181,21 @@ def draw(picture: Picture, model: Json, grafana: Grafana, out: Path, chromium: s
     subprocess.run([chromium, *flags, f"--screenshot={target}", page], **quiet)  # type: ignore[call-overload]
     dom = subprocess.run([chromium, *flags, "--dump-dom", page], **quiet).stdout.decode()  # type: ignore[call-overload]
     return [f"{picture.name}: {problem}" for problem in check(picture, asked, dom)]
+
+
+def _opened(model: Json) -> Json:
+    """The dashboard with all its rows open, as Grafana moves what is below."""
+    placed: list[Json] = []
+    moved = 0
+    for panel in model["panels"]:
+        inside = panel.get("panels") or []
+        place = panel["gridPos"] | {"y": panel["gridPos"]["y"] + moved}
+        placed.append(panel | {"gridPos": place, "collapsed": False, "panels": []})
+        placed += [one | {"gridPos": one["gridPos"] | {"y": one["gridPos"]["y"] + moved}} for one in inside]
+        if inside:
+            bottom = max(one["gridPos"]["y"] + one["gridPos"]["h"] for one in inside)
+            moved += bottom - panel["gridPos"]["y"] - 1
+    return model | {"panels": placed}
 
 
 def check(picture: Picture, asked: list[Json], dom: str) -> list[str]:

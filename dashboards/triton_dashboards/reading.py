@@ -57,11 +57,15 @@ DASHED_LIMIT = Override(
     {
         "custom.lineStyle": {"fill": "dash", "dash": [8, 8]},
         "custom.fillOpacity": 0,
+        "custom.hideFrom": {"legend": True, "tooltip": False, "viz": False},
         "color": {"mode": "fixed", "fixedColor": "red"},
     },
     regex=True,
 )
-"""A series named "limit" or "limit of ..." is a dashed red line, not one of the measured ones."""
+"""A series named "limit" or "limit of ..." is a dashed red line, not one of the measured ones.
+
+It is named where the pointer is; a legend shows three lines, and those are for what was measured.
+"""
 
 
 def warned(display: Display, signal: Signal) -> Display:

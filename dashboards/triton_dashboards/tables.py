@@ -31,16 +31,16 @@ class Column:
         }
         if self.display.decimals is not None:
             properties["decimals"] = self.display.decimals
-        if self.display.words:
-            properties["mappings"] = [
-                {
-                    "type": "value",
-                    "options": {
-                        str(value): {"text": word, "color": color, "index": index}
-                        for index, (value, (word, color)) in enumerate(self.display.words.items())
-                    },
-                }
-            ]
+        words = {
+            str(value): {"text": word, "color": color, "index": index}
+            for index, (value, (word, color)) in enumerate(self.display.words.items())
+        }
+        # A cell without a value would take the colour of the lowest threshold: red, for a budget.
+        nothing = {"match": "null", "result": {"text": "–", "color": "text", "index": len(words)}}
+        properties["mappings"] = [
+            *([{"type": "value", "options": words}] if words else []),
+            {"type": "special", "options": nothing},
+        ]
         if self.colored:
             properties["custom.cellOptions"] = {"type": "color-text"}
         if self.width:

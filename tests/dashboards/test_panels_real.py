@@ -37,7 +37,7 @@ VIEWS: tuple[tuple[str, Mapping[str, str]], ...] = (
 EMPTY: Mapping[tuple[str, str], str] = {}
 """(uid, panel) that has no series in this history -> why that is right."""
 
-UNBOUNDED = {"Budget left", "Worst budget left", "Busy", "Utilisation by model (estimate)"}
+UNBOUNDED = {"Budget left", "Worst budget", "Busy", "Utilisation by model (estimate)"}
 """Shares that may leave 0 to 1: an overspent budget is negative, a model's executions overlap."""
 
 

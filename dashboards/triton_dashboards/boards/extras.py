@@ -97,6 +97,8 @@ def tensorrt_llm(seen: View) -> tuple[Panel, ...]:
             ),
             [Query(total(seen.chosen(llm.TRTLLM_REQUESTS), "request_type"), "{{request_type}}")],
             replace(reading.COUNT, no_value=none),
+            legend="right",
+            calcs=("lastNotNull",),
         ),
         timeseries(
             "KV cache used",
@@ -111,8 +113,13 @@ def tensorrt_llm(seen: View) -> tuple[Panel, ...]:
         ),
         timeseries(
             "In-flight batcher",
-            about("What the batcher works on.", llm.TRTLLM_BATCHER),
-            [Query(total(seen.chosen(llm.TRTLLM_BATCHER), _BATCHER), f"{{{{{_BATCHER}}}}}")],
+            about("Requests the batcher works on, and those it had to pause.", llm.TRTLLM_BATCHER),
+            [
+                Query(
+                    total(seen.chosen(llm.TRTLLM_BATCHER, f'{_BATCHER}=~".+_requests"'), _BATCHER),
+                    f"{{{{{_BATCHER}}}}}",
+                )
+            ],
             replace(reading.COUNT, no_value=none),
         ),
         timeseries(

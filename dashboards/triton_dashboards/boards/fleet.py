@@ -117,7 +117,7 @@ def _glance(fleet: _Fleet) -> tuple[Panel, ...]:
             ),
         ),
         stat(
-            "Worst budget left",
+            "Worst budget",
             about(
                 "The smallest error budget left of any objective, as a share of the budget of its period.",
                 PERIOD_BUDGET_REMAINING,

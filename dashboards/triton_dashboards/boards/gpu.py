@@ -299,6 +299,8 @@ def _power(gpus: _Gpus) -> tuple[Panel, ...]:
             ],
             Display("watt", minimum=0, no_value=_ABSENT),
             stacked=True,
+            legend="right",
+            calcs=("lastNotNull",),
         ),
     )
 
@@ -334,6 +336,8 @@ def _models(gpus: _Gpus) -> tuple[Panel, ...]:
             ],
             Display("percentunit", minimum=0, no_value=_ABSENT),
             stacked=True,
+            legend="right",
+            calcs=("lastNotNull",),
             width=24,
         ),
         columns(

@@ -193,7 +193,8 @@ def phases(seen: View) -> tuple[Panel, ...]:
             ],
             reading.MICROSECONDS,
             stacked=True,
-            calcs=("mean", "lastNotNull"),
+            legend="right",
+            calcs=("lastNotNull",),
         ),
         timeseries(
             "Queue against compute",

@@ -88,7 +88,7 @@ def _glance(within: Scope) -> tuple[Panel, ...]:
     known = f"max({within(OBJECTIVE_RATIO)})"
     return (
         stat(
-            "Worst budget left",
+            "Worst budget",
             about(
                 "The smallest share of a period's error budget that is left; below 0 it is overspent.",
                 PERIOD_BUDGET_REMAINING,
@@ -208,6 +208,8 @@ def _burn(within: Scope) -> tuple[Panel, ...]:
             ),
             [Query(f"max({burn(within, window)})", window) for window in WINDOWS],
             Display("short", no_value="No objective", thresholds=(Threshold("transparent"), *lines)),
+            legend="right",
+            calcs=("lastNotNull",),
             log=True,
             limit_line=True,
         ),
@@ -257,6 +259,7 @@ def _causes(within: Scope) -> tuple[Panel, ...]:
                 words={1: ("Firing", "red")}, thresholds=(Threshold("red"),), no_value="No burn alert fired"
             ),
             width=12,
+            height=9,
         ),
     )
 

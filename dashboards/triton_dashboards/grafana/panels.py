@@ -60,11 +60,14 @@ def timeseries(
     limit_line: bool = False,
     bars: bool = False,
     step: bool = False,
-    legend: Literal["table", "list", "hidden"] = "table",
+    legend: Literal["table", "right", "list", "hidden"] = "table",
     calcs: Sequence[str] = ("mean", "max", "lastNotNull"),
     log: bool = False,
 ) -> Panel:
-    """Lines over time, or bars, or a stack of the parts of a whole; thresholds as dashed lines on request."""
+    """Lines over time, or bars, or a stack of the parts of a whole; thresholds as dashed lines on request.
+
+    A legend below the graph shows three series and scrolls; where there are always more, put it at the `right`.
+    """
     body = library.core.TimeSeries(
         **_common(title, description, queries),
         thresholds=list(display.thresholds),
@@ -310,10 +313,10 @@ def _mappings(display: Display) -> list[Json]:
 def _legend(display: str, calcs: Sequence[str]) -> Json:
     if display == "hidden":
         return {"showLegend": False, "displayMode": "list", "placement": "bottom", "calcs": []}
-    as_table = display == "table"
+    as_table = display in ("table", "right")
     return {
         "showLegend": True,
-        "displayMode": display,
-        "placement": "bottom",
+        "displayMode": "table" if as_table else display,
+        "placement": "right" if display == "right" else "bottom",
         "calcs": list(calcs) if as_table else [],
     } | ({"sortBy": "Last *", "sortDesc": True} if as_table and "lastNotNull" in calcs else {})
