@@ -221,6 +221,21 @@ def test_an_unknown_escape_in_a_label_value() -> None:
         assert 'z{path="C:\\\\models"} 1\n' == exposition.text
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [b"a\n1 b 2\n", b"a 1\nb2 \n", b"a 1\n2\n", b"a 1\nNaN\n", b"a 1 \nb 2\n", b" a 1\nb 2\n", b"a 1\n\n"],
+)
+def test_the_same_words_in_other_lines(changed: bytes) -> None:
+    """A body that differs from the last one in its blanks and line ends only is read anew."""
+    parser = Parser()
+    parser.parse(b"# HELP a text\n" + b"a 1\n" + b'a{b="c"} 2\n')
+    changed = changed.replace(b"b", b'a{b="c"}')
+
+    found, fresh = parser.parse(b"# HELP a text\n" + changed), parse(b"# HELP a text\n" + changed)
+
+    assert (fresh.text, fresh.faults) == (found.text, found.faults)
+
+
 def test_the_same_line_twice() -> None:
     """A line that stands twice in a family counts once."""
     exposition = parse(BODY.replace(b"# HELP h", b'a{model="m",version="1"} 5\n# HELP h'))

@@ -287,7 +287,7 @@ def _filled(body: Exposition, text: bytes) -> Exposition:
     return Exposition(dict.fromkeys(_WANTED, _NOTHING) | dict(body.families), {})
 
 
-_NOTHING = parse.Family("", "untyped", "", (), (), "", "")
+_NOTHING = parse.Family("", "untyped", "", (), (), "", b"")
 
 
 def _grown(increases: Increases[ModelVersion], body: Exposition, name: str) -> _Gains:
