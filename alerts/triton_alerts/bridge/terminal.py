@@ -76,13 +76,13 @@ def _block(block: dict[str, Any], width: int) -> Iterator[str]:
             yield from _wrap(_mrkdwn(block["text"]["text"]), width)
         for one in block.get("fields", ()):
             name, _, value = _mrkdwn(one["text"]).partition("\n")
-            yield from _wrap(f"{name + ':':<12}{value.replace(chr(10), chr(10) + ' ' * 12)}", width)
+            yield from _wrap(f"{name + ':':<14}{value.replace(chr(10), chr(10) + ' ' * 14)}", width)
     elif kind == "context":
         yield from _wrap(" ".join(_mrkdwn(element["text"]) for element in block["elements"]), width)
     elif kind == "actions":
         for element in block["elements"]:
             if "url" in element:
-                yield f"{element['text']['text'] + ':':<12}{element['url']}"
+                yield f"{element['text']['text'] + ':':<14}{element['url']}"
 
 
 def _mrkdwn(body: str) -> str:
