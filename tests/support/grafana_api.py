@@ -10,6 +10,10 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+import requests
+
+from support.panels import fill
+
 TOKEN = "glsa_right"  # of the stand-in
 
 
@@ -23,6 +27,12 @@ class State:
     provisioned: set[str] = field(default_factory=set)
     forbidden: set[str] = field(default_factory=set)
     broken: str = ""
+    anonymous: bool = False
+    """Visitors need no token."""
+    prometheus: str = ""
+    """Where the data source asks; without it, the data source is not healthy."""
+    angular: bool = False
+    """Take the first panel of a dashboard for an Angular one, as 13 does with one that has unknown keys."""
     requests: list[tuple[str, str]] = field(default_factory=list)
 
     def writes(self) -> list[tuple[str, str]]:
@@ -51,7 +61,7 @@ def grafana() -> Iterator[tuple[str, State]]:
                 self._answer(302, b"", Location="/login")
             elif state.broken == "html":
                 self._answer(200, b"<html>not Grafana</html>")
-            elif self.headers.get("Authorization") != f"Bearer {TOKEN}":
+            elif not state.anonymous and self.headers.get("Authorization") != f"Bearer {TOKEN}":
                 self._answer(401, {"message": "Invalid API key"})
             elif f"{self.command} {self.path}" in state.forbidden:
                 self._answer(403, {"message": "You'll need additional permissions"})
@@ -62,18 +72,51 @@ def grafana() -> Iterator[tuple[str, State]]:
         def do_GET(self) -> None:
             if self._refused():
                 return
+            if self.path.startswith("/api/datasources/uid/prometheus/"):
+                self._data_source(self.path.removeprefix("/api/datasources/uid/prometheus/"))
+                return
             uid = self.path.rsplit("/", 1)[1]
             if self.path.startswith("/api/folders/") and uid in state.folders:
                 self._answer(200, {"uid": uid, "title": state.folders[uid]})
             elif self.path.startswith("/api/dashboards/uid/") and uid in state.dashboards:
                 meta = {"folderUid": state.folder_of.get(uid, ""), "provisioned": uid in state.provisioned}
-                self._answer(200, {"dashboard": state.dashboards[uid], "meta": meta})
+                stored = json.loads(json.dumps(state.dashboards[uid]))
+                if state.angular:
+                    stored["panels"][1]["options"]["__angularMigration"] = {"autoMigrateFrom": "graph"}
+                self._answer(200, {"dashboard": stored, "meta": meta})
             else:
                 self._answer(404, {"message": "not found"})
+
+        def _data_source(self, path: str) -> None:
+            if not state.prometheus:
+                self._answer(400, {"status": "ERROR", "message": "connection refused"})
+            elif path == "health":
+                self._answer(200, {"status": "OK", "message": "Successfully queried the Prometheus API."})
+            else:
+                answer = requests.get(f"{state.prometheus}/{path.removeprefix('resources/')}", timeout=30)
+                self._answer(answer.status_code, answer.json())
+
+        def _query(self, body: dict[str, Any]) -> None:
+            """As Grafana answers: frames of columns, or an error for the query and 400 for the whole."""
+            results: dict[str, Any] = {}
+            for query in body["queries"]:
+                expr = fill(query["expr"], {})
+                answer = requests.get(f"{state.prometheus}/api/v1/query", {"query": expr}, timeout=30).json()
+                if answer["status"] != "success":
+                    results[query["refId"]] = {"error": answer["error"], "status": 400}
+                    continue
+                values = [[[0], [float(one["value"][1])]] for one in answer["data"]["result"]]
+                frames = [{"schema": {"fields": []}, "data": {"values": one}} for one in values]
+                results[query["refId"]] = {"frames": frames, "status": 200}
+            failed = any("error" in one for one in results.values())
+            self._answer(400 if failed else 200, {"results": results})
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             if self._refused():
+                return
+            if self.path == "/api/ds/query":
+                self._query(body)
                 return
             if self.path == "/api/folders":
                 state.folders[body["uid"]] = body["title"]
