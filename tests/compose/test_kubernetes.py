@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import kubernetes_validate
 import pytest
 import yaml
 
-from support.tools import ROOT, prometheuses
+from support.tools import ROOT, promtools
 from tritonwatch.cli import main
 
 KUBERNETES = ROOT / "compose" / "kubernetes"
 OVERLAYS = ("overlays/prometheus-operator", "overlays/victoria-metrics", "overlays/remote-write", "example")
 CORE = ("v1", "apps/v1", "networking.k8s.io/v1", "autoscaling/v2")
-OPERATORS = {
-    "PrometheusRule",
-    "PodMonitor",
-    "VMPodScrape",
-    "PrometheusAgent",
-    "ScaledObject",
-}
-"""Kinds whose schemas are not checked here; that they are written as their operators expect is not proven."""
+SCHEMAS = Path(__file__).parent / "schema"
+
+
+def _operators() -> dict[str, jsonschema.Draft7Validator]:
+    """The kinds of the operators, and who judges each; schema/README.md says how they were made."""
+    made = json.loads((SCHEMAS / "operators.json").read_text())
+    definitions = made["definitions"]
+    schemas = {
+        kind: schema | {"definitions": definitions}
+        for kind, schema in definitions["Root"]["properties"].items()
+    }
+    schemas["VMPodScrape"] = yaml.safe_load((SCHEMAS / "vmpodscrape.yaml").read_text())
+    return {kind: jsonschema.Draft7Validator(schema) for kind, schema in schemas.items()}
 
 
 def _documents() -> Iterator[tuple[Path, dict[str, Any]]]:
@@ -39,14 +46,49 @@ def _documents() -> Iterator[tuple[Path, dict[str, Any]]]:
 def test_core_kinds_keep_the_schemas_of_kubernetes() -> None:
     """Every Deployment, Service, ConfigMap, policy and autoscaler is valid, strictly."""
     kinds = set()
-    for path, document in _documents():
-        kinds.add(document["kind"])
+    for _, document in _documents():
         if document["apiVersion"] in CORE:
+            kinds.add(document["kind"])
             kubernetes_validate.validate(document, "1.31", strict=True)
-        else:
-            assert document["kind"] in OPERATORS, f"{path}: {document['kind']} is checked by nobody"
 
     assert {"Deployment", "Service", "ConfigMap", "NetworkPolicy", "HorizontalPodAutoscaler"} <= kinds
+
+
+def test_the_operators_kinds_keep_their_schemas() -> None:
+    """Every monitor, rule, agent and scaled object is what its operator knows, with no key more."""
+    operators, kinds = _operators(), set()
+    for path, document in _documents():
+        if document["apiVersion"] in CORE:
+            continue
+        assert document["kind"] in operators, f"{path}: {document['kind']} is checked by nobody"
+        kinds.add(document["kind"])
+        found = operators[document["kind"]].iter_errors(document)
+        assert [] == [f"{path}: {error.json_path}: {error.message}" for error in found]
+
+    assert set(operators) == kinds
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "wrong"),
+    [
+        ("PrometheusRule", ("groups", 0, "rules", 0), {"exprr": "up"}),
+        ("PodMonitor", ("podMetricsEndpoints", 0), {"relabelConfigs": []}),
+        ("PrometheusAgent", ("remoteWrite", 0), {"uri": "x"}),
+        ("VMPodScrape", ("podMetricsEndpoints", 0), {"relabelings": []}),
+        ("ScaledObject", ("triggers", 0), {"metadata": {"threshold": 5}}),
+    ],
+)
+def test_a_mistake_in_an_operators_kind_is_found(
+    kind: str, path: tuple[str | int, ...], wrong: dict[str, Any]
+) -> None:
+    """The schemas are really asked: one key or type that the operator does not know fails."""
+    _, document = next(pair for pair in _documents() if pair[1]["kind"] == kind)
+    place = document["spec"]
+    for step in path:
+        place = place[step]
+    place.update(wrong)
+
+    assert not _operators()[kind].is_valid(document)
 
 
 def test_a_mistake_in_a_manifest_is_found() -> None:
@@ -121,21 +163,59 @@ def test_monitors_are_the_same_in_both_overlays_that_use_them() -> None:
     assert one.read_bytes() == other.read_bytes()
 
 
-def test_the_autoscalers_queries_run(tmp_path: Path) -> None:
-    """KEDA's query and prometheus-adapter's, with its placeholders filled, are PromQL."""
+def _autoscaling() -> tuple[str, str]:
+    """KEDA's query, and prometheus-adapter's with its placeholders filled as it fills them for two pods."""
     keda = yaml.safe_load((KUBERNETES / "autoscaling" / "keda.yaml").read_text())
     rule = yaml.safe_load((KUBERNETES / "autoscaling" / "adapter-rule.yaml").read_text())[0]
-    adapter = rule["metricsQuery"].replace("<<.LabelMatchers>>", 'pod="a"').replace("<<.GroupBy>>", "pod")
-    queries = [keda["spec"]["triggers"][0]["metadata"]["query"], adapter, rule["seriesQuery"]]
-    rules = [{"record": f"q:{n}", "expr": query} for n, query in enumerate(queries)]
-    (tmp_path / "rules.yml").write_text(yaml.safe_dump({"groups": [{"name": "q", "rules": rules}]}))
+    matchers = 'namespace="triton",pod=~"busy|idle"'
+    adapter = rule["metricsQuery"].replace("<<.LabelMatchers>>", matchers).replace("<<.GroupBy>>", "pod")
+    return keda["spec"]["triggers"][0]["metadata"]["query"], adapter
 
-    for prometheus in prometheuses():
-        promtool = prometheus.with_name("promtool")
-        done = subprocess.run(
-            [promtool, "check", "rules", tmp_path / "rules.yml"], capture_output=True, text=True
-        )
-        assert 0 == done.returncode, done.stderr
+
+@pytest.mark.parametrize("promtool", promtools(), ids=str)
+@pytest.mark.parametrize(
+    ("pods", "over_all", "by_pod"),
+    [
+        pytest.param({"busy": 3, "idle": 0}, [("{}", 0.3)], [("busy", 0.3), ("idle", 0)], id="one busy"),
+        pytest.param({"busy": 0, "idle": 0}, [("{}", 0)], [("busy", 0), ("idle", 0)], id="all idle"),
+        pytest.param({}, [], [], id="no data"),
+    ],
+)
+def test_the_autoscalers_see_the_queue(
+    promtool: Path,
+    pods: dict[str, float],
+    over_all: list[tuple[str, float]],
+    by_pod: list[tuple[str, float]],
+    tmp_path: Path,
+) -> None:
+    """10 requests a second that wait 0.3 s are 0.3; no traffic is 0, so that it scales in; no data is no answer."""
+    keda, adapter = _autoscaling()
+    series = []
+    for pod, waited in pods.items():
+        labels = f'{{namespace="triton",pod="{pod}"}}'
+        many = 10 if waited else 0
+        series += [
+            {"series": f"triton_model_queue_duration_seconds_sum{labels}", "values": f"0+{waited * 15}x40"},
+            {"series": f"triton_model_queue_duration_seconds_count{labels}", "values": f"0+{many * 15}x40"},
+        ]
+    asked = [
+        {"expr": keda, "eval_time": "9m", "exp_samples": [{"labels": k, "value": v} for k, v in over_all]},
+        {
+            "expr": adapter,
+            "eval_time": "9m",
+            "exp_samples": [{"labels": f'{{pod="{pod}"}}', "value": value} for pod, value in by_pod],
+        },
+    ]
+    proof = {"interval": "15s", "input_series": series, "promql_expr_test": asked}
+    (tmp_path / "none.yml").write_text("groups: []\n")
+    (tmp_path / "proof.yml").write_text(yaml.safe_dump({"rule_files": ["none.yml"], "tests": [proof]}))
+    done = subprocess.run(
+        [promtool, "test", "rules", tmp_path / "proof.yml"],
+        capture_output=True,
+        text=True,
+    )
+
+    assert 0 == done.returncode, done.stdout + done.stderr
 
 
 def test_the_sidecars_command_line_is_one_the_exporter_takes(capsys: pytest.CaptureFixture[str]) -> None:
