@@ -11,6 +11,7 @@ import pytest
 
 from support.bridge_world import body_of
 from triton_alerts.bridge import command
+from triton_alerts.bridge.assembly import claimed
 from triton_alerts.bridge.audit import Audit
 from tritonwatch.cli import main
 
@@ -44,7 +45,21 @@ def test_the_pictures_of_the_page_exist() -> None:
         (["--dry-run", "--token-file", "/nonexistent"], "cannot be read"),
         (["--dry-run", "--channel-for", "loud=C1"], "SEVERITY=CHANNEL"),
         (["--dry-run", "--mention", "<!everyone>"], "not understood"),
+        (["--dry-run", "--prometheus", "prometheus:9090"], "--prometheus prometheus:9090: no address"),
+        (["--dry-run", "--alertmanager", "http://:9093"], "--alertmanager http://:9093: no address"),
+        (
+            ["--dry-run", "--exporter", "http://a:1", "--exporter", "http://a:b"],
+            "--exporter http://a:b: no addr",
+        ),
+        (["--dry-run", "--tls-client-ca", "ca.pem"], "would speak plain HTTP and check no client"),
+        (["--dry-run", "--tls-key", "key.pem"], "would speak plain HTTP and check no client"),
+        (["--dry-run", "--tls-cert", "/nonexistent"], "cannot be used: no such file or directory"),
+        (["--dry-run", "--tls-cert", __file__], "a certificate and its own key"),
+        (["--dry-run", "--listen", "192.0.2.1:80"], "--listen 192.0.2.1:80: Cannot assign requested address"),
+        (["--dry-run", "--data", __file__], "a folder that can be written"),
         (["render", "/nonexistent.json"], "cannot be read"),
+        (["render", __file__], "a webhook body of Alertmanager"),
+        (["render", "/"], "cannot be read: Is a directory"),
         (["log", "--data", "/nonexistent"], "no folder"),
     ],
 )
@@ -58,6 +73,57 @@ def test_a_mistake_is_said_with_its_mending(
     assert 1 == code
     assert said in line
     assert "(fix: " in line
+
+
+@pytest.mark.parametrize(
+    ("option", "content", "said"),
+    [
+        ("--slack-token-file", b"", "is empty"),
+        ("--slack-token-file", b"\xff\xfe", "not text"),
+        ("--slack-token-file", b"xoxb-s3cret\nxoxb-s3cret", "more than one line"),
+        ("--slack-token-file", b"xapp-s3cret", "holds an app token"),
+        ("--slack-app-token-file", b"xoxb-s3cret", "holds no app token"),
+        ("--slack-webhook-file", b"hooks.slack.com/services/s3cret", "holds no address"),
+    ],
+)
+def test_a_secret_that_cannot_be_right_is_found_before_the_first_page(
+    option: str, content: bytes, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Which file, and why; never what is in it."""
+    file = tmp_path / "secret"
+    file.write_bytes(content)
+
+    assert 1 == main(["bridge", option, str(file), "--data", str(tmp_path)])
+    line = capsys.readouterr().err
+    assert f"{option} {file}: " in line
+    assert said in line
+    assert "s3cret" not in line
+
+
+@pytest.mark.parametrize("content", [b"no database" * 1000, None])
+def test_a_database_that_cannot_be_used_is_said(
+    content: bytes | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Garbage, or a folder in its place: one line that names the folder and the way out, and no traceback."""
+    database = tmp_path / "bridge.sqlite"
+    database.mkdir() if content is None else database.write_bytes(content)
+
+    assert 1 == main(["bridge", "--dry-run", "--data", str(tmp_path), "--listen", "127.0.0.1:0"])
+    line = capsys.readouterr().err
+    assert f"--data {tmp_path}: the database cannot be used" in line
+    assert "move bridge.sqlite away" in line
+
+
+def test_two_bridges_do_not_share_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two senders of one database would tell everything twice; a bridge that was killed holds nothing."""
+    with claimed(tmp_path):
+        code = main(["bridge", "--dry-run", "--data", str(tmp_path), "--listen", "127.0.0.1:0"])
+    line = capsys.readouterr().err
+
+    assert 1 == code
+    assert "another bridge works with it" in line
+    with claimed(tmp_path):
+        pass
 
 
 def test_a_wrong_length_of_time_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:

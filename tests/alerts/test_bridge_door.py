@@ -10,7 +10,7 @@ import ssl
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -23,16 +23,19 @@ from support.bridge_world import body_of
 from triton_alerts.bridge.instruments import Instruments
 from triton_alerts.bridge.metrics import METRICS, RECEIVED
 from triton_alerts.bridge.receiver import PATH, Door, Receiver, Tls
+from triton_alerts.bridge.settings import Secret
 from triton_alerts.bridge.store import Store
 
 
 @contextmanager
-def door(folder: Path, token: str = "", tls: Tls | None = None, largest: int = 100_000) -> Iterator[Receiver]:
+def door(
+    folder: Path, token: Callable[[], str] | None = None, tls: Tls | None = None, largest: int = 100_000
+) -> Iterator[Receiver]:
     store = Store(folder / "bridge.sqlite", lambda _severity: "C0PAGES")
     instruments = Instruments(store, time.time)
     receiver = Receiver(
         ("127.0.0.1", 0),
-        Door(store, instruments, time.time, lambda: None, lambda: token, largest_body=largest),
+        Door(store, instruments, time.time, lambda: None, token, largest_body=largest),
         tls,
     )
     thread = threading.Thread(target=receiver.serve_forever, args=(0.02,))
@@ -67,13 +70,41 @@ def test_a_notification_is_on_disk_when_it_is_answered(tmp_path: Path) -> None:
 @pytest.mark.parametrize("shown", ["", "Bearer wrong", "Bearer", "Basic c2VjcmV0", "Bearer sécret", "secre"])
 def test_without_the_token_nobody_is_heard(tmp_path: Path, shown: str) -> None:
     """A wrong token is 401, which Alertmanager reports and does not retry."""
-    with door(tmp_path, token="secret") as receiver:
+    with door(tmp_path, token=lambda: "secret") as receiver:
         refused = requests.post(
             url(receiver), data=BODY, headers={"Authorization": shown.encode()}, timeout=5
         )
         taken = requests.post(url(receiver), data=BODY, headers={"Authorization": "Bearer secret"}, timeout=5)
 
     assert (401, 200) == (refused.status_code, taken.status_code)
+
+
+@pytest.mark.parametrize("content", [None, "", "\xff"])
+def test_a_token_file_in_the_midst_of_a_rotation_lets_nobody_in(tmp_path: Path, content: str | None) -> None:
+    """Gone, empty or half written: 503, which Alertmanager tries again, and never an open door."""
+    file = tmp_path / "token"
+    with door(tmp_path, token=Secret(file)) as receiver:
+        if content is not None:
+            file.write_bytes(content.encode("latin-1"))
+        answers = [
+            requests.post(url(receiver), data=BODY, headers=headers, timeout=5).status_code
+            for headers in ({}, {"Authorization": "Bearer "}, {"Authorization": "Bearer secret"})
+        ]
+        file.write_text("secret\n")
+        taken = requests.post(url(receiver), data=BODY, headers={"Authorization": "Bearer secret"}, timeout=5)
+
+    assert ([503, 503, 503], 200) == (answers, taken.status_code)
+
+
+@pytest.mark.parametrize("length", ["0" * 12 + "200000", "9" * 5000, "0" * 5000 + "200000"])
+def test_no_way_of_writing_a_length_gets_a_large_body_in(tmp_path: Path, length: str) -> None:
+    """The limit holds for the number, not for its first digits."""
+    head = f"POST {PATH} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n".encode()
+    with door(tmp_path) as receiver, dial(receiver, None) as wire:
+        wire.sendall(head)
+        answer = wire.recv(4096)
+
+    assert answer.startswith(b"HTTP/1.1 413")
 
 
 def test_only_clients_of_the_ca_get_in(tmp_path: Path) -> None:

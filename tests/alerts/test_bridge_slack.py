@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from support.bridge_world import CHANNEL, Clock, SimulatedSlack, body_of
 from support.slack import TOKEN, SlackServer, Workspace
 from triton_alerts.bridge.courier import Courier, Manner
 from triton_alerts.bridge.message import Message
+from triton_alerts.bridge.settings import Secret
 from triton_alerts.bridge.slack import Redact, SlackApi, SlackWebhook
 from triton_alerts.bridge.store import Store
 from triton_alerts.bridge.transport import RefusedError
@@ -195,13 +197,48 @@ def test_a_short_outage_of_many_incidents_ends_in_a_digest(tmp_path: Path) -> No
 
 
 def test_secrets_do_not_reach_the_log() -> None:
-    """Whoever logs a token or a webhook's address logs [secret]."""
+    """Whoever logs a token, a password or a webhook's address logs [secret]."""
     record = logging.makeLogRecord(
         {
-            "msg": "%s and %s failed at %s with Bearer abc.def",
-            "args": ("xoxb-1-secret", "xapp-1-secret", "https://hooks.slack.com/services/T/B/s"),
+            "msg": "%s and %s failed at %s with Bearer abc.def and http://ana:pass@host/",
+            "args": ("xoxb-1-secret", "xapp-1-secret", "https://hooks.slack-gov.com/services/T/B/s"),
         }
     )
-    Redact().filter(record)
 
-    assert "[secret] and [secret] failed at [secret] with [secret]" == record.getMessage()
+    assert (
+        "[secret] and [secret] failed at [secret] with [secret] and http://[secret]@host/"
+        == Redact().format(record)
+    )
+
+
+def test_secrets_do_not_reach_the_log_in_a_traceback() -> None:
+    """A library's error may quote the address that it was given."""
+    try:
+        raise ValueError("unknown url type: 'hooks.slack.com/services/T0/B0/s3cret'")
+    except ValueError:
+        record = logging.makeLogRecord({"msg": "broke", "exc_info": sys.exc_info()})
+    line = Redact().format(record)
+
+    assert "unknown url type: '[secret]'" in line
+    assert "s3cret" not in line
+
+
+@pytest.mark.parametrize("content", [None, "", "\xff"])
+def test_a_secret_that_is_gone_is_for_a_person_to_mend(tmp_path: Path, content: str | None) -> None:
+    """Nothing was sent, so nothing is in doubt, and the page waits instead of being lost."""
+    file = tmp_path / "secret"
+    if content is not None:
+        file.write_bytes(content.encode("latin-1"))
+    for transport in (SlackApi(Secret(file), "http://127.0.0.1:9/"), SlackWebhook(Secret(file))):
+        with pytest.raises(RefusedError) as refused:
+            transport.post("C0PAGES", Message("hello"), "name")
+
+        assert ("setup", False) == (refused.value.kind, refused.value.in_doubt)
+
+
+def test_a_webhook_that_is_no_address_is_never_quoted() -> None:
+    """The address is the secret."""
+    with pytest.raises(RefusedError) as refused:
+        SlackWebhook(lambda: "hooks.slack.com/services/T0/B0/s3cret").post("C0PAGES", Message("hello"), "n")
+
+    assert "setup: the webhook is no address" == str(refused.value)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import fcntl
 import logging
 import random
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from triton_alerts.bridge import changes, enrich, facts, gpus, settings
@@ -29,6 +31,7 @@ from triton_alerts.bridge.transport import Transport
 
 DATABASE_FILE = "bridge.sqlite"
 AUDIT_FILE = "audit.jsonl"
+LOCK_FILE = "bridge.lock"
 
 log = logging.getLogger(__name__)
 
@@ -41,11 +44,27 @@ def slack_transport(args: argparse.Namespace) -> SlackApi | SlackWebhook:
     return SlackWebhook(Secret(args.slack_webhook_file))
 
 
+@contextmanager
+def claimed(data: Path) -> Iterator[None]:
+    """Make the folder, and hold it for this process alone; a kill gives it back.
+
+    Raises BlockingIOError when another process holds it, OSError when it cannot be made or written.
+    """
+    data.mkdir(parents=True, exist_ok=True)
+    with (data / LOCK_FILE).open("ab") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise
+        except OSError as error:  # a file system without locks
+            log.warning("%s cannot be locked (%s): see that only one bridge uses it", data, error.strerror)
+        yield
+
+
 def assemble(
     args: argparse.Namespace, address: tuple[str, int], data: Path, clock: Callable[[], float]
 ) -> Service:
-    """The bridge, ready to start. Raises OSError for what cannot be opened or bound."""
-    data.mkdir(parents=True, exist_ok=True)
+    """The bridge, ready to start. Raises sqlite3.Error or OSError for what cannot be opened or bound."""
     channel_for = settings.channel_for(args)
     transport: Transport = Terminal(sys.stdout, clock) if args.dry_run else slack_transport(args)
     store = Store(data / DATABASE_FILE, channel_for)
@@ -105,7 +124,7 @@ def assemble(
         instruments,
         clock,
         wake,
-        token=token_file or (lambda: ""),
+        token=token_file,
         ready=lambda: _not_ready(store),
     )
     receiver = Receiver(address, door, _tls(args))

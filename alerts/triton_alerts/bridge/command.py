@@ -6,6 +6,7 @@ import argparse
 import json
 import logging
 import signal
+import sqlite3
 import sys
 import tempfile
 import threading
@@ -13,13 +14,14 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-from triton_alerts.bridge import message, settings
-from triton_alerts.bridge.assembly import AUDIT_FILE, assemble, slack_transport
+from triton_alerts.bridge import message, mistakes, settings
+from triton_alerts.bridge.assembly import AUDIT_FILE, assemble, claimed, slack_transport
 from triton_alerts.bridge.audit import Audit
 from triton_alerts.bridge.incident import fold
 from triton_alerts.bridge.notification import MalformedError, parse
 from triton_alerts.bridge.receiver import PATH
 from triton_alerts.bridge.sample import sample
+from triton_alerts.bridge.service import Service
 from triton_alerts.bridge.slack import Redact
 from triton_alerts.bridge.terminal import Terminal, render
 from triton_alerts.bridge.transport import RefusedError
@@ -43,21 +45,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Do what was asked: 0 done, 1 a mistake or a refusal."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.addFilter(Redact())
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", handlers=[handler]
-    )
+    handler.setFormatter(Redact("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
     part = {"test": _test, "render": _render, "log": _log}.get(args.part or "", _serve)
     return part(args)
 
 
 def _serve(args: argparse.Namespace) -> int:
-    found = settings.problems(args)
+    found = mistakes.of_running(args)
     address = settings.listen_address(args.listen)
     if isinstance(address, Problem):
         found.append(address)
-    if not args.dry_run and args.data is None:
-        found.append(Problem("--data", "where to keep what must not be lost is not said", "--data DIR"))
     if found or isinstance(address, Problem):
         return _complain(found)
     if args.data is not None:
@@ -71,9 +69,16 @@ def _run(args: argparse.Namespace, address: tuple[str, int], data: Path) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
     try:
-        service = assemble(args, address, data, time.time)
+        with claimed(data):
+            return _until_stopped(assemble(args, address, data, time.time), args, stop)
+    except sqlite3.Error as error:
+        fix = "room to write, or move bridge.sqlite away: a new one is made and what fires is told again"
+        return _complain([Problem(f"--data {data}", f"the database cannot be used: {error}", fix)])
     except OSError as error:
-        return _complain([Problem(f"bridge on {args.listen}, data in {data}", str(error), "see --help")])
+        return _complain([_unusable(error, args.listen, data)])
+
+
+def _until_stopped(service: Service, args: argparse.Namespace, stop: threading.Event) -> int:
     service.start()
     host, port = service.receiver.server_address[:2]
     scheme = "http" if args.tls_cert is None else "https"
@@ -84,8 +89,20 @@ def _run(args: argparse.Namespace, address: tuple[str, int], data: Path) -> int:
     return 0
 
 
+def _unusable(error: OSError, listen: str, data: Path) -> Problem:
+    """Which of the two things that the bridge needs it does not get: its folder, or its address."""
+    if isinstance(error, BlockingIOError):
+        fix = "stop the other one, or give this one a folder of its own"
+        return Problem(f"--data {data}", "another bridge works with it; two would tell everything twice", fix)
+    if error.filename is not None:
+        return Problem(
+            f"--data {data}", f"{error.filename}: {error.strerror}", "a folder that can be written"
+        )
+    return Problem(f"--listen {listen}", str(error.strerror), "an address of this machine that is free")
+
+
 def _test(args: argparse.Namespace) -> int:
-    found = settings.problems(args)
+    found = mistakes.of_sending(args)
     if found:
         return _complain(found)
     transport = Terminal(sys.stdout, time.time) if args.dry_run else slack_transport(args)

@@ -55,13 +55,13 @@ class Tls:
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """What the receiver needs: the store, the token callers must show (none if empty), and whom to wake."""
+    """What the receiver needs: the store, the token callers must show if there is one, and whom to wake."""
 
     store: Store
     instruments: Instruments
     clock: Callable[[], float]
     wake: Callable[[], None]
-    token: Callable[[], str] = lambda: ""
+    token: Callable[[], str] | None = None
     ready: Callable[[], str] = lambda: ""
     largest_body: int = LARGEST_BODY
 
@@ -85,11 +85,23 @@ class Door:
         self.wake()
         return 200, outcome
 
-    def admits(self, authorization: str) -> bool:
-        """Whether the caller shows the token, compared in constant time."""
-        token = self.token()
+    def objection(self, authorization: str) -> tuple[int, str] | None:
+        """Why the caller is not let in: it does not show the token, compared in constant time.
+
+        A token file that is gone or empty, as in the midst of a rotation, lets nobody in; 503 is retried.
+        """
+        if self.token is None:
+            return None
+        try:
+            token = self.token()
+        except (OSError, UnicodeDecodeError):
+            token = ""
+        if not token:
+            log.error("the file of the bearer token cannot be read or is empty: nobody is let in")
+            return 503, "the bearer token is not known; try again"
         shown = authorization.removeprefix("Bearer ").strip()
-        return not token or hmac.compare_digest(shown.encode("utf-8", "replace"), token.encode())
+        good = hmac.compare_digest(shown.encode("utf-8", "replace"), token.encode())
+        return None if good else (401, "wrong or missing bearer token")
 
 
 def _is_heartbeat(heard: Notification) -> bool:
@@ -143,11 +155,12 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection = True  # unless the body was read in full
         if self.path.partition("?")[0] != PATH:
             return self._reject(404, f"post to {PATH}")
-        if not door.admits(self.headers.get("Authorization") or ""):
-            return self._reject(401, "wrong or missing bearer token")
+        if objection := door.objection(self.headers.get("Authorization") or ""):
+            return self._reject(*objection)
         length = self.headers.get("Content-Length") or ""
         if not (length.isascii() and length.isdigit()):
             return self._reject(411, "a Content-Length is required")
+        length = length.lstrip("0") or "0"  # zeros in front must not hide how large it is
         if int(length[:12]) > door.largest_body:
             return self._reject(413, f"larger than {door.largest_body} bytes")
         body = self.rfile.read(int(length))

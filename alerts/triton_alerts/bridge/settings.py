@@ -1,4 +1,4 @@
-"""The bridge's arguments, and what they must satisfy before anything is started."""
+"""The bridge's arguments, and how they are read."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from triton_alerts.bridge.incident import SEVERITIES
 from triton_alerts.bridge.slack import API_URL
 from triton_slo.problem import Problem
 
@@ -101,25 +100,6 @@ def add_slack_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def problems(args: argparse.Namespace) -> list[Problem]:
-    """Mistakes in the arguments that concern Slack and files; all of them at once."""
-    found = []
-    if not args.dry_run and args.slack_token_file is None and args.slack_webhook_file is None:
-        fix = "give --slack-token-file FILE, or --dry-run to print"
-        found.append(Problem("bridge", "there is no way to reach Slack", fix))
-    for name, value in vars(args).items():
-        if name.endswith("_file") and value is not None:
-            found += _unreadable(f"--{name.replace('_', '-')}", value)
-    for pair in args.channel_for:
-        severity, equals, channel = pair.partition("=")
-        if not equals or not channel or severity not in SEVERITIES:
-            fix = f"SEVERITY=CHANNEL, severity one of {', '.join(SEVERITIES[:-1])}"
-            found.append(Problem(f"--channel-for {pair}", "not understood", fix))
-    if not mention(args.mention):
-        found.append(Problem(f"--mention {args.mention}", "not understood", "here, channel, U... or S..."))
-    return found
-
-
 def listen_address(text: str) -> tuple[str, int] | Problem:
     """Split HOST:PORT; an IPv6 host may be in brackets."""
     host, _, port = text.rpartition(":")
@@ -150,14 +130,3 @@ def seconds(text: str) -> float:
     if found is None:
         raise argparse.ArgumentTypeError(f"{text!r} is no length of time; write 90s, 15m or 2h")
     return float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}[found[2]]
-
-
-def _unreadable(option: str, path: Path) -> list[Problem]:
-    try:
-        text = path.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not text"
-        return [
-            Problem(f"{option} {path}", f"cannot be read: {reason}", "a file that holds the secret alone")
-        ]
-    return [] if text else [Problem(f"{option} {path}", "is empty", "a file that holds the secret alone")]

@@ -43,7 +43,10 @@ _GONE = {
     *("message_not_found", "cant_update_message", "edit_window_closed", "thread_not_found"),
     *("cannot_reply_to_message", "restricted_action_thread_locked"),
 }
-_SECRET = re.compile(r"xox[a-z]-[\w-]+|xapp-[\w-]+|https://hooks\.slack\.com/\S+|(?i:bearer) [\w.~+/=-]+")
+_SECRET = re.compile(
+    r"xox[a-z]-[\w-]+|xapp-[\w-]+|(?:https?://)?hooks\.slack(?:-gov)?\.com/[^\s'\"]+|(?i:bearer) [\w.~+/=-]+"
+    r"|(?<=://)[^/\s:@]+:[^/\s@]+(?=@)"
+)
 
 log = logging.getLogger(__name__)
 
@@ -181,7 +184,7 @@ class SlackApi:
 
     def _client(self) -> WebClient:
         return WebClient(
-            token=self.token(), base_url=self.base_url, timeout=self.timeout_seconds, retry_handlers=[]
+            token=_known(self.token), base_url=self.base_url, timeout=self.timeout_seconds, retry_handlers=[]
         )
 
 
@@ -196,11 +199,13 @@ class SlackWebhook:
     def post(
         self, channel: str, message: Message, name: str, thread: str = "", *, loud: bool = False
     ) -> Sent:
-        client = WebhookClient(self.url(), timeout=self.timeout_seconds, retry_handlers=[])
+        client = WebhookClient(_known(self.url), timeout=self.timeout_seconds, retry_handlers=[])
         try:
             answer = client.send(unfurl_links=False, unfurl_media=False, **_content(message))
         except (OSError, http.client.HTTPException) as error:
             raise broken(error) from error
+        except ValueError:  # its words hold the address
+            raise RefusedError("setup", "the webhook is no address") from None
         if answer.status_code != 200 or answer.body.strip() != "ok":
             raise refusal(answer.status_code, answer.headers, _code(answer.body))
         return Sent(channel, "")
@@ -215,13 +220,22 @@ class SlackWebhook:
         return ""
 
 
-class Redact(logging.Filter):
-    """Keeps tokens and webhook addresses out of the log, whoever wrote the line."""
+class Redact(logging.Formatter):
+    """Keeps tokens, passwords and webhook addresses out of the log, whoever wrote the line; tracebacks too."""
 
-    def filter(self, record: logging.LogRecord) -> bool:
-        record.msg = _SECRET.sub("[secret]", record.getMessage())
-        record.args = ()
-        return True
+    def format(self, record: logging.LogRecord) -> str:
+        return _SECRET.sub("[secret]", super().format(record))
+
+
+def _known(secret: Callable[[], str]) -> str:
+    """The secret as it is now; a file that is gone or empty is for a person to mend, and nothing was sent."""
+    try:
+        value = secret()
+    except (OSError, UnicodeDecodeError) as error:
+        raise RefusedError("setup", f"the secret's file cannot be read ({type(error).__name__})") from None
+    if not value:
+        raise RefusedError("setup", "the secret's file is empty")
+    return value
 
 
 def _content(message: Message) -> dict[str, Any]:

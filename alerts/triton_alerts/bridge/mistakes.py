@@ -1,0 +1,111 @@
+"""What is wrong with the bridge's arguments, said before anything is started: all of it at once."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from triton_alerts.bridge import settings
+from triton_alerts.bridge.incident import SEVERITIES
+from triton_alerts.bridge.receiver import Tls
+from triton_slo.problem import Problem
+
+_ALONE = "a file that holds the secret alone"
+
+
+def of_sending(args: argparse.Namespace) -> list[Problem]:
+    """Mistakes about Slack and the files of secrets."""
+    found = []
+    if not args.dry_run and args.slack_token_file is None and args.slack_webhook_file is None:
+        fix = "give --slack-token-file FILE, or --dry-run to print"
+        found.append(Problem("bridge", "there is no way to reach Slack", fix))
+    for name, value in vars(args).items():
+        if name.endswith("_file") and value is not None:
+            found += _secret(f"--{name.replace('_', '-')}", value)
+    for pair in args.channel_for:
+        severity, equals, channel = pair.partition("=")
+        if not equals or not channel or severity not in SEVERITIES:
+            fix = f"SEVERITY=CHANNEL, severity one of {', '.join(SEVERITIES[:-1])}"
+            found.append(Problem(f"--channel-for {pair}", "not understood", fix))
+    if not settings.mention(args.mention):
+        found.append(Problem(f"--mention {args.mention}", "not understood", "here, channel, U... or S..."))
+    return found + _address("--slack-url", args.slack_url)
+
+
+def of_running(args: argparse.Namespace) -> list[Problem]:
+    """Mistakes about receiving, and about where to ask for more."""
+    found = of_sending(args) + _tls(args)
+    if not args.dry_run and args.data is None:
+        found.append(Problem("--data", "where to keep what must not be lost is not said", "--data DIR"))
+    for name in ("prometheus", "alertmanager", "grafana"):
+        if value := getattr(args, name):
+            found += _address(f"--{name}", value)
+    return found + [problem for url in args.exporter for problem in _address("--exporter", url)]
+
+
+def _address(option: str, url: str) -> list[Problem]:
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in ("http", "https") and bool(parts.hostname) and url == url.strip()
+        good = good and " " not in url and (parts.port is None or parts.port > 0)
+    except ValueError:
+        good = False
+    return [] if good else [Problem(f"{option} {url}", "no address", "http://HOST:PORT or https://HOST")]
+
+
+def _secret(option: str, path: Path) -> list[Problem]:
+    """The file's content is never part of what is said."""
+    try:
+        text = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not text"
+        return [Problem(f"{option} {path}", f"cannot be read: {reason}", _ALONE)]
+    wrong = _unlike(option, text)
+    return [Problem(f"{option} {path}", *wrong)] if wrong else []
+
+
+def _unlike(option: str, text: str) -> tuple[str, str] | None:
+    """Why the text cannot be this secret, and what to do; a wrong one would be found out by the first page."""
+    if not text:
+        return "is empty", _ALONE
+    if not (text.isascii() and text.isprintable()):
+        return "holds more than one line of plain text", _ALONE
+    if option == "--slack-webhook-file" and _address(option, text):
+        return "holds no address", "the whole address, https://hooks.slack.com/services/..."
+    if option == "--slack-token-file" and text.startswith("xapp-"):
+        return "holds an app token (xapp-...)", "the bot token here, the app token in --slack-app-token-file"
+    if option == "--slack-app-token-file" and text.startswith("xox"):
+        return "holds no app token (xapp-...)", "Basic Information, App-Level Tokens, connections:write"
+    return None
+
+
+def _tls(args: argparse.Namespace) -> list[Problem]:
+    if args.tls_cert is None:
+        fix = "--tls-cert FILE, or without TLS leave it out"
+        reason = "without --tls-cert the bridge would speak plain HTTP and check no client"
+        named = {"--tls-key": args.tls_key, "--tls-client-ca": args.tls_client_ca}
+        return [
+            Problem(f"{option} {path}", reason, fix) for option, path in named.items() if path is not None
+        ]
+    key = args.tls_key or args.tls_cert
+    try:
+        Tls(str(args.tls_cert), str(key)).context()
+    except OSError as error:
+        place = f"--tls-cert {args.tls_cert}, --tls-key {key}"
+        return [
+            Problem(place, f"cannot be used: {_why(error)}", "a certificate and its own key, both as PEM")
+        ]
+    try:
+        if args.tls_client_ca is not None:
+            Tls(str(args.tls_cert), str(key), str(args.tls_client_ca)).context()
+    except OSError as error:
+        place = f"--tls-client-ca {args.tls_client_ca}"
+        return [Problem(place, f"cannot be used: {_why(error)}", "the certificate of the CA, as PEM")]
+    return []
+
+
+def _why(error: OSError) -> str:
+    """OpenSSL's own words when it says more than its library's name, else the system's."""
+    reason = getattr(error, "reason", None)
+    return str(reason or error.strerror).replace("_", " ").lower()
