@@ -1,0 +1,143 @@
+"""What goes wrong with models that somebody loads by hand, and with a server that starts over and over.
+
+Real Triton under explicit model control, real exporter, real Prometheus; times are 120 times shorter than life.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+
+import pytest
+import requests
+
+from support.exporter import exporting
+from support.repository import Repository
+from support.watching import INTERVAL_SECONDS, Watching, watching
+from triton_alerts.generate import artifacts
+from triton_slo.artifact import Options
+from tritonwatch.local.triton import TritonPorts, TritonServer, free_ports
+
+pytestmark = pytest.mark.real
+OPTIONS = Options(time_scale=1 / 120, scrape_interval_seconds=INTERVAL_SECONDS)
+"""Half an hour is 15 s: long enough to start a server three times."""
+SEEN_SECONDS = 1.6
+"""So long a state lasts until Prometheus has seen it."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One Triton that loads what it is told to, watched."""
+
+    server: TritonServer
+    watch: Watching
+
+    def ask(self, what: str, model: str, timeout_seconds: float = 30.0) -> int:
+        """Load or unload a model; returns the HTTP status."""
+        url = f"{self.server.http_url}/v2/repository/models/{model}/{what}"
+        return requests.post(url, json={}, timeout=timeout_seconds).status_code
+
+    def infer(self, model: str) -> int:
+        body = {"inputs": [{"name": "X", "shape": [1, 1], "datatype": "FP32", "data": [1.0]}]}
+        url = f"{self.server.http_url}/v2/models/{model}/infer"
+        return requests.post(url, json=body, timeout=30).status_code
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    """Start Triton with two of its models loaded; one more is expected, and one nobody ever asked for."""
+    directory = tmp_path_factory.mktemp("explicit-failures")
+    repository = Repository(directory / "models")
+    for name in ("used", "flappy", "expected", "spare"):
+        repository.model(name)
+    repository.model("raises", **{"raise": "weights missing"})
+    repository.model("endless", load_seconds=30)
+    ports = TritonPorts(*free_ports(3))
+    loaded = ["--load-model=used", "--load-model=flappy"]
+    server = TritonServer(repository.path, directory, ports, control="explicit", arguments=loaded)
+    server.start()
+    try:
+        server.wait_live()
+        with (
+            exporting(
+                server.http_url, server.metrics_url, {"used": (), "expected": ()}, log=server.log
+            ) as exporter,
+            watching(exporter.url, artifacts((), OPTIONS), directory / "watch") as watch,
+        ):
+            yield Stage(server, watch)
+    finally:
+        server.stop(timeout_seconds=2)
+
+
+def test_an_expected_model_that_nobody_loaded_is_missing(stage: Stage) -> None:
+    """Triton lists its name alone, just like one that nobody wants; the operator's list tells them apart."""
+    stage.watch.wait("TritonExpectedModelMissing", model="expected")
+    stage.watch.wait("TritonModelNotReadyProlonged", model="expected")
+
+    for name in ("TritonExpectedModelMissing", "TritonModelNotReadyProlonged", "TritonModelLoadFailed"):
+        assert [] == stage.watch.alerts(name, model="spare")
+
+
+def test_a_load_that_was_asked_for_and_failed_fires_and_unloading_does_not_hide_it(stage: Stage) -> None:
+    """Triton keeps the model unavailable with its old reason, whoever unloads it."""
+    assert 400 <= stage.ask("load", "raises") < 600
+    stage.watch.wait_cause("python_error", "TritonModelLoadFailed", model="raises")
+    stage.ask("unload", "raises")
+
+    stage.watch.wait("TritonModelNotReadyProlonged", model="raises")
+    stage.watch.wait("TritonServerNotReady")
+
+
+def test_unloading_a_model_in_use_fires_although_triton_calls_it_healthy(stage: Stage) -> None:
+    """Requests came, then somebody unloaded it; loading it again ends the alert, and idle models say nothing."""
+    for _ in range(6):
+        assert 200 == stage.infer("used")
+        time.sleep(0.4)
+    assert 200 == stage.ask("unload", "used")
+    stage.watch.wait("TritonModelUnloadedInUse", model="used")
+    stage.watch.wait("TritonModelDownEverywhere", model="used")
+    assert [] == stage.watch.alerts("TritonModelUnloadedInUse", model="flappy")
+
+    assert 200 == stage.ask("load", "used")
+    stage.watch.wait_gone("TritonModelUnloadedInUse", model="used")
+    stage.watch.wait_gone("TritonModelDownEverywhere", model="used")
+
+
+def test_a_model_that_comes_and_goes_is_flapping(stage: Stage) -> None:
+    """Each gap is too short for an alert of its own; all of them together are one."""
+    for _ in range(3):
+        for what in ("unload", "load"):
+            assert 200 == stage.ask(what, "flappy")
+            time.sleep(SEEN_SECONDS)
+
+    stage.watch.wait("TritonModelFlapping", model="flappy", version="1")
+    assert [] == stage.watch.alerts("TritonModelFlapping", model="used")
+
+
+def test_a_load_that_never_ends_is_stuck(stage: Stage) -> None:
+    """Half an hour of LOADING without a break."""
+
+    def load() -> None:
+        with suppress(requests.RequestException):  # the server is killed in the midst of it
+            stage.ask("load", "endless", 60)
+
+    hanging = threading.Thread(target=load)
+    hanging.start()
+    stage.watch.wait("TritonModelStuckLoading", 40, model="endless")
+    stage.server.kill()
+    hanging.join()
+
+
+def test_a_server_that_dies_and_comes_back_is_restarting(stage: Stage) -> None:
+    """Each life is too short for any other alert to last."""
+    for _ in range(3):
+        stage.server.start()
+        stage.server.wait_live()
+        time.sleep(SEEN_SECONDS)
+        stage.server.kill()
+        time.sleep(SEEN_SECONDS)
+
+    stage.watch.wait("TritonServerRestarting")
