@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 import yaml
 
+from triton_exporter.certificates import CertificateError, Certificates
 from triton_exporter.distribution.buckets import Buckets, ThresholdError, thresholds
 from triton_exporter.expectations import parse_expected
 from triton_exporter.probe.payload import PayloadError, Tensor, load_payloads
@@ -33,6 +34,7 @@ class Option(NamedTuple):
     help: str
     default: Any = None
     many: bool = False
+    variable: str = ""  # of the environment; the command line and the settings file come first
 
     @property
     def key(self) -> str:
@@ -73,7 +75,11 @@ def declare(parser: argparse.ArgumentParser) -> None:
 def choose(given: Mapping[str, Any], environment: Mapping[str, str]) -> Chosen:
     """Join command line (first), settings file and defaults. Raises OptionsError with every mistake."""
     problems: list[Problem] = []
-    texts: dict[str, tuple[str, Any]] = {}
+    texts: dict[str, tuple[str, Any]] = {
+        option.key: (f"${option.variable}", environment[option.variable])
+        for option in OPTIONS
+        if environment.get(option.variable)
+    }
     if given.get("config"):
         texts |= _from_file(Path(str(given["config"])), problems)
     texts |= {
@@ -87,6 +93,7 @@ def choose(given: Mapping[str, Any], environment: Mapping[str, str]) -> Chosen:
     headers = _headers(values["triton_headers_file"], environment, problems)
     buckets = _buckets(values["buckets_from"], values["buckets"], problems)
     payloads = _payloads(values["probe_payloads"], problems)
+    certificates = _certificates(values, texts, problems)
     if values["probe"] and importlib.util.find_spec("tritonclient") is None:
         problems.append(Problem("--probe", "needs Triton's client", "pip install 'tritonwatch[probe]'"))
     if problems:
@@ -109,6 +116,7 @@ def choose(given: Mapping[str, Any], environment: Mapping[str, str]) -> Chosen:
         expected_file=values["expect_file"],
         log=values["triton_log"],
         triton_headers=headers,
+        certificates=certificates,
         probe=ProbeSettings(
             models=tuple(values["probe"]),
             exclude=tuple(values["probe_exclude"]),
@@ -184,6 +192,24 @@ def _headers(path: Path | None, environment: Mapping[str, str], problems: list[P
         else:
             headers[name.strip()] = value.strip()
     return headers
+
+
+def _certificates(
+    values: Mapping[str, Any], texts: Mapping[str, tuple[str, Any]], problems: list[Problem]
+) -> Certificates:
+    names = ("triton_ca_file", "triton_cert_file", "triton_key_file")
+    given = [texts[name][0] for name in names if name in texts]
+    certificates = Certificates(*(values[name] for name in names))
+    if certificates.key and not certificates.own:
+        problems.append(Problem(given[-1], "is a key without a certificate", "name it: --triton-cert-file"))
+    urls = (str(values[name] or "") for name in ("triton", "triton_metrics", "probe_grpc"))
+    if given and not any(url.startswith(("https://", "grpcs://")) for url in urls):
+        problems.append(Problem(given[0], "would not be used: no URL is https", "--triton https://HOST:PORT"))
+    try:
+        certificates.context()
+    except CertificateError as error:
+        problems += [Problem(*problem) for problem in error.problems]
+    return certificates
 
 
 def _payloads(folder: Path | None, problems: list[Problem]) -> Mapping[str, tuple[Tensor, ...]]:
@@ -268,8 +294,9 @@ def _word(text: str) -> str:
 
 
 def _grpc(text: str) -> str:
-    host, port = _address(text)
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    tls = "grpcs://" if text.startswith("grpcs://") else ""
+    host, port = _address(text.removeprefix(tls))
+    return f"{tls}[{host}]:{port}" if ":" in host else f"{tls}{host}:{port}"
 
 
 def _path(text: str) -> Path:
@@ -288,6 +315,27 @@ OPTIONS = (
         _path,
         "FILE",
         f"headers for Triton's restricted endpoints, `name: value` a line (default: ${HEADERS_VARIABLE})",
+    ),
+    Option(
+        "triton-ca-file",
+        _path,
+        "FILE",
+        "certificates (PEM) to trust for Triton instead of the system's (default: $TRITON_CA_FILE)",
+        variable="TRITON_CA_FILE",
+    ),
+    Option(
+        "triton-cert-file",
+        _path,
+        "FILE",
+        "our certificate (PEM), for a Triton whose proxy demands one (default: $TRITON_CERT_FILE)",
+        variable="TRITON_CERT_FILE",
+    ),
+    Option(
+        "triton-key-file",
+        _path,
+        "FILE",
+        "its private key (default: $TRITON_KEY_FILE, else in the certificate's file)",
+        variable="TRITON_KEY_FILE",
     ),
     Option(
         "triton-log", _path, "FILE", "Triton's log, a file or a pipe: tells of failures that no API shows"
@@ -369,7 +417,12 @@ OPTIONS = (
         "DIR",
         "requests to send instead of zeros: <model>.json, each a KServe v2 inference request",
     ),
-    Option("probe-grpc", _grpc, "HOST:PORT", "Triton's gRPC address: decoupled models are probed through it"),
+    Option(
+        "probe-grpc",
+        _grpc,
+        "HOST:PORT",
+        "Triton's gRPC address: decoupled models are probed through it; grpcs://HOST:PORT for TLS",
+    ),
     Option(
         "buckets",
         _model_buckets,

@@ -13,6 +13,7 @@ from importlib import metadata
 
 from triton_exporter.catalogue import own
 from triton_exporter.catalogue import state as catalogue
+from triton_exporter.certificates import Renewed
 from triton_exporter.client import Client, Limits
 from triton_exporter.expectations import ExpectedFile
 from triton_exporter.family import Closer, Collector, Family, Observer, Poller, Sample, Watcher, series
@@ -72,8 +73,9 @@ class Exporter:
         self._reading: Reading | None = None  # the last one
         limits = Limits(settings.timeout_seconds, settings.max_body_bytes)
         # One connection for each thread that looks.
-        metrics = Client(settings.metrics_url, limits, settings.triton_headers)
-        api = Client(settings.triton_url, limits, settings.triton_headers)
+        tls = Renewed(settings.certificates)
+        metrics = Client(settings.metrics_url, limits, settings.triton_headers, tls)
+        api = Client(settings.triton_url, limits, settings.triton_headers, tls)
         self._reader = SharedReader(
             lambda: read(metrics, "", now),
             self._publish,
@@ -219,7 +221,7 @@ def _prober(settings: Settings, lifecycle: Lifecycle) -> Prober:
     # Here, because the official client is an extra that only probing needs.
     from triton_exporter.probe.send import sender
 
-    send = sender(settings.triton_url, settings.probe, settings.triton_headers)
+    send = sender(settings.triton_url, settings.probe, settings.triton_headers, settings.certificates)
     return Prober(settings.probe, lifecycle, send, random.random)
 
 

@@ -11,10 +11,12 @@ import socket
 import ssl
 import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
+
+from triton_exporter.certificates import CertificateError
 
 INDEX_PATH = "/v2/repository/index"
 _CHUNK = 256 * 1024
@@ -59,7 +61,7 @@ class Client:
     base_url: str
     limits: Limits = Limits()
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    tls: ssl.SSLContext | None = field(default=None, repr=False)
+    tls: Callable[[], ssl.SSLContext] = field(default=ssl.create_default_context, repr=False)
     _connection: _Connection | None = field(default=None, init=False, repr=False)
 
     def get(self, path: str) -> Answer:
@@ -123,10 +125,13 @@ class Client:
         return {"User-Agent": "tritonwatch", "Accept-Encoding": "identity", **self.headers}
 
 
-def _open(base_url: str, tls: ssl.SSLContext | None) -> _Connection:
+def _open(base_url: str, tls: Callable[[], ssl.SSLContext]) -> _Connection:
     parts = urlsplit(base_url)
     secure = parts.scheme == "https"
-    context = (tls or ssl.create_default_context()) if secure else None
+    try:
+        context = tls() if secure else None
+    except CertificateError as error:
+        raise FetchError("tls", str(error)) from error
     return _Connection(parts.hostname or "", parts.port or (443 if secure else 80), context)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from triton_exporter.certificates import Certificates
 from triton_exporter.distribution.buckets import Buckets
 from triton_exporter.probe.settings import ProbeSettings
 
@@ -36,6 +37,7 @@ class Settings:
     expected_file: Path | None = None
     log: Path | None = None
     triton_headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    certificates: Certificates = field(default_factory=Certificates)
     probe: ProbeSettings = field(default_factory=ProbeSettings)
     buckets: Buckets = field(default_factory=Buckets)
     # Where Triton may post traces (host, port), and the file it may write them to; None: not traced.

@@ -6,7 +6,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -173,8 +172,7 @@ def test_trace_rate_is_read(server: TritonServer) -> None:
     """The trace rate comes from Triton's own setting, with a request that changes nothing."""
     mailbox = Mailbox()
     mailbox.rate = 7
-    with closing(TraceRate(Client(server.http_url), mailbox)) as rate:
-        rate.poll(0)
+    TraceRate(Client(server.http_url), mailbox).poll(0)
 
     assert 1 == mailbox.rate
 

@@ -15,11 +15,15 @@ import pytest
 import requests
 
 from support.exporter import Running, exporting
+from support.faults import faulty
 from support.repository import Repository, write
 from triton_exporter.catalogue import probe as catalogue
 from triton_exporter.catalogue import state, triton
-from triton_exporter.probe.payload import DATATYPES, load_payloads
+from triton_exporter.certificates import Certificates
+from triton_exporter.probe.payload import DATATYPES, Tensor, load_payloads
+from triton_exporter.probe.send import sender
 from triton_exporter.probe.settings import ProbeSettings
+from triton_exporter.snapshot import ModelVersion
 from tritonwatch.local.triton import TritonPorts, TritonServer, free_ports
 
 pytestmark = pytest.mark.real
@@ -229,3 +233,14 @@ def _wrong_shape(folder: Path) -> dict[str, object]:
     request = {"inputs": [{"name": "FP32", "shape": [1, 3], "datatype": "FP32", "data": [1, 2, 3]}]}
     (folder / "batched.json").write_text(json.dumps(request))
     return dict(load_payloads(folder))
+
+
+def test_a_server_that_hangs_up_is_unreachable() -> None:
+    """A connection that ends without an answer is a result, and no exception."""
+    with faulty({"/v2/models/echo/versions/1/infer": lambda _connection, _stop: None}) as target:
+        send = sender(target.url, ProbeSettings(), {}, Certificates())
+
+        assert (
+            "unreachable"
+            == send(ModelVersion("echo", "1"), [Tensor("X", "FP32", (1, 1), None)], False).result
+        )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import datetime
 import gzip
 import socket
 import ssl
@@ -18,15 +17,13 @@ from pathlib import Path
 import bcrypt
 import pytest
 import requests
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 from prometheus_client.openmetrics.parser import (
     text_string_to_metric_families as openmetrics_families,
 )
 
 from support.exporter import Running, exporting
 from support.faults import body, faulty
+from support.tls import certificate
 from support.tools import promtools
 from triton_exporter.catalogue import state, triton
 from triton_exporter.serving import MOST_THREADS, Handler, Page, Request, Server
@@ -166,46 +163,13 @@ def wait_until(promise: Callable[[], bool]) -> None:
 # TLS and passwords
 
 
-def _key_and_certificate(folder: Path, name: str, issuer: str | None = None) -> None:
-    """Write name.key and name.pem, signed by the issuer's key or by its own."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
-    signer, signed_by = key, subject
-    if issuer:
-        loaded = serialization.load_pem_private_key((folder / f"{issuer}.key").read_bytes(), None)
-        assert isinstance(loaded, ec.EllipticCurvePrivateKey)
-        signer = loaded
-        signed_by = x509.load_pem_x509_certificate((folder / f"{issuer}.pem").read_bytes()).subject
-    now = datetime.datetime.now(datetime.UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(signed_by)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
-        .sign(signer, hashes.SHA256())
-    )
-    (folder / f"{name}.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    (folder / f"{name}.key").write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-    )
-
-
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("certificates")
-    _key_and_certificate(folder, "ca")
-    _key_and_certificate(folder, "server", "ca")
-    _key_and_certificate(folder, "client", "ca")
-    _key_and_certificate(folder, "stranger")
+    certificate(folder, "ca")
+    certificate(folder, "server", "ca")
+    certificate(folder, "client", "ca")
+    certificate(folder, "stranger")
     return folder
 
 

@@ -12,6 +12,7 @@ import time
 from contextlib import closing, suppress
 from typing import Any
 
+from triton_exporter.certificates import Renewed
 from triton_exporter.client import Client, FetchError, Limits
 from triton_exporter.doctor import Facts, Finding, examine
 from triton_exporter.gpu.assemble import assemble
@@ -24,6 +25,7 @@ from tritonwatch.exporter_options import OPTIONS, OptionsError, choose
 EXAMPLE = "tritonwatch doctor --triton http://127.0.0.1:8000"
 
 _TRITON_OPTIONS = ("triton", "triton_metrics", "triton_headers_file")
+_TLS_OPTIONS = ("triton_ca_file", "triton_cert_file", "triton_key_file")
 _GPU_OPTIONS = ("gpu", "dcgm_url", "gpu_devices", "gpu_models")
 
 _ENDPOINTS = {
@@ -52,14 +54,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="how long to look at the traffic (default: 2)",
     )
     for option in OPTIONS:
-        if option.key in _GPU_OPTIONS:
+        if option.key in (*_TLS_OPTIONS, *_GPU_OPTIONS):
             parser.add_argument(f"--{option.name}", metavar=option.metavar, help=option.help)
     parser.add_argument("--json", action="store_true", help="print findings as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the findings: 0 nothing is wrong (there may be advice), 1 problems, 2 wrong usage."""
-    given = {name: getattr(args, name) for name in (*_TRITON_OPTIONS, *_GPU_OPTIONS)}
+    given = {name: getattr(args, name) for name in (*_TRITON_OPTIONS, *_TLS_OPTIONS, *_GPU_OPTIONS)}
     try:
         settings = choose(given, os.environ).settings
     except OptionsError as error:
@@ -77,8 +79,9 @@ def run(args: argparse.Namespace) -> int:
 def gather(settings: Settings, watch_seconds: float) -> Facts:
     """Look at one Triton for a while; reads only."""
     limits = Limits(settings.timeout_seconds, settings.max_body_bytes)
-    api = Client(settings.triton_url, limits, settings.triton_headers)
-    metrics = Client(settings.metrics_url, limits, settings.triton_headers)
+    tls = Renewed(settings.certificates)
+    api = Client(settings.triton_url, limits, settings.triton_headers, tls)
+    metrics = Client(settings.metrics_url, limits, settings.triton_headers, tls)
     with closing(api), closing(metrics):
         first, failure = _exposition(metrics)
         started = time.monotonic()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from triton_exporter.certificates import Renewed
 from triton_exporter.client import Client, Limits
 from triton_exporter.distribution.collector import Distributions
 from triton_exporter.distribution.receiver import TraceReceiver
@@ -22,4 +23,6 @@ def parts(settings: Settings) -> tuple[object, ...]:
     if settings.trace_file is not None:
         found.append(TraceFiles(settings.trace_file, mailbox))
     limits = Limits(settings.timeout_seconds, 1024 * 1024)
-    return (*found, TraceRate(Client(settings.triton_url, limits), mailbox))
+    tls = Renewed(settings.certificates)
+    client = Client(settings.triton_url, limits, settings.triton_headers, tls)
+    return (*found, TraceRate(client, mailbox))

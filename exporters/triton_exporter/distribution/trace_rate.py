@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 
 from triton_exporter.client import Client, FetchError
 from triton_exporter.distribution.trace import Mailbox
@@ -20,16 +21,13 @@ class TraceRate:
     def poll(self, now: float) -> None:
         """Ask once; while Triton does not say, the last rate holds."""
         try:
-            answer = self._client.get("/v2/trace/setting")
+            with closing(self._client):  # not kept open: see Looker.look
+                answer = self._client.get("/v2/trace/setting")
         except FetchError:
             return
         rate = read_rate(answer.body) if answer.status == 200 else None
         if rate is not None:
             self._mailbox.rate = rate
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._client.close()
 
 
 def read_rate(body: bytes) -> float | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from math import prod
 from typing import Any
 from urllib.parse import urlsplit
@@ -13,11 +13,13 @@ from urllib.parse import urlsplit
 import numpy as np
 import tritonclient.grpc as triton_grpc  # type: ignore[import-untyped]
 import tritonclient.http as triton_http  # type: ignore[import-untyped]
+from geventhttpclient.response import HTTPConnectionClosed
 from tritonclient.utils import (  # type: ignore[import-untyped]
     InferenceServerException,
     triton_to_np_dtype,
 )
 
+from triton_exporter.certificates import CertificateError, Certificates
 from triton_exporter.probe.outcome import Outcome
 from triton_exporter.probe.payload import Tensor
 from triton_exporter.probe.prober import Send
@@ -26,6 +28,9 @@ from triton_exporter.snapshot import ModelVersion
 
 PROBE_HEADER = "x-tritonwatch-probe"
 """Header (and gRPC metadata) of every probe, so that proxies and logs can tell probes from users."""
+
+GRPC_TLS = "grpcs://"
+"""How a gRPC address begins that is spoken to with TLS."""
 
 REQUEST_ID = "tritonwatch-probe"
 
@@ -40,13 +45,21 @@ _GRPC_RESULTS = {
 }
 
 
-def sender(triton_url: str, settings: ProbeSettings, headers: Mapping[str, str]) -> Send:
+def sender(
+    triton_url: str, settings: ProbeSettings, headers: Mapping[str, str], certificates: Certificates
+) -> Send:
     """A function that sends probes as the settings say, with the headers of restricted endpoints."""
 
     def send(target: ModelVersion, inputs: Sequence[Tensor], decoupled: bool) -> Outcome:
+        try:
+            certificates.context()  # the clients fail noisily over files that cannot be used
+        except CertificateError as error:
+            return Outcome("unreachable", 0.0, str(error))
         if decoupled:
-            return send_grpc(settings.grpc_address, target, inputs, settings.timeout_seconds, headers)
-        return send_http(triton_url, target, inputs, settings.timeout_seconds, headers)
+            return send_grpc(
+                settings.grpc_address, target, inputs, settings.timeout_seconds, headers, certificates
+            )
+        return send_http(triton_url, target, inputs, settings.timeout_seconds, headers, certificates)
 
     return send
 
@@ -57,6 +70,7 @@ def send_http(
     inputs: Sequence[Tensor],
     timeout_seconds: float,
     headers: Mapping[str, str],
+    certificates: Certificates,
 ) -> Outcome:
     """One request and its answer over HTTP."""
     started = time.monotonic()
@@ -67,6 +81,7 @@ def send_http(
             connection_timeout=timeout_seconds,
             network_timeout=timeout_seconds,
             ssl=parts.scheme == "https",
+            ssl_options=_http_tls(certificates),
         )
         with closing(client):
             client.infer(
@@ -80,7 +95,7 @@ def send_http(
         return Outcome(_http_result(error), time.monotonic() - started, str(error))
     except TimeoutError as error:
         return Outcome("timeout", time.monotonic() - started, str(error))
-    except OSError as error:
+    except (OSError, HTTPConnectionClosed) as error:
         return Outcome("unreachable", time.monotonic() - started, str(error))
     except ValueError as error:  # an answer that is none
         return Outcome("failed", time.monotonic() - started, str(error))
@@ -93,25 +108,30 @@ def send_grpc(
     inputs: Sequence[Tensor],
     timeout_seconds: float,
     headers: Mapping[str, str],
+    certificates: Certificates,
 ) -> Outcome:
     """One request over a gRPC stream, as decoupled models want it; it works when its first response does."""
     started = time.monotonic()
     answers: queue.Queue[tuple[Any, Exception | None]] = queue.Queue()
     first: float | None = None
-    client = triton_grpc.InferenceServerClient(address)
+    tls = _grpc_tls(certificates) if address.startswith(GRPC_TLS) else {}
+    client = triton_grpc.InferenceServerClient(address.removeprefix(GRPC_TLS), **tls)
     try:
         client.start_stream(
             lambda result, error: answers.put((result, error)),
             stream_timeout=timeout_seconds,
             headers={**{name.lower(): value for name, value in headers.items()}, PROBE_HEADER: "1"},
         )
-        client.async_stream_infer(
-            target.model,
-            [_filled(triton_grpc.InferInput, one) for one in inputs],
-            target.version,
-            request_id=REQUEST_ID,
-            enable_empty_final_response=True,
-        )
+        try:
+            client.async_stream_infer(
+                target.model,
+                [_filled(triton_grpc.InferInput, one) for one in inputs],
+                target.version,
+                request_id=REQUEST_ID,
+                enable_empty_final_response=True,
+            )
+        except InferenceServerException as ended:
+            raise _why(answers, ended) from ended
         while True:
             result, error = answers.get(timeout=max(0.01, timeout_seconds - (time.monotonic() - started)))
             if error is not None:
@@ -129,6 +149,32 @@ def send_grpc(
     finally:
         client.stop_stream(cancel_requests=True)
         client.close()
+
+
+def _why(answers: queue.Queue[tuple[Any, Exception | None]], ended: Exception) -> Exception:
+    """Why a stream was over before the request went out: its callback says so a moment later."""
+    with suppress(queue.Empty):
+        return answers.get(timeout=0.5)[1] or ended
+    return ended
+
+
+def _http_tls(certificates: Certificates) -> dict[str, str]:
+    # Its own factory for contexts would trust the system's roots beside the given ones.
+    found = {
+        "ca_certs": certificates.ca,
+        "certfile": certificates.own,
+        "keyfile": certificates.own_key,
+    }
+    return {name: str(path) for name, path in found.items() if path is not None}
+
+
+def _grpc_tls(certificates: Certificates) -> dict[str, Any]:
+    found = {
+        "root_certificates": certificates.ca,
+        "certificate_chain": certificates.own,
+        "private_key": certificates.own_key,
+    }
+    return {"ssl": True, **{name: str(path) for name, path in found.items() if path is not None}}
 
 
 def _filled(input_type: Any, one: Tensor) -> Any:

@@ -1,0 +1,145 @@
+"""TLS towards Triton: whom to trust, and the certificate we show where one is demanded."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+_LOG = logging.getLogger(__name__)
+
+
+class CertificateProblem(NamedTuple):
+    """One mistake in a file: which, what is wrong, how to mend it."""
+
+    place: str
+    reason: str
+    fix: str
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.reason} (fix: {self.fix})"
+
+
+class CertificateError(Exception):
+    """Files that cannot be used; `problems` holds every mistake."""
+
+    def __init__(self, problems: list[CertificateProblem]) -> None:
+        super().__init__("; ".join(map(str, problems)))
+        self.problems = tuple(problems)
+
+
+@dataclass(frozen=True, slots=True)
+class Certificates:
+    """PEM files: `ca` is trusted instead of the system's roots; `own` and `key` are who we are.
+
+    Without `key` the private key is in the file of the certificate.
+    """
+
+    ca: Path | None = None
+    own: Path | None = None
+    key: Path | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.paths)
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """The files there are."""
+        return tuple(path for path in (self.ca, self.own, self.key) if path is not None)
+
+    @property
+    def own_key(self) -> Path | None:
+        """Where the key of our certificate is; None without a certificate."""
+        return (self.key or self.own) if self.own else None
+
+    def context(self) -> ssl.SSLContext:
+        """A client's TLS with the files as they are now. Raises CertificateError."""
+        problems = [problem for path in self.paths for problem in _unreadable(path)]
+        if problems:
+            raise CertificateError(problems)
+        for path in (self.ca, self.own):
+            if path is not None and not _holds_certificate(path):
+                problems.append(CertificateProblem(str(path), "holds no certificate", "write it as PEM"))
+        if problems:
+            raise CertificateError(problems)
+        context = ssl.create_default_context(cafile=self.ca)
+        if self.own is not None:
+            _show(context, self.own, self.key)
+        return context
+
+
+@dataclass
+class Renewed:
+    """The TLS of each new connection, with the files read again when they change.
+
+    Certificates live for days and are replaced under a running exporter. Files that are broken then (half
+    written, or a key that does not fit yet) leave the last good ones in force, are logged, and tried again.
+    """
+
+    certificates: Certificates
+    _context: ssl.SSLContext | None = field(default=None, init=False, repr=False)
+    _seen: tuple[object, ...] = field(default=(), init=False, repr=False)
+
+    def __call__(self) -> ssl.SSLContext:
+        """The context to connect with. Raises CertificateError while there never were good files."""
+        seen = tuple(_state(path) for path in self.certificates.paths)
+        if self._context is not None and seen == self._seen:
+            return self._context
+        try:
+            self._context = self.certificates.context()
+        except CertificateError as error:
+            if self._context is None:
+                raise
+            _LOG.error("the certificates of before stay in use: %s", error)
+        self._seen = seen
+        return self._context
+
+
+def _state(path: Path) -> object:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_ino, found.st_size
+
+
+def _unreadable(path: Path) -> list[CertificateProblem]:
+    try:
+        path.read_bytes()
+    except OSError as error:
+        return [CertificateProblem(str(path), str(error.strerror), "name a PEM file that we may read")]
+    return []
+
+
+def _holds_certificate(path: Path) -> bool:
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(path)
+    except ssl.SSLError:
+        return False
+    return True
+
+
+def _show(context: ssl.SSLContext, own: Path, key: Path | None) -> None:
+    place = str(key or own)
+    try:
+        # Without a callback OpenSSL would ask for the pass phrase on the terminal, and wait.
+        context.load_cert_chain(own, key, password=_no_pass_phrase)
+    except _EncryptedError as error:
+        problem = CertificateProblem(place, "is encrypted", "store the key without a pass phrase")
+        raise CertificateError([problem]) from error
+    except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            problem = CertificateProblem(place, "is the key of another certificate", f"take that of {own}")
+        else:
+            problem = CertificateProblem(place, "holds no private key", "write it as PEM, or name its file")
+        raise CertificateError([problem]) from error
+
+
+class _EncryptedError(Exception):
+    """A key that wants a pass phrase."""
+
+
+def _no_pass_phrase() -> str:
+    raise _EncryptedError

@@ -1,0 +1,279 @@
+"""TLS towards Triton: a proxy, or Triton's own gRPC, that demands a client certificate."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from support.exporter import exporting
+from support.faults import body, faulty
+from support.repository import Repository, write
+from support.tls import certificate, tls_in_front_of
+from triton_exporter.catalogue import own, probe, state, triton
+from triton_exporter.certificates import CertificateError, Certificates, Renewed
+from triton_exporter.client import Client, FetchError
+from triton_exporter.distribution.parts import parts
+from triton_exporter.distribution.trace_rate import TraceRate
+from triton_exporter.probe.payload import Tensor
+from triton_exporter.probe.send import sender
+from triton_exporter.probe.settings import ProbeSettings
+from triton_exporter.settings import Settings
+from triton_exporter.snapshot import ModelVersion
+from tritonwatch.local.triton import TritonPorts, TritonServer, free_ports
+
+
+@pytest.fixture(scope="module")
+def pki(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A CA, what it signed, a stranger, an encrypted key, and files that are none of these."""
+    folder = tmp_path_factory.mktemp("pki")
+    certificate(folder, "ca")
+    certificate(folder, "server", "ca")
+    certificate(folder, "client", "ca")
+    certificate(folder, "stranger")
+    certificate(folder, "locked", "ca", password=b"1234")
+    (folder / "both.pem").write_bytes(
+        (folder / "client.key").read_bytes() + (folder / "client.pem").read_bytes()
+    )
+    (folder / "junk.pem").write_text("junk")
+    return folder
+
+
+def shown(pki: Path, name: str = "client") -> Certificates:
+    return Certificates(pki / "ca.pem", pki / f"{name}.pem", pki / f"{name}.key")
+
+
+@pytest.fixture
+def page(pki: Path) -> Iterator[str]:
+    """The URL of a server behind a proxy that demands a certificate."""
+    with faulty({"/": body(b"inside")}) as target, tls_in_front_of(target.port, pki) as port:
+        yield f"https://127.0.0.1:{port}"
+
+
+def _ask(url: str, certificates: Certificates) -> str:
+    """What one request brings, or the reason why it brings nothing."""
+    with closing(Client(url, tls=Renewed(certificates))) as client:
+        try:
+            return client.get("/").body.decode()
+        except FetchError as error:
+            return error.reason
+
+
+def test_only_the_right_certificate_is_let_in(pki: Path, page: str) -> None:
+    """With key apart or in the same file; a stranger, nobody, and a server of an unknown CA are all `tls`."""
+    assert "inside" == _ask(page, shown(pki))
+    assert "inside" == _ask(page, Certificates(pki / "ca.pem", pki / "both.pem"))
+    assert "tls" == _ask(page, shown(pki, "stranger"))
+    assert "tls" == _ask(page, Certificates(pki / "ca.pem"))
+    assert "tls" == _ask(page, Certificates(None, pki / "client.pem", pki / "client.key"))
+    assert "tls" == _ask(page, Certificates(pki / "stranger.pem", pki / "client.pem", pki / "client.key"))
+
+
+def test_a_renewed_certificate_is_used_without_a_restart(
+    pki: Path, page: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The next connection shows what the files hold now; broken ones leave the last good ones in force."""
+    for name in ("ca.pem", "client.pem", "client.key"):
+        write(tmp_path / name, (pki / name.replace("client", "stranger")).read_text())
+    with closing(Client(page, tls=Renewed(shown(tmp_path)))) as client:
+        with pytest.raises(FetchError, match="tls"):
+            client.get("/")
+        write(tmp_path / "client.pem", (pki / "client.pem").read_text())
+        with caplog.at_level(logging.ERROR), pytest.raises(FetchError, match="tls"):
+            client.get("/")
+        assert "client.key: is the key of another certificate" in caplog.text
+        write(tmp_path / "client.key", (pki / "client.key").read_text())
+        assert b"inside" == client.get("/").body
+        client.close()
+        os.remove(tmp_path / "client.key")
+        assert b"inside" == client.get("/").body
+
+
+def test_files_that_vanish_before_the_first_connection_are_a_reading(pki: Path, page: str) -> None:
+    """A certificate that is gone is a failure of TLS, not the end of the exporter's thread."""
+    assert "tls" == _ask(page, shown(pki, "gone"))
+
+
+@pytest.mark.parametrize(
+    ("certificates", "said"),
+    [
+        (("none.pem", None, None), ["none.pem: No such file or directory (fix: name a PEM file"]),
+        (
+            ("none.pem", "none.pem", "none.key"),
+            ["none.pem: No such file", "none.pem: No such file", "none.key: No such file"],
+        ),
+        ((".", None, None), [": Is a directory"]),
+        (("junk.pem", "junk.pem", "client.key"), ["junk.pem: holds no cert", "junk.pem: holds no cert"]),
+        ((None, "client.pem", "junk.pem"), ["junk.pem: holds no private key"]),
+        ((None, "client.pem", None), ["client.pem: holds no private key (fix: write it as PEM, or name its"]),
+        ((None, "client.pem", "server.key"), ["server.key: is the key of another certificate (fix: take"]),
+        ((None, "locked.pem", "locked.key"), ["locked.key: is encrypted (fix: store the key without"]),
+    ],
+)
+def test_unusable_files_are_told_one_by_one(
+    pki: Path, certificates: tuple[str | None, str | None, str | None], said: list[str]
+) -> None:
+    """Which file, what is wrong with it, how to mend it; nobody is asked for a pass phrase."""
+    with pytest.raises(CertificateError) as caught:
+        Certificates(*(pki / name if name else None for name in certificates)).context()
+
+    assert len(said) == len(caught.value.problems)
+    for text, problem in zip(said, caught.value.problems, strict=True):
+        assert text in str(problem)
+
+
+def _said(*arguments: str, **variables: str) -> tuple[int, list[str]]:
+    command = [sys.executable, "-m", "tritonwatch", "exporter", *arguments]
+    ended = subprocess.run(
+        command, capture_output=True, text=True, timeout=30, env=os.environ | variables, check=False
+    )
+    return ended.returncode, ended.stderr.replace("tritonwatch exporter: ", "").splitlines()
+
+
+def test_mistakes_with_certificates_end_the_start(pki: Path, tmp_path: Path) -> None:
+    """From the command line, the settings file and the environment, with place and fix, all at once."""
+    gone = str(pki / "gone.pem")
+    config = tmp_path / "exporter.yml"
+    config.write_text(
+        f"triton: https://127.0.0.1:1\ntriton_ca_file: {gone}\ntriton_cert_file: {gone}\nlisten: x\n"
+    )
+    missing = f"{gone}: No such file or directory (fix: name a PEM file that we may read)"
+    at_once = _said("--config", str(config))
+    key = ("--triton-key-file", str(pki / "client.key"))
+
+    assert (1, [missing, missing]) == (at_once[0], at_once[1][1:])
+    assert (1, [missing]) == _said("--triton", "https://127.0.0.1:1", TRITON_CA_FILE=gone)
+    assert (
+        2,
+        ["--triton-key-file: is a key without a certificate (fix: name it: --triton-cert-file)"],
+    ) == _said("--triton", "https://127.0.0.1:1", *key)
+    assert (
+        1,
+        ["$TRITON_CA_FILE: would not be used: no URL is https (fix: --triton https://HOST:PORT)"],
+    ) == _said("--triton", "http://127.0.0.1:1", TRITON_CA_FILE=str(pki / "ca.pem"))
+
+
+def test_what_reads_the_trace_rate_shows_the_certificate_and_the_headers(pki: Path) -> None:
+    """It asks the same restricted endpoints as everybody else, and keeps no connection open."""
+    answers = {"/v2/trace/setting": body(b'{"trace_rate": "50"}')}
+    with faulty(answers) as target, tls_in_front_of(target.port, pki) as port:
+        settings = Settings(
+            f"https://localhost:{port}",
+            "",
+            trace_file=pki / "traces",
+            triton_headers={"admin-key": "one"},
+            certificates=shown(pki),
+        )
+        rate = next(part for part in parts(settings) if isinstance(part, TraceRate))
+        rate.poll(0)
+
+    assert 50.0 == rate._mailbox.rate
+    assert "one" == target.requests[0][2]["admin-key"]
+
+
+_STREAM = """\
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        for request in requests:
+            sender = request.get_response_sender()
+            sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("Y", np.zeros((1, 1), np.float32))]))
+            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+"""
+
+
+@dataclass(frozen=True)
+class Guarded:
+    """A real Triton whose HTTP and metrics are behind proxies and whose gRPC is: all demand certificates."""
+
+    url: str
+    metrics_url: str
+    grpc: str
+
+
+@pytest.fixture(scope="module")
+def guarded(pki: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    directory = tmp_path_factory.mktemp("guarded")
+    repository = Repository(directory / "models")
+    repository.model("echo")
+    stream = repository.model("stream", config="model_transaction_policy { decoupled: true }")
+    write(stream / "1" / "model.py", _STREAM)
+    ports = TritonPorts(*free_ports(3))
+    tls = [
+        "--grpc-use-ssl=true",
+        "--grpc-use-ssl-mutual=true",
+        f"--grpc-server-cert={pki / 'server.pem'}",
+        f"--grpc-server-key={pki / 'server.key'}",
+        f"--grpc-root-cert={pki / 'ca.pem'}",
+    ]
+    server = TritonServer(repository.path, directory, ports, arguments=tls)
+    server.start()
+    try:
+        server.wait_live()
+        with tls_in_front_of(ports.http, pki) as http, tls_in_front_of(ports.metrics, pki) as metrics:
+            yield Guarded(
+                f"https://127.0.0.1:{http}",
+                f"https://127.0.0.1:{metrics}/metrics",
+                f"grpcs://127.0.0.1:{ports.grpc}",
+            )
+    finally:
+        server.stop()
+
+
+def _probing(guarded: Guarded) -> ProbeSettings:
+    return ProbeSettings(models=("*",), interval_seconds=0.3, timeout_seconds=5, grpc_address=guarded.grpc)
+
+
+@pytest.mark.real
+def test_a_triton_behind_mutual_tls_is_seen_whole(pki: Path, guarded: Guarded) -> None:
+    """Metrics, state, probes over HTTP and over Triton's own gRPC with TLS: all show the certificate."""
+    with exporting(
+        guarded.url, guarded.metrics_url, probe=_probing(guarded), certificates=shown(pki)
+    ) as running:
+        page = running.wait(
+            lambda page: all(
+                page.value(probe.REQUESTS, model=model, version="1", result="success")
+                for model in ("echo", "stream")
+            )
+        )
+
+    assert 1 == page.value(state.UP)
+    assert 1 == page.value(state.MODEL_READY, model="echo", version="1")
+    assert page.series(triton.REQUEST_SUCCESS)
+
+
+@pytest.mark.real
+def test_without_the_certificate_nothing_of_triton_is_seen(pki: Path, guarded: Guarded) -> None:
+    """Metrics and state say `tls`, and the page is there all the same."""
+    with exporting(
+        guarded.url, guarded.metrics_url, probe=_probing(guarded), certificates=shown(pki, "stranger")
+    ) as running:
+        page = running.wait(lambda page: page.value(own.SCRAPE_FAILURES, endpoint="live", reason="tls"))
+        failed = running.get("/state").json()["triton"]
+
+    assert 0 == page.value(state.UP)
+    assert page.value(own.SCRAPE_FAILURES, endpoint="metrics", reason="tls")
+    assert ("tls", "tls") == (failed["metrics_failure"], failed["api_failure"])
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("name", ["stranger", "gone"])
+def test_a_probe_without_the_certificate_is_unreachable(pki: Path, guarded: Guarded, name: str) -> None:
+    """Over HTTP and gRPC, with a wrong certificate and with one whose files are gone."""
+    tensor = Tensor("X", "FP32", (1, 1), None)
+    for decoupled, model in ((False, "echo"), (True, "stream")):
+        send = sender(guarded.url, _probing(guarded), {}, shown(pki, name))
+
+        outcome = send(ModelVersion(model, "1"), [tensor], decoupled)
+
+        assert "unreachable" == outcome.result, outcome.text
