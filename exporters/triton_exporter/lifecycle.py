@@ -41,6 +41,12 @@ class Record:
     asked: bool = False  # asked to load, and not unloaded on purpose since
     not_ready_since: float | None = None
     last_failure: str = ""  # Triton's text of the last load failure seen
+    fresh: bool = True  # neither served nor failed since it appeared or was unloaded on purpose
+
+    @property
+    def first_load(self) -> bool:
+        """Whether it is on its way to serve for the first time."""
+        return self.fresh and self.claim.state == "loading"
 
 
 @dataclass
@@ -213,6 +219,7 @@ class Lifecycle:
             asked=asked,
             not_ready_since=(at if episode is None else episode) if waiting else None,
             last_failure=claim.reason if claim.state == "unavailable" else last_failure,
+            fresh=_fresh(before, claim),
         )
 
     def _count_seen(self, key: ModelVersion, text: str, at: float) -> None:
@@ -242,3 +249,11 @@ def _asked(before: Record | None, claim: Claim) -> bool:
     if claim.state in ("unloading", "unloaded"):
         return False
     return before is not None and before.asked
+
+
+def _fresh(before: Record | None, claim: Claim) -> bool:
+    if claim.state in ("unloaded", "unloading", "not_loaded"):
+        return True
+    if claim.state in ("ready", "unavailable", "missing"):
+        return False
+    return before is None or before.fresh

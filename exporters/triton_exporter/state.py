@@ -74,6 +74,9 @@ class ModelStates:
                 ),
             ),
         ]
+        first_loads = [(key, 1) for key, record in records if record.first_load]
+        if first_loads:
+            families.append(_family(catalogue.MODEL_FIRST_LOAD, first_loads))
         if lifecycle.log_read:
             families.append(
                 _family(catalogue.MODEL_RELOAD_FAILURES, self._failures(lifecycle.reload_failures))

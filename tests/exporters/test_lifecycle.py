@@ -205,3 +205,28 @@ def test_silence_of_one_source_is_not_the_end_of_its_models() -> None:
     assert whole == states((failed, listed), statistics)
     assert 1 == lifecycle.failures.total()
     assert 1.0 == lifecycle.records[ModelVersion("failed", "1")].not_ready_since
+
+
+def test_only_a_load_from_which_nothing_is_lost_is_a_first_load() -> None:
+    """Loading is a first load until the version served or failed; unloading it on purpose begins anew."""
+    lifecycle, key = Lifecycle(), ModelVersion("a", "1")
+    for at, (state, reason, first) in enumerate(
+        (
+            ("LOADING", "", True),
+            ("READY", "", False),
+            ("LOADING", "", False),
+            ("UNAVAILABLE", "RuntimeError: no", False),
+            ("LOADING", "", False),
+            ("UNLOADING", "", False),
+            ("UNAVAILABLE", "unloaded", False),
+            ("LOADING", "", True),
+        ),
+        1,
+    ):
+        lifecycle.see(Snapshot(at, live=True, index=(IndexEntry("a", "1", state, reason),)))
+        assert first == lifecycle.records[key].first_load, (at, state)
+
+    lifecycle.see(Snapshot(9, api_failure="timeout"))
+    assert not lifecycle.records[key].first_load
+    lifecycle.see(Snapshot(10, live=True, index=(IndexEntry("a", "1", "LOADING"),)))
+    assert lifecycle.records[key].first_load

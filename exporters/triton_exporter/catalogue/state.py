@@ -112,6 +112,15 @@ MODEL_NOT_READY_SINCE = Metric(
     source="exporter's clock",
     caveat="One episode spans retries (UNAVAILABLE, LOADING, UNAVAILABLE); unloading on purpose starts none.",
 )
+MODEL_FIRST_LOAD = Metric(
+    "triton_model_first_load",
+    "gauge",
+    "1 while the model version loads for the first time since it appeared or was unloaded on purpose: nothing "
+    "that served is lost; absent otherwise.",
+    _MODEL,
+    source="what was seen",
+    caveat="A retry after a failed load is no first load. An exporter that starts during a load calls it one.",
+)
 _SPREAD = (
     "Sum and count are exact, from Triton's counters; how requests spread over the buckets comes from the "
     "source that triton_model_distribution_source names: exact for histogram (to whole milliseconds) and for "

@@ -1,7 +1,10 @@
 """Readiness: each second in which a model version should serve is an event; it fails when not ready.
 
 What should serve: a version that is neither unloaded on purpose nor on its way out, of a model the exporter
-calls expected. A version whose state is `unknown` (Triton cannot be asked) is not known to be ready: it fails.
+calls expected. The first load of a version is a deployment: nothing that served is lost, and a model that takes
+minutes to load would page at each of its deployments; a load that fails or is never over has alerts of its own,
+and counts once it has failed. A version whose state is `unknown` (Triton cannot be asked) is not known to be
+ready: it fails.
 """
 
 from __future__ import annotations
@@ -15,7 +18,8 @@ def measure(scope: Scope) -> Measure:
     meant = scope.matchers.also('state!~"unloaded|unloading"')
     should_serve = (
         f"{state.MODEL_STATE}{meant} == 1\n"
-        f"and on (instance, model) {state.MODEL_EXPECTED}{_without_version(scope)} == 1"
+        f"and on (instance, model) {state.MODEL_EXPECTED}{_without_version(scope)} == 1\n"
+        f"unless on (instance, model, version) {state.MODEL_FIRST_LOAD}{scope.matchers}"
     )
     total = f"count {scope.by} (\n{should_serve}\n)"
     ready = f"{state.MODEL_READY}{scope.matchers} == 1"
