@@ -18,6 +18,32 @@ CAUSES_OF = {
 }
 """Indicator of an alert -> indicator of the recorded cause split that explains it."""
 
+_WHERE_TIME_GOES = "See whether the time goes into the queue or into computing, and what changed last."
+FIRST_STEPS = {
+    "latency": _WHERE_TIME_GOES,
+    "queue": _WHERE_TIME_GOES,
+    "first_response": _WHERE_TIME_GOES,
+    "errors": "Read the model's errors in Triton's log; if they began with a new version, roll it back.",
+    "readiness": "Read Triton's own reason in the exporter's /state or in its log; roll back the model's last "
+    "change.",
+    "probe": "Send the probe's request by hand, and see where it fails.",
+    "custom": "See which events fail, and what changed last.",
+}
+"""Indicator -> what to do first when no cause is known."""
+FIRST_STEPS_BY_CAUSE = {
+    "latency": {
+        "^queue$": "Requests wait for their turn: add instances or replicas, or let clients send less at once.",
+        "^compute": "Computing takes the time: roll back a version that made it slower. Else, if the GPU is idle, "
+        "raise concurrency or batching; if it is busy, scale out.",
+    },
+    "errors": {
+        "^failure:REJECTED$": "The queue turns requests away: add instances or replicas, or let clients send less.",
+        "^failure:BACKEND$": "The model's own code fails: read its errors in Triton's log; if they began with a "
+        "new version, roll it back.",
+    },
+}
+"""Indicator of the cause split -> pattern of the largest cause -> what to do first."""
+
 
 def literal(text: str) -> str:
     """Keep Prometheus from running a user's text as a template."""
@@ -37,6 +63,7 @@ def burning(plan: Plan, tier: Tier) -> dict[str, str]:
             f"burned {pace} times faster than it may to last {objective.window.nominal}. {_lasting(plan)}"
         ),
         **_causes(plan),
+        "action": _own(plan).get("action") or _first_step(plan),
         **_links(plan, names.BURN_ALERTS[objective.indicator.kind]),
     }
 
@@ -65,6 +92,9 @@ def unknown(plan: Plan) -> dict[str, str]:
         "summary": f"{who}: nobody knows whether the objective {objective.name} holds",
         "description": f"{cases} Unknown is not good: {_promise(plan)}",
         "cause": f"{{{{ $labels.{names.REASON} }}}}",
+        "action": _own(plan).get("action")
+        or "See whether the model's server and its exporter answer and are "
+        "scraped; then send the model a request.",
         **_links(plan, names.UNKNOWN_ALERT),
     }
 
@@ -108,6 +138,27 @@ def _causes(plan: Plan) -> dict[str, str]:
         "cause": f"{{{{ with {ask} }}}}{{{{ range $i, $_ := . }}}}{each}{{{{ end }}}}"
         "{{ else }}not known{{ end }}"
     }
+
+
+def _first_step(plan: Plan) -> str:
+    """What to do about the largest cause, asked of Prometheus; a GPU held back is none of them: it overlaps."""
+    kind = plan.objective.indicator.kind
+    usual = FIRST_STEPS.get(kind, FIRST_STEPS["custom"])
+    split = CAUSES_OF.get(kind)
+    steps = FIRST_STEPS_BY_CAUSE.get(split or "", {})
+    if not steps or plan.objective.group_by != names.GROUPING:
+        return usual
+    fixed = f'{names.INDICATOR}={quote(split or "")},{names.CAUSE}!="gpu_throttled"'
+    query = f"topk(1, {names.CAUSE_SHARE}{{{fixed},model=%q,version=%q}})"
+    cases = "".join(
+        f"{{{{ {'else ' if number else ''}if match {quote(cause)} $cause }}}}{text}"
+        for number, (cause, text) in enumerate(steps.items())
+    )
+    return (
+        f"{{{{ with printf {quote(query)} $labels.model $labels.version | query }}}}"
+        f'{{{{ $cause := . | first | label "{names.CAUSE}" }}}}{cases}{{{{ else }}}}{usual}{{{{ end }}}}'
+        f"{{{{ else }}}}{usual}{{{{ end }}}}"
+    )
 
 
 def _group_format(plan: Plan) -> str:

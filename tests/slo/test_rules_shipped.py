@@ -156,4 +156,5 @@ def test_every_alert_says_what_on_call_needs() -> None:
     assert 20 == len(alerts)
     for rule in alerts:
         assert {"severity", "component", "owner", "slo", "indicator"} <= set(rule["labels"])
-        assert {"summary", "description", "cause", "runbook_url", "dashboard_url"} <= set(rule["annotations"])
+        wanted = {"summary", "description", "cause", "action", "runbook_url", "dashboard_url"}
+        assert wanted <= set(rule["annotations"])

@@ -1,0 +1,166 @@
+"""What burn alerts say, word for word, as the real promtool fills in their templates."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import yaml
+
+from support.files import write
+from support.tools import promtools
+from triton_exporter.catalogue import state, triton
+from triton_slo import words
+from triton_slo.artifact import Options
+from triton_slo.generate import artifacts
+from triton_slo.reading import read
+
+pytestmark = pytest.mark.real
+SHIPPED = Path(__file__).parents[2] / "slo" / "objectives"
+TIERS = {
+    "page_fast": ("critical", "1h", "5m"),
+    "page_slow": ("critical", "6h", "30m"),
+    "ticket_fast": ("warning", "1d", "2h"),
+    "ticket_slow": ("warning", "3d", "6h"),
+}
+WHO = 'instance="triton-0:9095", model="ranker", version="2"'
+SLOW = {
+    f'{state.REQUEST_DURATION.bucket}{{{WHO}, le="1.0"}}': "0+50x120",
+    f'{state.REQUEST_DURATION.bucket}{{{WHO}, le="+Inf"}}': "0+100x120",
+    f"{state.REQUEST_DURATION.count}{{{WHO}}}": "0+100x120",
+}
+"""Half of the requests are too slow."""
+BURNS = (
+    "Promised for {target} %: {promise}. Over the last {long}, and still over the last {short}, the error budget "
+    "of ranker version 2 burned {pace} times faster than it may to last 30d. At this pace what is left of it "
+    "lasts 0s."
+)
+
+
+def spent(queue: int, compute: int) -> dict[str, str]:
+    """Where the requests' time goes, in percent."""
+    return {
+        f"{triton.QUEUE_DURATION_US}{{{WHO}}}": f"0+{queue}x120",
+        f"{triton.COMPUTE_INFER_DURATION_US}{{{WHO}}}": f"0+{compute}x120",
+        f"{triton.REQUEST_DURATION_US}{{{WHO}}}": "0+100x120",
+    }
+
+
+def failing(reason: str) -> dict[str, str]:
+    """Half of the requests fail for one reason."""
+    return {
+        f"{triton.REQUEST_SUCCESS}{{{WHO}}}": "0+50x120",
+        f'{triton.REQUEST_FAILURE}{{{WHO}, reason="{reason}"}}': "0+50x120",
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "series", "target", "promise", "pace", "cause", "action"),
+    [
+        (
+            *("latency", SLOW | spent(80, 20), 99, "Requests are answered within one second", "50.0"),
+            *("queue 80%, compute_infer 20%", words.FIRST_STEPS_BY_CAUSE["latency"]["^queue$"]),
+        ),
+        (
+            *("latency", SLOW | spent(20, 80), 99, "Requests are answered within one second", "50.0"),
+            *("compute_infer 80%, queue 20%", words.FIRST_STEPS_BY_CAUSE["latency"]["^compute"]),
+        ),
+        (
+            *("latency", SLOW, 99, "Requests are answered within one second", "50.0"),
+            *("not known", words.FIRST_STEPS["latency"]),
+        ),
+        (
+            *("errors", failing("BACKEND"), 99.9, "Requests do not fail", "500.0"),
+            *("failure:BACKEND 100%", words.FIRST_STEPS_BY_CAUSE["errors"]["^failure:BACKEND$"]),
+        ),
+        (
+            *("errors", failing("REJECTED"), 99.9, "Requests do not fail", "500.0"),
+            *("failure:REJECTED 100%", words.FIRST_STEPS_BY_CAUSE["errors"]["^failure:REJECTED$"]),
+        ),
+        (
+            *("errors", failing("OTHER"), 99.9, "Requests do not fail", "500.0"),
+            *("failure:OTHER 100%", words.FIRST_STEPS["errors"]),
+        ),
+    ],
+)
+def test_a_burn_alert_says_what_why_and_what_to_do(
+    name: str,
+    series: Mapping[str, str],
+    target: float,
+    promise: str,
+    pace: str,
+    cause: str,
+    action: str,
+    tmp_path: Path,
+) -> None:
+    """Every label and every text of every tier, on every Prometheus that is here."""
+    alert = f"Triton{name.capitalize()}BudgetBurn"
+    expected = [
+        {
+            "exp_labels": {
+                "slo": name,
+                "indicator": name,
+                "model": "ranker",
+                "version": "2",
+                "tier": tier,
+                "severity": severity,
+                "component": "slo",
+                "owner": "ml-platform",
+            },
+            "exp_annotations": {
+                "summary": f"ranker version 2: {name} budget burns {pace} times too fast",
+                "description": BURNS.format(
+                    target=target, promise=promise, long=long, short=short, pace=pace
+                ),
+                "cause": cause,
+                "action": action,
+                "runbook_url": Options().runbook_url.format(alert=alert),
+                "dashboard_url": "/d/triton-model?var-model=ranker&var-version=2",
+            },
+        }
+        for tier, (severity, long, short) in TIERS.items()
+    ]
+
+    assert [] == contradictions(tmp_path, name, alert, series, expected)
+
+
+def test_every_first_step_is_a_sentence_and_no_template() -> None:
+    """They stand inside templates."""
+    texts = [
+        *words.FIRST_STEPS.values(),
+        *(t for by in words.FIRST_STEPS_BY_CAUSE.values() for t in by.values()),
+    ]
+
+    assert [] == [text for text in texts if "{{" in text or not text.endswith(".")]
+
+
+def contradictions(
+    folder: Path, name: str, alert: str, series: Mapping[str, str], expected: list[object]
+) -> list[str]:
+    """What promtools say against the expected alerts."""
+    reading = read((path.name, path.read_text()) for path in sorted(SHIPPED.glob("*.yaml")))
+    write([one for one in artifacts(reading.objectives, Options()) if one.part == "rules"], folder)
+    proof = {
+        "rule_files": [str(folder / "rules" / f"slo-{one}.yml") for one in (name, "causes")],
+        "evaluation_interval": "15s",
+        "tests": [
+            {
+                "interval": "15s",
+                "input_series": [{"series": one, "values": values} for one, values in series.items()],
+                "alert_rule_test": [{"eval_time": "30m", "alertname": alert, "exp_alerts": expected}],
+            }
+        ],
+    }
+    (folder / "words.test.yml").write_text(yaml.safe_dump(proof))
+    command = ["test", "rules", folder / "words.test.yml"]
+    with ThreadPoolExecutor() as side_by_side:
+        runs = list(side_by_side.map(lambda binary: run(binary, *command), promtools()))
+    assert runs
+    return [one.stdout + one.stderr for one in runs if one.returncode]
+
+
+def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
