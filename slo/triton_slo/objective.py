@@ -393,6 +393,10 @@ class Alerting(_Value):
         return self
 
 
+COUNTS_UNKNOWN = ("readiness", "probe")
+"""Indicators whose events come at a steady rate, so that unknown time can be counted as failed."""
+
+
 class Unknown(_Value):
     """What to do when a group that should have data has none: alert, count it as failed too, or neither."""
 
@@ -490,8 +494,11 @@ class Objective(_Value):
             raise ValueError("calendar windows are not built yet; write a rolling window such as 30d")
         if self.exclusions:
             raise ValueError("exclusions are not built yet; silence the alerts instead")
-        if self.unknown.policy == "bad":
-            raise ValueError("unknown.policy bad is not built yet; use alert or ignore")
+        if self.unknown.policy == "bad" and self.indicator.kind not in COUNTS_UNKNOWN:
+            raise ValueError(
+                f"unknown.policy bad is for {' and '.join(COUNTS_UNKNOWN)}, which watch time: nobody saw how many "
+                f"events of {self.indicator.kind} failed unseen; use alert here, and bad in a readiness objective"
+            )
         return self
 
     @model_validator(mode="after")

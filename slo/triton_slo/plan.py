@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from triton_slo import conventions
@@ -85,7 +85,10 @@ class Plan:
             self.objective.group_by,
             self.clock.text(SLICE),
         )
-        return measure(self.objective.indicator, variant.threshold, scope)
+        found = measure(self.objective.indicator, variant.threshold, scope)
+        # A model that takes requests and answers none calls itself ready.
+        stuck = self.objective.unknown.policy == "bad" and self.objective.indicator.kind == "readiness"
+        return replace(found, stuck=True) if stuck else found
 
 
 def _variants(objective: Objective) -> tuple[Variant, ...]:

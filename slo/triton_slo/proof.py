@@ -95,6 +95,9 @@ def proofs(plan: Plan, model: tuple[str, str]) -> Iterator[Proof]:
     unknown = frozenset({(names.UNKNOWN_ALERT, "")})
     after = plan.clock.real(plan.objective.unknown.after, MIN_SCRAPES)
     scrapes = round(after / scrape)
+    if plan.objective.unknown.policy == "bad":
+        yield from _unknown_burns(plan, model, scrapes)
+        return
     yield Proof(
         "series vanish: unknown",
         vanished_scene(plan, model, INCIDENT_SCRAPES, 2 * scrapes),
@@ -110,6 +113,32 @@ def proofs(plan: Plan, model: tuple[str, str]) -> Iterator[Proof]:
         scene = silent_scene(plan, model, 2 * scrapes)
         early, late = Check(0.5 * after, frozenset()), Check(1.5 * after, unknown)
         yield Proof("no probe is sent: unknown", scene, (early, late))
+
+
+def _unknown_burns(plan: Plan, model: tuple[str, str], scrapes: int) -> Iterator[Proof]:
+    """Unknown time burns the budget like failures: at the pace of a total outage, which every tier sees."""
+    scrape, measure = plan.options.scrape_interval_seconds, plan.measure(plan.variants[-1])
+    objective, resolved = plan.objective, plan.objective.resolve(*model)
+    assert resolved is not None
+    tiers = objective.alerting.tiers if objective.alerting.enabled else ()
+    factors = {tier.name: tier.factor(objective.window.seconds) for tier in tiers}
+    budget = round(1 - resolved[0], 12)
+    alert = names.BURN_ALERTS[objective.indicator.kind]
+    burning = frozenset((alert, name) for name, factor in factors.items() if factor * budget < 1)
+    firing = frozenset({(names.UNKNOWN_ALERT, ""), *burning})
+    highest = max((factors[name] * budget for _, name in burning), default=0.0)
+    # b of b + n slices are bad: over the highest threshold, with as much again to be sure.
+    bad = round(min(2 * INCIDENT_SCRAPES * highest / (1 - highest), 40 * INCIDENT_SCRAPES)) + scrapes
+    quiet, loud = Check(INCIDENT_SCRAPES * scrape, frozenset()), (INCIDENT_SCRAPES + scrapes + bad) * scrape
+    vanished = vanished_scene(plan, model, INCIDENT_SCRAPES, 2 * scrapes + bad)
+    yield Proof("series vanish: unknown, and burning", vanished, (quiet, Check(loud, firing)))
+    if measure.stuck:
+        scene = stuck_scene(plan, model, INCIDENT_SCRAPES + 2 * scrapes + bad)
+        yield Proof("requests wait, none is answered: unknown, and burning", scene, (Check(loud, firing),))
+    if measure.silent:
+        scene = silent_scene(plan, model, INCIDENT_SCRAPES + 2 * scrapes + bad)
+        early = Check(0.5 * scrapes * scrape, frozenset())
+        yield Proof("no probe is sent: unknown, and burning", scene, (early, Check(loud, firing)))
 
 
 def _quiet_throughout(plan: Plan) -> tuple[Check, ...]:

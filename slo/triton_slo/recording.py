@@ -15,6 +15,7 @@ from triton_slo.objective import HALF_HOUR
 from triton_slo.plan import Plan, Variant
 from triton_slo.promql import Matchers, indent, number, on
 from triton_slo.rulefile import Rule
+from triton_slo.unseen import counting_unknown
 from triton_slo.windows import GUARD, Span
 
 _MEMORY = "15m"
@@ -24,7 +25,10 @@ _MEMORY_SCRAPES = 20
 
 def recording_rules(plan: Plan) -> Iterator[Rule]:
     """All recording rules of an objective, in the order in which they need each other."""
-    measures = [(variant, plan.measure(variant)) for variant in plan.variants]
+    measures = [
+        (variant, counting_unknown(plan, _own(plan, variant), plan.measure(variant)))
+        for variant in plan.variants
+    ]
     for variant, measure in measures:
         yield _rule(plan, names.LAST_SEEN, _last_seen(plan, variant, measure))
         if measure.sampled:
@@ -78,10 +82,13 @@ def _last_seen(plan: Plan, variant: Variant, measure: Measure) -> str:
 def _raw(plan: Plan, span: Span, variant: Variant, measure: Measure) -> str:
     """A window read from counters, or averaged from what was recorded at each evaluation."""
     parts = []
+    sampled = f"avg_over_time({names.SLI_EVENTS_NOW}{_own(plan, variant)}[{span.text}])"
     if measure.counted:
-        parts.append(_both(measure.counted(_reading(plan, span))))
+        counted = _both(measure.counted(_reading(plan, span)))
+        on_both = _on(plan, names.EVENT)
+        parts.append(f"{_paren(counted)}\n+ {on_both}\n{sampled}" if measure.adds else counted)
     if measure.sampled:
-        parts.append(f"avg_over_time({names.SLI_EVENTS_NOW}{_own(plan, variant)}[{span.text}])")
+        parts.append(sampled)
     seen = f"0 * {names.LAST_SEEN}{_own(plan, variant)}"
     parts.append(_both(Events(seen, seen)))
     # Each part is itself an `or` without `on`: unbracketed, its second half would be matched on all labels.

@@ -87,10 +87,11 @@ def unknown(plan: Plan) -> dict[str, str]:
         f'{{{{ if eq $labels.{names.REASON} "{reason}" }}}}{text}{{{{ end }}}}'
         for reason, text in said.items()
     )
+    counts = ", and counts as failed" if objective.unknown.policy == "bad" else ""
     return {
         **_own(plan),
         "summary": f"{who}: nobody knows whether the objective {objective.name} holds",
-        "description": f"{cases} Unknown is not good: {_promise(plan)}",
+        "description": f"{cases} Unknown is not good{counts}: {_promise(plan)}",
         "cause": f"{{{{ $labels.{names.REASON} }}}}",
         "action": _own(plan).get("action")
         or "See whether the model's server and its exporter answer and are "

@@ -52,7 +52,7 @@ def mistakes(**changes: object) -> list[str]:
         ({"colour": "blue"}, "colour: unknown field"),
         ({"window": "month"}, "calendar windows are not built yet"),
         ({"exclusions": [{"reason": "x", "promql": "up"}]}, "exclusions are not built yet"),
-        ({"unknown": {"policy": "bad"}}, "policy bad is not built yet"),
+        ({"unknown": {"policy": "bad"}}, "unknown.policy bad is for readiness and probe"),
     ],
 )
 def test_a_mistake_is_named_with_its_line(changes: dict[str, object], said: str) -> None:

@@ -55,9 +55,13 @@ class Measure:
     presence: str
     counted: Callable[[str], Events] | None = None
     sampled: Events | None = None
+    adds: bool = False
+    """Whether `sampled` comes on top of what is counted."""
     exact: bool = True
     no_bucket: str = ""
     stuck: bool = False
+    unseen: float | None = None
+    """Events a second that unknown time stands for where a group's own pace is not known; None: nobody knows."""
     silent: Callable[[str], str] | None = None
     """Groups that show a series and had no event over a window (`[10m]`), where no event means not knowing."""
     sources: tuple[tuple[str, str], ...] = ()

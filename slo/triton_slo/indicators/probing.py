@@ -7,6 +7,8 @@ from triton_slo.indicators.measure import Events, Measure, Scope
 
 _COUNTED = 'result!="bad_input"'
 """A probe whose input the model refuses says nothing about the model."""
+_SELDOM = 1 / 60
+"""Probes a second, where nobody knows better: one a minute."""
 _FAILED = 'result!~"success|bad_input"'
 
 
@@ -25,4 +27,6 @@ def measure(scope: Scope) -> Measure:
         return f"{present} and {scope.on} {before} unless {scope.on} {told}"
 
     present = scope.present(probe.REQUESTS, _COUNTED)
-    return Measure(presence=present, counted=counted, silent=silent, sources=((present, "prober"),))
+    return Measure(
+        presence=present, counted=counted, silent=silent, unseen=_SELDOM, sources=((present, "prober"),)
+    )

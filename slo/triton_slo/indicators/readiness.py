@@ -28,6 +28,7 @@ def measure(scope: Scope) -> Measure:
         presence=scope.present(state.MODEL_STATE),
         sampled=Events(error=f"{failed}\nor\n0 * {total}", total=total),
         exact=False,
+        unseen=1.0,
         sources=((scope.present(state.MODEL_STATE), "state"),),
     )
 

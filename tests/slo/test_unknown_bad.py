@@ -1,0 +1,213 @@
+"""Unknown time that counts as failed: how much it weighs, what it never touches, and where it is refused."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from support.tools import promtools
+from triton_exporter.catalogue import probe, state, triton
+from triton_slo import conventions as names
+from triton_slo.artifact import Options
+from triton_slo.generate import artifacts
+from triton_slo.objective import Objective
+from triton_slo.reading import read
+
+SCRAPE = 30
+OPTIONS = Options(scrape_interval_seconds=SCRAPE)
+AFTER = 15
+"""Minutes until a group without data is called unknown: 30 scrapes."""
+
+
+def objective(kind: str) -> Objective:
+    """One with the policy."""
+    return Objective.model_validate(
+        {"name": "o", "target": "99%", "indicator": kind, "unknown": {"policy": "bad"}}
+    )
+
+
+def ask(
+    kind: str, series: dict[str, str], query: str, minutes: float, folder: Path, tool: Path
+) -> list[float]:
+    """What the generated rules have recorded after so many minutes."""
+    texts = {one.name: one.text for one in artifacts([objective(kind)], OPTIONS) if one.part == "rules"}
+    (folder / "slo-o.yml").write_text(texts["slo-o.yml"])
+    test = {
+        "interval": f"{SCRAPE}s",
+        "input_series": [{"series": name, "values": values} for name, values in series.items()],
+        "promql_expr_test": [
+            {
+                "expr": query,
+                "eval_time": f"{round(minutes * 60)}s",
+                "exp_samples": [{"labels": '{never="so"}', "value": 1}],
+            }
+        ],
+    }
+    document = {"rule_files": ["slo-o.yml"], "evaluation_interval": f"{SCRAPE}s", "tests": [test]}
+    (folder / "t.yml").write_text(yaml.safe_dump(document))
+    command = [str(tool), "test", "rules", str(folder / "t.yml")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    said = done.stdout + done.stderr
+    (got,) = re.findall(r"got: *(.*)$", said, re.M)
+    return [float(value) for value in re.findall(r"} ([-+\w.]+)", got)]
+
+
+def scrapes(minutes: float) -> int:
+    """How many scrapes are in so many minutes."""
+    return round(minutes * 60 / SCRAPE)
+
+
+def readiness(up: float, gone: float, back: float = 0, servers: int = 2, **states: int) -> dict[str, str]:
+    """Servers that show a ready model for `up` minutes, nothing for `gone` minutes, and then it again."""
+
+    def values(value: int) -> str:
+        again = f" {value}x{scrapes(back)}" if back else ""
+        return f"{value}x{scrapes(up)} stale _x{scrapes(gone) - 1}{again}"
+
+    found: dict[str, str] = {}
+    for number in range(servers):
+        who = f'instance="t{number}", model="m"'
+        found[f'{state.MODEL_READY}{{{who}, version="1"}}'] = values(1)
+        found[f'{state.MODEL_STATE}{{{who}, version="1", state="ready"}}'] = values(1)
+        found[f"{state.MODEL_EXPECTED}{{{who}}}"] = values(1)
+    return found
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("tool", promtools(), ids=str)
+@pytest.mark.parametrize(
+    ("gone", "back", "bad"),
+    [
+        pytest.param(8, 2, 0, id="back before it is called unknown"),
+        pytest.param(25, 20, 10, id="gone and back"),
+        pytest.param(59, 0, 44, id="gone for most of the hour"),
+    ],
+)
+def test_unknown_time_weighs_what_the_group_weighed(
+    gone: float, back: float, bad: float, tmp_path: Path, tool: Path
+) -> None:
+    """Two servers' seconds before, two failed events for each second of not knowing."""
+    series = readiness(70, gone, back)
+    at = 70 + gone + back
+
+    failed, total = (
+        ask(
+            "readiness",
+            series,
+            f'{names.sli_events("1h")}{{{names.EVENT}="{event}"}} * 60',
+            at,
+            tmp_path,
+            tool,
+        )
+        for event in (names.ERROR, names.TOTAL)
+    )
+
+    assert [pytest.approx(2 * bad, abs=2 * 1.2)] == failed
+    assert [pytest.approx(2 * (60 - gone + bad), abs=2 * 1.2)] == total
+
+
+@pytest.mark.real
+def test_a_stuck_model_is_not_ready_whatever_it_says(tmp_path: Path) -> None:
+    """Requests wait, no counter moves, and Triton says ready."""
+    series = readiness(60, 1)
+    series = {name: values.split(" stale")[0] for name, values in series.items()}
+    who = 'instance="t0", model="m", version="1"'
+    series[f"{triton.PENDING_REQUESTS}{{{who}}}"] = f"3x{scrapes(60)}"
+    series[f"{triton.REQUEST_SUCCESS}{{{who}}}"] = f"0+10x{scrapes(30)} {10 * scrapes(30)}x{scrapes(30)}"
+
+    (ratio,) = ask("readiness", series, names.sli_error("30m"), 60, tmp_path, promtools()[0])
+
+    assert pytest.approx(15 / 30, abs=0.03) == ratio
+
+
+@pytest.mark.real
+def test_a_silent_prober_fails_at_its_own_pace(tmp_path: Path) -> None:
+    """Two probes a minute are missed at two a minute, once nobody has heard of any for a while."""
+    result = f'{probe.REQUESTS}{{model="m", version="1", result="success"}}'
+    series = {result: f"0+1x{scrapes(70)} {scrapes(70)}x{scrapes(40)}"}
+
+    (failed,) = ask(
+        "probe",
+        series,
+        f'{names.sli_events("1h")}{{{names.EVENT}="error"}} * 60',
+        110,
+        tmp_path,
+        promtools()[0],
+    )
+
+    assert pytest.approx(2 / 60 * (40 - AFTER), rel=0.06) == failed
+
+
+@pytest.mark.real
+def test_what_was_unloaded_on_purpose_is_not_bad(tmp_path: Path) -> None:
+    """Nobody promised that it serves."""
+    series = readiness(60, 60, servers=1)
+    unloaded = f'{state.MODEL_STATE}{{instance="t0", model="m", version="1", state="unloaded"}}'
+    series[unloaded] = f"_x{scrapes(60)} 1x{scrapes(60)}"
+
+    assert [0.0] == ask(
+        "readiness",
+        series,
+        f'{names.sli_events("1h")}{{{names.EVENT}="error"}}',
+        120,
+        tmp_path,
+        promtools()[0],
+    )
+
+
+@pytest.mark.real
+def test_nothing_records_nan(tmp_path: Path) -> None:
+    """Before, while and after it is unknown."""
+    series = readiness(60, 30, 30)
+    everything = 'sum_over_time(sum({__name__=~"slo:.+"})[2h:150s])'
+
+    (found,) = ask("readiness", series, everything, 120, tmp_path, promtools()[0])
+
+    assert found > 0
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("tool", promtools(), ids=str)
+@pytest.mark.parametrize("kind", ["readiness", "probe"])
+def test_the_alerts_are_proven_to_fire_and_to_keep_quiet(kind: str, tool: Path, tmp_path: Path) -> None:
+    """The generated proofs hold, and in one of them nothing but unknown time makes every tier fire."""
+    for one in artifacts([objective(kind)], OPTIONS):
+        (tmp_path / one.part).mkdir(exist_ok=True)
+        (tmp_path / one.part / one.name).write_text(one.text)
+    proofs = tmp_path / "promtool" / "slo-o.test.yml"
+    cases = {one["name"]: one for one in yaml.safe_load(proofs.read_text())["tests"]}
+    early, late = cases["series vanish: unknown, and burning"]["promql_expr_test"]
+
+    done = subprocess.run(
+        [str(tool), "test", "rules", str(proofs)], capture_output=True, text=True, timeout=120, check=False
+    )
+
+    assert 0 == done.returncode, done.stdout + done.stderr
+    assert [] == early["exp_samples"]
+    assert 5 == len(late["exp_samples"])
+
+
+@pytest.mark.parametrize(
+    "indicator",
+    [
+        "errors",
+        {"kind": "latency", "threshold": "1s"},
+        {"kind": "queue", "threshold": "100ms", "source": "slices"},
+        {"kind": "first_response", "threshold": "1s"},
+        {"kind": "custom", "error_ratio": "rate(a[{{window}}])"},
+    ],
+    ids=str,
+)
+def test_events_that_nobody_saw_are_not_made_up(indicator: object) -> None:
+    """How many requests a model would have had is not known; the mistake says what to do instead."""
+    text = yaml.safe_dump(
+        {"name": "o", "target": "99%", "indicator": indicator, "unknown": {"policy": "bad"}}
+    )
+    (said,) = read([("o.yaml", text)]).problems
+
+    assert "unknown.policy bad is for readiness and probe" in str(said)
+    assert "use alert here, and bad in a readiness objective" in str(said)
