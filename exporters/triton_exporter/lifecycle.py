@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from triton_exporter.claims import Claim, claims
+from triton_exporter.load_time import NEVER_SEEN, LoadTime, follow
 from triton_exporter.reasons import classify
 from triton_exporter.snapshot import ModelVersion, Snapshot
 
@@ -41,6 +42,7 @@ class Record:
     asked: bool = False  # asked to load, and not unloaded on purpose since
     not_ready_since: float | None = None
     last_failure: str = ""  # Triton's text of the last load failure seen
+    load: LoadTime = NEVER_SEEN
     fresh: bool = True  # neither served nor failed since it appeared or was unloaded on purpose
 
     @property
@@ -71,10 +73,12 @@ class Lifecycle:
     _last_named: dict[str, float] = field(default_factory=dict, init=False)
     _expected_before: Mapping[str, Sequence[str]] = field(default_factory=dict, init=False)
     _looked: bool = field(default=False, init=False)
+    _heard: bool = field(default=False, init=False)  # the look before this one brought an index
     _restarted: bool = field(default=False, init=False)
 
     def see(self, snapshot: Snapshot) -> None:
         """Take in one look: move every record to its new state and count the load failures it shows."""
+        self._heard = self.snapshot.index is not None
         self.snapshot = snapshot
         # Triton closes its port at once when it ends, and opens it when all start-up loads are over.
         self._restarted |= snapshot.api_failure == "refused"
@@ -220,7 +224,15 @@ class Lifecycle:
             not_ready_since=(at if episode is None else episode) if waiting else None,
             last_failure=claim.reason if claim.state == "unavailable" else last_failure,
             fresh=_fresh(before, claim),
+            load=self._load(before, claim.state, at),
         )
+
+    def _load(self, before: Record | None, state: str, at: float) -> LoadTime:
+        if before is None:
+            return follow(NEVER_SEEN, "not_loaded" if self._heard else "unknown", state, at)
+        # What was ready before a restart has been loaded again, unseen.
+        was = "not_loaded" if self._restarted and state == "ready" else before.claim.state
+        return follow(before.load, was, state, at)
 
     def _count_seen(self, key: ModelVersion, text: str, at: float) -> None:
         # The log tells of every attempt, and of each only once it is read: what was there before the

@@ -59,6 +59,7 @@ def _model(lifecycle: Lifecycle, key: ModelVersion, record: Record, *, expected:
         "expected": expected,
         "expected_by": _expected_by(lifecycle, key, record),
         "not_ready_since": _time(record.not_ready_since),
+        "load_duration_estimated_seconds": _rounded(record.load.seconds),
         "reason": record.claim.reason[:MOST_TEXT],
         "source": record.claim.source,
         "last_load_failure": None
@@ -77,6 +78,10 @@ def _expected_by(lifecycle: Lifecycle, key: ModelVersion, record: Record) -> lis
         *(["operator"] if key.model in lifecycle.expected else []),
         *(["asked to load"] if record.asked else []),
     ]
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 3)
 
 
 def _time(at: float | None) -> str | None:

@@ -37,7 +37,7 @@ class ModelStates:
         self._held.clear()
 
     def families(self, now: float) -> Iterable[Family]:
-        """Liveness, readiness, state, expectation, load failures and episodes."""
+        """Liveness, readiness, state, expectation, load failures, episodes and load times."""
         yield _single(catalogue.SERVER_LIVE, self.lifecycle.snapshot.live)
         yield _single(catalogue.SERVER_READY, self.lifecycle.snapshot.ready)
         self._hold(now)
@@ -72,6 +72,10 @@ class ModelStates:
                     for key, record in records
                     if record.not_ready_since is not None
                 ),
+            ),
+            _family(
+                catalogue.MODEL_LOAD_DURATION_ESTIMATED,
+                ((key, record.load.seconds) for key, record in records if record.load.seconds is not None),
             ),
         ]
         first_loads = [(key, 1) for key, record in records if record.first_load]

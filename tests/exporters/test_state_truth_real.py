@@ -79,6 +79,10 @@ def since(page: Scraped, model: str, version: str = "1") -> float | None:
     return page.value(catalogue.MODEL_NOT_READY_SINCE, model=model, version=version)
 
 
+def load_seconds(page: Scraped, model: str, version: str = "1") -> float | None:
+    return page.value(catalogue.MODEL_LOAD_DURATION_ESTIMATED, model=model, version=version)
+
+
 def test_a_failed_load_is_unavailable_and_counted_once_an_attempt(triton: Explicit) -> None:
     """Each attempt that leaves a trace counts once, the episode goes on, and a good load ends it."""
     folder = triton.repository.model("fails", **{"raise": "weights missing"})
@@ -202,7 +206,14 @@ def test_unloading_on_purpose_starts_no_episode(triton: Explicit) -> None:
 def test_loading_takes_the_server_but_not_the_others_out_of_readiness(triton: Explicit) -> None:
     """While one model loads the server is not ready, and the other models are."""
     triton.repository.model("slow", load_seconds=4)
-    loader = threading.Thread(target=triton.load, args=("slow",))
+    took: list[float] = []
+
+    def load() -> None:
+        started = time.monotonic()
+        triton.load("slow")
+        took.append(time.monotonic() - started)
+
+    loader = threading.Thread(target=load)
     loader.start()
     try:
         page = triton.wait_for("loading", "slow")
@@ -212,7 +223,16 @@ def test_loading_takes_the_server_but_not_the_others_out_of_readiness(triton: Ex
     assert 0 == page.value(catalogue.SERVER_READY)
     assert 1 == page.value(catalogue.MODEL_READY, model="anchor", version="1")
     assert since(page, "slow") is not None
-    assert since(triton.wait_for("ready", "slow"), "slow") is None
+    assert load_seconds(page, "slow") is None
+    ready = triton.wait_for("ready", "slow")
+    assert since(ready, "slow") is None
+    # Triton answers the request to load when the load is over; the looks are 0.1 s apart on an idle machine.
+    assert load_seconds(ready, "slow") == pytest.approx(took[0], abs=1.0)
+    assert 4.0 <= took[0]
+
+    triton.unload("slow")
+    assert load_seconds(triton.wait_for("unloaded", "slow"), "slow") is None
+    assert load_seconds(ready, "anchor") is None, "a load at the start of a server is seen by nobody"
 
 
 def test_unloading_waits_for_requests_and_is_no_episode(triton: Explicit) -> None:

@@ -383,13 +383,20 @@ def lifecycle(seen: View) -> tuple[Panel, ...]:
         ),
         timeseries(
             "Load time",
-            about("How long the last successful load took.", triton.MODEL_LOAD_DURATION_SECS),
+            about(
+                "How long the last successful load took: Triton's own word, or where it has none an estimate "
+                "from the states the exporter saw.",
+                triton.MODEL_LOAD_DURATION_SECS,
+                state.MODEL_LOAD_DURATION_ESTIMATED,
+            ),
             [
                 Query(
-                    f"max by (version, instance) ({seen.chosen(triton.MODEL_LOAD_DURATION_SECS)})",
+                    # Triton says 0 for ensembles.
+                    f"max by (version, instance) ({seen.chosen(triton.MODEL_LOAD_DURATION_SECS)} > 0) "
+                    f"or max by (version, instance) ({seen.chosen(state.MODEL_LOAD_DURATION_ESTIMATED)})",
                     "version {{version}} on {{instance}}",
                 )
             ],
-            replace(reading.SECONDS, no_value="Needs Triton 24.11"),
+            replace(reading.SECONDS, no_value="No load was seen"),
         ),
     )

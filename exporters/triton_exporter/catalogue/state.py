@@ -121,6 +121,17 @@ MODEL_FIRST_LOAD = Metric(
     source="what was seen",
     caveat="A retry after a failed load is no first load. An exporter that starts during a load calls it one.",
 )
+MODEL_LOAD_DURATION_ESTIMATED = Metric(
+    "triton_model_load_duration_estimated_seconds",
+    "gauge",
+    "How long the last load of the model version took, from the first look that found it LOADING to the first "
+    "that found it READY: an estimate, off by up to the time between two looks (--state-interval).",
+    _MODEL,
+    "s",
+    source="repository index",
+    caveat="For Triton before 24.11, and for ensembles. Absent for loads that no look saw begin and end: those "
+    "of a server's start, hot reloads, and loads shorter than the time between two looks.",
+)
 _SPREAD = (
     "Sum and count are exact, from Triton's counters; how requests spread over the buckets comes from the "
     "source that triton_model_distribution_source names: exact for histogram (to whole milliseconds) and for "

@@ -1,0 +1,98 @@
+"""How long a load took, told from looks: right to within a look, or not told at all."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from triton_exporter.catalogue import state as catalogue
+from triton_exporter.lifecycle import Lifecycle
+from triton_exporter.snapshot import IndexEntry, ModelVersion, Snapshot
+from triton_exporter.state import ModelStates
+
+_KEY = ModelVersion("m", "1")
+
+
+def _look(at: float, *entry: str, failure: str = "") -> Snapshot:
+    """One look at a server that lists one model with these words, or none of whose ports answers."""
+    return Snapshot(at, api_failure=failure, index=None if failure else (IndexEntry("m", *entry),))
+
+
+def _seconds(*looks: Snapshot) -> float | None:
+    lifecycle = Lifecycle()
+    for look in looks:
+        lifecycle.see(look)
+    return lifecycle.records[_KEY].load.seconds
+
+
+_BARE, _LOADING, _READY = (), ("1", "LOADING"), ("1", "READY")
+_FAILED, _UNLOADED = ("1", "UNAVAILABLE", "RuntimeError"), ("1", "UNAVAILABLE", "unloaded")
+
+
+@given(
+    st.lists(st.floats(0.05, 5), min_size=5, max_size=40),
+    st.floats(0.1, 40),
+    st.floats(0.1, 40),
+    st.sampled_from([_BARE, _FAILED, _UNLOADED]),
+)
+def test_the_estimate_is_off_by_one_look_at_most(
+    gaps: list[float], begins: float, lasts: float, before: tuple[str, ...]
+) -> None:
+    """Whatever the looks' rhythm: the error is below the longest time between two looks, or nothing is said."""
+    times = [0.0]
+    for gap in gaps:
+        times.append(times[-1] + gap)
+    lifecycle = Lifecycle()
+    for at in times:
+        lifecycle.see(_look(at, *(before if at < begins else _LOADING if at < begins + lasts else _READY)))
+    estimate = lifecycle.records[_KEY].load.seconds if _KEY in lifecycle.records else None
+    seen = any(begins <= at < begins + lasts for at in times[1:])
+
+    assert (estimate is not None) == (seen and times[-1] >= begins + lasts)
+    if estimate is not None:
+        assert abs(estimate - lasts) <= max(b - a for a, b in pairwise(times)) + 1e-6
+
+
+@pytest.mark.parametrize(
+    ("why", "looks", "seconds"),
+    [
+        ("two attempts: the good one", [_BARE, _LOADING, _FAILED, _LOADING, _LOADING, _READY], 2.0),
+        ("it goes on being shown", [_BARE, _LOADING, _READY, _READY], 1.0),
+        ("a load under way at the first look", [_LOADING, _LOADING, _READY], None),
+        ("no look fell into the load", [_BARE, _READY], None),
+        ("a model that was always there", [_READY, _READY], None),
+        ("a later load that no look saw", [_BARE, _LOADING, _READY, _UNLOADED, _READY], None),
+        ("unloaded", [_BARE, _LOADING, _READY, _UNLOADED], None),
+        ("Triton was mute for a look while it loaded", [_BARE, _LOADING, None, _LOADING, _READY], None),
+        ("Triton was mute for a look afterwards", [_BARE, _LOADING, _READY, None, _READY], 1.0),
+        ("a restart loaded it again, unseen", [_BARE, _LOADING, _READY, "refused", _READY], None),
+        ("a load right after Triton was mute", [_BARE, None, _LOADING, _READY], None),
+    ],
+)
+def test_a_load_that_was_not_seen_whole_has_no_duration(
+    why: str, looks: list[tuple[str, ...] | str | None], seconds: float | None
+) -> None:
+    """No guess where a look is missing, and none that belongs to another load."""
+    told = [
+        _look(float(at), *look) if isinstance(look, tuple) else _look(float(at), failure=look or "timeout")
+        for at, look in enumerate(looks, 1)
+    ]
+
+    assert seconds == _seconds(*told), why
+
+
+def test_the_series_is_there_only_with_a_value() -> None:
+    """One series for the version whose load was seen, none for the others."""
+    states = ModelStates(Lifecycle())
+    others = IndexEntry("other", "1", "READY")
+    for at, entry in enumerate([_BARE, _LOADING, _READY], 1):
+        states.see(Snapshot(at * 2.0, live=True, index=(IndexEntry("m", *entry), others)))
+    families = {family.metric: family for family in states.families(9.0)}
+    samples = families[catalogue.MODEL_LOAD_DURATION_ESTIMATED].samples
+
+    assert [(f'{catalogue.MODEL_LOAD_DURATION_ESTIMATED}{{model="m",version="1"}}', 2.0)] == [
+        (sample.series, sample.value) for sample in samples
+    ]
