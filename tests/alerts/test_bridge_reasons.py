@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from triton_alerts.bridge.enrich import reasons_in
+import threading
+from contextlib import closing
+from pathlib import Path
+
+from support.bridge_world import body_of
+from triton_alerts.bridge.enrich import Enricher, reasons_in
+from triton_alerts.bridge.incident import Evidence, Incident
+from triton_alerts.bridge.store import Store
 
 FAILURE = {"at": None, "version": "1", "text": "weights missing", "source": "index"}
 
@@ -42,3 +49,30 @@ def test_a_state_in_another_shape_is_no_reason() -> None:
     """What is not understood is left out, never an error."""
     for state in (None, [], {"models": [7, {"model": "broken", "last_load_failure": "text"}]}):
         assert {} == reasons_in(state, {"broken"})
+
+
+def test_a_source_that_hangs_or_fails_costs_its_own_facts_alone(tmp_path: Path) -> None:
+    """The others' facts are attached while it still hangs, and it is counted."""
+    release, ended, failed = threading.Event(), threading.Event(), []
+
+    def hangs(_incident: Incident) -> Evidence:
+        release.wait(60)
+        ended.set()
+        return Evidence(at=0, facts=(("Late", "never told"),))
+
+    def fails(_incident: Incident) -> Evidence:
+        raise OSError
+
+    sources = {"hangs": hangs, "fails": fails, "good": lambda _: Evidence(at=0, facts=(("Burn rate", "22"),))}
+    with closing(Store(tmp_path / "bridge.sqlite", lambda _severity: "C0PAGES")) as store:
+        store.receive(body_of("g0", {"a": 100.0}, {}), "am", 100.0)
+        with closing(Enricher(store, sources, failed.append)) as enricher:
+            enricher(100.0)
+            still_hanging = not ended.is_set()
+            release.set()
+        incident = store.incident(1)
+
+    assert still_hanging
+    assert ["hangs", "fails"] == failed
+    assert incident is not None
+    assert incident.evidence == Evidence(at=100.0, facts=(("Burn rate", "22"),))

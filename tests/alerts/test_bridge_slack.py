@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -125,6 +126,77 @@ def run(one: Courier, clock: Clock, seconds: float) -> None:
     end = clock() + seconds
     while clock() < end:
         clock.now += max(0.01, min(one.step(), 5.0))
+
+
+def attempts(folder: Path, seconds: float, fault: Callable[[int], str]) -> list[float]:
+    """When a courier with one page to tell asked Slack, in seconds after the first time; `fault` by number."""
+    one, clock = courier(folder, Workspace())
+    times: list[float] = []
+
+    def noted(_method: str) -> str:
+        times.append(clock())
+        return fault(len(times))
+
+    one.transport = SimulatedSlack(Workspace(), clock, noted)
+    one.store.receive(body_of("g0", {"a": clock()}, {}), "am", clock())
+    run(one, clock, seconds)
+    one.store.close()
+    return [at - times[0] for at in times]
+
+
+def test_a_channel_waits_as_long_as_slack_says(tmp_path: Path) -> None:
+    """Retry-After 7: nothing for seven seconds, and then at once."""
+    times = attempts(tmp_path, 30, lambda number: "429" if number == 1 else "")
+
+    assert 2 == len(times)
+    assert 7.0 <= times[1] < 9.0
+
+
+def test_one_channels_wait_holds_up_no_other(tmp_path: Path) -> None:
+    """A page goes out while the tickets' channel is told to wait."""
+    one, clock = courier(tmp_path, Workspace(), "429")
+    one.store.close()
+    store = Store(
+        tmp_path / "two.sqlite", lambda severity: CHANNEL if severity == "critical" else "C0TICKETS"
+    )
+    tickets = Courier("C0TICKETS", store, one.transport, Manner(), clock, random.Random(1))
+    workspace = Workspace()
+    pages = Courier(
+        CHANNEL, store, SimulatedSlack(workspace, clock, lambda _: ""), Manner(), clock, random.Random(1)
+    )
+    store.receive(body_of("g0", {"a": clock()}, {}).replace(b'"critical"', b'"warning"'), "am", clock())
+    store.receive(body_of("g1", {"b": clock()}, {}), "am", clock())
+    refused, told = tickets.step(), pages.step()
+    waits = tickets.step()
+    store.close()
+
+    assert (0.0, 0.0) == (refused, told)
+    assert waits > 6.0
+    assert 1 == len(workspace.roots())
+
+
+def test_an_outage_is_asked_about_less_and_less_often_and_at_least_once_a_minute(tmp_path: Path) -> None:
+    """Backoff with jitter: no hammering, and no giving up."""
+    times = attempts(tmp_path, 1800, lambda _: "500")
+    gaps = [later - sooner for sooner, later in pairwise(times)]
+
+    assert max(gaps[:3]) < 6.0
+    assert min(gaps[8:]) > 25.0
+    assert max(gaps) < 70.0
+    assert len({round(gap, 2) for gap in gaps[8:]}) > 10
+
+
+def test_a_page_waits_for_evidence_only_so_long(tmp_path: Path) -> None:
+    """A source that never answers delays the first message by its allowance, and no more."""
+    workspace = Workspace()
+    one, clock = courier(tmp_path, workspace)
+    one.manner = Manner(evidence_seconds=2.5)
+    start = clock()
+    one.store.receive(body_of("g0", {"a": start}, {}), "am", start)
+    run(one, clock, 20)
+    one.store.close()
+
+    assert [True] == [2.5 <= message.at - start < 4.0 for message in workspace.roots()]
 
 
 def test_every_change_reaches_a_webhook_as_a_message(tmp_path: Path, server: SlackServer) -> None:
