@@ -14,6 +14,7 @@ from triton_alerts.bridge import message, text
 from triton_alerts.bridge.incident import (
     GPU,
     LAST_CHANGE,
+    SPLIT,
     Event,
     Evidence,
     Incident,
@@ -193,6 +194,20 @@ def test_a_reply_names_alert_model_and_what_it_says(ended: float | None, word: s
     assert "Model broken failed to load on t:9401" in line
 
 
+def test_a_cause_is_told_once() -> None:
+    """The split that Prometheus was asked for says what the annotation says, and is newer."""
+    incident = failed_load()
+    alone = json.dumps(message.root(incident, Style(), 1_700_000_600.0).blocks)
+    split = Evidence(at=1_700_000_600.0, facts=((SPLIT, "queue 81 %, compute infer 17 %"),))
+    told = json.dumps(
+        message.root(incident.model_copy(update={"evidence": split}), Style(), 1_700_000_600.0).blocks
+    )
+
+    assert "Cause: missing file" in alone
+    assert "Cause: " not in told
+    assert "queue 81 %" in told
+
+
 def test_the_message_answers_the_five_questions() -> None:
     """What, since when and how badly, why, what to do, who has it: in this order, on one screen."""
     shown = json.dumps(
@@ -201,7 +216,7 @@ def test_the_message_answers_the_five_questions() -> None:
     wanted = [
         "*What*",
         "`ranker` version `3`",
-        "*Since*",
+        "*Firing since*",
         "*How badly*",
         "page",
         "*Who has it*",
@@ -209,7 +224,7 @@ def test_the_message_answers_the_five_questions() -> None:
     ]
     wanted += [
         "*Why*",
-        "missing_file",
+        "missing file",
         "*Triton says*",
         "weights.pt",
         "*Do first*",

@@ -11,17 +11,21 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import yaml
 from PIL import Image, ImageChops
 
 from triton_alerts.bridge import message
-from triton_alerts.bridge.incident import GPU, LAST_CHANGE, Event, Evidence, Incident, Mark, Member
+from triton_alerts.bridge.incident import GPU, LAST_CHANGE, SPLIT, Event, Evidence, Incident, Mark, Member
 from triton_alerts.bridge.message import Message, Style
+from triton_slo import words
 
 NOW = 1_795_230_600.0
+RULES = Path(__file__).parents[2] / "alerts" / "generated" / "rules"
 
 _STYLE = """
 body { margin: 0; background: #fff; font: 15px/1.46 Lato, "Noto Sans", "DejaVu Sans", sans-serif; color: #1d1c1d; }
@@ -136,36 +140,45 @@ def stories() -> dict[str, str]:
     }
 
 
-def _member(name: str, severity: str, since: float, annotations: dict[str, str], **labels: str) -> Member:
-    base = {"alertname": name, "severity": severity, "owner": "search", "instance": "triton-0:9401"}
-    links = {
-        "runbook_url": f"https://runbooks.example/{name}",
-        "dashboard_url": "/d/triton-model?var-model=ranker",
-    }
+def _member(
+    file: str, value: str, since: float, looked_up: Mapping[str, str], labels: Mapping[str, str]
+) -> Member:
+    """A firing alert as the generated rules word it; `looked_up` is what their templates ask Prometheus for."""
+    family = "slo" if "slo" in labels else "triton"
+    groups = yaml.safe_load((RULES / f"{family}-{file}.yml").read_text())
+    rule = next(
+        rule
+        for group in groups["groups"]
+        for rule in group["rules"]
+        if rule.get("alert") == labels["alertname"] and rule["labels"].get("tier") == labels.get("tier")
+    )
+    texts = {name: _filled(text, value, labels, looked_up) for name, text in rule["annotations"].items()}
     return Member(
-        labels=base | labels,
-        annotations=links | annotations,
+        labels={**rule["labels"], **labels},
+        annotations=texts | {name: text for name, text in looked_up.items() if name in texts},
         starts_at=since,
         generator_url="http://prometheus:9090/graph?g0.expr=up",
     )
 
 
-def _load_failure() -> Incident:
-    member = _member(
-        "TritonModelNotReadyProlonged",
-        "critical",
-        NOW - 40,
-        {
-            "summary": "Model ranker version 3 has not been ready for 10m on triton-0:9401",
-            "description": "Model ranker version 3 should serve on triton-0:9401 and has not been ready for 10m. "
-            "Requests for it fail there.",
-            "cause": "missing_file",
-            "action": "Read the reason; put the missing file in place or roll back, then load the model again.",
-        },
-        model="ranker",
-        version="3",
-        component="lifecycle",
+def _filled(template: str, value: str, labels: Mapping[str, str], looked_up: Mapping[str, str]) -> str:
+    """The few forms of template that these alerts use, as Prometheus fills them in."""
+    text = template.replace(
+        "{{ with $labels.version }} version {{ . }}{{ end }}", f" version {labels['version']}"
     )
+    text = re.sub(r"\{\{ with printf .*\{\{ end \}\}", lambda _: looked_up.get("with", ""), text)
+    text = re.sub(r"\{\{ \$labels\.(\w+)(?: \| urlquery)? \}\}", lambda m: labels[m[1]], text)
+    return re.sub(r"\{\{ \$value[^{}]*\}\}", lambda _: value, text)
+
+
+def _load_failure() -> Incident:
+    labels = {
+        "alertname": "TritonModelNotReadyProlonged",
+        "model": "ranker",
+        "version": "3",
+        "instance": "triton-0:9401",
+    }
+    member = _member("lifecycle", "10m 7s", NOW - 40, {"cause": "missing_file"}, labels)
     reason = (
         "Internal: FileNotFoundError: [Errno 2] No such file or directory: '/models/ranker/3/weights.pt'\n\n"
         "At:\n  /models/ranker/3/model.py(31): initialize"
@@ -179,23 +192,14 @@ def _load_failure() -> Incident:
 
 
 def _burn() -> Incident:
-    member = _member(
-        "TritonLatencyBudgetBurn",
-        "critical",
-        NOW - 90,
-        {
-            "summary": "ranker v2 burns its latency budget 22 times too fast",
-            "description": "Of the requests to ranker v2 in the last hour 22 % took longer than 250 ms; the "
-            "objective allows 1 %. At this rate the month's budget is gone in 33 hours.",
-            "cause": "queue",
-            "action": "The queue dominates: add instances, or reduce what clients send at once.",
-        },
-        model="ranker",
-        version="2",
-        slo="latency-250ms",
-        indicator="latency",
-        component="slo",
-    )
+    labels = {"alertname": "TritonLatencyBudgetBurn", "model": "ranker", "version": "2"}
+    looked_up = {
+        "cause": "queue 81%, compute_infer 17.4%, compute_input 1.2%",
+        "with": "At this pace what is left of it lasts 19h 36m 25s.",
+        "action": words.FIRST_STEPS_BY_CAUSE["latency"]["^queue$"],
+    }
+    more = {"slo": "latency", "tier": "page_fast"}
+    member = _member("latency", "22.4", NOW - 90, looked_up, labels | more)
     gpus = (
         "H200 GPU-5a1e3f2c: 97 % busy, 121.0 of 139.8 GiB used, 83 °C, throttled by sw_power_cap, "
         "no XID in the last hour"
@@ -203,7 +207,7 @@ def _burn() -> Incident:
     facts = (
         ("Burn rate", "22.4 times what may last"),
         ("Budget left", "61 %"),
-        ("Where it goes", "queue 81 %, compute_infer 17 %"),
+        (SPLIT, "queue 81 %, compute infer 17 %, compute input 1 %"),
         (LAST_CHANGE, "version 2 loaded 1 h 58 min before this began"),
         (GPU, gpus),
     )

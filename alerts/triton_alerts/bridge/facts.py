@@ -10,7 +10,7 @@ from typing import Any
 import requests
 
 from triton_alerts.bridge.enrich import BUDGET_SECONDS, Source
-from triton_alerts.bridge.incident import Evidence, Incident, Member
+from triton_alerts.bridge.incident import SPLIT, Evidence, Incident, Member
 from triton_exporter.catalogue import state
 from triton_slo import conventions as slo
 
@@ -88,8 +88,9 @@ def _budget(prometheus: Prometheus, member: Member) -> list[tuple[str, str]]:
             ("Budget left", f"{100 * left[0][1]:.0f} %" if left[0][1] > -1 else "used up more than once")
         )
     shares = prometheus.instant(f"topk(3, {slo.CAUSE_SHARE}{selector(member, slo.INDICATOR, *slo.GROUPING)})")
-    parts = [f"{labels.get(slo.CAUSE, '?')} {100 * share:.0f} %" for labels, share in shares if share >= 0.01]
-    return [*facts, ("Where it goes", ", ".join(parts))] if parts else facts
+    named = [(labels.get(slo.CAUSE, "?").replace("_", " "), share) for labels, share in shares]
+    parts = [f"{cause} {100 * share:.0f} %" for cause, share in named if share >= 0.01]
+    return [*facts, (SPLIT, ", ".join(parts))] if parts else facts
 
 
 def selector(member: Member, *names: str) -> str:

@@ -13,7 +13,16 @@ from typing import Any
 from urllib.parse import quote
 
 from triton_alerts.bridge import text
-from triton_alerts.bridge.incident import GPU, LAST_CHANGE, SEVERITIES, Event, Incident, Member, subject
+from triton_alerts.bridge.incident import (
+    GPU,
+    LAST_CHANGE,
+    SEVERITIES,
+    SPLIT,
+    Event,
+    Incident,
+    Member,
+    subject,
+)
 from triton_alerts.bridge.text import (
     clock,
     code,
@@ -136,7 +145,11 @@ def _lead(incident: Incident) -> Member:
 
 
 def _facts(incident: Incident, now: float) -> list[tuple[str, str]]:
-    facts = [("What", _what(incident)), ("Since", _since(incident, now)), ("How badly", _badly(incident))]
+    facts = [
+        ("What", _what(incident)),
+        ("Firing since", _since(incident, now)),
+        ("How badly", _badly(incident)),
+    ]
     facts.append(("Who has it", _who(incident)))
     facts += [
         (prose(name, 60), prose(value, 300)) for name, value in _evidence(incident) if name not in _WIDE
@@ -206,8 +219,9 @@ def _why(incident: Incident) -> list[Block]:
     # Once it is over the story is told by the thread; what caused it stays worth reading.
     description = lead.annotations.get("description", "") if incident.open else ""
     lines = [prose(description, 1200)] if description else []
-    if cause := lead.annotations.get("cause"):
-        lines.append(f"Cause: {prose(cause, 600)}")
+    cause = lead.annotations.get("cause", "")
+    if cause and SPLIT not in dict(_evidence(incident)):  # which says the same, and is newer
+        lines.append(f"Cause: {prose(cause.replace('_', ' '), 600)}")
     blocks = [_section("*Why*\n" + "\n".join(lines))] if lines else []
     reasons = incident.evidence.reasons if incident.evidence else {}
     room = 2600 // max(1, min(len(reasons), 3))
