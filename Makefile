@@ -45,6 +45,7 @@ generate: $(STAMP) ## Write the committed rules and dashboards again
 	$(BIN)/tritonwatch generate --objectives slo/objectives --only promtool --out alerts/generated/promtool
 	$(BIN)/tritonwatch generate --objectives slo/objectives --only dashboards --out dashboards/generated
 	$(BIN)/python -m triton_exporter.reference > docs/metrics.md
+	$(BIN)/python -m triton_alerts.reference > docs/alerts.md
 
 generate-kubernetes: $(STAMP) ## The same rules and dashboards as Kubernetes objects
 	$(BIN)/tritonwatch generate --objectives slo/objectives --format operator --only rules --out compose/kubernetes/rules

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import shutil
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -135,6 +138,51 @@ def test_what_prometheus_refuses_is_taken_back(
     assert "Prometheus at" in said
     assert "failed to reload config" in said
     own.unlink()
+    assert before == _files(stack)
+    assert "my-latency" not in _groups(stack)
+
+
+@contextmanager
+def _refusing(port: int) -> Iterator[None]:
+    """An Alertmanager that is ready and refuses to reload: the real one takes whatever amtool took."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self._answer(200, b"OK")
+
+        def do_POST(self) -> None:
+            self._answer(500, b"failed to reload config: of no use to me")
+
+        def _answer(self, status: int, body: bytes) -> None:
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", port), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield
+        server.shutdown()
+
+
+@pytest.mark.real
+def test_what_alertmanager_refuses_is_taken_back_from_prometheus_too(
+    stack: MountedStack, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Prometheus had loaded the new rules by then; it is given the old ones again, so that both fit together."""
+    before = _files(stack)
+    _edit(stack, "name: latency", "name: my-latency")
+    stack.children["alertmanager"].stop(5)
+
+    with _refusing(stack.ports["alertmanager"]):
+        code = main(stack.own_command("reload"))
+
+    said = capsys.readouterr().err
+    assert 1 == code
+    assert "of no use to me" in said
     assert before == _files(stack)
     assert "my-latency" not in _groups(stack)
 
