@@ -48,6 +48,8 @@ class Alert:
     """The first thing to do, in one sentence: the runbook's first step."""
     cause: str = ""
     cause_from: Lookup | None = None
+    steps: tuple[tuple[str, str], ...] = ()
+    """Cause, as `cause_from` finds it -> what to do first about it, where `action` would be too general."""
     hold: str = ""
     """Nominal `for`: how long the condition must last."""
     keep: str = ""

@@ -98,6 +98,7 @@ def _expected(one: Fires, alert: Alert, options: Options) -> dict[str, Any]:
     texts = {name: _filled(text, one) for name, text in rules.texts(alert, options).items()}
     if "cause" in texts:
         texts["cause"] = one.cause
+        texts["action"] = dict(alert.steps).get(one.cause, alert.action)
     texts["dashboard_url"] = links.expected_dashboard_url(alert, options, one.labels)
     return {"exp_labels": {**rules.labels(alert), **one.labels}, "exp_annotations": texts}
 

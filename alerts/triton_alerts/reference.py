@@ -82,6 +82,7 @@ def _family(name: str, alerts: Iterable[Alert]) -> Iterator[str]:
         yield f"### {_link(alert.name)}\n"
         yield f"{_plain(alert.description)}\n"
         yield f"* **First:** {_plain(alert.action)}"
+        yield from (f"* **First, if `{cause}`:** {step}" for cause, step in alert.steps)
         yield f"* {_facts(alert)}"
         yield f"* Tells apart by {_labels(alert.labels)}. Silence by {alert.silence}."
         yield f"* {_proofs(alert)}\n"

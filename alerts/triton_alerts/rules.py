@@ -43,7 +43,7 @@ def texts(alert: Alert, options: Options) -> dict[str, str]:
     made = {
         "summary": with_windows(alert.summary, options),
         "description": with_windows(alert.description, options),
-        "action": with_windows(alert.action, options),
+        "action": _first_step(alert, options),
         "cause": with_windows(alert.cause, options) + (_looked_up(alert.cause_from, options)),
         "runbook_url": links.runbook_url(alert.name, options),
         "dashboard_url": links.dashboard_url(alert, options),
@@ -59,9 +59,26 @@ def with_windows(text: str, options: Options) -> str:
 def _looked_up(lookup: Lookup | None, options: Options) -> str:
     if lookup is None:
         return ""
-    expr = promql.lower(lookup.expr, options)
-    given = " ".join(f"$labels.{label}" for label in lookup.given)
     return (
-        f"{{{{ range $i, $s := query (printf `{expr}` {given}) | sortByLabel `{lookup.label}` }}}}"
+        f"{{{{ range $i, $s := {_query(lookup, options)} | sortByLabel `{lookup.label}` }}}}"
         f"{{{{ if $i }}}}, {{{{ end }}}}{{{{ $s.Labels.{lookup.label} }}}}{{{{ end }}}}"
     )
+
+
+def _first_step(alert: Alert, options: Options) -> str:
+    """What to do first about the one cause there is; with none or several, what is always right."""
+    usual = with_windows(alert.action, options)
+    lookup = alert.cause_from
+    if lookup is None or not alert.steps:
+        return usual
+    cases = "{{ else ".join(f"if eq $cause `{cause}` }}}}{text}" for cause, text in alert.steps)
+    return (
+        f"{{{{ $found := {_query(lookup, options)} }}}}{{{{ if eq (len $found) 1 }}}}"
+        f"{{{{ $cause := $found | first | label `{lookup.label}` }}}}"
+        f"{{{{ {cases}{{{{ else }}}}{usual}{{{{ end }}}}{{{{ else }}}}{usual}{{{{ end }}}}"
+    )
+
+
+def _query(lookup: Lookup, options: Options) -> str:
+    given = " ".join(f"$labels.{label}" for label in lookup.given)
+    return f"query (printf `{promql.lower(lookup.expr, options)}` {given})"

@@ -16,6 +16,7 @@ from triton_alerts.alert import Alert
 from triton_alerts.catalogue import ALERTS, FAMILIES
 from triton_alerts.generate import artifacts
 from triton_alerts.proofs import PROOFS, WITHOUT_SERIES
+from triton_exporter.catalogue.state import LOAD_FAILURE_REASONS
 from triton_slo.artifact import Options
 
 DEMO = Options(time_scale=1 / 360, scrape_interval_seconds=1.0, selector='cluster="eu1"')
@@ -81,3 +82,13 @@ def test_the_proofs_without_series_outlast_every_hold() -> None:
 def test_generation_is_reproducible() -> None:
     """Same input, same bytes."""
     assert artifacts((), DEMO) == artifacts((), DEMO)
+
+
+def test_first_steps_are_for_causes_that_exist() -> None:
+    """A misspelt cause would be a step that nobody ever reads; `other` has none but the usual one."""
+    told = [alert for alert in ALERTS if alert.steps]
+
+    assert {"TritonModelLoadFailed", "TritonModelNotReadyProlonged"} <= {alert.name for alert in told}
+    for alert in told:
+        assert {*LOAD_FAILURE_REASONS} - {"other"} == {cause for cause, _ in alert.steps}
+        assert [] == [step for _, step in alert.steps if "{{" in step or not step.endswith(".")]

@@ -22,6 +22,7 @@ from PIL import Image, ImageChops
 from triton_alerts.bridge import message
 from triton_alerts.bridge.incident import GPU, LAST_CHANGE, SPLIT, Event, Evidence, Incident, Mark, Member
 from triton_alerts.bridge.message import Message, Style
+from triton_alerts.catalogue import ALERTS
 from triton_slo import words
 
 NOW = 1_795_230_600.0
@@ -178,7 +179,9 @@ def _load_failure() -> Incident:
         "version": "3",
         "instance": "triton-0:9401",
     }
-    member = _member("lifecycle", "10m 7s", NOW - 40, {"cause": "missing_file"}, labels)
+    steps = next(alert.steps for alert in ALERTS if alert.name == labels["alertname"])
+    step = dict(steps)["missing_file"]
+    member = _member("lifecycle", "10m 7s", NOW - 40, {"cause": "missing_file", "action": step}, labels)
     reason = (
         "Internal: FileNotFoundError: [Errno 2] No such file or directory: '/models/ranker/3/weights.pt'\n\n"
         "At:\n  /models/ranker/3/model.py(31): initialize"

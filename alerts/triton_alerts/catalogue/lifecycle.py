@@ -10,8 +10,22 @@ _LOAD_REASON = Lookup(
     ("instance", "model"),
     "reason",
 )
-_STATE = Lookup(
-    f"{state.MODEL_STATE}{{instance=%q,model=%q,version=%q}} == 1", ("instance", "model", "version"), "state"
+_LOAD_STEPS = (
+    (
+        "out_of_memory",
+        "Free memory on the server or its GPU (fewer instances, smaller batches), then load the model again.",
+    ),
+    ("missing_file", "Put the missing file in place or roll the model back, then load it again."),
+    (
+        "bad_config",
+        "Mend config.pbtxt where Triton's reason points, or roll it back, then load the model again.",
+    ),
+    ("missing_backend", "Install the backend that config.pbtxt names, or correct its name."),
+    (
+        "python_error",
+        "Read the traceback in Triton's reason; mend model.py or what it imports, or roll back.",
+    ),
+    ("dependency_failed", "Mend the step of the ensemble that failed; the ensemble loads with it."),
 )
 
 MODELS = (
@@ -33,6 +47,7 @@ max without (version, state) ({state.MODEL_STATE}{{state="unavailable"}}) == 1""
         "loaded does not.",
         action="Read Triton's own reason in the exporter's /state or in Triton's log.",
         cause_from=_LOAD_REASON,
+        steps=_LOAD_STEPS,
         silence="model, during a planned rollout of that model",
     ),
     Alert(
@@ -51,6 +66,7 @@ max without (version, state) ({state.MODEL_STATE}{{state="unavailable"}}) == 1""
         "fail there.",
         action="See which state it is in and why: exporter's /state, Triton's repository index.",
         cause_from=_LOAD_REASON,
+        steps=_LOAD_STEPS,
         silence="instance and model, during planned work on that model",
     ),
     Alert(
