@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup tools tools-next demo test lint generate generate-kubernetes bench render docs sbom audit verify-grafana clean
+.PHONY: help setup tools tools-next demo test lint generate generate-kubernetes bench fuzz render docs sbom audit verify-grafana clean
 
 help: ## Show these words
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 20
@@ -53,6 +53,10 @@ generate-kubernetes: $(STAMP) ## The same rules and dashboards as Kubernetes obj
 
 bench: $(STAMP) ## Ratios against peers, in one run
 	$(BIN)/python -m pytest tests/bench -o python_files='bench_*.py' -s $(ARGS)
+
+fuzz: $(STAMP) ## Fuzz the exporter's parsers, a minute each: ARGS="--seconds 600"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[fuzz]' || true
+	$(BIN)/python tests/fuzz/parsers.py $(ARGS)
 
 render: $(STAMP) ## Draw the dashboards with Grafana's own components (needs npm and Chromium)
 	cd dashboards/render && npm install --legacy-peer-deps --ignore-scripts --no-package-lock --no-audit --no-fund

@@ -90,7 +90,9 @@ def _samples_of(family: parse.Family) -> str:
 
 def _is_strict(samples: str, count: int) -> bool:
     """Whether every line is `series value`, as Triton writes them."""
-    if samples.count(" ") == samples.count("\n") == count and not any(odd in samples for odd in _ODD):
+    one_each = samples.count(" ") == samples.count("\n") == count
+    after_labels = samples.count("} ") == samples.count("}")  # not `x{a="b"}2 6`, value and time
+    if one_each and after_labels and not any(odd in samples for odd in _ODD):
         return True  # one blank a line can only be the one before the value
     return _STRICT.fullmatch(samples) is not None
 

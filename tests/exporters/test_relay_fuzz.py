@@ -122,6 +122,7 @@ _REFUSED = (
     b'x{a="1",,b="2"} 1\n',
     b"x 1\0\n",
     b'x{a="c"} 1\t5\n',
+    b'x{a="c"}2 6\n',
 )
 """Bodies that Prometheus refuses as they are, in one format or the other."""
 

@@ -1,22 +1,18 @@
-"""Fuzz the parsers: `python tests/fuzz/parsers.py [--seconds 60] [--target exposition|otlp|trace_file]`.
+"""Fuzz the parsers: `python tests/fuzz/parsers.py [--seconds 60] [--target NAME]`, or `make fuzz`.
 
-Coverage-guided with atheris where that is installed (pip install 'tritonwatch[fuzz]'), else by mutation. Seeds
-are recorded bodies of real servers (../shared/captures) where they are, and a few of our own. Prints how many
-inputs ran; ends with 1 and the input at the first broken promise.
+Coverage-guided with atheris where that is installed (pip install 'tritonwatch[fuzz]'), else by mutation. Prints
+how many inputs ran; ends with 1 and the input at the first broken promise (see `promises`).
 """
 
 from __future__ import annotations
 
 import argparse
-import gzip
-import json
 import random
+import re
 import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,82 +23,10 @@ try:
 except ImportError:
     atheris = None
 
-from prometheus_client.parser import text_string_to_metric_families
+from fuzz.promises import MAX_BYTES, TARGETS, seeds
 
-from support.otlp import as_json, as_protobuf, request
-from triton_exporter.distribution.otlp import Assembler, OtlpError, decode_json, decode_protobuf
-from triton_exporter.distribution.trace_file import timelines
-from triton_exporter.parse import Parser, parse
-
-CAPTURES = ROOT.parent / "shared" / "captures"
-OWN = b'# TYPE a counter\na{b="c \\" \\n"} 1\na{b="d"} 2e3 17\n# TYPE h histogram\nh_bucket{le="+Inf"} NaN\n'
-MAX_BYTES = 4096
-
-
-def exposition(data: bytes) -> None:
-    """What is kept is clean, is read as prometheus_client reads it, and memory changes nothing."""
-    kept = parse(data)
-    again = parse(kept.text.encode())
-    assert not again.faults, again.faults
-    found = [
-        (s.name, sorted(s.labels.items()), repr(v)) for f in kept.families.values() for s, v in f.samples()
-    ]
-    assert found == [
-        (s.name, sorted(s.labels.items()), repr(v)) for f in again.families.values() for s, v in f.samples()
-    ]
-    if b"__name__" in data:
-        return  # prometheus_client takes every label that begins like the reserved one for it
-    theirs = sum(len(family.samples) for family in text_string_to_metric_families(kept.text))
-    assert theirs == len(found), (theirs, len(found))
-    remembering = Parser()
-    remembering.parse(data[: len(data) // 2] + b"\n")
-    assert remembering.parse(data).text == kept.text
-
-
-def otlp(data: bytes) -> None:
-    """A body is spans or an error of ours, and requests make sense."""
-    lost: Counter[str] = Counter()
-    assembler = Assembler(lambda reason, count: lost.update({reason: count}))
-    for decode in (decode_json, decode_protobuf):
-        try:
-            requests = assembler.take(decode(data), 0)
-        except OtlpError:
-            continue
-        assert all(one.request_seconds >= 0 and one.ended > 0 for one in requests)
-
-
-def trace_file(data: bytes) -> None:
-    """Any JSON is read or passed over."""
-    try:
-        document = json.loads(data)
-    except (ValueError, RecursionError):
-        return
-    for line in timelines(document, 0):
-        line.request()
-
-
-TARGETS: dict[str, Callable[[bytes], None]] = {
-    "exposition": exposition,
-    "otlp": otlp,
-    "trace_file": trace_file,
-}
-
-
-def seeds(target: str) -> list[bytes]:
-    """Recorded bodies cut to pieces of whole lines, and a few made here."""
-    if target == "otlp":
-        spans = request("m", 1_700_000_000.0, 0.1, 0.5)
-        return [as_json(*spans), as_protobuf(*spans)]
-    if target == "trace_file":
-        record = {"id": 1, "model_name": "m", "model_version": 1, "parent_id": 2}
-        stamps = [{"name": name, "ns": 5} for name in ("REQUEST_START", "QUEUE_START", "REQUEST_END")]
-        return [json.dumps([record, {"id": 1, "timestamps": stamps}]).encode()]
-    found = [OWN]
-    for path in sorted([*CAPTURES.glob("triton/*metrics*"), *CAPTURES.glob("dcgm/*.prom")]):
-        body = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-        lines = body.splitlines(keepends=True)
-        found += [b"".join(lines[at : at + 30])[:MAX_BYTES] for at in range(0, min(len(lines), 900), 150)]
-    return found
+_LONGEST_SECONDS = 20
+"""An input that takes longer is a finding too."""
 
 
 def mutated(rng: random.Random, corpus: list[bytes]) -> bytes:
@@ -138,14 +62,37 @@ def by_mutation(target: str, seconds: float) -> int:
     return ran
 
 
-def with_atheris(target: str, seconds: float) -> int:
-    """Let atheris look for new paths, in a process of its own; returns its exit status."""
-    with tempfile.TemporaryDirectory() as corpus:
+def with_atheris(target: str, seconds: float) -> int | None:
+    """Let atheris look for new paths, in a process of its own; returns how many ran, None when one broke."""
+    with tempfile.TemporaryDirectory() as folder:
+        corpus = Path(folder) / "corpus"
+        corpus.mkdir()
         for number, seed in enumerate(seeds(target)):
-            (Path(corpus) / str(number)).write_bytes(seed)
+            (corpus / str(number)).write_bytes(seed)
         command = [sys.executable, __file__, "--inside", "--target", target]
-        limits = [f"-max_total_time={seconds:.0f}", f"-max_len={MAX_BYTES}", "-print_final_stats=1"]
-        return subprocess.run([*command, "--", corpus, *limits]).returncode
+        limits = [
+            f"-max_total_time={seconds:.0f}",
+            f"-max_len={MAX_BYTES}",
+            f"-timeout={_LONGEST_SECONDS}",
+            f"-artifact_prefix={folder}/",
+            "-print_final_stats=1",
+        ]
+        ended = subprocess.run([*command, "--", str(corpus), *limits], capture_output=True, text=True)
+        ran = re.search(r"number_of_executed_units:\s*(\d+)", ended.stderr)
+        if ended.returncode == 0 and ran:
+            return int(ran[1])
+        said = [line for line in (ended.stdout + ended.stderr).splitlines() if not line.startswith("#")]
+        print("\n".join(said[-60:]), file=sys.stderr)
+        for found in sorted(Path(folder).glob("*-*")):
+            print(f"{target}: broken by {found.read_bytes()!r}", file=sys.stderr)
+        return None
+
+
+def _inside(target: str, arguments: list[str]) -> None:
+    """Be the process that atheris fuzzes in; does not return."""
+    atheris.instrument_all()
+    atheris.Setup([sys.argv[0], *(one for one in arguments if one != "--")], TARGETS[target])
+    atheris.Fuzz()
 
 
 def main() -> int:
@@ -157,17 +104,15 @@ def main() -> int:
     options, rest = parser.parse_known_args()
     chosen = options.target or list(TARGETS)
     if options.inside:
-        atheris.instrument_all()
-        atheris.Setup([sys.argv[0], *(one for one in rest if one != "--")], TARGETS[chosen[0]])
-        atheris.Fuzz()
-        return 0
+        _inside(chosen[0], rest)
     for target in chosen:
         if atheris is not None and not options.no_atheris:
-            status = with_atheris(target, options.seconds)
-            if status:
-                return 1
+            ran, how = with_atheris(target, options.seconds), "atheris"
         else:
-            print(f"{target}: {by_mutation(target, options.seconds)} inputs by mutation, no promise broken")
+            ran, how = by_mutation(target, options.seconds), "mutation"
+        if ran is None:
+            return 1
+        print(f"{target}: {ran} inputs by {how}, no promise broken", flush=True)
     return 0
 
 

@@ -1,0 +1,247 @@
+"""What each parser promises of any bytes, and the seeds that fuzzing of it begins with."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from support.otlp import as_json, as_protobuf, request
+from triton_exporter import answers as triton_answers
+from triton_exporter.catalogue import gpu
+from triton_exporter.catalogue.state import LOAD_FAILURE_REASONS
+from triton_exporter.distribution.otlp import Assembler, OtlpError, decode_json, decode_protobuf
+from triton_exporter.distribution.trace_file import timelines
+from triton_exporter.exposition import relayed_openmetrics, render_openmetrics, render_text
+from triton_exporter.gpu import dcgm as dcgm_rows
+from triton_exporter.lifecycle import Lifecycle
+from triton_exporter.logs import LogTail, load_failure
+from triton_exporter.parse import Parser, parse
+from triton_exporter.reasons import classify
+from triton_exporter.relay import Relay
+from triton_exporter.report import report
+from triton_exporter.scrape import Reading
+from triton_exporter.snapshot import Snapshot
+from triton_exporter.state import ModelStates
+
+CAPTURES = Path(__file__).resolve().parents[3] / "shared" / "captures"
+MAX_BYTES = 4096
+
+_METRICS = b"""\
+# HELP a A counter
+# TYPE a counter
+a{b="c \\" \\n"} 1
+a{b="d"} 2e3 17
+# TYPE h histogram
+h_bucket{le="0.1"} 1
+h_bucket{le="+Inf"} NaN
+h_count 2
+h_sum 0.5
+# TYPE nv_inference_request_summary_us summary
+nv_inference_request_summary_us{model="m",version="1",quantile="0.5"} Nan
+"""
+_DCGM = b"""\
+# HELP DCGM_FI_DEV_GPU_UTIL GPU utilization (in %).
+# TYPE DCGM_FI_DEV_GPU_UTIL gauge
+DCGM_FI_DEV_GPU_UTIL{gpu="0",UUID="GPU-1",pci_bus_id="00000000:00:1E.0",modelName="T4"} 98
+DCGM_FI_DEV_FB_USED{gpu="0",UUID="GPU-1",GPU_I_ID="3",pod="p"} 1024
+DCGM_FI_DEV_XID_ERRORS{gpu="0",UUID="GPU-1",err_code="43"} 43
+DCGM_FI_DEV_CLOCKS_EVENT_REASONS{gpu="0",UUID="GPU-1"} 6
+"""
+_LOG = rb"""E1121 04:02:54 1 lifecycle.cc:642] "failed to load 'm' version 1: Internal: RuntimeError: no\n\nAt:\n x"
+E1121 04:02:54 1 manager.cc:1] "Poll failed for model directory 'm': failed to read text proto from config.pbtxt"
+E1121 04:02:54 1 manager.cc:1] "ensemble 'e' depends on 'm' which has no loaded version. Model 'm' loading failed"
+I1121 04:02:54 1 server.cc:1] "Waiting for in-flight requests to complete."
+"""
+_ANSWERS = rb"""
+[{"name":"m","version":"1","state":"UNAVAILABLE","reason":"Internal: no\n"},{"name":"x"},
+{"name":"s","version":"2","state":"LOADING"},{"name":"u","version":"1","state":"READY"}]
+
+{"model_stats":[{"name":"m","version":"1","last_inference":5,"inference_count":3,"execution_count":2,
+"inference_stats":{"success":{"count":1,"ns":2}},"batch_stats":[{"batch_size":4,"compute_infer":
+{"count":1,"ns":9}}],"memory_usage":[{"type":"GPU","id":0,"byte_size":7}]}]}
+
+{"name":"m","backend":"python","max_batch_size":8,"input":[{"name":"X","data_type":"TYPE_FP32","dims":["-1"]}],
+"instance_group":[{"kind":"KIND_GPU","count":1,"gpus":[0]}],"parameters":{"a":{"string_value":""}}}
+
+{"name":"triton","version":"2.51.0","extensions":["classification"]}
+"""
+
+# Prometheus' own grammar, written here once more so that nothing of ours judges itself.
+_PAIR = rb'[a-zA-Z_]\w*="(?:[^"\\\n]|\\[\\n"])*"'
+_LINE = re.compile(rb"[a-zA-Z_:][\w:]*(?:\{" + _PAIR + rb"(?:," + _PAIR + rb")*\})? \S+", re.ASCII)
+
+
+def exposition(data: bytes) -> None:
+    """What is kept is clean, is read as prometheus_client reads it, and memory changes nothing."""
+    kept = parse(data)
+    again = parse(kept.text.encode())
+    assert not again.faults, again.faults
+    found = [
+        (s.name, sorted(s.labels.items()), repr(v)) for f in kept.families.values() for s, v in f.samples()
+    ]
+    assert found == [
+        (s.name, sorted(s.labels.items()), repr(v)) for f in again.families.values() for s, v in f.samples()
+    ]
+    if b"__name__" in data:
+        return  # prometheus_client takes every label that begins like the reserved one for it
+    theirs = sum(len(family.samples) for family in text_string_to_metric_families(kept.text))
+    assert theirs == len(found), (theirs, len(found))
+    remembering = Parser()
+    remembering.parse(data[: len(data) // 2] + b"\n")
+    assert remembering.parse(data).text == kept.text
+
+
+def relay(data: bytes) -> None:
+    """After whatever came before, the page of either format is sound and holds every sample that is kept."""
+    passed = Relay()
+    for body in (_METRICS, data[: len(data) // 2], data):
+        reading = Reading(body, "", "", 0.0, 0.0)
+        text = passed.text(reading)
+    kept = passed.take(reading)
+    judge, once_more = Relay(), Reading(text, "", "", 0.0, 0.0)
+    assert text == judge.text(once_more)
+    assert not judge.take(once_more).faults
+    page = relayed_openmetrics(kept.families.values())
+    lines = [line for line in page.split(b"\n") if line and not line.startswith(b"#")]
+    assert all(_LINE.fullmatch(line) for line in lines), lines
+    assert len(lines) == sum(len(family.values) for family in kept.families.values())
+
+
+def dcgm(data: bytes) -> None:
+    """Every value is finite, within its unit, and of a GPU that is there."""
+    reading = dcgm_rows.read(parse(data), 0.0)
+    for slot, value in reading.values.items():
+        assert math.isfinite(value)
+        assert slot.metric is gpu.TEMPERATURE_MARGIN or slot.metric.unit == "C" or value >= 0, (slot, value)
+        assert slot.metric.unit != "ratio" or value <= 1, (slot, value)
+        assert slot.entity.uuid in reading.devices
+    assert all(count > 0 for count in reading.dropped.values())
+
+
+def otlp(data: bytes) -> None:
+    """A body is spans or an error of ours, and requests make sense."""
+    lost: Counter[str] = Counter()
+    assembler = Assembler(lambda reason, count: lost.update({reason: count}))
+    for decode in (decode_json, decode_protobuf):
+        try:
+            requests = assembler.take(decode(data), 0)
+        except OtlpError:
+            continue
+        assert all(one.request_seconds >= 0 and one.ended > 0 for one in requests)
+
+
+def trace_file(data: bytes) -> None:
+    """Any JSON is read or passed over."""
+    try:
+        document = json.loads(data)
+    except (ValueError, RecursionError):
+        return
+    for line in timelines(document, 0):
+        line.request()
+
+
+def log(data: bytes) -> None:
+    """A line is a failure with a model and a reason of the closed set, or none; pieces make the same lines."""
+    tail, pieces = LogTail(Path(os.devnull)), LogTail(Path(os.devnull))
+    try:
+        lines = tail._split(data + b"\n")
+        third = len(data) // 3
+        cut = [pieces._split(part) for part in (data[:third], data[third:], b"\n")]
+        assert lines == [line for part in cut for line in part]
+    finally:
+        tail.close()
+        pieces.close()
+    for line in lines:
+        found = load_failure(line)
+        assert found is None or (found.model and classify(found.text) in LOAD_FAILURE_REASONS)
+
+
+def answers(data: bytes) -> None:
+    """A JSON answer is a value or an error of ours; what it says of models makes sound pages and JSON."""
+    index = _value(triton_answers.parse_index, data)
+    statistics = _value(triton_answers.parse_statistics, data)
+    _value(triton_answers.parse_config, data)
+    _value(triton_answers.parse_server, data)
+    triton_answers.error_text(data)
+    states = ModelStates(Lifecycle({"expected": ()}))
+    for at, one in enumerate((index, (), index), 1):
+        states.see(Snapshot(float(at), live=True, index=one, statistics=statistics))
+    families = list(states.families(9.0))
+    text = render_text(families)
+    assert not parse(text).faults, parse(text).faults
+    lines = render_openmetrics(families).split(b"\n")
+    assert all(line.startswith(b"#") or _LINE.fullmatch(line) for line in lines if line), lines
+    json.dumps(report(states.lifecycle, None, "http://triton"))
+
+
+def _value(read: Callable[[bytes], Any], data: bytes) -> Any:
+    try:
+        return read(data)
+    except triton_answers.AnswerError:
+        return None
+
+
+TARGETS: dict[str, Callable[[bytes], None]] = {
+    "exposition": exposition,
+    "relay": relay,
+    "dcgm": dcgm,
+    "otlp": otlp,
+    "trace_file": trace_file,
+    "log": log,
+    "answers": answers,
+}
+
+
+def seeds(target: str) -> list[bytes]:
+    """Recorded bodies of real servers, where they are, cut to pieces; and a few made here."""
+    match target:
+        case "exposition" | "relay":
+            return [_METRICS, _DCGM, *_pieces("triton/*metrics*", "dcgm/*.prom")]
+        case "dcgm":
+            return [_DCGM, *_pieces("dcgm/*.prom")]
+        case "log":
+            return [*_LOG.splitlines(keepends=True), _LOG, *_pieces("triton/*load_errors*")]
+        case "answers":
+            return [*_ANSWERS.strip().split(b"\n\n"), *_parts("triton/*.json")]
+        case "otlp":
+            spans = request("m", 1_700_000_000.0, 0.1, 0.5)
+            return [as_json(*spans), as_protobuf(*spans)]
+        case _:
+            record = {"id": 1, "model_name": "m", "model_version": 1, "parent_id": 2}
+            stamps = [{"name": name, "ns": 5} for name in ("REQUEST_START", "QUEUE_START", "REQUEST_END")]
+            return [json.dumps([record, {"id": 1, "timestamps": stamps}]).encode()]
+
+
+def _pieces(*patterns: str) -> Iterable[bytes]:
+    for path in _captured(*patterns):
+        body = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        lines = body.splitlines(keepends=True)
+        for at in range(0, min(len(lines), 900), 150):
+            yield b"".join(lines[at : at + 30])[:MAX_BYTES]
+
+
+def _parts(*patterns: str) -> Iterable[bytes]:
+    """Whole JSON documents; long lists of them by their first elements."""
+    for path in _captured(*patterns):
+        try:
+            document = json.loads(path.read_bytes())
+        except ValueError:
+            continue
+        if isinstance(document, dict) and isinstance(document.get("model_stats"), list):
+            document = {"model_stats": document["model_stats"][:1]}
+        elif isinstance(document, list):
+            document = document[:8]
+        yield json.dumps(document).encode()[:MAX_BYTES]
+
+
+def _captured(*patterns: str) -> list[Path]:
+    return sorted(path for pattern in patterns for path in CAPTURES.glob(pattern))
