@@ -46,7 +46,7 @@ class _Api(BaseHTTPRequestHandler):
         self._answer({})
 
     def _answer(self, body: Any) -> None:
-        data = json.dumps(body).encode()
+        data = json.dumps(body if self.server.answer is None else self.server.answer).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
@@ -61,6 +61,7 @@ class FakeAlertmanager(ThreadingHTTPServer):
         self.firing: set[str] = set()
         self.silences: list[dict[str, Any]] = []
         self.ended: list[str] = []
+        self.answer: Any = None  # instead of every other one
         super().__init__(("127.0.0.1", 0), _Api)
 
 
@@ -230,15 +231,46 @@ def test_a_button_that_fails_says_so_to_the_one_who_pressed(place: Place) -> Non
 
 
 def test_handing_back_starts_the_escalation_again(place: Place) -> None:
-    """Who lets go leaves the page without anybody."""
+    """Who lets go leaves the page without anybody: from then the time counts anew, and help is called again."""
     place.hear({"a": place.clock()})
-    place.press("acknowledge")
-    place.press("release")
-    place.clock.now += 1000
-    Escalator(place.store, place.courier.manner.escalation, lambda _: CHANNEL, lambda: None)(place.clock())
+    place.send()
+    how = place.courier.manner.escalation
+    escalate = Escalator(place.store, how, lambda _: CHANNEL, lambda: None, place.audit.escalated)
+    calls = []
+    for after, press in ((901, "acknowledge"), (60, "release"), (800, ""), (101, ""), (3000, "")):
+        place.clock.now += after
+        escalate(place.clock())
+        place.send()
+        calls.append(sum("<!subteam^S0ONCALL>" in m.shown for m in place.workspace.roots()))
+        if press:
+            place.press(press, number=str(after))
 
-    assert place.incident.acknowledged is None
-    assert place.incident.escalated_at is not None
+    assert [1, 1, 1, 2, 2] == calls
+    assert ["escalate", "acknowledge", "release", "escalate"] == [e["action"] for e in place.audit.read()]
+    assert "bridge" == next(place.audit.read())["who"]
+
+
+def test_an_answer_that_is_not_alertmanagers_is_no_accident(place: Place) -> None:
+    """Another service behind the address: the one who pressed hears it, and the trail keeps it."""
+    place.hear({"a": place.clock()})
+    place.alertmanager.answer = {"status": "welcome"}
+    lines = [place.press("silence", "1h"), place.press("recheck")]
+
+    assert ["Not done: /api/v2/silences did not answer as Alertmanager does"] == lines[:1]
+    assert lines[1].startswith("Not done: /api/v2/alerts did not answer")
+    assert lines == [entry["outcome"] for entry in place.audit.read()]
+
+
+def test_a_trail_that_cannot_be_written_stops_no_button(place: Place) -> None:
+    """A full disk: the silence is made, and the one who pressed hears that it was not kept on record."""
+    place.hear({"a": place.clock()})
+    place.audit.path.mkdir()
+    line = place.press("silence", "1h")
+    place.audit.escalated(place.clock(), place.incident, CHANNEL)
+
+    assert line.startswith("Silenced until")
+    assert line.endswith("(The audit trail could not be written.)")
+    assert place.incident.silence is not None
 
 
 def test_a_watchdog_that_stops_pages_and_its_return_resolves(place: Place) -> None:

@@ -100,6 +100,24 @@ def test_a_secret_that_cannot_be_right_is_found_before_the_first_page(
     assert "s3cret" not in line
 
 
+def test_buttons_without_a_bot_token_are_a_mistake(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A webhook cannot be pressed, and nobody should find that out by pressing."""
+    (tmp_path / "hook").write_text("https://hooks.slack.com/services/T0/B0/x")
+    (tmp_path / "app").write_text("xapp-1")
+    files = [f"--slack-webhook-file={tmp_path / 'hook'}", f"--slack-app-token-file={tmp_path / 'app'}"]
+
+    assert 1 == main(["bridge", *files, "--data", str(tmp_path)])
+    assert "buttons need a bot token" in capsys.readouterr().err
+
+
+def test_a_trail_of_nothing_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Silence could also mean the wrong folder."""
+    assert 0 == main(["bridge", "log", "--data", str(tmp_path)])
+    assert "nobody has pressed a button yet" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("content", [b"no database" * 1000, None])
 def test_a_database_that_cannot_be_used_is_said(
     content: bytes | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -157,9 +175,10 @@ def test_log_shows_who_did_what(tmp_path: Path, capsys: pytest.CaptureFixture[st
     )
 
 
-def test_a_sample_can_be_sent_without_slack(capsys: pytest.CaptureFixture[str]) -> None:
-    """`bridge test --dry-run` shows an incident from its opening to its end."""
-    assert 0 == main(["bridge", "test", "--dry-run"])
+@pytest.mark.parametrize("order", [["test", "--dry-run"], ["--dry-run", "test"]])
+def test_a_sample_can_be_sent_without_slack(order: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """`bridge test --dry-run` shows an incident from its opening to its end, wherever the option stands."""
+    assert 0 == main(["bridge", *order])
     shown = capsys.readouterr().out
 
     assert "🔴 This is a test" in shown

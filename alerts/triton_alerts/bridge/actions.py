@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,8 @@ from triton_alerts.bridge.incident import Event, Incident, Mark, Silence
 from triton_alerts.bridge.message import person
 from triton_alerts.bridge.store import Store
 from triton_alerts.bridge.text import clock as utc
+
+log = logging.getLogger(__name__)
 
 HOURS = {"1h": 1, "4h": 4}
 RENEW_SECONDS = 86_400.0
@@ -79,7 +82,11 @@ class Actions:
                 line, outcome = handler(number, incident, press, now), "done"
             except UnreachableError as error:
                 line, outcome = f"Not done: {error}", "failed"
-        self.audit.write(now, press.user, press.action, press.incident, line)
+        try:
+            self.audit.write(now, press.user, press.action, press.incident, line)
+        except OSError as error:  # what was done is done: say that, and that nobody will find it in the trail
+            log.error("the audit trail cannot be written: %s %s: %s", press.action, press.incident, error)
+            line += " (The audit trail could not be written.)"
         self.count(press.action if handler is not None else "other", outcome)
         self.wake()
         return line
@@ -93,7 +100,7 @@ class Actions:
 
     def _release(self, number: int, incident: Incident, press: Press, now: float) -> str:
         note = Event(at=now, kind="released", by=press.user)
-        self._change(number, note, acknowledged=None, escalated_at=None)
+        self._change(number, note, acknowledged=None, escalated_at=None, released_at=now)
         return "Handed back: nobody has it now."
 
     def _silence(self, number: int, incident: Incident, press: Press, now: float) -> str:

@@ -5,14 +5,15 @@ https://github.com/prometheus/alertmanager/blob/main/api/v2/openapi.yaml
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import requests
 
 TIMEOUT_SECONDS = 5.0
+Read = TypeVar("Read")
 
 
 class UnreachableError(Exception):
@@ -40,7 +41,7 @@ class Alertmanager:
             "comment": comment,
             **({"id": known} if known else {}),
         }
-        return str(self._request("POST", "/api/v2/silences", body).json()["silenceID"])
+        return self._asked("POST", "/api/v2/silences", body, lambda answer: str(answer["silenceID"]))
 
     def unsilence(self, number: str) -> None:
         """End a silence; one that is over already is fine."""
@@ -48,13 +49,25 @@ class Alertmanager:
 
     def firing(self) -> set[str]:
         """Fingerprints of all alerts that fire, silenced and inhibited ones included."""
-        alerts = self._request("GET", "/api/v2/alerts").json()
-        return {str(alert["fingerprint"]) for alert in alerts}
+        return self._asked(
+            "GET", "/api/v2/alerts", None, lambda alerts: {str(alert["fingerprint"]) for alert in alerts}
+        )
 
     def up_since(self) -> float:
         """When it was started: for a while after, it does not know yet what fires."""
-        started = str(self._request("GET", "/api/v2/status").json()["uptime"])
-        return datetime.fromisoformat(started).timestamp()
+        return self._asked(
+            "GET",
+            "/api/v2/status",
+            None,
+            lambda status: datetime.fromisoformat(str(status["uptime"])).timestamp(),
+        )
+
+    def _asked(self, method: str, path: str, body: Any, read: Callable[[Any], Read]) -> Read:
+        answer = self._request(method, path, body)
+        try:
+            return read(answer.json())
+        except (ValueError, KeyError, TypeError) as error:  # another service, or a proxy's page
+            raise UnreachableError(f"{path} did not answer as Alertmanager does") from error
 
     def _request(self, method: str, path: str, body: Any = None) -> requests.Response:
         try:

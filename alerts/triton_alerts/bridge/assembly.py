@@ -40,7 +40,10 @@ def slack_transport(args: argparse.Namespace) -> SlackApi | SlackWebhook:
     """A bot token is the first-class way; without one, an incoming webhook."""
     if args.slack_token_file is not None:
         return SlackApi(Secret(args.slack_token_file), args.slack_url)
-    log.warning("incoming webhook: no threads, no edits, no buttons, no charts; each change is a new message")
+    log.warning(
+        "incoming webhook: no threads, no edits, no buttons, no charts; each change is a new message, and all "
+        "of them go to the webhook's own channel"
+    )
     return SlackWebhook(Secret(args.slack_webhook_file))
 
 
@@ -68,6 +71,7 @@ def assemble(
     channel_for = settings.channel_for(args)
     transport: Transport = Terminal(sys.stdout, clock) if args.dry_run else slack_transport(args)
     store = Store(data / DATABASE_FILE, channel_for)
+    audit = Audit(data / AUDIT_FILE)
     instruments = Instruments(store, clock)
     services: list[Service] = []
 
@@ -80,7 +84,7 @@ def assemble(
     escalation = Escalation(args.escalate_after, args.escalate_to, settings.mention(args.mention))
     chores: list[Chore] = [HeartbeatWatch(store, args.heartbeat_timeout, wake)]
     if escalation.after_seconds > 0:
-        chores.append(Escalator(store, escalation, channel_for, wake))
+        chores.append(Escalator(store, escalation, channel_for, wake, audit.escalated))
     if alertmanager is not None:
         failed = instruments.enrichment_failures.labels("alertmanager").inc
         chores.append(Reconciler(store, alertmanager, wake, failed))
@@ -99,7 +103,7 @@ def assemble(
         if buttons:
             actions = Actions(
                 store,
-                Audit(data / AUDIT_FILE),
+                audit,
                 alertmanager,
                 clock,
                 wake,

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from triton_alerts.bridge.incident import Incident
+
+log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -25,6 +30,13 @@ class Audit:
             trail.write(json.dumps(line, ensure_ascii=False).encode("utf-8", "replace") + b"\n")
             trail.flush()
             os.fsync(trail.fileno())
+
+    def escalated(self, at: float, incident: Incident, channel: str) -> None:
+        """Note that the bridge itself called for help; a trail that cannot be written holds up no call."""
+        try:
+            self.write(at, "bridge", "escalate", incident.name, f"nobody had it; told in {channel}")
+        except OSError as error:
+            log.error("the audit trail cannot be written: escalate %s: %s", incident.name, error)
 
     def read(self) -> Iterator[dict[str, object]]:
         """Every whole line, oldest first."""

@@ -31,25 +31,26 @@ Changed = tuple[Incident, tuple[Event, ...]]
 
 @dataclass(frozen=True)
 class Escalator:
-    """Sends pages that nobody acknowledged or silenced once more, once."""
+    """Sends pages that nobody acknowledged or silenced once more; again only after one was handed back."""
 
     store: Store
     how: Escalation
     channel_for: Callable[[str], str]
     wake: Callable[[], None]
+    escalated: Callable[[float, Incident, str], None] = lambda _at, _incident, _channel: None
 
     def __call__(self, now: float) -> None:
         for number, incident in self.store.open_incidents():
             if self._due(incident, now):
                 channel = self.how.channel or self.channel_for(incident.severity)
                 self.store.escalate(number, channel, now, partial(self._mark, now))
+                self.escalated(now, incident, channel)
                 self.wake()
 
     def _due(self, incident: Incident, now: float) -> bool:
         waits = incident.acknowledged is None and incident.silence is None and incident.escalated_at is None
-        return (
-            waits and incident.severity == "critical" and now - incident.opened_at >= self.how.after_seconds
-        )
+        nobody_since = max(incident.opened_at, incident.released_at or 0.0)
+        return waits and incident.severity == "critical" and now - nobody_since >= self.how.after_seconds
 
     def _mark(self, now: float, before: Incident) -> Changed:
         event = Event(at=now, kind="escalated", text=duration(self.how.after_seconds))
@@ -73,7 +74,7 @@ class Reconciler:
         self._looked = now
         try:
             self._look(now)
-        except (UnreachableError, ValueError, KeyError) as error:
+        except UnreachableError as error:
             log.warning("could not compare with Alertmanager: %s", error)
             self.failed()
 

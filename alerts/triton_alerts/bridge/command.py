@@ -33,7 +33,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     settings.add_arguments(parser)
     parts = parser.add_subparsers(dest="part", metavar="test | render FILE | log")
     test = parts.add_parser("test", help="send a sample incident, from opening to resolve")
-    settings.add_slack_arguments(test)
+    settings.add_slack_arguments(test, again=True)
     rendered = parts.add_parser("render", help="show the message for a captured webhook body")
     rendered.add_argument("file", type=Path, help="the body as JSON, or a capture with a `body` field")
     rendered.add_argument("--json", action="store_true", help="as Slack's JSON instead of text")
@@ -151,6 +151,8 @@ def _log(args: argparse.Namespace) -> int:
         return _complain(
             [Problem(f"--data {args.data}", "is no folder", "the folder the bridge was started with")]
         )
+    if not (args.data / AUDIT_FILE).exists():
+        print(f"nobody has pressed a button yet: {args.data / AUDIT_FILE} is not there", file=sys.stderr)
     for entry in Audit(args.data / AUDIT_FILE).read():
         if args.json:
             print(json.dumps(entry, ensure_ascii=False))

@@ -102,6 +102,8 @@ class Incident(_Frozen):
     acknowledged: Mark | None = None
     silence: Silence | None = None
     escalated_at: float | None = None
+    released_at: float | None = None
+    """When the last one who had it handed it back: from then on nobody has it."""
     evidence: Evidence | None = None
 
     @property

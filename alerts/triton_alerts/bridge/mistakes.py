@@ -23,6 +23,9 @@ def of_sending(args: argparse.Namespace) -> list[Problem]:
     for name, value in vars(args).items():
         if name.endswith("_file") and value is not None:
             found += _secret(f"--{name.replace('_', '-')}", value)
+    if not args.dry_run and args.slack_app_token_file is not None and args.slack_token_file is None:
+        fix = "give --slack-token-file FILE too, or leave it out"
+        found.append(Problem("--slack-app-token-file", "buttons need a bot token; a webhook has none", fix))
     for pair in args.channel_for:
         severity, equals, channel = pair.partition("=")
         if not equals or not channel or severity not in SEVERITIES:

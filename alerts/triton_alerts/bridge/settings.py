@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from triton_alerts.bridge.slack import API_URL
 from triton_slo.problem import Problem
@@ -62,42 +63,40 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_slack_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare where messages go."""
+def add_slack_arguments(parser: argparse.ArgumentParser, *, again: bool = False) -> None:
+    """Declare where messages go; `again`, for a word such as `test`, undoes nothing that stands before the word."""
     slack = parser.add_argument_group("sending to Slack")
-    slack.add_argument("--dry-run", action="store_true", help="print to the terminal instead")
-    slack.add_argument("--slack-token-file", type=Path, metavar="FILE", help="bot token (xoxb-...)")
-    slack.add_argument(
-        "--slack-app-token-file", type=Path, metavar="FILE", help="app token (xapp-...), for buttons"
-    )
-    slack.add_argument(
+
+    def add(*names: str, **how: Any) -> None:
+        slack.add_argument(*names, **(how | {"default": argparse.SUPPRESS} if again else how))
+
+    add("--dry-run", action="store_true", help="print to the terminal instead")
+    add("--slack-token-file", type=Path, metavar="FILE", help="bot token (xoxb-...)")
+    add("--slack-app-token-file", type=Path, metavar="FILE", help="app token (xapp-...), for buttons")
+    add(
         "--slack-webhook-file",
         type=Path,
         metavar="FILE",
         help="incoming webhook: no threads, edits, buttons, charts",
     )
-    slack.add_argument("--slack-url", default=API_URL, metavar="URL", help="Slack's API, or a proxy of it")
-    slack.add_argument("--channel", default="#triton-alerts", help="channel, best by its id (C...)")
-    slack.add_argument(
+    add("--slack-url", default=API_URL, metavar="URL", help="Slack's API, or a proxy of it")
+    add("--channel", default="#triton-alerts", help="channel, best by its id (C...)")
+    add(
         "--channel-for",
         action="append",
         default=[],
         metavar="SEVERITY=CHANNEL",
         help="another channel for a severity, such as warning=C0TICKETS",
     )
-    slack.add_argument(
+    add(
         "--escalate-after",
         type=seconds,
         default="15m",
         metavar="TIME",
         help="tell once more if nobody has it; 0: never",
     )
-    slack.add_argument(
-        "--escalate-to", default="", metavar="CHANNEL", help="where, if not in the same channel"
-    )
-    slack.add_argument(
-        "--mention", default="here", help="whom: here, channel, a user id U... or a group id S..."
-    )
+    add("--escalate-to", default="", metavar="CHANNEL", help="where, if not in the same channel")
+    add("--mention", default="here", help="whom: here, channel, a user id U... or a group id S...")
 
 
 def listen_address(text: str) -> tuple[str, int] | Problem:

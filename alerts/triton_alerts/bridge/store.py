@@ -238,12 +238,12 @@ class Store:
             )
 
     def escalate(self, incident: int, channel: str, now: float, change: Change) -> None:
-        """Record the escalation and queue its message, in one transaction."""
+        """Record the escalation and queue its message, in one transaction; a second one is a new message."""
         with self._transaction():
             self.change(incident, change)
             self._run(
-                "INSERT OR IGNORE INTO deliveries (incident, channel, role, pending_since) "
-                "VALUES (?, ?, 'escalation', ?)",
+                "INSERT INTO deliveries (incident, channel, role, pending_since) VALUES (?, ?, 'escalation', ?) "
+                "ON CONFLICT DO UPDATE SET root_ts = '', pending_since = excluded.pending_since",
                 *(incident, channel, now),
             )
 
