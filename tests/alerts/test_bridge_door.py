@@ -166,6 +166,33 @@ def test_a_caller_that_is_refused_early_still_hears_why(tmp_path: Path, scheme: 
     assert answer.startswith(b"HTTP/1.1 413")
 
 
+@pytest.mark.parametrize("scheme", ["http", "https"])
+@pytest.mark.parametrize("length", [None, 50_000])
+def test_a_caller_that_dawdles_is_left(tmp_path: Path, scheme: str, length: int | None) -> None:
+    """A byte now and then, in the head or in the body, holds a connection for the time of one request only."""
+    tls = Tls(*map(str, certificate(tmp_path, "bridge"))) if scheme == "https" else None
+    head = f"POST {PATH} HTTP/1.1\r\nHost: x\r\n" + (
+        f"Content-Length: {length}\r\n\r\n" if length else "X-A: "
+    )
+    with door(tmp_path, tls=tls) as receiver, dial(receiver, tls) as wire:
+        receiver.request_seconds = 0.4
+        wire.settimeout(0.05)
+        wire.sendall(head.encode())
+        left = False
+        for _ in range(100):
+            try:
+                wire.sendall(b"x")
+                left = wire.recv(1) == b""
+            except TimeoutError:
+                continue
+            except OSError:
+                left = True
+            if left:
+                break
+
+    assert left
+
+
 @contextmanager
 def dial(receiver: Receiver, tls: Tls | None) -> Iterator[socket.socket]:
     """A plain connection, or a TLS one that asks for no names."""

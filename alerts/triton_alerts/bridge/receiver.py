@@ -7,6 +7,7 @@ and after 200 it forgets. So: 200 when it is on disk, 503 when it cannot be, 4xx
 from __future__ import annotations
 
 import hmac
+import io
 import logging
 import socket
 import sqlite3
@@ -29,6 +30,8 @@ LARGEST_BODY = 32 * 1024 * 1024
 """Bytes of one body: some 20,000 alerts. A 413 is never retried, so the limit is far above any real group."""
 MOST_CONNECTIONS = 64
 SOCKET_TIMEOUT_SECONDS = 15.0
+REQUEST_SECONDS = 30.0
+"""How long a whole request may take, or a connection be idle: 32 MiB within it are 9 Mbit/s."""
 LINGER_SECONDS = 2.0
 """How long a caller may go on sending what is not read any more."""
 
@@ -113,6 +116,7 @@ class Receiver(ThreadingHTTPServer):
 
     daemon_threads = True
     request_queue_size = 128
+    request_seconds = REQUEST_SECONDS
     allow_reuse_address = True
 
     def __init__(self, address: tuple[str, int], door: Door, tls: Tls | None = None) -> None:
@@ -149,6 +153,16 @@ class _Handler(BaseHTTPRequestHandler):
     server_version = "tritonwatch-bridge"
     sys_version = ""
     timeout = SOCKET_TIMEOUT_SECONDS
+
+    def setup(self) -> None:
+        super().setup()
+        self.rfile.close()
+        self._wire = _Wire(self.connection)
+        self.rfile = io.BufferedReader(self._wire)
+
+    def handle_one_request(self) -> None:
+        self._wire.deadline = time.monotonic() + self.server.request_seconds
+        super().handle_one_request()
 
     def do_POST(self) -> None:
         door = self.server.door
@@ -209,6 +223,20 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("Connection", "close")
         self.end_headers()
         self.wfile.write(data)
+
+
+class _Wire(socket.SocketIO):
+    """Reads until a deadline, so that callers who send a byte now and then cannot hold all connections."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        super().__init__(connection, "r")
+        self._connection = connection
+        self.deadline = float("inf")
+
+    def readinto(self, buffer: Any) -> int | None:
+        left = min(self.deadline - time.monotonic(), SOCKET_TIMEOUT_SECONDS)
+        self._connection.settimeout(max(left, 0.001))
+        return super().readinto(buffer)
 
 
 def _linger(connection: socket.socket) -> None:
