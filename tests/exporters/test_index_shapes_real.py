@@ -1,0 +1,21 @@
+"""What the documentation says of every shape of Triton's index is what a real Triton shows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from support.index_shapes import HEAD, SHAPES, rows
+from support.tools import ROOT
+
+
+@pytest.mark.real
+def test_the_page_of_the_exporter_says_what_a_real_triton_shows(tmp_path: Path) -> None:
+    """Index row, ready endpoint and /state of each shape, alone and with a list of models and the log."""
+    page = (ROOT / "docs" / "exporter.md").read_text()
+    told = page.partition(HEAD)[2].partition("\n\n")[0].splitlines()
+    found = [f"| {' | '.join(row)} |" for row in rows(tmp_path)]
+
+    assert len(SHAPES) + 4 == len(found)
+    assert told == found
