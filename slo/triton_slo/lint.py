@@ -11,11 +11,22 @@ from triton_exporter.catalogue import triton
 from triton_exporter.distribution.buckets import DEFAULT_BOUNDS
 from triton_slo.artifact import Options
 from triton_slo.duration import parse_seconds, render
-from triton_slo.objective import WINDOW, Choice, Custom, FirstResponse, Latency, Objective, Queue
+from triton_slo.objective import (
+    WINDOW,
+    CalendarWindow,
+    Choice,
+    Custom,
+    FirstResponse,
+    Latency,
+    Objective,
+    Queue,
+)
+from triton_slo.periods import LAST, changes
 from triton_slo.plan import Plan
 from triton_slo.problem import Problem
 from triton_slo.windows import MIN_SCRAPES
 
+_YEAR = 365 * 86_400
 TRITON_BOUNDS_MS = (100, 500, 2000, 5000)
 """Default buckets of Triton's own first-response histogram."""
 
@@ -27,6 +38,7 @@ class Surroundings:
     scrape_seconds: float = 15.0
     retention_seconds: float | None = None
     models: frozenset[str] | None = None
+    now: float | None = None
 
 
 def lint(objective: Objective, place: Callable[[str], str], around: Surroundings) -> Iterator[Problem]:
@@ -35,6 +47,7 @@ def lint(objective: Objective, place: Callable[[str], str], around: Surroundings
         *_dead_tiers(objective),
         *_short_windows(objective, around),
         *_long_window(objective, around),
+        *_horizon(objective, around),
         *_names(objective, around),
         *_shadowed(objective),
         *_unequal_labels(objective),
@@ -85,8 +98,20 @@ def _short_windows(objective: Objective, around: Surroundings) -> Iterator[Doubt
             yield "alerting", reason, f"make it {render(least)} or longer, or scrape more often"
 
 
+def _horizon(objective: Objective, around: Surroundings) -> Iterator[Doubt]:
+    window = objective.window
+    if around.now is None or not isinstance(window, CalendarWindow):
+        return
+    if around.now > LAST.timestamp() - _YEAR and changes(window.timezone)[1]:
+        reason = f"the rules know the clock of {window.timezone} only until {LAST:%Y-%m-%d}"
+        yield "window", reason, "update tritonwatch; from then on a period may begin an hour early or late"
+
+
 def _long_window(objective: Objective, around: Surroundings) -> Iterator[Doubt]:
-    kept, needed = around.retention_seconds, objective.window.seconds
+    window = objective.window
+    # A calendar period's events are carried on from hour to hour; only the longest burn window looks further back.
+    needed = parse_seconds("3d") if isinstance(window, CalendarWindow) else window.seconds
+    kept = around.retention_seconds
     if kept is not None and needed > kept:
         reason = (
             f"{render(needed)} are longer than Prometheus keeps ({render(kept)}): the budget looks better"

@@ -27,6 +27,7 @@ _ERROR_PREFIX = conventions.sli_error("")
 _PLAIN = (
     conventions.OBJECTIVE_RATIO,
     conventions.PERIOD_DAYS,
+    conventions.PERIOD_START,
     conventions.CURRENT_BURN_RATE,
     conventions.PERIOD_BURN_RATE,
     conventions.PERIOD_BUDGET_REMAINING,
@@ -215,7 +216,9 @@ class _Board:
             indicator=indicator,
             group=dict(group),
             target=target,
-            sli=None if left is None or target is None else _sli(left, target),
+            sli=None
+            if left is None or target is None
+            else _sli(1 - left if spent is None else spent, target),
             burn_now=now,
             burn=burn,
             budget_left=left,
@@ -234,9 +237,9 @@ class _Board:
         return tuple(sorted(self._causes.get((own, group), ()), key=lambda cause: -cause[1]))
 
 
-def _sli(left: float, target: float) -> float:
-    """The share of good events that leaves this much budget, without floating-point dust."""
-    return min(1.0, max(0.0, round(1 - (1 - left) * (1 - target), 12)))
+def _sli(spent: float, target: float) -> float:
+    """The share of good events at which the budget burned so fast, without floating-point dust."""
+    return min(1.0, max(0.0, round(1 - spent * (1 - target), 12)))
 
 
 def _burn_rates(values: Mapping[str, float], budget: float) -> dict[str, float]:

@@ -176,6 +176,11 @@ class Rolling(_Value):
         """Name of the window in recorded series."""
         return f"{round(self.seconds / DAY)}d"
 
+    @property
+    def words(self) -> str:
+        """The window as people read it."""
+        return self.nominal
+
     @model_validator(mode="after")
     def _whole_days(self) -> Self:
         if self.seconds % DAY or not 7 * DAY <= self.seconds <= 90 * DAY:
@@ -195,9 +200,19 @@ class CalendarWindow(_Value):
         return {"week": 7, "month": 30, "quarter": 90}[self.calendar] * DAY
 
     @property
+    def longest_seconds(self) -> float:
+        """Length of the longest such period, to the day."""
+        return {"week": 7, "month": 31, "quarter": 92}[self.calendar] * DAY
+
+    @property
     def nominal(self) -> str:
         """Name of the window in recorded series."""
         return self.calendar
+
+    @property
+    def words(self) -> str:
+        """The window as people read it."""
+        return f"{self.calendar}, {self.timezone}"
 
     @model_validator(mode="after")
     def _known_zone(self) -> Self:
@@ -490,8 +505,6 @@ class Objective(_Value):
     @model_validator(mode="after")
     def _built(self) -> Self:
         # What the rules cannot honour yet is refused: a promise that is silently not kept is worse than none.
-        if isinstance(self.window, CalendarWindow):
-            raise ValueError("calendar windows are not built yet; write a rolling window such as 30d")
         if self.exclusions:
             raise ValueError("exclusions are not built yet; silence the alerts instead")
         if self.unknown.policy == "bad" and self.indicator.kind not in COUNTS_UNKNOWN:

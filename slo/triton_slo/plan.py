@@ -9,7 +9,7 @@ from functools import cached_property
 from triton_slo import conventions
 from triton_slo.artifact import Options
 from triton_slo.indicators import Measure, Scope, measure
-from triton_slo.objective import Choice, Objective, Override
+from triton_slo.objective import CalendarWindow, Choice, Custom, Objective, Override, Readiness
 from triton_slo.promql import Matchers, parse_selector
 from triton_slo.windows import SLICE, Clock, Span, spans
 
@@ -77,6 +77,21 @@ class Plan:
     def variants(self) -> tuple[Variant, ...]:
         """The objective split by its overrides; every selected model falls into exactly one."""
         return _variants(self.objective)
+
+    @cached_property
+    def time_based(self) -> bool:
+        """Whether events are seconds, whose number in a whole period is known before it is over."""
+        indicator = self.objective.indicator
+        by_ratio = isinstance(indicator, Custom) and indicator.error_ratio is not None
+        return by_ratio or isinstance(indicator, Readiness)
+
+    @cached_property
+    def period_seconds(self) -> float:
+        """The real length of the period, of a calendar's longest; calendars are not scaled."""
+        window = self.objective.window
+        if isinstance(window, CalendarWindow):
+            return window.longest_seconds
+        return window.seconds * self.options.time_scale
 
     def measure(self, variant: Variant) -> Measure:
         """How the indicator is measured for a variant's models."""

@@ -8,8 +8,6 @@ are left out: since when a group is unknown, and exclusions.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
-from zoneinfo import ZoneInfo
 
 from triton_exporter.catalogue import state
 from triton_slo import conventions
@@ -18,7 +16,8 @@ from triton_slo.causes import cause_rules
 from triton_slo.duration import render
 from triton_slo.indicators import Events, Measure
 from triton_slo.live import SHOWN_WINDOWS
-from triton_slo.objective import CalendarWindow
+from triton_slo.objective import DAY, CalendarWindow
+from triton_slo.periods import basis
 from triton_slo.plan import Plan, Variant
 from triton_slo.prometheus import Prometheus, Sample
 from triton_slo.promql import on
@@ -48,21 +47,6 @@ def causes(prometheus: Prometheus, options: Options, at: float) -> tuple[Sample,
     )
 
 
-def calendar_seconds(window: CalendarWindow, at: float) -> float:
-    """Seconds since the current week, month or quarter began in its time zone (summer time included)."""
-    now = datetime.fromtimestamp(at, ZoneInfo(window.timezone))
-    first = now.replace(hour=0, minute=0, second=0, microsecond=0)
-    match window.calendar:
-        case "week":
-            first -= timedelta(days=now.weekday())
-        case "month":
-            first = first.replace(day=1)
-        case "quarter":
-            first = first.replace(month=(now.month - 1) // 3 * 3 + 1, day=1)
-    # Subtracting two times of one zone ignores changes of its offset in between; Unix time does not.
-    return max(1.0, at - first.astimezone(UTC).timestamp())
-
-
 def window_events(plan: Plan, measure: Measure, seconds: float) -> Events:
     """Events per second over a window, from source series alone."""
     counted = measure.counted(render(seconds)) if measure.counted else None
@@ -87,11 +71,11 @@ class _Asker:
     def __init__(self, prometheus: Prometheus, plan: Plan, at: float) -> None:
         self._prometheus, self._plan, self._at = prometheus, plan, at
         self._labels = plan.labels
+        self._basis = basis(plan, at)
 
     def samples(self) -> Iterator[Sample]:
-        objective = self._plan.objective
         yield self._sample(conventions.INFO, {}, 1.0)
-        yield self._sample(conventions.PERIOD_DAYS, {}, objective.window.seconds / 86_400)
+        yield from self._period()
         for variant in self._plan.variants:
             yield from self._variant(variant, self._plan.measure(variant))
 
@@ -105,7 +89,7 @@ class _Asker:
                     yield self._sample(conventions.sli_error(canonical(window)), group, ratio)
                     if window == _NOW:
                         yield self._sample(conventions.CURRENT_BURN_RATE, group, ratio / (1 - variant.target))
-        period = self._ratios(measure, self._period_seconds())
+        period = self._ratios(measure, self._basis.passed_seconds)
         for group in {**period, **present}:
             yield self._sample(conventions.OBJECTIVE_RATIO, group, variant.target)
         yield from self._budgets(period, 1 - variant.target)
@@ -121,7 +105,8 @@ class _Asker:
         for group, ratio in period.items():
             if ratio is not None:
                 yield self._sample(conventions.PERIOD_BURN_RATE, group, ratio / budget)
-                yield self._sample(conventions.PERIOD_BUDGET_REMAINING, group, 1 - ratio / budget)
+                left = 1 - ratio / budget * self._basis.share
+                yield self._sample(conventions.PERIOD_BUDGET_REMAINING, group, left)
 
     def _unknown(self, measure: Measure, gone: Sequence[_Group]) -> Iterator[Sample]:
         unwanted = self._unwanted() if gone else frozenset()
@@ -160,11 +145,13 @@ class _Asker:
                 label = () if not fixed else ((conventions.SOURCE, fixed),)
                 yield self._sample(conventions.SLI_SOURCE, (*group, *label), 1.0)
 
-    def _period_seconds(self) -> float:
+    def _period(self) -> Iterator[Sample]:
         window = self._plan.objective.window
+        seconds = window.seconds
         if isinstance(window, CalendarWindow):
-            return calendar_seconds(window, self._at)
-        return window.seconds * self._plan.options.time_scale
+            seconds = self._basis.budget_seconds
+            yield self._sample(conventions.PERIOD_START, {}, self._at - self._basis.passed_seconds)
+        yield self._sample(conventions.PERIOD_DAYS, {}, seconds / DAY)
 
     def _ratios(self, measure: Measure, seconds: float) -> dict[_Group, float | None]:
         """Error ratios by group; None where nothing happened."""

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from triton_slo import conventions as names
+from triton_slo.calendar_recording import budget_days, budget_remaining, calendar_rules
 from triton_slo.duration import parse_seconds, render
 from triton_slo.indicators import Events, Measure
-from triton_slo.objective import HALF_HOUR
+from triton_slo.objective import DAY, HALF_HOUR, CalendarWindow
 from triton_slo.plan import Plan, Variant
 from triton_slo.promql import Matchers, indent, number, on
 from triton_slo.rulefile import Rule
@@ -44,6 +45,8 @@ def recording_rules(plan: Plan) -> Iterator[Rule]:
         yield from _sources(plan, measure)
     for nominal in plan.spans:
         yield _rule(plan, names.sli_error(nominal), ratio(plan, nominal))
+    if isinstance(plan.objective.window, CalendarWindow):
+        yield from calendar_rules(plan, plan.objective.window)
     yield from _budget(plan)
 
 
@@ -75,7 +78,7 @@ def _both(both: Events) -> str:
 def _last_seen(plan: Plan, variant: Variant, measure: Measure) -> str:
     memory = plan.clock.text(_MEMORY, _MEMORY_SCRAPES)
     remembered = f"last_over_time({names.LAST_SEEN}{_own(plan, variant)}[{memory}])"
-    period = number(plan.objective.window.seconds * plan.options.time_scale)
+    period = number(plan.period_seconds)
     return f"time() * {_paren(measure.presence)}\nor {_on(plan)}\n({remembered} > time() - {period})"
 
 
@@ -135,13 +138,14 @@ def burn(plan: Plan, nominal: str) -> str:
 
 
 def _budget(plan: Plan) -> Iterator[Rule]:
-    objective = plan.objective
-    days = number(objective.window.seconds / 86_400)
-    yield _rule(plan, names.PERIOD_DAYS, f"vector({days})")
+    window = plan.objective.window
+    days, left = f"vector({number(window.seconds / DAY)})", f"1 - {names.PERIOD_BURN_RATE}{plan.own}"
+    if isinstance(window, CalendarWindow):
+        days, left = budget_days(plan), budget_remaining(plan)
+    yield _rule(plan, names.PERIOD_DAYS, days)
     yield _rule(plan, names.CURRENT_BURN_RATE, burn(plan, "5m"))
-    period = objective.window.nominal
-    yield _rule(plan, names.PERIOD_BURN_RATE, burn(plan, period))
-    yield _rule(plan, names.PERIOD_BUDGET_REMAINING, f"1 - {names.PERIOD_BURN_RATE}{plan.own}")
+    yield _rule(plan, names.PERIOD_BURN_RATE, burn(plan, window.nominal))
+    yield _rule(plan, names.PERIOD_BUDGET_REMAINING, left)
     yield _rule(
         plan, names.BURNING, f"{names.sli_error(GUARD)}{plan.own} > bool {names.ERROR_BUDGET_RATIO}{plan.own}"
     )
@@ -155,7 +159,7 @@ def _info(plan: Plan) -> dict[str, str]:
         names.OWNER: objective.owner,
         "description": objective.description,
         "target": number(objective.target),
-        "window": objective.window.nominal,
+        "window": objective.window.words,
         "threshold": threshold,
     }
     return {label: value for label, value in about.items() if value}

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from triton_exporter.catalogue import EXPORTER_JOB, state
 from triton_slo import conventions, raw
 from triton_slo.live import SELECTOR, UNKNOWN_TIME, Standing, standings, unknown_time
+from triton_slo.objective import DAY
 from triton_slo.plan import Plan
 from triton_slo.prometheus import Prometheus, PrometheusError, Sample
 
@@ -34,11 +35,17 @@ def look(prometheus: Prometheus, at: float | None = None, plans: Sequence[Plan] 
 
 
 def _unknown_times(prometheus: Prometheus, samples: Sequence[Sample], at: float | None) -> tuple[Sample, ...]:
-    """How long each recorded group was unknown, asked once for each length of period."""
+    """How long each recorded group was unknown, asked once for each length of period (so far)."""
+    lengths: dict[str, float] = {}
+    for sample in sorted(samples, key=lambda one: one.labels.get("__name__") == conventions.PERIOD_START):
+        slo, name = sample.labels.get(conventions.SLO, ""), sample.labels.get("__name__")
+        if name == conventions.PERIOD_DAYS:
+            lengths[slo] = sample.value
+        elif name == conventions.PERIOD_START:
+            lengths[slo] = max(1.0, sample.at - sample.value) / DAY
     days: dict[float, set[str]] = defaultdict(set)
-    for sample in samples:
-        if sample.labels.get("__name__") == conventions.PERIOD_DAYS:
-            days[sample.value].add(sample.labels.get(conventions.SLO, ""))
+    for slo, length in lengths.items():
+        days[length].add(slo)
     return tuple(
         Sample({**sample.labels, "__name__": UNKNOWN_TIME}, sample.value, sample.at)
         for length, slos in days.items()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from triton_slo import conventions as names
-from triton_slo.objective import Tier
+from triton_slo.objective import DAY, CalendarWindow, Tier
 from triton_slo.plan import Plan
 from triton_slo.promql import number, quote
 from triton_slo.windows import canonical
@@ -60,7 +60,7 @@ def burning(plan: Plan, tier: Tier) -> dict[str, str]:
         "summary": f"{who}: {objective.name} budget burns {pace} times too fast",
         "description": (
             f"{_promise(plan)} Over the last {long}, and still over the last {short}, the error budget of {who} "
-            f"burned {pace} times faster than it may to last {objective.window.nominal}. {_lasting(plan)}"
+            f"burned {pace} times faster than it may to last {_period(plan)}. {_lasting(plan)}"
         ),
         **_causes(plan),
         "action": _own(plan).get("action") or _first_step(plan),
@@ -117,9 +117,16 @@ def _promise(plan: Plan) -> str:
     return f"Promised for {share}: {text}."
 
 
+def _period(plan: Plan) -> str:
+    window = plan.objective.window
+    return f"the {window.calendar}" if isinstance(window, CalendarWindow) else window.nominal
+
+
 def _lasting(plan: Plan) -> str:
     """How long what is left of the budget lasts: `remaining * period / burn`, asked of Prometheus."""
-    period = number(plan.objective.window.seconds * plan.options.time_scale)
+    period = number(plan.period_seconds)
+    if isinstance(plan.objective.window, CalendarWindow):
+        period = f"scalar({names.PERIOD_DAYS}{plan.own} * {DAY})"
     query = f"clamp_min({names.PERIOD_BUDGET_REMAINING}{{{_group_format(plan)}}}, 0) * {period} / %f"
     ask = f"printf {quote(query)}{_group_arguments(plan)} $value | query"
     left = "{{ . | first | value | humanizeDuration }}"

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from datetime import datetime, timedelta
 from pathlib import Path
-from zoneinfo import ZoneInfo
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from support import history
 from support.history import END
@@ -19,10 +15,9 @@ from support.tools import prometheuses
 from triton_exporter.catalogue import own, state, triton
 from triton_slo.artifact import Options
 from triton_slo.live import Standing
-from triton_slo.objective import CalendarWindow, Objective
+from triton_slo.objective import Objective
 from triton_slo.plan import Plan
 from triton_slo.prometheus import Access, Prometheus
-from triton_slo.raw import calendar_seconds
 from triton_slo.status import look
 from tritonwatch.cli import main
 
@@ -187,31 +182,3 @@ def test_canaries_are_compared_without_rules(
     assert pytest.approx(0.1, rel=0.01) == numbers["canary"]["bad"] / numbers["canary"]["total"]
     assert 0.0 == numbers["baseline"]["bad"]
     assert 0 == main([*words, "--canary", "2", "--baseline", "1"])
-
-
-ZONES = ("UTC", "Europe/Berlin", "America/Sao_Paulo", "Australia/Lord_Howe", "Asia/Kolkata")
-
-
-@given(
-    st.integers(1_420_070_400, 1_798_761_600),
-    st.sampled_from(ZONES),
-    st.sampled_from(["week", "month", "quarter"]),
-)
-def test_calendar_periods_begin_at_local_midnight(at: int, zone: str, kind: str) -> None:
-    """A period holds every second of its local week, month or quarter (2015 to 2026) and no other's."""
-
-    def period(at: float) -> object:
-        local = datetime.fromtimestamp(at, ZoneInfo(zone))
-        match kind:
-            case "week":
-                return local.isocalendar()[:2]
-            case "month":
-                return local.year, local.month
-        return local.year, (local.month - 1) // 3
-
-    start = at - calendar_seconds(CalendarWindow(calendar=kind, timezone=zone), at)
-    if start == at - 1:  # the very first second is rounded up to one
-        return
-    assert period(start) == period(at)
-    assert period(start - 1) != period(at)
-    assert timedelta(seconds=at - start) < timedelta(days=93)

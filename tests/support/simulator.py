@@ -6,7 +6,7 @@ is a count of events, and the allowance is what is lost on counters that are onl
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -141,13 +141,23 @@ def _allowed(replica: Replica, counts: Counts) -> float:
     return sum(_allowed_in_tile(replica, counts, scrapes, end) for end in ends)
 
 
+def allowed_since(replica: Replica, counts: Counts, tiles: Iterable[tuple[int, int]]) -> float:
+    """What one counter may hide in tiles of any lengths: (start, end) in ticks."""
+    scrapes = list(counter(replica, counts))
+    hidden = 0.0
+    for start, end in tiles:
+        hidden += _allowed_in_tile(replica, counts, scrapes, end, end - start)
+        hidden += sum(int(counts[max(0, edge - EVERY) : edge + EVERY].sum()) for edge in (start, end))
+    return hidden
+
+
 def _allowed_in_tile(
-    replica: Replica, counts: Counts, scrapes: list[tuple[int, int, int]], end: int
+    replica: Replica, counts: Counts, scrapes: list[tuple[int, int, int]], end: int, length: int = TILE
 ) -> float:
-    start = end - TILE
+    start = end - length
     truth = int(counts[start:end].sum())
     inside = [one for one in scrapes if start - EVERY <= one[0] < end]
-    whole = len(inside) == TILE // EVERY + 1
+    whole = len(inside) == length // EVERY + 1
     if len(inside) < 2:
         return truth
     increase = sum(

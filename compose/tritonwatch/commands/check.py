@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import time
 from functools import partial
 from pathlib import Path
 
@@ -43,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     except (OSError, UnicodeDecodeError, PrometheusError, access.AccessError) as error:
         print(f"tritonwatch check: {error}", file=sys.stderr)
         return 2
-    around = Surroundings(args.scrape_interval, args.retention, models)
+    around = Surroundings(args.scrape_interval, args.retention, models, time.time())
     rules = [(name, groups) for name, text in texts if (groups := rule_groups(text)) is not None]
     names = {name for name, _ in rules}
     reading = read([one for one in texts if one[0] not in names])

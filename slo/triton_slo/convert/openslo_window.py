@@ -6,11 +6,11 @@ import re
 from datetime import datetime
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from triton_slo.convert.entry import Entry, EntryError
 from triton_slo.convert.ledger import Ledger
-from triton_slo.objective import CalendarWindow, Objective
+from triton_slo.objective import CalendarWindow
 
 _DAYS = {"m": 1 / 1440, "h": 1 / 24, "d": 1.0, "w": 7.0, "M": 30.0, "Q": 90.0, "Y": 365.0}
 _CALENDARS = {"1w": "week", "7d": "week", "1M": "month", "1Q": "quarter", "3M": "quarter"}
@@ -72,8 +72,6 @@ def _calendar(duration: Entry, calendar: Entry, ledger: Ledger) -> Any:
         CalendarWindow.model_validate(form)
     except ValidationError as error:
         raise EntryError(calendar, error.errors()[0]["msg"].removeprefix("Value error, ")) from None
-    if not built():
-        return _rolling(duration, ledger, "calendar windows are not built yet")
     if not _on_edge(kind, begins):
         ledger.lost(start, f"a calendar {kind} starts at its own first midnight", "that start is taken")
     return form
@@ -85,14 +83,3 @@ def _on_edge(kind: str, begins: datetime) -> bool:
     if kind == "week":
         return begins.weekday() == 0
     return begins.day == 1 and (kind == "month" or begins.month % 3 == 1)
-
-
-def built() -> bool:
-    """Whether objectives take calendar windows in this version."""
-    try:
-        TypeAdapter(Objective).validate_python(
-            {"name": "a", "target": 0.99, "indicator": "errors", "window": "month"}
-        )
-    except ValidationError:
-        return False
-    return True

@@ -1,0 +1,330 @@
+"""Calendar periods: recorded starts and ends beside zoneinfo, recorded events beside a simulated fleet.
+
+promtool's clock starts in 1970, so rules are run at another time by putting a shift to every `time()` of theirs.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import HealthCheck, Phase, example, given, settings
+from hypothesis import strategies as st
+
+from support import simulator
+from support.simulator import LENGTH, SCRAPE, TICK, Life, Model, Replica
+from support.tools import promtools
+from triton_slo import conventions as names
+from triton_slo.artifact import Options
+from triton_slo.objective import CalendarWindow, Objective
+from triton_slo.periods import FIRST, LAST, period_at
+from triton_slo.plan import Plan
+from triton_slo.recording import recording_rules
+
+KINDS = ("week", "month", "quarter")
+ZONES = (
+    "UTC",
+    "Europe/Berlin",
+    "America/Havana",
+    "America/Santiago",
+    "America/Sao_Paulo",
+    "Australia/Lord_Howe",
+    "Africa/Casablanca",
+    "Africa/Cairo",
+    "Asia/Beirut",
+    "Asia/Kolkata",
+    "Pacific/Kiritimati",
+)
+NEVER = [{"labels": '{answer="none expected"}', "value": 1}]
+"""An answer that nobody gives: promtool prints what it got instead."""
+
+
+def in_zone(at: float, kind: str, zone: str) -> object:
+    """What tells a period from the others."""
+    local = datetime.fromtimestamp(at, ZoneInfo(zone))
+    if kind == "week":
+        return local.isocalendar()[:2]
+    return local.year, local.month if kind == "month" else (local.month - 1) // 3
+
+
+def unix(text: str) -> int:
+    return int(datetime.fromisoformat(text).timestamp())
+
+
+QUARTER = 93 * 86_400
+instants = st.integers(int(FIRST.timestamp()) + QUARTER, int(LAST.timestamp()) - QUARTER)
+
+
+def assert_period(start: float, end: float, at: float, kind: str, zone: str) -> None:
+    assert in_zone(at, kind, zone) == in_zone(start, kind, zone) == in_zone(end - 1, kind, zone)
+    assert in_zone(start - 1, kind, zone) != in_zone(at, kind, zone) != in_zone(end, kind, zone)
+    assert start <= at < end <= start + 92 * 86_400 + 7200
+
+
+@example(unix("2026-11-01T00:30:00-05:00"), "America/Havana", "month")
+@given(instants, st.sampled_from(ZONES), st.sampled_from(KINDS))
+def test_a_period_is_every_second_of_its_local_time(at: int, zone: str, kind: str) -> None:
+    """A period holds its local week, month or quarter from the first second to the last, and no other's."""
+    period = period_at(CalendarWindow(calendar=kind, timezone=zone), at)  # type: ignore[arg-type]
+
+    assert_period(period.start, period.end, at, kind, zone)
+
+
+def objective(name: str, kind: str, zone: str, **more: object) -> Objective:
+    return Objective.model_validate(
+        {
+            "name": name,
+            "target": 0.99,
+            "indicator": "errors",
+            "window": {"calendar": kind, "timezone": zone},
+            **more,
+        }
+    )
+
+
+def rules(one: Objective, shift: int, wanted: str) -> list[dict[str, Any]]:
+    """The generated rules that a recorded series rests on, as they are at another time."""
+    recording = [
+        {"record": rule.record, "expr": rule.expr, "labels": dict(rule.labels)}
+        for rule in recording_rules(Plan(one, Options(scrape_interval_seconds=SCRAPE)))
+    ]
+    needed = {wanted}
+    while True:
+        read = {
+            name
+            for rule in recording
+            if rule["record"] in needed
+            for name in re.findall(r"slo:[\w:]+", rule["expr"])
+        }
+        if read <= needed:
+            break
+        needed |= read
+    kept = [rule for rule in recording if rule["record"] in needed]
+    return [{**rule, "expr": rule["expr"].replace("time()", f"(time() + {shift})")} for rule in kept]
+
+
+def promtool(
+    tool: Path, folder: Path, groups: Mapping[str, Sequence[object]], **test: object
+) -> list[list[tuple[dict[str, str], float]]]:
+    """What each expression gave, in order: labels and value of each of its series."""
+    document = {"groups": [{"name": name, "rules": list(found)} for name, found in groups.items()]}
+    (folder / "rules.yml").write_text(json.dumps(document))
+    whole = {"rule_files": ["rules.yml"], "evaluation_interval": "60s", "tests": [test]}
+    (folder / "test.json").write_text(json.dumps(whole))
+    command = [str(tool), "test", "rules", str(folder / "test.json")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    said = done.stdout + done.stderr
+    answers = re.findall(r"got: *(.*)$", said, re.M)
+    assert len(test["promql_expr_test"]) == len(answers), said[:2000]  # type: ignore[arg-type]
+    return [
+        [
+            (dict(re.findall(r'(\w+)="([^"]*)"', labels)), float(value.rstrip(",")))
+            for labels, value in re.findall(r"{([^}]*)} ([^\s,]+)", answer)
+        ]
+        for answer in answers
+    ]
+
+
+AROUND = [
+    (unix("2026-03-29T00:59:59+00:00") + beside, zone, kind)
+    for zone in ("Europe/Berlin", "America/Havana")
+    for kind in KINDS
+    for beside in (0, 1)
+] + [
+    (unix(at) + beside, zone, kind)
+    for at, zone, kind in (
+        ("2026-11-01T04:30:00+00:00", "America/Havana", "month"),
+        ("2026-11-01T05:30:00+00:00", "America/Havana", "month"),
+        ("2026-04-05T04:00:00+00:00", "America/Santiago", "week"),
+        ("2029-03-31T22:00:00+00:00", "Asia/Beirut", "quarter"),
+        ("2027-12-31T23:00:00+00:00", "Europe/Berlin", "quarter"),
+        ("2028-02-29T00:00:00+00:00", "Pacific/Kiritimati", "month"),
+        ("2039-09-30T18:30:00+00:00", "Asia/Kolkata", "quarter"),
+    )
+    for beside in (-1, 0, 1)
+]
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("tool", promtools(), ids=str)
+@settings(
+    max_examples=3,
+    deadline=None,
+    phases=(Phase.explicit, Phase.generate),
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@example(AROUND)
+@given(
+    st.lists(st.tuples(instants, st.sampled_from(ZONES), st.sampled_from(KINDS)), min_size=40, max_size=40)
+)
+def test_recorded_periods_are_those_of_zoneinfo(
+    tool: Path, tmp_path: Path, moments: list[tuple[int, str, str]]
+) -> None:
+    """The rules know start and end of every week, month and quarter in every zone, to the second."""
+    groups = {}
+    for number, (at, zone, kind) in enumerate(moments):
+        one = objective(f"o{number}", kind, zone)
+        groups[one.name] = [
+            *rules(one, at, names.PERIOD_START),
+            *[r for r in rules(one, at, names.PERIOD_END) if r["record"] == names.PERIOD_END],
+        ]
+    edges = [
+        {"expr": e, "eval_time": "0s", "exp_samples": NEVER} for e in (names.PERIOD_START, names.PERIOD_END)
+    ]
+
+    starts, ends = (
+        {labels["slo"]: value for labels, value in found}
+        for found in promtool(tool, tmp_path, groups, promql_expr_test=edges)
+    )
+
+    assert len(moments) == len(starts) == len(ends)
+    for number, (at, zone, kind) in enumerate(moments):
+        assert_period(starts[f"o{number}"], ends[f"o{number}"], at, kind, zone)
+
+
+HOUR = 3600 // TICK
+HALF, SHORT = HOUR // 2, HOUR // 12
+EVALUATION = 60 // TICK
+WHOLE = (Life(0, LENGTH),)
+BEGINS = HOUR + 37 * EVALUATION
+"""Tick at which the period begins, after traffic that belongs to the one before."""
+LOOKS = [BEGINS + EVALUATION * minutes for minutes in (2, 4, 7, 26, 31, 59, 61, 125, 245)]
+UNEVEN = ((0.05, 0.5), (50.0, 0.001), (0.0, 0.0), (20.0, 0.02), (1.0, 0.3))
+FLEET = (
+    Model("even", ((5.0, 0.02),), (Replica("a", WHOLE),), 1),
+    Model("uneven", UNEVEN * 6, (Replica("a", WHOLE), Replica("b", WHOLE, phase=0)), 2),
+    Model("loud before", ((90.0, 0.9), *((3.0, 0.01),) * 14), (Replica("a", WHOLE),), 3),
+    Model(
+        "restarts",
+        ((5.0, 0.02),),
+        (Replica("a", (Life(0, BEGINS + 40, 70_000), Life(BEGINS + 47, 3000), Life(3100, LENGTH))),),
+        4,
+    ),
+    Model("gap", ((5.0, 0.02),), (Replica("a", WHOLE, ((BEGINS - 30, BEGINS + 90), (3500, 3700))),), 5),
+    Model("new", ((5.0, 0.02),), (Replica("a", (Life(BEGINS + 500, LENGTH),)),), 6),
+)
+
+
+def tiles(end: int, since: int) -> list[tuple[int, int]]:
+    """The windows that a sum at a tick is made of, back to the period's (or the model's) first minutes."""
+    found = []
+    while end - since >= SHORT:
+        length = next(one for one in (HOUR, HALF, SHORT) if end - since >= one)
+        found.append((end - length, end))
+        end -= length
+    return [*found, (end - SHORT, end)]
+
+
+def known(model: Model, end: int) -> dict[str, tuple[float, float]]:
+    """Event -> how many there were since the period began, and by how many a reading may miss them."""
+    truth, hidden = {}, {}
+    born = min(life.start for replica in model.replicas for life in replica.lives)
+    for kind in ("BACKEND", "success"):
+        counts = [(replica, model.events[replica.instance][kind]) for replica in model.replicas]
+        truth[kind] = sum(int(found[BEGINS:end].sum()) for _, found in counts)
+        # Whose the first minutes are is known only to the minute: all of them may be the period's before.
+        around = sum(int(found[BEGINS - SHORT : BEGINS + SHORT].sum()) for _, found in counts)
+        hidden[kind] = around + sum(
+            simulator.allowed_since(replica, found, tiles(end, max(born, BEGINS)))
+            for replica, found in counts
+        )
+    return {
+        names.ERROR: (truth["BACKEND"], hidden["BACKEND"]),
+        names.TOTAL: (sum(truth.values()), sum(hidden.values())),
+    }
+
+
+BOUNDARIES = {
+    "the hour of the first midnight comes twice": ("America/Havana", "month", "2026-11-01T04:00:00+00:00"),
+    "the clock is set back two hours later": ("America/New_York", "month", "2026-11-01T04:00:00+00:00"),
+    "the clock is set back half an hour": ("Australia/Lord_Howe", "quarter", "2029-03-31T13:00:00+00:00"),
+    "an ordinary Monday": ("Europe/Berlin", "week", "2026-06-28T22:00:00+00:00"),
+}
+
+
+def recorded(
+    tool: Path,
+    folder: Path,
+    boundary: str,
+    models: Sequence[Model],
+    down: tuple[int, int] | None = None,
+    looks: Sequence[int] = LOOKS,
+) -> list[dict[tuple[str, str], float]]:
+    """(model, event) -> sum, at each tick of `looks`; nothing is evaluated or scraped from one tick to another."""
+    zone, kind, begins = BOUNDARIES[boundary]
+    found = rules(objective("errors", kind, zone), unix(begins) - BEGINS * TICK, names.PERIOD_EVENTS)
+    if down:
+        silence = f"((vector(time()) >= {down[0] * TICK}) < {down[1] * TICK})"
+        found = [{**rule, "expr": f"(\n{rule['expr']}\n) unless on () {silence}"} for rule in found]
+    answers = promtool(
+        tool,
+        folder,
+        {"slo-errors": found},
+        interval=f"{TICK}s",
+        input_series=[
+            {"series": series, "values": " ".join(values.split()[: looks[-1] + 1])}
+            for model in models
+            for series, values in model.series()
+        ],
+        promql_expr_test=[
+            {"expr": names.PERIOD_EVENTS, "eval_time": f"{look * TICK}s", "exp_samples": NEVER}
+            for look in looks
+        ],
+    )
+    return [{(one["model"], one["event"]): value for one, value in answer} for answer in answers]
+
+
+def check(found: Sequence[Mapping[tuple[str, str], float]], models: Sequence[Model], lost: float = 0) -> None:
+    for look, sums in zip(LOOKS, found, strict=True):
+        for model in models:
+            for event, (truth, hidden) in known(model, look).items():
+                assert pytest.approx(truth, abs=hidden + lost + 0.01) == sums.get((model.name, event), 0.0), (
+                    f"{model.name}, {event}, {(look - BEGINS) * TICK / 60} minutes into the period"
+                )
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("tool", promtools(), ids=str)
+def test_a_period_counts_its_own_events(tool: Path, tmp_path: Path) -> None:
+    """From its second minute on a period has its own events, whatever its fleet goes through."""
+    for model in FLEET:
+        truth, hidden = known(model, LOOKS[-1])[names.TOTAL]
+        assert hidden < 0.2 * truth, (
+            f"{model.name}: {hidden} of four hours' {truth} may hide, this shows little"
+        )
+
+    check(recorded(tool, tmp_path, "an ordinary Monday", FLEET), FLEET)
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("boundary", [one for one in BOUNDARIES if "Monday" not in one])
+def test_setting_the_clock_moves_no_event(boundary: str, tmp_path: Path) -> None:
+    """A clock that is set back near the boundary neither begins a period twice nor drops events of one."""
+    check(recorded(promtools()[0], tmp_path, boundary, FLEET[:1]), FLEET[:1])
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(
+    ("minutes", "lost"), [pytest.param(20, 0), pytest.param(50, 0), pytest.param(100, 20 * EVALUATION)]
+)
+def test_a_period_survives_an_outage(minutes: int, lost: int, tmp_path: Path) -> None:
+    """Prometheus was away: a period lacks what nobody saw and, after a long time, the minutes before; no more."""
+    began = BEGINS + 2 * HOUR
+    back = began + minutes * EVALUATION
+    looks = [back + EVALUATION, back + HALF + EVALUATION, back + HOUR + EVALUATION, back + HOUR + HALF]
+    even = Model("even", ((5.0, 0.02),), (Replica("a", WHOLE),), 1)
+    dark = Model("even", ((5.0, 0.02),), (Replica("a", WHOLE, ((began, back),)),), 1)
+    missed = sum(int(even.events["a"][kind][began - lost : back].sum()) for kind in ("BACKEND", "success"))
+
+    found = recorded(promtools()[0], tmp_path, "an ordinary Monday", [dark], (began, back), looks)
+
+    for look, sums in zip(looks, found, strict=True):
+        truth, hidden = known(even, look)[names.TOTAL]
+        assert truth - missed - hidden < sums["even", names.TOTAL] < truth + hidden, (look - back) * TICK / 60
