@@ -22,14 +22,18 @@ from hypothesis import strategies as st
 from support.bridge_world import body_of
 from triton_alerts.bridge.instruments import Instruments
 from triton_alerts.bridge.metrics import METRICS, RECEIVED
-from triton_alerts.bridge.receiver import PATH, Door, Receiver, Tls
+from triton_alerts.bridge.receiver import PATH, REQUEST_SECONDS, Door, Receiver, Tls
 from triton_alerts.bridge.settings import Secret
 from triton_alerts.bridge.store import Store
 
 
 @contextmanager
 def door(
-    folder: Path, token: Callable[[], str] | None = None, tls: Tls | None = None, largest: int = 100_000
+    folder: Path,
+    token: Callable[[], str] | None = None,
+    tls: Tls | None = None,
+    largest: int = 100_000,
+    request_seconds: float = REQUEST_SECONDS,
 ) -> Iterator[Receiver]:
     store = Store(folder / "bridge.sqlite", lambda _severity: "C0PAGES")
     instruments = Instruments(store, time.time)
@@ -38,6 +42,7 @@ def door(
         Door(store, instruments, time.time, lambda: None, token, largest_body=largest),
         tls,
     )
+    receiver.request_seconds = request_seconds
     thread = threading.Thread(target=receiver.serve_forever, args=(0.02,))
     thread.start()
     try:
@@ -174,8 +179,7 @@ def test_a_caller_that_dawdles_is_left(tmp_path: Path, scheme: str, length: int 
     head = f"POST {PATH} HTTP/1.1\r\nHost: x\r\n" + (
         f"Content-Length: {length}\r\n\r\n" if length else "X-A: "
     )
-    with door(tmp_path, tls=tls) as receiver, dial(receiver, tls) as wire:
-        receiver.request_seconds = 0.4
+    with door(tmp_path, tls=tls, request_seconds=0.4) as receiver, dial(receiver, tls) as wire:
         wire.settimeout(0.05)
         wire.sendall(head.encode())
         left = False
