@@ -16,6 +16,7 @@ from triton_exporter.catalogue import state as catalogue
 from triton_exporter.certificates import Renewed
 from triton_exporter.client import Client, Limits
 from triton_exporter.expectations import ExpectedFile
+from triton_exporter.failure_log import FailureLog
 from triton_exporter.family import Closer, Collector, Family, Observer, Poller, Sample, Watcher, series
 from triton_exporter.lifecycle import Lifecycle
 from triton_exporter.logs import LogReader, LogTail
@@ -63,6 +64,7 @@ class Exporter:
         self._parts = (
             *_sources(settings, self.states.lifecycle),
             self.states,
+            FailureLog(self.states.lifecycle),
             *(plugins(settings) if parts is None else parts),
         )
         self._lock = threading.Lock()

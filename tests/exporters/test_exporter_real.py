@@ -118,7 +118,7 @@ def test_a_dead_triton_is_a_page_with_up_0() -> None:
 
 
 def test_the_command_serves_and_ends_with_sigterm(server: TritonServer) -> None:
-    """`tritonwatch exporter` serves the page, and SIGTERM ends it with 0 within a second."""
+    """It serves the page, logs the load that failed, and SIGTERM ends it with 0 within a second."""
     port = free_ports(1)[0]
     command = [sys.executable, "-m", "tritonwatch", "exporter", "--triton", server.http_url]
     command += ["--triton-metrics", server.metrics_url, "--listen", f"127.0.0.1:{port}", "--gpu", "none"]
@@ -130,6 +130,7 @@ def test_the_command_serves_and_ends_with_sigterm(server: TritonServer) -> None:
                 == process.stderr.readline()
             )
             assert 200 == requests.get(f"http://127.0.0.1:{port}/metrics", timeout=10).status_code
+            said = process.stderr.readline()
             asked = time.monotonic()
             process.terminate()
             code = process.wait(10)
@@ -139,6 +140,7 @@ def test_the_command_serves_and_ends_with_sigterm(server: TritonServer) -> None:
 
     assert 0 == code
     assert took < 1.0
+    assert "model broken version 1 failed to load (python_error): Internal: RuntimeError: weights" in said
 
 
 def test_a_port_in_use_is_one_clear_line(server: TritonServer) -> None:

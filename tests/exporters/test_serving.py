@@ -28,6 +28,7 @@ from support.tools import promtools
 from triton_exporter.catalogue import state, triton
 from triton_exporter.serving import MOST_THREADS, Handler, Page, Request, Server
 from triton_exporter.web_config import WebConfig, WebConfigError, load_web_config
+from tritonwatch.exporter_options import choose
 
 _METRICS = b"""\
 # HELP nv_inference_count He said "many" \\\\ inferences
@@ -319,6 +320,14 @@ def test_every_mistake_in_a_settings_file_is_said_at_once(tmp_path: Path) -> Non
     assert 5 == len(lines)
     for key in ("listen", "timeout", "colour", "expect", "gpu"):
         assert any(f"{path}: {key}: " in line and "(fix: " in line for line in lines), key
+
+
+def test_it_listens_on_loopback_unless_told_otherwise() -> None:
+    """Nobody outside the machine reaches an exporter whose address was not chosen."""
+    settings = choose({"triton": "http://triton:8000"}, {}).settings
+
+    assert ("127.0.0.1", 9401) == (settings.listen_host, settings.listen_port)
+    assert "0.0.0.0" == choose({"triton": "t", "listen": "0.0.0.0:1"}, {}).settings.listen_host
 
 
 def test_wrong_flags_are_wrong_usage() -> None:

@@ -49,9 +49,9 @@ def run(args: argparse.Namespace) -> int:
         print(f"tritonwatch exporter: cannot listen on {host}:{port}: {error.strerror}", file=sys.stderr)
         return 1
     with server:
-        exporter.start()
         _end_with_signals(server)
         print(f"serving {server.url}/metrics for {settings.triton_url}", file=sys.stderr, flush=True)
+        exporter.start()
         server.serve_forever(poll_interval=0.1)
     exporter.stop()
     return 0
