@@ -38,7 +38,7 @@ def test_every_series_is_on_the_page_with_its_meaning(metric: Metric) -> None:
 def test_every_query_uses_series_that_exist(query: str) -> None:
     """A question is answered with names of the catalogue only."""
     tree = promql_parser.parse(query)
-    names = set(re.findall(r"\b(?:triton|nv)_[a-z_]+", tree.prettify()))
+    names = set(re.findall(r"\b(?:(?:triton|nv)_|vllm:)[a-z_]+", tree.prettify()))
 
     assert names
     assert names <= SERIES
