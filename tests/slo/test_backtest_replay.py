@@ -15,6 +15,7 @@ from triton_slo.backtest.incident import Incident, IncidentError
 from triton_slo.backtest.policy import SLOTH, Alert, Pair, Policy, Recovery, Recurrence, pyrra
 from triton_slo.backtest.replay import Episode, replay
 from triton_slo.backtest.score import score
+from triton_slo.periods import Basis
 
 KEY = ("errors", "m", "1")
 MINUTE = 60.0
@@ -223,7 +224,7 @@ def test_a_replay_fires_exactly_when_brute_force_does(
     history = History(keys, np.arange(length) + 1.0, matrix[:, :, 0], matrix[:, :, 1])
 
     fired = {key: [False] * length for key in keys}
-    for episode in replay(history, Policy("p", (alert,)), [target] * len(keys), period_seconds=7):
+    for episode in replay(history, Policy("p", (alert,)), [target] * len(keys), lambda at: Basis(7, 7)):
         assert pytest.approx(budget_left(history, episode, 7, 1 - target)) == episode.budget_left
         stop = length if episode.ended is None else int(episode.ended) - 1
         for at in range(int(episode.started) - 1, stop):

@@ -15,7 +15,8 @@ from support.tools import prometheuses
 from triton_exporter.catalogue import own, state, triton
 from triton_slo.artifact import Options
 from triton_slo.live import Standing
-from triton_slo.objective import Objective
+from triton_slo.objective import CalendarWindow, Objective
+from triton_slo.periods import period_at
 from triton_slo.plan import Plan
 from triton_slo.prometheus import Access, Prometheus
 from triton_slo.status import look
@@ -182,3 +183,28 @@ def test_canaries_are_compared_without_rules(
     assert pytest.approx(0.1, rel=0.01) == numbers["canary"]["bad"] / numbers["canary"]["total"]
     assert 0.0 == numbers["baseline"]["bad"]
     assert 0 == main([*words, "--canary", "2", "--baseline", "1"])
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("kind", ["week", "month", "quarter"])
+def test_a_calendar_budget_counts_from_its_first_midnight(prometheus: str, kind: str) -> None:
+    """Requests count since the period began in its zone; seconds are a share of the whole period's seconds."""
+    window = {"calendar": kind, "timezone": "America/New_York"}
+    errors, ready = (
+        Objective.model_validate({**one.model_dump(exclude={"window"}), "window": window})
+        for one in (ERRORS, READINESS)
+    )
+    period = period_at(CalendarWindow.model_validate(window), END)
+    rows = standings(prometheus, errors, ready)
+
+    since = max(START, period.start)
+    lost = 1800 / (10 * (END - since))
+    row = rows["errors", "m"]
+    assert period.start < FAILING[0]
+    assert pytest.approx(1 - lost, rel=1e-3) == row.sli
+    assert pytest.approx(1 - lost / 0.001, abs=0.1) == row.budget_left
+    row = rows["readiness", "m"]
+    assert pytest.approx(1 - 1800 / (END - since), rel=1e-3) == row.sli
+    # What is not known of the period (there is no history of it) failed as often as the rest.
+    spent = 1800 / (END - since) * (END - period.start) / (period.end - period.start)
+    assert pytest.approx(1 - spent / 0.001, abs=0.01) == row.budget_left

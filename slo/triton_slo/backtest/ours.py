@@ -21,6 +21,7 @@ from triton_slo.backtest.policy import Alert, Pair, Policy, Recovery, Recurrence
 from triton_slo.backtest.report import Promise
 from triton_slo.duration import parse_seconds
 from triton_slo.objective import Choice, Objective, Tier
+from triton_slo.periods import basis
 from triton_slo.plan import Plan
 from triton_slo.windows import GUARD, HOLD, KEEP_FIRING, RECURRING
 
@@ -32,7 +33,13 @@ def promise(objective: Objective, options: Options | None = None) -> Promise:
     """What a replay of this objective needs."""
     plan = Plan(objective, options or Options())
     seconds = objective.window.seconds * plan.options.time_scale
-    return Promise(objective.name, lambda m, v: _target(objective, m, v), seconds, policy(plan))
+    return Promise(
+        objective.name,
+        lambda m, v: _target(objective, m, v),
+        seconds,
+        policy(plan),
+        lambda at: basis(plan, at),
+    )
 
 
 def policy(plan: Plan) -> Policy:

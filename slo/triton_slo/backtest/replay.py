@@ -6,7 +6,7 @@ All series of a chunk are worked on at once; a window's sum is the difference of
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,9 +14,13 @@ import numpy.typing as npt
 
 from triton_slo.backtest.history import History, Matrix
 from triton_slo.backtest.policy import Alert, Pair, Policy, Recovery, Recurrence, Severity
+from triton_slo.periods import Basis
 
 Flags = npt.NDArray[np.bool_]
 
+BasisAt = Callable[[float], Basis]
+
+_MONTH = Basis(30 * 86_400, 30 * 86_400)
 _CHUNK = 32
 """Series worked on at once: 30 days of minutes of them fit the processor's cache better than all do."""
 _NOTHING = 1e-6
@@ -41,18 +45,19 @@ class Episode:
 
 
 def replay(
-    history: History, policy: Policy, targets: Sequence[float], period_seconds: float = 30 * 86400
+    history: History, policy: Policy, targets: Sequence[float], basis_at: BasisAt = lambda at: _MONTH
 ) -> tuple[Episode, ...]:
-    """Run the policy over every series of the history; `targets` has one ratio for each series."""
+    """Run the policy over every series of the history; `targets` has one ratio for each series.
+
+    `basis_at` says what the budget is a share of at a Unix time; it is 30 days by default.
+    """
     known = ~np.isnan(history.total)
     return (
         *_all_missing(history, policy, known),
         *(
             episode
             for first in range(0, len(history.keys), _CHUNK)
-            for episode in _replay_chunk(
-                history, policy, targets, period_seconds, slice(first, first + _CHUNK)
-            )
+            for episode in _replay_chunk(history, policy, targets, basis_at, slice(first, first + _CHUNK))
         ),
     )
 
@@ -70,14 +75,14 @@ def _all_missing(history: History, policy: Policy, known: Flags) -> Iterator[Epi
 
 
 def _replay_chunk(
-    history: History, policy: Policy, targets: Sequence[float], period: float, rows: slice
+    history: History, policy: Policy, targets: Sequence[float], basis_at: BasisAt, rows: slice
 ) -> Iterator[Episode]:
     chunk = _Chunk(history, np.asarray(targets[rows], dtype=float), rows)
     louder: Flags = np.zeros(chunk.shape, dtype=bool)
     for alert in (alert for alert in policy.alerts if alert.missing != "all"):
         firing = chunk.firing(alert)
         for row, started, ended, column in _spans(history, firing & ~louder):
-            left = None if alert.missing else chunk.budget_left(row, column, period)
+            left = None if alert.missing else chunk.budget_left(row, column, basis_at(started))
             key = history.keys[rows.start + row]
             yield Episode(key, alert.name, alert.severity, started, ended, left)
         if policy.inhibits:
@@ -119,12 +124,13 @@ class _Chunk:
             short |= self._burns(alert.recurrence.hold, threshold) & self._recurs(alert.recurrence)
         return true & short
 
-    def budget_left(self, row: int, column: int, period: float) -> float:
-        """Budget left at one step, over the period that ends there (or what the history has of it)."""
-        first = max(0, column + 1 - self._steps(period))
+    def budget_left(self, row: int, column: int, basis: Basis) -> float:
+        """Budget left at one step, over the time that has passed by then (or what the history has of it)."""
+        first = max(0, column + 1 - self._steps(basis.passed_seconds))
         bad = self._bad[row, column + 1] - self._bad[row, first]
         total = self._total[row, column + 1] - self._total[row, first]
-        return float(1 - bad / total / self._budget[row, 0]) if total > _NOTHING else 1.0
+        spent = bad / total / self._budget[row, 0] if total > _NOTHING else 0.0
+        return float(1 - spent * basis.share)
 
     def _burns(self, window: float, threshold: Matrix) -> Flags:
         bad, total = self._sums(window)

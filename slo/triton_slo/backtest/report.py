@@ -10,7 +10,7 @@ import numpy as np
 from triton_slo.backtest.history import History
 from triton_slo.backtest.incident import Incident
 from triton_slo.backtest.policy import Policy
-from triton_slo.backtest.replay import Episode, replay
+from triton_slo.backtest.replay import BasisAt, Episode, replay
 from triton_slo.backtest.score import Score, score
 
 Policies = Mapping[str, Callable[["Promise"], Policy]]
@@ -19,12 +19,16 @@ Policies = Mapping[str, Callable[["Promise"], Policy]]
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """What a replay needs to know of an objective; the target may differ by model."""
+    """What a replay needs to know of an objective; the target may differ by model.
+
+    `period_seconds` is the nominal length; what the budget is a share of may differ from moment to moment.
+    """
 
     slo: str
     target_of: Callable[[str, str], float]
     period_seconds: float
     policy: Policy
+    basis_at: BasisAt
 
     @property
     def target(self) -> float:
@@ -96,6 +100,6 @@ def _outcome(
     for slo in sorted({key[0] for key in history.keys}):
         promise, part = promises[slo], history.about(slo)
         targets = [promise.target_of(model, version) for _, model, version in part.keys]
-        episodes += replay(part, shape(promise), targets, promise.period_seconds)
+        episodes += replay(part, shape(promise), targets, promise.basis_at)
     episodes.sort(key=lambda episode: (episode.started, episode.key, episode.alert))
     return Outcome(name, tuple(episodes), score(name, episodes, incidents, float(history.times[-1])))

@@ -1,0 +1,199 @@
+"""What is left of a calendar period's budget: recorded, read by status, replayed, said by alerts, converted."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from support.calendars import NEVER, objective, promtool, rules, unix
+from support.tools import promtools
+from triton_slo import conventions as names
+from triton_slo.artifact import Options
+from triton_slo.backtest.history import History
+from triton_slo.backtest.ours import promise
+from triton_slo.backtest.replay import replay
+from triton_slo.convert import openslo, openslo_export
+from triton_slo.convert.entry import Entry, documents
+from triton_slo.convert.ledger import Ledger
+from triton_slo.lint import Surroundings, lint
+from triton_slo.live import standings
+from triton_slo.objective import Objective
+from triton_slo.periods import LAST
+from triton_slo.plan import Plan
+from triton_slo.prometheus import Sample
+from triton_slo.words import burning
+
+DAY = 86_400
+MARCH = unix("2026-03-01T00:00:00+01:00")
+BERLIN = "Europe/Berlin"
+BY_SECONDS = {"indicator": "readiness"}
+SPENT = {"error": 6000.0, "total": 10.0 * DAY}
+"""Ten days of March, of which 6,000 seconds (or requests) failed."""
+HOURS_OF_MARCH = 31 * 24 - 1
+GROUP = 'model="m", version="1"'
+
+
+def recorded(tool: Path, folder: Path, one: Objective) -> dict[str, float]:
+    """Recorded name -> value, ten days into March."""
+    found = rules(one, MARCH + 10 * DAY, names.PERIOD_BUDGET_REMAINING)
+    found += [rule for rule in rules(one, MARCH + 10 * DAY, names.PERIOD_DAYS) if rule not in found]
+    given = (names.PERIOD_EVENTS, names.ERROR_BUDGET_RATIO)
+    kept = [rule for rule in found if rule["record"] not in given and "rate1h" not in rule["record"]]
+    labels = f'slo="{one.name}", indicator="{one.indicator.kind}", {GROUP}'
+    series = [
+        {"series": f'{given[0]}{{{labels}, event="{event}"}}', "values": str(n)} for event, n in SPENT.items()
+    ]
+    series.append({"series": f"{given[1]}{{{labels}}}", "values": "0.01"})
+    asked = (names.PERIOD_START, names.PERIOD_DAYS, names.PERIOD_BURN_RATE, names.PERIOD_BUDGET_REMAINING)
+    answers = promtool(
+        tool,
+        folder,
+        {"slo": kept},
+        interval="60s",
+        input_series=series,
+        promql_expr_test=[{"expr": name, "eval_time": "0s", "exp_samples": NEVER} for name in asked],
+    )
+    return {name: value for name, [(_, value)] in zip(asked, answers, strict=True)}
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("tool", promtools(), ids=str)
+@pytest.mark.parametrize(
+    ("more", "budget_days"),
+    [pytest.param({}, 10.0, id="requests"), pytest.param(BY_SECONDS, HOURS_OF_MARCH / 24, id="seconds")],
+)
+def test_a_budget_is_of_the_events_so_far_or_of_all_seconds(
+    tool: Path, more: dict[str, str], budget_days: float, tmp_path: Path
+) -> None:
+    """6,000 failed requests spend 69 % of what ten days' may; as many seconds 22 % of what 743 hours may."""
+    found = recorded(tool, tmp_path, objective("o", "month", BERLIN, **more))
+
+    assert MARCH == found[names.PERIOD_START]
+    assert pytest.approx(budget_days) == found[names.PERIOD_DAYS]
+    assert pytest.approx(6000 / 8640) == found[names.PERIOD_BURN_RATE]
+    assert pytest.approx(1 - 6000 / (0.01 * budget_days * DAY)) == found[names.PERIOD_BUDGET_REMAINING]
+
+
+def test_status_tells_the_ratio_so_far_and_when_the_whole_budget_is_spent() -> None:
+    """The SLI is that of the ten days; at twice the pace, 77 % of 743 hours' budget last 286 hours."""
+    group = {names.SLO: "o", names.INDICATOR: "readiness", "model": "m", "version": "1"}
+    left = 1 - 6000 / (0.01 * HOURS_OF_MARCH * 3600)
+    values = {
+        names.OBJECTIVE_RATIO: 0.99,
+        names.PERIOD_BURN_RATE: 6000 / 8640,
+        names.PERIOD_BUDGET_REMAINING: left,
+        names.sli_error("1h"): 0.02,
+        names.CURRENT_BURN_RATE: 2.0,
+    }
+    at = float(MARCH + 10 * DAY)
+    samples = [Sample({"__name__": name, **group}, value, at) for name, value in values.items()]
+    of_all = {names.SLO: "o", names.INDICATOR: "readiness"}
+    samples.append(Sample({"__name__": names.PERIOD_DAYS, **of_all}, HOURS_OF_MARCH / 24, at))
+    samples.append(Sample({"__name__": names.PERIOD_START, **of_all}, MARCH, at))
+
+    [row] = standings(samples)
+
+    assert pytest.approx(1 - 6000 / SPENT["total"]) == row.sli
+    assert pytest.approx(left) == row.budget_left
+    assert pytest.approx(left * HOURS_OF_MARCH * 3600 / 2) == row.exhausted_in_seconds
+
+
+@pytest.mark.parametrize("kind", ["errors", "readiness"])
+def test_a_replay_forgets_the_month_before(kind: str) -> None:
+    """An incident of February is no part of March's budget, also where 30 days would still hold it."""
+    hours = np.arange(-5 * 24, 5 * 24) + 1.0
+    bad = np.where((hours < -10) | (hours == 50), 1000.0, 0.0)[None, :]
+    history = History((("o", "m", "1"),), MARCH + 3600 * hours, bad, np.full(bad.shape, 3600.0))
+    known = promise(objective("o", "month", BERLIN, indicator=kind))
+    burnt = [
+        episode.budget_left
+        for episode in replay(history, known.policy, [known.target], known.basis_at)
+        if episode.started == MARCH + 50 * 3600
+    ]
+
+    seconds = 50 * 3600 if kind == "errors" else HOURS_OF_MARCH * 3600
+    assert [pytest.approx(1 - 1000 / (0.01 * seconds))] == burnt
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("tool", promtools(), ids=str)
+def test_an_alert_says_how_long_the_months_budget_lasts(tool: Path, tmp_path: Path) -> None:
+    """The text's query works: what is left, times the days that it stands for, over the pace."""
+    plan = Plan(objective("o", "month", BERLIN), Options())
+    said = burning(plan, plan.objective.alerting.tiers[0])["description"]
+    rule = {"alert": "A", "expr": f"{names.CURRENT_BURN_RATE} > 1", "annotations": {"said": said}}
+    labels = f'slo="o", indicator="errors", {GROUP}'
+    given = [
+        (f"{names.CURRENT_BURN_RATE}{{{labels}}}", "4"),
+        (f"{names.PERIOD_BUDGET_REMAINING}{{{labels}}}", "0.5"),
+        (f'{names.PERIOD_DAYS}{{slo="o", indicator="errors"}}', "10"),
+    ]
+    (tmp_path / "rules.yml").write_text(json.dumps({"groups": [{"name": "g", "rules": [rule]}]}))
+    test = {
+        "interval": "60s",
+        "input_series": [{"series": series, "values": value} for series, value in given],
+        "alert_rule_test": [{"eval_time": "0s", "alertname": "A", "exp_alerts": [{}]}],
+    }
+    (tmp_path / "test.json").write_text(json.dumps({"rule_files": ["rules.yml"], "tests": [test]}))
+
+    done = subprocess.run(
+        [tool, "test", "rules", tmp_path / "test.json"], capture_output=True, text=True, check=False
+    )
+
+    assert "than it may to last the month. At this pace what is left of it lasts 1d 6h 0m 0s." in (
+        done.stdout + done.stderr
+    )
+
+
+@pytest.mark.parametrize(
+    ("duration", "kind", "start"),
+    [("1w", "week", "2026-01-05"), ("1M", "month", "2026-01-01"), ("3M", "quarter", "2026-04-01")],
+)
+def test_openslo_calendars_are_taken_over_and_given_back(duration: str, kind: str, start: str) -> None:
+    """A calendar window comes in with its zone and nothing lost, and goes out as OpenSLO writes it."""
+    text = f"""
+apiVersion: openslo/v1
+kind: SLO
+metadata: {{name: a}}
+spec:
+  service: s
+  budgetingMethod: Occurrences
+  timeWindow:
+    - duration: {duration}
+      isRolling: false
+      calendar: {{startTime: "{start} 00:00:00", timeZone: {BERLIN}}}
+  indicator:
+    metadata: {{name: i}}
+    spec:
+      ratioMetric:
+        counter: true
+        bad: {{metricSource: {{type: Prometheus, spec: {{query: 'sum by (model) (e_total)'}}}}}}
+        total: {{metricSource: {{type: Prometheus, spec: {{query: 'sum by (model) (t_total)'}}}}}}
+  objectives: [{{target: 0.99}}]
+"""
+    ledger = Ledger()
+    entries = [one for one in documents("a.yaml", text) if isinstance(one, Entry)]
+    [found] = openslo.convert(entries, "30d", ledger)
+
+    assert objective("a", kind, BERLIN).window == found.window
+    assert ([], []) == (ledger.mistakes, ledger.losses)
+    [slo] = [d for d in openslo_export.documents(found) if d["kind"] == "SLO"]
+    [window] = slo["spec"]["timeWindow"]
+    assert (False, BERLIN) == (window["isRolling"], window["calendar"]["timeZone"])
+    assert {"week": "1w", "month": "1M", "quarter": "1Q"}[kind] == window["duration"]
+
+
+def test_check_says_when_the_clocks_that_the_rules_know_run_out() -> None:
+    """A year before the last known change of a zone's clock; never where the clock is never set."""
+    soon = Surroundings(now=LAST.timestamp() - 300 * DAY)
+    for zone, now, expected in (
+        (BERLIN, soon, 1),
+        ("UTC", soon, 0),
+        (BERLIN, Surroundings(now=LAST.timestamp() - 400 * DAY), 0),
+    ):
+        found = list(lint(objective("o", "month", zone), str, now))
+        assert expected == len([one for one in found if "until 2040-01-01" in str(one)])
