@@ -182,6 +182,30 @@ def _exemplars(model: Json) -> Iterator[str]:
             yield f"{panel['title']!r}: only a graph over time shows exemplars"
 
 
+def _links(model: Json) -> Iterator[str]:
+    """Whoever follows a link still looks at the same time, in the same data source."""
+    for panel in _asking(model):
+        for url in _addresses(panel):
+            lacking = [kept for kept in _KEPT if kept not in url]
+            if url.startswith("/d/") and lacking:
+                yield f"{panel['title']!r}: a link to {url.partition('?')[0]} loses {' and '.join(lacking)}"
+    menus = [link for link in model["links"] if link["type"] == "dashboards"]
+    if not menus or not all(link["keepTime"] and link["includeVars"] for link in menus):
+        yield "no menu of sibling dashboards that keeps time and variables"
+
+
+_KEPT = ("${__url_time_range}", "${datasource:queryparam}")
+
+
+def _addresses(panel: Json) -> Iterator[str]:
+    """Where a panel's links lead: its own, and those of single columns or series."""
+    config = panel["fieldConfig"]
+    columns = (entry for override in config["overrides"] for entry in override["properties"])
+    given = [config["defaults"].get("links", ())]
+    given += [entry["value"] for entry in columns if entry["id"] == "links"]
+    yield from (link["url"] for links in (*given, panel.get("links", ())) for link in links)
+
+
 _WITH_EXEMPLARS = (state.REQUEST_DURATION.bucket, state.QUEUE_DURATION.bucket)
 """What the exporter writes with the ids of the traces that it was made from."""
 
@@ -209,4 +233,5 @@ _RULES: tuple[Callable[[Json], Iterator[str]], ...] = (
     _silent,
     _queries,
     _exemplars,
+    _links,
 )

@@ -62,6 +62,13 @@ BREAKS: dict[str, Callable[[dict[str, Any]], Any]] = {
         expr="sum(rate(triton_model_request_duration_seconds_bucket{}[$__rate_interval]))"
     ),
     "only a graph over time": lambda m: _first(m, "stat")["targets"][0].update(exemplar=True),
+    "loses ${__url_time_range}": lambda m: _first(m, "stat")["fieldConfig"]["defaults"].update(
+        links=[{"title": "Elsewhere", "url": "/d/triton-slo?${datasource:queryparam}"}]
+    ),
+    "loses ${datasource:queryparam}": lambda m: _first(m, "table")["fieldConfig"]["overrides"].append(
+        {"properties": [{"id": "links", "value": [{"url": "/d/triton-slo?${__url_time_range}"}]}]}
+    ),
+    "keeps time and variables": lambda m: m["links"][0].update(includeVars=False),
     "is not instant": lambda m: _first(m, "table")["targets"][0].update(instant=False),
 }
 

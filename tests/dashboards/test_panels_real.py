@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+import yaml
 
 from support import made_fleet as fleet
 from support.history import END
@@ -33,6 +34,8 @@ VIEWS: tuple[tuple[str, Mapping[str, str]], ...] = (
     *(("triton-model", {"model": name}) for name in ("llama-trt", "mistral-vllm")),
 )
 """Dashboards as people open them."""
+
+RULES = Path(__file__).parents[2] / "alerts" / "generated" / "rules"
 
 EMPTY: Mapping[tuple[str, str], str] = {}
 """(uid, panel) that has no series in this history -> why that is right."""
@@ -282,6 +285,24 @@ def test_one_server_alone_narrows_every_panel(grafana: Grafana) -> None:
         seen = {one["metric"].get("instance") for _, answer in view.answers for one in answer.series}
 
         assert {None, fleet.SERVERS[0]} == seen
+
+
+def test_the_made_history_fires_alerts_that_there_are() -> None:
+    """What fires in the pictures is in the catalogue, with the severity and tier that its rule gives it."""
+    rules = [
+        rule["labels"] | {"alertname": rule["alert"]}
+        for path in RULES.glob("*.yml")
+        for group in yaml.safe_load(path.read_text(encoding="utf-8"))["groups"]
+        for rule in group["rules"]
+        if "alert" in rule
+    ]
+    given = {(one["alertname"], one["severity"], one["component"], one.get("tier")) for one in rules}
+    made = {
+        (name, labels["severity"], labels["component"], labels.get("tier"))
+        for name, labels, _ in fleet.FIRING
+    }
+
+    assert set() == made - given
 
 
 @cache

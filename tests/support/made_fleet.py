@@ -579,11 +579,10 @@ FIRING = (
     (
         "TritonModelLoadFailed",
         {
-            "severity": "critical",
+            "severity": "warning",
             "component": "lifecycle",
             "model": "broken",
             "instance": SERVERS[0],
-            "reason": "python_error",
         },
         FAULT + 30,
     ),
