@@ -14,6 +14,7 @@ from rich.text import Text
 from triton_slo.live import SHOWN_WINDOWS, Overview, Standing, State, overviews
 
 _STYLE: dict[State, str] = {
+    "excluded": "dim",
     "unknown": "magenta",
     "exhausted": "bold red",
     "burning": "yellow",
@@ -99,6 +100,8 @@ def _budget(row: Standing) -> str:
 
 
 def _state(row: Standing) -> str:
+    if row.excluded:
+        return f"excluded: {row.excluded}"
     if row.state != "unknown":
         return row.state
     since = f" for {duration(row.unknown_seconds)}" if row.unknown_seconds is not None else ""

@@ -16,6 +16,7 @@ from statistics import NormalDist
 from triton_slo import conventions as names
 from triton_slo import words
 from triton_slo.duration import parse_seconds
+from triton_slo.excluding import counting
 from triton_slo.objective import Tier
 from triton_slo.plan import Plan
 from triton_slo.promql import indent, number
@@ -97,7 +98,7 @@ def _burn_alert(plan: Plan, tier: Tier) -> Rule:
     objective = plan.objective
     return Rule(
         alert=names.BURN_ALERTS[objective.indicator.kind],
-        expr=_condition(plan, tier),
+        expr=counting(plan, _condition(plan, tier)),
         keep_firing_for=plan.clock.text(KEEP_FIRING, 1),
         labels=_labels(plan, severity(plan, tier), {names.TIER: tier.name}),
         annotations=words.burning(plan, tier),
@@ -199,7 +200,7 @@ def _over(plan: Plan, tier: Tier, short: str, factor: str) -> str:
 def _unknown_alert(plan: Plan) -> Rule:
     return Rule(
         alert=names.UNKNOWN_ALERT,
-        expr=f"{names.UNKNOWN}{plan.own} == 1",
+        expr=counting(plan, f"{names.UNKNOWN}{plan.own} == 1"),
         labels=_labels(plan, plan.objective.unknown.severity, {}),
         annotations=words.unknown(plan),
     )

@@ -67,6 +67,8 @@ def judge_readiness(
     verdict: Verdict = "hold"
     if pages := _pages(_about(canary, firing)):
         verdict, reason = "rollback", f"pages now: {pages}"
+    elif canary.excluded:
+        verdict, reason = "hold", _excluded(canary)
     elif stale := _stale(age, limits):
         reason = stale
     elif canary.unknown or canary.burn_now is None:
@@ -83,6 +85,8 @@ def burning_tiers(row: Standing, objective: Objective) -> tuple[Firing, ...]:
 
     Alerts also ask for enough failures and whether it is over already; a gate that cannot know is strict.
     """
+    if row.excluded:
+        return ()
     period = objective.window.seconds
     return tuple(
         Firing(row.slo, row.model, row.version, _severity(objective, tier), tier.name)
@@ -121,6 +125,8 @@ def judge_canary(
     age = None if None in ages else max(known for known in ages if known is not None)
     if pages := _pages(_about(canary, firing)):
         verdict, reason = "rollback", f"pages now: {pages}"
+    elif canary.excluded:
+        verdict, reason = "hold", _excluded(canary)
     elif stale := _stale(age, limits):
         verdict, reason = "hold", stale
     return Judgement(verdict, reason, canary.slo, canary.model, canary.version, age, comparison)
@@ -152,6 +158,8 @@ def _verdict(
     # A page is the strongest thing there is, also while the data under it stops coming.
     if pages := _pages(firing):
         return "rollback", f"pages now: {pages}{_pace(row)}"
+    if row.excluded:
+        return "hold", _excluded(row)
     if row.state == "unknown":
         return "hold", f"unknown: {row.unknown}"
     if stale := _stale(age, limits):
@@ -172,6 +180,10 @@ def _about(row: Standing, firing: Sequence[Firing]) -> list[Firing]:
 
 def _pages(firing: Sequence[Firing]) -> str:
     return ", ".join(alert.tier for alert in firing if alert.severity == "critical")
+
+
+def _excluded(row: Standing) -> str:
+    return f"time does not count now: {row.excluded}"
 
 
 def _stale(age: float | None, limits: Limits) -> str:

@@ -11,6 +11,7 @@ from triton_exporter.catalogue import triton
 from triton_exporter.distribution.buckets import DEFAULT_BOUNDS
 from triton_slo.artifact import Options
 from triton_slo.duration import parse_seconds, render
+from triton_slo.exclusion_lint import exclusion_doubts, over
 from triton_slo.objective import (
     WINDOW,
     CalendarWindow,
@@ -51,12 +52,15 @@ def lint(objective: Objective, place: Callable[[str], str], around: Surroundings
         *_names(objective, around),
         *_shadowed(objective),
         *_unequal_labels(objective),
+        *exclusion_doubts(objective),
     ):
         yield Problem(place(field), f"{objective.name}: {field}: {reason}", fix)
 
 
-def notes(objective: Objective, place: Callable[[str], str]) -> Iterator[Problem]:
-    """What is right only if something else is set up for it."""
+def notes(objective: Objective, place: Callable[[str], str], now: float | None = None) -> Iterator[Problem]:
+    """What is right only if something else is set up for it, or was right before `now` (Unix time)."""
+    for field, reason, fix in over(objective, now):
+        yield Problem(place(field), f"{objective.name}: {field}: {reason}", fix)
     thresholds = [objective.threshold_seconds, *(one.threshold_seconds for one in objective.overrides)]
     for threshold in sorted({value for value in thresholds if value is not None}):
         text = render(threshold)

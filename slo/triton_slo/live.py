@@ -16,7 +16,7 @@ from typing import Literal
 from triton_slo import conventions
 from triton_slo.prometheus import Sample
 
-State = Literal["unknown", "exhausted", "burning", "ok", "idle"]
+State = Literal["excluded", "unknown", "exhausted", "burning", "ok", "idle"]
 
 SHOWN_WINDOWS = ("1h", "6h", "3d")
 """Nominal windows whose burn rates a table shows besides "now"."""
@@ -34,6 +34,7 @@ _PLAIN = (
     conventions.INFO,
     conventions.LAST_SEEN,
     conventions.UNKNOWN,
+    conventions.SLI_EXCLUDED,
     conventions.SLI_SOURCE,
     conventions.CAUSE_SHARE,
 )
@@ -63,7 +64,8 @@ class Standing:
     pace goes on and nothing is won back: 0 when it is spent, infinite when nothing burns. `idle` means that
     there is data and it says that nothing happened; then ratios are None as well. `unknown` says why nothing
     is known now and `unknown_seconds` for how long; `unknown_in_period_seconds` is all such time of the
-    period. `causes` are shares (0 to 1) of what the indicator measures, largest first.
+    period. `excluded` is why time does not count now. `causes` are shares (0 to 1) of what the indicator
+    measures, largest first.
     """
 
     slo: str
@@ -79,6 +81,7 @@ class Standing:
     unknown_seconds: float | None = None
     unknown_in_period_seconds: float | None = None
     idle: bool = False
+    excluded: str = ""
     causes: tuple[tuple[str, float], ...] = ()
     sources: tuple[str, ...] = ()
 
@@ -92,7 +95,9 @@ class Standing:
 
     @property
     def state(self) -> State:
-        """The one word for it; unknown before all else, because nothing else can be trusted then."""
+        """The one word for it; what does not count now is not judged, what is unknown cannot be trusted."""
+        if self.excluded:
+            return "excluded"
         if self.unknown or (self.budget_left is None and not self.idle):
             return "unknown"
         if self.budget_left is not None and self.budget_left <= 0:
@@ -164,6 +169,7 @@ class _Board:
             list
         )
         self._infos: dict[str, str] = {}
+        self._excluded: dict[str, list[tuple[set[tuple[str, str]], str]]] = defaultdict(list)
         self._at = 0.0
         for sample in samples:
             self._take(sample)
@@ -177,6 +183,10 @@ class _Board:
         group = tuple(sorted((key, value) for key, value in labels.items() if key not in _EXTRA))
         if name == conventions.INFO:
             self._infos[slo] = indicator
+            return
+        if name == conventions.SLI_EXCLUDED:
+            # Of the whole objective; its labels beyond that are those of all its series (a selector's).
+            self._excluded[slo].append((set(group), labels.get(conventions.REASON, "")))
             return
         if name == conventions.CAUSE_SHARE:
             self._causes[indicator, group].append((labels.get(conventions.CAUSE, ""), sample.value))
@@ -227,6 +237,7 @@ class _Board:
             unknown_seconds=self._at - seen if unknown and seen is not None else None,
             unknown_in_period_seconds=values.get(UNKNOWN_TIME),
             idle=idle and not unknown,
+            excluded=", ".join(sorted(why for of, why in self._excluded[slo] if of <= set(group))),
             causes=self._split(indicator, group),
             sources=tuple(sorted(set(self._labels[key][conventions.SOURCE]))),
         )

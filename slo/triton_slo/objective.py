@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import math
 import re
-from datetime import datetime
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 from zoneinfo import ZoneInfo
 
-import promql_parser
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -24,8 +22,9 @@ from pydantic import (
     model_validator,
 )
 
-from triton_slo import conventions
+from triton_slo import conventions, expression
 from triton_slo.duration import parse_seconds
+from triton_slo.exclusion import Exclusion
 
 Calendar = Literal["week", "month", "quarter"]
 Severity = Literal["critical", "warning", "info", "none"]
@@ -33,7 +32,8 @@ Source = Literal["auto", "histogram", "slices"]
 
 DAY = 86_400
 HALF_HOUR = "30m"
-_MOST_PROMQL = 8000
+TILE = "5m"
+"""What windows are made of where there are exclusions."""
 WINDOW = "{{window}}"
 """What custom PromQL holds where the range goes."""
 FAILURE_REASONS = ("REJECTED", "BACKEND", "OTHER")
@@ -79,16 +79,6 @@ def _regex(value: str) -> str:
 
 def _listed(value: Any) -> Any:
     return (value,) if isinstance(value, str) else value
-
-
-def _parse_promql(text: str, field: str) -> None:
-    if len(text) > _MOST_PROMQL:  # the parser recurses: nested deeply enough, it ends the whole process
-        raise ValueError(f"{field} is longer than {_MOST_PROMQL} characters; record a part of it by a rule")
-    # Inside a rule the text stands between brackets; only what is whole by itself stays whole there.
-    try:
-        promql_parser.parse(text)
-    except ValueError as error:
-        raise ValueError(f"{field} is not PromQL: {error}") from None
 
 
 def _label_name(value: str) -> str:
@@ -309,7 +299,7 @@ class Custom(_Value):
                     f"{key} must hold {{{{window}}}} where the range goes, as in rate(x[{{{{window}}}}])"
                 )
         for key in sorted(given):
-            _parse_promql(getattr(self, key).replace(WINDOW, "5m"), key)
+            expression.parse(getattr(self, key).replace(WINDOW, "5m"), key)
         return self
 
 
@@ -420,40 +410,6 @@ class Unknown(_Value):
     after: Duration = "10m"
 
 
-Moment = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d)?(Z|[+-]\d\d:\d\d)$")]
-
-
-class Exclusion(_Value):
-    """Time that does not count: from one moment to another, or while a PromQL expression gives a result."""
-
-    reason: str = Field(min_length=1, max_length=200)
-    start: Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d)?(Z|[+-]\d\d:\d\d)$")] | None = (
-        None
-    )
-    end: Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d)?(Z|[+-]\d\d:\d\d)$")] | None = None
-    promql: str | None = None
-
-    @model_validator(mode="after")
-    def _one_form(self) -> Self:
-        if (self.promql is None) == (self.start is None and self.end is None):
-            raise ValueError("an exclusion has either start and end, or promql")
-        if self.promql is not None:
-            _parse_promql(self.promql, "promql")
-        else:
-            if self.start is None or self.end is None:
-                raise ValueError("an exclusion has both start and end")
-            if not self.seconds[0] < self.seconds[1]:
-                raise ValueError("an exclusion ends after it starts")
-        return self
-
-    @property
-    def seconds(self) -> tuple[float, float]:
-        """Start and end in Unix seconds. Raises ValueError on a date that does not exist."""
-        assert self.start is not None
-        assert self.end is not None
-        return datetime.fromisoformat(self.start).timestamp(), datetime.fromisoformat(self.end).timestamp()
-
-
 def _indicator(value: Any) -> Any:
     if isinstance(value, str):
         return {"kind": value}
@@ -505,8 +461,6 @@ class Objective(_Value):
     @model_validator(mode="after")
     def _built(self) -> Self:
         # What the rules cannot honour yet is refused: a promise that is silently not kept is worse than none.
-        if self.exclusions:
-            raise ValueError("exclusions are not built yet; silence the alerts instead")
         if self.unknown.policy == "bad" and self.indicator.kind not in COUNTS_UNKNOWN:
             raise ValueError(
                 f"unknown.policy bad is for {' and '.join(COUNTS_UNKNOWN)}, which watch time: nobody saw how many "
@@ -522,7 +476,20 @@ class Objective(_Value):
             raise ValueError(f"indicator {self.indicator.kind} has no threshold to override")
         if isinstance(self.indicator, Custom) and self.overrides and "model" not in self.group_by:
             raise ValueError("overrides choose by model, which group_by leaves out")
+        if self.exclusions:
+            self._in_tiles()
         return self
+
+    def _in_tiles(self) -> None:
+        # Only windows of up to 5m are read from counters then; longer ones are made of these.
+        for tier in self.alerting.tiers:
+            for window in (tier.long, tier.short):
+                if parse_seconds(window) > parse_seconds(TILE) and parse_seconds(window) % parse_seconds(
+                    TILE
+                ):
+                    raise ValueError(
+                        f"tier {tier.name}: with exclusions, {window} must be a multiple of {TILE}"
+                    )
 
     def resolve(self, model: str, version: str) -> tuple[float, float | None] | None:
         """Target and threshold (seconds) for a model version; None if the objective does not cover it."""

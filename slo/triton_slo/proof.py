@@ -10,17 +10,21 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from triton_slo import conventions as names
 from triton_slo.alerts import alert_rules, reachable
 from triton_slo.artifact import Artifact
 from triton_slo.duration import render as duration
+from triton_slo.excluding import exclusion_rules
+from triton_slo.exclusion import Exclusion
 from triton_slo.objective import Custom
 from triton_slo.plan import Plan
+from triton_slo.recording import recording_rules
 from triton_slo.rulefile import Group, render, scalar
 from triton_slo.scenes import Scene, graded, healthy, ratio_scene, silent_scene, stuck_scene, vanished_scene
 from triton_slo.specimen import specimen
-from triton_slo.unknown import MIN_SCRAPES
+from triton_slo.unknown import MIN_SCRAPES, unknown_rules
 
 Identity = tuple[str, str]
 """Name and tier of an alert; the tier is empty for alerts that have none."""
@@ -57,15 +61,46 @@ def proof_artifacts(plan: Plan) -> Iterator[Artifact]:
     if model is None:
         return
     rule_file = f"../rules/{name}.yml"
+    found = tuple(proofs(plan, model))
+    if plan.objective.exclusions:
+        plan, twins = _excluded(plan, found)
+        found = (*found, *twins)
+        rule_file = f"{name}.moved.yml"
     if isinstance(plan.objective.indicator, Custom):
         rule_file = f"{name}.alerts.yml"
-        alone = (Group(f"{name}-alerts", tuple(alert_rules(plan))),)
+        alone = (Group(f"{name}-alerts", (*exclusion_rules(plan), *alert_rules(plan))),)
         yield Artifact("promtool", rule_file, render(alone, name, "prometheus"))
-    found = tuple(proofs(plan, model))
+    elif plan.objective.exclusions:
+        every = (*recording_rules(plan), *unknown_rules(plan), *alert_rules(plan))
+        yield Artifact("promtool", rule_file, render((Group(name, every),), name, "prometheus"))
     if missing := unproven(plan, found):
         listed = ", ".join(" ".join(identity).strip() for identity in missing)
         raise LookupError(f"{name}: not proven to fire and to stay quiet: {listed}")
     yield Artifact("promtool", f"{name}.test.yml", _document(plan, rule_file, found))
+
+
+def _excluded(plan: Plan, found: Sequence[Proof]) -> tuple[Plan, list[Proof]]:
+    """What fires at any other time does not in an exclusion; the rules for it have one, after all other proofs.
+
+    promtool's clock begins in 1970: it would meet none of the user's exclusions, or meet one where it should not.
+    """
+    scrape = plan.options.scrape_interval_seconds
+    before = math.ceil(max(check.at for proof in found for check in proof.checks) / scrape) + 10
+    twins = []
+    for proof in found:
+        if checks := tuple(
+            Check(before * scrape + one.at, frozenset()) for one in proof.checks if one.firing
+        ):
+            scene = tuple((series, f"_x{before} {values}") for series, values in proof.scene)
+            twins.append(Proof(f"excluded: {proof.name}", scene, checks))
+    end = max((check.at for proof in twins for check in proof.checks), default=before * scrape) + scrape
+    low, high = (
+        datetime.fromtimestamp(round(at), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        for at in ((before - 2) * scrape - 1, end + 1)
+    )
+    moved = Exclusion(reason="moved to where promtool looks", start=low, end=high)
+    objective = plan.objective.model_copy(update={"exclusions": (moved,)})
+    return Plan(objective, plan.options), twins
 
 
 def identities(plan: Plan) -> list[Identity]:

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from triton_slo import conventions as names
 from triton_slo.calendar_recording import budget_days, budget_remaining, calendar_rules
 from triton_slo.duration import parse_seconds, render
+from triton_slo.excluding import counting, exclusion_rules, leaving_out
 from triton_slo.indicators import Events, Measure
-from triton_slo.objective import DAY, HALF_HOUR, CalendarWindow
+from triton_slo.objective import DAY, HALF_HOUR, TILE, CalendarWindow
 from triton_slo.plan import Plan, Variant
 from triton_slo.promql import Matchers, indent, number, on
 from triton_slo.rulefile import Rule
@@ -26,10 +27,8 @@ _MEMORY_SCRAPES = 20
 
 def recording_rules(plan: Plan) -> Iterator[Rule]:
     """All recording rules of an objective, in the order in which they need each other."""
-    measures = [
-        (variant, counting_unknown(plan, _own(plan, variant), plan.measure(variant)))
-        for variant in plan.variants
-    ]
+    measures = [(variant, _measure(plan, variant)) for variant in plan.variants]
+    yield from exclusion_rules(plan)
     for variant, measure in measures:
         yield _rule(plan, names.LAST_SEEN, _last_seen(plan, variant, measure))
         if measure.sampled:
@@ -48,6 +47,12 @@ def recording_rules(plan: Plan) -> Iterator[Rule]:
     if isinstance(plan.objective.window, CalendarWindow):
         yield from calendar_rules(plan, plan.objective.window)
     yield from _budget(plan)
+
+
+def _measure(plan: Plan, variant: Variant) -> Measure:
+    """What the indicator says, with what the objective makes of unknown and of excluded time."""
+    own = _own(plan, variant)
+    return leaving_out(plan, own, counting_unknown(plan, own, plan.measure(variant)))
 
 
 def _rule(plan: Plan, record: str, expr: str) -> Rule:
@@ -89,7 +94,9 @@ def _raw(plan: Plan, span: Span, variant: Variant, measure: Measure) -> str:
     if measure.counted:
         counted = _both(measure.counted(_reading(plan, span)))
         on_both = _on(plan, names.EVENT)
-        parts.append(f"{_paren(counted)}\n+ {on_both}\n{sampled}" if measure.adds else counted)
+        parts.append(
+            counting(plan, f"{_paren(counted)}\n+ {on_both}\n{sampled}" if measure.adds else counted)
+        )
     if measure.sampled:
         parts.append(sampled)
     seen = f"0 * {names.LAST_SEEN}{_own(plan, variant)}"
@@ -104,7 +111,8 @@ def _reading(plan: Plan, span: Span) -> str:
     The increase between the last sample of one tile and the first of the next is in neither; with one scrape
     more, every increase is in exactly one tile, and the rate stays the same.
     """
-    longer = parse_seconds(span.nominal) >= parse_seconds(HALF_HOUR)
+    shortest_tile = TILE if plan.objective.exclusions else HALF_HOUR
+    longer = parse_seconds(span.nominal) >= parse_seconds(shortest_tile)
     return render(span.seconds + (plan.clock.scrape_seconds if longer else 0))
 
 

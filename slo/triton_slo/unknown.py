@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from triton_exporter.catalogue import state, triton
 from triton_slo import conventions as names
+from triton_slo.excluding import counting
 from triton_slo.plan import Plan
 from triton_slo.promql import Matchers, by, number, on
 from triton_slo.rulefile import Rule
@@ -36,7 +37,7 @@ def unknown_rules(plan: Plan) -> Iterator[Rule]:
 
 
 def _rule(plan: Plan, reason: str, expr: str) -> Rule:
-    return Rule(expr=expr, record=names.UNKNOWN, labels={**plan.labels, names.REASON: reason})
+    return Rule(expr=counting(plan, expr), record=names.UNKNOWN, labels={**plan.labels, names.REASON: reason})
 
 
 def _vanished(plan: Plan) -> str:

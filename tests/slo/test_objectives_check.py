@@ -50,7 +50,6 @@ def mistakes(**changes: object) -> list[str]:
             "error_ratio is not PromQL",
         ),
         ({"colour": "blue"}, "colour: unknown field"),
-        ({"exclusions": [{"reason": "x", "promql": "up"}]}, "exclusions are not built yet"),
         ({"unknown": {"policy": "bad"}}, "unknown.policy bad is for readiness and probe"),
     ],
 )

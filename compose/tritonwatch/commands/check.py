@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
     reading = read([one for one in texts if one[0] not in names])
     placed = [(found, partial(reading.place, found.name)) for found in reading.objectives]
     doubts = [one for found, place in placed for one in lint(found, place, around)]
-    hints = [one for found, place in placed for one in notes(found, place)]
+    hints = [one for found, place in placed for one in notes(found, place, time.time())]
     problems: list[Problem] = [*reading.problems, *doubts]
     for name, groups in rules:
         problems += check_file(name, groups, args.scrape_interval)

@@ -1,0 +1,180 @@
+"""Time that does not count: planned maintenance, once, every week, or while an expression says so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, Literal, Self, get_args
+from zoneinfo import ZoneInfo
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from triton_slo import expression
+from triton_slo.zone import clock_rule, known
+
+Day = Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
+DAYS: tuple[Day, ...] = get_args(Day)
+Span = tuple[float, float]
+"""Start and end in Unix seconds; the end is not in it."""
+
+_DAY_SECONDS = 86_400
+_MINUTE = 60
+_MOMENT = r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d)?(Z|[+-]\d\d:\d\d)?"
+_TIME = r"([01]\d|2[0-3]):[0-5]\d"
+
+
+def _text(value: Any) -> Any:
+    """Undo what YAML makes of times without quotes: a moment is a datetime to it, 22:00 a number of minutes."""
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _DAY_SECONDS // _MINUTE:
+        return f"{value // 60:02}:{value % 60:02}"
+    return value
+
+
+def _days(value: Any) -> Any:
+    if value == "all":
+        return DAYS
+    return (value,) if isinstance(value, str) else value
+
+
+When = Annotated[
+    str, Field(pattern=f"^({_MOMENT}|{_TIME})$"), BeforeValidator(_text, json_schema_input_type=str)
+]
+
+
+class Exclusion(BaseModel):
+    """Time that does not count: from one moment to another, on days of the week, or while PromQL has a result.
+
+    With `days`, `start` and `end` are what the clocks of the time zone show, and an end that is not after the start
+    is on the next day: an hour that clocks skip excludes nothing, one that they show twice is excluded twice.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    reason: str = Field(min_length=1, max_length=200)
+    days: (
+        Annotated[
+            tuple[Day, ...],
+            Field(min_length=1),
+            BeforeValidator(_days, json_schema_input_type=str | list[Day]),
+        ]
+        | None
+    ) = None
+    start: When | None = None
+    end: When | None = None
+    timezone: str | None = None
+    promql: str | None = None
+
+    @model_validator(mode="after")
+    def _one_form(self) -> Self:
+        if self.promql is not None:
+            if (self.start, self.end, self.days, self.timezone) != (None,) * 4:
+                raise ValueError("an exclusion has either start and end, or promql")
+            expression.parse(self.promql, "promql", "group(({}))")
+            return self
+        if self.start is None or self.end is None:
+            raise ValueError("an exclusion has both start and end, or promql")
+        if self.timezone is not None:
+            known(self.timezone)
+        if self.days is not None:
+            self._recurring()
+        else:
+            self._once()
+        return self
+
+    def _recurring(self) -> None:
+        assert self.start is not None
+        assert self.end is not None
+        if "-" in self.start or "-" in self.end:
+            raise ValueError("with days, start and end are times of the day, such as 22:00")
+        if self.duration * len(set(self.days or ())) >= 7 * _DAY_SECONDS:
+            raise ValueError("excludes the whole week; drop the objective instead")
+        clock_rule(self.timezone or "UTC")
+
+    def _once(self) -> None:
+        for text in (self.start, self.end):
+            assert text is not None
+            if "T" not in text:
+                raise ValueError(
+                    f"{text} is a time of the day: add days, or write a date, as 2026-12-24T{text}Z"
+                )
+            aware = datetime.fromisoformat(text).tzinfo is not None
+            if aware == (self.timezone is not None):
+                raise ValueError(
+                    f"{text}: a moment has a time zone, and only one: end it with Z or +01:00, or add timezone"
+                )
+        if not self.seconds[0] < self.seconds[1]:
+            raise ValueError("an exclusion ends after it starts")
+
+    @property
+    def seconds(self) -> Span:
+        """Start and end of an exclusion from one moment to another. Raises ValueError on no such date."""
+        assert self.start is not None
+        assert self.end is not None
+        return self._moment(self.start), self._moment(self.end)
+
+    def _moment(self, text: str) -> float:
+        moment = datetime.fromisoformat(text)
+        return (
+            moment if self.timezone is None else moment.replace(tzinfo=ZoneInfo(self.timezone))
+        ).timestamp()
+
+    @property
+    def opens(self) -> int:
+        """Second of the day at which a recurring exclusion begins."""
+        assert self.start is not None
+        return _second(self.start)
+
+    @property
+    def duration(self) -> int:
+        """Length of a recurring exclusion in seconds of the clock; a whole day where it ends as it starts."""
+        assert self.end is not None
+        return (_second(self.end) - self.opens) % _DAY_SECONDS or _DAY_SECONDS
+
+    def spans(self, start: float, end: float) -> Iterator[Span]:
+        """When it holds between two Unix times, in order; nothing for promql, which only Prometheus knows."""
+        if self.promql is not None:
+            return
+        if self.days is None:
+            yield from clipped([self.seconds], start, end)
+            return
+        # Clocks and exclusions change on whole minutes.
+        first, opened = start // _MINUTE * _MINUTE, None
+        for minute in range(int((end - first) // _MINUTE) + 2):
+            at = first + minute * _MINUTE
+            holds = at < end and self._holds(at)
+            if holds and opened is None:
+                opened = at
+            elif not holds and opened is not None:
+                yield from clipped([(opened, at)], start, end)
+                opened = None
+
+    def _holds(self, at: float) -> bool:
+        shown = datetime.fromtimestamp(at, ZoneInfo(self.timezone or "UTC")).replace(tzinfo=UTC)
+        since = shown - timedelta(seconds=self.opens)
+        seconds = since.hour * 3600 + since.minute * 60 + since.second
+        return DAYS[since.weekday()] in (self.days or ()) and seconds < self.duration
+
+
+def _second(text: str) -> int:
+    hour, minute = text.split(":")
+    return int(hour) * 3600 + int(minute) * 60
+
+
+def clipped(spans: list[Span], start: float, end: float) -> Iterator[Span]:
+    """What of these spans lies between two times."""
+    for low, high in spans:
+        if max(low, start) < min(high, end):
+            yield max(low, start), min(high, end)
+
+
+def merged(spans: Iterator[Span] | list[Span]) -> list[Span]:
+    """The same time in spans that do not touch, in order."""
+    found: list[Span] = []
+    for low, high in sorted(spans):
+        if found and low <= found[-1][1]:
+            found[-1] = (found[-1][0], max(high, found[-1][1]))
+        else:
+            found.append((low, high))
+    return found

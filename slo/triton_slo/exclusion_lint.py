@@ -1,0 +1,58 @@
+"""Exclusions that are valid and still no good: they leave nothing, say the same twice, or are over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations
+
+from triton_slo.duration import render
+from triton_slo.exclusion import Exclusion, Span, clipped, merged
+from triton_slo.objective import Objective
+
+Doubt = tuple[str, str, str]
+
+_DAY = 86_400
+_WINTER, _SUMMER = 1_767_571_200, 1_783_296_000
+"""Mondays of January and July 2026: in a week of each, every recurring exclusion shows when it holds."""
+
+
+def exclusion_doubts(objective: Objective) -> Iterator[Doubt]:
+    """Mistakes in an objective's exclusions."""
+    for index, one in enumerate(objective.exclusions):
+        if one.start is not None and one.days is None:
+            length = one.seconds[1] - one.seconds[0]
+            if length >= objective.window.seconds:
+                reason = f"leaves out {render(length)}, as long as the objective's window or longer"
+                yield f"exclusions.{index}", reason, "check its year, or drop the objective"
+    for (first, one), (second, other) in combinations(enumerate(objective.exclusions), 2):
+        if _overlap(one, other):
+            reason = f"overlaps with exclusions.{first} ({one.reason})"
+            yield (
+                f"exclusions.{second}",
+                reason,
+                "time does not count only once: merge them, or check the days",
+            )
+
+
+def over(objective: Objective, now: float | None) -> Iterator[Doubt]:
+    """Exclusions that are past: rules record as time goes by, so that they leave out nothing any more."""
+    for index, one in enumerate(objective.exclusions):
+        if now is not None and one.start is not None and one.days is None and one.seconds[1] <= now:
+            reason = "is over: what rules have recorded since stays; only backtest still honours it"
+            yield f"exclusions.{index}", reason, "drop it, unless you replay that time"
+
+
+def _overlap(one: Exclusion, other: Exclusion) -> bool:
+    """Whether two of a kind hold at the same time, or one from moment to moment only where a weekly one does."""
+    if one.promql is not None or other.promql is not None:
+        return one.promql == other.promql
+    if one.days is None and other.days is None:
+        return bool(list(clipped([one.seconds], *other.seconds)))
+    if one.days is not None and other.days is not None:
+        return any(_share(list(one.spans(week, week + 8 * _DAY)), other) for week in (_WINTER, _SUMMER))
+    once, weekly = (one, other) if one.days is None else (other, one)
+    return merged(weekly.spans(*once.seconds)) == [once.seconds]
+
+
+def _share(spans: list[Span], other: Exclusion) -> bool:
+    return any(list(other.spans(low, high)) for low, high in spans)

@@ -1,0 +1,96 @@
+"""Clocks of a time zone as arithmetic, because PromQL knows only UTC.
+
+A zone's changes to and from summer time follow a rule such as "the last Sunday of March, 01:00 UTC" (POSIX TZ). The
+rule is worked out of the changes of 28 years, after which the calendar's weekdays repeat, so it is the same
+whenever it is worked out, and holds for as long as the law does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from zoneinfo import ZoneInfo
+
+_YEARS = range(2026, 2026 + 28)
+_DAY = 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The first `weekday` (0: Sunday) of `month` from the day `first` on, at `second` of standard time's day."""
+
+    month: int
+    weekday: int
+    first: int
+    second: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClockRule:
+    """Seconds that standard time is ahead of UTC, and what summer time adds between two changes (None: never)."""
+
+    standard: int
+    summer: int = 0
+    begins: Change | None = None
+    ends: Change | None = None
+
+
+def known(timezone: str) -> ZoneInfo:
+    """The time zone. Raises ValueError if there is no such."""
+    try:
+        return ZoneInfo(timezone)
+    except (KeyError, ValueError, OSError):
+        raise ValueError(f"{timezone!r} is no time zone; write one such as Europe/Berlin") from None
+
+
+@cache
+def clock_rule(timezone: str) -> ClockRule:
+    """How a zone's clocks run. Raises ValueError if there is no such zone, or its changes follow no rule."""
+    zone = known(timezone)
+    changes = list(_changes(zone))
+    start = int(datetime(_YEARS[0], 1, 1, tzinfo=UTC).timestamp())
+    if not changes:
+        return ClockRule(_offset(zone, start))
+    offsets = {offset for _, offset in changes}
+    standard, summer = min(offsets), max(offsets)
+    begins = _change([at + standard for at, offset in changes if offset == summer])
+    ends = _change([at + standard for at, offset in changes if offset == standard])
+    if len(offsets) != 2 or begins is None or ends is None:
+        raise ValueError(f"the clocks of {timezone} change by no fixed rule; write the times in UTC")
+    return ClockRule(standard, summer - standard, begins, ends)
+
+
+def _changes(zone: ZoneInfo) -> list[tuple[int, int]]:
+    """(Unix time, offset from then on) of each change in the years looked at."""
+    at = int(datetime(_YEARS[0], 1, 1, tzinfo=UTC).timestamp())
+    end = int(datetime(_YEARS[-1] + 1, 1, 1, tzinfo=UTC).timestamp())
+    found, before = [], _offset(zone, at)
+    for day in range(at + _DAY, end + 1, _DAY):
+        if (offset := _offset(zone, day)) != before:
+            low, high = day - _DAY, day
+            while high - low > 1:
+                middle = (low + high) // 2
+                low, high = (low, middle) if _offset(zone, middle) == offset else (middle, high)
+            found.append((high, offset))
+            before = offset
+    return found
+
+
+def _offset(zone: ZoneInfo, at: int) -> int:
+    offset = datetime.fromtimestamp(at, zone).utcoffset()
+    assert offset is not None
+    return int(offset.total_seconds())
+
+
+def _change(local: list[int]) -> Change | None:
+    """The rule that changes follow, one a year, given in standard time; None if they follow none."""
+    moments = [datetime.fromtimestamp(at, UTC) for at in local]
+    kinds = {
+        (one.month, one.isoweekday() % 7, one.hour * 3600 + one.minute * 60 + one.second) for one in moments
+    }
+    days = [one.day for one in moments]
+    if len(kinds) != 1 or [one.year for one in moments] != list(_YEARS) or max(days) - min(days) > 6:
+        return None
+    ((month, weekday, second),) = kinds
+    return Change(month, weekday, min(days), second)

@@ -1,0 +1,352 @@
+"""Time that does not count: never an event of it, hardly one beside it, no alert, and mistakes found early."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from support.tools import promtools
+from triton_exporter.catalogue import state, triton
+from triton_slo import conventions as names
+from triton_slo.artifact import Options
+from triton_slo.exclusion import Exclusion
+from triton_slo.generate import artifacts
+from triton_slo.objective import Objective
+from triton_slo.reading import read
+from tritonwatch.cli import main
+
+TICK, SCRAPE, EVALUATION = 5, 15, 60
+SCALE = 0.2
+"""5m are 60 s then, which is 4 scrapes, and a day is 4.8 hours."""
+TILE = 60
+DAY = 288 * TILE
+LENGTH = DAY + 20 * TILE
+NEVER = [{"labels": '{answer="none expected"}', "value": 1}]
+
+
+def promtool(
+    rules: str,
+    series: Mapping[str, str],
+    asked: Sequence[tuple[str, float]],
+    folder: Path,
+    tool: Path,
+    every: int = EVALUATION,
+) -> list[dict[str, float]]:
+    """Answers by model to queries at times (seconds)."""
+    test = {
+        "interval": f"{TICK}s",
+        "input_series": [{"series": name, "values": values} for name, values in series.items()],
+        "promql_expr_test": [
+            {"expr": query, "eval_time": f"{at:.0f}s", "exp_samples": NEVER} for query, at in asked
+        ],
+    }
+    (folder / "rules.yml").write_text(rules)
+    document = {"rule_files": ["rules.yml"], "evaluation_interval": f"{every}s", "tests": [test]}
+    (folder / "test.json").write_text(json.dumps(document))
+    command = [str(tool), "test", "rules", str(folder / "test.json")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    answers = re.findall(r"got: *(.*)$", done.stdout + done.stderr, re.M)
+    assert len(asked) == len(answers), (done.stdout + done.stderr)[:2000]
+    return [
+        {model: float(value) for model, value in re.findall(r'model="([^"]*)"[^}]*} ([^\s,]+)', answer)}
+        for answer in answers
+    ]
+
+
+def rules(objective: Objective, *needed: str, scale: float = SCALE) -> str:
+    """The generated rules that these series rest on."""
+    options = Options(scrape_interval_seconds=SCRAPE, time_scale=scale)
+    (text,) = (one.text for one in artifacts([objective], options) if one.name == f"slo-{objective.name}.yml")
+    (group,) = yaml.safe_load(text)["groups"]
+    wanted = set(needed)
+    while True:
+        read_by = " ".join(rule["expr"] for rule in group["rules"] if rule.get("record") in wanted)
+        found = wanted | set(re.findall(r"slo:[\w:]+", read_by))
+        if found == wanted:
+            break
+        wanted = found
+    kept = [rule for rule in group["rules"] if rule.get("record") in wanted]
+    return json.dumps({"groups": [{"name": "some", "rules": kept}]})
+
+
+def objective(*spans: tuple[float, float], indicator: str = "errors", **more: object) -> Objective:
+    """One that leaves out these seconds since 1970, where promtool's clock begins."""
+    out = [{"reason": f"r{low}", "start": moment(low), "end": moment(high)} for low, high in spans]
+    return Objective.model_validate(
+        {"name": "o", "target": "99%", "window": "7d", "indicator": indicator, "exclusions": out, **more}
+    )
+
+
+def moment(seconds: float) -> str:
+    """A time of the first days of 1970."""
+    return str(np.datetime64(int(seconds), "s")) + "Z"
+
+
+def scraped(counts: np.ndarray, past: int = 10**6) -> str:
+    """A counter after each tick, looked at every third; never near zero, where rate() is careful."""
+    grown = past + np.cumsum(counts)
+    return "_ " + " ".join(str(value) if tick % 3 == 1 else "_" for tick, value in enumerate(grown))
+
+
+def inside(spans: Sequence[tuple[float, float]], before: float = 0, after: float = 0) -> np.ndarray:
+    """Which ticks lie in any of these spans, widened."""
+    ends = (np.arange(LENGTH // TICK) + 1) * TICK
+    return np.array([any(low - before < end <= high + after for low, high in spans) for end in ends])
+
+
+spans = st.lists(
+    st.tuples(st.integers(0, LENGTH), st.sampled_from((10, 61, 300, 900, 3600))).map(
+        lambda one: (one[0], one[0] + one[1])
+    ),
+    max_size=5,
+)
+traffic = st.tuples(
+    st.sampled_from((0.05, 1.0, 30.0)), st.sampled_from((0.0, 0.01, 0.3)), st.integers(0, 10**6)
+)
+
+
+@pytest.mark.real
+@settings(
+    max_examples=6,
+    deadline=None,
+    phases=(Phase.explicit, Phase.generate),
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(left_out=spans, models=st.lists(traffic, min_size=3, max_size=3))
+def test_no_event_inside_is_counted_and_few_beside_are_lost(
+    left_out: list[tuple[float, float]], models: list[tuple[float, float, int]], tmp_path: Path
+) -> None:
+    """Whatever is left out, over whatever traffic: all that fails inside adds nothing, to errors or to totals."""
+    out = inside(left_out)
+    # The tile before, and what windows read behind the end and the tile that they end in.
+    lost = inside(left_out, TILE + SCRAPE, TILE + SCRAPE + TILE)
+    series, bounds = {}, {}
+    for number, (rate, share, seed) in enumerate(models):
+        random = np.random.default_rng(seed)
+        requests = random.poisson(rate, LENGTH // TICK)
+        failed = np.where(out, requests, random.binomial(requests, share))
+        labels = f'model="m{number}", version="1", instance="a"'
+        series[f"{triton.REQUEST_SUCCESS}{{{labels}}}"] = scraped(requests - failed)
+        series[f'{triton.REQUEST_FAILURE}{{{labels}, reason="BACKEND"}}'] = scraped(failed)
+        bounds[f"m{number}"] = [_bounds(counts, out, lost) for counts in (failed, requests)]
+
+    window = names.sli_events("1d")
+    queries = [f'{window}{{{names.EVENT}="{event}"}} * {DAY}' for event in (names.ERROR, names.TOTAL)]
+    text = rules(objective(*left_out), window)
+    found = promtool(text, series, [(query, LENGTH) for query in queries], tmp_path, promtools()[0])
+
+    for model, (failures, totals) in bounds.items():
+        for (least, most), recorded in zip((failures, totals), found, strict=True):
+            assert least - 0.01 <= recorded[model] <= most + 0.01, (model, left_out)
+
+
+def _bounds(counts: np.ndarray, out: np.ndarray, lost: np.ndarray) -> tuple[int, int]:
+    """Between what nothing can take away, and what is not left out; the day's two ends are between two scrapes."""
+    edge = SCRAPE // TICK + 1
+    first = 20 * TILE // TICK
+    most = counts[first - edge :][~out[first - edge :]].sum()
+    least = counts[first + edge : -edge][~lost[first + edge : -edge]].sum()
+    return int(least), int(most)
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("tool", promtools(), ids=str)
+def test_time_not_ready_inside_is_not_counted(tool: Path, tmp_path: Path) -> None:
+    """An hour of planned darkness costs nothing, ten minutes beside it cost ten minutes; 0, not NaN, inside."""
+    dark, planned, length = [(3600, 7200), (9000, 9600)], (3500, 7300), DAY
+    up = np.array([not any(low <= at < high for low, high in dark) for at in range(0, length, TICK)])
+    ready, other = (" ".join(map(str, values.astype(int))) for values in (up, ~up))
+    who = 'instance="a", model="m", version="1"'
+    series = {
+        f"{state.MODEL_READY}{{{who}}}": ready,
+        f'{state.MODEL_STATE}{{{who}, state="ready"}}': ready,
+        f'{state.MODEL_STATE}{{{who}, state="unavailable"}}': other,
+        f'{state.MODEL_EXPECTED}{{instance="a", model="m"}}': f"1x{length // TICK}",
+    }
+    window = names.sli_events("1d")
+    asked = [
+        (f'{window}{{{names.EVENT}="{event}"}} * {DAY}', length - TICK)
+        for event in (names.ERROR, names.TOTAL)
+    ] + [(f'{names.sli_events("5m")}{{{names.EVENT}="total"}}', 6000)]
+
+    text = rules(objective(planned, indicator="readiness"), window)
+    failed, total, within = promtool(text, series, asked, tmp_path, tool)
+
+    assert {"m": pytest.approx(600, abs=2 * EVALUATION)} == failed
+    assert {"m": pytest.approx(length - 3800 - TILE, abs=3 * EVALUATION)} == total
+    assert {"m": 0} == within
+
+
+@pytest.mark.real
+def test_a_window_that_is_partly_left_out_holds_the_rest(tmp_path: Path) -> None:
+    """Half of the last five minutes counts: half a server's events a second, not one spread over all five."""
+    ticks = 1200 // TICK
+    series = {
+        f'{state.MODEL_READY}{{instance="a", model="m", version="1"}}': f"1x{ticks}",
+        f'{state.MODEL_STATE}{{instance="a", model="m", version="1", state="ready"}}': f"1x{ticks}",
+        f'{state.MODEL_EXPECTED}{{instance="a", model="m"}}': f"1x{ticks}",
+    }
+    window = names.sli_events("5m")
+    text = rules(objective((0, 600), indicator="readiness"), window, scale=1)
+    asked = [(f'{window}{{{names.EVENT}="total"}}', 600 + TILE + 150)]
+
+    (found,) = promtool(text, series, asked, tmp_path, promtools()[0], SCRAPE)
+
+    assert {"m": pytest.approx(0.5, abs=0.06)} == found
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("tool", promtools(), ids=str)
+@pytest.mark.parametrize("indicator", ["errors", "readiness"])
+def test_alerts_are_proven_to_be_silent_inside_and_to_fire_outside(
+    indicator: str, tool: Path, tmp_path: Path
+) -> None:
+    """Every proof that something fires has a twin inside the exclusion in which nothing does."""
+    weekly = {
+        "reason": "w",
+        "days": ["thursday"],
+        "start": "00:00",
+        "end": "06:00",
+        "timezone": "Europe/Berlin",
+    }
+    promise = Objective.model_validate(
+        {"name": "o", "target": "99.5%", "indicator": indicator, "exclusions": [weekly]}
+    )
+    for one in artifacts([promise], Options(scrape_interval_seconds=30)):
+        (tmp_path / one.part).mkdir(exist_ok=True)
+        (tmp_path / one.part / one.name).write_text(one.text)
+    cases = yaml.safe_load((tmp_path / "promtool" / "slo-o.test.yml").read_text())["tests"]
+    fire = {one["name"] for one in cases if any(check["exp_samples"] for check in one["promql_expr_test"])}
+
+    done = subprocess.run(
+        [str(tool), "test", "rules", str(tmp_path / "promtool" / "slo-o.test.yml")],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+
+    assert 0 == done.returncode, (done.stdout + done.stderr)[:3000]
+    assert len(fire) >= 2
+    assert {f"excluded: {name}" for name in fire} == {
+        one["name"] for one in cases if one["name"].startswith("excluded: ")
+    }
+
+
+def said(*exclusions: object, **more: object) -> list[str]:
+    """Mistakes of an objective with these exclusions."""
+    one = {"name": "o", "target": "99%", "indicator": "errors", "exclusions": list(exclusions), **more}
+    return [str(problem) for problem in read([("o.yaml", yaml.safe_dump(one))]).problems]
+
+
+ONCE = {"reason": "r", "start": "2026-12-24T20:00Z", "end": "2026-12-24T22:00Z"}
+WEEKLY = {"reason": "r", "days": ["sunday"], "start": "02:00", "end": "04:00", "timezone": "Europe/Berlin"}
+PROMQL = {"reason": "r", "promql": "maintenance == 1"}
+
+
+@pytest.mark.parametrize(
+    ("exclusion", "reason"),
+    [
+        ({"reason": "r"}, "has both start and end, or promql"),
+        ({**ONCE, "promql": "up"}, "either start and end, or promql"),
+        ({**ONCE, "end": "2026-12-24T19:00Z"}, "ends after it starts"),
+        ({**ONCE, "end": "2026-02-30T19:00Z"}, "day"),
+        ({**ONCE, "start": "2026-12-24T20:00"}, "end it with Z or +01:00, or add timezone"),
+        ({**ONCE, "timezone": "Europe/Berlin"}, "a moment has a time zone, and only one"),
+        ({**ONCE, "start": "20:00"}, "is a time of the day: add days"),
+        ({**ONCE, "days": ["sunday"]}, "times of the day, such as 22:00"),
+        ({**WEEKLY, "days": ["sun"]}, "'monday'"),
+        ({**WEEKLY, "days": []}, "at least 1"),
+        ({**WEEKLY, "timezone": "Mars/Base"}, "is no time zone"),
+        ({**WEEKLY, "timezone": "Africa/Casablanca"}, "change by no fixed rule"),
+        ({**WEEKLY, "days": "all", "end": "02:00"}, "excludes the whole week"),
+        ({**PROMQL, "promql": "up)"}, "promql is not PromQL"),
+        ({**PROMQL, "promql": "time()"}, "promql is not PromQL"),
+        ({**WEEKLY, "start": "25:00"}, "pattern"),
+    ],
+    ids=str,
+)
+def test_a_mistake_in_an_exclusion_is_named(exclusion: dict[str, object], reason: str) -> None:
+    """With its place, and how to mend it."""
+    found = said(exclusion)
+
+    assert any(reason in one for one in found), found
+    assert all(one.startswith("o.yaml:") for one in found)
+
+
+def test_times_are_read_as_people_write_them() -> None:
+    """YAML takes 22:00 for a number and a moment for a date; both mean what they look like."""
+    text = "{name: o, target: 99%, indicator: errors, exclusions: ["
+    text += "{reason: r, days: all, start: 22:00, end: 2:00}, "
+    text += "{reason: s, start: 2026-12-24T20:00:00Z, end: 2026-12-24T21:00:00+00:00}]}"
+    reading = read([("o.yaml", text)])
+
+    assert () == reading.problems
+    night, once = reading.objectives[0].exclusions
+    assert (79_200, 4 * 3600) == (night.opens, night.duration)
+    assert (1_798_142_400.0, 1_798_146_000.0) == once.seconds
+
+
+def test_windows_that_cannot_be_made_of_tiles_are_refused() -> None:
+    """With exclusions windows over five minutes are made of five minutes."""
+    tier = {"name": "page", "severity": "critical", "long": "1h", "short": "7m", "burn": 10}
+
+    assert [] == said(alerting={"tiers": [tier]})
+    (found,) = said(WEEKLY, alerting={"tiers": [tier]})
+    assert "tier page: with exclusions, 7m must be a multiple of 5m" in found
+
+
+TWICE = "overlaps with exclusions.0 (r)"
+
+
+@pytest.mark.parametrize(
+    ("exclusions", "code", "words"),
+    [
+        ([{**ONCE, "end": "2027-12-24T22:00Z"}], 1, "as long as the objective's window"),
+        ([WEEKLY, {**WEEKLY, "reason": "s", "start": "03:30"}], 1, TWICE),
+        ([WEEKLY, {**WEEKLY, "timezone": "UTC", "start": "00:30", "end": "01:30"}], 1, TWICE),
+        ([ONCE, {**ONCE, "end": "2026-12-24T23:00Z"}], 1, TWICE),
+        ([WEEKLY, {**ONCE, "start": "2026-12-27T01:30Z", "end": "2026-12-27T02:00Z"}], 1, TWICE),
+        ([WEEKLY, ONCE, PROMQL, {**WEEKLY, "start": "04:00", "end": "05:00"}], 0, "0 mistakes"),
+        ([{**ONCE, "start": "2020-12-24T20:00Z", "end": "2020-12-24T21:00Z"}], 0, "is over"),
+    ],
+    ids=["long", "two weekly", "two zones", "two once", "within", "sound", "past"],
+)
+def test_check_doubts_exclusions(
+    exclusions: list[object], code: int, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Twice the same time, nothing left to promise, or over already (a note: time alone makes no mistake)."""
+    file = tmp_path / "o.yaml"
+    file.write_text(
+        yaml.safe_dump({"name": "o", "target": "99%", "indicator": "errors", "exclusions": exclusions})
+    )
+
+    assert code == main(["check", str(file)])
+    output = capsys.readouterr()
+    assert words in output.err + output.out
+
+
+def test_without_exclusions_nothing_is_different() -> None:
+    """No rule, no condition, no file: an objective that uses none pays nothing."""
+    plain = Objective.model_validate({"name": "o", "target": "99%", "indicator": "errors"})
+
+    texts = {one.name: one.text for one in artifacts([plain], Options())}
+
+    assert {"slo-causes.yml", "slo-o.yml", "slo-o.test.yml"} == set(texts)
+    assert not any(names.SLI_EXCLUDED in text for text in texts.values())
+
+
+def test_spans_are_clipped_and_in_order() -> None:
+    """A night that began before the time asked about counts from there."""
+    night = Exclusion.model_validate({"reason": "r", "days": "all", "start": "22:00", "end": "02:00"})
+
+    assert [(0, 7200), (79_200, 90_000)] == list(night.spans(0, 90_000))
