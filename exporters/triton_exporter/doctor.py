@@ -94,7 +94,17 @@ def _reachable(facts: Facts) -> Iterator[Finding]:
             "a server that starts without some of its models: watch triton_model_ready",
         )
     elif failure:
-        yield Finding("problem", "Triton's API does not answer", f"{facts.url}: {failure}", "check --triton")
+        yield Finding("problem", "Triton's API does not answer", f"{facts.url}: {failure}", _reach(failure))
+
+
+_TRUST = (
+    "--triton-ca-file FILE trusts who signed its certificate; where it demands one of ours: --triton-cert-file "
+    "and --triton-key-file. The name in the URL must be in its certificate"
+)
+
+
+def _reach(failure: str) -> str:
+    return _TRUST if failure == "tls" else "check --triton"
 
 
 def _metrics(facts: Facts) -> Iterator[Finding]:
@@ -103,7 +113,9 @@ def _metrics(facts: Facts) -> Iterator[Finding]:
             "problem",
             "Triton's metrics do not answer",
             f"{facts.metrics_url}: {facts.metrics_failure}",
-            "check --triton-metrics; the server needs --allow-metrics=true (the default) and --metrics-port",
+            _TRUST
+            if facts.metrics_failure.startswith("tls:")
+            else "check --triton-metrics; the server needs --allow-metrics=true (the default) and --metrics-port",
         )
     elif facts.first is not None and not facts.first.families:
         yield Finding(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
+import socket
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import closing
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +22,7 @@ from support.repository import Repository, write
 from support.tls import certificate, tls_in_front_of
 from triton_exporter.catalogue import own, probe, state, triton
 from triton_exporter.certificates import CertificateError, Certificates, Renewed
-from triton_exporter.client import Client, FetchError
+from triton_exporter.client import Client, FetchError, Limits
 from triton_exporter.distribution.parts import parts
 from triton_exporter.distribution.trace_rate import TraceRate
 from triton_exporter.probe.payload import Tensor
@@ -94,6 +97,49 @@ def test_a_renewed_certificate_is_used_without_a_restart(
         client.close()
         os.remove(tmp_path / "client.key")
         assert b"inside" == client.get("/").body
+
+
+def _drips(connection: socket.socket, ended: threading.Event) -> None:
+    """Begin a TLS record of 16 KiB, and send a byte of it now and then."""
+    connection.sendall(b"\x16\x03\x03\x40\x00")
+    while not ended.wait(0.05):
+        connection.sendall(b"\x02")
+
+
+@pytest.mark.parametrize(
+    ("speak", "reason"),
+    [
+        pytest.param(lambda _connection, ended: ended.wait(), "timeout", id="says nothing"),
+        pytest.param(_drips, "timeout", id="drips"),
+        pytest.param(lambda it, _ended: it.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n"), "tls", id="no TLS"),
+    ],
+)
+def test_a_peer_that_spoils_the_handshake_is_a_reason_in_time(
+    speak: Callable[[socket.socket, threading.Event], object], reason: str
+) -> None:
+    """The handshake is part of the one deadline of a request."""
+    ended = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            with connection, suppress(OSError):
+                speak(connection, ended)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        url = f"https://127.0.0.1:{listener.getsockname()[1]}"
+        try:
+            with (
+                closing(Client(url, Limits(timeout_seconds=0.5))) as client,
+                pytest.raises(FetchError) as caught,
+            ):
+                client.get("/")
+        finally:
+            ended.set()
+            thread.join()
+
+    assert reason == caught.value.reason
 
 
 def test_files_that_vanish_before_the_first_connection_are_a_reading(pki: Path, page: str) -> None:
@@ -277,3 +323,41 @@ def test_a_probe_without_the_certificate_is_unreachable(pki: Path, guarded: Guar
         outcome = send(ModelVersion(model, "1"), [tensor], decoupled)
 
         assert "unreachable" == outcome.result, outcome.text
+
+
+@pytest.mark.real
+def test_the_doctor_says_which_files_are_wanted_and_takes_them(pki: Path, guarded: Guarded) -> None:
+    """Without the certificates both ports are problems with the way in; with them neither is."""
+    command = [
+        sys.executable,
+        "-m",
+        "tritonwatch",
+        "doctor",
+        "--triton",
+        guarded.url,
+        "--watch",
+        "0",
+        "--json",
+    ]
+    command += ["--triton-metrics", guarded.metrics_url, "--gpu", "none"]
+    files = [
+        "--triton-ca-file",
+        "ca.pem",
+        "--triton-cert-file",
+        "client.pem",
+        "--triton-key-file",
+        "client.key",
+    ]
+
+    def findings(*options: str) -> dict[str, str]:
+        ended = subprocess.run(
+            [*command, *options], cwd=pki, capture_output=True, text=True, timeout=30, check=False
+        )
+        return {one["title"]: one["do"] for one in json.loads(ended.stdout)}
+
+    without = findings()
+    for title in ("Triton's API does not answer", "Triton's metrics do not answer"):
+        assert "--triton-ca-file FILE" in without[title]
+    with_files = findings(*files)
+    assert with_files
+    assert not without.keys() & with_files.keys()
