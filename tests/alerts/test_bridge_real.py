@@ -76,6 +76,10 @@ class Stack:
         self.started.append(process)
         return process
 
+    def named(self, name: str) -> Process:
+        """The process that writes this log."""
+        return next(process for process in self.started if process.log.stem == name)
+
     def bridge(self) -> Process:
         (self.folder / "bot").write_text(TOKEN)
         (self.folder / "app").write_text(APP_TOKEN)
@@ -179,6 +183,50 @@ def test_an_incident_from_a_real_alert_to_its_end(stack: Stack, binary: Path) ->
 
 @pytest.mark.real
 @pytest.mark.parametrize("binary", alertmanagers(), ids=lambda path: str(path.parent.parent.name))
+def test_whatever_else_is_killed_in_mid_incident_it_stays_one_message(stack: Stack, binary: Path) -> None:
+    """Alertmanager forgets what it sent, Prometheus since when it fires, Slack goes away: one message, one end."""
+    am, mesh, prom, target = free_ports(4)
+    stack.bridge()
+    start_alertmanager(stack, binary, am, mesh)
+    start_prometheus(stack, prom, am, target, "--rules.alert.resend-delay=5s")
+    root = stack.root("Target 127.0.0.1")
+    for name in (f"alertmanager-{am}", "prometheus"):
+        process = stack.named(name)
+        process.end(signal.SIGKILL)
+        process.start()
+        eventually(lambda: fires(prom) and firing(am), f"{name} is back, and the alert fires again")
+    eventually(lambda: sent(am) >= 1, "the new Alertmanager has notified again")
+
+    stack.slack.fault = lambda _method: "reset"
+    server = http.server.HTTPServer(("127.0.0.1", target), _Target)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    eventually(lambda: not firing(am), "the alert is over")
+    time.sleep(2.5)  # the end is told to the bridge, which cannot tell Slack
+    assert "Resolved:" not in root.shown
+    stack.slack.fault = lambda _method: ""
+    eventually(lambda: "Resolved:" in root.shown, "the message says that it is over", 70)
+    server.shutdown()
+    server.server_close()
+
+    assert 1 == len(stack.slack.workspace.roots())
+    thread = [one.text for one in stack.slack.workspace.thread(root)]
+    assert 1 == sum("all resolved" in line for line in thread)
+    assert 0 == sum("fires" in line for line in thread)
+
+
+def fires(port: int) -> bool:
+    """Whether this Prometheus has an alert that fires."""
+    found = requests.get(f"http://127.0.0.1:{port}/api/v1/alerts", timeout=2).json()["data"]["alerts"]
+    return any(one["state"] == "firing" for one in found)
+
+
+def firing(port: int) -> list[Any]:
+    """The alerts that this Alertmanager knows of."""
+    return list(requests.get(f"http://127.0.0.1:{port}/api/v2/alerts", timeout=2).json())
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("binary", alertmanagers(), ids=lambda path: str(path.parent.parent.name))
 @pytest.mark.parametrize("together", [True, False], ids=["a-cluster", "a-cluster-torn-apart"])
 def test_two_alertmanagers_are_one_message(stack: Stack, binary: Path, together: bool) -> None:
     """A pair tells on-call once, also when neither half can see the other and both notify."""
@@ -256,7 +304,7 @@ def start_alertmanager(stack: Stack, binary: Path, port: int, mesh: int, *more: 
     )
 
 
-def start_prometheus(stack: Stack, port: int, alertmanager: int, target: int) -> None:
+def start_prometheus(stack: Stack, port: int, alertmanager: int, target: int, *more: str) -> None:
     (stack.folder / "rules.yml").write_text(
         "groups:\n- name: g\n  rules:\n  - alert: TargetDown\n    expr: up{job='t'} == 0\n"
         "    labels: {severity: critical}\n"
@@ -274,7 +322,7 @@ def start_prometheus(stack: Stack, port: int, alertmanager: int, target: int) ->
     stack.run(
         "prometheus",
         *(prometheuses()[0], f"--config.file={config}", f"--storage.tsdb.path={stack.folder / 'tsdb'}"),
-        f"--web.listen-address=127.0.0.1:{port}",
+        *(f"--web.listen-address=127.0.0.1:{port}", *more),
     )
 
 
