@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from urllib.parse import unquote
 
 import pytest
 from hypothesis import given, settings
@@ -246,6 +247,25 @@ def test_links_lead_to_the_model_and_the_time() -> None:
         "http://grafana:3000/d/triton-model?var-model=ranker&from=1699998200000&to=now" == urls["Dashboard"]
     )
     assert {"Runbook", "Dashboard", "Query", "Alertmanager"} == set(urls)
+
+
+@pytest.mark.parametrize("value", ["TritonServerDown", 'a "quoted\\ name', "two\nlines"])
+def test_without_buttons_a_link_leads_to_the_silence(value: str) -> None:
+    """A webhook cannot be pressed: Alertmanager's form opens with the incident's matchers filled in."""
+    incident = failed_load().model_copy(update={"group_labels": {"alertname": value, "model": "ranker"}})
+    (silence,) = [one for style in (Style(False), Style(True)) for one in links(incident, style, "Silence")]
+    page, _, query = silence.partition("?filter=")
+    matchers = unquote(query)
+
+    assert "http://alertmanager:9093/#/silences/new" == page
+    assert f'{{alertname={json.dumps(value)},model="ranker"}}' == matchers
+
+
+def links(incident: Incident, style: Style, label: str) -> list[str]:
+    """The addresses of the buttons with this label."""
+    blocks = message.root(incident, style, 1_700_000_600.0).blocks
+    elements = [one for block in blocks if block["type"] == "actions" for one in block["elements"]]
+    return [one["url"] for one in elements if one.get("url") and one["text"]["text"] == label]
 
 
 @pytest.mark.parametrize(

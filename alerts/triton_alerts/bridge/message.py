@@ -291,14 +291,18 @@ def _links(incident: Incident, lead: Member, style: Style) -> list[tuple[str, st
     found = [("Runbook", lead.annotations.get("runbook_url", "")), ("Dashboard", dashboard)]
     found.append(("Query", lead.generator_url))
     if incident.open and incident.external_url:
-        matchers = ",".join(f'{name}="{value}"' for name, value in sorted(incident.group_labels.items()))
-        found.append(
-            (
-                "Alertmanager",
-                f"{incident.external_url}/#/alerts?filter={quote('{' + text.clean(matchers) + '}')}",
-            )
-        )
+        pairs = ",".join(f"{name}={_quoted(value)}" for name, value in sorted(incident.group_labels.items()))
+        matchers = quote("{" + text.clean(pairs) + "}")
+        found.append(("Alertmanager", f"{incident.external_url}/#/alerts?filter={matchers}"))
+        if not style.buttons and pairs:
+            found.append(("Silence", f"{incident.external_url}/#/silences/new?filter={matchers}"))
     return found
+
+
+def _quoted(value: str) -> str:
+    """A matcher's value, as Alertmanager reads it."""
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'
 
 
 def _footer(incident: Incident) -> str:

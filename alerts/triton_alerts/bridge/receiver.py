@@ -78,7 +78,6 @@ class Door:
             else:
                 outcome = self.store.receive(body, source, self.clock())
         except MalformedError as error:
-            log.warning("refused a body from %s: %s", source, error)
             return 400, f"not an Alertmanager webhook body, version 4: {error}"
         except sqlite3.Error as error:
             self.instruments.store_failures.inc()
@@ -209,6 +208,8 @@ class _Handler(BaseHTTPRequestHandler):
         log.debug("%s %s", self.client_address[0], (getattr(self, "path", "") or "").partition("?")[0][:200])
 
     def _reject(self, status: int, line: str) -> None:
+        # A notification that is refused with 4xx never comes again: whoever looks for it finds it here.
+        log.warning("refused a request from %s with %d: %s", self.client_address[0], status, line)
         self.server.door.instruments.rejected.labels(str(status)).inc()
         self._answer(status, line)
 
