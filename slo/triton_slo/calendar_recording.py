@@ -50,6 +50,8 @@ def calendar_rules(plan: Plan, window: CalendarWindow) -> Iterator[Rule]:
     """The current period, the events in it, and their error ratio; all after the rules for windows."""
     for edge, expr in _wall_clock(plan, window):
         labels = {**plan.labels, names.EDGE: edge}
+        # An edge is worked out from another one, whose label must go: vmalert would keep it as exported_edge.
+        expr = expr if edge == _NOW else f"sum without ({names.EDGE}) (\n  {expr}\n)"
         yield Rule(expr=expr, record=names.PERIOD_LOCAL, labels=labels)
     yield _rule(plan, names.PERIOD_START, _to_utc(plan, window, _START))
     yield _rule(plan, names.PERIOD_END, _to_utc(plan, window, _END))

@@ -34,10 +34,16 @@ LAST = names.PERIOD_BUDGET_REMAINING
 Series = dict[tuple[tuple[str, str], ...], tuple[float, float]]
 
 
-def rules(format: Format) -> str:
+def month() -> dict[str, str]:
+    """The calendar month of a zone where it is about noon: no period begins while the test runs."""
+    return {"calendar": "month", "timezone": f"Etc/GMT{time.gmtime().tm_hour - 12:+d}"}
+
+
+def rules(format: Format, window: str | dict[str, str]) -> str:
+    objective = Objective.model_validate({**ERRORS.model_dump(), "window": window})
     (text,) = (
         one.text
-        for one in artifacts([ERRORS], Options(scrape_interval_seconds=STEP, format=format))
+        for one in artifacts([objective], Options(scrape_interval_seconds=STEP, format=format))
         if one.name == "slo-errors.yml" and one.part == "rules"
     )
     return text
@@ -116,21 +122,22 @@ def wait_recorded(url: str) -> Series:
     raise AssertionError(f"{LAST} was not recorded: {sorted(recorded(url))}")
 
 
-def test_vmalert_records_what_prometheus_records(tmp_path: Path) -> None:
+@pytest.mark.parametrize("window", ["30d", pytest.param(month(), id="month")])
+def test_vmalert_records_what_prometheus_records(window: str | dict[str, str], tmp_path: Path) -> None:
     """The same series with the same labels, no NaN, and values that differ by less than 1 %."""
     vmalert()
     text = history(time.time() // 1)
-    (tmp_path / "slo-errors.yml").write_text(rules("vmalert"))
+    (tmp_path / "slo-errors.yml").write_text(rules("vmalert", window))
     receiver = ("--web.enable-remote-write-receiver",)
     with (
-        serve(text, tmp_path / "native", rules={"slo-errors.yml": rules("prometheus")}) as native,
+        serve(text, tmp_path / "native", rules={"slo-errors.yml": rules("prometheus", window)}) as native,
         serve(text, tmp_path / "remote", server=prometheuses()[-1], flags=receiver) as remote,
         running_vmalert(tmp_path / "slo-errors.yml", remote),
     ):
         theirs, ours = wait_recorded(remote), wait_recorded(native)
         again = {
             rule["record"]: (rule["labels"], rule["expr"])
-            for rule in yaml.safe_load(rules("prometheus"))["groups"][0]["rules"]
+            for rule in yaml.safe_load(rules("prometheus", window))["groups"][0]["rules"]
             if "record" in rule and rule["record"] in {names.sli_events(w) for w in ("5m", "30m", "1h")}
         }
         exact = [
