@@ -14,6 +14,7 @@ from triton_alerts.bridge.changes import last_changes
 from triton_alerts.bridge.facts import Prometheus, from_prometheus
 from triton_alerts.bridge.gpus import gpu_state
 from triton_alerts.bridge.incident import LAST_CHANGE, Incident, Member
+from triton_alerts.bridge.servers import serving, told
 from triton_exporter.catalogue import EXPORTER_JOB, gpu, state, triton
 from triton_slo import conventions as slo
 from triton_slo.artifact import Options
@@ -69,6 +70,9 @@ def made(now: float) -> Iterator[Series]:
     labels = {"instance": "a", "model": "hot", "reason": "bad_config"}
     yield state.MODEL_RELOAD_FAILURES.name, labels, reloads
     yield from states(now, "a", "hot", "1", (-2 * HOURS, "ready"))
+    for instance, version, value in (("a", "2", 0), ("a", "3", 0), ("b", "2", 1), ("c", "2", 1)):
+        labels = {"instance": instance, "model": "ranker", "version": version}
+        yield state.MODEL_READY.name, labels, flat(now, value)
     yield from gpus(now)
 
 
@@ -228,3 +232,37 @@ def wait_for_facts(prometheus: Prometheus, incident: Incident) -> dict[str, Any]
             return facts
         time.sleep(0.5)
     raise AssertionError(f"{slo.CURRENT_BURN_RATE} and its like were not recorded: {facts}")
+
+
+@pytest.mark.parametrize(
+    ("labels", "facts"),
+    [
+        ({"model": "ranker"}, {"Servers": "ready on 2 of 3\nnot on a"}),
+        ({"model": "ranker", "version": "3"}, {"Servers": "ready on 0 of 1\nnot on a"}),
+        ({"model": "ranker", "version": "2"}, {"Servers": "ready on 2 of 3\nnot on a"}),
+        ({"model": "ranker", "instance": "a"}, {}),
+        ({"model": "unheard"}, {}),
+        ({"instance": "a"}, {}),
+    ],
+)
+def test_an_alert_about_all_servers_says_where_the_model_is_ready(
+    made_prometheus: tuple[Prometheus, float], labels: dict[str, str], facts: dict[str, str]
+) -> None:
+    """A budget burns over all servers together; on-call wants to know which one to look at."""
+    prometheus, now = made_prometheus
+
+    assert facts == dict(serving(prometheus)(about(now, **labels)).facts)
+
+
+@pytest.mark.parametrize(
+    ("ready", "line"),
+    [
+        ({"a": True}, "ready on its only one: a"),
+        ({"b": True, "a": True}, "ready on all 2: a, b"),
+        (dict.fromkeys("edcba", True), "ready on all 5: a, b, c and 2 more"),
+        (dict.fromkeys("edcba", False), "ready on 0 of 5\nnot on a, b, c and 2 more"),
+    ],
+)
+def test_servers_are_named_as_far_as_a_line_goes(ready: dict[str, bool], line: str) -> None:
+    """Those in trouble first."""
+    assert line == told(ready)

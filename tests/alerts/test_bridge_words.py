@@ -15,6 +15,7 @@ from triton_alerts.bridge import message, text
 from triton_alerts.bridge.incident import (
     GPU,
     LAST_CHANGE,
+    SERVERS,
     SPLIT,
     Event,
     Evidence,
@@ -193,6 +194,18 @@ def test_a_reply_names_alert_model_and_what_it_says(ended: float | None, word: s
 
     assert f"{word}: TritonModelLoadFailed for `broken v1`" in line
     assert "Model broken failed to load on t:9401" in line
+
+
+def test_what_is_so_now_is_left_out_once_it_is_over() -> None:
+    """Where the model is not ready was true a minute ago; the end says that it is over."""
+    evidence = Evidence(at=1_700_000_600.0, facts=((SERVERS, "ready on 2 of 3"), (GPU, "97 % busy")))
+    opened = failed_load().model_copy(update={"evidence": evidence})
+    member = next(iter(opened.members.values())).model_copy(update={"ends_at": 1_700_000_900.0})
+    over = opened.model_copy(update={"members": {"a": member}, "closed_at": 1_700_000_900.0})
+    during, after = (json.dumps(message.root(one, Style(), 1_700_000_900.0).blocks) for one in (opened, over))
+
+    assert [True, True] == [fact in during for fact in ("ready on 2 of 3", "97 % busy")]
+    assert [False, False] == [fact in after for fact in ("ready on 2 of 3", "97 % busy")]
 
 
 def test_a_cause_is_told_once() -> None:

@@ -20,7 +20,17 @@ import yaml
 from PIL import Image, ImageChops
 
 from triton_alerts.bridge import message
-from triton_alerts.bridge.incident import GPU, LAST_CHANGE, SPLIT, Event, Evidence, Incident, Mark, Member
+from triton_alerts.bridge.incident import (
+    GPU,
+    LAST_CHANGE,
+    SERVERS,
+    SPLIT,
+    Event,
+    Evidence,
+    Incident,
+    Mark,
+    Member,
+)
 from triton_alerts.bridge.message import Message, Style
 from triton_alerts.catalogue import ALERTS
 from triton_slo import words
@@ -211,6 +221,7 @@ def _burn() -> Incident:
         ("Burn rate", "22.4 times what may last"),
         ("Budget left", "61 %"),
         (SPLIT, "queue 81 %, compute infer 17 %, compute input 1 %"),
+        (SERVERS, "ready on all 2: triton-0:9401, triton-1:9401"),
         (LAST_CHANGE, "version 2 loaded 1 h 58 min before this began"),
         (GPU, gpus),
     )

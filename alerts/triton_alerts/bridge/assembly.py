@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from triton_alerts.bridge import changes, enrich, facts, gpus, settings
+from triton_alerts.bridge import changes, enrich, facts, gpus, servers, settings
 from triton_alerts.bridge.actions import Actions
 from triton_alerts.bridge.alertmanager import Alertmanager
 from triton_alerts.bridge.audit import Audit
@@ -148,6 +148,7 @@ def _sources(
         # Asked apart, so that a slow one takes no other fact with it.
         sources["changes"] = changes.last_changes(prometheus, clock)
         sources["gpu"] = gpus.gpu_state(prometheus)
+        sources["servers"] = servers.serving(prometheus)
     return sources
 
 

@@ -27,8 +27,8 @@ TOLD_PER_EVENT = 3
 
 LAST_CHANGE, GPU = "Last change", "GPU"
 """Names of facts that are told over the whole width of a message."""
-SPLIT = "Where it goes"
-"""Name of the fact that splits a burn by cause."""
+SPLIT, SERVERS = "Where it goes", "Servers"
+"""Names of facts: a burn split by cause; where the model is ready."""
 
 Outcome = Literal["opened", "changed", "repeated", "stale", "held"]
 EventKind = Literal[

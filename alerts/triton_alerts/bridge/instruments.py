@@ -32,7 +32,8 @@ class Instruments:
         self.in_doubt = self._counter(metrics.IN_DOUBT, ("found", "resent"))
         self.actions = self._counter(metrics.ACTIONS)
         self.enrichment_failures = self._counter(
-            metrics.ENRICHMENT_FAILURES, ("exporter", "prometheus", "changes", "gpu", "alertmanager", "chart")
+            metrics.ENRICHMENT_FAILURES,
+            ("exporter", "prometheus", "changes", "gpu", "servers", "alertmanager", "chart"),
         )
         self._gauge(metrics.BUILD_INFO).labels(_version()).set(1)
         self.registry.register(_StoreState(store, clock))

@@ -16,6 +16,7 @@ from triton_alerts.bridge import text
 from triton_alerts.bridge.incident import (
     GPU,
     LAST_CHANGE,
+    SERVERS,
     SEVERITIES,
     SPLIT,
     Event,
@@ -151,9 +152,10 @@ def _facts(incident: Incident, now: float) -> list[tuple[str, str]]:
         ("How badly", _badly(incident)),
     ]
     facts.append(("Who has it", _who(incident)))
-    facts += [
-        (prose(name, 60), prose(value, 300)) for name, value in _evidence(incident) if name not in _WIDE
-    ]
+    # What is so now says nothing about an incident that is over.
+    left_out = _WIDE if incident.open else (*_WIDE, SERVERS)
+    known = [(name, value) for name, value in _evidence(incident) if name not in left_out]
+    facts += [(prose(name, 60), prose(value, 300)) for name, value in known]
     return facts[:10]
 
 
