@@ -8,6 +8,8 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from importlib import metadata
 
@@ -23,10 +25,10 @@ from triton_exporter.logs import LogReader, LogTail
 from triton_exporter.look import Looker
 from triton_exporter.pages import (
     SCRAPE_TIMEOUT,
+    View,
     budget,
     json_page,
     landing_page,
-    metrics_page,
     packed,
 )
 from triton_exporter.plugins import plugins
@@ -116,20 +118,25 @@ class Exporter:
 
     def metrics(self, request: Request) -> Page:
         """The page Prometheus scrapes: 200 whatever Triton does."""
-        started = time.monotonic()
-        with self._reader.fresh(budget(request.headers, self.settings.timeout_seconds)) as found:
-            now = self._now()
-            reading = found
+        started, view = time.monotonic(), View.of(request)
+        seconds = budget(request.headers, self.settings.timeout_seconds)
+        with ExitStack() as scrape:
+            fresh = scrape.enter_context(self._reader.fresh(seconds))
+            # Written while Triton answers.
+            with self._lock:
+                known = view.ours(self._known(self._now()))
+                if SCRAPE_TIMEOUT in request.headers and not view.names:
+                    self.states.scraped()
+            reading = fresh()
             if reading is None:
                 took = time.monotonic() - started
-                reading = Reading(b"", "timeout", "no answer within the scrape's time", now, took)
+                reading = Reading(b"", "timeout", "no answer within the scrape's time", self._now(), took)
             with self._lock:
                 # Digested first, so that the page itself shows what was wrong with it.
-                self._relay.take(reading)
-                page = metrics_page(request, self._relay, reading, self._families(reading, now))
-                if SCRAPE_TIMEOUT in request.headers and "name[]" not in request.query:
-                    self.states.scraped()
-        return packed(page, request.headers.get("accept-encoding", ""))
+                relayed = view.theirs(self._relay, reading)
+                page = view.page((relayed,), known, view.ours(self._told(reading)))
+            page = packed(page, request.headers.get("accept-encoding", ""))
+            return replace(page, sent=scrape.pop_all().close)
 
     def state(self, request: Request) -> Page:
         """Every model with its state, since when, and why."""
@@ -142,12 +149,16 @@ class Exporter:
         looked = self._reading is not None and self.states.lifecycle.snapshot.at > 0
         return Page(b"ready\n") if looked else Page(b"has not looked yet\n", status=503)
 
-    def _families(self, reading: Reading, now: float) -> Iterable[Family]:
-        yield Family(catalogue.UP, [Sample(str(catalogue.UP), reading.up)])
+    def _known(self, now: float) -> Iterable[Family]:
+        """What the parts know."""
         for part in self._parts:
             if isinstance(part, Collector):
                 yield from _collected(part, now)
-        yield from self._relay.families(now)
+
+    def _told(self, reading: Reading) -> Iterable[Family]:
+        """What the reading itself tells, and how looking went."""
+        yield Family(catalogue.UP, [Sample(str(catalogue.UP), reading.up)])
+        yield from self._relay.families()
         yield Family(own.LAST_SUCCESS, [Sample(str(own.LAST_SUCCESS), self._last_success)])
         yield Family(own.SCRAPE_DURATION, [Sample(str(own.SCRAPE_DURATION), reading.duration_seconds)])
         yield Family(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
 
 from triton_exporter import parse
 from triton_exporter.catalogue import Metric
@@ -17,17 +17,25 @@ from triton_exporter.family import Family, Sample, Written, escape
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
-Render = Callable[[Iterable[Family]], bytes]
+Pieces = tuple[bytes, ...]
+"""A page in pieces: to put 10 MB together once more costs as much time as to send them."""
+
+_PIECE = 256 * 1024
 
 
 def render_text(families: Iterable[Family]) -> bytes:
     """The exporter's families in the text format 0.0.4."""
-    return "".join([_text(family) for family in families]).encode("utf-8", "replace")
+    return b"".join(text_pieces(families))
 
 
-def render_openmetrics(families: Iterable[Family]) -> bytes:
+def text_pieces(families: Iterable[Family]) -> Pieces:
+    """The same in pieces that are worth sending one by one."""
+    return tuple(_gathered(piece for family in families for piece in _text(family)))
+
+
+def openmetrics_pieces(families: Iterable[Family]) -> Pieces:
     """The exporter's families in OpenMetrics, with exemplars and without the closing EOF."""
-    return "".join([_openmetrics(family) for family in families]).encode("utf-8", "replace")
+    return tuple(_gathered(piece for family in families for piece in _openmetrics(family)))
 
 
 def relayed_openmetrics(families: Iterable[parse.Family]) -> bytes:
@@ -41,22 +49,48 @@ def relayed_openmetrics(families: Iterable[parse.Family]) -> bytes:
 EOF = b"# EOF\n"
 
 
-def _text(family: Family) -> str:
+def _gathered(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Put small pieces together; large ones are left as they are."""
+    waiting: list[bytes] = []
+    size = 0
+    for piece in pieces:
+        if len(piece) < _PIECE:
+            waiting.append(piece)
+            size += len(piece)
+            if size < _PIECE:
+                continue
+            piece = b""
+        yield b"".join(waiting)
+        if piece:
+            yield piece
+        waiting, size = [], 0
+    yield b"".join(waiting)
+
+
+def _text(family: Family) -> Iterable[bytes]:
     metric = family.metric
-    head = f"# HELP {metric} {_help(metric)}\n# TYPE {metric} {_type(metric)}\n"
+    yield f"# HELP {metric} {_help(metric)}\n# TYPE {metric} {_type(metric)}\n".encode()
     if isinstance(family.samples, Written):
-        return head + family.samples.lines()
-    return head + "".join([f"{sample.series} {number(sample.value)}\n" for sample in family.samples])
+        yield from family.samples.pieces()
+    else:
+        yield written(family.samples)
 
 
-def _openmetrics(family: Family) -> str:
+def written(samples: Iterable[Sample]) -> bytes:
+    """Samples in the text format, line by line."""
+    lines = [f"{sample.series} {number(sample.value)}\n" for sample in samples]
+    return "".join(lines).encode("utf-8", "replace")
+
+
+def _openmetrics(family: Family) -> Iterable[bytes]:
     metric = family.metric
     name = metric.name.removesuffix("_total") if metric.kind == "counter" else metric.name
     text = _help(metric).replace('"', r"\"")
-    head = f"# TYPE {name} {_type(metric)}\n# HELP {name} {text}\n"
+    yield f"# TYPE {name} {_type(metric)}\n# HELP {name} {text}\n".encode()
     if isinstance(family.samples, Written) and not family.samples.has_exemplars:
-        return head + family.samples.lines()
-    return head + "".join([_sample(sample) for sample in family.samples])
+        yield from family.samples.pieces()
+    else:
+        yield "".join([_sample(sample) for sample in family.samples]).encode("utf-8", "replace")
 
 
 def _sample(sample: Sample) -> str:

@@ -41,7 +41,7 @@ class Family:
 
 @runtime_checkable
 class Written(Protocol):
-    """Samples that can write themselves faster than one by one: `lines` are theirs in the text format.
+    """Samples that can write themselves faster than one by one, in the text format.
 
     Without exemplars that is what OpenMetrics wants too.
     """
@@ -50,8 +50,8 @@ class Written(Protocol):
     def has_exemplars(self) -> bool:
         """Whether any sample has one."""
 
-    def lines(self) -> str:
-        """Write `series value` for each, every line ended."""
+    def pieces(self) -> Iterable[bytes]:
+        """Write `series value` for each; a piece is some whole lines."""
 
 
 @runtime_checkable

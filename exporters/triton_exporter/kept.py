@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import overload
 
-from triton_exporter.exposition import number
+from triton_exporter.exposition import written
 from triton_exporter.family import Sample
 
 
@@ -14,7 +14,7 @@ class Kept(Sequence[Sample]):
 
     def __init__(self, samples: Sequence[Sample]) -> None:
         self._samples = samples
-        self._lines = ""
+        self._lines: tuple[bytes, ...] = ()
 
     def __len__(self) -> int:
         return len(self._samples)
@@ -33,8 +33,8 @@ class Kept(Sequence[Sample]):
         """Whether any sample has one."""
         return any(sample.exemplar is not None for sample in self._samples)
 
-    def lines(self) -> str:
+    def pieces(self) -> Iterable[bytes]:
         """All of them in the text format."""
         if not self._lines:
-            self._lines = "".join([f"{sample.series} {number(sample.value)}\n" for sample in self._samples])
+            self._lines = (written(self._samples),)
         return self._lines

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import gzip
 import html
 import json
+import zlib
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from triton_exporter import exposition, parse
@@ -15,6 +16,7 @@ from triton_exporter.scrape import Reading
 from triton_exporter.serving import Page, Request
 
 SCRAPE_TIMEOUT = "x-prometheus-scrape-timeout-seconds"
+_GZIP = 31  # zlib's word for it
 _SMALL = 1400  # bytes; a smaller answer gains nothing from gzip
 
 
@@ -28,28 +30,48 @@ def budget(headers: Mapping[str, str], default_seconds: float) -> float:
     return min(default_seconds, timeout - min(0.5, timeout / 4)) if 0 < timeout < 3600 else default_seconds
 
 
-def metrics_page(request: Request, relay: Relay, reading: Reading, families: Iterable[Family]) -> Page:
-    """The page of one scrape, in the format and with the names it asked for."""
-    names = frozenset(request.query.get("name[]", ()))
-    wanted = [family for family in families if not names or _named(family.metric.name, names)]
-    if _prefers_openmetrics(request.headers.get("accept", "")):
-        theirs = _filtered(relay.take(reading), names)
-        body = exposition.relayed_openmetrics(theirs) + exposition.render_openmetrics(wanted) + exposition.EOF
-        return Page(body, exposition.OPENMETRICS)
-    if names:
-        relayed = "".join([family.text for family in _filtered(relay.take(reading), names)]).encode()
-    else:
-        relayed = relay.text(reading)
-    return Page(relayed + exposition.render_text(wanted), exposition.TEXT)
+@dataclass(frozen=True, slots=True)
+class View:
+    """What one scrape asked for: the format, and which names (none: all)."""
+
+    openmetrics: bool
+    names: frozenset[str]
+
+    @classmethod
+    def of(cls, request: Request) -> View:
+        """Read it off the request."""
+        names = frozenset(request.query.get("name[]", ()))
+        return cls(_prefers_openmetrics(request.headers.get("accept", "")), names)
+
+    def ours(self, families: Iterable[Family]) -> exposition.Pieces:
+        """The exporter's families."""
+        wanted = [family for family in families if not self.names or _named(family.metric.name, self.names)]
+        return (exposition.openmetrics_pieces if self.openmetrics else exposition.text_pieces)(wanted)
+
+    def theirs(self, relay: Relay, reading: Reading) -> bytes:
+        """Triton's."""
+        if self.openmetrics:
+            return exposition.relayed_openmetrics(_filtered(relay.take(reading), self.names))
+        if not self.names:
+            return relay.text(reading)
+        return "".join([family.text for family in _filtered(relay.take(reading), self.names)]).encode()
+
+    def page(self, *parts: exposition.Pieces) -> Page:
+        """All parts as one page."""
+        pieces = tuple(piece for part in parts for piece in part if piece)
+        if self.openmetrics:
+            return Page((*pieces, exposition.EOF), exposition.OPENMETRICS)
+        return Page(pieces, exposition.TEXT)
 
 
 def packed(page: Page, accepted: str) -> Page:
     """The page in gzip when the peer takes it and it pays."""
-    if len(page.body) < _SMALL or not _accepts_gzip(accepted):
+    if page.size < _SMALL or not _accepts_gzip(accepted):
         return page
     # Level 1: the page lives for one scrape, and a higher level costs three times the time for a fifth less.
-    body = gzip.compress(page.body, compresslevel=1, mtime=0)
-    return Page(body, page.content_type, page.status, {**page.headers, "Content-Encoding": "gzip"})
+    packer = zlib.compressobj(level=1, wbits=_GZIP)
+    body = (*map(packer.compress, page.pieces), packer.flush())
+    return replace(page, body=body, headers={**page.headers, "Content-Encoding": "gzip"})
 
 
 def json_page(value: Any, status: int = 200) -> Page:

@@ -43,7 +43,7 @@ class Relay:
         self.take(reading)
         return self._text
 
-    def families(self, now: float) -> Iterable[Family]:
+    def families(self) -> Iterable[Family]:
         """Bad lines by kind."""
         yield Family(
             own.BAD_LINES,

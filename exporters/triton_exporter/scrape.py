@@ -78,25 +78,31 @@ class SharedReader:
         self._stopping = False
 
     @contextmanager
-    def fresh(self, timeout_seconds: float) -> Iterator[Reading | None]:
-        """A reading that ends after this call began, or None when there is none in time."""
+    def fresh(self, timeout_seconds: float) -> Iterator[Callable[[], Reading | None]]:
+        """Ask for a reading that ends after this call began; what is yielded waits for it.
+
+        It is None when there is none in time. Until the block ends, nothing is digested meanwhile.
+        """
         deadline = time.monotonic() + timeout_seconds
         with self._changed:
             target = self._started if self._started > self._done else self._started + 1
             self._wanted = max(self._wanted, target)
             self._scrapes.append(target)
             self._changed.notify_all()
-            while self._done < target and not self._stopping:
-                left = deadline - time.monotonic()
-                if left <= 0 or not self._changed.wait(left):
-                    break
-            reading = self._last if self._done >= target else None
         try:
-            yield reading
+            yield lambda: self._reading(target, deadline)
         finally:
             with self._changed:
                 self._scrapes.remove(target)
                 self._changed.notify_all()
+
+    def _reading(self, target: int, deadline: float) -> Reading | None:
+        with self._changed:
+            while self._done < target and not self._stopping:
+                left = deadline - time.monotonic()
+                if left <= 0 or not self._changed.wait(left):
+                    break
+            return self._last if self._done >= target else None
 
     def run(self) -> None:
         """Fetch until stopped."""
@@ -116,7 +122,9 @@ class SharedReader:
                 tick += self._interval
 
     def _is_quiet(self) -> bool:
-        return self._stopping or all(target > self._done for target in self._scrapes)
+        # A peer that is slow to take its page must not hold up the next scrape.
+        waited_for = self._wanted > self._started
+        return self._stopping or waited_for or all(target > self._done for target in self._scrapes)
 
     def stop(self) -> None:
         """End `run` after the fetch under way."""

@@ -34,12 +34,23 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One answer."""
+    """One answer, its body in one piece or several; `sent` is called when it is on its way, or never will be."""
 
-    body: bytes
+    body: bytes | tuple[bytes, ...]
     content_type: str = "text/plain; charset=utf-8"
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
+    sent: Callable[[], None] = lambda: None
+
+    @property
+    def pieces(self) -> tuple[bytes, ...]:
+        """The body in pieces."""
+        return (self.body,) if isinstance(self.body, bytes) else self.body
+
+    @property
+    def size(self) -> int:
+        """Bytes of the body."""
+        return sum(map(len, self.pieces))
 
 
 Handler = Callable[[Request], Page]
@@ -121,14 +132,21 @@ class _RequestHandler(BaseHTTPRequestHandler):
     do_HEAD = do_GET  # noqa: N815 - the name http.server looks for
 
     def _answer(self, page: Page) -> None:
+        try:
+            self._send(page)
+        finally:
+            page.sent()
+
+    def _send(self, page: Page) -> None:
         self.send_response(page.status)
         self.send_header("Content-Type", page.content_type)
-        self.send_header("Content-Length", str(len(page.body)))
+        self.send_header("Content-Length", str(page.size))
         for name, value in {**self.server.web.headers, **page.headers}.items():
             self.send_header(name, value)
         self.end_headers()
         if self.command != "HEAD":
-            self.wfile.write(page.body)
+            for piece in page.pieces:
+                self.wfile.write(piece)
 
     def log_message(self, format: str, *args: object) -> None:
         """A line per scrape would drown what matters."""

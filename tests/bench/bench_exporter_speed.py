@@ -120,7 +120,7 @@ def test_parser_against_prometheus_client() -> None:
 def test_scrape_against_fetching_the_page() -> None:
     """A whole scrape of 1,000 busy models against fetching the same page from a server that has it ready.
 
-    The aim is three times and is not reached (five to six): the bound here only keeps it from getting worse.
+    The aim is three times; on a machine with other work it came to 3.2 to 3.5. The bound here keeps it there.
     """
     with running(1000) as stack, requests.Session() as session:
         for _ in range(5):
@@ -141,7 +141,7 @@ def test_scrape_against_fetching_the_page() -> None:
         FIGURES["scrape of 1,000 models"] = (
             f"{scrape / straight:.1f} times fetching the same page | at most 3"
         )
-        assert scrape / straight <= 8
+        assert scrape / straight <= 5
 
 
 def test_cpu_and_memory_at_one_second() -> None:

@@ -33,11 +33,11 @@ class Histogram:
         self._names += [series(metric, *owner, suffix="_count"), series(metric, *owner, suffix="_sum")]
         whole = [name.replace("%", "%%") for name in self._names]
         self._template = "".join([f"{name} %d\n" for name in whole[:-1]]) + f"{whole[-1]} %r\n"
-        self._lines = ""
+        self._lines = b""
 
     def add(self, requests: float, seconds: float, shape: Shape) -> None:
         """Count `requests` that took `seconds` in all and spread as `shape` says."""
-        self._lines = ""
+        self._lines = b""
         self.count += requests
         self.sum += seconds
         if isinstance(shape, Point):
@@ -72,10 +72,11 @@ class Histogram:
             for position, (name, value) in enumerate(zip(self._names, values, strict=True))
         ]
 
-    def lines(self) -> str:
+    def lines(self) -> bytes:
         """The series in the text format, written again only after something was added."""
         if not self._lines:
-            self._lines = self._template % (*self.cumulative(), self.count, self.sum)
+            text = self._template % (*self.cumulative(), self.count, self.sum)
+            self._lines = text.encode("utf-8", "replace")
         return self._lines
 
 
@@ -106,6 +107,6 @@ class Samples(Sequence[Sample]):
         """Whether a trace stands behind any of them."""
         return any(one.has_exemplars for one in self._histograms)
 
-    def lines(self) -> str:
+    def pieces(self) -> Iterable[bytes]:
         """All of them in the text format."""
-        return "".join([one.lines() for one in self._histograms])
+        return [one.lines() for one in self._histograms]
