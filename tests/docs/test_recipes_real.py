@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -25,8 +25,9 @@ from tritonwatch.local.triton import TritonPorts, TritonServer, free_ports
 
 pytestmark = pytest.mark.real
 RECIPES = parts("recipes.md")
+TUNING = parts("tuning.md")
 SETUP = "What they were tried on"
-ACTS = re.compile(r"-X POST|load\.py|sed -i|silence add|\brm |\bcp |reload|> ")
+ACTS = re.compile(r"-X POST|(load|sweep)\.py|sed -i|silence add|\brm |\bcp |reload|> ")
 """What changes something is done once."""
 PATIENCE_SECONDS = 20.0
 
@@ -38,10 +39,15 @@ class World:
     directory: Path
     ports: dict[str, int]
 
+    def local(self, text: str) -> str:
+        """The text with the addresses of this world for the usual ones."""
+        for usual, real in self.ports.items():
+            text = text.replace(f"localhost:{usual}", f"127.0.0.1:{real}")
+        return text
+
     def shell(self, commands: str) -> subprocess.CompletedProcess[str]:
         """Run a block of the page in its folder."""
-        for usual, real in self.ports.items():
-            commands = commands.replace(f"localhost:{usual}", f"127.0.0.1:{real}")
+        commands = self.local(commands)
         return subprocess.run(
             ["bash", "-e", "-c", commands],
             cwd=self.directory,
@@ -112,7 +118,7 @@ def _wait(url: str) -> None:
 
 def _follow(world: World, blocks: tuple[Block, ...]) -> None:
     """Do what the page says, and see what it says one sees."""
-    write_files(blocks, world.directory)
+    write_files(tuple(replace(block, text=world.local(block.text)) for block in blocks), world.directory)
     shown = [block for block in blocks if not block.title]
     for block, after in zip(shown, [*shown[1:], None], strict=True):
         if block.language == "sh":
@@ -140,3 +146,11 @@ def test_a_recipe_shows_what_its_page_says(world: World, recipe: str) -> None:
     """Whoever follows the page sees what it promises. The recipes of a page build on one another."""
     assert {"sh", "text"} <= {block.language for block in RECIPES[recipe]}
     _follow(world, RECIPES[recipe])
+
+
+@pytest.mark.parametrize("recipe", TUNING)
+def test_tuning_shows_what_its_page_says(world: World, recipe: str) -> None:
+    """What is said to make a model faster, fairer or more telling does so on the real server."""
+    assert {"sh", "text"} <= {block.language for block in TUNING[recipe]}
+    write_files(RECIPES[SETUP], world.directory)  # the rollouts before left other versions behind
+    _follow(world, TUNING[recipe])
