@@ -77,10 +77,8 @@ class ModelStates:
                 catalogue.MODEL_LOAD_DURATION_ESTIMATED,
                 ((key, record.load.seconds) for key, record in records if record.load.seconds is not None),
             ),
+            _family(catalogue.MODEL_FIRST_LOAD, ((key, 1) for key, record in records if record.first_load)),
         ]
-        first_loads = [(key, 1) for key, record in records if record.first_load]
-        if first_loads:
-            families.append(_family(catalogue.MODEL_FIRST_LOAD, first_loads))
         if lifecycle.log_read:
             families.append(
                 _family(catalogue.MODEL_RELOAD_FAILURES, self._failures(lifecycle.reload_failures))
