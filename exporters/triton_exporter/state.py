@@ -73,6 +73,7 @@ class ModelStates:
                     if record.not_ready_since is not None
                 ),
             ),
+            _family(catalogue.MODEL_FIRST_LOAD, ((key, 1) for key, record in records if record.first_load)),
             _family(
                 catalogue.MODEL_LOAD_DURATION_ESTIMATED,
                 ((key, record.load.seconds) for key, record in records if record.load.seconds is not None),
