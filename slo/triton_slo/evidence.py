@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from triton_exporter.catalogue import own, state
 from triton_slo import conventions
 from triton_slo.canary import Slice
+from triton_slo.excluded_time import excluded_spans
+from triton_slo.exclusion import Span
 from triton_slo.gate import Firing
 from triton_slo.plan import Plan
 from triton_slo.prometheus import Prometheus, Sample, Series
@@ -96,15 +98,26 @@ def _recorded(slo: str, group: Mapping[str, str], event: str) -> str:
 
 
 def _raw_slices(
-    prometheus: Prometheus, plan: Plan, group: Mapping[str, str], first: float, end: float
+    prometheus: Prometheus, plan: Plan, group: Mapping[str, str], first: float, last: float
 ) -> dict[str, tuple[Series, ...]]:
     found: dict[str, tuple[Series, ...]] = {conventions.ERROR: (), conventions.TOTAL: ()}
     for variant in plan.variants:
         events = window_events(plan, plan.measure(variant), SLICE_SECONDS)
         for event, query in ((conventions.ERROR, events.error), (conventions.TOTAL, events.total)):
-            series = prometheus.range(query, first, end, SLICE_SECONDS)
+            series = prometheus.range(query, first, last, SLICE_SECONDS)
             found[event] += tuple(one for one in series if one.labels == group)
-    return found
+    spans = excluded_spans(plan.objective.exclusions, first - SLICE_SECONDS, last, prometheus)
+    return {event: tuple(_outside(one, spans) for one in series) for event, series in found.items()}
+
+
+def _outside(series: Series, spans: Sequence[Span]) -> Series:
+    """Only slices that no excluded time reaches into."""
+    kept = [
+        (at, value)
+        for at, value in zip(series.times, series.values, strict=True)
+        if not any(low < at and at - SLICE_SECONDS < high for low, high in spans)
+    ]
+    return replace(series, times=tuple(at for at, _ in kept), values=tuple(value for _, value in kept))
 
 
 def _by_time(found: Sequence[Series]) -> dict[float, float]:

@@ -1,8 +1,8 @@
 """Standings of a Prometheus that has no rules of ours: the same expressions, asked raw.
 
 What rules would have recorded is worked out from the source series and given the recorded names, so that one
-reading serves both. It costs Prometheus more (a month of every counter), and two things only rules can know
-are left out: since when a group is unknown, and exclusions.
+reading serves both. It costs Prometheus more (a month of every counter), and one thing only rules can know is
+left out: since when a group is unknown.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from triton_slo import conventions
 from triton_slo.artifact import Options
 from triton_slo.causes import cause_rules
 from triton_slo.duration import render
+from triton_slo.excluded_time import counted_spans, excluded_spans
 from triton_slo.indicators import Events, Measure
 from triton_slo.live import SHOWN_WINDOWS
 from triton_slo.objective import DAY, CalendarWindow
@@ -22,6 +23,7 @@ from triton_slo.plan import Plan, Variant
 from triton_slo.prometheus import Prometheus, Sample
 from triton_slo.promql import on
 from triton_slo.unknown import MIN_SCRAPES
+from triton_slo.windows import MIN_SCRAPES as MIN_SCRAPES_READ
 from triton_slo.windows import canonical
 
 _NOW = "5m"
@@ -72,10 +74,15 @@ class _Asker:
         self._prometheus, self._plan, self._at = prometheus, plan, at
         self._labels = plan.labels
         self._basis = basis(plan, at)
+        longest = max([self._basis.passed_seconds, *map(plan.clock.real, self._windows())])
+        exclusions = plan.objective.exclusions
+        self._excluded = excluded_spans(exclusions, at - longest, at + 1, prometheus) if exclusions else []
+        self._asked: dict[tuple[str, float], dict[_Group, float]] = {}
 
     def samples(self) -> Iterator[Sample]:
         yield self._sample(conventions.INFO, {}, 1.0)
         yield from self._period()
+        yield from self._exclusions()
         for variant in self._plan.variants:
             yield from self._variant(variant, self._plan.measure(variant))
 
@@ -93,7 +100,8 @@ class _Asker:
         for group in {**period, **present}:
             yield self._sample(conventions.OBJECTIVE_RATIO, group, variant.target)
         yield from self._budgets(period, 1 - variant.target)
-        yield from self._unknown(measure, [group for group in period if group not in present])
+        if not self._left_out():
+            yield from self._unknown(measure, [group for group in period if group not in present])
         yield from self._sources(measure)
 
     def _windows(self) -> list[str]:
@@ -155,17 +163,47 @@ class _Asker:
 
     def _ratios(self, measure: Measure, seconds: float) -> dict[_Group, float | None]:
         """Error ratios by group; None where nothing happened."""
-        events = window_events(self._plan, measure, seconds)
-        totals, errors = self._ask(events.total), self._ask(events.error)
+        totals, errors = self._totals(measure, seconds)
         return {
             group: min(1.0, max(0.0, errors.get(group, 0.0) / total)) if total > 0 else None
             for group, total in totals.items()
         }
 
-    def _ask(self, query: str) -> dict[_Group, float]:
+    def _totals(self, measure: Measure, seconds: float) -> tuple[dict[_Group, float], dict[_Group, float]]:
+        """Events a second and failed ones over a window, without what exclusions leave out of it."""
+        if not self._excluded:
+            events = window_events(self._plan, measure, seconds)
+            return self._ask(events.total), self._ask(events.error)
+        found: tuple[dict[_Group, float], dict[_Group, float]] = {}, {}
+        # What was scraped last before an exclusion ended still speaks of it.
+        lag = self._plan.clock.scrape_seconds
+        for start, end in counted_spans(self._excluded, self._at - seconds, self._at, lag):
+            if end - start < MIN_SCRAPES_READ * lag:
+                continue
+            events = window_events(self._plan, measure, end - start)
+            for sums, query in zip(found, (events.total, events.error), strict=True):
+                for group, rate in self._ask_once(query, end).items():
+                    sums[group] = sums.get(group, 0.0) + rate * (end - start) / seconds
+        return found
+
+    def _left_out(self) -> bool:
+        return any(start <= self._at < end for start, end in self._excluded)
+
+    def _exclusions(self) -> Iterator[Sample]:
+        for one in self._plan.objective.exclusions if self._left_out() else ():
+            if excluded_spans([one], self._at, self._at + 1, self._prometheus):
+                yield self._sample(conventions.SLI_EXCLUDED, {conventions.REASON: one.reason}, 1.0)
+
+    def _ask_once(self, query: str, at: float) -> dict[_Group, float]:
+        """Windows share the stretches between two exclusions."""
+        if (query, at) not in self._asked:
+            self._asked[query, at] = self._ask(query, at)
+        return self._asked[query, at]
+
+    def _ask(self, query: str, at: float | None = None) -> dict[_Group, float]:
         return {
             tuple(sorted(sample.labels.items())): sample.value
-            for sample in self._prometheus.instant(query, self._at)
+            for sample in self._prometheus.instant(query, self._at if at is None else at)
         }
 
     def _sample(self, name: str, group: _Group | _Labels, value: float) -> Sample:

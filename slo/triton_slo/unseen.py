@@ -17,7 +17,7 @@ from triton_slo.promql import Matchers, by, indent, number, on
 from triton_slo.unknown import MIN_SCRAPES
 
 _PACE_WINDOW = "5m"
-_PACE_MEMORY = "1h"
+PACE_MEMORY = "1h"
 
 
 def counting_unknown(plan: Plan, own: Matchers, measure: Measure) -> Measure:
@@ -45,7 +45,7 @@ def _lost(plan: Plan, own: Matchers, measure: Measure) -> str:
     unknown, labels = _unknown(plan, own), plan.objective.group_by
     # The group stops before it is called unknown: of the span looked back at, it ran for more than half.
     after = plan.clock.real(plan.objective.unknown.after, MIN_SCRAPES)
-    memory = render(plan.clock.real(_PACE_MEMORY) + 2 * after)
+    memory = render(plan.clock.real(PACE_MEMORY) + 2 * after)
     recorded = f"{names.sli_events(_PACE_WINDOW)}{own.equal(names.EVENT, names.TOTAL)}"
     pace = f"max {by(labels)} (quantile_over_time(0.5, {recorded}[{memory}])) > 0"
     otherwise = number(measure.unseen / plan.options.time_scale)

@@ -18,6 +18,9 @@ from support.tools import promtools
 from triton_exporter.catalogue import state, triton
 from triton_slo import conventions as names
 from triton_slo.artifact import Options
+from triton_slo.backtest.history import History, to_csv
+from triton_slo.backtest.ours import promise
+from triton_slo.backtest.replay import replay
 from triton_slo.exclusion import Exclusion
 from triton_slo.generate import artifacts
 from triton_slo.objective import Objective
@@ -350,3 +353,77 @@ def test_spans_are_clipped_and_in_order() -> None:
     night = Exclusion.model_validate({"reason": "r", "days": "all", "start": "22:00", "end": "02:00"})
 
     assert [(0, 7200), (79_200, 90_000)] == list(night.spans(0, 90_000))
+
+
+def history(bad: slice, missing: slice = slice(0, 0)) -> History:
+    """Six hours of ten requests a second in minutes, from 1970 on, all failed or unknown in some."""
+    times = (np.arange(360) + 1) * 60.0
+    total = np.full((1, 360), 600.0)
+    failed = np.zeros((1, 360))
+    failed[0, bad] = 600.0
+    total[0, missing] = np.nan
+    return History((("o", "m", "1"),), times, failed, total)
+
+
+def test_a_replay_leaves_out_what_the_rules_leave_out() -> None:
+    """An outage inside raises nothing, the same outage outside pages; before an exclusion is not inside."""
+    outage = history(slice(180, 200))
+    around, before = (180 * 60.0, 200 * 60.0), (100 * 60.0, 150 * 60.0)
+
+    raised = {
+        name: replay(outage, promise(objective(span), excluded=[span]).policy, [0.99])
+        for name, span in (("inside", around), ("outside", before))
+    }
+
+    assert () == raised["inside"]
+    assert "page_fast" in {one.alert for one in raised["outside"]}
+
+
+def test_a_replay_ends_alerts_where_time_stops_counting() -> None:
+    """Nobody is kept awake by what happened just before a planned break."""
+    outage = history(slice(180, 200))
+    span = (190 * 60.0, 300 * 60.0)
+    (page, *_) = replay(outage, promise(objective(span), excluded=[span]).policy, [0.99])
+
+    assert ("page_fast", 190 * 60 + 60) == (page.alert, page.ended)
+
+
+def test_a_replay_counts_unknown_time_as_failed_where_that_is_the_policy() -> None:
+    """An hour of nothing is an hour of failures less the ten minutes until it is called unknown."""
+    gone = history(slice(0, 0), slice(180, 240))
+    bad = objective(indicator="readiness", unknown={"policy": "bad"})
+    plain = objective(indicator="readiness")
+
+    burnt, left = (
+        {one.alert: one.budget_left for one in replay(gone, promise(of).policy, [0.99])}
+        for of in (bad, plain)
+    )
+
+    assert {"unknown"} == set(left)
+    assert {"unknown", "page_fast"} <= set(burnt)
+    assert burnt["page_fast"] is not None
+    assert burnt["page_fast"] < 0
+
+
+def test_backtest_of_a_file_honours_exclusions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By the calendar; what only Prometheus knows is asked of none."""
+    (tmp_path / "h.csv").write_text(to_csv(history(slice(180, 200))))
+    texts = {
+        "calendar": "[{reason: r, days: [thursday], start: 3:00, end: 3:20}]",
+        "elsewhere": "[{reason: r, days: [friday], start: 3:00, end: 3:20}]",
+        "promql": "[{reason: r, promql: up}]",
+    }
+    codes, said = {}, {}
+    for name, exclusions in texts.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "o.yaml").write_text(
+            f"{{name: o, target: 99%, indicator: errors, exclusions: {exclusions}}}"
+        )
+        words = ["--objectives", str(tmp_path / name), "--history", str(tmp_path / "h.csv")]
+        codes[name] = main(["backtest", *words, "--policy", "ours", "--json"])
+        said[name] = capsys.readouterr()
+
+    assert {"calendar": 0, "elsewhere": 0, "promql": 1} == codes
+    assert "page_fast" in said["elsewhere"].out
+    assert "page_fast" not in said["calendar"].out
+    assert "the exclusion 'r' is PromQL, which only Prometheus can answer" in said["promql"].err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from support.history import END
 from support.tools import prometheuses
 from triton_exporter.catalogue import own, state, triton
 from triton_slo.artifact import Options
+from triton_slo.gate import Limits, burning_tiers, judge
 from triton_slo.live import Standing
 from triton_slo.objective import CalendarWindow, Objective
 from triton_slo.periods import period_at
@@ -208,3 +210,62 @@ def test_a_calendar_budget_counts_from_its_first_midnight(prometheus: str, kind:
     # What is not known of the period (there is no history of it) failed as often as the rest.
     spent = 1800 / (END - since) * (END - period.start) / (period.end - period.start)
     assert pytest.approx(1 - spent / 0.001, abs=0.01) == row.budget_left
+
+
+def leaving_out(one: Objective, exclusion: dict[str, object]) -> Objective:
+    """The same objective with an exclusion."""
+    return Objective.model_validate({**one.model_dump(), "exclusions": [{"reason": "move", **exclusion}]})
+
+
+def utc(at: float) -> str:
+    """A moment as an exclusion writes it."""
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(
+    "exclusion",
+    [
+        {"start": utc(FAILING[0]), "end": utc(FAILING[1])},
+        {"promql": f"vector(time()) >= {FAILING[0]} < {FAILING[1]}"},
+        {
+            "days": "all",
+            "start": utc(FAILING[0])[11:16],
+            "end": utc(FAILING[1])[11:16],
+        },
+    ],
+    ids=["once", "promql", "weekly"],
+)
+def test_what_failed_in_an_exclusion_costs_nothing(prometheus: str, exclusion: dict[str, object]) -> None:
+    """Nor do the good events of that time count; without the exclusion the budget was overspent."""
+    left_out = [leaving_out(one, exclusion) for one in (ERRORS, LATENCY, READINESS)]
+    rows = standings(prometheus, *left_out)
+
+    assert [1.0] * 3 == [rows[name, "m"].budget_left for name in ("errors", "latency", "readiness")]
+    assert 0.0 == rows["errors", "m"].burn["6h"]
+    assert 0 > standings(prometheus, ERRORS)["errors", "m"].budget_left
+    assert ("ok", "") == (rows["errors", "m"].state, rows["errors", "m"].excluded)
+
+
+@pytest.mark.real
+def test_half_of_an_outage_excluded_leaves_the_other_half(prometheus: str) -> None:
+    """900 of the rest's requests failed, of 9,000 fewer."""
+    half = {"start": utc(FAILING[0]), "end": utc(FAILING[0] + 900)}
+    row = standings(prometheus, leaving_out(ERRORS, half))["errors", "m"]
+
+    lost = 900 / (10 * (END - START - 900))
+    assert pytest.approx(1 - lost, rel=1e-4) == row.sli
+
+
+@pytest.mark.real
+def test_while_time_does_not_count_it_is_said_and_nothing_is_unknown(prometheus: str) -> None:
+    """A vanished model is nobody's trouble then, and a gate holds."""
+    now = {"start": utc(END - 600), "end": utc(END + 600)}
+    rows = standings(prometheus, leaving_out(ERRORS, now))
+
+    gone = rows["errors", "gone"]
+    assert ("excluded", "move", "") == (gone.state, gone.excluded, gone.unknown)
+    assert None is rows["errors", "m"].burn_now
+    assert () == burning_tiers(rows["errors", "m"], ERRORS)
+    (judged,) = judge([rows["errors", "m"]], lambda *_: 1.0, (), Limits())
+    assert ("hold", "time does not count now: move") == (judged.verdict, judged.reason)

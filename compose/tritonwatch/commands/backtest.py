@@ -20,6 +20,8 @@ from triton_slo.backtest.ours import promise
 from triton_slo.backtest.policy import SLOTH, pyrra
 from triton_slo.backtest.report import Policies, backtest
 from triton_slo.duration import parse_seconds
+from triton_slo.excluded_time import excluded_spans
+from triton_slo.exclusion import Span
 from triton_slo.objective import Objective
 from triton_slo.plan import Plan
 from triton_slo.prometheus import Prometheus, PrometheusError
@@ -79,7 +81,10 @@ def run(args: argparse.Namespace) -> int:
         incidents = _incidents(args.incidents)
         history = _history(args, found)
         _save(history, args.save)
-        promises = {name: promise(objectives[name]) for name in _slos(history, objectives)}
+        promises = {
+            name: promise(objectives[name], excluded=_excluded(args, objectives[name], history))
+            for name in _slos(history, objectives)
+        }
     except access.AccessError as error:
         return _fail(error, 2)
     except (BacktestError, PrometheusError, HistoryError, IncidentError) as error:
@@ -117,6 +122,21 @@ def _history(args: argparse.Namespace, objectives: Sequence[Objective]) -> Histo
     plans = [Plan(objective, Options()) for objective in objectives]
     with Prometheus(access.from_arguments(args, os.environ)) as prometheus:
         return fetch(prometheus, plans, end - args.last // step * step, end, step)
+
+
+def _excluded(args: argparse.Namespace, objective: Objective, history: History) -> list[Span]:
+    """When the exclusions of an objective held; those in PromQL are asked for."""
+    if not objective.exclusions:
+        return []
+    # An exclusion that ended just before the history still lasts for as long as windows reach back.
+    start, end = float(history.times[0]) - 3600, float(history.times[-1])
+    if args.history or not any(one.promql for one in objective.exclusions):
+        try:
+            return excluded_spans(objective.exclusions, start, end)
+        except LookupError as error:
+            raise BacktestError(f"{objective.name}: {error.args[0]}; replay it with --prometheus") from error
+    with Prometheus(access.from_arguments(args, os.environ)) as prometheus:
+        return excluded_spans(objective.exclusions, start, end, prometheus)
 
 
 def _save(history: History, path: str | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from statistics import NormalDist
 
 from triton_slo.alerts import (
@@ -17,32 +18,36 @@ from triton_slo.alerts import (
     severity,
 )
 from triton_slo.artifact import Options
-from triton_slo.backtest.policy import Alert, Pair, Policy, Recovery, Recurrence
+from triton_slo.backtest.policy import Alert, Pair, Policy, Recovery, Recurrence, Unknown
 from triton_slo.backtest.report import Promise
 from triton_slo.duration import parse_seconds
+from triton_slo.excluding import lag_seconds
+from triton_slo.exclusion import Span
 from triton_slo.objective import Choice, Objective, Tier
 from triton_slo.periods import basis
 from triton_slo.plan import Plan
+from triton_slo.unknown import MIN_SCRAPES
+from triton_slo.unseen import PACE_MEMORY
 from triton_slo.windows import GUARD, HOLD, KEEP_FIRING, RECURRING
 
 _SLACK = 0.5
 """The rules allow for half an event, because rates are extrapolated."""
 
 
-def promise(objective: Objective, options: Options | None = None) -> Promise:
-    """What a replay of this objective needs."""
+def promise(objective: Objective, options: Options | None = None, excluded: Sequence[Span] = ()) -> Promise:
+    """What a replay of this objective needs; `excluded` is when its exclusions held."""
     plan = Plan(objective, options or Options())
     seconds = objective.window.seconds * plan.options.time_scale
     return Promise(
         objective.name,
         lambda m, v: _target(objective, m, v),
         seconds,
-        policy(plan),
+        policy(plan, excluded),
         lambda at: basis(plan, at),
     )
 
 
-def policy(plan: Plan) -> Policy:
+def policy(plan: Plan, excluded: Sequence[Span] = ()) -> Policy:
     """The alerts that are generated for an objective, with the inhibition that is generated beside them."""
     objective = plan.objective
     alerts = []
@@ -52,7 +57,18 @@ def policy(plan: Plan) -> Policy:
         alerts.append(Alert("unknown", "page" if loud else "ticket", pending=after, missing="group"))
     if objective.alerting.enabled:
         alerts += [_alert(plan, tier) for tier in objective.alerting.tiers if reachable(plan, tier)]
-    return Policy("ours", tuple(alerts), inhibits=True)
+    lag = lag_seconds(plan)
+    spans = tuple((low, high + lag) for low, high in excluded)
+    return Policy("ours", tuple(alerts), inhibits=True, excluded=spans, unknown=_unknown(plan))
+
+
+def _unknown(plan: Plan) -> Unknown | None:
+    if plan.objective.unknown.policy != "bad":
+        return None
+    after = plan.clock.real(plan.objective.unknown.after, MIN_SCRAPES)
+    unseen = plan.measure(plan.variants[-1]).unseen
+    assert unseen is not None
+    return Unknown(after, plan.clock.real(PACE_MEMORY) + 2 * after, unseen / plan.options.time_scale)
 
 
 def _alert(plan: Plan, tier: Tier) -> Alert:

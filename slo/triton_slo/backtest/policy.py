@@ -80,12 +80,31 @@ class Alert:
 
 
 @dataclass(frozen=True, slots=True)
+class Unknown:
+    """Unknown steps are failed events, once they have lasted for `after` (s).
+
+    They are as many as the series had a step before: the median of the last `memory` (s), or where that knows none
+    `otherwise` a second.
+    """
+
+    after: float
+    memory: float
+    otherwise: float
+
+
+@dataclass(frozen=True, slots=True)
 class Policy:
-    """Alerts from the most to the least urgent; with `inhibits`, one that fires silences those after it."""
+    """Alerts from the most to the least urgent; with `inhibits`, one that fires silences those after it.
+
+    In the spans of `excluded` (Unix seconds) nothing counts and nothing fires. With `unknown`, what is not known
+    counts as failed.
+    """
 
     name: str
     alerts: tuple[Alert, ...]
     inhibits: bool = False
+    excluded: tuple[tuple[float, float], ...] = ()
+    unknown: Unknown | None = None
 
 
 # https://github.com/slok/sloth/blob/main/internal/alert/windows/google-30d.yaml

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from triton_slo.backtest.history import History, Matrix
 from triton_slo.backtest.policy import Alert, Pair, Policy, Recovery, Recurrence, Severity
+from triton_slo.backtest.view import counted, excluded
 from triton_slo.periods import Basis
 
 Flags = npt.NDArray[np.bool_]
@@ -51,13 +52,15 @@ def replay(
 
     `basis_at` says what the budget is a share of at a Unix time; it is 30 days by default.
     """
-    known = ~np.isnan(history.total)
+    known, seen = ~np.isnan(history.total), counted(history, policy)
     return (
         *_all_missing(history, policy, known),
         *(
             episode
             for first in range(0, len(history.keys), _CHUNK)
-            for episode in _replay_chunk(history, policy, targets, basis_at, slice(first, first + _CHUNK))
+            for episode in _replay_chunk(
+                history, seen, policy, targets, basis_at, slice(first, first + _CHUNK)
+            )
         ),
     )
 
@@ -75,12 +78,18 @@ def _all_missing(history: History, policy: Policy, known: Flags) -> Iterator[Epi
 
 
 def _replay_chunk(
-    history: History, policy: Policy, targets: Sequence[float], basis_at: BasisAt, rows: slice
+    history: History,
+    seen: History,
+    policy: Policy,
+    targets: Sequence[float],
+    basis_at: BasisAt,
+    rows: slice,
 ) -> Iterator[Episode]:
-    chunk = _Chunk(history, np.asarray(targets[rows], dtype=float), rows)
+    chunk = _Chunk(history, seen, np.asarray(targets[rows], dtype=float), rows)
+    quiet = excluded(history, policy)
     louder: Flags = np.zeros(chunk.shape, dtype=bool)
     for alert in (alert for alert in policy.alerts if alert.missing != "all"):
-        firing = chunk.firing(alert)
+        firing = chunk.firing(alert) & ~quiet
         for row, started, ended, column in _spans(history, firing & ~louder):
             left = None if alert.missing else chunk.budget_left(row, column, basis_at(started))
             key = history.keys[rows.start + row]
@@ -92,11 +101,11 @@ def _replay_chunk(
 class _Chunk:
     """Running sums of some series, and the questions asked of them."""
 
-    def __init__(self, history: History, targets: Matrix, rows: slice) -> None:
+    def __init__(self, history: History, seen: History, targets: Matrix, rows: slice) -> None:
         self._step = history.step
         self._budget = (1 - targets)[:, None]
-        self._bad = _running(history.bad[rows])
-        self._total = _running(history.total[rows])
+        self._bad = _running(seen.bad[rows])
+        self._total = _running(seen.total[rows])
         self._known = ~np.isnan(history.total[rows])
         self.shape = history.bad[rows].shape
 

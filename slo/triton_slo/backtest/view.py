@@ -1,0 +1,45 @@
+"""A history as a policy counts it: nothing where time is excluded, failures where it is unknown."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from triton_slo.backtest.history import History
+from triton_slo.backtest.policy import Policy, Unknown
+
+Flags = npt.NDArray[np.bool_]
+
+
+def excluded(history: History, policy: Policy) -> Flags:
+    """Steps that reach into an excluded span."""
+    found: Flags = np.zeros(len(history.times), dtype=bool)
+    for low, high in policy.excluded:
+        found |= (history.times > low) & (history.times - history.step < high)
+    return found
+
+
+def counted(history: History, policy: Policy) -> History:
+    """The events that the policy counts."""
+    seen = history if policy.unknown is None else _failed(history, policy.unknown)
+    left_out = excluded(history, policy)
+    if not left_out.any():
+        return seen
+    return replace(seen, bad=np.where(left_out, 0.0, seen.bad), total=np.where(left_out, 0.0, seen.total))
+
+
+def _failed(history: History, unknown: Unknown) -> History:
+    bad, total = history.bad.copy(), history.total.copy()
+    after, memory = (round(seconds / history.step) for seconds in (unknown.after, unknown.memory))
+    for row, missing in enumerate(np.isnan(history.total)):
+        edges = np.diff(missing.astype(np.int8), prepend=0, append=0)
+        for start, end in zip(np.flatnonzero(edges == 1), np.flatnonzero(edges == -1), strict=True):
+            if start == 0 or end - start <= after:
+                continue  # what has never been there is not missed
+            before = total[row, max(0, start - memory) : start]
+            pace = float(np.nanmedian(before))
+            pace = pace if pace > 0 else unknown.otherwise * history.step
+            bad[row, start + after : end] = total[row, start + after : end] = pace
+    return replace(history, bad=bad, total=total)
