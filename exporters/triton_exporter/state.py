@@ -78,7 +78,6 @@ class ModelStates:
                 catalogue.MODEL_LOAD_DURATION_ESTIMATED,
                 ((key, record.load.seconds) for key, record in records if record.load.seconds is not None),
             ),
-            _family(catalogue.MODEL_FIRST_LOAD, ((key, 1) for key, record in records if record.first_load)),
         ]
         if lifecycle.log_read:
             families.append(
