@@ -2,118 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 
 import pytest
-import requests
 
-from support.recipes import Block, arguments, missing, parts, write_files
-from support.tools import ROOT
-from tritonwatch.cli import main
-from tritonwatch.local.process import Child
-from tritonwatch.local.prometheus import alertmanager_command, prometheus_command, prometheus_config
-from tritonwatch.local.triton import TritonPorts, TritonServer, free_ports
+from support.recipe_world import RECIPES, SETUP, World
+from support.recipes import Block, missing, parts, write_files
 
 pytestmark = pytest.mark.real
-RECIPES = parts("recipes.md")
 TUNING = parts("tuning.md")
-SETUP = "What they were tried on"
 ACTS = re.compile(r"-X POST|(load|sweep)\.py|sed -i|silence add|\brm |\bcp |reload|> ")
 """What changes something is done once."""
 PATIENCE_SECONDS = 20.0
-
-
-@dataclass(frozen=True)
-class World:
-    """A folder as the page wants it, and where its servers really listen."""
-
-    directory: Path
-    ports: dict[str, int]
-
-    def local(self, text: str) -> str:
-        """The text with the addresses of this world for the usual ones."""
-        for usual, real in self.ports.items():
-            text = text.replace(f"localhost:{usual}", f"127.0.0.1:{real}")
-        return text
-
-    def shell(self, commands: str) -> subprocess.CompletedProcess[str]:
-        """Run a block of the page in its folder."""
-        commands = self.local(commands)
-        return subprocess.run(
-            ["bash", "-e", "-c", commands],
-            cwd=self.directory,
-            env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """The servers of the page, with the arguments that it gives them."""
-    directory = tmp_path_factory.mktemp("recipes")
-    setup = RECIPES[SETUP]
-    write_files(setup, directory)
-    shutil.copytree(ROOT / "slo" / "objectives", directory / "objectives")
-    http, grpc, metrics, exporter, prometheus, alertmanager = free_ports(6)
-    ports = {"8000": http, "9401": exporter, "9090": prometheus, "9093": alertmanager}
-    chosen = [word for word in arguments(setup, "tritonserver") if "model-" not in word.partition("=")[0]]
-    chosen += [word for word in arguments(setup, "tritonserver") if word.startswith("--load-model")]
-    triton = TritonServer(
-        directory / "models",
-        directory,
-        TritonPorts(http, grpc, metrics),
-        control="explicit",
-        arguments=[word.replace("=triton.log", f"={directory}/triton.log") for word in chosen],
-    )
-    with ExitStack() as ends:
-        ends.callback(triton.stop, 2)
-        triton.start()
-        triton.wait_live()
-        for child, url in _children(directory, ports, triton):
-            ends.callback(child.stop, 3)
-            child.start()
-            _wait(url)
-        yield World(directory, ports)
-
-
-def _children(directory: Path, ports: dict[str, int], triton: TritonServer) -> Iterator[tuple[Child, str]]:
-    url = {name: f"http://127.0.0.1:{port}" for name, port in ports.items()}
-    assert 0 == main(["generate", "--objectives", f"{directory}/objectives", "--out", f"{directory}/out"])
-    own = arguments(RECIPES[SETUP], "tritonwatch")
-    own[own.index("http://localhost:8000")] = triton.http_url
-    own = [f"{directory}/{word}" if word in ("triton.log", "objectives") else word for word in own]
-    own += ["--triton-metrics", triton.metrics_url, "--gpu", "none", "--listen", f"127.0.0.1:{ports['9401']}"]
-    exporter = [sys.executable, "-m", "tritonwatch", *own]
-    yield Child("exporter", exporter, directory / "exporter.log"), url["9401"] + "/-/ready"
-    routes = directory / "out" / "alertmanager" / "alertmanager.yml"
-    command = alertmanager_command(routes, directory / "alertmanager", ports["9093"])
-    yield Child("Alertmanager", command, directory / "alertmanager.log"), url["9093"] + "/-/ready"
-    config = directory / "prometheus.yml"
-    targets = [f"127.0.0.1:{ports[name]}" for name in ("9401", "9093")]
-    config.write_text(prometheus_config(*targets, [f"{directory}/out/rules/*.yml"], {}, 1.0))
-    more = [word for word in arguments(RECIPES[SETUP], "prometheus") if word.startswith("--web")]
-    command = [*prometheus_command(config, directory / "prometheus", ports["9090"]), *more]
-    yield Child("Prometheus", command, directory / "prometheus.log"), url["9090"] + "/-/ready"
-
-
-def _wait(url: str) -> None:
-    for _ in range(300):
-        with suppress(requests.ConnectionError):
-            if requests.get(url, timeout=2).status_code == 200:
-                return
-        time.sleep(0.1)
-    raise AssertionError(f"{url} never answered 200")
 
 
 def _follow(world: World, blocks: tuple[Block, ...]) -> None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
-import importlib
 import re
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -13,10 +10,8 @@ from pathlib import Path
 import pytest
 
 from support.tools import ROOT
-from tritonwatch.cli import VERBS
 
 _THREAT_TEST = re.compile(r"`(test_[a-z0-9_]+)`")
-_BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 @pytest.fixture(scope="module")
@@ -58,26 +53,3 @@ def test_every_test_that_the_threat_page_names_exists() -> None:
     }
     assert len(named) > 15
     assert set() == named - found
-
-
-def _commands() -> list[tuple[str, str]]:
-    listed = subprocess.run(["git", "ls-files", "*.md"], cwd=ROOT, capture_output=True, text=True, check=True)
-    commands = []
-    for name in listed.stdout.splitlines():
-        for block in _BLOCK.findall((ROOT / name).read_text()):
-            for line in block.replace("\\\n", " ").splitlines():
-                words = shlex.split(line.split("|")[0].split(" > ")[0], comments=True)
-                if words and Path(words[0]).name == "tritonwatch":
-                    commands.append((name, shlex.join(words[1:])))
-    return sorted(set(commands))
-
-
-@pytest.mark.parametrize(("page", "command"), _commands())
-def test_every_command_of_the_docs_is_one_the_command_line_takes(page: str, command: str) -> None:
-    """Copied from a page, a command has a verb and flags that exist."""
-    words = shlex.split(command)
-    verb = next(word for word in words if not word.startswith("-"))
-    assert verb in VERBS, page
-    parser = argparse.ArgumentParser()
-    importlib.import_module(f"tritonwatch.commands.{verb}").configure(parser)
-    parser.parse_args(words[words.index(verb) + 1 :])

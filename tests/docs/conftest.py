@@ -1,0 +1,16 @@
+"""What the tests of the documentation share: one set of real servers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from support.recipe_world import World, running
+
+
+@pytest.fixture(scope="session")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """The servers that the recipes were tried on."""
+    with running(tmp_path_factory.mktemp("recipes")) as one:
+        yield one

@@ -1,0 +1,115 @@
+"""What a page says to type exists: verbs, flags, words of make, folders, services, extras."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from support.commands import Command, commands
+from support.tools import ROOT
+from tritonwatch.cli import VERBS
+
+MENTIONED = {
+    "CHANGELOG.md: tritonwatch dashboards 'list|write|push'": "three at once",
+    "docs/alerts.md: tritonwatch generate --time-scale": "a flag by itself",
+}
+"""What looks like a command and is a mention."""
+COMPOSE = ROOT / "compose" / "docker-compose.yml"
+
+
+def _typed() -> list[Command]:
+    found = commands()
+    assert set(MENTIONED) <= {str(one) for one in found}
+    return [one for one in found if str(one) not in MENTIONED]
+
+
+def _tritonwatch(words: tuple[str, ...]) -> None:
+    verb = next(word for word in words[1:] if not word.startswith("-"))
+    assert verb in VERBS
+    parser = argparse.ArgumentParser()
+    importlib.import_module(f"tritonwatch.commands.{verb}").configure(parser)
+    # Square brackets hold what may be left out; what it is must exist all the same.
+    parser.parse_args([word.strip("[]") for word in words[words.index(verb) + 1 :] if word != "..."])
+
+
+def _make(words: tuple[str, ...]) -> None:
+    """`make -n` plans and runs nothing."""
+    done = subprocess.run(["make", "-n", *words[1:]], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert 0 == done.returncode, done.stderr
+
+
+def _pip(words: tuple[str, ...]) -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    (wanted,) = re.findall(r"\[(.+)\]", " ".join(words))
+    assert set(wanted.split(",")) <= set(extras)
+
+
+def _docker(words: tuple[str, ...]) -> None:
+    """The file is read by the real compose; the service that is run is in it."""
+    assert ("docker", "compose", "-f") == words[:3]
+    binary = shutil.which("docker-compose", path=str(Path(sys.executable).parent))
+    assert binary is not None
+    done = subprocess.run(
+        [binary, "-f", str(ROOT / words[3]), "--profile", "reload", "config", "--format", "json"],
+        capture_output=True,
+        text=True,
+        env={"PATH": "/usr/bin:/bin", "HOME": "/nonexistent"},
+        check=True,
+    )
+    verb, *rest = words[4:]
+    named = [word for word in rest if not word.startswith("-")]
+    assert verb in ("up", "run", "down", "logs", "ps")
+    assert [] == [name for name in named if name not in json.loads(done.stdout)["services"]]
+
+
+def _kubectl(words: tuple[str, ...]) -> None:
+    """What is applied is a kustomization; kustomize itself is run by the tests of Kubernetes."""
+    if "-k" in words:
+        assert (ROOT / words[words.index("-k") + 1] / "kustomization.yaml").is_file()
+    else:
+        assert "create" in words
+
+
+def _script(words: tuple[str, ...]) -> None:
+    assert (ROOT / words[1]).is_file()
+
+
+def _tritonserver(words: tuple[str, ...]) -> None:
+    """Its flags are those of the real server of the recipes."""
+    assert all(word == "..." or word.startswith("--") for word in words[1:])
+
+
+def _python(words: tuple[str, ...]) -> None:
+    assert ("-m", "venv") == words[1:3]
+
+
+CHECKS: Mapping[str, Callable[[tuple[str, ...]], None]] = {
+    "tritonwatch": _tritonwatch,
+    "make": _make,
+    "pip": _pip,
+    "docker": _docker,
+    "kubectl": _kubectl,
+    "sh": _script,
+    "tritonserver": _tritonserver,
+    "python3": _python,
+}
+
+
+@pytest.mark.parametrize("command", _typed(), ids=str)
+def test_what_a_page_says_to_type_exists(command: Command) -> None:
+    """Copied from a page, a command has a verb, flags, files and services that exist."""
+    check = CHECKS.get(command.program)
+    if check is None:
+        assert command.page in ("docs/recipes.md", "docs/tuning.md"), f"nothing checks {command.program}"
+        return
+    check(command.words)

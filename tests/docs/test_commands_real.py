@@ -1,0 +1,99 @@
+"""What a page says to type does its work: every whole command, in the page's order, on real servers."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from contextlib import chdir, suppress
+from pathlib import Path
+
+import pytest
+import requests
+
+from support.commands import FOLLOWED, Command, commands
+from support.page_folder import prepare
+from support.recipe_world import World
+from tritonwatch.cli import main
+from tritonwatch.local.triton import free_ports
+
+pytestmark = pytest.mark.real
+NOT_RUN = {
+    "README.md: tritonwatch backtest": "wants a history, which test_backtest_replay.py has",
+    "docs/slo-live.md: tritonwatch backtest": "the same",
+    "docs/alerts.md: tritonwatch generate --time-scale": "a mention",
+    "CHANGELOG.md: tritonwatch dashboards 'list|write|push'": "a mention",
+    "docs/troubleshooting.md: tritonwatch bridge test": "wants a Slack",
+    "docs/on-call.md: tritonwatch bridge test --slack-token-file": "posts to Slack",
+    "docs/on-call.md: tritonwatch bridge --listen 0.0.0.0:9096": "speaks to Slack",
+}
+"""Commands that are checked only, by how they begin, and why."""
+ANSWERS = {"gate": {0, 3, 4}, "doctor": {0, 1}, "convert": {0, 3}}
+"""Exit codes that are no accident; of other verbs only 0."""
+
+
+def _whole() -> list[Command]:
+    found = [one for one in commands() if one.program == "tritonwatch" and one.page not in FOLLOWED]
+    begins = {begin for begin in NOT_RUN if any(str(one).startswith(begin) for one in found)}
+    assert begins == set(NOT_RUN), "an exception that is no more"
+    return [one for one in found if one.whole and not any(str(one).startswith(begin) for begin in NOT_RUN)]
+
+
+WHOLE = _whole()
+
+
+@pytest.mark.parametrize("page", dict.fromkeys(one.page for one in WHOLE))
+def test_the_commands_of_a_page_work_in_its_order(
+    world: World, page: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In a folder as the page supposes it, each command answers, or serves until it is ended."""
+    prepare(page, tmp_path)
+    for command in (one for one in WHOLE if one.page == page):
+        verb, *rest = command.words[1:]
+        words = [
+            verb,
+            *(_here(world, word, before) for word, before in zip(rest, [verb, *rest], strict=False)),
+        ]
+        if verb == "exporter" or (verb == "bridge" and rest[0].startswith("-")):
+            _serves(world, words, tmp_path)
+        else:
+            with chdir(tmp_path):
+                code = main(words)
+            said = capsys.readouterr()
+            assert code in ANSWERS.get(verb, {0}), f"{command}\n{said.out}\n{said.err}"
+
+
+def _here(world: World, word: str, before: str) -> str:
+    if word == "URL":
+        word = {"--prometheus": "http://localhost:9090", "--triton": "http://localhost:8000"}[before]
+    return world.local(word)
+
+
+def _serves(world: World, words: list[str], folder: Path) -> None:
+    (port,) = free_ports(1)
+    words = [word for word in words if word != "127.0.0.1:9096" and word != "--listen"]
+    if words[0] == "exporter":
+        words += ["--triton-metrics", world.local("http://localhost:8002/metrics")]
+        words = [word.replace("/shared/", f"{folder}/") for word in words]
+    words += ["--listen", f"127.0.0.1:{port}"]
+    with (
+        (folder / "said").open("w") as log,
+        subprocess.Popen(
+            [sys.executable, "-m", "tritonwatch", *words], cwd=folder, stdout=log, stderr=log
+        ) as process,
+    ):
+        try:
+            deadline = time.monotonic() + 30
+            while not _answers(f"http://127.0.0.1:{port}/-/ready"):
+                said = (folder / "said").read_text()
+                assert process.poll() is None, f"{words}\n{said}"
+                assert time.monotonic() < deadline, f"{words}\n{said}"
+                time.sleep(0.1)
+        finally:
+            process.terminate()
+
+
+def _answers(url: str) -> bool:
+    with suppress(requests.RequestException):
+        return requests.get(url, timeout=2).status_code == 200
+    return False
