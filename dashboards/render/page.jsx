@@ -72,10 +72,10 @@ function Empty({ panel }) {
 
 function Stat({ panel, data, w, h }) {
   const values = G.getFieldDisplayValues({ fieldConfig: panel.fieldConfig, reduceOptions: panel.options.reduceOptions, replaceVariables: fill, theme, data, sparkline: panel.options.graphMode !== 'none', timeZone: 'utc' });
-  const { colorMode, graphMode, textMode, justifyMode } = panel.options;
+  const { colorMode, graphMode, textMode, justifyMode, wideLayout } = panel.options;
   return <VizRepeater width={w} height={h} orientation="auto" source={values} getValues={() => values} itemSpacing={3} renderCounter={0}
     renderValue={({ value, width, height }) => <BigValue theme={theme} width={width} height={height} value={value.display} sparkline={value.sparkline}
-      colorMode={colorMode} graphMode={graphMode} textMode={textMode} justifyMode={justifyMode} />} />;
+      colorMode={colorMode} graphMode={graphMode} textMode={textMode} justifyMode={justifyMode} disableWideLayout={!wideLayout} />} />;
 }
 
 function Bands({ data, w, h }) {

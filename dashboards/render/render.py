@@ -78,7 +78,14 @@ PICTURES = (
     ),
     Picture("dashboard-slo", "triton-slo", says=(("Worst budget", r"-35"), ("Unknown", r"\b1\b"))),
     Picture("dashboard-gpu", "triton-gpu", says=(("GPUs seen", r"\b4\b"), ("Slowed by heat", r"\b1\b"))),
-    Picture("dashboard-server", "triton-server", says=(("Models not ready", r"\b2\b"),)),
+    Picture(
+        "dashboard-server",
+        "triton-server",
+        says=(
+            ("Models down", r"\b2\b"),
+            ("Not ready now", r"unavailable 40 minutes ago"),
+        ),
+    ),
     Picture(
         "dashboard-on-call",
         "triton-on-call",

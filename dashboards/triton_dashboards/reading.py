@@ -48,6 +48,12 @@ BURN = Display(
     thresholds=(Threshold("green"), Threshold("orange", 1), Threshold("red", 6)),
 )
 """1 spends exactly the budget in its period."""
+FAILURES = replace(COUNT, shade="red")
+"""Failures over time: bars in shades of red, whatever they are called."""
+FIRING = Display(
+    words={1: ("Ticket", "orange"), 2: ("Page", "red")}, thresholds=(Threshold("orange"), Threshold("red", 2))
+)
+"""What a firing alert asks of people."""
 YES = Display(words=NO_YES)
 BYTES = Display("bytes", minimum=0)
 
@@ -66,6 +72,11 @@ DASHED_LIMIT = Override(
 
 It is named where the pointer is; a legend shows three lines, and those are for what was measured.
 """
+
+
+def colored(name: str, color: Color) -> Override:
+    """One series in the colour of what it means."""
+    return Override(name, {"color": {"mode": "fixed", "fixedColor": color}})
 
 
 def warned(display: Display, signal: Signal) -> Display:

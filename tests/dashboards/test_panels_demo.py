@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import shutil
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -233,17 +234,31 @@ def test_the_made_history_carries_the_labels_of_the_real_one(grafana: Grafana) -
 
 
 def test_the_page_counts_what_was_asked(views: tuple[View, ...]) -> None:
-    """The documentation says how many queries each dashboard makes and how many of them the demo answers."""
+    """The documentation says how many queries each dashboard makes, how many the demo answers, and why not all."""
     page = Path(__file__).parents[2].joinpath("docs", "dashboards.md").read_text(encoding="utf-8")
     asked = {query for query, _, _ in _queries(views)}
     answered = {query for query, _, answer in _queries(views) if answer.series}
     names = {uid: model["title"].split(" / ")[1] for uid, model in MODELS.items()} | {
         PER_MODEL: "One model's own"
     }
+    stated = _stated(asked)
     rows = [
-        f"| {name} | {sum(one[0] == uid for one in asked)} | {sum(one[0] == uid for one in answered)} |"
+        f"| {name} | {sum(one[0] == uid for one in asked)} | {sum(one[0] == uid for one in answered)} "
+        f"| {_why(uid, stated)} |"
         for uid, name in names.items()
     ]
     print("\n".join(rows))
 
     assert [] == [row for row in rows if row not in page]
+
+
+def _why(uid: str, stated: Mapping[Query, str]) -> str:
+    """How many of a dashboard's queries stay empty for which reason."""
+    counted = Counter(reason.removeprefix("needs ") for query, reason in stated.items() if query[0] == uid)
+    return (
+        ", ".join(
+            f"{count} {reason}"
+            for reason, count in sorted(counted.items(), key=lambda one: (-one[1], one[0]))
+        )
+        or "none"
+    )

@@ -91,14 +91,14 @@ def _glance(gpus: _Gpus) -> tuple[Panel, ...]:
             sparkline=False,
         ),
         stat(
-            "Uncorrected ECC",
+            "Memory errors",
             about("Memory errors in the time range that could not be corrected.", gpu.ECC_ERRORS),
             [Query(f"sum(increase({uncorrected}[$__range]))", instant=True)],
             faults,
             sparkline=False,
         ),
         stat(
-            "Row remap failed",
+            "Remaps failed",
             about("Cards to replace.", gpu.ROW_REMAP_FAILED),
             [Query(f"sum({gpus.chosen(gpu.ROW_REMAP_FAILED)})")],
             faults,
@@ -160,11 +160,9 @@ def _table(gpus: _Gpus) -> Panel:
         ),
         Column("Power", gpus.most(gpu.POWER), Display("watt", 0)),
         Column("Temperature", gpus.most(gpu.TEMPERATURE), Display("celsius", 0)),
+        Column("Slowed", slowed, Display(words={0: ("–", "text"), 1: ("By heat", "orange")}), colored=True),
         Column(
-            "Slowed by heat", slowed, Display(words={0: ("–", "text"), 1: ("Slowed", "orange")}), colored=True
-        ),
-        Column(
-            "Hardware XIDs",
+            "XIDs",
             f"sum {_BY_GPU} ({gpus.chosen(gpu.XID_ERRORS, _HARDWARE)})",
             reading.calm(reading.FAULTS),
             colored=True,
@@ -241,6 +239,10 @@ def _saturation(gpus: _Gpus) -> tuple[Panel, ...]:
     )
 
 
+_NOBODY = (reading.colored("idle", "gray"), reading.colored("no model", "gray"))
+"""What no model caused."""
+
+
 def _power(gpus: _Gpus) -> tuple[Panel, ...]:
     inferences = total(gpus.servers.rate(triton.INFERENCE_COUNT))
     energy = total(gpus.servers.rate(gpu.ENERGY))
@@ -297,7 +299,7 @@ def _power(gpus: _Gpus) -> tuple[Panel, ...]:
                 Query(total(gpus.chosen.rate(gpu.ENERGY_UNATTRIBUTED)), "no model"),
                 Query(total(gpus.chosen.rate(gpu.ENERGY_IDLE)), "idle"),
             ],
-            Display("watt", minimum=0, no_value=_ABSENT),
+            Display("watt", minimum=0, no_value=_ABSENT, overrides=_NOBODY),
             stacked=True,
             legend="right",
             calcs=("lastNotNull",),
@@ -334,7 +336,7 @@ def _models(gpus: _Gpus) -> tuple[Panel, ...]:
                 Query(total(gpus.chosen(gpu.MODEL_UTILIZATION), "model"), "{{model}}"),
                 Query(total(gpus.chosen(gpu.UTILIZATION_UNATTRIBUTED)), "no model"),
             ],
-            Display("percentunit", minimum=0, no_value=_ABSENT),
+            Display("percentunit", minimum=0, no_value=_ABSENT, overrides=_NOBODY),
             stacked=True,
             legend="right",
             calcs=("lastNotNull",),
@@ -372,7 +374,7 @@ def _faults(gpus: _Gpus) -> tuple[Panel, ...]:
                     "XID {{xid}} ({{class}}) " + _LEGEND,
                 )
             ],
-            none,
+            replace(none, shade="red"),
             bars=True,
         ),
         timeseries(
@@ -406,7 +408,7 @@ def _faults(gpus: _Gpus) -> tuple[Panel, ...]:
                     "{{source}}: {{reason}}",
                 )
             ],
-            none,
+            replace(none, shade="red"),
             bars=True,
         ),
     )

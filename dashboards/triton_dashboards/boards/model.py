@@ -152,7 +152,7 @@ def symptoms(seen: View) -> tuple[Panel, ...]:
                 triton.REQUEST_FAILURE,
             ),
             [Query(f"{by_reason} > 0", "{{reason}}")],
-            Display("reqps", minimum=0, no_value="No failures"),
+            replace(reading.REQUESTS, no_value="No failures", overrides=_BY_REASON),
             width=8,
         ),
         timeseries(
@@ -175,6 +175,25 @@ def symptoms(seen: View) -> tuple[Panel, ...]:
     )
 
 
+_BY_REASON = (
+    reading.colored("BACKEND", "red"),
+    reading.colored("REJECTED", "orange"),
+    reading.colored("CANCELED", "gray"),
+    reading.colored("OTHER", "purple"),
+)
+
+
+_BY_PHASE = (
+    reading.colored("queue", "orange"),
+    reading.colored("compute", "blue"),
+    reading.colored("compute infer", "blue"),
+    reading.colored("compute input", "semi-dark-blue"),
+    reading.colored("compute output", "purple"),
+    reading.colored("other", "gray"),
+)
+"""Waiting stands out from working."""
+
+
 def phases(seen: View) -> tuple[Panel, ...]:
     raw = seen.raw
     whole = raw.per_request(triton.REQUEST_DURATION_US)
@@ -191,7 +210,7 @@ def phases(seen: View) -> tuple[Panel, ...]:
                 *(Query(raw.per_request(metric), name) for name, metric in PHASES),
                 Query(f"clamp_min({known}, 0)", "other"),
             ],
-            reading.MICROSECONDS,
+            replace(reading.MICROSECONDS, overrides=_BY_PHASE),
             stacked=True,
             legend="right",
             calcs=("lastNotNull",),
@@ -214,7 +233,7 @@ def phases(seen: View) -> tuple[Panel, ...]:
                     "compute",
                 ),
             ],
-            replace(reading.SHARE, no_value="No traffic"),
+            replace(reading.SHARE, no_value="No traffic", overrides=_BY_PHASE),
             calcs=("mean", "max", "lastNotNull"),
         ),
         timeseries(
@@ -235,7 +254,7 @@ def phases(seen: View) -> tuple[Panel, ...]:
             "Waiting requests by server",
             about("Requests in the queue, not yet handed to the backend.", triton.PENDING_REQUESTS),
             [Query(total(seen.chosen(triton.PENDING_REQUESTS), "instance"), "{{instance}}")],
-            reading.COUNT,
+            replace(reading.COUNT, no_value="Not loaded"),
         ),
     )
 
@@ -378,7 +397,7 @@ def lifecycle(seen: View) -> tuple[Panel, ...]:
                 state.MODEL_LOAD_FAILURES,
             ),
             [Query(f"{failures} > 0", "{{reason}} on {{instance}}")],
-            Display("short", 0, 0, no_value="No load failed"),
+            replace(reading.FAILURES, no_value="No load failed"),
             bars=True,
         ),
         timeseries(

@@ -97,7 +97,7 @@ def _glance() -> tuple[Panel, ...]:
             replace(reading.FAULTS, no_value="No bridge"),
         ),
         stat(
-            "Oldest undelivered",
+            "Longest wait",
             about(
                 "How long the oldest word waits. " + fires(signals.UNDELIVERED_AGE),
                 bridge.OLDEST_UNDELIVERED_AGE,
@@ -166,12 +166,14 @@ def _firing(options: Options) -> Panel:
 
 
 def _history() -> tuple[Panel, ...]:
+    pages, tickets = (alerts(f'{SEVERITY}="{word}"') for word in ("critical", "warning"))
+    ranked = f"2 * {pages} or {tickets}"
     return (
         state_timeline(
             "Alerts over time",
-            "Bands while an alert fired, for any version, tier or server. Metric: `ALERTS`.",
-            [Query(f"count by (alertname, model) ({alerts(_HUMAN)}) > bool 0", "{{alertname}} {{model}}")],
-            Display(words={1: ("Firing", "red")}, thresholds=(Threshold("red"),), no_value="No alert fired"),
+            "Bands while an alert fired, for any version, tier or server; red where it paged. Metric: `ALERTS`.",
+            [Query(f"max by (alertname, model) ({ranked})", "{{alertname}} {{model}}")],
+            replace(reading.FIRING, no_value="No alert fired"),
             height=9,
         ),
     )
@@ -181,8 +183,13 @@ def _rate(metric: Metric, by: str) -> str:
     return f"sum by ({by}) (increase({metric}[{RATE}])) > 0"
 
 
+_RED = {"color": {"mode": "fixed", "fixedColor": "red"}}
+
+
 def _delivery() -> tuple[Panel, ...]:
     none = replace(reading.COUNT, no_value="None")
+    failures = replace(reading.FAILURES, no_value="None")
+    refused = (reading.colored("not stored", "red"), Override("/^refused/", _RED, regex=True))
     return (
         timeseries(
             "Notifications received",
@@ -194,7 +201,7 @@ def _delivery() -> tuple[Panel, ...]:
                 Query(_rate(bridge.REJECTED, "code"), "refused with {{code}}"),
                 Query(_rate(bridge.STORE_FAILURES, "job"), "not stored"),
             ],
-            replace(none, no_value="No bridge"),
+            replace(none, no_value="No bridge", overrides=refused),
             bars=True,
             width=8,
         ),
@@ -210,7 +217,7 @@ def _delivery() -> tuple[Panel, ...]:
             "Failed sends",
             about("Requests to Slack that failed and are tried again.", bridge.SEND_FAILURES),
             [Query(_rate(bridge.SEND_FAILURES, "error"), "{{error}}")],
-            none,
+            failures,
             bars=True,
             width=8,
         ),
@@ -224,7 +231,7 @@ def _delivery() -> tuple[Panel, ...]:
                     "failed: {{integration}}",
                 )
             ],
-            none,
+            failures,
             bars=True,
         ),
         timeseries(
@@ -252,7 +259,7 @@ def _people() -> tuple[Panel, ...]:
                 "Pages that went out without an answer to one of their questions.", bridge.ENRICHMENT_FAILURES
             ),
             [Query(_rate(bridge.ENRICHMENT_FAILURES, "source"), "{{source}}")],
-            none,
+            replace(reading.FAILURES, no_value="None", shade="orange"),
             bars=True,
         ),
     )

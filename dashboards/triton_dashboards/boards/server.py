@@ -57,7 +57,7 @@ def _glance(within: Scope) -> tuple[Panel, ...]:
             no_exporter,
         ),
         stat(
-            "Servers not ready",
+            "Not ready",
             about("Servers that say they are not ready.", state.SERVER_READY),
             [Query(or_zero(f"count({within(state.SERVER_READY)} == 0)", up))],
             no_exporter,
@@ -81,7 +81,7 @@ def _glance(within: Scope) -> tuple[Panel, ...]:
             replace(reading.COUNT, no_value="No model"),
         ),
         stat(
-            "Models not ready",
+            "Models down",
             about("Model versions that should serve and do not.", state.MODEL_NOT_READY_SINCE),
             [Query(or_zero(f"count({within(state.MODEL_NOT_READY_SINCE)})", up))],
             no_exporter,
@@ -133,7 +133,8 @@ def _models(within: Scope) -> tuple[Panel, ...]:
     by = f"by ({', '.join(keys)})"
     missing = f"max {by} ({within(state.MODEL_NOT_READY_SINCE)})"
     one = f"max by (model, version, instance, state) ({within(state.MODEL_STATE)} == 1)"
-    current = f"{one} and on (model, version, instance) {within(state.MODEL_NOT_READY_SINCE)}"
+    # A product, so that the state names the line and the moment fills it.
+    current = f"{one} * on ({', '.join(keys)}) group_left () {missing}"
     link = shared.to(
         shared.MODEL,
         "Model dashboard",
@@ -152,7 +153,7 @@ def _models(within: Scope) -> tuple[Panel, ...]:
                 state.MODEL_STATE,
             ),
             (*keys, "state"),
-            (Column("Is", current, Display(words={1: ("now", "red")}), colored=True),),
+            (Column("Since", f"{current} * 1000", Display("dateTimeFromNow")),),
             headings={"instance": "Server"},
             key_override=Override("Model", {"links": [link.to_json_data()]}),
             width=12,
@@ -175,7 +176,7 @@ def _models(within: Scope) -> tuple[Panel, ...]:
             "Models by state",
             about("How many model versions are in which state.", state.MODEL_STATE),
             [Query(f"sum by (state) ({within(state.MODEL_STATE)}) > 0", "{{state}}")],
-            reading.COUNT,
+            replace(reading.COUNT, overrides=_BY_STATE),
             stacked=True,
             step=True,
         ),
@@ -188,10 +189,18 @@ def _models(within: Scope) -> tuple[Panel, ...]:
                     "{{model}}: {{reason}}",
                 )
             ],
-            replace(reading.COUNT, no_value="No load failed"),
+            replace(reading.FAILURES, no_value="No load failed"),
             bars=True,
         ),
     )
+
+
+_BY_STATE = (
+    reading.colored("ready", "green"),
+    reading.colored("loading", "blue"),
+    reading.colored("unloading", "gray"),
+    reading.colored("unavailable", "red"),
+)
 
 
 def _traffic(within: Scope) -> tuple[Panel, ...]:
@@ -244,7 +253,7 @@ def _exporter(within: Scope) -> tuple[Panel, ...]:
                     "{{endpoint}}: {{reason}} ({{instance}})",
                 )
             ],
-            replace(reading.COUNT, no_value="None failed"),
+            replace(reading.FAILURES, no_value="None failed"),
             bars=True,
             width=8,
         ),

@@ -7,7 +7,17 @@ from dataclasses import replace
 from triton_dashboards import reading, shared
 from triton_dashboards.about import about
 from triton_dashboards.grafana.panels import stat, state_timeline, table, timeseries
-from triton_dashboards.grafana.values import Color, Dashboard, Display, Override, Panel, Query, Row, Threshold
+from triton_dashboards.grafana.values import (
+    Color,
+    Dashboard,
+    Display,
+    Json,
+    Override,
+    Panel,
+    Query,
+    Row,
+    Threshold,
+)
 from triton_dashboards.query import Scope, emptiest, or_zero, scope, total, worst
 from triton_dashboards.tables import Column, columns
 from triton_exporter.catalogue import state
@@ -162,7 +172,7 @@ def _objectives(within: Scope) -> Panel:
     shown = (
         Column("Target", by_key(within(OBJECTIVE_RATIO)), Display("percentunit", 2)),
         Column("Budget left", by_key(within(PERIOD_BUDGET_REMAINING), "min"), reading.BUDGET, colored=True),
-        Column("Exhausted in", by_key(exhaustion(within), "min"), Display("s", 1)),
+        Column("Empty in", by_key(exhaustion(within), "min"), Display("s", 1)),
         Column("Burn now", by_key(within(CURRENT_BURN_RATE)), _BURN, colored=True),
         Column("Burn 1h", by_key(burn(within, "1h")), _BURN, colored=True),
         Column("Burn 6h", by_key(burn(within, "6h")), _BURN, colored=True),
@@ -228,7 +238,8 @@ def _burn(within: Scope) -> tuple[Panel, ...]:
 
 
 def _causes(within: Scope) -> tuple[Panel, ...]:
-    alerts = Scope(('alertstate="firing"', f'{TIER}!=""', *within.matchers))("ALERTS")
+    firing = ('alertstate="firing"', *within.matchers)
+    pages, tickets = (Scope((*firing, f'{TIER}=~"{kind}_.+"'))("ALERTS") for kind in ("page", "ticket"))
     return (
         timeseries(
             "Causes",
@@ -251,13 +262,11 @@ def _causes(within: Scope) -> tuple[Panel, ...]:
             "Metric: `ALERTS`.",
             [
                 Query(
-                    f"max by (alertname, {TIER}, model, version) ({alerts})",
-                    f"{{{{alertname}}}} {{{{{TIER}}}}}: {{{{model}}}} {{{{version}}}}",
+                    f"max by ({SLO}, {TIER}, model, version) (2 * {pages} or {tickets})",
+                    f"{{{{{SLO}}}}}: {{{{model}}}} {{{{version}}}} {{{{{TIER}}}}}",
                 )
             ],
-            Display(
-                words={1: ("Firing", "red")}, thresholds=(Threshold("red"),), no_value="No burn alert fired"
-            ),
+            replace(reading.FIRING, no_value="No burn alert fired"),
             width=12,
             height=9,
         ),
@@ -285,12 +294,15 @@ def _period(within: Scope) -> tuple[Panel, ...]:
                 thresholds=(Threshold("red"), Threshold("transparent", 0)),
             ),
             limit_line=True,
+            lowest_first=True,
         ),
         timeseries(
             "Events behind the ratios",
             about("Events a second, all and bad: 100 % of three requests is not health.", sli_events("5m")),
             [Query(events, f"all, {{{{{SLO}}}}}"), Query(errors, f"bad, {{{{{SLO}}}}}")],
             Display("short", minimum=0, no_value="No events"),
+            legend="right",
+            calcs=("lastNotNull",),
             log=True,
         ),
     )
@@ -299,22 +311,6 @@ def _period(within: Scope) -> tuple[Panel, ...]:
 def _details(within: Scope) -> tuple[Panel, ...]:
     signals = Scope(within.matchers[1:])(state.DISTRIBUTION_SOURCE)
     sources = f"max by (model, version, signal, source) ({signals}) == 1"
-    plain = [
-        {
-            "id": "organize",
-            "options": {
-                "excludeByName": {
-                    "Time": True,
-                    "Value": True,
-                    "__name__": True,
-                    "job": True,
-                    "instance": True,
-                },
-                "indexByName": {},
-                "renameByName": {},
-            },
-        }
-    ]
     return (
         table(
             "What latency and queue budgets are computed from",
@@ -324,20 +320,46 @@ def _details(within: Scope) -> tuple[Panel, ...]:
             ),
             [Query(sources)],
             Display(no_value="–"),
-            width=12,
-            transformations=plain,
+            width=8,
+            transformations=_headed("model", "version", "signal", "source"),
+            sort_by="Model",
+            descending=False,
         ),
         table(
             "What was promised",
             about("Each objective as its file says it.", INFO),
             [
                 Query(
-                    f"max by ({SLO}, {INDICATOR}, owner, target, window, threshold, description) "
+                    f"max by ({SLO}, owner, target, window, threshold, description) "
                     f"({Scope(within.matchers[:1])(INFO)})"
                 )
             ],
-            Display(no_value="–"),
-            width=12,
-            transformations=plain,
+            # The sentence takes what the short words leave.
+            Display(no_value="–", overrides=tuple(_narrow(name) for name in _SHORT)),
+            width=16,
+            transformations=_headed(SLO, "target", "threshold", "window", "owner", "description"),
+            sort_by="Objective",
+            descending=False,
         ),
     )
+
+
+_SHORT = ("Objective", "Target", "Threshold", "Window", "Owner")
+
+
+def _narrow(name: str) -> Override:
+    return Override(name, {"custom.width": 100})
+
+
+def _headed(*labels: str) -> list[Json]:
+    """Labels as columns in this order, each with a heading; nothing else of the series."""
+    return [
+        {
+            "id": "organize",
+            "options": {
+                "excludeByName": dict.fromkeys(("Time", "Value", "__name__", "job", "instance"), True),
+                "indexByName": {label: index for index, label in enumerate(labels)},
+                "renameByName": {label: label.capitalize() for label in labels} | {SLO: "Objective"},
+            },
+        }
+    ]

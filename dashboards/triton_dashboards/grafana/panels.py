@@ -39,7 +39,7 @@ def stat(
         extraJson={
             "fieldConfig": {"defaults": _limits(display)},
             "options": {
-                "wideLayout": True,
+                "wideLayout": False,
                 "showPercentChange": False,
                 "percentChangeColorMode": "standard",
             },
@@ -63,8 +63,9 @@ def timeseries(
     legend: Literal["table", "right", "list", "hidden"] = "table",
     calcs: Sequence[str] = ("mean", "max", "lastNotNull"),
     log: bool = False,
+    lowest_first: bool = False,
 ) -> Panel:
-    """Lines over time, or bars, or a stack of the parts of a whole; thresholds as dashed lines on request.
+    """Lines over time, stacked bars of events, or the parts of a whole stacked; thresholds dashed on request.
 
     A legend below the graph shows three series and scrolls; where there are always more, put it at the `right`.
     """
@@ -84,12 +85,12 @@ def timeseries(
         showPoints="never" if not bars else "auto",
         scaleDistributionType="log" if log else "linear",
         scaleDistributionLog=10,
-        stacking={"mode": "normal" if stacked else "none", "group": "A"},
+        stacking={"mode": "normal" if stacked or bars else "none", "group": "A"},
         tooltipMode="multi",
         tooltipSort="desc",
         extraJson={
             "fieldConfig": {"defaults": _limits(display)},
-            "options": {"legend": _legend(legend, calcs)},
+            "options": {"legend": _legend(legend, calcs, descending=not lowest_first)},
         },
     )
     return Panel(body, width, height)
@@ -294,6 +295,8 @@ def _limits(display: Display) -> Json:
         limits["min"] = display.minimum
     if display.maximum is not None:
         limits["max"] = display.maximum
+    if display.shade:
+        limits["color"] = {"mode": "shades", "fixedColor": display.shade}
     return limits
 
 
@@ -303,14 +306,17 @@ def _mappings(display: Display) -> list[Json]:
         str(value): {"text": word, "color": color, "index": index}
         for index, (value, (word, color)) in enumerate(display.words.items())
     }
-    no_number = {"match": "nan", "result": {"text": display.no_value, "color": "text", "index": len(words)}}
+    no_number = {
+        "match": "null+nan",
+        "result": {"text": display.no_value, "color": "text", "index": len(words)},
+    }
     return [
         *([{"type": "value", "options": words}] if words else []),
         {"type": "special", "options": no_number},
     ]
 
 
-def _legend(display: str, calcs: Sequence[str]) -> Json:
+def _legend(display: str, calcs: Sequence[str], *, descending: bool) -> Json:
     if display == "hidden":
         return {"showLegend": False, "displayMode": "list", "placement": "bottom", "calcs": []}
     as_table = display in ("table", "right")
@@ -319,4 +325,4 @@ def _legend(display: str, calcs: Sequence[str]) -> Json:
         "displayMode": "table" if as_table else display,
         "placement": "right" if display == "right" else "bottom",
         "calcs": list(calcs) if as_table else [],
-    } | ({"sortBy": "Last *", "sortDesc": True} if as_table and "lastNotNull" in calcs else {})
+    } | ({"sortBy": "Last *", "sortDesc": descending} if as_table and "lastNotNull" in calcs else {})

@@ -8,7 +8,9 @@ from typing import Any, Literal
 
 Json = dict[str, Any]
 
-Color = Literal["green", "orange", "red", "blue", "purple", "text", "transparent", "semi-dark-blue", "yellow"]
+Color = Literal[
+    "gray", "green", "orange", "red", "blue", "purple", "text", "transparent", "semi-dark-blue", "yellow"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,8 @@ class Display:
     no_value: str = "No data"
     overrides: tuple[Override, ...] = ()
     links: tuple[Link, ...] = ()
+    shade: Color | None = None
+    """Draw every series in shades of one colour, where all of them mean the same: a failure is never green."""
 
 
 @dataclass(frozen=True, slots=True)
