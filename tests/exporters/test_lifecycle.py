@@ -91,10 +91,12 @@ def test_each_version_is_shown_in_exactly_one_state(
 ) -> None:
     """No series is written twice, and for each version exactly one state is 1."""
     states = ModelStates(_run(looks, expected))
-    families = {family.metric: family.samples for family in states.families(100.0)}
+    written = list(states.families(100.0))
+    families = {family.metric: family.samples for family in written}
     names = [sample.series for samples in families.values() for sample in samples]
     current = [sample.series for sample in families[catalogue.MODEL_STATE] if sample.value]
 
+    assert len(families) == len(written), "no family is written twice either"
     assert len(names) == len(set(names))
     assert len(states.lifecycle.records) == len(current)
 

@@ -1,0 +1,164 @@
+"""How the prober treats a server: seldom, one at a time, never a burst, and never taken for a user."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent import futures
+from contextlib import contextmanager
+from typing import Any
+
+import grpc
+import pytest
+
+from support.faults import body, faulty
+from triton_exporter.certificates import Certificates
+from triton_exporter.lifecycle import Lifecycle
+from triton_exporter.probe.outcome import Outcome
+from triton_exporter.probe.payload import Tensor
+from triton_exporter.probe.prober import MOST_AT_ONCE, Prober
+from triton_exporter.probe.send import PROBE_HEADER, REQUEST_ID, sender
+from triton_exporter.probe.settings import ProbeSettings
+from triton_exporter.snapshot import IndexEntry, InputTensor, ModelConfig, ModelVersion, Snapshot
+
+INTERVAL = 30.0
+_TENSOR = Tensor("X", "FP32", (1, 1), None)
+
+
+class World:
+    """A prober over ready models, whose probes end when the test says so."""
+
+    def __init__(self, models: int, jitter: Callable[[], float], *, hold: bool = False) -> None:
+        self.sent: Counter[str] = Counter()
+        self.most = 0
+        self.most_of_one = 0
+        self.release = threading.Event()
+        self._now: Counter[str] = Counter()
+        self._lock = threading.Lock()
+        if not hold:
+            self.release.set()
+        settings = ProbeSettings(models=("*",), interval_seconds=INTERVAL)
+        self.prober = Prober(settings, Lifecycle(), self._send, jitter)
+        names = [f"m{number}" for number in range(models)]
+        self.prober.see(
+            Snapshot(
+                0.0,
+                live=True,
+                index=tuple(IndexEntry(name, "1", "READY") for name in names),
+                configs={
+                    ModelVersion(name, "1"): ModelConfig(name, inputs=(InputTensor("X", "FP32", (1,)),))
+                    for name in names
+                },
+            )
+        )
+
+    def poll(self, now: float) -> Counter[str]:
+        """Start what is due, and wait for its end unless probes are held; how often each was probed so far."""
+        self.prober.poll(now)
+        if self.release.is_set():
+            assert self.prober.wait(10)
+        return self.sent
+
+    def _send(self, target: ModelVersion, _inputs: Sequence[Tensor], _decoupled: bool) -> Outcome:
+        with self._lock:
+            self.sent[target.model] += 1
+            self._now[target.model] += 1
+            self.most = max(self.most, self._now.total())
+            self.most_of_one = max(self.most_of_one, self._now[target.model])
+        assert self.release.wait(10)
+        with self._lock:
+            self._now[target.model] -= 1
+        return Outcome("success", 0.01)
+
+
+@pytest.mark.parametrize(("jitter", "first", "again"), [(0.0, 0.0, 27.0), (0.5, 1.0, 30.0), (1.0, 2.0, 33.0)])
+def test_a_model_is_probed_once_an_interval_give_or_take_a_tenth(
+    jitter: float, first: float, again: float
+) -> None:
+    """Jitter spreads the first probe over two seconds, and each later one over 90 % to 110 % of the interval."""
+    world = World(1, lambda: jitter)
+
+    assert 0 == world.poll(first - 0.01)["m0"]
+    assert 1 == world.poll(first)["m0"]
+    assert 1 == world.poll(first + again - 0.01)["m0"]
+    assert 2 == world.poll(first + again)["m0"]
+
+
+def test_a_model_never_has_two_probes_in_flight() -> None:
+    """A probe that hangs delays the next one of its model, and of no other."""
+    world = World(1, lambda: 0.0, hold=True)
+    for now in (0.0, INTERVAL, 2 * INTERVAL):
+        world.poll(now)
+    world.release.set()
+    assert world.prober.wait(10)
+
+    assert 1 == world.sent["m0"]
+    assert 2 == world.poll(3 * INTERVAL)["m0"]
+    assert 1 == world.most_of_one
+
+
+def test_a_thousand_models_are_no_burst() -> None:
+    """All due at once: four are in flight, the others wait their turn, and each gets it."""
+    world = World(40, lambda: 0.0, hold=True)
+    world.poll(0.0)
+    world.poll(0.1)
+    held = world.prober._in_flight
+    world.release.set()
+    assert world.prober.wait(10)
+    for tick in range(1, 10):
+        world.poll(tick / 10)
+
+    assert MOST_AT_ONCE == held
+    assert world.most <= MOST_AT_ONCE
+    assert {1} == set(world.sent.values())
+    assert 40 == len(world.sent)
+
+
+def test_a_probe_over_http_says_what_it_is() -> None:
+    """Header and request id tell it from a user's request; the headers of restricted endpoints are there too."""
+    path = "/v2/models/m/versions/1/infer"
+    with faulty({path: body(b'{"model_name":"m","model_version":"1","outputs":[]}')}) as target:
+        send = sender(target.url, ProbeSettings(), {"admin-key": "one"}, Certificates())
+        outcome = send(ModelVersion("m", "1"), [_TENSOR], False)
+    ((method, asked, headers),) = target.requests
+
+    assert "success" == outcome.result
+    assert ("POST", path) == (method, asked)
+    assert ("1", "one") == (headers[PROBE_HEADER], headers["admin-key"])
+
+
+def test_a_probe_over_grpc_says_what_it_is() -> None:
+    """The same as metadata, and in the request itself."""
+    with _grpc_server() as (address, seen):
+        settings = ProbeSettings(grpc_address=address, timeout_seconds=2)
+        sender("http://unused", settings, {"Admin-Key": "one"}, Certificates())(
+            ModelVersion("m", "1"), [_TENSOR], True
+        )
+
+    assert {PROBE_HEADER: "1", "admin-key": "one"}.items() <= seen["metadata"].items()
+    assert REQUEST_ID.encode() in seen["request"]
+
+
+@contextmanager
+def _grpc_server() -> Iterator[tuple[str, dict[str, Any]]]:
+    """A gRPC server that keeps what a stream brings and ends it."""
+    seen: dict[str, Any] = {}
+
+    def stream(requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
+        seen["metadata"] = dict(context.invocation_metadata())
+        seen["request"] = next(requests)
+        return iter(())
+
+    class Handler(grpc.GenericRpcHandler):
+        def service(self, _details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler:
+            return grpc.stream_stream_rpc_method_handler(stream)
+
+    with futures.ThreadPoolExecutor(2) as pool:
+        server = grpc.server(pool, handlers=[Handler()])
+        port = server.add_insecure_port("127.0.0.1:0")
+        server.start()
+        try:
+            yield f"127.0.0.1:{port}", seen
+        finally:
+            server.stop(None).wait()
