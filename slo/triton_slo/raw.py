@@ -22,6 +22,7 @@ from triton_slo.periods import basis
 from triton_slo.plan import Plan, Variant
 from triton_slo.prometheus import Prometheus, Sample
 from triton_slo.promql import on
+from triton_slo.raw_unknown import UnknownTime, unknown_time
 from triton_slo.unknown import MIN_SCRAPES
 from triton_slo.windows import MIN_SCRAPES as MIN_SCRAPES_READ
 from triton_slo.windows import canonical
@@ -74,9 +75,13 @@ class _Asker:
         self._prometheus, self._plan, self._at = prometheus, plan, at
         self._labels = plan.labels
         self._basis = basis(plan, at)
-        longest = max([self._basis.passed_seconds, *map(plan.clock.real, self._windows())])
+        self._longest = max([self._basis.passed_seconds, *map(plan.clock.real, self._windows())])
         exclusions = plan.objective.exclusions
-        self._excluded = excluded_spans(exclusions, at - longest, at + 1, prometheus) if exclusions else []
+        self._excluded = (
+            excluded_spans(exclusions, at - self._longest, at + 1, prometheus) if exclusions else []
+        )
+        self._counts_unknown = plan.objective.unknown.policy == "bad"
+        self._lost: dict[str, UnknownTime] = {}
         self._asked: dict[tuple[str, float], dict[_Group, float]] = {}
 
     def samples(self) -> Iterator[Sample]:
@@ -171,20 +176,37 @@ class _Asker:
 
     def _totals(self, measure: Measure, seconds: float) -> tuple[dict[_Group, float], dict[_Group, float]]:
         """Events a second and failed ones over a window, without what exclusions leave out of it."""
-        if not self._excluded:
-            events = window_events(self._plan, measure, seconds)
-            return self._ask(events.total), self._ask(events.error)
+        if not self._excluded and not self._counts_unknown:
+            return self._stretch(measure, self._at - seconds, self._at)
         found: tuple[dict[_Group, float], dict[_Group, float]] = {}, {}
         # What was scraped last before an exclusion ended still speaks of it.
         lag = self._plan.clock.scrape_seconds
         for start, end in counted_spans(self._excluded, self._at - seconds, self._at, lag):
             if end - start < MIN_SCRAPES_READ * lag:
                 continue
-            events = window_events(self._plan, measure, end - start)
-            for sums, query in zip(found, (events.total, events.error), strict=True):
-                for group, rate in self._ask_once(query, end).items():
+            rates = self._stretch(measure, start, end)
+            if self._counts_unknown:
+                rates = self._unknown_time(measure).count(*rates, start, end)
+            for sums, part in zip(found, rates, strict=True):
+                for group, rate in part.items():
                     sums[group] = sums.get(group, 0.0) + rate * (end - start) / seconds
         return found
+
+    def _stretch(
+        self, measure: Measure, start: float, end: float
+    ) -> tuple[dict[_Group, float], dict[_Group, float]]:
+        events = window_events(self._plan, measure, end - start)
+        return self._ask_once(events.total, end), self._ask_once(events.error, end)
+
+    def _unknown_time(self, measure: Measure) -> UnknownTime:
+        """When the groups of a variant were unknown in the period, asked once."""
+        if measure.presence not in self._lost:
+            start = self._at - self._longest
+            mean, _ = self._stretch(measure, start, self._at)
+            self._lost[measure.presence] = unknown_time(
+                self._prometheus, self._plan, measure, start, self._at, mean
+            )
+        return self._lost[measure.presence]
 
     def _left_out(self) -> bool:
         return any(start <= self._at < end for start, end in self._excluded)

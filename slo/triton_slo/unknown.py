@@ -27,11 +27,11 @@ def unknown_rules(plan: Plan) -> Iterator[Rule]:
     yield _rule(plan, "vanished", _vanished(plan))
     measures = [(variant, plan.measure(variant)) for variant in plan.variants]
     if any(measure.stuck for _, measure in measures):
-        yield _rule(plan, "stuck", _stuck(plan))
+        yield _rule(plan, "stuck", stuck(plan))
     after = plan.clock.text(plan.objective.unknown.after, MIN_SCRAPES)
     for _, measure in measures:
         if measure.silent:
-            yield _rule(plan, "silent", f"({measure.silent(after)}{_unless_unloaded(plan)}) == 1")
+            yield _rule(plan, "silent", f"({measure.silent(after)}{unless_unloaded(plan)}) == 1")
         if measure.no_bucket:
             yield _rule(plan, "no_bucket", f"({measure.no_bucket}) == 1")
 
@@ -55,12 +55,12 @@ def _vanished(plan: Plan) -> str:
     expected = f"max by (model) ({state.MODEL_EXPECTED}{_models(plan)})"
     wanted = f"({recent} or {seen} and on (model) ({expected} == 1))"
     lines = [gone, f"and {wanted}", f"unless on (model) ({expected} == 0)"]
-    if unloaded := _unless_unloaded(plan):
+    if unloaded := unless_unloaded(plan):
         lines.append(unloaded.strip())
     return "0 * (\n" + "\n".join(f"  {line}" for line in lines) + "\n) + 1"
 
 
-def _unless_unloaded(plan: Plan) -> str:
+def unless_unloaded(plan: Plan) -> str:
     """What was unloaded on purpose is not missed; a group of many versions cannot be told apart so."""
     both = ("model", "version")
     if not set(both) <= set(plan.objective.group_by):
@@ -69,7 +69,8 @@ def _unless_unloaded(plan: Plan) -> str:
     return f" unless {on(both)} (max {by(both)} ({state.MODEL_STATE}{unloaded}) == 1)"
 
 
-def _stuck(plan: Plan) -> str:
+def stuck(plan: Plan) -> str:
+    """Groups whose requests wait while none completes, each with the value 1."""
     window = plan.clock.text(plan.objective.unknown.after, MIN_SCRAPES)
     group, matchers = by(plan.objective.group_by), _models(plan)
     waiting = f"sum {group} (min_over_time({triton.PENDING_REQUESTS}{matchers}[{window}])) > 0"

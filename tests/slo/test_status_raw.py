@@ -28,6 +28,11 @@ START = END - 2 * 86400
 FAILING = (END - 6 * 3600, END - 6 * 3600 + 1800)
 """Half an hour in which a tenth of model m's requests failed and a fifth of them were slow."""
 
+LOST = (END - 20 * 3600, END - 18 * 3600)
+"""Two hours in which nothing was heard of model lost, and requests waited in model stuck."""
+AWAY = (END - 30 * 3600, END - 28 * 3600)
+"""Two hours in which Prometheus itself was away, as far as models unseen and stuck know."""
+
 ERRORS = Objective(name="errors", target=0.999, indicator="errors")
 LATENCY = Objective(name="latency", target=0.99, indicator={"kind": "latency", "threshold": "1s"})
 READINESS = Objective(name="readiness", target=0.999, indicator="readiness")
@@ -55,6 +60,12 @@ def prometheus(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
     success, failure = str(triton.REQUEST_SUCCESS), str(triton.REQUEST_FAILURE)
     hour_ago = END - 3600
     slow = state.REQUEST_DURATION
+    lost, unseen = (
+        [(at, value) for at, value in gauge(1, 1) if not low < at < high] for low, high in (LOST, AWAY)
+    )
+    # As often as the options say: less would be too little to call requests stuck.
+    pending = [(at, 5.0 if LOST[0] <= at <= LOST[1] else 0.0) for at in np.arange(AWAY[1], END, 15).tolist()]
+    both = ("unseen", "stuck")
     looks = [(at, at - 1) for at, _ in gauge(1, 1)]
     rows = [
         (str(state.UP), {"instance": "a:9401"}, gauge(1, 1)),
@@ -67,6 +78,17 @@ def prometheus(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
         (success, of("gone"), counter(1, 1, hour_ago)),
         (success, of("off"), counter(1, 1, hour_ago)),
         (str(state.MODEL_STATE), of("off", state="unloaded"), gauge(1, 1)),
+        (str(state.MODEL_STATE), of("lost", state="ready"), lost),
+        (str(state.MODEL_READY), of("lost"), lost),
+        (str(state.MODEL_EXPECTED), {"instance": "a:9401", "model": "lost"}, gauge(1, 1)),
+        ("up", {"instance": "a:9401"}, unseen),
+        *[
+            (str(metric), of(model, **more), unseen)
+            for model in both
+            for metric, more in ((state.MODEL_STATE, {"state": "ready"}), (state.MODEL_READY, {}))
+        ],
+        *[(str(state.MODEL_EXPECTED), {"instance": "a:9401", "model": model}, unseen) for model in both],
+        (str(triton.PENDING_REQUESTS), of("stuck"), pending),
         (str(state.MODEL_EXPECTED), {"instance": "a:9401", "model": "m"}, gauge(1, 1)),
         (str(state.MODEL_EXPECTED), {"instance": "a:9401", "model": "gone"}, gauge(1, 1)),
         (slow.bucket, of("m", le="1.0"), counter(10, 7)),
@@ -269,3 +291,24 @@ def test_while_time_does_not_count_it_is_said_and_nothing_is_unknown(prometheus:
     assert () == burning_tiers(rows["errors", "m"], ERRORS)
     (judged,) = judge([rows["errors", "m"]], lambda *_: 1.0, (), Limits())
     assert ("hold", "time does not count now: move") == (judged.verdict, judged.reason)
+
+
+@pytest.mark.real
+def test_unknown_time_counts_as_failed_where_that_is_the_policy(prometheus: str) -> None:
+    """Model lost had no data for two hours; all but the ten minutes until it is called unknown are bad."""
+    bad, plain = (
+        Objective.model_validate({**READINESS.model_dump(), "name": policy, "unknown": {"policy": policy}})
+        for policy in ("bad", "alert")
+    )
+    rows = standings(prometheus, bad, plain)
+
+    known, lost = END - START - LOST[1] + LOST[0], LOST[1] - LOST[0] - 600
+    assert pytest.approx(1 - lost / (known + lost), abs=0.0022) == rows["bad", "lost"].sli
+    assert 1.0 == rows["alert", "lost"].sli
+    assert rows["alert", "m"].sli == pytest.approx(rows["bad", "m"].sli, rel=1e-6)
+    assert 1.0 == rows["bad", "unseen"].sli
+    assert pytest.approx(1 - lost / known, rel=0.003) == rows["bad", "stuck"].sli
+    # Half of what was unknown does not count.
+    halved = leaving_out(bad, {"start": utc(LOST[0] + 600), "end": utc(LOST[0] + 600 + lost / 2)})
+    row = standings(prometheus, halved)["bad", "lost"]
+    assert pytest.approx(1 - lost / 2 / (known + lost / 2), rel=0.003) == row.sli
