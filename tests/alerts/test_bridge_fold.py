@@ -47,6 +47,18 @@ def test_one_incident_opens_grows_shrinks_and_closes() -> None:
     assert 1003.0 == incident.closed_at
 
 
+def test_an_end_without_a_beginning_is_told_as_such() -> None:
+    """Alertmanager tells of the end of what was inhibited while it fired; nobody was told that it fires."""
+    opened = fold(None, said(alert("a")), 1000.0).incident
+    grown = fold(opened, said(alert("a"), alert("b", 110.0, end=120.0)), 1001.0)
+    closed = fold(grown.incident, said(alert("a", end=130.0), alert("c", 110.0, end=125.0)), 1002.0)
+
+    assert [("passed", ("b",))] == [(event.kind, event.subjects) for event in grown.events]
+    assert [("resolved", ("a",)), ("passed", ("c",)), ("closed", ())] == [
+        (event.kind, event.subjects) for event in closed.events
+    ]
+
+
 def test_an_incident_after_the_end_is_a_new_one() -> None:
     """Alertmanager's group key is the same again tomorrow; the incident is not."""
     first, _ = told(said(alert("a")))

@@ -123,7 +123,7 @@ def test_every_incident_fits_and_pings_nobody(incident: Incident, buttons: bool,
             Event,
             at=times,
             kind=st.sampled_from(
-                ("fired", "resolved", "closed", "acknowledged", "silenced", "note", "released")
+                ("fired", "resolved", "passed", "closed", "acknowledged", "silenced", "note", "released")
             ),
             count=st.integers(0, 10_000),
             subjects=st.lists(words, max_size=10).map(tuple),
@@ -164,6 +164,67 @@ def failed_load(**changes: object) -> Incident:
         evidence=Evidence(at=1.0, reasons={"ranker v3": "Internal: unable to find weights.pt"}),
     )
     return base.model_copy(update=changes)
+
+
+def without_cause(alertname: str, cause: str, *reasons: str) -> list[str]:
+    """The cause and the first step as shown when the alert says `cause`, and Triton these reasons."""
+    opened = failed_load()
+    member = opened.members["f"]
+    told = {**member.annotations, "cause": cause, "action": "Look at it."}
+    labels = {**member.labels, "alertname": alertname}
+    seen = {f"ranker v{number}": reason for number, reason in enumerate(reasons)} | {"rank v1": "bad_alloc"}
+    incident = opened.model_copy(
+        update={
+            "members": {"f": member.model_copy(update={"annotations": told, "labels": labels})},
+            "evidence": Evidence(at=1.0, reasons=seen),
+        }
+    )
+    shown = [block["text"]["text"] for block in message.root(incident, Style(), 1_700_000_600.0).blocks[2:-2]]
+    return [line.partition("\n")[2] for line in shown if line.startswith(("*Why*", "*Do first*"))]
+
+
+PUT_BACK = "Put the missing file in place or roll the model back, then load it again."
+NO_FILE = "Internal: FileNotFoundError: No such file or directory: 'weights.pt'"
+
+
+@pytest.mark.parametrize(
+    ("alertname", "cause", "reasons", "shown"),
+    [
+        ("TritonModelLoadFailed", "", [NO_FILE], ["Cause: missing file", PUT_BACK]),
+        ("TritonReadinessBudgetBurn", "not known", [NO_FILE], ["Cause: missing file", PUT_BACK]),
+        (
+            "TritonReadinessBudgetBurn",
+            "state:unavailable 100%",
+            [NO_FILE],
+            ["Cause: state:unavailable 100%", PUT_BACK],
+        ),
+        ("TritonModelLoadFailed", "python_error", [NO_FILE], ["Cause: python error", "Look at it."]),
+        ("TritonModelLoadFailed", "", [NO_FILE, "CUDA out of memory"], ["Look at it."]),
+        ("TritonModelLoadFailed", "", ["something new"], ["Look at it."]),
+        ("TritonModelLoadFailed", "", [], ["Look at it."]),
+        ("TritonQueueBudgetBurn", "not known", [NO_FILE], ["Look at it."]),
+    ],
+)
+def test_tritons_own_words_stand_in_for_a_cause_that_the_alert_does_not_know_yet(
+    alertname: str, cause: str, reasons: list[str], shown: list[str]
+) -> None:
+    """At the exporter's first look the counters are at 0 and the reason is there; several reasons are no cause."""
+    assert shown == without_cause(alertname, cause, *reasons)
+
+
+@pytest.mark.parametrize(
+    ("count", "subjects", "line"),
+    [
+        (1, ["ranker v3"], "TritonX for `ranker v3`"),
+        (2, ["ranker v3"], "TritonX for `ranker v3` (2 alerts)"),
+        (12, [f"m{number}" for number in range(10)], "`m9` and 2 more"),
+    ],
+)
+def test_alerts_of_one_model_are_not_more_models(count: int, subjects: list[str], line: str) -> None:
+    """Two tiers of one budget are two alerts about one model."""
+    event = Event(at=1.0, kind="resolved", count=count, subjects=tuple(subjects), alerts=("TritonX",))
+
+    assert message.reply(failed_load(), (event,)).text.endswith(line)
 
 
 def test_what_changed_last_and_the_gpus_are_told_below_the_reason() -> None:

@@ -32,7 +32,16 @@ SPLIT, SERVERS = "Where it goes", "Servers"
 
 Outcome = Literal["opened", "changed", "repeated", "stale", "held"]
 EventKind = Literal[
-    "fired", "resolved", "closed", "acknowledged", "silenced", "unsilenced", "escalated", "released", "note"
+    "fired",
+    "resolved",
+    "passed",
+    "closed",
+    "acknowledged",
+    "silenced",
+    "unsilenced",
+    "escalated",
+    "released",
+    "note",
 ]
 
 
@@ -220,12 +229,15 @@ def _merge(current: Incident, heard: Notification, now: float, trust: bool) -> F
     members = dict(current.members)
     fired: list[Member] = []
     resolved: list[Member] = []
+    passed: list[Member] = []
     for alert in heard.alerts:
         before = members.get(alert.fingerprint)
         after = _member(before, alert, heard, trust)
         members[alert.fingerprint] = after
         if after.firing and (before is None or not before.firing):
             fired.append(after)
+        elif not after.firing and before is None and current.members:
+            passed.append(after)  # Alertmanager tells of its end alone: it was inhibited, or too short
         elif not after.firing and (before is None or before.firing):
             resolved.append(after)
     if heard.all_resolved and not heard.truncated:
@@ -237,7 +249,7 @@ def _merge(current: Incident, heard: Notification, now: float, trust: bool) -> F
                 resolved.append(members[fingerprint])
     closed_at = None if any(member.firing for member in members.values()) else now
     after_all = current.model_copy(update={"members": members, "closed_at": closed_at})
-    events = _events(fired, resolved, now, closed=closed_at is not None)
+    events = _events(fired, resolved, passed, now, closed=closed_at is not None)
     changed = bool(events) or after_all != current
     return Fold(after_all, events, "changed" if changed else "repeated")
 
@@ -265,12 +277,16 @@ def _member(before: Member | None, alert: Alert, heard: Notification, trust: boo
     return after.model_copy(update={"source": before.source}) if after.firing else after
 
 
-def _events(fired: list[Member], resolved: list[Member], now: float, *, closed: bool) -> tuple[Event, ...]:
+def _events(
+    fired: list[Member], resolved: list[Member], passed: list[Member], now: float, *, closed: bool
+) -> tuple[Event, ...]:
     events = []
     if fired:
         events.append(_event("fired", fired, now))
     if resolved:
         events.append(_event("resolved", resolved, now))
+    if passed:
+        events.append(_event("passed", passed, now))
     if closed and (fired or resolved):
         events.append(Event(at=now, kind="closed"))
     return tuple(events)

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from triton_alerts.bridge import text
+from triton_alerts.bridge import causes, text
 from triton_alerts.bridge.incident import (
     GPU,
     LAST_CHANGE,
+    NAMED_PER_EVENT,
     SERVERS,
     SEVERITIES,
     SPLIT,
@@ -221,7 +222,7 @@ def _why(incident: Incident) -> list[Block]:
     # Once it is over the story is told by the thread; what caused it stays worth reading.
     description = lead.annotations.get("description", "") if incident.open else ""
     lines = [prose(description, 1200)] if description else []
-    cause = lead.annotations.get("cause", "")
+    cause = causes.cause(incident, lead)
     if cause and SPLIT not in dict(_evidence(incident)):  # which says the same, and is newer
         lines.append(f"Cause: {prose(cause.replace('_', ' '), 600)}")
     blocks = [_section("*Why*\n" + "\n".join(lines))] if lines else []
@@ -236,7 +237,7 @@ def _why(incident: Incident) -> list[Block]:
 
 
 def _first_step(incident: Incident) -> list[Block]:
-    step = _lead(incident).annotations.get("action", "")
+    step = causes.first_step(incident, _lead(incident))
     return [_section(f"*Do first*\n{prose(step, 800)}")] if step and incident.open else []
 
 
@@ -331,6 +332,7 @@ def _event_line(incident: Incident, event: Event) -> str:
     what = {
         "fired": f"{DOT[incident.severity]} fires: {names}",
         "resolved": f"{RESOLVED} resolved: {names}",
+        "passed": f"{RESOLVED} fired unseen and is over: {names}",
         "closed": f"{RESOLVED} *all resolved* after {lasted}",
         "acknowledged": f"👀 {by} has it",
         "silenced": f"🔕 {by} silenced it {prose(event.text, 500)}",
@@ -345,10 +347,12 @@ def _event_line(incident: Incident, event: Event) -> str:
 def _named(event: Event) -> str:
     """Which alerts, for whom, and what they say of it; events of older bridges name only for whom."""
     names = ", ".join(code(name, 50) for name in event.subjects)
-    if event.count > len(event.subjects) > 0:
+    if event.count > len(event.subjects) == NAMED_PER_EVENT:
         names += f" and {event.count - len(event.subjects)} more"
     if event.alerts:
         names = f"{', '.join(prose(name, 80) for name in event.alerts)} for {names}"
+    if event.count > len(event.subjects) < NAMED_PER_EVENT:
+        names += f" ({event.count} alerts)"  # several of one model, such as the tiers of a budget
     said = "\n".join(f"• {prose(one, 250)}" for one in event.summaries)
     return f"{names}\n{said}" if said else names
 
