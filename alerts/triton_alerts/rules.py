@@ -22,11 +22,19 @@ def rule(alert: Alert, options: Options) -> Rule:
     return Rule(
         expr=promql.lower(alert.expr, options),
         alert=alert.name,
-        hold=promql.scaled(alert.hold, options) if alert.hold else "",
+        hold=_hold(alert, options),
         keep_firing_for=promql.scaled(alert.keep, options) if alert.keep else "",
         labels=labels(alert),
         annotations=texts(alert, options),
     )
+
+
+def _hold(alert: Alert, options: Options) -> str:
+    """The alert's `for`; what waits for series to appear waits for four scrapes at any scale, as windows do."""
+    if not alert.hold:
+        return ""
+    fit = promql.window if "absent(" in alert.expr else promql.scaled
+    return fit(alert.hold, options)
 
 
 def labels(alert: Alert) -> dict[str, str]:

@@ -11,7 +11,7 @@ import pytest
 
 from support.files import write
 from support.tools import promtools
-from triton_alerts import promql
+from triton_alerts import promql, rules
 from triton_alerts.alert import Alert
 from triton_alerts.catalogue import ALERTS, FAMILIES
 from triton_alerts.generate import artifacts
@@ -92,3 +92,14 @@ def test_first_steps_are_for_causes_that_exist() -> None:
     for alert in told:
         assert {*LOAD_FAILURE_REASONS} - {"other"} == {cause for cause, _ in alert.steps}
         assert [] == [step for _, step in alert.steps if "{{" in step or not step.endswith(".")]
+
+
+@pytest.mark.parametrize("options", [Options(), DEMO], ids=["real time", "demo"])
+def test_a_prometheus_that_has_just_started_misses_nothing_yet(options: Options) -> None:
+    """Rules run before the first scrape has come in: what is absent then is no alert, whatever the time scale."""
+    holds = {one.name: rules.rule(one, options).hold for one in ALERTS if "absent(" in one.expr}
+
+    assert "TritonExporterAbsent" in holds
+    assert [] == [
+        name for name, hold in holds.items() if promql.seconds(hold) < 4 * options.scrape_interval_seconds
+    ]
