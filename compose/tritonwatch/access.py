@@ -104,17 +104,18 @@ def _header(text: str) -> tuple[str, str]:
     if not colon or not name or not name.isascii() or any(mark.isspace() for mark in name):
         # The text is not repeated: it may be a secret in the wrong place.
         raise AccessError("--header: write 'NAME: VALUE' or 'NAME: @FILE'")
-    value = _read_secret(value[1:]) if value.startswith("@") else value
+    value = read_secret(value[1:]) if value.startswith("@") else value
     if "\n" in value or "\r" in value:
         raise AccessError(f"--header {name}: a value has one line")
     return name, value
 
 
 def _secret(path: str | None, fallback: str) -> str:
-    return _read_secret(path) if path else fallback.strip()
+    return read_secret(path) if path else fallback.strip()
 
 
-def _read_secret(path: str) -> str:
+def read_secret(path: str) -> str:
+    """What a file holds, without the blanks around it. Raises AccessError."""
     try:
         text = Path(path).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:

@@ -155,6 +155,45 @@ def test_usage_errors_exit_2(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert 4 == len(capsys.readouterr().err.splitlines())
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["push", "--grafana", "grafana:3000"], "--grafana grafana:3000: not an address"),
+        (["push", "--grafana", "ftp://grafana"], "--grafana ftp://grafana: not an address"),
+        (["push", "--grafana", "http://a:secret@grafana"], "no credentials in the address"),
+        (["list", "--selector", 'cluster="eu1"}'], "is no list of matchers"),
+        (["list", "--selector", "cluster=eu1"], "is no list of matchers"),
+        (["write", "--out", "never", "--namespace", "Bad Name"], "is no Kubernetes namespace"),
+        (["push", "--folder", " "], "a folder has a title"),
+    ],
+)
+def test_bad_arguments_are_named_before_anything_happens(
+    arguments: list[str], said: str, token: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A slip in an argument is wrong usage, in words that repeat it, and nothing is read or written."""
+    token_file = ["--grafana-token-file", token]
+
+    assert 2 == main(["dashboards", *arguments, *token_file])
+    assert said in (err := capsys.readouterr().err)
+    assert "secret" not in err
+    assert not Path("never").exists()
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe\x00", b"", b"two words", b"a\nb"])
+def test_a_file_that_holds_no_token_is_named(
+    content: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A binary, empty or many-worded file is wrong usage in one line, which does not repeat it."""
+    (tmp_path / "token").write_bytes(content)
+
+    assert 2 == _push("http://127.0.0.1:9", str(tmp_path / "token"))
+    assert 2 == _push("http://127.0.0.1:9", str(tmp_path / "none"))
+    lines = capsys.readouterr().err.splitlines()
+    assert 2 == len(lines)
+    assert "token" in lines[0]
+    assert "No such file" in lines[1]
+
+
 def test_unreachable_grafana_is_one_line(token: str, capsys: pytest.CaptureFixture[str]) -> None:
     """A refused connection is an error with the address in it."""
     assert 1 == _push("http://127.0.0.1:9", token)

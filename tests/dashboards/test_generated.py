@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from triton_dashboards.generate import artifacts
 from triton_slo.artifact import Options
+from tritonwatch.cli import main
 
 GENERATED = Path(__file__).resolve().parents[2] / "dashboards" / "generated"
 
@@ -38,3 +41,12 @@ def test_uids_and_titles_are_unique() -> None:
 def test_file_is_named_after_the_uid() -> None:
     """A file and the address of its dashboard carry the same name."""
     assert [f"{json.loads(text)['uid']}.json" for text in _made().values()] == list(_made())
+
+
+def test_generate_refuses_what_is_no_selector(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A slip in --selector would break every query in silence: it is wrong usage, and nothing is written."""
+    out = tmp_path / "out"
+
+    assert 2 == main(["generate", "--objectives", "unread", "--out", str(out), "--selector", 'a="b"}'])
+    assert "is no list of matchers" in capsys.readouterr().err
+    assert not out.exists()

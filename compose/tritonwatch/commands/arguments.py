@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
+
+from triton_slo.promql import parse_selector
 
 
 def scale(text: str) -> float:
@@ -22,6 +25,24 @@ def positive(text: str) -> float:
     if value <= 0:
         raise argparse.ArgumentTypeError(f"{text} is not above 0")
     return value
+
+
+def checked(read: Callable[[str], object]) -> Callable[[str], str]:
+    """Keep the text of an argument that `read` understands; its ValueError says what is wrong."""
+
+    def check(text: str) -> str:
+        try:
+            if text:  # argparse checks the default, which means no such thing, too
+                read(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+        return text
+
+    return check
+
+
+selector = checked(parse_selector)
+"""PromQL matchers without braces: a slip in them would break every query, and none of them loudly."""
 
 
 def objective_texts(folder: Path, verb: str) -> list[tuple[str, str]] | None:

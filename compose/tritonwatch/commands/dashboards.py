@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -21,7 +22,7 @@ from triton_slo.objective import Objective
 from triton_slo.prometheus import Prometheus, PrometheusError
 from triton_slo.reading import read
 from tritonwatch import access, output
-from tritonwatch.commands.arguments import objective_texts
+from tritonwatch.commands.arguments import checked, objective_texts, selector
 from tritonwatch.grafana import Grafana, GrafanaError
 
 EXAMPLE = (
@@ -37,14 +38,18 @@ class _UsageError(Exception):
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("action", choices=("list", "write", "push"), help="what to do with them")
-    parser.add_argument("--selector", default="", metavar="M", help="PromQL matchers for every selector")
+    parser.add_argument(
+        "--selector", type=selector, default="", metavar="M", help="PromQL matchers for Triton's own series"
+    )
     parser.add_argument(
         "--per-model", action="store_true", help="also one for each model that --prometheus knows"
     )
     parser.add_argument(
         "--objectives", type=Path, metavar="DIR", help="whose limits the per-model dashboards show"
     )
-    parser.add_argument("--folder", default="Triton", help="title of the Grafana folder (default: Triton)")
+    parser.add_argument(
+        "--folder", type=_title, default="Triton", help="title of the Grafana folder (default: Triton)"
+    )
     writing = parser.add_argument_group("write")
     writing.add_argument("--out", type=Path, metavar="DIR", help="where to")
     writing.add_argument(
@@ -53,7 +58,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default="json",
         help="files, ConfigMaps for the Grafana sidecar, or dashboard.grafana.app/v1 resources",
     )
-    writing.add_argument("--namespace", default="", help="of the ConfigMaps")
+    writing.add_argument("--namespace", type=checked(_namespace), default="", help="of the ConfigMaps")
     pushing = parser.add_argument_group("push")
     pushing.add_argument("--grafana", metavar="URL", help="Grafana's address, with its path if it has one")
     pushing.add_argument(
@@ -63,6 +68,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--dry-run", action="store_true", help="show what would change; exit 1 if anything would"
     )
     access.add_arguments(parser, required=False)
+
+
+def _title(text: str) -> str:
+    if not text.strip():
+        raise argparse.ArgumentTypeError("a folder has a title")
+    return text
+
+
+def _namespace(text: str) -> None:
+    if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", text):
+        raise ValueError(f"{text!r} is no Kubernetes namespace: at most 63 of a-z, 0-9 and - inside")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -155,7 +171,7 @@ def _write(args: argparse.Namespace, texts: Mapping[str, str]) -> int:
 def _push(args: argparse.Namespace, texts: Mapping[str, str]) -> int:
     if not args.grafana:
         raise _UsageError("push needs --grafana URL")
-    with Grafana(args.grafana, _token(args.grafana_token_file)) as grafana:
+    with Grafana(access.checked_url(args.grafana, "--grafana"), _token(args.grafana_token_file)) as grafana:
         # Everything is looked at before anything is written: a provisioned one stops the push whole.
         plan = {uid: _planned(grafana, uid, json.loads(text)) for uid, text in texts.items()}
         pending = {uid: lines for uid, lines in plan.items() if lines}
@@ -193,7 +209,7 @@ def _report(plan: Mapping[str, list[str]], dry_run: bool) -> None:
 
 
 def _token(path: Path | None) -> str:
-    token = path.read_text(encoding="utf-8").strip() if path else os.environ.get(TOKEN_VARIABLE, "")
+    token = access.read_secret(str(path)) if path else os.environ.get(TOKEN_VARIABLE, "")
     if not token or any(ord(character) < 33 or ord(character) > 126 for character in token):
         raise _UsageError(f"push needs one token, from --grafana-token-file or {TOKEN_VARIABLE}")
     return token

@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from triton_alerts.receivers import fallback_receiver, ticket_hours
 from triton_slo.artifact import Artifact, Format, Options
 from triton_slo.reading import read
 from tritonwatch import output
-from tritonwatch.commands.arguments import objective_texts, positive, scale
+from tritonwatch.commands.arguments import checked, objective_texts, positive, scale, selector
 
 _DEFAULTS = Options()
 EXAMPLE = "tritonwatch generate --objectives slo/objectives --out generated"
@@ -43,6 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="where to write <part>/<file>")
     parser.add_argument(
         "--selector",
+        type=selector,
         default="",
         metavar="M",
         help="PromQL matchers for every selector, such as 'cluster=\"eu1\"'",
@@ -68,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--fallback",
-        type=_checked(fallback_receiver),
+        type=checked(fallback_receiver),
         default="",
         metavar="URL",
         help="who hears of trouble on the way to Slack: https://..., pagerduty:///FILE or "
@@ -79,7 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--ticket-hours",
-        type=_checked(ticket_hours),
+        type=checked(ticket_hours),
         default="",
         metavar="WHEN",
         help="when tickets are sent, such as 'monday:friday 08:00-18:00 Europe/Berlin' (default: always)",
@@ -88,20 +89,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--runbook-url", default=_DEFAULTS.runbook_url, metavar="URL", help="with {alert} in it"
     )
     parser.add_argument("--dashboard-url", default="", metavar="URL", help="of Grafana, for links in alerts")
-
-
-def _checked(read: Callable[[str], object]) -> Callable[[str], str]:
-    """Keep the text of an argument that `read` understands; its ValueError says what is wrong."""
-
-    def check(text: str) -> str:
-        try:
-            if text:  # argparse checks the default, which means no such thing, too
-                read(text)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
-        return text
-
-    return check
 
 
 def run(args: argparse.Namespace) -> int:

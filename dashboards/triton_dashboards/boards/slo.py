@@ -319,7 +319,7 @@ def _details(within: Scope) -> tuple[Panel, ...]:
                 state.DISTRIBUTION_SOURCE,
             ),
             [Query(sources)],
-            Display(no_value="–"),
+            Display(no_value="–", overrides=(_narrow("Version", 70), _narrow("Signal", 80))),
             width=8,
             transformations=_headed("model", "version", "signal", "source"),
             sort_by="Model",
@@ -347,8 +347,8 @@ def _details(within: Scope) -> tuple[Panel, ...]:
 _SHORT = ("Objective", "Target", "Threshold", "Window", "Owner")
 
 
-def _narrow(name: str) -> Override:
-    return Override(name, {"custom.width": 100})
+def _narrow(name: str, pixels: int = 100) -> Override:
+    return Override(name, {"custom.width": pixels})
 
 
 def _headed(*labels: str) -> list[Json]:
