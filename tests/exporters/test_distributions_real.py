@@ -12,6 +12,7 @@ import pytest
 import requests
 
 from support.exporter import Running, Scraped, exporting
+from support.repository import Repository
 from support.sleeper import sleep_request, write_sleeper
 from triton_exporter.catalogue import own, state, triton
 from triton_exporter.client import Client
@@ -38,6 +39,9 @@ def server(tmp_path_factory: pytest.TempPathFactory, otlp_port: int) -> Iterator
     for name in ("plain", "mixed"):
         write_sleeper(directory / "models", name)
     write_sleeper(directory / "models", "tight", config=QUEUE_OF_TWO)
+    repository = Repository(directory / "models")
+    repository.model("part", delay_seconds=0.02)
+    repository.ensemble("whole", "part", version="7")
     arguments = ["--load-model=*", "--trace-config=mode=opentelemetry", "--trace-config=level=TIMESTAMPS"]
     arguments += ["--trace-config=rate=1", "--trace-config=opentelemetry,bsp_schedule_delay=300"]
     arguments += [f"--trace-config=opentelemetry,url=http://127.0.0.1:{otlp_port}/v1/traces"]
@@ -152,6 +156,25 @@ def test_traces_show_the_tail_and_the_queue(server: TritonServer, traced: Runnin
     assert fast - 1 <= (share(state.REQUEST_DURATION.bucket, "0.15") or 0) <= 1 + 36
     assert unqueued - 1 <= (share(state.QUEUE_DURATION.bucket, "0.03") or 0) < 41
     assert 41 == share(state.QUEUE_DURATION.bucket, "+Inf")
+
+
+def test_traces_of_an_ensemble_in_any_folder_feed_its_histogram(
+    server: TritonServer, traced: Running
+) -> None:
+    """Triton counts an ensemble under version 1 and traces it under its folder's name: both meet."""
+    inputs = [{"name": "X", "shape": [1, 1], "datatype": "FP32", "data": [1.0]}]
+    url = f"{server.http_url}/v2/models/whole/infer"
+    traced.wait(lambda page: page.value(state.MODEL_READY, model="whole", version="7"))
+    for _ in range(5):
+        assert 200 == requests.post(url, json={"inputs": inputs}, timeout=10).status_code
+    page = traced.wait(
+        lambda page: page.value(state.TRACED_REQUESTS, model="whole", version="1", outcome="completed") == 5
+    )
+    labels = {"model": "whole", "version": "1", "signal": "request", "source": "trace"}
+    page = traced.wait(lambda page: page.value(state.DISTRIBUTION_SOURCE, **labels) == 1, timeout_seconds=30)
+
+    assert not page.value(state.TRACED_REQUESTS, model="whole", version="7", outcome="completed")
+    assert 1 <= (count(page, "whole") or 0) <= 5
 
 
 def test_queue_full_rejections_are_counted(server: TritonServer, traced: Running) -> None:

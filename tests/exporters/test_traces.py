@@ -25,7 +25,7 @@ from triton_exporter.distribution.receiver import TraceReceiver
 from triton_exporter.distribution.trace import Mailbox, TracedRequest
 from triton_exporter.distribution.trace_file import TraceFiles, timelines
 from triton_exporter.distribution.trace_rate import read_rate
-from triton_exporter.snapshot import ModelVersion
+from triton_exporter.snapshot import ModelConfig, ModelVersion, Snapshot
 
 T = 1_700_000_000.0
 M = ModelVersion("m", "1")
@@ -257,8 +257,8 @@ def test_full_mailbox() -> None:
     assert {"overflow": 3} == mailbox.lost()
 
 
-def counters(requests_: float, seconds: float) -> bytes:
-    labels = '{model="m",version="1"}'
+def counters(requests_: float, seconds: float, version: str = "1") -> bytes:
+    labels = f'{{model="m",version="{version}"}}'
     return "".join(
         f"# TYPE {metric} counter\n{metric}{labels} {value}\n"
         for metric, value in (
@@ -309,6 +309,25 @@ def test_rejections_are_weighted_by_the_trace_rate() -> None:
     assert 30 == shown[f'{state.QUEUE_FULL_ESTIMATE}{{model="m",version="1"}}']
     assert 3 == shown[f'{state.TRACED_REQUESTS}{{model="m",version="1",outcome="queue_full"}}']
     assert 0 == shown[f'{own.TRACES_LOST}{{reason="late"}}']
+
+
+@pytest.mark.parametrize(
+    ("folder", "ensemble", "counted"), [("7", True, "1"), ("7", False, "7"), ("1", True, "1")]
+)
+def test_traces_of_an_ensemble_go_where_its_requests_are_counted(
+    folder: str, ensemble: bool, counted: str
+) -> None:
+    """Triton counts an ensemble under version 1 and traces it under its folder's name."""
+    mailbox = Mailbox()
+    one = Distributions(mailbox=mailbox)
+    config = ModelConfig("m", platform="ensemble" if ensemble else "")
+    one.see(Snapshot(T, configs={ModelVersion("m", folder): config}))
+    one.observe(counters(0, 0) + (counters(0, 0, version="7") if folder == "7" else b""), T)
+    mailbox.put([TracedRequest(ModelVersion("m", folder), "completed", T + 0.5, 0.2, 0.0, "t1")])
+    one.observe(counters(1, 0.2), T + 1)
+    shown = {s.series: s.value for family in one.families(T) for s in family.samples}
+
+    assert 1 == shown[f'{state.TRACED_REQUESTS}{{model="m",version="{counted}",outcome="completed"}}']
 
 
 RECORDS = [

@@ -11,7 +11,7 @@ from triton_exporter.catalogue import Metric, own, state, triton
 from triton_exporter.catalogue.state import DISTRIBUTION_SOURCES
 from triton_exporter.distribution.buckets import SIGNALS, Buckets, Signal
 from triton_exporter.distribution.histogram import Histogram, Samples
-from triton_exporter.distribution.increase import Increases, owner
+from triton_exporter.distribution.increase import Increases, counted_as, owner
 from triton_exporter.distribution.ledger import Interval, Ledger, Trace
 from triton_exporter.distribution.shape import Binned
 from triton_exporter.distribution.trace import LOSSES, OUTCOMES, RESULTS, Mailbox, TracedRequest
@@ -93,15 +93,17 @@ class Distributions:
         self._models: dict[ModelVersion, _Model] = {}
         self._streaming: Mapping[ModelVersion, bool] = {}
         self._cached: frozenset[ModelVersion] = frozenset()
+        self._ensembles: frozenset[ModelVersion] = frozenset()
         self._watermark = float("-inf")
         self._turn = 0
         self._noted: list[tuple[ModelVersion, Signal, str, float]] | None = None
         self._families: tuple[Family, ...] = ()
 
     def see(self, snapshot: Snapshot) -> None:
-        """Learn which models stream responses and which have a response cache."""
+        """Learn which models stream responses, which have a response cache, and which are ensembles."""
         self._streaming = {model: config.decoupled for model, config in snapshot.configs.items()}
         self._cached = frozenset(model for model, config in snapshot.configs.items() if config.response_cache)
+        self._ensembles = frozenset(model for model, config in snapshot.configs.items() if config.is_ensemble)
 
     def observe(self, exposition: bytes, now: float) -> None:
         """Take in one body of Triton's /metrics."""
@@ -199,7 +201,7 @@ class Distributions:
             return
         for request in self._mailbox.take():
             self._watermark = max(self._watermark, request.ended)
-            model = self._models.get(request.model)
+            model = self._models.get(counted_as(request.model, self._ensembles, self._requests.totals))
             if model:
                 self._trace(model, request, self._mailbox.rate)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence, Set
 from math import isfinite
 from typing import Generic, TypeVar
 
@@ -65,3 +65,15 @@ def owner(series: Series) -> ModelVersion | None:
     """Whose series it is; series of one model version on several GPUs (`gpu_uuid`) or with tags are one."""
     model = series.labels.get("model", "")
     return ModelVersion(model, series.labels.get("version", "")) if model else None
+
+
+def counted_as(
+    version: ModelVersion, ensembles: Set[ModelVersion], totals: Mapping[ModelVersion, float]
+) -> ModelVersion:
+    """Under which version Triton counts a request: version 1 for an ensemble, whatever its folder is called.
+
+    `totals` are its counters: a Triton that counts an ensemble under its own version is believed.
+    https://github.com/triton-inference-server/core/blob/main/src/ensemble_scheduler/ensemble_scheduler.cc
+    """
+    first = ModelVersion(version.model, "1")
+    return first if version in ensembles and first in totals and not totals.get(version) else version
