@@ -79,7 +79,7 @@ def _holds(plan: Plan, exclusion: Exclusion) -> str:
         return f"group (last_over_time({inner}[{render(lag)}:{step}]) or {inner})"
     if exclusion.days is None:
         start, end = exclusion.seconds
-        return f"vector(1) and (vector(time()) > {number(start)} < {number(end + lag)})"
+        return f"vector(1) and (vector(time()) >= {number(start)} < {number(end + lag)})"
     # Looked at now, as long ago as it lags, and so often between that no exclusion slips through.
     looks = math.ceil(lag / exclusion.duration)
     backs = [0.0, *(lag * look / looks for look in range(1, looks + 1))]

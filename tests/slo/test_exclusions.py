@@ -14,7 +14,7 @@ import yaml
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from support.tools import promtools
+from support.tools import ROOT, promtools
 from triton_exporter.catalogue import state, triton
 from triton_slo import conventions as names
 from triton_slo.artifact import Options
@@ -23,7 +23,9 @@ from triton_slo.backtest.ours import promise
 from triton_slo.backtest.replay import replay
 from triton_slo.exclusion import Exclusion
 from triton_slo.generate import artifacts
-from triton_slo.objective import Objective
+from triton_slo.live import standings
+from triton_slo.objective import WORKBOOK_TIERS, Objective
+from triton_slo.prometheus import Sample
 from triton_slo.reading import read
 from tritonwatch.cli import main
 
@@ -221,10 +223,18 @@ def test_alerts_are_proven_to_be_silent_inside_and_to_fire_outside(
         "end": "06:00",
         "timezone": "Europe/Berlin",
     }
-    promise = Objective.model_validate(
-        {"name": "o", "target": "99.5%", "indicator": indicator, "exclusions": [weekly]}
+    # The fastest and the slowest tier: each costs a proof and its twin.
+    tiers = [WORKBOOK_TIERS[0].model_dump(), WORKBOOK_TIERS[-1].model_dump()]
+    promised = Objective.model_validate(
+        {
+            "name": "o",
+            "target": "99.5%",
+            "indicator": indicator,
+            "exclusions": [weekly],
+            "alerting": {"tiers": tiers},
+        }
     )
-    for one in artifacts([promise], Options(scrape_interval_seconds=30)):
+    for one in artifacts([promised], Options(scrape_interval_seconds=30)):
         (tmp_path / one.part).mkdir(exist_ok=True)
         (tmp_path / one.part / one.name).write_text(one.text)
     cases = yaml.safe_load((tmp_path / "promtool" / "slo-o.test.yml").read_text())["tests"]
@@ -297,6 +307,16 @@ def test_times_are_read_as_people_write_them() -> None:
     night, once = reading.objectives[0].exclusions
     assert (79_200, 4 * 3600) == (night.opens, night.duration)
     assert (1_798_142_400.0, 1_798_146_000.0) == once.seconds
+
+
+def test_the_documented_exclusions_are_sound() -> None:
+    """All forms that the reference shows are read as they stand there."""
+    text = (ROOT / "docs" / "objectives.md").read_text()
+    (block,) = [one for one in re.findall(r"```yaml\n(.*?)```", text, re.S) if one.startswith("exclusions:")]
+    reading = read([("o.yaml", f"name: o\ntarget: 99%\nindicator: errors\n{block}")])
+
+    assert () == reading.problems
+    assert 4 == len(reading.objectives[0].exclusions)
 
 
 def test_windows_that_cannot_be_made_of_tiles_are_refused() -> None:
@@ -427,3 +447,26 @@ def test_backtest_of_a_file_honours_exclusions(tmp_path: Path, capsys: pytest.Ca
     assert "page_fast" in said["elsewhere"].out
     assert "page_fast" not in said["calendar"].out
     assert "the exclusion 'r' is PromQL, which only Prometheus can answer" in said["promql"].err
+
+
+def test_recorded_exclusions_are_told_of_every_group_of_theirs() -> None:
+    """And of no other objective, nor of another cluster's; an exclusion is no group of its own."""
+
+    def sample(name: str, slo: str, value: float = 1.0, **labels: str) -> Sample:
+        return Sample({"__name__": name, names.SLO: slo, names.INDICATOR: "errors", **labels}, value, 1000.0)
+
+    left = names.PERIOD_BUDGET_REMAINING
+    rows = standings(
+        [
+            sample(left, "a", 0.5, model="m", cluster="eu"),
+            sample(left, "a", 0.5, model="m", cluster="us"),
+            sample(left, "b", 0.5, model="m", cluster="eu"),
+            sample(names.SLI_EXCLUDED, "a", reason="move", cluster="eu"),
+            sample(names.SLI_EXCLUDED, "a", reason="again", cluster="eu"),
+        ]
+    )
+
+    assert {("a", "eu"): "again, move", ("a", "us"): "", ("b", "eu"): ""} == {
+        (row.slo, row.group["cluster"]): row.excluded for row in rows
+    }
+    assert ["excluded"] == [row.state for row in rows if row.excluded]
