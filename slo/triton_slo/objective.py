@@ -9,7 +9,6 @@ import math
 import re
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
-from zoneinfo import ZoneInfo
 
 from pydantic import (
     AfterValidator,
@@ -25,6 +24,7 @@ from pydantic import (
 from triton_slo import conventions, expression
 from triton_slo.duration import parse_seconds
 from triton_slo.exclusion import Exclusion
+from triton_slo.zone import known
 
 Calendar = Literal["week", "month", "quarter"]
 Severity = Literal["critical", "warning", "info", "none"]
@@ -206,10 +206,7 @@ class CalendarWindow(_Value):
 
     @model_validator(mode="after")
     def _known_zone(self) -> Self:
-        try:
-            ZoneInfo(self.timezone)
-        except (KeyError, ValueError, OSError):
-            raise ValueError(f"{self.timezone!r} is no time zone; write one such as Europe/Berlin") from None
+        known(self.timezone)
         return self
 
 

@@ -399,6 +399,33 @@ def test_a_replay_leaves_out_what_the_rules_leave_out() -> None:
     assert "page_fast" in {one.alert for one in raised["outside"]}
 
 
+@pytest.mark.real
+def test_a_replay_pages_when_the_rules_page_after_an_exclusion(tmp_path: Path) -> None:
+    """An outage that outlives its planned hour is an outage from then on, for both within a minute."""
+    planned, outage = (3600.0, 5400.0), (4500, 9000)
+    of = objective(planned, window="30d")
+    (text,) = (one.text for one in artifacts([of], Options()) if one.name == "slo-o.yml")
+    ticks = np.arange(9000 // TICK)
+    failed = np.where((ticks * TICK >= outage[0]) & (ticks * TICK < outage[1]), 50, 0)
+    who = 'model="m", version="1", instance="a"'
+    series = {
+        f"{triton.REQUEST_SUCCESS}{{{who}}}": scraped(50 - failed),
+        f'{triton.REQUEST_FAILURE}{{{who}, reason="BACKEND"}}': scraped(failed),
+    }
+    firing = 'ALERTS{alertstate="firing", tier="page_fast"}'
+    first = f"min by (model) (min_over_time(timestamp({firing})[3h:{EVALUATION}s]))"
+    (measured,) = promtool(text, series, [(first, 9000 - TICK)], tmp_path, promtools()[-1])
+
+    times = (np.arange(150) + 1) * 60.0
+    bad = np.where((times > outage[0]) & (times <= outage[1]), 600.0, 0.0)[None]
+    history = History((("o", "m", "1"),), times, bad, np.full((1, 150), 600.0))
+    found = replay(history, promise(of, excluded=[planned]).policy, [0.99])
+
+    replayed = min(one.started for one in found if one.alert == "page_fast")
+    assert planned[1] < measured["m"]
+    assert pytest.approx(measured["m"], abs=60) == replayed
+
+
 def test_a_replay_ends_alerts_where_time_stops_counting() -> None:
     """Nobody is kept awake by what happened just before a planned break."""
     outage = history(slice(180, 200))

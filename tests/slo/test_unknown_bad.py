@@ -6,6 +6,7 @@ import re
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
@@ -13,6 +14,9 @@ from support.tools import promtools
 from triton_exporter.catalogue import probe, state, triton
 from triton_slo import conventions as names
 from triton_slo.artifact import Options
+from triton_slo.backtest.history import History
+from triton_slo.backtest.ours import promise
+from triton_slo.backtest.replay import replay
 from triton_slo.generate import artifacts
 from triton_slo.objective import Objective
 from triton_slo.reading import read
@@ -140,6 +144,22 @@ def test_a_silent_prober_fails_at_its_own_pace(tmp_path: Path) -> None:
     )
 
     assert pytest.approx(2 / 60 * (40 - AFTER), rel=0.06) == failed
+
+
+@pytest.mark.real
+def test_a_replay_pages_when_the_rules_page(tmp_path: Path) -> None:
+    """For time that nobody knows, within two evaluations."""
+    firing = 'ALERTS{alertstate="firing", tier="page_fast"}'
+    first = f"min(min_over_time(timestamp({firing})[2h:{SCRAPE}s]))"
+    (measured,) = ask("readiness", readiness(70, 59), first, 129, tmp_path, promtools()[-1])
+
+    times = (np.arange(scrapes(129)) + 1.0) * SCRAPE
+    total = np.where(times <= 70 * 60, 2.0 * SCRAPE, np.nan)[None]
+    history = History((("o", "m", "1"),), times, total * 0, total)
+    found = replay(history, promise(objective("readiness"), OPTIONS).policy, [0.99])
+
+    (replayed,) = [one.started for one in found if one.alert == "page_fast"]
+    assert pytest.approx(measured, abs=2 * SCRAPE) == replayed
 
 
 @pytest.mark.real

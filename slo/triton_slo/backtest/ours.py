@@ -57,9 +57,14 @@ def policy(plan: Plan, excluded: Sequence[Span] = ()) -> Policy:
         alerts.append(Alert("unknown", "page" if loud else "ticket", pending=after, missing="group"))
     if objective.alerting.enabled:
         alerts += [_alert(plan, tier) for tier in objective.alerting.tiers if reachable(plan, tier)]
-    lag = lag_seconds(plan)
-    spans = tuple((low, high + lag) for low, high in excluded)
-    return Policy("ours", tuple(alerts), inhibits=True, excluded=spans, unknown=_unknown(plan))
+    return Policy(
+        "ours",
+        tuple(alerts),
+        inhibits=True,
+        excluded=tuple(excluded),
+        lag=lag_seconds(plan),
+        unknown=_unknown(plan),
+    )
 
 
 def _unknown(plan: Plan) -> Unknown | None:

@@ -96,14 +96,15 @@ class Unknown:
 class Policy:
     """Alerts from the most to the least urgent; with `inhibits`, one that fires silences those after it.
 
-    In the spans of `excluded` (Unix seconds) nothing counts and nothing fires. With `unknown`, what is not known
-    counts as failed.
+    In the spans of `excluded` (Unix seconds) nothing counts and nothing fires, nor for `lag` (s) after them. With
+    `unknown`, what is not known counts as failed.
     """
 
     name: str
     alerts: tuple[Alert, ...]
     inhibits: bool = False
     excluded: tuple[tuple[float, float], ...] = ()
+    lag: float = 0
     unknown: Unknown | None = None
 
 

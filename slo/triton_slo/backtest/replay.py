@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from triton_slo.backtest.history import History, Matrix
 from triton_slo.backtest.policy import Alert, Pair, Policy, Recovery, Recurrence, Severity
-from triton_slo.backtest.view import counted, excluded
+from triton_slo.backtest.view import counted, quiet
 from triton_slo.periods import Basis
 
 Flags = npt.NDArray[np.bool_]
@@ -86,15 +86,16 @@ def _replay_chunk(
     rows: slice,
 ) -> Iterator[Episode]:
     chunk = _Chunk(history, seen, np.asarray(targets[rows], dtype=float), rows)
-    quiet = excluded(history, policy)
+    silent = quiet(history, policy)
     louder: Flags = np.zeros(chunk.shape, dtype=bool)
     for alert in (alert for alert in policy.alerts if alert.missing != "all"):
-        firing = chunk.firing(alert) & ~quiet
+        firing = chunk.firing(alert) & ~silent
         for row, started, ended, column in _spans(history, firing & ~louder):
             left = None if alert.missing else chunk.budget_left(row, column, basis_at(started))
             key = history.keys[rows.start + row]
             yield Episode(key, alert.name, alert.severity, started, ended, left)
-        if policy.inhibits:
+        # Unknown time that burns its budget says so, too: Alertmanager puts both into one notification.
+        if policy.inhibits and not (alert.missing and policy.unknown):
             louder |= firing
 
 

@@ -15,9 +15,18 @@ Flags = npt.NDArray[np.bool_]
 
 def excluded(history: History, policy: Policy) -> Flags:
     """Steps that reach into an excluded span."""
+    return _inside(history, policy, 0)
+
+
+def quiet(history: History, policy: Policy) -> Flags:
+    """Steps at whose end nothing fires: windows still reach into an excluded span."""
+    return _inside(history, policy, max(0.0, policy.lag - history.step))
+
+
+def _inside(history: History, policy: Policy, lag: float) -> Flags:
     found: Flags = np.zeros(len(history.times), dtype=bool)
     for low, high in policy.excluded:
-        found |= (history.times > low) & (history.times - history.step < high)
+        found |= (history.times > low) & (history.times - history.step < high + lag)
     return found
 
 
