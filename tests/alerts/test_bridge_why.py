@@ -221,7 +221,7 @@ def test_burn_budget_and_cause_are_read_from_series_that_our_rules_recorded(tmp_
 
     assert "0.5 times what may last" == facts["Burn rate"]
     assert "50 %" == facts["Budget left"]
-    assert "failure:BACKEND 100 %" == facts["Where it goes"]
+    assert "BACKEND 100 %" == facts["Where it goes"]
 
 
 def wait_for_facts(prometheus: Prometheus, incident: Incident) -> dict[str, Any]:

@@ -196,7 +196,7 @@ NO_FILE = "Internal: FileNotFoundError: No such file or directory: 'weights.pt'"
             "TritonReadinessBudgetBurn",
             "state:unavailable 100%",
             [NO_FILE],
-            ["Cause: state:unavailable 100%", PUT_BACK],
+            ["Cause: unavailable 100%", PUT_BACK],
         ),
         ("TritonModelLoadFailed", "python_error", [NO_FILE], ["Cause: python error", "Look at it."]),
         ("TritonModelLoadFailed", "", [NO_FILE, "CUDA out of memory"], ["Look at it."]),

@@ -5,6 +5,8 @@ An alert that fires at the exporter's first look does not know its cause yet; Tr
 
 from __future__ import annotations
 
+import re
+
 from triton_alerts.bridge.incident import Incident, Member
 from triton_alerts.catalogue import ALERTS
 from triton_exporter.reasons import classify
@@ -21,6 +23,11 @@ def cause(incident: Incident, lead: Member) -> str:
     if told not in ("", UNKNOWN):
         return told
     return _class_of_reason(incident, lead) if lead.labels.get("alertname") in _STEPS else ""
+
+
+def worded(name: str) -> str:
+    """A cause's name as people say it: `state:unavailable` is unavailable, `compute_infer` compute infer."""
+    return re.sub(r"\b(?:state|failure):", "", name).replace("_", " ")
 
 
 def first_step(incident: Incident, lead: Member) -> str:

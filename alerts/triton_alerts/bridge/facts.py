@@ -9,6 +9,7 @@ from typing import Any
 
 import requests
 
+from triton_alerts.bridge.causes import worded
 from triton_alerts.bridge.enrich import BUDGET_SECONDS, Source
 from triton_alerts.bridge.incident import SPLIT, Evidence, Incident, Member
 from triton_exporter.catalogue import state
@@ -88,7 +89,7 @@ def _budget(prometheus: Prometheus, member: Member) -> list[tuple[str, str]]:
             ("Budget left", f"{100 * left[0][1]:.0f} %" if left[0][1] > -1 else "used up more than once")
         )
     shares = prometheus.instant(f"topk(3, {slo.CAUSE_SHARE}{selector(member, slo.INDICATOR, *slo.GROUPING)})")
-    named = [(labels.get(slo.CAUSE, "?").replace("_", " "), share) for labels, share in shares]
+    named = [(worded(labels.get(slo.CAUSE, "?")), share) for labels, share in shares]
     parts = [f"{cause} {100 * share:.0f} %" for cause, share in named if share >= 0.01]
     return [*facts, (SPLIT, ", ".join(parts))] if parts else facts
 

@@ -224,7 +224,7 @@ def _why(incident: Incident) -> list[Block]:
     lines = [prose(description, 1200)] if description else []
     cause = causes.cause(incident, lead)
     if cause and SPLIT not in dict(_evidence(incident)):  # which says the same, and is newer
-        lines.append(f"Cause: {prose(cause.replace('_', ' '), 600)}")
+        lines.append(f"Cause: {prose(causes.worded(cause), 600)}")
     blocks = [_section("*Why*\n" + "\n".join(lines))] if lines else []
     reasons = incident.evidence.reasons if incident.evidence else {}
     room = 2600 // max(1, min(len(reasons), 3))
