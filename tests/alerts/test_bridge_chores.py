@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import random
 import threading
@@ -12,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from support.bridge_world import CHANNEL, Clock, SimulatedSlack, body_of
 from support.slack import Workspace
@@ -308,3 +311,81 @@ def test_a_trail_cut_short_by_a_crash_is_read_and_continued(tmp_path: Path) -> N
     audit.write(3.0, "U2", "silence", "i", "done")
 
     assert ["U1", "U2"] == [entry["who"] for entry in audit.read()]
+
+
+@pytest.mark.parametrize(
+    ("user", "channel"), [("U0EVE", "C0ALERTS"), ("", "C0ALERTS"), ("U0ANA", "C0OTHER"), ("U0ANA", "")]
+)
+@pytest.mark.parametrize("action", ["acknowledge", "release", "silence", "unsilence", "recheck"])
+def test_a_press_of_a_stranger_changes_nothing_and_is_kept(
+    place: Place, action: str, user: str, channel: str
+) -> None:
+    """Whoever is not allowed, or presses elsewhere, is told so; the trail names them."""
+    place.hear({"a": 0})
+    before = place.incident
+    outcomes: list[tuple[str, str]] = []
+    guarded = dataclasses.replace(
+        place.actions,
+        users=frozenset({"U0ANA"}),
+        channels=frozenset({"C0ALERTS"}),
+        count=lambda *both: outcomes.append(both),
+    )
+
+    line = guarded.do(Press("x", action, "1h", before.name, user, channel=channel))
+
+    assert line.startswith("Not done")
+    assert before == place.incident
+    assert [] == place.alertmanager.silences + place.alertmanager.ended
+    assert [(action, "refused")] == outcomes
+    (kept,) = [json.loads(text) for text in (place.audit.path).read_text().splitlines()]
+    assert user == kept["who"]
+    assert "You have it." == guarded.do(
+        Press("y", "acknowledge", "", before.name, "U0ANA", channel="C0ALERTS")
+    )
+
+
+@pytest.mark.parametrize(
+    ("action", "value", "block"),
+    [
+        ("silence", "99999h", ""),
+        ("silence", "", ""),
+        ("silence", "resolved\n", ""),
+        ("escalate", "1h", ""),
+        ("__class__", "1h", ""),
+        ("acknowledge", "", "incident:' OR 1=1 --"),
+        ("acknowledge", "", "incident:"),
+        ("acknowledge", "", "incident:../../etc"),
+    ],
+)
+def test_forged_values_of_a_button_do_nothing(place: Place, action: str, value: str, block: str) -> None:
+    """Only what the bridge's own buttons send is carried out; the rest is answered and harms nobody."""
+    place.hear({"a": 0})
+    before = place.incident
+    payload = {
+        "user": {"id": "U0EVE"},
+        "actions": [{"block_id": block or f"incident:{before.name}", "action_id": action, "value": value}],
+    }
+
+    lines = [place.actions.do(press) for press in pressed("e", payload)]
+
+    assert 1 == len(lines)
+    assert before == place.incident
+    assert [] == place.alertmanager.silences + place.alertmanager.ended
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(max_size=12),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(
+                st.sampled_from(["actions", "block_id", "action_id", "value", "user", "id", "channel"]), inner
+            )
+        ),
+        max_leaves=12,
+    ).filter(lambda drawn: isinstance(drawn, dict))
+)
+def test_any_payload_is_read_or_left_out(payload: dict[str, Any]) -> None:
+    """A payload of any shape is presses with texts in them, or none; never an accident."""
+    for press in pressed("e", payload):
+        assert all(isinstance(value, str) for value in dataclasses.astuple(press))

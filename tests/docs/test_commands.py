@@ -18,6 +18,7 @@ import pytest
 from support.commands import Command, commands
 from support.tools import ROOT
 from tritonwatch.cli import VERBS
+from tritonwatch.local.prometheus import find_binary
 
 MENTIONED = {
     "CHANGELOG.md: tritonwatch dashboards 'list|write|push'": "three at once",
@@ -89,6 +90,18 @@ def _tritonserver(words: tuple[str, ...]) -> None:
     assert all(word == "..." or word.startswith("--") for word in words[1:])
 
 
+def _server(words: tuple[str, ...]) -> None:
+    """The flags are those of the program that is here."""
+    binary = find_binary(words[0], f"prometheus-{words[0]}")
+    known = subprocess.run([binary, "--help"], capture_output=True, text=True, check=False)
+    text = known.stdout + known.stderr
+    assert [] == [word for word in words[1:] if word.partition("=")[0] not in text]
+
+
+def _activate(words: tuple[str, ...]) -> None:
+    assert (".", ".venv/bin/activate") == words
+
+
 def _python(words: tuple[str, ...]) -> None:
     assert ("-m", "venv") == words[1:3]
 
@@ -102,6 +115,9 @@ CHECKS: Mapping[str, Callable[[tuple[str, ...]], None]] = {
     "sh": _script,
     "tritonserver": _tritonserver,
     "python3": _python,
+    "prometheus": _server,
+    "alertmanager": _server,
+    "": _activate,
 }
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from triton_alerts.bridge.alertmanager import Alertmanager, UnreachableError
 from triton_alerts.bridge.audit import Audit
 from triton_alerts.bridge.incident import Event, Incident, Mark, Silence
-from triton_alerts.bridge.message import person
+from triton_alerts.bridge.message import UNTIL_RESOLVED, person
 from triton_alerts.bridge.store import Store
 from triton_alerts.bridge.text import clock as utc
 
@@ -31,27 +31,40 @@ class Press:
     incident: str
     user: str
     response_url: str = ""
+    channel: str = ""
 
 
 def pressed(envelope: str, payload: Mapping[str, Any]) -> list[Press]:
     """The presses in an interactive payload; what is not ours is left out."""
     presses = []
-    for action in payload.get("actions") or ():
+    user, channel = _id(payload.get("user")), _id(payload.get("channel"))
+    listed = payload.get("actions")
+    for action in listed if isinstance(listed, list) else ():
+        if not isinstance(action, dict):
+            continue
         block = str(action.get("block_id", ""))
         name = str(action.get("action_id", ""))
         if not block.startswith("incident:") or name.startswith("open_"):
             continue
-        value = (action.get("selected_option") or {}).get("value") or action.get("value") or ""
-        user = str((payload.get("user") or {}).get("id", ""))
+        option = action.get("selected_option")
+        value = (option.get("value") if isinstance(option, dict) else "") or action.get("value") or ""
         # The time of the press tells two presses of one button apart, and one delivered twice together.
         number = f"{user} {block} {name} {value} {action.get('action_ts') or envelope}"
-        presses.append(Press(number, name, str(value), block[9:], user, str(payload.get("response_url", ""))))
+        answer = str(payload.get("response_url", ""))
+        presses.append(Press(number, name, str(value), block[9:], user, answer, channel))
     return presses
+
+
+def _id(named: object) -> str:
+    return str(named.get("id", "")) if isinstance(named, dict) else ""
 
 
 @dataclass(frozen=True)
 class Actions:
-    """Carries out presses. `count` receives (action, outcome) for the bridge's own metrics."""
+    """Carries out presses. `count` receives (action, outcome) for the bridge's own metrics.
+
+    `users` and `channels` are the Slack ids whose presses count, and where; empty: all who see the message.
+    """
 
     store: Store
     audit: Audit
@@ -59,6 +72,8 @@ class Actions:
     clock: Callable[[], float]
     wake: Callable[[], None] = lambda: None
     count: Callable[[str, str], None] = lambda _action, _outcome: None
+    users: frozenset[str] = frozenset()
+    channels: frozenset[str] = frozenset()
 
     def do(self, press: Press) -> str:
         """Carry out one press; returns a line for the one who pressed."""
@@ -75,7 +90,9 @@ class Actions:
         }
         handler = handlers.get(press.action)
         incident = self.store.incident(number) if number is not None else None
-        if handler is None or number is None or incident is None:
+        if self._is_foreign(press):
+            line, outcome = "Not done: you may not do this here. Your press is in the audit trail.", "refused"
+        elif handler is None or number is None or incident is None:
             line, outcome = f"Incident {press.incident} is not known here any more.", "unknown"
         else:
             try:
@@ -90,6 +107,12 @@ class Actions:
         self.count(press.action if handler is not None else "other", outcome)
         self.wake()
         return line
+
+    def _is_foreign(self, press: Press) -> bool:
+        return bool(
+            (self.users and press.user not in self.users)
+            or (self.channels and press.channel not in self.channels)
+        )
 
     def _acknowledge(self, number: int, incident: Incident, press: Press, now: float) -> str:
         if incident.acknowledged is not None:
@@ -106,7 +129,9 @@ class Actions:
     def _silence(self, number: int, incident: Incident, press: Press, now: float) -> str:
         if not incident.open:
             return "It is resolved; there is nothing to silence."
-        until_resolved = press.value not in HOURS
+        until_resolved = press.value == UNTIL_RESOLVED
+        if not until_resolved and press.value not in HOURS:
+            return "Not done: there is no silence of that length."
         until = now + (RENEW_SECONDS if until_resolved else HOURS[press.value] * 3600)
         made = self._alertmanager().silence(
             matchers(incident), now, until, press.user, f"incident {incident.name}, from Slack"

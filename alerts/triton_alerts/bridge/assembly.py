@@ -108,6 +108,8 @@ def assemble(
                 clock,
                 wake,
                 lambda action, outcome: instruments.actions.labels(action, outcome).inc(),
+                frozenset(args.button_user),
+                settings.button_channels(args),
             )
             token = Secret(args.slack_app_token_file)
             socket = Socket(token, args.slack_url, actions.do, transport.respond)
@@ -116,11 +118,9 @@ def assemble(
     manner = Manner(
         Style(buttons, args.grafana), escalation, enrich.BUDGET_SECONDS + TICK_SECONDS if sources else 0.0
     )
-    channels = {channel_for(severity) for severity in ("critical", "warning", "info")}
-    channels |= {args.escalate_to} - {""}
     couriers = [
         Courier(channel, store, transport, manner, clock, random.Random(), instruments.count)  # noqa: S311
-        for channel in sorted(channels)
+        for channel in sorted(settings.channels(args))
     ]
     token_file = Secret(args.token_file) if args.token_file is not None else None
     door = Door(

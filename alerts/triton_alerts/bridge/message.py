@@ -37,6 +37,8 @@ from triton_alerts.bridge.text import (
     slack_time,
 )
 
+UNTIL_RESOLVED = "resolved"
+"""Value of the silence that is renewed for as long as the incident lasts."""
 Block = dict[str, Any]
 
 DOT = {"critical": "🔴", "warning": "🟠", "info": "🔵", "none": "⚪"}
@@ -275,7 +277,7 @@ def _buttons(incident: Incident) -> list[Block]:
                 for label, value in (
                     ("for 1 hour", "1h"),
                     ("for 4 hours", "4h"),
-                    ("until resolved", "resolved"),
+                    ("until resolved", UNTIL_RESOLVED),
                 )
             ],
         }

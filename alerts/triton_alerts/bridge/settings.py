@@ -95,6 +95,13 @@ def add_slack_arguments(parser: argparse.ArgumentParser, *, again: bool = False)
         metavar="TIME",
         help="tell once more if nobody has it; 0: never",
     )
+    add(
+        "--button-user",
+        action="append",
+        default=[],
+        metavar="ID",
+        help="Slack user (U...) whose buttons work; repeatable; without: everybody who sees the message",
+    )
     add("--escalate-to", default="", metavar="CHANNEL", help="where, if not in the same channel")
     add("--mention", default="here", help="whom: here, channel, a user id U... or a group id S...")
 
@@ -112,6 +119,18 @@ def channel_for(args: argparse.Namespace) -> Callable[[str], str]:
     special = dict(pair.split("=", 1) for pair in args.channel_for)
     default: str = args.channel
     return lambda severity: special.get(severity, default)
+
+
+def channels(args: argparse.Namespace) -> frozenset[str]:
+    """Every channel that is written to."""
+    found = {channel_for(args)(severity) for severity in ("critical", "warning", "info")}
+    return frozenset(found | {args.escalate_to} - {""})
+
+
+def button_channels(args: argparse.Namespace) -> frozenset[str]:
+    """Where buttons are pressed; empty (anywhere) when a channel is given by name: Slack tells ids."""
+    known = channels(args)
+    return known if all(re.fullmatch(r"[CGD][A-Z0-9]{5,}", one) for one in known) else frozenset()
 
 
 def mention(text: str) -> str:
