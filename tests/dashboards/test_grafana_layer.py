@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 import triton_dashboards
+from support.panels import Json, panels
+from triton_dashboards.generate import dashboards
 from triton_dashboards.grafana.library import encode, panel_model
+from triton_dashboards.grafana.model import dashboard_model
 from triton_dashboards.grafana.panels import stat
 from triton_dashboards.grafana.values import Display, Query, Threshold
+from triton_slo.artifact import Options
 
 PACKAGE = Path(triton_dashboards.__file__).parent
 
@@ -31,3 +37,34 @@ def test_layer_drops_keys_that_grafana_takes_for_angular() -> None:
     assert {"editable", "error", "span"} <= set(raw)
     assert set() == {"editable", "error", "height", "span", "minSpan", "cacheTimeout"} & set(model)
     assert [None, 1] == [step["value"] for step in model["fieldConfig"]["defaults"]["thresholds"]["steps"]]
+
+
+def _model(title: str, kind: str = "") -> Json:
+    shown = (panel for one in dashboards(Options()) for panel in panels(dashboard_model(one)))
+    return next(one for one in shown if title == one["title"] and kind in one["type"])
+
+
+@pytest.mark.parametrize(
+    "title", ["Failed loads", "Failed requests to Triton", "XID errors", "Failed sends", "Sources"]
+)
+def test_a_graph_of_failures_is_never_green(title: str) -> None:
+    """However its series are called, what failed is drawn in shades of red, and bars lie on each other."""
+    panel = _model(title)["fieldConfig"]["defaults"]
+
+    assert {"mode": "shades", "fixedColor": "red"} == panel["color"]
+    assert "normal" == panel["custom"]["stacking"]["mode"]
+
+
+def test_a_legend_begins_with_the_worst() -> None:
+    """The highest failed share comes first, and the lowest budget."""
+    assert _model("Failed by model")["options"]["legend"]["sortDesc"]
+    assert not _model("Budget left", "timeseries")["options"]["legend"]["sortDesc"]
+
+
+def test_no_value_has_no_colour_of_health() -> None:
+    """A word such as "No traffic" is neither green nor blue: no value reads in the colour of text."""
+    mappings = _model("Failed")["fieldConfig"]["defaults"]["mappings"]
+
+    assert {"match": "null+nan", "result": {"text": "No traffic", "color": "text", "index": 0}} == (
+        mappings[-1]["options"]
+    )

@@ -15,7 +15,7 @@ import yaml
 
 from support import made_fleet as fleet
 from support.history import END
-from support.panels import Answer, Grafana, Json, View
+from support.panels import Answer, Grafana, Json, View, panels
 from support.tools import prometheuses, promtools
 from triton_dashboards.generate import dashboards
 from triton_dashboards.grafana.model import dashboard_model
@@ -285,6 +285,83 @@ def test_one_server_alone_narrows_every_panel(grafana: Grafana) -> None:
         seen = {one["metric"].get("instance") for _, answer in view.answers for one in answer.series}
 
         assert {None, fleet.SERVERS[0]} == seen
+
+
+ENDINGS = {
+    "s": "_seconds",
+    "µs": "_us",
+    "ms": "_ms",
+    "bytes": "_bytes",
+    "Bps": "_bytes_per_second",
+    "watt": "_watts|_joules",
+    "joule": "_joules",
+    "celsius": "_celsius",
+    "hertz": "_hertz",
+}
+"""Unit of a panel -> how the metrics end that may be shown in it."""
+PLAIN = {"short", "percentunit", "reqps", "count:tok/s", "iops", "dateTimeFromNow"}
+"""Units without one ending. No "percent" among them: every share here lies between 0 and 1."""
+
+
+def _units(panel: Json) -> Iterator[tuple[str, str]]:
+    """(unit, query) of a panel, or of each column of a table."""
+    columns = {"Value": "A"}
+    for step in panel.get("transformations", ()):
+        for old, new in step["options"].get("renameByName", {}).items():
+            columns |= {new: old[-1] if "#" in old else "A"} if old.startswith("Value") else {}
+    queries = {one["refId"]: one["expr"] for one in panel["targets"]}
+    for override in panel["fieldConfig"]["overrides"]:
+        for entry in override["properties"]:
+            if entry["id"] == "unit":
+                yield entry["value"], queries[columns[override["matcher"]["options"]]]
+    if panel["type"] not in ("table", "heatmap"):
+        yield from ((panel["fieldConfig"]["defaults"]["unit"], expr) for expr in queries.values())
+
+
+def test_units_are_those_of_the_metrics() -> None:
+    """Seconds are shown as seconds and microseconds as microseconds, by what the metric's own name says."""
+    shown = [
+        (uid, panel["title"], unit, expr)
+        for uid, model in MODELS.items()
+        for panel in panels(model)
+        for unit, expr in _units(panel)
+    ]
+    # Time to exhaustion is made of ratios and of the seconds of a day.
+    wrong = {
+        (uid, title, unit)
+        for uid, title, unit, expr in shown
+        if not (unit in PLAIN or re.search(ENDINGS[unit], expr) or "86400" in expr or "time()" in expr)
+    }
+
+    assert set() == wrong
+    assert set(ENDINGS) | PLAIN == {unit for _, _, unit, _ in shown}
+
+
+def test_not_ready_models_are_listed_with_the_moment(views: tuple[View, ...]) -> None:
+    """Each model that should serve and does not has one line, with its state and since when."""
+    answer = _view(views, "triton-server").panel("Not ready now")[0]
+
+    assert {("broken", server, "unavailable") for server in fleet.SERVERS} == {
+        (one["metric"]["model"], one["metric"]["instance"], one["metric"]["state"]) for one in answer.series
+    }
+    assert {fleet.FAULT * 1000.0} == set(answer.last())
+
+
+def test_bands_of_alerts_tell_pages_from_tickets(views: tuple[View, ...]) -> None:
+    """What paged is 2, which is drawn red, and what only opened a ticket is 1."""
+    asked = {
+        name: 2.0 if labels["severity"] == "critical" else 1.0
+        for name, labels, _ in fleet.FIRING
+        if labels["severity"] != "none"
+    }
+    [shown] = _view(views, "triton-on-call").panel("Alerts over time")
+    names = [one["metric"]["alertname"] for one in shown.series]
+    [burned] = _view(views, "triton-slo").panel("Burn alerts")
+
+    assert asked == dict(zip(names, shown.last(), strict=True))
+    assert {"errors: classifier 2 page_fast": 2.0, "queue: saturated 1 page_slow": 2.0} == dict(
+        zip(burned.legends(), burned.last(), strict=True)
+    )
 
 
 def test_the_made_history_fires_alerts_that_there_are() -> None:
