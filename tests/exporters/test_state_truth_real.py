@@ -226,9 +226,9 @@ def test_loading_takes_the_server_but_not_the_others_out_of_readiness(triton: Ex
     assert load_seconds(page, "slow") is None
     ready = triton.wait_for("ready", "slow")
     assert since(ready, "slow") is None
-    # Triton answers the request to load when the load is over; the looks are 0.1 s apart on an idle machine.
-    assert load_seconds(ready, "slow") == pytest.approx(took[0], abs=1.0)
-    assert 4.0 <= took[0]
+    # The model sleeps 4 s while it loads, and Triton answers the request to load when that is over. How far a
+    # look can be off is in test_load_time; here two seconds are left for looks on a busy machine.
+    assert 2.0 <= (load_seconds(ready, "slow") or 0) <= took[0] + 2.0
 
     triton.unload("slow")
     assert load_seconds(triton.wait_for("unloaded", "slow"), "slow") is None
