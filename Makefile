@@ -65,8 +65,8 @@ render: $(STAMP) ## Draw the dashboards with Grafana's own components (needs npm
 docs: $(STAMP) ## The documentation as a site, in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict -q
 
-sbom: $(STAMP) ## What is installed, as CycloneDX, in sbom.json
-	$(BIN)/cyclonedx-py environment --output-reproducible --of JSON -o sbom.json $(BIN)/python
+sbom: $(STAMP) ## What the lock pins, as CycloneDX, in sbom.json
+	$(BIN)/cyclonedx-py requirements --output-reproducible --of JSON -o sbom.json constraints.txt
 
 audit: $(STAMP) ## Ask the advisory database about every pinned package (needs the internet)
 	$(BIN)/pip-audit --no-deps --disable-pip -r constraints.txt
