@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
@@ -190,10 +190,12 @@ def recorded(
     models: Sequence[Model],
     down: tuple[int, int] | None = None,
     looks: Sequence[int] = LOOKS,
+    exclusions: Sequence[Mapping[str, str]] = (),
 ) -> list[dict[tuple[str, str], float]]:
     """(model, event) -> sum, at each tick of `looks`; nothing is evaluated or scraped from one tick to another."""
     zone, kind, begins = BOUNDARIES[boundary]
-    found = rules(objective("errors", kind, zone), unix(begins) - BEGINS * TICK, names.PERIOD_EVENTS)
+    promise = objective("errors", kind, zone, exclusions=exclusions)
+    found = rules(promise, unix(begins) - BEGINS * TICK, names.PERIOD_EVENTS)
     if down:
         silence = f"((vector(time()) >= {down[0] * TICK}) < {down[1] * TICK})"
         found = [{**rule, "expr": f"(\n{rule['expr']}\n) unless on () {silence}"} for rule in found]
@@ -310,3 +312,28 @@ def test_a_period_survives_an_outage(minutes: int, lost: int, tmp_path: Path) ->
     for look, sums in zip(looks, found, strict=True):
         truth, hidden = known(even, look)[names.TOTAL]
         assert truth - missed - hidden < sums["even", names.TOTAL] < truth + hidden, (look - back) * TICK / 60
+
+
+@pytest.mark.real
+def test_excluded_time_is_no_part_of_a_period(tmp_path: Path) -> None:
+    """Nothing is added while an exclusion holds and until no window reaches into it; then the period goes on."""
+    boundary = "an ordinary Monday"
+    start, end = BEGINS + HOUR, BEGINS + 2 * HOUR
+    moments = (unix(BOUNDARIES[boundary][2]) + (tick - BEGINS) * TICK for tick in (start, end))
+    written = (datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") for at in moments)
+    exclusion = {"reason": "maintenance", **dict(zip(("start", "end"), written, strict=True))}
+    even = Model("even", ((5.0, 0.02),), (Replica("a", WHOLE),), 1)
+    looks = [start, end, end + SHORT, end + HOUR, end + 2 * HOUR]
+
+    found = recorded(promtools()[0], tmp_path, boundary, [even], looks=looks, exclusions=[exclusion])
+
+    for look, sums in zip(looks, found, strict=True):
+        truth, hidden = known(even, look)[names.TOTAL]
+        missed = sum(
+            int(even.events["a"][kind][start : min(look, end + SHORT)].sum())
+            for kind in ("BACKEND", "success")
+        )
+        around = sum(
+            int(even.events["a"][kind][start - SHORT : start].sum()) for kind in ("BACKEND", "success")
+        )
+        assert pytest.approx(truth - missed, abs=hidden + around) == sums["even", names.TOTAL], look - start
