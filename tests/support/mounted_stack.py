@@ -109,6 +109,9 @@ class MountedStack:
         if service in OWN:
             words = [sys.executable, "-m", "tritonwatch", *words]
             words += [f"--slack-url={self._slack_url}"] if service == "bridge" else []
+            # Triton's usual metrics port may be a real one's, of somebody else on this machine.
+            nobody = f"http://127.0.0.1:{free_ports(1)[0]}/metrics"
+            words += [f"--triton-metrics={nobody}"] if service == "exporter" else []
         else:
             words = [str(self._binaries[service]), *words, f"--web.listen-address=127.0.0.1:{port}"]
         child = Child(service, words, self.folder / f"{service}.log", self._guard.environment)
