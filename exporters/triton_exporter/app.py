@@ -7,9 +7,7 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import replace
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from functools import partial
 from importlib import metadata
 
@@ -118,15 +116,20 @@ class Exporter:
 
     def metrics(self, request: Request) -> Page:
         """The page Prometheus scrapes: 200 whatever Triton does."""
-        started, view = time.monotonic(), View.of(request)
-        seconds = budget(request.headers, self.settings.timeout_seconds)
-        with ExitStack() as scrape:
-            fresh = scrape.enter_context(self._reader.fresh(seconds))
-            # Written while Triton answers.
+        view = View.of(request)
+        page = Page(self._scrape(request, view), view.content_type)
+        return packed(page, request.headers.get("accept-encoding", ""))
+
+    def _scrape(self, request: Request, view: View) -> Generator[bytes]:
+        """The exporter's own series first: they are written, and on their way, while Triton answers."""
+        started = time.monotonic()
+        with self._reader.fresh(budget(request.headers, self.settings.timeout_seconds)) as fresh:
             with self._lock:
                 known = view.ours(self._known(self._now()))
                 if SCRAPE_TIMEOUT in request.headers and not view.names:
                     self.states.scraped()
+            yield from known
+            del known  # as large as Triton's own page
             reading = fresh()
             if reading is None:
                 took = time.monotonic() - started
@@ -134,9 +137,10 @@ class Exporter:
             with self._lock:
                 # Digested first, so that the page itself shows what was wrong with it.
                 relayed = view.theirs(self._relay, reading)
-                page = view.page((relayed,), known, view.ours(self._told(reading)))
-            page = packed(page, request.headers.get("accept-encoding", ""))
-            return replace(page, sent=scrape.pop_all().close)
+                told = view.ours(self._told(reading))
+            yield relayed
+            yield from told
+            yield view.end
 
     def state(self, request: Request) -> Page:
         """Every model with its state, since when, and why."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import html
 import json
 import zlib
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -56,22 +57,36 @@ class View:
             return relay.text(reading)
         return "".join([family.text for family in _filtered(relay.take(reading), self.names)]).encode()
 
-    def page(self, *parts: exposition.Pieces) -> Page:
-        """All parts as one page."""
-        pieces = tuple(piece for part in parts for piece in part if piece)
-        if self.openmetrics:
-            return Page((*pieces, exposition.EOF), exposition.OPENMETRICS)
-        return Page(pieces, exposition.TEXT)
+    @property
+    def end(self) -> bytes:
+        """What the page must end with."""
+        return exposition.EOF if self.openmetrics else b""
+
+    @property
+    def content_type(self) -> str:
+        """What the format is called."""
+        return exposition.OPENMETRICS if self.openmetrics else exposition.TEXT
 
 
 def packed(page: Page, accepted: str) -> Page:
     """The page in gzip when the peer takes it and it pays."""
-    if page.size < _SMALL or not _accepts_gzip(accepted):
+    small = isinstance(page.body, bytes) and len(page.body) < _SMALL
+    if small or not _accepts_gzip(accepted):
         return page
+    body = b"".join(_gzip((page.body,))) if isinstance(page.body, bytes) else _gzip_pieces(page.body)
+    return replace(page, body=body, headers={**page.headers, "Content-Encoding": "gzip"})
+
+
+def _gzip_pieces(pieces: Generator[bytes]) -> Generator[bytes]:
+    with closing(pieces):
+        yield from _gzip(pieces)
+
+
+def _gzip(pieces: Iterable[bytes]) -> Generator[bytes]:
     # Level 1: the page lives for one scrape, and a higher level costs three times the time for a fifth less.
     packer = zlib.compressobj(level=1, wbits=_GZIP)
-    body = (*map(packer.compress, page.pieces), packer.flush())
-    return replace(page, body=body, headers={**page.headers, "Content-Encoding": "gzip"})
+    yield from map(packer.compress, pieces)
+    yield packer.flush()
 
 
 def json_page(value: Any, status: int = 200) -> Page:

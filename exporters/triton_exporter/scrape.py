@@ -124,7 +124,7 @@ class SharedReader:
     def _is_quiet(self) -> bool:
         # A peer that is slow to take its page must not hold up the next scrape.
         waited_for = self._wanted > self._started
-        return self._stopping or waited_for or all(target > self._done for target in self._scrapes)
+        return self._stopping or waited_for or self._done not in self._scrapes
 
     def stop(self) -> None:
         """End `run` after the fetch under way."""

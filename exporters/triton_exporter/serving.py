@@ -7,7 +7,8 @@ import socket
 import ssl
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar
@@ -34,23 +35,12 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One answer, its body in one piece or several; `sent` is called when it is on its way, or never will be."""
+    """One answer, its body whole or in pieces that are sent as they are made."""
 
-    body: bytes | tuple[bytes, ...]
+    body: bytes | Generator[bytes]
     content_type: str = "text/plain; charset=utf-8"
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
-    sent: Callable[[], None] = lambda: None
-
-    @property
-    def pieces(self) -> tuple[bytes, ...]:
-        """The body in pieces."""
-        return (self.body,) if isinstance(self.body, bytes) else self.body
-
-    @property
-    def size(self) -> int:
-        """Bytes of the body."""
-        return sum(map(len, self.pieces))
 
 
 Handler = Callable[[Request], Page]
@@ -94,6 +84,8 @@ class _RequestHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server_version = "tritonwatch"
     sys_version = ""
+    # A page is sent in pieces, some of them small: none waits for the peer to have acknowledged the last.
+    disable_nagle_algorithm = True
     timeout: ClassVar[float] = 30.0  # between two requests of one connection, and for reading one
 
     server: Server
@@ -132,21 +124,39 @@ class _RequestHandler(BaseHTTPRequestHandler):
     do_HEAD = do_GET  # noqa: N815 - the name http.server looks for
 
     def _answer(self, page: Page) -> None:
-        try:
-            self._send(page)
-        finally:
-            page.sent()
+        if isinstance(page.body, bytes):
+            self._head(page, {"Content-Length": str(len(page.body))})
+            if self.command != "HEAD":
+                self.wfile.write(page.body)
+            return
+        with closing(page.body) as pieces:
+            self._stream(page, pieces)
 
-    def _send(self, page: Page) -> None:
+    def _stream(self, page: Page, pieces: Iterable[bytes]) -> None:
+        """Send a body whose length nobody knows yet: in chunks, or to a peer of old until the connection ends."""
+        chunked = self.request_version >= "HTTP/1.1"
+        self._head(page, {"Transfer-Encoding": "chunked"} if chunked else {"Connection": "close"})
+        if self.command == "HEAD":
+            return
+        # What a piece raises ends the connection: without a last chunk, the peer takes no half for the whole.
+        for piece in filter(None, pieces):
+            self._write_piece(piece, chunked)
+        if chunked:
+            self.wfile.write(b"0\r\n\r\n")
+
+    def _write_piece(self, piece: bytes, chunked: bool) -> None:
+        if chunked:
+            self.wfile.write(b"%x\r\n" % len(piece))
+        self.wfile.write(piece)
+        if chunked:
+            self.wfile.write(b"\r\n")
+
+    def _head(self, page: Page, length: Mapping[str, str]) -> None:
         self.send_response(page.status)
-        self.send_header("Content-Type", page.content_type)
-        self.send_header("Content-Length", str(page.size))
-        for name, value in {**self.server.web.headers, **page.headers}.items():
+        headers = {"Content-Type": page.content_type, **length, **self.server.web.headers, **page.headers}
+        for name, value in headers.items():
             self.send_header(name, value)
         self.end_headers()
-        if self.command != "HEAD":
-            for piece in page.pieces:
-                self.wfile.write(piece)
 
     def log_message(self, format: str, *args: object) -> None:
         """A line per scrape would drown what matters."""

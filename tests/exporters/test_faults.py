@@ -146,7 +146,7 @@ def test_hostile_label_values_come_through_unchanged() -> None:
     ):
         text = running.get().content
 
-    assert text.startswith(content)
+    assert b"\n" + content in text
     family = next(
         family for family in text_string_to_metric_families(text.decode()) if family.name == "my_metric"
     )

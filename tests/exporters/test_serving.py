@@ -60,11 +60,11 @@ def running() -> Iterator[Running]:
 
 
 def test_text_is_served_unless_openmetrics_is_asked_for(running: Running) -> None:
-    """The older format is what a plain client gets, with Triton's bytes unchanged in front."""
+    """The older format is what a plain client gets, with Triton's bytes unchanged."""
     plain = running.get()
 
     assert "text/plain; version=0.0.4; charset=utf-8" == plain.headers["Content-Type"]
-    assert plain.content.startswith(_METRICS)
+    assert b"\n" + _METRICS in plain.content
     preferred = {"Accept": "text/plain,application/openmetrics-text;q=0.3"}
     assert running.get(headers=preferred).headers["Content-Type"].startswith("text/plain")
 

@@ -32,7 +32,8 @@ class Histogram:
         self._names = [series(metric, *owner, suffix="_bucket", le=end) for end in ends]
         self._names += [series(metric, *owner, suffix="_count"), series(metric, *owner, suffix="_sum")]
         whole = [name.replace("%", "%%") for name in self._names]
-        self._template = "".join([f"{name} %d\n" for name in whole[:-1]]) + f"{whole[-1]} %r\n"
+        template = "".join([f"{name} %d\n" for name in whole[:-1]]) + f"{whole[-1]} %a\n"
+        self._template = template.encode("utf-8", "replace")
         self._lines = b""
 
     def add(self, requests: float, seconds: float, shape: Shape) -> None:
@@ -55,9 +56,11 @@ class Histogram:
 
     def cumulative(self) -> list[float]:
         """How many observations were at or below each bound, and in the end all of them."""
+        return [*map(float, map(floor, self._below())), self.count]
+
+    def _below(self) -> list[float]:
         # The hair above keeps a whole number that float arithmetic left just below itself.
-        whole = [float(floor(count + 1e-6)) for count in accumulate(self._counts)]
-        return [*whole[:-1], self.count]
+        return [count + 1e-6 for count in accumulate(self._counts[:-1])]
 
     @property
     def has_exemplars(self) -> bool:
@@ -75,8 +78,8 @@ class Histogram:
     def lines(self) -> bytes:
         """The series in the text format, written again only after something was added."""
         if not self._lines:
-            text = self._template % (*self.cumulative(), self.count, self.sum)
-            self._lines = text.encode("utf-8", "replace")
+            # %d rounds down.
+            self._lines = self._template % (*self._below(), self.count, self.count, self.sum)
         return self._lines
 
 
