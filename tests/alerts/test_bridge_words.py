@@ -267,6 +267,7 @@ def test_what_is_so_now_is_left_out_once_it_is_over() -> None:
 
     assert [True, True] == [fact in during for fact in ("ready on 2 of 3", "97 % busy")]
     assert [False, False] == [fact in after for fact in ("ready on 2 of 3", "97 % busy")]
+    assert [True, True] == ["*Firing since*" in during, "*Fired*" in after]
 
 
 def test_a_cause_is_told_once() -> None:

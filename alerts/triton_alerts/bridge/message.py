@@ -149,9 +149,10 @@ def _lead(incident: Incident) -> Member:
 
 
 def _facts(incident: Incident, now: float) -> list[tuple[str, str]]:
+    since = "Firing since" if incident.open else "Fired"
     facts = [
         ("What", _what(incident)),
-        ("Firing since", _since(incident, now)),
+        (since, _since(incident, now)),
         ("How badly", _badly(incident)),
     ]
     facts.append(("Who has it", _who(incident)))
