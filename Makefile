@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup tools tools-next demo test lint generate generate-kubernetes bench fuzz render docs sbom audit verify-grafana clean
+.PHONY: help setup tools tools-next demo test lint generate generate-kubernetes bench fuzz soak render docs sbom audit verify-grafana clean
 
 help: ## Show these words
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 20
@@ -57,6 +57,10 @@ bench: $(STAMP) ## Ratios against peers, in one run
 fuzz: $(STAMP) ## Fuzz the exporter's parsers, a minute each: ARGS="--seconds 600"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[fuzz]' || true
 	$(BIN)/python tests/fuzz/parsers.py $(ARGS)
+
+soak: setup tools-next ## Thirty minutes of faults, into docs/soak.md: SOAK_MINUTES= and SOAK_SEED=
+	@mkdir -p .cache/faketime && cd .cache && { apt-get -qq download libfaketime && dpkg -x libfaketime_*.deb faketime && rm -f libfaketime_*.deb; } || echo "no libfaketime here: no clock will jump"
+	SOAK_MINUTES=$(or $(SOAK_MINUTES),30) $(BIN)/python -X dev -m pytest tests/compose/test_soak.py -s
 
 render: $(STAMP) ## Draw the dashboards with Grafana's own components (needs npm and Chromium)
 	cd dashboards/render && npm install --legacy-peer-deps --ignore-scripts --no-package-lock --no-audit --no-fund

@@ -69,7 +69,7 @@ class Reconciler:
     _missing: dict[str, float] = field(default_factory=dict)
 
     def __call__(self, now: float) -> None:
-        if now - self._looked < LOOK_SECONDS:
+        if 0 <= now - self._looked < LOOK_SECONDS:
             return
         self._looked = now
         try:
@@ -88,7 +88,7 @@ class Reconciler:
             return
         firing = self.alertmanager.firing()
         ours = {name for _, incident in opened for name, member in incident.members.items() if member.firing}
-        self._missing = {name: self._missing.get(name, now) for name in ours - firing}
+        self._missing = {name: min(self._missing.get(name, now), now) for name in ours - firing}
         ended = {name for name, since in self._missing.items() if now - since >= MISSING_SECONDS}
         for number, incident in opened:
             if ended & incident.members.keys():
@@ -147,7 +147,8 @@ class HeartbeatWatch:
     _started: float | None = None
 
     def __call__(self, now: float) -> None:
-        self._started = self._started if self._started is not None else now
+        # The clock may be put back.
+        self._started = now if self._started is None else min(self._started, now)
         heard = self.store.recall(HEARTBEAT_FACT)
         if heard is None:
             return

@@ -59,10 +59,14 @@ class Courier:
     edit_at: float = 0.0
     failures: int = 0
     healthy: bool = True
+    _stepped: float = 0.0
 
     def step(self) -> float:
         """Make at most one request; returns the seconds until there may be more to do."""
         now = self.clock()
+        # A clock that was put back must not make what waits for a second wait for an hour.
+        back = max(0.0, self._stepped - now)
+        self.post_at, self.edit_at, self._stepped = self.post_at - back, self.edit_at - back, now
         todo = plan(
             self.store.pending(self.channel),
             now,

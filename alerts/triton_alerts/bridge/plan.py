@@ -15,6 +15,8 @@ EDIT_SPACING_SECONDS = 1.25
 """Slack: chat.update is tier 3, 50 a minute."""
 EDIT_PAUSE_SECONDS = 10.0
 """Edits of one message are at least this far apart, unless it was acknowledged or resolved."""
+LONGEST_RETRY_SECONDS = 60.0
+"""No stored wait is longer; one that seems so was written before the clock was put back."""
 DIGEST_FROM = 10
 """So many first messages waiting are summed up in a digest before each gets its own."""
 
@@ -58,8 +60,9 @@ def plan(
     first, then other changes; edits have a rate of their own and fill the gaps.
     """
     waits = [3600.0]
-    ready = [one for one in pending if one.next_try <= now]
-    waits += [one.next_try - now for one in pending if one.next_try > now]
+    later = {one.id: one.next_try - now for one in pending if 0 < one.next_try - now <= LONGEST_RETRY_SECONDS}
+    ready = [one for one in pending if one.id not in later]
+    waits += later.values()
     if now >= post_at:
         chosen = _resume(ready) or _digest(ready) or _escalate(ready) or None
         if chosen is None:
@@ -73,8 +76,8 @@ def plan(
     elif any(one.inflight or _wants_post(one, threads) or one.role == "escalation" for one in ready):
         waits.append(post_at - now)
     edits = [one for one in ready if threads and _wants_edit(one)]
-    due = [one for one in edits if _edit_due(one) <= now]
-    waits += [_edit_due(one) - now for one in edits if _edit_due(one) > now]
+    due = [one for one in edits if _edit_due(one, now) <= now]
+    waits += [_edit_due(one, now) - now for one in edits if _edit_due(one, now) > now]
     if due and now >= edit_at:
         return Op("edit", "", (min(due, key=_urgency),))
     if due:
@@ -126,14 +129,17 @@ def _wants_edit(one: Delivery) -> bool:
     return one.role == "main" and bool(one.root_ts) and one.told_version < one.version and not one.inflight
 
 
-def _edit_due(one: Delivery) -> float:
-    return 0.0 if one.closed_at is not None else one.edited_at + EDIT_PAUSE_SECONDS
+def _edit_due(one: Delivery, now: float) -> float:
+    if one.closed_at is not None or one.edited_at > now:
+        return 0.0
+    return one.edited_at + EDIT_PAUSE_SECONDS
 
 
 def _awaits_evidence(
     one: Delivery, now: float, patience: float, has_evidence: Callable[[Delivery], bool]
 ) -> bool:
-    return not one.root_ts and one.opened_at + patience > now and not has_evidence(one)
+    waits = one.opened_at <= now < one.opened_at + patience
+    return not one.root_ts and waits and not has_evidence(one)
 
 
 def _urgency(one: Delivery) -> tuple[bool, int, bool, float]:

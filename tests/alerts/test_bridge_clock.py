@@ -1,0 +1,70 @@
+"""A clock that is put forward or back costs seconds, not the difference."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from support.bridge_world import CHANNEL, Clock, SimulatedSlack, body_of
+from support.slack import Posted, Workspace
+from triton_alerts.bridge.courier import Courier, Manner
+from triton_alerts.bridge.store import Store
+
+HOUR = 3600.0
+PATIENCE = 60.0
+
+
+class Bridge:
+    """A store and a courier on a clock that a test may turn."""
+
+    def __init__(self, path: Path, manner: Manner) -> None:
+        self.clock = Clock()
+        self.workspace = Workspace(channels={CHANNEL: "#pages"})
+        slack = SimulatedSlack(self.workspace, self.clock, lambda _method: "")
+        self.store = Store(path, lambda _severity: CHANNEL)
+        self.started: dict[str, float] = {}
+        self.courier = Courier(CHANNEL, self.store, slack, manner, self.clock, random.Random(1))
+
+    def hear(self, name: str, *, ended: bool = False) -> None:
+        now = self.clock.now
+        start = self.started.setdefault(name, now)
+        body = body_of(name, {} if ended else {"a": start}, {"a": (start, now)} if ended else {})
+        self.store.receive(body, "one", now)
+
+    def told(self, name: str, word: str = "") -> list[Posted]:
+        """Work until Slack shows it, or time is up."""
+        end = self.clock.now + PATIENCE
+        while self.clock.now < end:
+            found = [one for one in self.workspace.roots() if name in one.shown and word in one.shown]
+            if found:
+                return found
+            self.clock.now += max(0.1, min(self.courier.step(), PATIENCE))
+            self.store.settle(self.clock.now)
+        return []
+
+
+@pytest.mark.parametrize("jump", [HOUR, -HOUR, 30 * 24 * HOUR])
+@pytest.mark.parametrize("evidence", [0.0, 5.0])
+def test_a_jump_of_the_clock_and_back_holds_up_no_message(
+    jump: float, evidence: float, tmp_path: Path
+) -> None:
+    """What opens, changes or ends before, between and after the jumps is told within a minute."""
+    bridge = Bridge(tmp_path / "bridge.db", Manner(evidence_seconds=evidence))
+    bridge.hear("before")
+    assert bridge.told("before")
+
+    bridge.clock.now += jump
+    bridge.hear("between")
+    assert bridge.told("between")
+    bridge.hear("untold")  # not a step is made before the clock is put right
+
+    bridge.clock.now -= jump
+    assert bridge.told("untold")
+    bridge.hear("after")
+    assert bridge.told("after")
+    for name in ("before", "between", "after"):
+        bridge.hear(name, ended=True)
+        assert bridge.told(name, "Resolved"), name
+    bridge.store.close()

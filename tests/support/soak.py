@@ -1,0 +1,437 @@
+"""The compose stack's parts on real programs, at load, while a seeded schedule of faults goes on; and its judge.
+
+Parts that are killed come back as a container engine's restart policy brings them. In between, models fail to
+load and are mended: each is an incident that on-call must hear of, and hear the end of.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import statistics
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+import requests
+
+from support.mounted_stack import MountedStack
+from support.repository import Repository
+from support.slack import Posted, SlackServer, Workspace
+from support.tools import ROOT, alertmanagers, prometheuses
+from tritonwatch.local.process import kill_group
+from tritonwatch.local.triton import TritonPorts, TritonServer, free_ports
+
+SERVICES = ("exporter", "bridge", "alertmanager", "prometheus")
+FAKETIME = "libfaketimeMT.so.1"
+HEARD_SECONDS = 120.0
+"""On-call must have heard by then, with parts down meanwhile."""
+BACK_SECONDS = 60.0
+LOAD_PAUSE = 0.1
+ESCALATED = "Nobody has acknowledged"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What was done, when (seconds since the start), and how long until the part answered again."""
+
+    at: float
+    name: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Incident:
+    """One model that failed to load: when, and how long until Slack had the news and the end of it."""
+
+    at: float
+    model: str
+    opened_seconds: float
+    resolved_seconds: float
+
+
+@dataclass
+class Record:
+    """What happened in a soak."""
+
+    faults: list[Fault] = field(default_factory=list)
+    incidents: list[Incident] = field(default_factory=list)
+    memory: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+    """Part -> (seconds since the start, MiB resident)."""
+    seen: dict[tuple[str, str], int] = field(default_factory=dict)
+    """(alert, model) -> looks at which Alertmanager had it firing, neither silenced nor inhibited."""
+    answers: int = 0
+    failures: int = 0
+
+
+class NeverHeardError(AssertionError):
+    """Something that had to happen did not, in time."""
+
+
+class Soak:
+    """A running stack and its saboteur."""
+
+    def __init__(self, folder: Path, slack: SlackServer, stack: MountedStack, seed: int) -> None:
+        self.folder = folder
+        self.record = Record()
+        self._slack = slack
+        self._stack = stack
+        self._random = random.Random(seed)
+        self._began = time.monotonic()
+        self._over = threading.Event()
+        self._clock = folder / "clock"
+        self.faked = _faketime()
+        self.mounted = False
+        self._repository = Repository(folder / "models")
+        self._repository.model("echo")
+        ports = TritonPorts(stack.ports["triton"], *free_ports(2))
+        self._triton = TritonServer(
+            self._repository.path, folder, ports, control="explicit", arguments=["--load-model=echo"]
+        )
+        self._number = 0
+
+    def now(self) -> float:
+        """Seconds since the start."""
+        return time.monotonic() - self._began
+
+    def start(self) -> None:
+        """Start every part, in the order of depends_on."""
+        self._triton.start()
+        self._triton.wait_live()
+        command = self._stack.services["exporter"]["command"]
+        metrics = f"--triton-metrics={self._triton.metrics_url}"
+        command[:] = [metrics if word.startswith("--triton-metrics") else word for word in command]
+        data = self._stack.folder / "bridge"
+        self.mounted = (
+            subprocess.run(
+                ["mount", "-t", "tmpfs", "-o", "size=8m", "none", data], capture_output=True, check=False
+            ).returncode
+            == 0
+        )
+        assert 0 == self._stack.generate()
+        for service in SERVICES:
+            self._stack.start(service)
+        if self.faked:
+            self._clock.write_text("+0")
+            for service in ("exporter", "bridge"):
+                child = self._stack.children[service]
+                child.environment = {
+                    **child.environment,
+                    "LD_PRELOAD": str(self.faked),
+                    "FAKETIME_TIMESTAMP_FILE": str(self._clock),
+                    "FAKETIME_CACHE_DURATION": "1",
+                    "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+                }
+                child.stop()
+                child.start()
+                self._until(lambda one=service: self._answers(one), BACK_SECONDS, f"{service} is back")  # type: ignore[misc]
+        for work in (self._supervise, self._infer, self._look):
+            threading.Thread(target=work, daemon=True).start()
+
+    def stop(self) -> None:
+        """End what the stack does not end."""
+        self._over.set()
+        self._triton.stop(2)
+
+    def run(self, seconds: float) -> None:
+        """Break things until the time is over; every incident's end is waited for."""
+        quiet = (self._kill, self._reload, self._jump, self._fill)
+        while self.now() < seconds:
+            self._incident()
+            for _ in range(self._random.randint(1, 2)):
+                self._random.choice(quiet)()
+                time.sleep(self._random.uniform(2, 6))
+
+    def _incident(self) -> None:
+        """A model fails to load, other things go wrong meanwhile, then it is mended."""
+        self._number += 1
+        model, began = f"broken_{self._number}", self.now()
+        self._repository.model(model, **{"raise": f"no weights for {model}"})
+        self._control(model, "load")
+        for _ in range(self._random.randint(0, 1)):
+            self._random.choice((self._kill_other, self._jump, self._fill))()
+        self._until(
+            lambda: any(model in one.shown for one in self._roots()), HEARD_SECONDS, f"{model} in Slack"
+        )
+        opened = self.now() - began
+        (self._repository.path / model / "1" / "raise").unlink()
+        mended = self.now()
+        # Triton may be down just now.
+        self._until(lambda: self._control(model, "load"), BACK_SECONDS, f"{model} loads")
+        for _ in range(self._random.randint(0, 1)):
+            self._kill_other()
+        self._until(lambda: self._is_closed(model), HEARD_SECONDS, f"the end of {model} in Slack")
+        self.record.incidents.append(Incident(began, model, opened, self.now() - mended))
+        self._control(model, "unload")
+        time.sleep(3)  # for the exporter to see it: gone in a crash would be another thing
+
+    def _is_closed(self, model: str) -> bool:
+        """Every incident about the model is told as over; an escalation stays as it was sent."""
+        about = [one for one in self._roots() if model in one.shown and ESCALATED not in one.shown]
+        return all("Resolved" in one.shown for one in about)
+
+    def _kill(self) -> None:
+        self._kill_one(self._random.choice((*SERVICES, "triton")))
+
+    def _kill_other(self) -> None:
+        self._kill_one(self._random.choice(SERVICES))
+
+    def _kill_one(self, part: str) -> None:
+        at = self.now()
+        if part == "triton":
+            self._triton.kill()
+        else:
+            process = self._stack.children[part].process
+            assert process is not None
+            kill_group(process.pid)
+            process.wait()
+        self._until(lambda: self._answers(part), BACK_SECONDS, f"{part} is back")
+        self.record.faults.append(Fault(at, f"kill -9 of {part}", self.now() - at))
+
+    def _reload(self) -> None:
+        """A hot reload, good or bad; after a bad one the old model goes on."""
+        at, good = self.now(), self._random.random() < 0.5
+        marker = self._repository.path / "echo" / "1" / "raise"
+        if not good:
+            marker.write_text("this version cannot be loaded")
+        self._control("echo", "load")
+        marker.unlink(missing_ok=True)
+        self._until(lambda: self._call(), BACK_SECONDS, "echo serves")
+        name = f"{'good' if good else 'bad'} hot reload of a model that serves"
+        self.record.faults.append(Fault(at, name, self.now() - at))
+
+    def _jump(self) -> None:
+        """The clock of exporter and bridge goes an hour ahead or back, and later right again."""
+        if not self.faked:
+            return
+        at = self.now()
+        jump = self._random.choice(("+3600", "-3600"))
+        self._clock.write_text(jump)
+        time.sleep(8)
+        self._clock.write_text("+0")
+        self._until(
+            lambda: self._answers("exporter") and self._answers("bridge"), BACK_SECONDS, "both are back"
+        )
+        self.record.faults.append(
+            Fault(at, f"clock of exporter and bridge {jump} s for 8 s", self.now() - at - 8)
+        )
+
+    def _fill(self) -> None:
+        """The disk of the bridge is full for some seconds."""
+        if not self.mounted:
+            return
+        at, filler = self.now(), self._stack.folder / "bridge" / "filler"
+        with contextlib.suppress(OSError), filler.open("wb") as file:
+            for size in (65536, 512, 1):
+                with contextlib.suppress(OSError):
+                    while True:
+                        file.write(b"x" * size)
+                        file.flush()
+        time.sleep(5)
+        filler.unlink(missing_ok=True)
+        self._until(lambda: self._answers("bridge"), BACK_SECONDS, "the bridge is back")
+        self.record.faults.append(Fault(at, "disk of the bridge full for 5 s", self.now() - at - 5))
+
+    def _until(self, promise: Callable[[], object], seconds: float, what: str) -> None:
+        deadline = time.monotonic() + seconds
+        while not promise():
+            if time.monotonic() > deadline:
+                raise NeverHeardError(
+                    f"not within {seconds:g} s at {self.now():.0f} s: {what}\n{self._story()}"
+                )
+            time.sleep(0.2)
+
+    def _story(self) -> str:
+        """What was done, what is firing and what Slack shows: to find out why."""
+        told = [f"{one.ts} {one.text}" for one in self._roots()]
+        firing: object = "Alertmanager does not answer"
+        with contextlib.suppress(requests.RequestException, ValueError):
+            found = self._stack.get("alertmanager", "/api/v2/alerts").json()
+            firing = [
+                (one["labels"], one["startsAt"], one["endsAt"], one["status"]["state"]) for one in found
+            ]
+        return "\n".join(map(str, [*self.record.faults[-8:], firing, *told]))
+
+    def _answers(self, part: str) -> bool:
+        try:
+            if part == "triton":
+                return requests.get(f"{self._triton.http_url}/v2/health/live", timeout=2).status_code == 200
+            path = "/-/ready" if part != "exporter" else "/-/healthy"
+            return self._stack.get(part, path).status_code == 200
+        except requests.RequestException:
+            return False
+
+    def _control(self, model: str, action: str) -> bool:
+        url = f"{self._triton.http_url}/v2/repository/models/{model}/{action}"
+        try:
+            return requests.post(url, json={}, timeout=30).status_code == 200
+        except requests.RequestException:
+            return False
+
+    def _call(self) -> bool:
+        body = {"inputs": [{"name": "X", "shape": [1, 1], "datatype": "FP32", "data": [1.0]}]}
+        try:
+            url = f"{self._triton.http_url}/v2/models/echo/infer"
+            return requests.post(url, json=body, timeout=10).status_code == 200
+        except requests.RequestException:
+            return False
+
+    def _roots(self) -> list[Posted]:
+        return self._slack.workspace.roots()
+
+    def _infer(self) -> None:
+        while not self._over.wait(LOAD_PAUSE):
+            if self._call():
+                self.record.answers += 1
+            else:
+                self.record.failures += 1
+
+    def _supervise(self) -> None:
+        """Bring back what ended, as `restart: unless-stopped` does."""
+        while not self._over.wait(0.5):
+            for child in self._stack.children.values():
+                if child.process is not None and child.process.poll() is not None:
+                    child.start()
+            if self._triton.process is not None and self._triton.process.poll() is not None:
+                self._triton.kill()  # the stubs too
+                self._triton.start()
+
+    def _look(self) -> None:
+        while not self._over.wait(2):
+            for name, child in self._stack.children.items():
+                with contextlib.suppress(psutil.Error, AttributeError):
+                    size = psutil.Process(child.process.pid).memory_info().rss / 2**20  # type: ignore[union-attr]
+                    self.record.memory.setdefault(name, []).append((self.now(), size))
+            with contextlib.suppress(requests.RequestException, ValueError):
+                path = "/api/v2/alerts?active=true&silenced=false&inhibited=false"
+                for alert in self._stack.get("alertmanager", path).json():
+                    labels = alert["labels"]
+                    if labels.get("severity") in ("critical", "warning") and "model" in labels:
+                        key = labels["alertname"], labels["model"]
+                        self.record.seen[key] = self.record.seen.get(key, 0) + 1
+
+    def untold(self) -> list[tuple[str, str]]:
+        """Alerts that Alertmanager had for three looks or more and that no message in Slack ever showed."""
+        told = [text for one in self._slack.workspace.messages for text in one.shown_over_time]
+        return [
+            (alert, model)
+            for (alert, model), looks in sorted(self.record.seen.items())
+            if looks >= 3 and not any(alert in text and model in text for text in told)
+        ]
+
+    def dead(self) -> list[str]:
+        """Parts that do not answer now, and targets that Prometheus cannot scrape."""
+        parts = [part for part in (*SERVICES, "triton") if not self._answers(part)]
+        targets = self._stack.get("prometheus", "/api/v1/targets").json()["data"]["activeTargets"]
+        return parts + [one["scrapeUrl"] for one in targets if one["health"] != "up"]
+
+    def tracebacks(self) -> list[str]:
+        """Lines of our own parts' logs that begin a traceback."""
+        return [
+            f"{name}: {line}"
+            for name in ("exporter", "bridge")
+            for line in (self.folder / f"{name}.log").read_text(errors="replace").splitlines()
+            if line.startswith("Traceback")
+        ]
+
+    def growth(self, part: str) -> float:
+        """Median memory of the last third of the run over that of the second."""
+        points = self.record.memory[part]
+        end = points[-1][0]
+        second = [size for at, size in points if end / 3 <= at < 2 * end / 3]
+        last = [size for at, size in points if at >= 2 * end / 3]
+        return statistics.median(last) / statistics.median(second)
+
+
+@contextmanager
+def soaking(folder: Path, seed: int) -> Iterator[Soak]:
+    """A started soak; everything ends with the block."""
+    binaries = {"prometheus": prometheuses()[-1], "alertmanager": alertmanagers()[-1]}
+    workspace = Workspace(channels={"C0ALERTS": "#triton-alerts"})
+    with (
+        SlackServer(workspace) as slack,
+        MountedStack(folder, binaries, slack_url=slack.api_url, faster=True) as stack,
+    ):
+        soak = Soak(folder, slack, stack, seed)
+        try:
+            soak.start()
+            yield soak
+        finally:
+            soak.stop()
+            for child in reversed(stack.children.values()):
+                child.stop(5)
+            if soak.mounted:
+                subprocess.run(["umount", folder / "bridge"], capture_output=True, check=False)
+
+
+def _faketime() -> Path | None:
+    """The library that gives a program another clock, where `make soak` or the machine has it."""
+    found = [
+        *(ROOT / ".cache" / "faketime").glob(f"usr/lib/*/faketime/{FAKETIME}"),
+        *Path("/usr/lib").glob(f"*/faketime/{FAKETIME}"),
+    ]
+    return found[0] if found else None
+
+
+def report(soak: Soak, seed: int, minutes: float, versions: Mapping[str, str]) -> str:
+    """The page: what was done to the stack and what became of it."""
+    record = soak.record
+    kinds: dict[str, list[float]] = {}
+    for fault in record.faults:
+        kinds.setdefault(fault.name, []).append(fault.seconds)
+    lines = [
+        "# Soak",
+        "",
+        f"`make soak` ran the stack of docker-compose.yml as plain processes for {minutes:g} minutes,",
+        f"seed {seed}, at about {record.answers / (60 * minutes):.0f} requests a second, while all this went on.",
+        "It fails if a part stays away, an alert that Alertmanager held is in no message, an incident or its end",
+        "is not told, one of our parts logs a traceback, or memory grows. CI runs a short one of the same.",
+        "",
+        "Versions: " + ", ".join(f"{name} {version}" for name, version in versions.items()) + ".",
+        "",
+        "| fault | times | back after, median | at most |",
+        "|---|---|---|---|",
+        *(
+            f"| {name} | {len(seconds)} | {statistics.median(seconds):.1f} s | {max(seconds):.1f} s |"
+            for name, seconds in sorted(kinds.items())
+        ),
+        "",
+        f"Requests answered: {record.answers:,}; not answered, while Triton was killed: {record.failures:,}.",
+        "",
+        "| incidents | told | told as over | median until told | at most | median until told as over | at most |",
+        "|---|---|---|---|---|---|---|",
+        _incidents(record),
+        "",
+        f"Alerts with a model that Alertmanager held: {len(record.seen)}; in no message: {len(soak.untold())}.",
+        "",
+        "| part | memory, median of the second third | of the last third | at most |",
+        "|---|---|---|---|",
+        *(_memory(name, points) for name, points in sorted(record.memory.items())),
+        "",
+        *(() if soak.faked else ("No clock jumped: libfaketime was not there.", "")),
+        *(() if soak.mounted else ("No disk was filled: no file system could be mounted.", "")),
+    ]
+    return "\n".join(lines)
+
+
+def _incidents(record: Record) -> str:
+    opened = [one.opened_seconds for one in record.incidents]
+    ended = [one.resolved_seconds for one in record.incidents]
+    many = len(record.incidents)
+    return (
+        f"| {many} | {many} | {many} | {statistics.median(opened):.1f} s | {max(opened):.1f} s "
+        f"| {statistics.median(ended):.1f} s | {max(ended):.1f} s |"
+    )
+
+
+def _memory(name: str, points: list[tuple[float, float]]) -> str:
+    end = points[-1][0]
+    second = [size for at, size in points if end / 3 <= at < 2 * end / 3]
+    last = [size for at, size in points if at >= 2 * end / 3]
+    most = max(size for _, size in points)
+    return f"| {name} | {statistics.median(second):.0f} MiB | {statistics.median(last):.0f} MiB | {most:.0f} MiB |"
