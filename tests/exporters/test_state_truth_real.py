@@ -205,6 +205,7 @@ def test_unloading_on_purpose_starts_no_episode(triton: Explicit) -> None:
 
 def test_loading_takes_the_server_but_not_the_others_out_of_readiness(triton: Explicit) -> None:
     """While one model loads the server is not ready, and the other models are."""
+    triton.wait_for("ready", "anchor")  # a load under way at the first look would have no beginning
     triton.repository.model("slow", load_seconds=4)
     took: list[float] = []
 
@@ -216,19 +217,29 @@ def test_loading_takes_the_server_but_not_the_others_out_of_readiness(triton: Ex
     loader = threading.Thread(target=load)
     loader.start()
     try:
-        page = triton.wait_for("loading", "slow")
+        triton.wait_for("loading", "slow")
+        # One look asks for readiness before it asks for the index: the load may begin in between.
+        page = triton.exporter.wait(lambda page: page.value(catalogue.SERVER_READY) == 0)
     finally:
         loader.join()
 
-    assert 0 == page.value(catalogue.SERVER_READY)
+    assert 1 == page.value(catalogue.MODEL_STATE, model="slow", version="1", state="loading")
     assert 1 == page.value(catalogue.MODEL_READY, model="anchor", version="1")
     assert since(page, "slow") is not None
     assert load_seconds(page, "slow") is None
     ready = triton.wait_for("ready", "slow")
     assert since(ready, "slow") is None
+    for _ in range(3):
+        if load_seconds(ready, "slow") is not None:
+            break
+        # On a busy machine a look can fail while Triton loads; then nothing is said, and the next load is.
+        triton.unload("slow")
+        triton.wait_for("unloaded", "slow")
+        load()
+        ready = triton.wait_for("ready", "slow")
     # The model sleeps 4 s while it loads, and Triton answers the request to load when that is over. How far a
     # look can be off is in test_load_time; here two seconds are left for looks on a busy machine.
-    assert 2.0 <= (load_seconds(ready, "slow") or 0) <= took[0] + 2.0
+    assert 2.0 <= (load_seconds(ready, "slow") or 0) <= took[-1] + 2.0
 
     triton.unload("slow")
     assert load_seconds(triton.wait_for("unloaded", "slow"), "slow") is None

@@ -130,7 +130,8 @@ MODEL_LOAD_DURATION_ESTIMATED = Metric(
     "s",
     source="repository index",
     caveat="For Triton before 24.11, and for ensembles. Absent for loads that no look saw begin and end: those "
-    "of a server's start, hot reloads, and loads shorter than the time between two looks.",
+    "of a server's start, hot reloads, loads shorter than the time between two looks, and loads during which a "
+    "look failed.",
 )
 _SPREAD = (
     "Sum and count are exact, from Triton's counters; how requests spread over the buckets comes from the "
