@@ -278,8 +278,8 @@ between two looks. Ratios are of the same run.
 
 The page of 1,000 models is 9.6 MB, 4.4 MB of it Triton's. A scrape writes the exporter's own series and sends
 them while Triton answers. What is left is to fetch Triton's page, which the straight fetch does not have to
-do, and to check each of its 60,000 lines before any is passed on. On a machine with much other work the ratio
-of one run can come out above three.
+do, and to check each of its 60,000 lines before any is passed on. On a machine with much other work, four runs
+gave ratios of 2.1, 2.8, 2.8 and 3.2, and 8.1 to 10.3 % of a core: the table shows the first of them.
 
 CPU time of one look, without the network; what counts is that the cost of one model does not rise:
 
