@@ -120,7 +120,7 @@ def test_parser_against_prometheus_client() -> None:
 def test_scrape_against_fetching_the_page() -> None:
     """A whole scrape of 1,000 busy models against fetching the same page from a server that has it ready.
 
-    The aim is three times. With much other work on the machine a run came to 3.1: the bound leaves room for it.
+    The aim is three times. With much other work on the machine a run came to 3.2: the bound leaves room for it.
     """
     with running(1000) as stack, requests.Session() as session:
         for _ in range(5):
@@ -278,8 +278,8 @@ between two looks. Ratios are of the same run.
 
 The page of 1,000 models is 9.6 MB, 4.4 MB of it Triton's. A scrape writes the exporter's own series and sends
 them while Triton answers. What is left is to fetch Triton's page, which the straight fetch does not have to
-do, and to check each of its 60,000 lines before any is passed on. On a machine with much other work, four runs
-gave ratios of 2.1, 2.8, 2.8 and 3.2, and 8.1 to 10.3 % of a core: the table shows the first of them.
+do, and to check each of its 60,000 lines before any is passed on. The table shows one run. On a machine with much
+other work, four runs gave ratios of 2.1, 2.8, 2.8 and 3.2, and 8.1 to 10.3 % of a core.
 
 CPU time of one look, without the network; what counts is that the cost of one model does not rise:
 
