@@ -24,6 +24,7 @@ def report(lifecycle: Lifecycle, reading: Reading | None, triton_url: str) -> di
             "looked_at": _time(snapshot.at),
             "up": reading is not None and reading.up,
             "metrics_failure": reading.reason if reading is not None else "",
+            "metrics_failure_text": reading.detail[:MOST_TEXT] if reading is not None else "",
             "live": snapshot.live,
             "ready": snapshot.ready,
             "api_failure": snapshot.api_failure,
