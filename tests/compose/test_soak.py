@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from support.soak import report, soaking
+from support.slack import Posted
+from support.soak import Record, report, soaking
 from support.tools import ROOT, alertmanagers, prometheuses
 
 MINUTES = float(os.environ.get("SOAK_MINUTES", "1.5"))
 SEED = int(os.environ.get("SOAK_SEED", "1"))
+MOST_GROWTH = 1.3
 PAGE = ROOT / "docs" / "soak.md"
 
 
@@ -31,6 +33,7 @@ def test_nothing_dies_for_good_and_no_alert_is_lost(tmp_path: Path) -> None:
         assert soak.record.incidents
         assert soak.record.answers > 0
         assert [] == soak.dead()
+        assert [] == soak.record.ended
         assert [] == soak.untold()
         assert [] == soak.tracebacks()
         versions = {
@@ -42,4 +45,21 @@ def test_nothing_dies_for_good_and_no_alert_is_lost(tmp_path: Path) -> None:
         print(page)
         if MINUTES >= 10:  # a shorter run says nothing of memory, and is no report
             PAGE.write_text(page)
-            assert [] == [part for part in soak.record.memory if soak.growth(part) > 1.3]
+            assert [] == [part for part in soak.record.memory if soak.record.growth(part) > MOST_GROWTH]
+
+
+def test_an_alert_that_no_message_shows_is_untold() -> None:
+    """An alert held for three looks is owed a message that names it and its model, in whatever it said first."""
+    record = Record(seen={("A", "told"): 3, ("A", "untold"): 3, ("B", "told"): 3, ("C", "blink"): 2})
+    message = Posted("C0ALERTS", "1", 1.0, "over", [], history=[("A of told", [])])
+
+    assert [("A", "untold"), ("B", "told")] == record.untold([message])
+
+
+def test_a_leak_is_growth_and_a_restart_is_none() -> None:
+    """Memory that grows from 60 to 210 MiB in a run is over the bound; a dip while a part starts is no growth."""
+    steady = [(float(at), 20.0 if at % 100 == 0 else 60.0) for at in range(0, 900, 2)]
+    record = Record(memory={"leaky": [(float(at), 60 + at / 6) for at in range(0, 900, 2)], "steady": steady})
+
+    assert record.growth("leaky") > MOST_GROWTH
+    assert 1.0 == record.growth("steady")

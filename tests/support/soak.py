@@ -12,7 +12,7 @@ import statistics
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +24,7 @@ from support.mounted_stack import MountedStack
 from support.repository import Repository
 from support.slack import Posted, SlackServer, Workspace
 from support.tools import ROOT, alertmanagers, prometheuses
-from tritonwatch.local.process import kill_group
+from tritonwatch.local.process import describe_exit, kill_group
 from tritonwatch.local.triton import TritonPorts, TritonServer, free_ports
 
 SERVICES = ("exporter", "bridge", "alertmanager", "prometheus")
@@ -65,8 +65,27 @@ class Record:
     """Part -> (seconds since the start, MiB resident)."""
     seen: dict[tuple[str, str], int] = field(default_factory=dict)
     """(alert, model) -> looks at which Alertmanager had it firing, neither silenced nor inhibited."""
+    ended: list[str] = field(default_factory=list)
+    """Parts that nobody killed and that ended."""
     answers: int = 0
     failures: int = 0
+
+    def untold(self, messages: Sequence[Posted]) -> list[tuple[str, str]]:
+        """Alerts that Alertmanager had for three looks or more and that no message in Slack ever showed."""
+        told = [text for one in messages for text in one.shown_over_time]
+        return [
+            (alert, model)
+            for (alert, model), looks in sorted(self.seen.items())
+            if looks >= 3 and not any(alert in text and model in text for text in told)
+        ]
+
+    def growth(self, part: str) -> float:
+        """Median memory of the last third of the run over that of the second."""
+        points = self.memory[part]
+        end = points[-1][0]
+        second = [size for at, size in points if end / 3 <= at < 2 * end / 3]
+        last = [size for at, size in points if at >= 2 * end / 3]
+        return statistics.median(last) / statistics.median(second)
 
 
 class NeverHeardError(AssertionError):
@@ -94,6 +113,7 @@ class Soak:
             self._repository.path, folder, ports, control="explicit", arguments=["--load-model=echo"]
         )
         self._number = 0
+        self._killed: set[int] = set()
 
     def now(self) -> float:
         """Seconds since the start."""
@@ -183,11 +203,12 @@ class Soak:
 
     def _kill_one(self, part: str) -> None:
         at = self.now()
+        process = self._triton.process if part == "triton" else self._stack.children[part].process
+        assert process is not None
+        self._killed.add(process.pid)
         if part == "triton":
             self._triton.kill()
         else:
-            process = self._stack.children[part].process
-            assert process is not None
             kill_group(process.pid)
             process.wait()
         self._until(lambda: self._answers(part), BACK_SECONDS, f"{part} is back")
@@ -294,12 +315,19 @@ class Soak:
     def _supervise(self) -> None:
         """Bring back what ended, as `restart: unless-stopped` does."""
         while not self._over.wait(0.5):
-            for child in self._stack.children.values():
-                if child.process is not None and child.process.poll() is not None:
+            for name, child in self._stack.children.items():
+                if self._has_ended(name, child.process):
                     child.start()
-            if self._triton.process is not None and self._triton.process.poll() is not None:
+            if self._has_ended("triton", self._triton.process):
                 self._triton.kill()  # the stubs too
                 self._triton.start()
+
+    def _has_ended(self, part: str, process: subprocess.Popen[bytes] | None) -> bool:
+        if process is None or (code := process.poll()) is None:
+            return False
+        if process.pid not in self._killed:
+            self.record.ended.append(f"{part} at {self.now():.0f} s: {describe_exit(code)}")
+        return True
 
     def _look(self) -> None:
         while not self._over.wait(2):
@@ -316,13 +344,8 @@ class Soak:
                         self.record.seen[key] = self.record.seen.get(key, 0) + 1
 
     def untold(self) -> list[tuple[str, str]]:
-        """Alerts that Alertmanager had for three looks or more and that no message in Slack ever showed."""
-        told = [text for one in self._slack.workspace.messages for text in one.shown_over_time]
-        return [
-            (alert, model)
-            for (alert, model), looks in sorted(self.record.seen.items())
-            if looks >= 3 and not any(alert in text and model in text for text in told)
-        ]
+        """Alerts that Alertmanager had and that on-call never saw."""
+        return self.record.untold(self._slack.workspace.messages)
 
     def dead(self) -> list[str]:
         """Parts that do not answer now, and targets that Prometheus cannot scrape."""
@@ -338,14 +361,6 @@ class Soak:
             for line in (self.folder / f"{name}.log").read_text(errors="replace").splitlines()
             if line.startswith("Traceback")
         ]
-
-    def growth(self, part: str) -> float:
-        """Median memory of the last third of the run over that of the second."""
-        points = self.record.memory[part]
-        end = points[-1][0]
-        second = [size for at, size in points if end / 3 <= at < 2 * end / 3]
-        last = [size for at, size in points if at >= 2 * end / 3]
-        return statistics.median(last) / statistics.median(second)
 
 
 @contextmanager
