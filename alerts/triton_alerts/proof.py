@@ -105,4 +105,9 @@ def _expected(one: Fires, alert: Alert, options: Options) -> dict[str, Any]:
 
 def _filled(template: str, one: Fires) -> str:
     template = re.sub(r"\{\{ [^{}]*\$value[^{}]*\}\}", lambda _: one.value, template)
+    template = re.sub(
+        r"\{\{ with \$labels\.(\w+) \}\}([^{}]*)\{\{ \. \}\}\{\{ end \}\}",
+        lambda match: match[2] + one.labels[match[1]] if one.labels.get(match[1]) else "",
+        template,
+    )
     return re.sub(r"\{\{ \$labels\.(\w+) \}\}", lambda match: one.labels[match[1]], template)

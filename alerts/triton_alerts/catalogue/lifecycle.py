@@ -59,9 +59,10 @@ max without (version, state) ({state.MODEL_STATE}{{state="unavailable"}}) == 1""
         component="lifecycle",
         labels=("instance", "model", "version"),
         keep="5m",
-        summary="Model {{ $labels.model }} version {{ $labels.version }} has not been ready for "
-        "{{ $value | humanizeDuration }} on {{ $labels.instance }}",
-        description="Model {{ $labels.model }} version {{ $labels.version }} should serve on "
+        # A model that Triton does not list at all has no version.
+        summary="Model {{ $labels.model }}{{ with $labels.version }} version {{ . }}{{ end }} has not been ready "
+        "for {{ $value | humanizeDuration }} on {{ $labels.instance }}",
+        description="Model {{ $labels.model }}{{ with $labels.version }} version {{ . }}{{ end }} should serve on "
         "{{ $labels.instance }} and has not been ready for {{ $value | humanizeDuration }}. Requests for it "
         "fail there.",
         action="See which state it is in and why: exporter's /state, Triton's repository index.",

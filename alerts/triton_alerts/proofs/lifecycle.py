@@ -84,6 +84,13 @@ MODELS = (
         "11m15s",
         Fires(VERSION, "10m 15s", "out_of_memory"),
     ),
+    fires(
+        "TritonModelNotReadyProlonged",
+        "names no version where Triton lists none",
+        {series(state.MODEL_NOT_READY_SINCE, MODEL, version=""): "0x100"},
+        "20m",
+        Fires(MODEL, "20m 0s"),
+    ),
     boundary("TritonModelNotReadyProlonged", "is quiet at exactly ten minutes", {_SINCE: "60x100"}, "11m"),
     fires(
         "TritonModelNotReadyProlonged",
