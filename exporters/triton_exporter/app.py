@@ -163,7 +163,9 @@ class Exporter:
         """What the reading itself tells, and how looking went."""
         yield Family(catalogue.UP, [Sample(str(catalogue.UP), reading.up)])
         yield from self._relay.families()
-        yield Family(own.LAST_SUCCESS, [Sample(str(own.LAST_SUCCESS), self._last_success)])
+        # Absent until there was one: an age counted from 1970 tells nobody anything.
+        succeeded = [Sample(str(own.LAST_SUCCESS), self._last_success)] if self._last_success else []
+        yield Family(own.LAST_SUCCESS, succeeded)
         yield Family(own.SCRAPE_DURATION, [Sample(str(own.SCRAPE_DURATION), reading.duration_seconds)])
         yield Family(
             own.SCRAPE_FAILURES,

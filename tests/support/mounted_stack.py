@@ -66,6 +66,8 @@ class MountedStack:
         self._slack_url = slack_url
         self._faster = faster
         self.ports = dict(zip(PORTS, free_ports(len(PORTS)), strict=True))
+        # Triton's usual metrics port may be a real one's, of somebody else on this machine.
+        self.triton_metrics = f"http://127.0.0.1:{free_ports(1)[0]}/metrics"
         self.services = self._configured()
         self._guard = Guard()
         self.children: dict[str, Child] = {}
@@ -109,9 +111,7 @@ class MountedStack:
         if service in OWN:
             words = [sys.executable, "-m", "tritonwatch", *words]
             words += [f"--slack-url={self._slack_url}"] if service == "bridge" else []
-            # Triton's usual metrics port may be a real one's, of somebody else on this machine.
-            nobody = f"http://127.0.0.1:{free_ports(1)[0]}/metrics"
-            words += [f"--triton-metrics={nobody}"] if service == "exporter" else []
+            words += [f"--triton-metrics={self.triton_metrics}"] if service == "exporter" else []
         else:
             words = [str(self._binaries[service]), *words, f"--web.listen-address=127.0.0.1:{port}"]
         child = Child(service, words, self.folder / f"{service}.log", self._guard.environment)
