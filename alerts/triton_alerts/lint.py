@@ -108,7 +108,7 @@ def rule_groups(text: str) -> list[Mapping[str, Any]] | None:
     """The groups of a rule file or a PrometheusRule resource; None if the text is neither."""
     try:
         read = yaml.load(text, Loader=_LinedLoader)  # noqa: S506 - a SafeLoader that remembers lines
-    except yaml.YAMLError:
+    except (yaml.YAMLError, RecursionError, ValueError):
         return None
     if isinstance(read, dict) and read.get("kind") == "PrometheusRule":
         read = read.get("spec")

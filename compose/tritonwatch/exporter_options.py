@@ -141,7 +141,7 @@ def metrics_url(triton_url: str) -> str:
 def _from_file(path: Path, problems: list[Problem]) -> dict[str, tuple[str, Any]]:
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         text = " ".join(str(getattr(error, "strerror", None) or error).split())
         problems.append(Problem(str(path), text, "write a YAML mapping of options"))
         return {}

@@ -98,7 +98,7 @@ def load_web_config(path: Path) -> WebConfig:
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
         config = _File.model_validate(content)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, UnicodeDecodeError, RecursionError, yaml.YAMLError) as error:
         text = " ".join(str(getattr(error, "strerror", None) or error).split())
         raise WebConfigError([f"{path}: {text}"]) from error
     except ValidationError as error:

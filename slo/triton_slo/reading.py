@@ -158,6 +158,7 @@ _FIXES = {
     "union_tag_not_found": "write `indicator: {kind: latency, threshold: 1s}`",
     "string_pattern_mismatch": "use small letters, digits and dashes, at most 63",
 }
+_WINDOW_FIX = "write a rolling window such as 30d, or week, month or quarter"
 _UNION_STEPS = frozenset(
     {"rolling", "calendar", "readiness", "latency", "queue", "first_response", "errors", "probe", "custom"}
 )
@@ -172,9 +173,10 @@ def _problem(file: str, node: yaml.Node, detail: Any) -> Problem:
         reason = "unknown field"
     elif detail["type"] == "missing":
         reason = "required field is missing"
-    return Problem(
-        f"{file}:{line}", f"{field}: {reason}" if field else reason, _FIXES.get(detail["type"], "")
-    )
+    elif detail["type"] == "tuple_type":
+        reason = "must be a list"
+    fix = _FIXES.get(detail["type"], _WINDOW_FIX if steps[:1] == ["window"] else "")
+    return Problem(f"{file}:{line}", f"{field}: {reason}" if field else reason, fix)
 
 
 def _is_union_step(loc: tuple[Any, ...], index: int) -> bool:

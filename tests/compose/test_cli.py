@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tritonwatch.cli import VERBS, main
@@ -29,3 +31,29 @@ def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     """`--version` ends with 0 and one line."""
     assert main(["--version"]) == 0
     assert capsys.readouterr().out.startswith("tritonwatch ")
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"a: " + b"[" * 5000, ": not YAML: "),
+        (b"name: \xa6", "o.yaml is not UTF-8 text: invalid start byte at byte 6"),
+        (b"{name: a, target: 99%, indicator: errors, exclusions: all}", "exclusions: must be a list"),
+        (b"{name: a, target: 99%, indicator: errors, window: fortnight}", "or week, month or quarter"),
+    ],
+)
+@pytest.mark.parametrize("verb", ["check", "generate"])
+def test_a_file_that_is_no_objective_is_named_with_the_reason(
+    verb: str, content: bytes, expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever is in the file: its name, what is wrong, no traceback, nothing written."""
+    folder = tmp_path / "objectives"
+    folder.mkdir()
+    (folder / "o.yaml").write_bytes(content)
+    out = ["--objectives", str(folder), "--out", str(tmp_path / "out")]
+
+    assert main([verb, *([str(folder / "o.yaml")] if verb == "check" else out)]) in (1, 2)
+
+    said = capsys.readouterr()
+    assert expected in said.out + said.err
+    assert not (tmp_path / "out").exists()

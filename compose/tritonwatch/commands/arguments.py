@@ -45,6 +45,14 @@ selector = checked(parse_selector)
 """PromQL matchers without braces: a slip in them would break every query, and none of them loudly."""
 
 
+def text_of(path: Path, encoding: str = "utf-8") -> str:
+    """A file's text. Raises OSError, which names the file also where it is no text at all."""
+    try:
+        return path.read_text(encoding=encoding)
+    except UnicodeDecodeError as error:
+        raise OSError(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}") from error
+
+
 def objective_texts(folder: Path, verb: str) -> list[tuple[str, str]] | None:
     """Every *.yaml and *.yml of a folder as (name, text); says what is wrong and gives None otherwise."""
     if not folder.is_dir():
@@ -55,8 +63,8 @@ def objective_texts(folder: Path, verb: str) -> list[tuple[str, str]] | None:
         print(f"tritonwatch {verb}: no *.yaml in --objectives {folder}", file=sys.stderr)
         return None
     try:
-        return [(str(path), path.read_text(encoding="utf-8")) for path in paths]
-    except (OSError, UnicodeDecodeError) as error:
+        return [(str(path), text_of(path)) for path in paths]
+    except OSError as error:
         print(f"tritonwatch {verb}: cannot read the objectives: {error}", file=sys.stderr)
         return None
 

@@ -17,7 +17,7 @@ from triton_slo.problem import Problem
 from triton_slo.prometheus import Prometheus, PrometheusError
 from triton_slo.reading import read
 from tritonwatch import access
-from tritonwatch.commands.arguments import positive
+from tritonwatch.commands.arguments import positive, text_of
 
 EXAMPLE = "tritonwatch check slo/objectives/*.yaml --retention 15d"
 
@@ -39,9 +39,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print every mistake as `file:line: reason (fix: ...)`: 0 none, 1 some, 2 wrong usage."""
     try:
-        texts = [(str(path), path.read_text(encoding="utf-8")) for path in _paths(args.files)]
+        texts = [(str(path), text_of(path)) for path in _paths(args.files)]
         models = _models(args) if args.prometheus else None
-    except (OSError, UnicodeDecodeError, PrometheusError, access.AccessError) as error:
+    except (OSError, PrometheusError, access.AccessError) as error:
         print(f"tritonwatch check: {error}", file=sys.stderr)
         return 2
     around = Surroundings(args.scrape_interval, args.retention, models, time.time())

@@ -15,6 +15,7 @@ from triton_slo.convert.ledger import Ledger
 from triton_slo.objective import Objective, Rolling
 from triton_slo.problem import Problem
 from triton_slo.reading import read
+from tritonwatch.commands.arguments import text_of
 
 EXAMPLE = "tritonwatch convert --from sloth slos.yaml --out objectives/converted.yaml"
 
@@ -54,8 +55,8 @@ def run(args: argparse.Namespace) -> int:
     if args.out is not None and args.out.exists() and not args.force:
         return _fail(f"{args.out} exists already; choose another --out, or --force to replace it", 1)
     try:
-        texts = [(str(path), path.read_text(encoding="utf-8-sig")) for path in _paths(args.files)]
-    except (OSError, UnicodeDecodeError) as error:
+        texts = [(str(path), text_of(path, "utf-8-sig")) for path in _paths(args.files)]
+    except OSError as error:
         return _fail(error, 2)
     ledger = Ledger()
     text = _converted(args, texts, ledger)

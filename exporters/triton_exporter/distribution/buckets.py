@@ -73,7 +73,7 @@ def parse_duration(text: str) -> float:
 def _read(path: Path) -> Iterable[tuple[Signal, float]]:
     try:
         documents = list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, UnicodeDecodeError, RecursionError, yaml.YAMLError) as error:
         raise ThresholdError(f"{path}: cannot be read as YAML: {error}") from error
     for document in documents:
         if not isinstance(document, dict) or not isinstance(document.get("indicator"), dict):
