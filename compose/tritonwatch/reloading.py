@@ -175,4 +175,4 @@ def _groups(text: str) -> list[dict[str, Any]]:
 def _reason(error: Exception) -> str:
     text = " ".join(str(error).split())
     found = re.search(r"\[(?:Errno -?\d+|SSL[^]]*)\] ([^()]+)", text)
-    return found[1].strip() if found else text
+    return found[1].strip(" \"'") if found else text

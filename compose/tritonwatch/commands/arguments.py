@@ -46,9 +46,11 @@ selector = checked(parse_selector)
 
 
 def text_of(path: Path, encoding: str = "utf-8") -> str:
-    """A file's text. Raises OSError, which names the file also where it is no text at all."""
+    """A file's text. Raises OSError, which names the file and the reason, also where it is no text at all."""
     try:
         return path.read_text(encoding=encoding)
+    except OSError as error:
+        raise OSError(f"{path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise OSError(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}") from error
 
