@@ -390,7 +390,7 @@ costs](exporter-cost.md)).
 What follows:
 
 - **Group by cluster first.** Recorded series do not grow with servers, but what the short windows read does.
-  Give each cluster its own rules (`tritonwatch generate --selector 'cluster="eu1"'`) and ruler, and read the
+  Give each cluster its own rules (the flag `--selector 'cluster="eu1"'` of `generate`) and ruler, and read the
   recorded series of all clusters in one place; they are small.
 - **Leave out what nobody reads.** Triton's summaries are 35 series a model and the exporter's histograms 36.
   With the histograms at hand, the summaries can be dropped at the agent (`metric_relabel_configs`,
