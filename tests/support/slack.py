@@ -402,6 +402,8 @@ class SlackServer(ThreadingHTTPServer):
         payload = {
             "type": "block_actions",
             "user": {"id": user},
+            "channel": {"id": root.channel, "name": "pages"},
+            "container": {"type": "message", "channel_id": root.channel, "message_ts": root.ts},
             "actions": [pressed],
             "response_url": f"{self.url}/respond",
         }
