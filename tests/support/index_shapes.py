@@ -22,6 +22,7 @@ import requests
 
 from support.exporter import Running, exporting
 from support.repository import Repository, write
+from triton_exporter.snapshot import ModelVersion
 from tritonwatch.local.triton import TritonPorts, TritonServer, free_ports
 
 HEAD = (
@@ -314,7 +315,14 @@ def _settle(world: World) -> None:
     """Wait until both have looked for a while at what will not change any more."""
     looks = [exporter.exporter.states.lifecycle for exporter in (world.alone, world.told)]
     until = time.time() + _SETTLED_SECONDS
-    _wait(lambda: all(lifecycle.snapshot.at > until for lifecycle in looks))
+    # The last shape that is made is unloaded, and Triton lets go of it when it finds the time.
+    gone = ModelVersion("unloaded", "1")
+    _wait(
+        lambda: all(
+            lifecycle.snapshot.at > until and lifecycle.records[gone].claim.state == "unloaded"
+            for lifecycle in looks
+        )
+    )
 
 
 def _phase(world: World, phase: str) -> None:

@@ -12,6 +12,7 @@ import logging
 import socket
 import sqlite3
 import ssl
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -143,7 +144,12 @@ class Receiver(ThreadingHTTPServer):
             self._slots.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        log.info("connection from %s broke", client_address[0], exc_info=True)
+        """A caller that hangs up is no event worth a traceback; anything else is."""
+        error = sys.exception()
+        if isinstance(error, OSError):
+            log.info("connection from %s broke: %s", client_address[0], error)
+        else:
+            log.exception("answering %s failed", client_address[0])
 
 
 class _Handler(BaseHTTPRequestHandler):
