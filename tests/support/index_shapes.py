@@ -30,7 +30,7 @@ HEAD = (
     "`--triton-log` |\n|---|---|---|---|---|\n"
 )
 _LONGEST = 90
-_SETTLED_SECONDS = 1.0
+_SETTLED_SECONDS = 2.5
 _FROM_MEMORY = {
     "backend": "python",
     "max_batch_size": 8,
@@ -319,7 +319,9 @@ def _settle(world: World) -> None:
     gone = ModelVersion("unloaded", "1")
     _wait(
         lambda: all(
-            lifecycle.snapshot.at > until and lifecycle.records[gone].claim.state == "unloaded"
+            lifecycle.snapshot.at > until
+            and (record := lifecycle.records.get(gone)) is not None
+            and record.claim.state == "unloaded"
             for lifecycle in looks
         )
     )
