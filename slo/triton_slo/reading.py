@@ -159,6 +159,11 @@ _FIXES = {
     "string_pattern_mismatch": "use small letters, digits and dashes, at most 63",
 }
 _WINDOW_FIX = "write a rolling window such as 30d, or week, month or quarter"
+_EXCLUSION_FIXES = {
+    "days": "list days such as [saturday, sunday], or write `days: all`",
+    "start": "write 22:00, or a moment such as 2026-12-24T20:00Z",
+    "end": "write 02:00, or a moment such as 2026-12-25T02:00Z",
+}
 _UNION_STEPS = frozenset(
     {"rolling", "calendar", "readiness", "latency", "queue", "first_response", "errors", "probe", "custom"}
 )
@@ -176,6 +181,10 @@ def _problem(file: str, node: yaml.Node, detail: Any) -> Problem:
     elif detail["type"] == "tuple_type":
         reason = "must be a list"
     fix = _FIXES.get(detail["type"], _WINDOW_FIX if steps[:1] == ["window"] else "")
+    if steps[:1] == ["exclusions"]:
+        last = next((step for step in reversed(steps) if isinstance(step, str)), "")
+        fix = _EXCLUSION_FIXES.get(last, fix)
+        reason = reason.partition(" match pattern")[0].replace("String should", "not a time that can be read")
     return Problem(f"{file}:{line}", f"{field}: {reason}" if field else reason, fix)
 
 

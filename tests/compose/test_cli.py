@@ -40,6 +40,13 @@ def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
         (b"name: \xa6", "o.yaml is not UTF-8 text: invalid start byte at byte 6"),
         (b"{name: a, target: 99%, indicator: errors, exclusions: all}", "exclusions: must be a list"),
         (b"{name: a, target: 99%, indicator: errors, window: fortnight}", "or week, month or quarter"),
+        (
+            (
+                b'{name: a, target: 99%, indicator: errors, exclusions: [{reason: r, days: all, start: "25:00", '
+                b'end: "02:00"}]}'
+            ),
+            "exclusions.0.start: not a time that can be read (fix: write 22:00",
+        ),
     ],
 )
 @pytest.mark.parametrize("verb", ["check", "generate"])

@@ -284,7 +284,7 @@ PROMQL = {"reason": "r", "promql": "maintenance == 1"}
         ({**WEEKLY, "days": "all", "end": "02:00"}, "excludes the whole week"),
         ({**PROMQL, "promql": "up)"}, "promql is not PromQL"),
         ({**PROMQL, "promql": "time()"}, "promql is not PromQL"),
-        ({**WEEKLY, "start": "25:00"}, "pattern"),
+        ({**WEEKLY, "start": "25:00"}, "not a time"),
     ],
     ids=str,
 )
