@@ -9,7 +9,7 @@ import pytest
 from support.recipe_world import World, running
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """The servers that the recipes were tried on."""
     with running(tmp_path_factory.mktemp("recipes")) as one:
