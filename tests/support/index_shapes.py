@@ -175,6 +175,7 @@ SHAPES = (
 
 def rows(directory: Path) -> Iterator[tuple[str, ...]]:
     """One row for each shape, as seen on servers started below `directory`: the cells of HEAD."""
+    directory.mkdir(parents=True, exist_ok=True)
     with _world(directory / "shapes", "explicit") as world:
         for shape in SHAPES:
             shape.make(world)
