@@ -196,7 +196,11 @@ class Exporter:
     def _look_for_ever(self) -> None:
         while not self._stop.is_set():
             started = time.monotonic()
-            self._show(self._looker.look())
+            try:
+                self._show(self._looker.look())
+            except Exception:  # noqa: BLE001 - the thread must outlive whatever Triton sends
+                # Whatever Triton sent: one look is lost, not all that would follow.
+                _LOG.exception("a look at Triton failed")
             took = time.monotonic() - started
             pause = max(self.settings.state_interval_seconds - took, self._looker.pause_seconds)
             self._stop.wait(max(0.01, pause))
