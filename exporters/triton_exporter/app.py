@@ -196,14 +196,13 @@ class Exporter:
     def _look_for_ever(self) -> None:
         while not self._stop.is_set():
             started = time.monotonic()
-            try:
-                self._show(self._looker.look())
-            except Exception:  # noqa: BLE001 - the thread must outlive whatever Triton sends
-                # Whatever Triton sent: one look is lost, not all that would follow.
-                _LOG.exception("a look at Triton failed")
+            _guarded(self._look)  # whatever Triton sent: one look is lost, not all that would follow
             took = time.monotonic() - started
             pause = max(self.settings.state_interval_seconds - took, self._looker.pause_seconds)
             self._stop.wait(max(0.01, pause))
+
+    def _look(self) -> None:
+        self._show(self._looker.look())
 
     def _show(self, snapshot: Snapshot) -> None:
         with self._lock:
