@@ -61,12 +61,15 @@ def _failures(selector: Matchers, window: str) -> str:
 
 
 def _states(selector: Matchers, window: str) -> str:
-    """Share of the time not ready that each state took."""
+    """Share of the time not ready that each state took; first loads are none of it, as for the indicator."""
     bad = selector.also('state!~"ready|unloaded|unloading"')
-    share = f"avg_over_time({state.MODEL_STATE}{bad}[{window}])"
-    named = f'label_replace({share}, "{names.CAUSE}", "state:$1", "state", "(.*)")'
+    # Looks count, not shares of them, so that first loads can be taken off the loads they are part of.
+    seen = f"sum_over_time({state.MODEL_STATE}{bad}[{window}])"
+    first = f"sum_over_time({state.MODEL_FIRST_LOAD}{selector}[{window}])"
+    lost = f'(\n  {seen}\n  - label_replace({first}, "state", "loading", "", "")\n  or {seen}\n)'
+    named = f'label_replace({lost}, "{names.CAUSE}", "state:$1", "state", "(.*)")'
     each = f"sum {by((*names.GROUPING, names.CAUSE))} ({named})"
-    return f"{each}\n/ {on(names.GROUPING)} group_left ()\n(sum {by(names.GROUPING)} ({share}) > 0)"
+    return f"{each}\n/ {on(names.GROUPING)} group_left ()\n(sum {by(names.GROUPING)} ({lost}) > 0)"
 
 
 def _throttled(selector: Matchers, window: str) -> str:

@@ -16,6 +16,8 @@ from triton_slo.generate import artifacts
 from triton_slo.reading import read
 
 SCRAPES = 40  # ten minutes
+[READINESS] = read([("o.yaml", "{name: readiness, target: 99.9%, indicator: readiness}")]).objectives
+SPLIT = f'sum by ({names.CAUSE}) ({names.CAUSE_SHARE}{{{names.INDICATOR}="readiness"}}) > 0'
 
 
 def _series(metric: Metric, values: str, **labels: str) -> dict[str, str]:
@@ -36,12 +38,13 @@ def _series(metric: Metric, values: str, **labels: str) -> dict[str, str]:
 def test_a_first_load_burns_nothing(
     promtool: Path, now: str, first_load: bool, fails: float | None, tmp_path: Path
 ) -> None:
-    """Ten minutes of loading for the first time are no event at all; every other way of not being ready fails."""
-    reading = read([("o.yaml", "{name: readiness, target: 99.9%, indicator: readiness}")])
-    rules = {one.name: one.text for one in artifacts(reading.objectives, Options()) if one.part == "rules"}
-    (tmp_path / "slo-readiness.yml").write_text(rules["slo-readiness.yml"])
+    """Ten minutes of loading for the first time are no event and no cause; other ways of not being ready are."""
+    rules = {one.name: one.text for one in artifacts([READINESS], Options()) if one.part == "rules"}
+    for name, text in rules.items():
+        (tmp_path / name).write_text(text)
     burning = names.sli_error("5m")
     firing = [] if fails is None else [{"labels": "{}", "value": 1}]
+    cause = [] if fails is None else [{"labels": f'{{{names.CAUSE}="state:{now}"}}', "value": 1}]
     proof = {
         "interval": "15s",
         "input_series": [
@@ -64,13 +67,53 @@ def test_a_first_load_burns_nothing(
                 "eval_time": "9m",
                 "exp_samples": firing,
             },
+            {"expr": SPLIT, "eval_time": "9m", "exp_samples": cause},
         ],
     }
-    (tmp_path / "proof.yml").write_text(
-        yaml.safe_dump({"rule_files": ["slo-readiness.yml"], "evaluation_interval": "15s", "tests": [proof]})
+    passes(promtool, tmp_path, sorted(rules), proof)
+
+
+@pytest.mark.parametrize("promtool", promtools(), ids=str)
+def test_a_first_load_is_no_cause_of_what_came_later(promtool: Path, tmp_path: Path) -> None:
+    """On two servers: 4 minutes of first loads, then 1 of loading again and 3 without: a quarter and three."""
+    causes = next(one for one in artifacts([READINESS], Options()) if one.name == "slo-causes.yml")
+    (tmp_path / causes.name).write_text(causes.text)
+    states = {  # scrapes at 15 s: first load, ready, loads again, ready
+        "a": {"loading": "1x7 0x7 1x3 0x15", "ready": "0x7 1x7 0x3 1x15", "unavailable": "0x35"},
+        # ... and here: first load, failed, ready
+        "b": {"loading": "1x7 0x27", "ready": "0x7 0x11 1x15", "unavailable": "0x7 1x11 0x15"},
+    }
+    proof = {
+        "interval": "15s",
+        "input_series": [
+            *(
+                _series(state.MODEL_STATE, values, instance=server, version="1", state=one)
+                for server, of in states.items()
+                for one, values in of.items()
+            ),
+            *(_series(state.MODEL_FIRST_LOAD, "1x7 _x27", instance=server, version="1") for server in states),
+        ],
+        "promql_expr_test": [
+            {
+                "expr": SPLIT,
+                "eval_time": "9m",
+                "exp_samples": [
+                    {"labels": f'{{{names.CAUSE}="state:loading"}}', "value": 0.25},
+                    {"labels": f'{{{names.CAUSE}="state:unavailable"}}', "value": 0.75},
+                ],
+            }
+        ],
+    }
+    passes(promtool, tmp_path, [causes.name], proof)
+
+
+def passes(promtool: Path, folder: Path, rules: list[str], proof: dict[str, object]) -> None:
+    """Promtool finds what the proof expects of these rule files."""
+    (folder / "proof.yml").write_text(
+        yaml.safe_dump({"rule_files": rules, "evaluation_interval": "15s", "tests": [proof]})
     )
     done = subprocess.run(
-        [promtool, "test", "rules", tmp_path / "proof.yml"], capture_output=True, text=True, timeout=60
+        [promtool, "test", "rules", folder / "proof.yml"], capture_output=True, text=True, timeout=60
     )
 
     assert 0 == done.returncode, done.stdout + done.stderr
