@@ -14,8 +14,9 @@ setup: $(STAMP) tools ## Create .venv, install everything pinned, get Prometheus
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 11) <= v <= (3, 13) else "tritonwatch needs Python 3.11 to 3.13, found %d.%d; try: make PYTHON=python3.12 demo" % v)'
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@echo "set-up, once: Python packages into $(VENV) (about 1 GB, a real Triton among them); quiet for one to three minutes"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@if $(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 13))'; then \
 		$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps nvidia-pytriton==0.7.0; fi
 	@touch $(STAMP)

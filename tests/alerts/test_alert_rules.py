@@ -96,10 +96,8 @@ def test_first_steps_are_for_causes_that_exist() -> None:
 
 @pytest.mark.parametrize("options", [Options(), DEMO], ids=["real time", "demo"])
 def test_a_prometheus_that_has_just_started_misses_nothing_yet(options: Options) -> None:
-    """Rules run before the first scrape has come in: what is absent then is no alert, whatever the time scale."""
+    """Prometheus starts to scrape 5 to 10 s after its rules run: what is absent then is no alert at any scale."""
     holds = {one.name: rules.rule(one, options).hold for one in ALERTS if "absent(" in one.expr}
 
     assert "TritonExporterAbsent" in holds
-    assert [] == [
-        name for name, hold in holds.items() if promql.seconds(hold) < 4 * options.scrape_interval_seconds
-    ]
+    assert [] == [name for name, hold in holds.items() if promql.seconds(hold) < 12]

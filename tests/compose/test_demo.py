@@ -67,6 +67,7 @@ def test_the_story_happens_on_real_parts(tmp_path: Path) -> None:
     assert "the story is complete" in output
     assert "No such file or directory" in output, "Triton's own reason reaches on-call"
     assert "TritonQueueBudgetBurn" in output
+    assert "TritonExporterAbsent" not in output, "a Prometheus that has just started has not scraped yet"
     assert [] == _left_behind(folder)
     assert ["demo"] == [path.name for path in tmp_path.iterdir()]
 
