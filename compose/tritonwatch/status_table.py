@@ -43,7 +43,7 @@ def _overview(summed: Sequence[Overview]) -> Table:
         worst = one.worst
         counts = [str(number) for number in (one.groups, one.unknown, one.exhausted, one.burning)]
         place = [_place(worst), worst.version or "-", worst.state]
-        left = [_budget(worst), duration(worst.exhausted_in_seconds)]
+        left = [_budget(worst), _lasts(worst)]
         drawn.add_row(*map(Text, (one.slo, *counts, *place, *left)), style=_STYLE[worst.state])
     return drawn
 
@@ -79,7 +79,7 @@ def _cells(row: Standing) -> list[Text]:
             rate(row.burn_now),
             *(rate(row.burn.get(window)) for window in SHOWN_WINDOWS),
             _budget(row),
-            duration(row.exhausted_in_seconds),
+            _lasts(row),
             duration(row.unknown_in_period_seconds),
             _state(row),
             ", ".join(f"{cause} {share:.0%}" for cause, share in row.causes[:3] if share >= 0.005),
@@ -97,6 +97,10 @@ def _budget(row: Standing) -> str:
     if row.budget_left is None:
         return "no events" if row.idle else "unknown"
     return f"{row.budget_left:.1%}"
+
+
+def _lasts(row: Standing) -> str:
+    return "past period's end" if row.lasts == "past_period_end" else duration(row.exhausted_in_seconds)
 
 
 def _state(row: Standing) -> str:
@@ -138,7 +142,7 @@ def duration(seconds: float | None) -> str:
 
 
 def to_json(rows: Sequence[Standing], at: float, indent: int | None = 2) -> str:
-    """Rows and overviews as JSON; null is unknown, and for `exhausted_in_seconds` also "not burning"."""
+    """Rows and overviews as JSON; null is unknown; `lasts` says why `exhausted_in_seconds` is."""
     summary = [
         {
             "slo": one.slo,

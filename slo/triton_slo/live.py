@@ -17,6 +17,7 @@ from triton_slo import conventions
 from triton_slo.prometheus import Sample
 
 State = Literal["excluded", "unknown", "exhausted", "burning", "ok", "idle"]
+Lasts = Literal["unknown", "exhausted", "estimated", "past_period_end", "not_burning"]
 
 SHOWN_WINDOWS = ("1h", "6h", "3d")
 """Nominal windows whose burn rates a table shows besides "now"."""
@@ -28,6 +29,7 @@ _PLAIN = (
     conventions.OBJECTIVE_RATIO,
     conventions.PERIOD_DAYS,
     conventions.PERIOD_START,
+    conventions.PERIOD_END,
     conventions.CURRENT_BURN_RATE,
     conventions.PERIOD_BURN_RATE,
     conventions.PERIOD_BUDGET_REMAINING,
@@ -61,11 +63,12 @@ class Standing:
     Ratios are 0 to 1; None is unknown. `burn` maps nominal windows to burn rates (1 spends the budget
     exactly over the period), `burn_now` is that of the shortest. `budget_left` is 1 when nothing is spent
     and negative when more than all is. `exhausted_in_seconds` estimates when it is spent if the last hour's
-    pace goes on and nothing is won back: 0 when it is spent, infinite when nothing burns. `idle` means that
-    there is data and it says that nothing happened; then ratios are None as well. `unknown` says why nothing
-    is known now and `unknown_seconds` for how long; `unknown_in_period_seconds` is all such time of the
-    period. `excluded` is why time does not count now. `causes` are shares (0 to 1) of what the indicator
-    measures, largest first.
+    pace goes on and nothing is won back: 0 when it is spent, infinite when nothing burns, or when a calendar
+    period, and with it the budget, begins anew before; `lasts` says which. `period_ends_in_seconds` is None for
+    rolling windows. `idle` means that there is data and it says that nothing happened; then ratios are None as
+    well. `unknown` says why nothing is known now and `unknown_seconds` for how long; `unknown_in_period_seconds`
+    is all such time of the period. `excluded` is why time does not count now. `causes` are shares (0 to 1) of
+    what the indicator measures, largest first.
     """
 
     slo: str
@@ -77,6 +80,8 @@ class Standing:
     burn: Mapping[str, float] = field(default_factory=dict)
     budget_left: float | None = None
     exhausted_in_seconds: float | None = None
+    lasts: Lasts = "unknown"
+    period_ends_in_seconds: float | None = None
     unknown: str = ""
     unknown_seconds: float | None = None
     unknown_in_period_seconds: float | None = None
@@ -218,6 +223,9 @@ class _Board:
             left = 1 - spent
         burn = {} if target is None else _burn_rates(values, 1 - target)
         now, seen = value(conventions.CURRENT_BURN_RATE), values.get(conventions.LAST_SEEN)
+        period_end = value(conventions.PERIOD_END)
+        ends_in = None if period_end is None else max(0.0, period_end - self._at)
+        lasts, seconds = _lasting(left, burn.get(_PACE, now), value(conventions.PERIOD_DAYS), ends_in)
         unknown = ", ".join(sorted(set(self._labels[key][conventions.REASON])))
         # Data without events leaves no ratio; data that is gone leaves none either, but is not seen any more.
         idle = now is None and seen is not None and self._at - seen <= _FRESH_SECONDS
@@ -232,7 +240,9 @@ class _Board:
             burn_now=now,
             burn=burn,
             budget_left=left,
-            exhausted_in_seconds=_exhausted_in(left, burn.get(_PACE, now), value(conventions.PERIOD_DAYS)),
+            exhausted_in_seconds=seconds,
+            lasts=lasts,
+            period_ends_in_seconds=ends_in,
             unknown=unknown or ("" if idle or left is not None else "no data"),
             unknown_seconds=self._at - seen if unknown and seen is not None else None,
             unknown_in_period_seconds=values.get(UNKNOWN_TIME),
@@ -261,15 +271,20 @@ def _burn_rates(values: Mapping[str, float], budget: float) -> dict[str, float]:
     }
 
 
-def _exhausted_in(left: float | None, burn: float | None, period_days: float | None) -> float | None:
+def _lasting(
+    left: float | None, burn: float | None, period_days: float | None, ends_in: float | None
+) -> tuple[Lasts, float | None]:
     """Seconds until the budget is spent at a burn rate: left * period / burn (SRE workbook, chapter 5)."""
-    if left is None:
-        return None
-    if left <= 0:
-        return 0.0
-    if burn is None or period_days is None:
-        return None
-    return left * period_days * 86400 / burn if burn > 0 else math.inf
+    if left is not None and left <= 0:
+        return "exhausted", 0.0
+    if left is None or burn is None or period_days is None:
+        return "unknown", None
+    if burn <= 0:
+        return "not_burning", math.inf
+    seconds = left * period_days * 86400 / burn
+    if ends_in is not None and seconds >= ends_in:
+        return "past_period_end", math.inf
+    return "estimated", seconds
 
 
 def _urgency(row: Standing) -> tuple[float, float, str, tuple[tuple[str, str], ...]]:

@@ -18,7 +18,7 @@ from triton_slo.excluded_time import counted_spans, excluded_spans
 from triton_slo.indicators import Events, Measure
 from triton_slo.live import SHOWN_WINDOWS
 from triton_slo.objective import DAY, CalendarWindow
-from triton_slo.periods import basis
+from triton_slo.periods import basis, period_at
 from triton_slo.plan import Plan, Variant
 from triton_slo.prometheus import Prometheus, Sample
 from triton_slo.promql import on
@@ -164,6 +164,7 @@ class _Asker:
         if isinstance(window, CalendarWindow):
             seconds = self._basis.budget_seconds
             yield self._sample(conventions.PERIOD_START, {}, self._at - self._basis.passed_seconds)
+            yield self._sample(conventions.PERIOD_END, {}, period_at(window, self._at).end)
         yield self._sample(conventions.PERIOD_DAYS, {}, seconds / DAY)
 
     def _ratios(self, measure: Measure, seconds: float) -> dict[_Group, float | None]:

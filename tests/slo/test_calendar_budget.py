@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import json
+import math
 import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from support.calendars import NEVER, objective, promtool, rules, unix
 from support.tools import promtools
@@ -26,6 +29,7 @@ from triton_slo.periods import LAST
 from triton_slo.plan import Plan
 from triton_slo.prometheus import Sample
 from triton_slo.words import burning
+from tritonwatch.status_table import tables, to_json
 
 DAY = 86_400
 MARCH = unix("2026-03-01T00:00:00+01:00")
@@ -78,28 +82,47 @@ def test_a_budget_is_of_the_events_so_far_or_of_all_seconds(
     assert pytest.approx(1 - 6000 / (0.01 * budget_days * DAY)) == found[names.PERIOD_BUDGET_REMAINING]
 
 
-def test_status_tells_the_ratio_so_far_and_when_the_whole_budget_is_spent() -> None:
-    """The SLI is that of the ten days; at twice the pace, 77 % of 743 hours' budget last 286 hours."""
+@pytest.mark.parametrize(
+    ("pace", "lasts", "shown"),
+    [
+        pytest.param(2.0, "estimated", "11d 22h", id="286 of the 503 hours that are left of the month"),
+        pytest.param(1.0, "past_period_end", "past period's end", id="573 of them"),
+        pytest.param(0.0, "not_burning", "not burning", id="nothing fails"),
+    ],
+)
+def test_status_tells_the_ratio_so_far_and_whether_the_budget_lasts_the_month(
+    pace: float, lasts: str, shown: str
+) -> None:
+    """The SLI is that of the ten days; 77 % of 743 hours' budget last so long, unless April begins before."""
     group = {names.SLO: "o", names.INDICATOR: "readiness", "model": "m", "version": "1"}
     left = 1 - 6000 / (0.01 * HOURS_OF_MARCH * 3600)
     values = {
         names.OBJECTIVE_RATIO: 0.99,
         names.PERIOD_BURN_RATE: 6000 / 8640,
         names.PERIOD_BUDGET_REMAINING: left,
-        names.sli_error("1h"): 0.02,
-        names.CURRENT_BURN_RATE: 2.0,
+        names.sli_error("1h"): 0.01 * pace,
+        names.CURRENT_BURN_RATE: pace,
     }
     at = float(MARCH + 10 * DAY)
     samples = [Sample({"__name__": name, **group}, value, at) for name, value in values.items()]
     of_all = {names.SLO: "o", names.INDICATOR: "readiness"}
     samples.append(Sample({"__name__": names.PERIOD_DAYS, **of_all}, HOURS_OF_MARCH / 24, at))
     samples.append(Sample({"__name__": names.PERIOD_START, **of_all}, MARCH, at))
+    samples.append(Sample({"__name__": names.PERIOD_END, **of_all}, MARCH + HOURS_OF_MARCH * 3600, at))
 
     [row] = standings(samples)
 
     assert pytest.approx(1 - 6000 / SPENT["total"]) == row.sli
     assert pytest.approx(left) == row.budget_left
-    assert pytest.approx(left * HOURS_OF_MARCH * 3600 / 2) == row.exhausted_in_seconds
+    seconds = left * HOURS_OF_MARCH * 3600 / pace if lasts == "estimated" else math.inf
+    assert (lasts, pytest.approx(seconds)) == (row.lasts, row.exhausted_in_seconds)
+    assert HOURS_OF_MARCH * 3600 - 10 * DAY == row.period_ends_in_seconds
+    drawn = io.StringIO()
+    Console(width=200, file=drawn).print(tables([row]))
+    assert shown in drawn.getvalue()
+    [plain] = json.loads(to_json([row], at))["standings"]
+    told = pytest.approx(seconds) if lasts == "estimated" else None
+    assert (lasts, told) == (plain["lasts"], plain["exhausted_in_seconds"])
 
 
 @pytest.mark.parametrize("kind", ["errors", "readiness"])

@@ -232,6 +232,7 @@ def test_a_calendar_budget_counts_from_its_first_midnight(prometheus: str, kind:
     # What is not known of the period (there is no history of it) failed as often as the rest.
     spent = 1800 / (END - since) * (END - period.start) / (period.end - period.start)
     assert pytest.approx(1 - spent / 0.001, abs=0.01) == row.budget_left
+    assert period.end - END == row.period_ends_in_seconds
 
 
 def leaving_out(one: Objective, exclusion: dict[str, object]) -> Objective:
