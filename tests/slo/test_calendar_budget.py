@@ -85,8 +85,8 @@ def test_a_budget_is_of_the_events_so_far_or_of_all_seconds(
 @pytest.mark.parametrize(
     ("pace", "lasts", "shown"),
     [
-        pytest.param(2.0, "estimated", "11d 22h", id="286 of the 503 hours that are left of the month"),
-        pytest.param(1.0, "past_period_end", "past period's end", id="573 of them"),
+        pytest.param(2.0, "estimated", "  12d  ", id="288 of the 503 hours that are left of the month"),
+        pytest.param(1.0, "past_period_end", "past period's end", id="576 of them"),
         pytest.param(0.0, "not_burning", "not burning", id="nothing fails"),
     ],
 )
