@@ -19,6 +19,11 @@ from triton_exporter.snapshot import (
     ResponseStatistics,
 )
 
+_PAST_ANY = 2**64
+"""No number of Triton's is this large: one that is would not fit a float."""
+
+_LONGEST = len(str(-_PAST_ANY))
+
 
 class AnswerError(ValueError):
     """The body is not what this endpoint should say."""
@@ -99,8 +104,8 @@ def parse_server(body: bytes) -> tuple[str, tuple[str, ...]]:
 def error_text(body: bytes) -> str:
     """Triton's own error text, or empty."""
     try:
-        answer = json.loads(body)
-    except ValueError:
+        answer = _json(body)
+    except AnswerError:
         return ""
     return _text(answer, "error") if isinstance(answer, dict) else ""
 
@@ -179,8 +184,12 @@ def _policy(policy: dict[str, Any]) -> QueuePolicy:
 
 
 def _json(body: bytes) -> Any:
+    """The document, with text that can be written as UTF-8: a model folder's name can be any bytes."""
     try:
-        return json.loads(body)
+        answer = json.loads(body.decode("utf-8", "replace"))
+        if b"\\u" in body:  # an escape can name half a character, which no page and no path can hold
+            answer = json.loads(json.dumps(answer, ensure_ascii=False).encode("utf-8", "replace"))
+        return answer
     except (ValueError, RecursionError) as error:
         raise AnswerError(f"not JSON: {error}") from error
 
@@ -210,8 +219,8 @@ def _whole(value: dict[str, Any], name: str) -> int:
 
 
 def _number(found: object) -> int:
-    if isinstance(found, bool):
+    if isinstance(found, str) and len(found) <= _LONGEST and found.removeprefix("-").isdecimal():
+        found = int(found)
+    if not isinstance(found, int) or isinstance(found, bool):
         return 0
-    if isinstance(found, int):
-        return found
-    return int(found) if isinstance(found, str) and found.removeprefix("-").isdecimal() else 0
+    return found if abs(found) < _PAST_ANY else 0

@@ -196,13 +196,19 @@ class Exporter:
     def _look_for_ever(self) -> None:
         while not self._stop.is_set():
             started = time.monotonic()
-            _guarded(self._look)  # whatever Triton sent: one look is lost, not all that would follow
+            self._show(self._look())
             took = time.monotonic() - started
             pause = max(self.settings.state_interval_seconds - took, self._looker.pause_seconds)
             self._stop.wait(max(0.01, pause))
 
-    def _look(self) -> None:
-        self._show(self._looker.look())
+    def _look(self) -> Snapshot:
+        """One look; whatever Triton sent, it is lost alone, and what is not known is not shown as known."""
+        try:
+            return self._looker.look()
+        except Exception:  # noqa: BLE001 - the boundary, as in _guarded
+            _LOG.exception("could not look at Triton")
+            self._count_failure("index", "bad_response")
+            return Snapshot(self._now(), api_failure="bad_response")
 
     def _show(self, snapshot: Snapshot) -> None:
         with self._lock:

@@ -98,6 +98,32 @@ def test_a_bad_entry_costs_itself_only() -> None:
     assert (IndexEntry("a", "1", "READY"), IndexEntry("b")) == parse_index(body)
 
 
+@pytest.mark.parametrize(
+    ("name", "read"),
+    [
+        pytest.param(rb"\ud800", "?", id="half a character"),
+        pytest.param(b"mod\xe8le", "mod\ufffdle", id="Latin-1, as a folder can be named"),
+        pytest.param(rb"\ud83d\ude00", "\U0001f600", id="a whole character in two escapes"),
+    ],
+)
+def test_a_name_that_is_no_utf_8_costs_itself_only(name: bytes, read: str) -> None:
+    """Every text read can be written on a page and in a path, and the models beside it are read too."""
+    body = (
+        b'[{"name": "' + name + b'", "state": "READY"}, {"name": "b", "version": "1", "reason": "caf\xe9"}]'
+    )
+
+    assert (IndexEntry(read, "", "READY"), IndexEntry("b", "1", "", "caf\ufffd")) == parse_index(body)
+
+
+@pytest.mark.parametrize("number", ["9" * 400, '"' + "9" * 5000 + '"', "-1e999", "NaN"])
+def test_a_number_that_cannot_be_is_none(number: str) -> None:
+    """No count or time of Triton's has hundreds of digits."""
+    body = '{"model_stats": [{"name": "a", "last_inference": %s, "inference_count": 7}]}' % number  # noqa: UP031
+
+    (read,) = parse_statistics(body.encode())
+    assert (0, 7) == (read.last_inference_seconds, read.inferences)
+
+
 def test_numbers_of_grpc_json_are_numbers() -> None:
     """gRPC writes 64-bit numbers as strings."""
     body = b'{"name": "a", "max_batch_size": "8", "input": [{"name": "X", "dims": ["-1", 4, null]}]}'

@@ -7,14 +7,17 @@ import socket
 import threading
 import time
 import tracemalloc
+from collections.abc import Callable
 
 import pytest
 import requests
 from prometheus_client.parser import text_string_to_metric_families
 
-from support.exporter import exporting
+from support.exporter import Scraped, exporting
 from support.faults import Answer, body, drip, faulty, flood, hang, raw
+from triton_exporter.answers import parse_index
 from triton_exporter.catalogue import own, state, triton
+from triton_exporter.snapshot import IndexEntry
 
 _GOOD = (
     b"# HELP nv_inference_count Inferences\n# TYPE nv_inference_count counter\n"
@@ -192,6 +195,36 @@ def test_a_hostile_model_name_is_escaped_everywhere() -> None:
 
     assert 1 == page.value(state.MODEL_STATE, model=name, version="1", state="ready")
     assert "/v2/models/a%22b%0A..%2Fx%3Fy%23z/versions/1/ready" in paths
+
+
+def test_a_look_that_fails_unforeseen_is_unknown_and_the_next_look_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What no reader foresaw costs one look: no state is shown as known, and the next look brings it back."""
+    broken = threading.Event()
+
+    def parse(body: bytes) -> tuple[IndexEntry, ...]:
+        if broken.is_set():
+            raise ZeroDivisionError
+        return parse_index(body)
+
+    monkeypatch.setattr("triton_exporter.look.parse_index", parse)
+    answers = {"/v2/repository/index": body(_INDEX.encode()), "/metrics": body(b"")}
+    with (
+        faulty(answers) as target,
+        exporting(target.url, f"{target.url}/metrics") as running,
+    ):
+
+        def shown(name: str) -> Callable[[Scraped], object]:
+            return lambda page: page.value(state.MODEL_STATE, model="a", version="1", state=name)
+
+        running.wait(shown("ready"))
+        broken.set()
+        page = running.wait(shown("unknown"))
+        broken.clear()
+        running.wait(shown("ready"))
+
+    assert page.value(own.SCRAPE_FAILURES, endpoint="index", reason="bad_response")
 
 
 def test_concurrent_scrapes_share_one_fetch() -> None:
