@@ -9,8 +9,11 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
+from support.repository import Repository
+from support.triton import live_triton
 from tritonwatch.local.process import Child, Guard, describe_exit, last_lines
 
 PARENT = """
@@ -89,3 +92,19 @@ def test_an_exit_is_described_in_words() -> None:
     """A signal is named, an exit code is given."""
     assert "signal 9 (SIGKILL)" == describe_exit(-9)
     assert "exit code 3" == describe_exit(3)
+
+
+@pytest.mark.real
+def test_a_triton_that_is_killed_leaves_no_shared_memory(tmp_path: Path) -> None:
+    """What its python backend shared with its models, a MiB for each and more, is given back."""
+    repository = Repository(tmp_path / "models")
+    repository.model("echo")
+    with live_triton(repository.path, tmp_path) as server:
+        assert server.process is not None
+        maps = psutil.Process(server.process.pid).memory_maps()
+        shared = [Path(one.path) for one in maps if one.path.startswith("/dev/shm/triton")]
+        assert [True] == [path.exists() for path in shared]
+
+        server.kill()
+
+        assert [False] == [path.exists() for path in shared]

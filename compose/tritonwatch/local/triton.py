@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import re
 import shutil
 import signal
 import socket
@@ -128,12 +129,24 @@ class TritonServer:
                 time.sleep(0.05)
 
     def kill(self) -> None:
-        """End the server and its stubs at once."""
+        """End the server and its stubs at once, and give back the memory they shared, which outlives them."""
         if self.process is None:
             return
+        shared = _shared_memory(self.process.pid)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
+        for region in shared:
+            region.unlink(missing_ok=True)
+
+
+def _shared_memory(pid: int) -> set[Path]:
+    """The python backend's regions that a running server has mapped: one or more of 1 MiB for each instance."""
+    try:
+        maps = Path(f"/proc/{pid}/maps").read_text()
+    except OSError:  # it has ended already
+        return set()
+    return {Path(one) for one in re.findall(r"/\S+/triton_python_backend_shm_region_\S+", maps)}
 
 
 def port_is_free(port: int) -> bool:
