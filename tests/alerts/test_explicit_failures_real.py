@@ -16,10 +16,11 @@ import requests
 
 from support.exporter import exporting
 from support.repository import Repository
+from support.triton import control, infer, live_triton
 from support.watching import INTERVAL_SECONDS, Watching, watching
 from triton_alerts.generate import artifacts
 from triton_slo.artifact import Options
-from tritonwatch.local.triton import TritonPorts, TritonServer, free_ports
+from tritonwatch.local.triton import TritonServer
 
 pytestmark = pytest.mark.real
 OPTIONS = Options(time_scale=1 / 120, scrape_interval_seconds=INTERVAL_SECONDS)
@@ -35,15 +36,9 @@ class Stage:
     server: TritonServer
     watch: Watching
 
-    def ask(self, what: str, model: str, timeout_seconds: float = 30.0) -> int:
+    def ask(self, what: str, model: str) -> int:
         """Load or unload a model; returns the HTTP status."""
-        url = f"{self.server.http_url}/v2/repository/models/{model}/{what}"
-        return requests.post(url, json={}, timeout=timeout_seconds).status_code
-
-    def infer(self, model: str) -> int:
-        body = {"inputs": [{"name": "X", "shape": [1, 1], "datatype": "FP32", "data": [1.0]}]}
-        url = f"{self.server.http_url}/v2/models/{model}/infer"
-        return requests.post(url, json=body, timeout=30).status_code
+        return control(self.server, what, model)
 
 
 @pytest.fixture(scope="module")
@@ -55,21 +50,14 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
         repository.model(name)
     repository.model("raises", **{"raise": "weights missing"})
     repository.model("endless", load_seconds=30)
-    ports = TritonPorts(*free_ports(3))
     loaded = ["--load-model=used", "--load-model=flappy"]
-    server = TritonServer(repository.path, directory, ports, control="explicit", arguments=loaded)
-    server.start()
-    try:
-        server.wait_live()
-        with (
-            exporting(
-                server.http_url, server.metrics_url, {"used": (), "expected": ()}, log=server.log
-            ) as exporter,
-            watching(exporter.url, artifacts((), OPTIONS), directory / "watch") as watch,
-        ):
-            yield Stage(server, watch)
-    finally:
-        server.stop(timeout_seconds=2)
+    expected: dict[str, tuple[str, ...]] = {"used": (), "expected": ()}
+    with (
+        live_triton(repository.path, directory, "explicit", loaded) as server,
+        exporting(server.http_url, server.metrics_url, expected, log=server.log) as exporter,
+        watching(exporter.url, artifacts((), OPTIONS), directory / "watch") as watch,
+    ):
+        yield Stage(server, watch)
 
 
 def test_an_expected_model_that_nobody_loaded_is_missing(stage: Stage) -> None:
@@ -94,7 +82,7 @@ def test_a_load_that_was_asked_for_and_failed_fires_and_unloading_does_not_hide_
 def test_unloading_a_model_in_use_fires_although_triton_calls_it_healthy(stage: Stage) -> None:
     """Requests came, then somebody unloaded it; loading it again ends the alert, and idle models say nothing."""
     for _ in range(6):
-        assert 200 == stage.infer("used")
+        assert 200 == infer(stage.server, "used")
         time.sleep(0.4)
     assert 200 == stage.ask("unload", "used")
     stage.watch.wait("TritonModelUnloadedInUse", model="used")
@@ -122,7 +110,7 @@ def test_a_load_that_never_ends_is_stuck(stage: Stage) -> None:
 
     def load() -> None:
         with suppress(requests.RequestException):  # the server is killed in the midst of it
-            stage.ask("load", "endless", 60)
+            stage.ask("load", "endless")
 
     hanging = threading.Thread(target=load)
     hanging.start()

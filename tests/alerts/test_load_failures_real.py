@@ -18,6 +18,7 @@ import requests
 
 from support.exporter import exporting
 from support.repository import Repository, write
+from support.triton import infer, live_triton
 from support.watching import INTERVAL_SECONDS, SCALE, Watching, watching
 from triton_alerts.generate import artifacts
 from triton_slo.artifact import Options
@@ -54,35 +55,24 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     repository.ensemble("pipeline", "good", "raises")
     repository.model("twice")
     twin.model("twice")
-    server = TritonServer(
-        repository.path,
-        directory,
-        TritonPorts(*free_ports(3)),
-        control="poll",
-        arguments=[
-            f"--model-repository={twin.path}",
-            f"--repository-poll-secs={POLL_SECONDS}",
-            "--exit-timeout-secs=20",
-        ],
-    )
-    server.start()
-    try:
-        server.wait_live()
-        expected = dict.fromkeys(EXPECTED, ())
-        with (
-            exporting(server.http_url, server.metrics_url, expected, log=server.log) as exporter,
-            watching(exporter.url, artifacts((), OPTIONS), directory / "watch") as watch,
-        ):
-            yield Stage(server, repository, watch)
-    finally:
-        server.stop(timeout_seconds=2)
+    arguments = [
+        f"--model-repository={twin.path}",
+        f"--repository-poll-secs={POLL_SECONDS}",
+        "--exit-timeout-secs=20",
+    ]
+    expected = dict.fromkeys(EXPECTED, ())
+    with (
+        live_triton(repository.path, directory, "poll", arguments) as server,
+        exporting(server.http_url, server.metrics_url, expected, log=server.log) as exporter,
+        watching(exporter.url, artifacts((), OPTIONS), directory / "watch") as watch,
+    ):
+        yield Stage(server, repository, watch)
 
 
-def infer(server: TritonServer, model: str) -> None:
+def infer_and_lose(server: TritonServer, model: str) -> None:
     """Send one inference; whatever comes of it."""
-    body = {"inputs": [{"name": "X", "shape": [1, 1], "datatype": "FP32", "data": [1.0]}]}
     with suppress(requests.RequestException):
-        requests.post(f"{server.http_url}/v2/models/{model}/infer", json=body, timeout=30)
+        infer(server, model)
 
 
 def test_a_failure_older_than_the_exporter_fires_with_its_cause(stage: Stage) -> None:
@@ -161,7 +151,7 @@ def test_repairing_the_models_ends_their_alerts(stage: Stage) -> None:
 def test_a_stalled_model_a_draining_server_and_a_dead_one_are_told_apart(stage: Stage) -> None:
     """Requests that hang show in the queue alone; a server that drains has only its API closed."""
     assert stage.server.process is not None
-    hanging = [threading.Thread(target=infer, args=(stage.server, "slow")) for _ in range(2)]
+    hanging = [threading.Thread(target=infer_and_lose, args=(stage.server, "slow")) for _ in range(2)]
     for thread in hanging:
         thread.start()
     stage.watch.wait("TritonModelStalled", model="slow")

@@ -14,6 +14,7 @@ import requests
 from support.exporter import Running, Scraped, exporting
 from support.repository import Repository
 from support.sleeper import sleep_request, write_sleeper
+from support.triton import control, infer, live_triton
 from triton_exporter.catalogue import own, state, triton
 from triton_exporter.client import Client
 from triton_exporter.distribution.buckets import Buckets
@@ -21,7 +22,7 @@ from triton_exporter.distribution.parts import parts
 from triton_exporter.distribution.trace import Mailbox
 from triton_exporter.distribution.trace_rate import TraceRate
 from triton_exporter.settings import Settings
-from tritonwatch.local.triton import TritonPorts, TritonServer, free_ports
+from tritonwatch.local.triton import TritonServer, free_ports
 
 pytestmark = pytest.mark.real
 
@@ -45,15 +46,8 @@ def server(tmp_path_factory: pytest.TempPathFactory, otlp_port: int) -> Iterator
     arguments = ["--load-model=*", "--trace-config=mode=opentelemetry", "--trace-config=level=TIMESTAMPS"]
     arguments += ["--trace-config=rate=1", "--trace-config=opentelemetry,bsp_schedule_delay=300"]
     arguments += [f"--trace-config=opentelemetry,url=http://127.0.0.1:{otlp_port}/v1/traces"]
-    server = TritonServer(
-        directory / "models", directory, TritonPorts(*free_ports(3)), "explicit", arguments=arguments
-    )
-    server.start()
-    try:
-        server.wait_live()
+    with live_triton(repository.path, directory, "explicit", arguments) as server:
         yield server
-    finally:
-        server.stop()
 
 
 @pytest.fixture(scope="module")
@@ -72,11 +66,6 @@ def traced(server: TritonServer, otlp_port: int) -> Iterator[Running]:
 
 def count(page: Scraped, model: str) -> float | None:
     return page.value(state.REQUEST_DURATION.count, model=model, version="1")
-
-
-def load(server: TritonServer, model: str, word: str = "load") -> None:
-    answer = requests.post(f"{server.http_url}/v2/repository/models/{model}/{word}", json={}, timeout=30)
-    assert 200 == answer.status_code
 
 
 def send(server: TritonServer, model: str, sleeps: list[float], at_once: int = 1) -> Counter[int]:
@@ -113,14 +102,14 @@ def test_sum_and_count_survive_reloads(server: TritonServer) -> None:
         assert {200: 7} == send(server, "plain", [0.01] * 7)
         exporter.wait(lambda page: count(page, "plain") == 7)
         before_unload = seconds_counted(server, "plain")
-        load(server, "plain", "unload")
+        assert 200 == control(server, "unload", "plain")
         time.sleep(0.5)  # two samples without it
-        load(server, "plain")
+        assert 200 == control(server, "load", "plain")
         assert {200: 9} == send(server, "plain", [0.01] * 9)
         exporter.wait(lambda page: count(page, "plain") == 16)
         config = server.repository / "plain" / "config.pbtxt"
         config.write_text(config.read_text() + "# touched\n")
-        load(server, "plain")
+        assert 200 == control(server, "load", "plain")
         assert {200: 2} == send(server, "plain", [0.01] * 2)
         page = exporter.wait(lambda page: count(page, "plain") == 18)
 
@@ -162,11 +151,9 @@ def test_traces_of_an_ensemble_in_any_folder_feed_its_histogram(
     server: TritonServer, traced: Running
 ) -> None:
     """Triton counts an ensemble under version 1 and traces it under its folder's name: both meet."""
-    inputs = [{"name": "X", "shape": [1, 1], "datatype": "FP32", "data": [1.0]}]
-    url = f"{server.http_url}/v2/models/whole/infer"
     traced.wait(lambda page: page.value(state.MODEL_READY, model="whole", version="7"))
     for _ in range(5):
-        assert 200 == requests.post(url, json={"inputs": inputs}, timeout=10).status_code
+        assert 200 == infer(server, "whole")
     page = traced.wait(
         lambda page: page.value(state.TRACED_REQUESTS, model="whole", version="1", outcome="completed") == 5
     )
@@ -215,10 +202,7 @@ def test_trace_files_of_a_real_triton(tmp_path: Path) -> None:
     arguments = [f"--trace-config={one}" for one in (
         "mode=triton", f"triton,file={trace_file}", "triton,log-frequency=4", "level=TIMESTAMPS", "rate=1"
     )]  # fmt: skip
-    server = TritonServer(tmp_path / "models", tmp_path, TritonPorts(*free_ports(3)), arguments=arguments)
-    server.start()
-    try:
-        server.wait_live()
+    with live_triton(tmp_path / "models", tmp_path, arguments=arguments) as server:
         settings = Settings(server.http_url, server.metrics_url, trace_file=trace_file)
         with exporting(server.http_url, server.metrics_url, parts=parts(settings)) as exporter:
             exporter.wait(lambda page: count(page, "mixed") is not None)
@@ -231,8 +215,6 @@ def test_trace_files_of_a_real_triton(tmp_path: Path) -> None:
 
             assert answers[503] == seen(page, "queue_full")
             assert 4 + answers[200] == seen(page, "completed")
-    finally:
-        server.stop()
 
 
 def seen(page: Scraped, outcome: str) -> float | None:

@@ -9,15 +9,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import requests
 
 from support.faults import FaultyServer, body, faulty
 from support.repository import Repository, write
+from support.triton import infer, live_triton
 from triton_exporter.catalogue import triton
 from triton_exporter.doctor import Facts, examine
 from triton_exporter.parse import parse
 from triton_exporter.snapshot import Snapshot
-from tritonwatch.local.triton import TritonPorts, TritonServer, free_ports
+from tritonwatch.local.triton import TritonServer, free_ports
 
 
 def doctor(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -39,25 +39,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
     repository.model("stream", config="model_transaction_policy { decoupled: true }")
     repository.model("broken", **{"raise": "weights missing"})
     write(repository.model("badconfig") / "config.pbtxt", "nonsense {")
-    server = TritonServer(
-        repository.path,
-        directory,
-        TritonPorts(*free_ports(3)),
-        arguments=[
-            "--metrics-config=counter_latencies=false",
-            "--metrics-config=summary_latencies=true",
-            "--http-restricted-api=statistics:admin-key=s3cret",
-        ],
-    )
-    server.start()
-    try:
-        server.wait_live()
-        request = {"inputs": [{"name": "X", "shape": [1, 1], "datatype": "FP32", "data": [1.0]}]}
-        url = f"{server.http_url}/v2/models/echo/infer"
-        assert 200 == requests.post(url, json=request, timeout=10).status_code
+    arguments = [
+        "--metrics-config=counter_latencies=false",
+        "--metrics-config=summary_latencies=true",
+        "--http-restricted-api=statistics:admin-key=s3cret",
+    ]
+    with live_triton(repository.path, directory, arguments=arguments) as server:
+        assert 200 == infer(server, "echo")
         yield server
-    finally:
-        server.stop(timeout_seconds=2)
 
 
 @pytest.mark.real

@@ -12,9 +12,10 @@ import requests
 
 from support.exporter import Running, exporting
 from support.repository import Repository
+from support.triton import infer, live_triton
 from triton_exporter.catalogue import state as catalogue
 from triton_exporter.catalogue import triton
-from tritonwatch.local.triton import TritonPorts, TritonServer, free_ports
+from tritonwatch.local.triton import TritonServer, free_ports
 
 pytestmark = pytest.mark.real
 
@@ -25,13 +26,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
     repository = Repository(directory / "models")
     repository.model("echo", "1", "2", config="version_policy { all {} }")
     repository.model("broken", **{"raise": "weights missing"})
-    server = TritonServer(repository.path, directory, TritonPorts(*free_ports(3)))
-    server.start()
-    try:
-        server.wait_live()
+    with live_triton(repository.path, directory) as server:
         yield server
-    finally:
-        server.stop(timeout_seconds=2)
 
 
 @pytest.fixture(scope="module")
@@ -41,15 +37,9 @@ def exporter(server: TritonServer) -> Iterator[Running]:
         yield running
 
 
-def infer(server: TritonServer, model: str, version: str = "1") -> int:
-    body = {"inputs": [{"name": "X", "shape": [1, 1], "datatype": "FP32", "data": [1.0]}]}
-    url = f"{server.http_url}/v2/models/{model}/versions/{version}/infer"
-    return requests.post(url, json=body, timeout=10).status_code
-
-
 def test_tritons_own_series_are_relayed_byte_for_byte(server: TritonServer, exporter: Running) -> None:
     """Every line of Triton's own page stands unchanged and in order on the exporter's page."""
-    assert 200 == infer(server, "echo")
+    assert 200 == infer(server, "echo", "1")
     direct, relayed = requests.get(server.metrics_url, timeout=5).content, exporter.get().content
 
     def steady(body: bytes) -> list[bytes]:  # CPU series move between two reads

@@ -15,9 +15,10 @@ from support.dcgm import DIALECTS, Card, Part, Stub, serving, write
 from support.exporter import Running, Scraped, exporting
 from support.repository import Repository
 from support.tools import promtools
+from support.triton import infer, live_triton
 from triton_exporter.catalogue import gpu
 from triton_exporter.catalogue import state as catalogue
-from tritonwatch.local.triton import TritonPorts, TritonServer, free_ports
+from tritonwatch.local.triton import TritonServer, free_ports
 
 pytestmark = pytest.mark.real
 
@@ -35,13 +36,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
     repository = Repository(directory / "models")
     repository.model("embedder", config=ON_GPU, delay_seconds=0.05)
     repository.model("tokenizer", delay_seconds=0.05)
-    server = TritonServer(repository.path, directory, TritonPorts(*free_ports(3)))
-    server.start()
-    try:
-        server.wait_live()
+    with live_triton(repository.path, directory) as server:
         yield server
-    finally:
-        server.stop()
 
 
 @pytest.fixture(scope="module")
@@ -57,12 +53,6 @@ def exporter(server: TritonServer, dcgm: Stub) -> Iterator[Running]:
         server.http_url, server.metrics_url, gpu="dcgm", dcgm_url=dcgm.url, gpu_interval_seconds=0.1
     ) as running:
         yield running
-
-
-def infer(server: TritonServer, model: str) -> None:
-    body = {"inputs": [{"name": "X", "shape": [1, 1], "datatype": "FP32", "data": [1.0]}]}
-    answer = requests.post(f"{server.http_url}/v2/models/{model}/infer", json=body, timeout=10)
-    assert 200 == answer.status_code
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -99,8 +89,8 @@ def test_real_executions_are_shared_out(exporter: Running, server: TritonServer,
     before = exporter.wait(lambda page: page.value(gpu.ENERGY, gpu_uuid=CARD.uuid) == joules)
     started = time.monotonic()
     for _ in range(8):
-        infer(server, "embedder")
-        infer(server, "tokenizer")
+        assert 200 == infer(server, "embedder")
+        assert 200 == infer(server, "tokenizer")
     took = time.monotonic() - started
 
     def spent(page: Scraped) -> float:

@@ -17,6 +17,7 @@ import requests
 from support.exporter import Running, exporting
 from support.faults import faulty
 from support.repository import Repository, write
+from support.triton import live_triton
 from triton_exporter.catalogue import probe as catalogue
 from triton_exporter.catalogue import state, triton
 from triton_exporter.certificates import Certificates
@@ -124,22 +125,20 @@ def probed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Probed]:
     payloads.mkdir()
     answer = {"inputs": [{"name": "X", "shape": [1, 1], "datatype": "FP32", "data": [[42]]}]}
     (payloads / "picky.json").write_text(json.dumps(answer))
-    server = TritonServer(repository.path, directory, TritonPorts(*free_ports(3)))
+    ports = TritonPorts(*free_ports(3))
     settings = ProbeSettings(
         models=("*",),
         exclude=("priv*",),
         interval_seconds=0.5,
         timeout_seconds=0.8,
-        grpc_address=f"127.0.0.1:{server.ports.grpc}",
+        grpc_address=f"127.0.0.1:{ports.grpc}",
         payloads=load_payloads(payloads),
     )
-    server.start()
-    try:
-        server.wait_live()
-        with exporting(server.http_url, server.metrics_url, probe=settings) as exporter:
-            yield Probed(server, repository, exporter)
-    finally:
-        server.stop(timeout_seconds=2)
+    with (
+        live_triton(repository.path, directory, ports=ports) as server,
+        exporting(server.http_url, server.metrics_url, probe=settings) as exporter,
+    ):
+        yield Probed(server, repository, exporter)
 
 
 @pytest.mark.parametrize("model", ["batched", "unbatched", "echo", "both", "stream", "picky"])

@@ -16,8 +16,9 @@ import yaml
 from support.exporter import Running, exporting
 from support.repository import Repository, write
 from support.tools import prometheuses, promtools
+from support.triton import infer, live_triton
 from triton_exporter.catalogue import METRICS, model, own, state, triton
-from tritonwatch.local.triton import TritonPorts, TritonServer, free_ports
+from tritonwatch.local.triton import TritonServer, free_ports
 
 pytestmark = pytest.mark.real
 
@@ -49,13 +50,8 @@ def _server(directory: Path, *arguments: str) -> Iterator[TritonServer]:
     repository.model("custom")
     write(repository.path / "custom" / "1" / "model.py", _CUSTOM)
     repository.model("broken", **{"raise": "weights missing"})
-    server = TritonServer(repository.path, directory, TritonPorts(*free_ports(3)), arguments=arguments)
-    server.start()
-    try:
-        server.wait_live()
+    with live_triton(repository.path, directory, arguments=arguments) as server:
         yield server
-    finally:
-        server.stop(timeout_seconds=2)
 
 
 @pytest.fixture(scope="module")
@@ -65,10 +61,8 @@ def replicas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[tuple[Tr
         pairs = []
         for number, arguments in enumerate(((), ("--metrics-config=summary_latencies=true",))):
             server = stack.enter_context(_server(tmp_path_factory.mktemp(f"replica{number}"), *arguments))
-            body = {"inputs": [{"name": "X", "shape": [1, 1], "datatype": "FP32", "data": [1.0]}]}
             for _ in range(3 + number):
-                url = f"{server.http_url}/v2/models/echo/versions/1/infer"
-                assert 200 == requests.post(url, json=body, timeout=10).status_code
+                assert 200 == infer(server, "echo", "1")
             running = stack.enter_context(exporting(server.http_url, server.metrics_url))
             running.wait(lambda page: page.value(state.MODEL_READY, model="echo", version="2"))
             pairs.append((server, running))

@@ -16,8 +16,9 @@ import requests
 
 from support.exporter import Running, Scraped, exporting
 from support.repository import Repository, write
+from support.triton import control, infer, live_triton
 from triton_exporter.catalogue import state as catalogue
-from tritonwatch.local.triton import TritonPorts, TritonServer, free_ports
+from tritonwatch.local.triton import TritonServer
 
 pytestmark = pytest.mark.real
 
@@ -32,12 +33,10 @@ class Explicit:
     exporter: Running
 
     def load(self, model: str, **parameters: object) -> int:
-        url = f"{self.server.http_url}/v2/repository/models/{model}/load"
-        return requests.post(url, json={"parameters": parameters}, timeout=30).status_code
+        return control(self.server, "load", model, **parameters)
 
     def unload(self, model: str) -> int:
-        url = f"{self.server.http_url}/v2/repository/models/{model}/unload"
-        return requests.post(url, json={}, timeout=30).status_code
+        return control(self.server, "unload", model)
 
     def infer(self, model: str) -> int:
         return infer(self.server, model)
@@ -58,16 +57,11 @@ def triton(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Explicit]:
     repository.model("anchor")
     twin.path.mkdir()
     arguments = [f"--model-repository={twin.path}", "--load-model=anchor"]
-    server = TritonServer(
-        repository.path, directory, TritonPorts(*free_ports(3)), control="explicit", arguments=arguments
-    )
-    server.start()
-    try:
-        server.wait_live()
-        with exporting(server.http_url, server.metrics_url) as exporter:
-            yield Explicit(server, repository, twin, exporter)
-    finally:
-        server.stop(timeout_seconds=2)
+    with (
+        live_triton(repository.path, directory, "explicit", arguments) as server,
+        exporting(server.http_url, server.metrics_url) as exporter,
+    ):
+        yield Explicit(server, repository, twin, exporter)
 
 
 def failures(page: Scraped, model: str) -> float:
@@ -415,10 +409,7 @@ def test_draining_answers_metrics_but_is_not_live(tmp_path: Path) -> None:
     """After SIGTERM the API port closes at once while metrics still answer: up 1, live 0, states unknown."""
     repository = Repository(tmp_path / "models")
     repository.model("slowly", delay_seconds=2)
-    server = TritonServer(repository.path, tmp_path, TritonPorts(*free_ports(3)))
-    server.start()
-    try:
-        server.wait_live()
+    with live_triton(repository.path, tmp_path) as server:
         with exporting(server.http_url, server.metrics_url) as exporter:
             exporter.wait(lambda page: page.value(catalogue.MODEL_READY, model="slowly", version="1"))
             worker = threading.Thread(target=infer_and_lose, args=(server, "slowly"))
@@ -437,13 +428,6 @@ def test_draining_answers_metrics_but_is_not_live(tmp_path: Path) -> None:
         assert 1 == page.value(catalogue.MODEL_STATE, model="slowly", version="1", state="unknown")
         assert "draining" == phase
         assert since(page, "slowly") is not None
-    finally:
-        server.stop(timeout_seconds=2)
-
-
-def infer(server: TritonServer, model: str) -> int:
-    body = {"inputs": [{"name": "X", "shape": [1, 1], "datatype": "FP32", "data": [1.0]}]}
-    return requests.post(f"{server.http_url}/v2/models/{model}/infer", json=body, timeout=30).status_code
 
 
 def infer_and_lose(server: TritonServer, model: str) -> None:
@@ -458,10 +442,7 @@ def test_a_restart_accounts_for_every_model_that_served(tmp_path: Path) -> None:
     repository.model("good")
     repository.model("breaks", **{"raise": "weights missing"})
     repository.model("vanishes")
-    server = TritonServer(repository.path, tmp_path, TritonPorts(*free_ports(3)))
-    server.start()
-    try:
-        server.wait_live()
+    with live_triton(repository.path, tmp_path) as server:
         with exporting(server.http_url, server.metrics_url) as exporter:
             before = exporter.wait(lambda page: failures(page, "breaks") == 1)
             server.stop(timeout_seconds=2)
@@ -475,21 +456,13 @@ def test_a_restart_accounts_for_every_model_that_served(tmp_path: Path) -> None:
         assert 1 == after.value(catalogue.MODEL_READY, model="good", version="1")
         assert 1 == after.value(catalogue.MODEL_STATE, model="vanishes", version="1", state="missing")
         assert 1 == after.value(catalogue.MODEL_EXPECTED, model="vanishes")
-    finally:
-        server.stop(timeout_seconds=2)
 
 
 def test_polling_retries_are_one_episode(tmp_path: Path) -> None:
     """In poll mode a broken model flaps between unavailable and loading: one episode, an attempt each."""
     repository = Repository(tmp_path / "models")
     repository.model("flaps", **{"raise": "weights missing"})
-    polling = ["--repository-poll-secs=1"]
-    server = TritonServer(
-        repository.path, tmp_path, TritonPorts(*free_ports(3)), control="poll", arguments=polling
-    )
-    server.start()
-    try:
-        server.wait_live()
+    with live_triton(repository.path, tmp_path, "poll", ["--repository-poll-secs=1"]) as server:
         with exporting(server.http_url, server.metrics_url) as exporter:
             first = exporter.wait(lambda page: failures(page, "flaps") >= 1)
             exporter.wait(
@@ -498,5 +471,3 @@ def test_polling_retries_are_one_episode(tmp_path: Path) -> None:
             last = exporter.wait(lambda page: failures(page, "flaps") >= failures(first, "flaps") + 2)
         assert since(first, "flaps") is not None
         assert since(first, "flaps") == since(last, "flaps")
-    finally:
-        server.stop(timeout_seconds=2)

@@ -20,6 +20,7 @@ from support.exporter import exporting
 from support.faults import body, faulty
 from support.repository import Repository, write
 from support.tls import certificate, tls_in_front_of
+from support.triton import live_triton
 from triton_exporter.catalogue import own, probe, state, triton
 from triton_exporter.certificates import CertificateError, Certificates, Renewed
 from triton_exporter.client import Client, FetchError, Limits
@@ -30,7 +31,7 @@ from triton_exporter.probe.send import sender
 from triton_exporter.probe.settings import ProbeSettings
 from triton_exporter.settings import Settings
 from triton_exporter.snapshot import ModelVersion
-from tritonwatch.local.triton import TritonPorts, TritonServer, free_ports
+from tritonwatch.local.triton import TritonPorts, free_ports
 
 
 @pytest.fixture(scope="module")
@@ -262,18 +263,16 @@ def guarded(pki: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gua
         f"--grpc-server-key={pki / 'server.key'}",
         f"--grpc-root-cert={pki / 'ca.pem'}",
     ]
-    server = TritonServer(repository.path, directory, ports, arguments=tls)
-    server.start()
-    try:
-        server.wait_live()
-        with tls_in_front_of(ports.http, pki) as http, tls_in_front_of(ports.metrics, pki) as metrics:
-            yield Guarded(
-                f"https://127.0.0.1:{http}",
-                f"https://127.0.0.1:{metrics}/metrics",
-                f"grpcs://127.0.0.1:{ports.grpc}",
-            )
-    finally:
-        server.stop()
+    with (
+        live_triton(repository.path, directory, arguments=tls, ports=ports),
+        tls_in_front_of(ports.http, pki) as http,
+        tls_in_front_of(ports.metrics, pki) as metrics,
+    ):
+        yield Guarded(
+            f"https://127.0.0.1:{http}",
+            f"https://127.0.0.1:{metrics}/metrics",
+            f"grpcs://127.0.0.1:{ports.grpc}",
+        )
 
 
 def _probing(guarded: Guarded) -> ProbeSettings:

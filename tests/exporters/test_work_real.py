@@ -11,9 +11,10 @@ import requests
 
 from support.exporter import Running, Scraped, exporting
 from support.repository import Repository, write
+from support.triton import control, infer, live_triton
 from triton_exporter.catalogue import model as catalogue
 from triton_exporter.catalogue import state
-from tritonwatch.local.triton import TritonPorts, TritonServer, free_ports
+from tritonwatch.local.triton import TritonServer
 
 pytestmark = pytest.mark.real
 
@@ -36,13 +37,9 @@ class Worker:
     repository: Repository
     exporter: Running
 
-    def post(self, path: str, body: object) -> int:
-        return requests.post(self.server.http_url + path, json=body, timeout=30).status_code
-
     def infer(self, times: int = 1, model: str = "worker") -> None:
-        body = {"inputs": [{"name": "X", "shape": [1, 1], "datatype": "FP32", "data": [1.0]}]}
         with ThreadPoolExecutor(times) as pool:
-            statuses = list(pool.map(lambda _: self.post(f"/v2/models/{model}/infer", body), range(times)))
+            statuses = list(pool.map(lambda _: infer(self.server, model), range(times)))
         assert [200] * times == statuses
 
     def executed(self, page: Scraped) -> float:
@@ -56,21 +53,12 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
     repository.model("worker", config=_BATCHING, delay_seconds=0.05)
     repository.model("plain")
     repository.ensemble("both", "plain", "worker")
-    server = TritonServer(
-        repository.path,
-        directory,
-        TritonPorts(*free_ports(3)),
-        control="explicit",
-        arguments=["--load-model=*"],
-    )
-    server.start()
-    try:
-        server.wait_live()
-        with exporting(server.http_url, server.metrics_url) as exporter:
-            exporter.wait(lambda page: page.value(catalogue.MAX_BATCH_SIZE, model="worker", version="1"))
-            yield Worker(server, repository, exporter)
-    finally:
-        server.stop(timeout_seconds=2)
+    with (
+        live_triton(repository.path, directory, "explicit", ["--load-model=*"]) as server,
+        exporting(server.http_url, server.metrics_url) as exporter,
+    ):
+        exporter.wait(lambda page: page.value(catalogue.MAX_BATCH_SIZE, model="worker", version="1"))
+        yield Worker(server, repository, exporter)
 
 
 def test_configuration_is_told_as_triton_normalised_it(worker: Worker) -> None:
@@ -108,16 +96,16 @@ def test_work_is_counted_per_execution_and_survives_every_reload(worker: Worker)
     assert executions < 4, "requests within the queue delay share an execution"
     assert 0.05 * executions <= busy < 0.05 * executions + 0.2
 
-    assert 200 == worker.post("/v2/repository/models/worker/unload", {})
+    assert 200 == control(worker.server, "unload", "worker")
     gone = worker.exporter.wait(lambda page: page.value(state.MODEL_STATE, **mine, state="unloaded"))
     assert 4 == worker.executed(gone)
-    assert 200 == worker.post("/v2/repository/models/worker/load", {})
+    assert 200 == control(worker.server, "load", "worker")
     worker.infer(2)
     worker.exporter.wait(lambda page: worker.executed(page) == 6)
 
     write(worker.repository.path / "worker" / "1" / "delay_seconds", "0.01")
     write(worker.repository.path / "worker" / "config.pbtxt", _with_more_delay(worker.repository))
-    assert 200 == worker.post("/v2/repository/models/worker/load", {})
+    assert 200 == control(worker.server, "load", "worker")
     statistics = requests.get(f"{worker.server.http_url}/v2/models/worker/stats", timeout=5).json()
     assert 0 == statistics["model_stats"][0]["inference_count"], "a hot reload starts statistics again"
     worker.infer(3)

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support import history
+from support.triton import live_triton
 from triton_exporter.catalogue import state
 from triton_exporter.distribution.buckets import le
 from triton_exporter.snapshot import IndexEntry, ModelConfig
@@ -22,7 +23,7 @@ from triton_slo.propose import Seen, Source, Timing, propose, queue_threshold, r
 from triton_slo.reading import read
 from tritonwatch import files
 from tritonwatch.cli import main
-from tritonwatch.local.triton import TritonPorts, TritonServer, free_ports
+from tritonwatch.local.triton import TritonServer
 
 
 @pytest.fixture(scope="module")
@@ -31,18 +32,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
     directory = tmp_path_factory.mktemp("triton")
     for model in ("embedder", "broken"):
         shutil.copytree(files.demo_models() / model, directory / "models" / model)
-    triton = TritonServer(directory / "models", directory, TritonPorts(*free_ports(3)))
-    triton.start()
-    try:
-        triton.wait_live()
+    with live_triton(directory / "models", directory) as triton:
         body = {"inputs": [{"name": "FEATURES", "shape": [1, 16], "datatype": "FP32", "data": [0.0] * 16}]}
         for _ in range(20):
             requests.post(
                 f"{triton.http_url}/v2/models/embedder/infer", json=body, timeout=10
             ).raise_for_status()
         yield triton
-    finally:
-        triton.stop()
 
 
 def objectives_of(path: Path) -> dict[str, Objective]:

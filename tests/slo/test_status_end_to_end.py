@@ -14,6 +14,7 @@ import requests
 
 from support import history
 from support.exporter import exporting
+from support.triton import live_triton
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
 from triton_slo.objective import Objective
@@ -21,7 +22,7 @@ from triton_slo.plan import Plan
 from triton_slo.prometheus import Access, Prometheus
 from triton_slo.status import look
 from tritonwatch.cli import main
-from tritonwatch.local.triton import TritonPorts, TritonServer, free_ports
+from tritonwatch.local.triton import TritonServer
 
 MODEL = """
 import triton_python_backend_utils as utils
@@ -81,22 +82,17 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         (version / "model.py").write_text(MODEL)
         (version.parent / "config.pbtxt").write_text(CONFIG)
     rules = {one.name: one.text for one in artifacts([ERRORS], OPTIONS) if one.part == "rules"}
-    triton = TritonServer(directory / "models", directory, TritonPorts(*free_ports(3)))
-    triton.start()
-    try:
-        triton.wait_live()
-        with (
-            exporting(triton.http_url, triton.metrics_url) as exporter,
-            history.serve(
-                "", directory / "p", rules=rules, scrape=exporter.url.removeprefix("http://")
-            ) as prometheus,
-        ):
-            with traffic(triton):
-                wait_for_page(prometheus)
-                time.sleep(5)  # enough requests for shares to settle
-            yield prometheus
-    finally:
-        triton.stop()
+    with (
+        live_triton(directory / "models", directory) as triton,
+        exporting(triton.http_url, triton.metrics_url) as exporter,
+        history.serve(
+            "", directory / "p", rules=rules, scrape=exporter.url.removeprefix("http://")
+        ) as prometheus,
+    ):
+        with traffic(triton):
+            wait_for_page(prometheus)
+            time.sleep(5)  # enough requests for shares to settle
+        yield prometheus
 
 
 def wait_for_page(prometheus: str) -> None:

@@ -22,6 +22,7 @@ import requests
 
 from support.exporter import Running, exporting
 from support.repository import Repository, write
+from support.triton import control, infer
 from triton_exporter.snapshot import ModelVersion
 from tritonwatch.local.triton import TritonPorts, TritonServer, free_ports
 
@@ -51,16 +52,14 @@ class World:
     told: Running
 
     def load(self, model: str, **parameters: object) -> None:
-        url = f"{self.server.http_url}/v2/repository/models/{model}/load"
-        requests.post(url, json={"parameters": parameters}, timeout=30)
+        control(self.server, "load", model, **parameters)
 
     def unload(self, model: str) -> None:
-        requests.post(f"{self.server.http_url}/v2/repository/models/{model}/unload", json={}, timeout=30)
+        control(self.server, "unload", model)
 
     def infer(self, model: str) -> None:
-        body = {"inputs": [{"name": "X", "shape": [1, 1], "datatype": "FP32", "data": [1.0]}]}
         with contextlib.suppress(requests.ConnectionError):
-            requests.post(f"{self.server.http_url}/v2/models/{model}/infer", json=body, timeout=30)
+            infer(self.server, model)
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from support.mounted_stack import MountedStack
 from support.repository import Repository
 from support.slack import Posted, SlackServer, Workspace
 from support.tools import ROOT, alertmanagers, prometheuses
+from support.triton import control, infer
 from triton_exporter.catalogue import state
 from tritonwatch.local.process import describe_exit, kill_group
 from tritonwatch.local.triton import TritonPorts, TritonServer, free_ports
@@ -82,13 +83,18 @@ class Record:
             if looks >= 3 and not any(alert in text and model in text for text in told)
         ]
 
-    def growth(self, part: str) -> float:
-        """Median memory of the last third of the run over that of the second."""
+    def thirds(self, part: str) -> tuple[float, float]:
+        """Median memory of the second third of the run, in MiB, and of the last."""
         points = self.memory[part]
         end = points[-1][0]
         second = [size for at, size in points if end / 3 <= at < 2 * end / 3]
         last = [size for at, size in points if at >= 2 * end / 3]
-        return statistics.median(last) / statistics.median(second)
+        return statistics.median(second), statistics.median(last)
+
+    def growth(self, part: str) -> float:
+        """Median memory of the last third of the run over that of the second."""
+        second, last = self.thirds(part)
+        return last / second
 
 
 class NeverHeardError(AssertionError):
@@ -295,17 +301,14 @@ class Soak:
             return False
 
     def _control(self, model: str, action: str) -> bool:
-        url = f"{self._triton.http_url}/v2/repository/models/{model}/{action}"
         try:
-            return requests.post(url, json={}, timeout=30).status_code == 200
+            return control(self._triton, action, model) == 200
         except requests.RequestException:
             return False
 
     def _call(self) -> bool:
-        body = {"inputs": [{"name": "X", "shape": [1, 1], "datatype": "FP32", "data": [1.0]}]}
         try:
-            url = f"{self._triton.http_url}/v2/models/echo/infer"
-            return requests.post(url, json=body, timeout=10).status_code == 200
+            return infer(self._triton, "echo") == 200
         except requests.RequestException:
             return False
 
@@ -436,7 +439,7 @@ def report(soak: Soak, seed: int, minutes: float, versions: Mapping[str, str]) -
         "",
         "| part | memory, median of the second third | of the last third | at most |",
         "|---|---|---|---|",
-        *(_memory(name, points) for name, points in sorted(record.memory.items())),
+        *(_memory(name, record) for name in sorted(record.memory)),
         "",
         *(() if soak.faked else ("No clock jumped: libfaketime was not there.", "")),
         *(() if soak.mounted else ("No disk was filled: no file system could be mounted.", "")),
@@ -454,9 +457,7 @@ def _incidents(record: Record) -> str:
     )
 
 
-def _memory(name: str, points: list[tuple[float, float]]) -> str:
-    end = points[-1][0]
-    second = [size for at, size in points if end / 3 <= at < 2 * end / 3]
-    last = [size for at, size in points if at >= 2 * end / 3]
-    most = max(size for _, size in points)
-    return f"| {name} | {statistics.median(second):.0f} MiB | {statistics.median(last):.0f} MiB | {most:.0f} MiB |"
+def _memory(name: str, record: Record) -> str:
+    second, last = record.thirds(name)
+    most = max(size for _, size in record.memory[name])
+    return f"| {name} | {second:.0f} MiB | {last:.0f} MiB | {most:.0f} MiB |"
