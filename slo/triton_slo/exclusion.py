@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal, Self, get_args
 from zoneinfo import ZoneInfo
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from triton_slo import expression
 from triton_slo.zone import clock_rule, known
@@ -19,7 +19,8 @@ Span = tuple[float, float]
 
 _DAY_SECONDS = 86_400
 _MINUTE = 60
-_MOMENT = r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d)?(Z|[+-]\d\d:\d\d)?"
+_MOMENT = r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}(:[0-9]{2})?(Z|[+-][0-9]{2}:[0-9]{2})?"
+_YEARS = range(1970, 2200)
 _TIME = r"([01]\d|2[0-3]):[0-5]\d"
 
 
@@ -43,6 +44,14 @@ When = Annotated[
 ]
 
 
+def _zone(value: str) -> str:
+    known(value)
+    return value
+
+
+TimeZone = Annotated[str, AfterValidator(_zone)]
+
+
 class Exclusion(BaseModel):
     """Time that does not count: from one moment to another, on days of the week, or while PromQL has a result.
 
@@ -63,7 +72,7 @@ class Exclusion(BaseModel):
     ) = None
     start: When | None = None
     end: When | None = None
-    timezone: str | None = None
+    timezone: TimeZone | None = None
     promql: str | None = None
 
     @model_validator(mode="after")
@@ -75,8 +84,6 @@ class Exclusion(BaseModel):
             return self
         if self.start is None or self.end is None:
             raise ValueError("an exclusion has both start and end, or promql")
-        if self.timezone is not None:
-            known(self.timezone)
         if self.days is not None:
             self._recurring()
         else:
@@ -99,7 +106,7 @@ class Exclusion(BaseModel):
                 raise ValueError(
                     f"{text} is a time of the day: add days, or write a date, as 2026-12-24T{text}Z"
                 )
-            aware = datetime.fromisoformat(text).tzinfo is not None
+            aware = _date(text).tzinfo is not None
             if aware == (self.timezone is not None):
                 raise ValueError(
                     f"{text}: a moment has a time zone, and only one: end it with Z or +01:00, or add timezone"
@@ -115,10 +122,26 @@ class Exclusion(BaseModel):
         return self._moment(self.start), self._moment(self.end)
 
     def _moment(self, text: str) -> float:
-        moment = datetime.fromisoformat(text)
-        return (
-            moment if self.timezone is None else moment.replace(tzinfo=ZoneInfo(self.timezone))
-        ).timestamp()
+        moment = _date(text)
+        if self.timezone is None:
+            return moment.timestamp()
+        there = moment.replace(tzinfo=ZoneInfo(self.timezone))
+        shown = datetime.fromtimestamp(there.timestamp(), there.tzinfo)
+        if shown.replace(tzinfo=None) != moment:
+            raise ValueError(
+                f"{text} never comes in {self.timezone}: the clocks skip it; "
+                f"write {shown:%H:%M}, or a time before they change"
+            )
+        return there.timestamp()
+
+    def ambiguous(self) -> Iterator[str]:
+        """Moments that the clocks of the zone show twice; the first of the two is taken."""
+        if self.timezone is not None and self.days is None:
+            for text in (self.start, self.end):
+                assert text is not None
+                one = _date(text).replace(tzinfo=ZoneInfo(self.timezone))
+                if one.utcoffset() != one.replace(fold=1).utcoffset():
+                    yield text
 
     @property
     def opens(self) -> int:
@@ -155,6 +178,18 @@ class Exclusion(BaseModel):
         since = shown - timedelta(seconds=self.opens)
         seconds = since.hour * 3600 + since.minute * 60 + since.second
         return DAYS[since.weekday()] in (self.days or ()) and seconds < self.duration
+
+
+def _date(text: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(
+            f"{text} is no moment that exists: look at its day, its hour and its offset"
+        ) from None
+    if moment.year not in _YEARS:
+        raise ValueError(f"{text} is not in the years {_YEARS[0]} to {_YEARS[-1]}")
+    return moment
 
 
 def _second(text: str) -> int:

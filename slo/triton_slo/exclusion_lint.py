@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import combinations
 
-from triton_slo.duration import render
+from triton_slo.duration import in_words
 from triton_slo.exclusion import Exclusion, Span, clipped, merged
 from triton_slo.objective import Objective
 
@@ -22,8 +22,11 @@ def exclusion_doubts(objective: Objective) -> Iterator[Doubt]:
         if one.start is not None and one.days is None:
             length = one.seconds[1] - one.seconds[0]
             if length >= objective.window.seconds:
-                reason = f"leaves out {render(length)}, as long as the objective's window or longer"
+                reason = f"leaves out {in_words(length)}, as long as the objective's window or longer"
                 yield f"exclusions.{index}", reason, "check its year, or drop the objective"
+        for moment in one.ambiguous():
+            reason = f"the clocks of {one.timezone} show {moment} twice; the first of the two is taken"
+            yield f"exclusions.{index}", reason, "write both moments with their offset, such as +01:00"
     for (first, one), (second, other) in combinations(enumerate(objective.exclusions), 2):
         if _overlap(one, other):
             reason = f"overlaps with exclusions.{first} ({one.reason})"

@@ -25,6 +25,7 @@ from triton_slo.objective import (
 from triton_slo.periods import LAST, changes
 from triton_slo.plan import Plan
 from triton_slo.problem import Problem
+from triton_slo.unknown import FORGET
 from triton_slo.windows import MIN_SCRAPES
 
 _YEAR = 365 * 86_400
@@ -48,6 +49,7 @@ def lint(objective: Objective, place: Callable[[str], str], around: Surroundings
         *_dead_tiers(objective),
         *_short_windows(objective, around),
         *_long_window(objective, around),
+        *_forgotten(objective),
         *_horizon(objective, around),
         *_names(objective, around),
         *_shadowed(objective),
@@ -121,6 +123,16 @@ def _long_window(objective: Objective, around: Surroundings) -> Iterator[Doubt]:
             f"{render(needed)} are longer than Prometheus keeps ({render(kept)}): the budget looks better"
         )
         yield "window", reason, "keep data longer (--storage.tsdb.retention.time), or promise for less time"
+
+
+def _forgotten(objective: Objective) -> Iterator[Doubt]:
+    unknown = objective.unknown
+    if unknown.policy != "ignore" and parse_seconds(unknown.after) >= parse_seconds(FORGET):
+        reason = (
+            f"a group counts as removed after {FORGET} without data (unless the exporter calls it expected), "
+            "before it would be called unknown"
+        )
+        yield "unknown.after", reason, f"make it shorter than {FORGET}"
 
 
 def _names(objective: Objective, around: Surroundings) -> Iterator[Doubt]:

@@ -21,10 +21,9 @@ from pydantic import (
     model_validator,
 )
 
-from triton_slo import conventions, expression
+from triton_slo import conventions, expression, mistake
 from triton_slo.duration import parse_seconds
-from triton_slo.exclusion import Exclusion
-from triton_slo.zone import known
+from triton_slo.exclusion import Exclusion, TimeZone
 
 Calendar = Literal["week", "month", "quarter"]
 Severity = Literal["critical", "warning", "info", "none"]
@@ -45,12 +44,15 @@ def _ratio(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ValueError("a ratio is written 99.5% or 0.995")
     try:
+        # What float() reads besides (other scripts' digits, `1_0`, `nan`) is a slip, or another tool's.
+        if isinstance(value, str) and not re.fullmatch(r"\s*([0-9]+\.?[0-9]*|\.[0-9]+)\s*%?\s*", value):
+            raise ValueError
         if isinstance(value, str) and value.strip().endswith("%"):
             # Through a rounding to 12 digits, so that 99.9% is 0.999 and not 0.9990000000000001.
             return round(float(value.strip()[:-1]) / 100, 12)
         return float(value)
     except ValueError:
-        raise ValueError(f"{value!r} is not a ratio; write 99.5% or 0.995") from None
+        raise ValueError(f"{str(value)[:40]!r} is not a ratio; write 99.5% or 0.995") from None
 
 
 def _target(value: float) -> float:
@@ -61,7 +63,9 @@ def _target(value: float) -> float:
 
 def _duration(value: Any) -> str:
     if not isinstance(value, str):
-        raise ValueError(f"{value!r} is not a duration; write it with its unit, such as 100ms or 1h")
+        raise ValueError(
+            f"{mistake.shown(value)} is not a duration; write it with its unit, such as 100ms or 1h"
+        )
     parse_seconds(value)
     return value
 
@@ -154,7 +158,7 @@ Selection = Annotated[Choice, BeforeValidator(_choice, json_schema_input_type=st
 class Rolling(_Value):
     """The last so many days, at every moment."""
 
-    rolling: Duration = "30d"
+    rolling: Duration
 
     @property
     def seconds(self) -> float:
@@ -174,7 +178,9 @@ class Rolling(_Value):
     @model_validator(mode="after")
     def _whole_days(self) -> Self:
         if self.seconds % DAY or not 7 * DAY <= self.seconds <= 90 * DAY:
-            raise ValueError("a rolling window has 7 to 90 whole days, such as 30d")
+            raise ValueError(
+                "a rolling window has 7 to 90 whole days, such as 30d; else write week, month or quarter"
+            )
         return self
 
 
@@ -182,7 +188,7 @@ class CalendarWindow(_Value):
     """A calendar week (from Monday), month or quarter in a time zone; the budget starts anew with each."""
 
     calendar: Calendar
-    timezone: str = "UTC"
+    timezone: TimeZone = "UTC"
 
     @property
     def seconds(self) -> float:
@@ -204,15 +210,17 @@ class CalendarWindow(_Value):
         """The window as people read it."""
         return f"{self.calendar}, {self.timezone}"
 
-    @model_validator(mode="after")
-    def _known_zone(self) -> Self:
-        known(self.timezone)
-        return self
-
 
 def _window(value: Any) -> Any:
     if isinstance(value, str):
         return {"calendar": value} if value in ("week", "month", "quarter") else {"rolling": value}
+    if isinstance(value, dict):
+        if "calendar" not in value and "rolling" not in value:
+            raise ValueError("says neither how long the window is (rolling) nor which period (calendar)")
+        if "calendar" in value and "rolling" in value:
+            raise ValueError("a window is rolling or of the calendar, not both")
+        if "rolling" in value and "timezone" in value:
+            raise ValueError("a rolling window has no time zone: it ends now, everywhere")
     return value
 
 
@@ -371,7 +379,7 @@ WORKBOOK_TIERS: tuple[Tier, ...] = (
 
 
 class Alerting(_Value):
-    """How an objective alerts.
+    """How an objective alerts; `alerting: off` is short for `enabled: false`.
 
     `min_failures` events must have failed within a tier's long window, and the error ratio must exceed the
     budget with `confidence` (one-sided score test), so that one failure at night wakes nobody.
@@ -405,6 +413,10 @@ class Unknown(_Value):
     policy: Literal["alert", "bad", "ignore"] = "alert"
     severity: Severity = "critical"
     after: Duration = "10m"
+
+
+def _alerting(value: Any) -> Any:
+    return {"enabled": value} if isinstance(value, bool) else value
 
 
 def _indicator(value: Any) -> Any:
@@ -443,7 +455,7 @@ class Objective(_Value):
     description: Text = ""
     owner: Annotated[str, Field(max_length=200)] = ""
     target: Target
-    window: Window = Rolling()
+    window: Window = Rolling(rolling="30d")
     indicator: Annotated[Indicator, BeforeValidator(_indicator, json_schema_input_type=str | Indicator)]
     models: Selection = Choice()
     versions: Selection = Choice()
@@ -451,7 +463,9 @@ class Objective(_Value):
     overrides: tuple[Override, ...] = ()
     labels: dict[LabelName, Text] = Field(default_factory=dict)
     annotations: dict[LabelName, Text] = Field(default_factory=dict)
-    alerting: Alerting = Alerting()
+    alerting: Annotated[Alerting, BeforeValidator(_alerting, json_schema_input_type=bool | Alerting)] = (
+        Alerting()
+    )
     unknown: Unknown = Unknown()
     exclusions: tuple[Exclusion, ...] = ()
 
@@ -462,6 +476,11 @@ class Objective(_Value):
             raise ValueError(
                 f"unknown.policy bad is for {' and '.join(COUNTS_UNKNOWN)}, which watch time: nobody saw how many "
                 f"events of {self.indicator.kind} failed unseen; use alert here, and bad in a readiness objective"
+            )
+        if parse_seconds(self.unknown.after) >= self.window.seconds:
+            raise ValueError(
+                f"unknown.after {self.unknown.after} is as long as the window ({self.window.words}), after which "
+                "a group is forgotten: nothing would ever be called unknown; write minutes or hours"
             )
         return self
 

@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
+from triton_slo import mistake
 from triton_slo.objective import Objective
 from triton_slo.problem import Problem
 
@@ -83,9 +84,9 @@ def _read_file(file: str, text: str) -> Iterator[tuple[str, yaml.Node | None, Ob
 def yaml_problem(file: str, error: Exception) -> Problem:
     """What a YAML parser said, with its line."""
     mark = getattr(error, "problem_mark", None)
-    reason = getattr(error, "problem", None) or str(error).splitlines()[0]
     place = file if mark is None else f"{file}:{mark.line + 1}"
-    return Problem(place, f"not YAML: {reason}", "check indentation, quotes and colons near this line")
+    reason = f"not YAML: {mistake.yaml_reason(error)}"
+    return Problem(place, reason, "check indentation, quotes and colons near this line")
 
 
 def _objective_nodes(node: yaml.Node) -> list[yaml.Node]:
@@ -100,18 +101,23 @@ def _parse(file: str, node: yaml.Node) -> Iterator[Objective | Problem]:
     problems = list(duplicate_keys(file, node))
     try:
         data = _construct(node)
-    except (yaml.YAMLError, RecursionError, ValueError, TypeError) as error:
+    except yaml.MarkedYAMLError as error:
         yield from problems
-        yield yaml_problem(f"{file}:{node.start_mark.line + 1}", error)
+        yield yaml_problem(file, error)
+        return
+    except (RecursionError, ValueError, TypeError):
+        wrong, reason = mistake.unreadable(node)
+        yield from problems
+        yield Problem(f"{file}:{wrong.start_mark.line + 1}", reason, _TEXT_FIX)
         return
     if not isinstance(data, dict):
-        reason = f"an objective is a mapping, this is a {type(data).__name__}"
+        reason = f"an objective is a mapping of fields, this is {mistake.shown(data)}"
         yield Problem(f"{file}:{node.start_mark.line + 1}", reason, "start with `name: ...`")
         return
     try:
         objective = Objective.model_validate(data)
     except ValidationError as error:
-        problems += [_problem(file, node, detail) for detail in error.errors()]
+        problems += [_problem(file, node, detail) for detail in mistake.told(error.errors())]
     except RecursionError:
         problems.append(Problem(f"{file}:{node.start_mark.line + 1}", "nested too deeply"))
     else:
@@ -155,37 +161,50 @@ _FIXES = {
     "extra_forbidden": "see docs/objectives.md for the fields",
     "missing": "add it",
     "union_tag_invalid": "use readiness, latency, queue, first_response, errors, probe or custom",
-    "union_tag_not_found": "write `indicator: {kind: latency, threshold: 1s}`",
-    "string_pattern_mismatch": "use small letters, digits and dashes, at most 63",
 }
-_WINDOW_FIX = "write a rolling window such as 30d, or week, month or quarter"
-_EXCLUSION_FIXES = {
-    "days": "list days such as [saturday, sunday], or write `days: all`",
-    "start": "write 22:00, or a moment such as 2026-12-24T20:00Z",
-    "end": "write 02:00, or a moment such as 2026-12-25T02:00Z",
+_FIELD_FIXES = {
+    "name": "use small letters, digits and dashes, at most 63",
+    "window": "write a rolling window such as 30d, or week, month or quarter",
+    "window.timezone": "write a name such as Europe/Berlin, or leave it out for UTC",
+    "indicator": "write `errors`, or a mapping such as {kind: latency, threshold: 1s}",
+    "alerting": "write a mapping such as {min_failures: 10}, or leave it out",
+    "alerting.tiers.name": "use small letters, digits and _, at most 41, a letter first",
+    "unknown": "write a mapping such as {policy: ignore}, or leave it out",
+    "exclusions": "write a list of {reason: ..., start: ..., end: ...}",
+    "overrides": "write a list of {models: [...], target: ...}",
+    "labels": "write a mapping such as {team: search}",
+    "annotations": "write a mapping such as {wiki: https://...}",
+    "exclusions.days": "list days such as [saturday, sunday], or write `days: all`",
+    "exclusions.start": "write 22:00, or a moment such as 2026-12-24T20:00Z",
+    "exclusions.end": "write 02:00, or a moment such as 2026-12-25T02:00Z",
 }
+"""By the field's path without numbers."""
+_TEXT_FIX = "put it in quotes if it is meant as text"
 _UNION_STEPS = frozenset(
     {"rolling", "calendar", "readiness", "latency", "queue", "first_response", "errors", "probe", "custom"}
 )
 
 
 def _problem(file: str, node: yaml.Node, detail: Any) -> Problem:
-    steps = [step for index, step in enumerate(detail["loc"]) if not _is_union_step(detail["loc"], index)]
-    line = _line(node, steps)
+    steps = [
+        step
+        for index, step in enumerate(detail["loc"])
+        if not _is_union_step(detail["loc"], index) and step != "[key]"
+    ]
     field = ".".join(str(step) for step in steps)
-    reason = detail["msg"].removeprefix("Value error, ")
-    if detail["type"] == "extra_forbidden":
-        reason = "unknown field"
-    elif detail["type"] == "missing":
-        reason = "required field is missing"
-    elif detail["type"] == "tuple_type":
-        reason = "must be a list"
-    fix = _FIXES.get(detail["type"], _WINDOW_FIX if steps[:1] == ["window"] else "")
-    if steps[:1] == ["exclusions"]:
-        last = next((step for step in reversed(steps) if isinstance(step, str)), "")
-        fix = _EXCLUSION_FIXES.get(last, fix)
-        reason = reason.partition(" match pattern")[0].replace("String should", "not a time that can be read")
-    return Problem(f"{file}:{line}", f"{field}: {reason}" if field else reason, fix)
+    named = ".".join(step for step in steps if isinstance(step, str))
+    reason = mistake.reason(detail)
+    fix = _fix(detail["type"], named)
+    return Problem(f"{file}:{_line(node, steps)}", f"{field}: {reason}" if field else reason, fix)
+
+
+def _fix(kind: str, field: str) -> str:
+    if kind in _FIXES:
+        return _FIXES[kind]
+    # Our own validators say how to mend it in their reason.
+    return (
+        _FIELD_FIXES.get(field, _TEXT_FIX if kind == "string_type" else "") if kind != "value_error" else ""
+    )
 
 
 def _is_union_step(loc: tuple[Any, ...], index: int) -> bool:

@@ -36,8 +36,16 @@ class ClockRule:
     ends: Change | None = None
 
 
+_MACHINES = frozenset({"localtime", "posixrules", "Factory", "posix", "right", "SystemV"})
+"""Names that a tz database may hold and that mean something else, or nothing, on the next machine."""
+
+
 def known(timezone: str) -> ZoneInfo:
-    """The time zone. Raises ValueError if there is no such."""
+    """The time zone. Raises ValueError if there is no such, or none that is the same everywhere."""
+    if timezone.partition("/")[0] in _MACHINES:
+        raise ValueError(
+            f"{timezone!r} is not the same zone on every machine; write one such as Europe/Berlin"
+        )
     try:
         return ZoneInfo(timezone)
     except (KeyError, ValueError, OSError):

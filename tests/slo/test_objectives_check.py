@@ -40,7 +40,7 @@ def mistakes(**changes: object) -> list[str]:
         ({"indicator": {"kind": "latency", "threshold": 1}}, "write it with its unit"),
         ({"models": {"regex": "a("}}, "models.regex: not a regular expression"),
         ({"models": {"regex": "(?=a)"}}, "no look-around"),
-        ({"models": [1]}, "models.names.0: Input should be a valid string"),
+        ({"models": [1]}, "models.names.0: must be text, and is the number 1"),
         ({"overrides": [{"models": "a"}]}, "an override needs a target or a threshold"),
         ({"labels": {"severity": "x"}}, "labels the rules set themselves: severity"),
         ({"alerting": {"severities": {"page": "critical"}}}, "name tiers that do not exist: page"),

@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from triton_slo import mistake
 from triton_slo.convert.entry import Entry
 from triton_slo.convert.ledger import Ledger
 from triton_slo.objective import RESERVED_LABELS, Objective
@@ -94,10 +95,10 @@ def objective(
     try:
         return Objective.model_validate(dict(data))
     except ValidationError as error:
-        for detail in error.errors():
+        for detail in mistake.told(error.errors()):
             path = ".".join(str(step) for step in detail["loc"])
             entry = next((one for field, one in where.items() if path.startswith(field)), whole)
-            ledger.lost(entry, detail["msg"].removeprefix("Value error, "), "the SLO is left out")
+            ledger.lost(entry, mistake.reason(detail), "the SLO is left out")
     return None
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from triton_slo import mistake
 from triton_slo.convert.entry import Entry, EntryError
 from triton_slo.convert.ledger import Ledger
 from triton_slo.objective import CalendarWindow
@@ -71,7 +72,7 @@ def _calendar(duration: Entry, calendar: Entry, ledger: Ledger) -> Any:
     try:
         CalendarWindow.model_validate(form)
     except ValidationError as error:
-        raise EntryError(calendar, error.errors()[0]["msg"].removeprefix("Value error, ")) from None
+        raise EntryError(calendar, mistake.reason(error.errors()[0])) from None
     if not _on_edge(kind, begins):
         ledger.lost(start, f"a calendar {kind} starts at its own first midnight", "that start is taken")
     return form

@@ -1,0 +1,159 @@
+"""What a library found wrong, in the words of whoever wrote the file: no type of Python is a word of YAML."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date
+from typing import Any
+
+import yaml
+
+_SHOWN = 40
+"""Characters of a value that a message repeats."""
+
+
+def reason(detail: Mapping[str, Any]) -> str:
+    """One finding of pydantic's `errors()` as a person would put it."""
+    say = _REASONS.get(detail["type"])
+    if say is not None:
+        return say(detail.get("input"), detail.get("ctx", {}))
+    said = str(detail["msg"]).removeprefix("Value error, ")
+    return said.replace("Input should be", "must be").replace("String should", "must")
+
+
+def told(details: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Without what only follows from another finding: a list whose one item is wrong is not empty as well."""
+    places = [tuple(one["loc"]) for one in details]
+    return [
+        one
+        for one, place in zip(details, places, strict=True)
+        if one["type"] != "too_short"
+        or not any(len(other) > len(place) and other[: len(place)] == place for other in places)
+    ]
+
+
+def shown(value: Any) -> str:
+    """What stands there, with its kind where that is what is wrong."""
+    match value:
+        case None:
+            return "nothing"
+        case bool():
+            return "true" if value else "false"
+        case int() | float():
+            return f"the number {_cut(_digits(value))}"
+        case str():
+            return repr(_cut(value))
+        case date():
+            return f"the date {value.isoformat()}"
+        case dict():
+            return "a mapping"
+        case list() | tuple() | set():
+            return "a list"
+        case bytes():
+            return "binary data"
+    return "something else"
+
+
+def yaml_reason(error: Exception) -> str:
+    """What a YAML parser says, without its own name for things."""
+    said = getattr(error, "problem", None) or str(error).splitlines()[0]
+    if "determine a constructor for the tag" in said:
+        return f"the tag !!{said.rstrip(chr(39)).rpartition('yaml.org,2002:')[2]} is not allowed here"
+    if "unhashable" in said:
+        return "a key must be a single word, not a list or a mapping"
+    if isinstance(error, RecursionError):
+        return "nested too deeply"
+    return str(said).replace("unacceptable character #x0000: ", "")
+
+
+def unreadable(node: yaml.Node) -> tuple[yaml.Node, str]:
+    """The value below a node that YAML takes for a date or a number, and that is none; and why."""
+    loader = yaml.SafeLoader("")
+    try:
+        for one in _scalars(node):
+            try:
+                loader.construct_object(one)
+            except (ValueError, yaml.YAMLError):
+                kind = one.tag.rpartition(":")[2]
+                looks = {"timestamp": "a date", "int": "a whole number", "float": "a number"}.get(kind, kind)
+                return one, f"{_cut(one.value)!r} looks like {looks} and cannot be read as one"
+    finally:
+        loader.dispose()
+    return node, "holds a value that cannot be read"
+
+
+def _scalars(node: yaml.Node) -> list[yaml.ScalarNode]:
+    found: list[yaml.ScalarNode] = []
+    pending, seen = [node], set()
+    while pending:
+        one = pending.pop(0)
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        if isinstance(one, yaml.ScalarNode):
+            found.append(one)
+        elif isinstance(one, yaml.SequenceNode):
+            pending += one.value
+        elif isinstance(one, yaml.MappingNode):
+            pending += [part for pair in one.value for part in pair]
+    return found
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
+
+
+def _digits(value: float) -> str:
+    try:
+        return str(value)
+    except ValueError:  # more digits than Python turns into text
+        return "with thousands of digits"
+
+
+Say = Callable[[Any, Mapping[str, Any]], str]
+
+
+def _should(what: str) -> Say:
+    return lambda value, _: f"must be {what}, and is {shown(value)}"
+
+
+def _than(sign: str, limit: str) -> Say:
+    return lambda value, context: f"must be {sign} {context[limit]:g}, and is {shown(value)}"
+
+
+def _one_of(value: Any, context: Mapping[str, Any]) -> str:
+    return f"{shown(value)} is none of {str(context['expected']).replace(' or ', ', ').replace(chr(39), '')}"
+
+
+_MAPPING, _LIST, _TEXT = _should("a mapping of fields"), _should("a list"), _should("text")
+_WHOLE, _NUMBER = _should("a whole number"), _should("a number")
+_REASONS: Mapping[str, Say] = {
+    "extra_forbidden": lambda *_: "unknown field",
+    "missing": lambda *_: "required field is missing",
+    "model_type": _MAPPING,
+    "model_attributes_type": _MAPPING,
+    "dict_type": _MAPPING,
+    "tuple_type": _LIST,
+    "list_type": _LIST,
+    "string_type": _TEXT,
+    "bool_type": _should("true or false"),
+    "bool_parsing": _should("true or false"),
+    "int_type": _WHOLE,
+    "int_parsing": _WHOLE,
+    "int_parsing_size": _WHOLE,
+    "int_from_float": _WHOLE,
+    "float_type": _NUMBER,
+    "float_parsing": _NUMBER,
+    "finite_number": _should("a finite number"),
+    "greater_than": _than("above", "gt"),
+    "greater_than_equal": _than("at least", "ge"),
+    "less_than": _than("under", "lt"),
+    "less_than_equal": _than("at most", "le"),
+    "literal_error": _one_of,
+    "union_tag_invalid": lambda value, _: f"{shown(value.get('kind'))} is no kind of indicator",
+    "too_short": lambda *_: "is empty: list at least one, or leave the field out",
+    "string_too_short": lambda *_: "is empty",
+    "string_too_long": lambda _, context: f"is longer than {context['max_length']} characters",
+    "string_pattern_mismatch": lambda value, _: f"{shown(value)} is not written as it must be",
+    "string_unicode": lambda *_: "holds a character that is half of one (a surrogate)",
+}

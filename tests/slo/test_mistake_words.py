@@ -1,0 +1,238 @@
+"""What is wrong with an objective is said in the words of whoever wrote it, not in those of a library."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from triton_slo.exclusion import Exclusion
+from triton_slo.objective import (
+    Alerting,
+    CalendarWindow,
+    Choice,
+    Custom,
+    Latency,
+    Objective,
+    Override,
+    Rolling,
+    Tier,
+    Unknown,
+)
+from triton_slo.reading import read
+from tritonwatch.cli import main
+
+GOOD: dict[str, Any] = {"name": "a", "target": "99%", "indicator": {"kind": "latency", "threshold": "1s"}}
+OURS = re.compile(
+    r"[Ii]nput|[Tt]uple|[Dd]ictionary|\bdict\b|instance of|timedelta|datetime|pydantic|NoneType|codec|Traceback"
+    r"|\bstr\b|\bint\b|\[key\]|should|Error|[a-z]+_[a-z]+\(\)"
+)
+"""Words of Python and of the library that reads the fields."""
+FIELDS = sorted(
+    {
+        field
+        for form in (
+            Alerting,
+            CalendarWindow,
+            Choice,
+            Custom,
+            Exclusion,
+            Latency,
+            Override,
+            Rolling,
+            Tier,
+            Unknown,
+        )
+        for field in form.model_fields
+    }
+)
+ANYTHING = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-10, 10**6)
+    | st.floats()
+    | st.dates()
+    | st.datetimes()
+    | st.sampled_from(["", "all", "week", "30d", "99%", "x" * 3000, "10:00", "2027-02-30T10:00Z", "a b"]),
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.dictionaries(
+            st.sampled_from(FIELDS),
+            inner,
+            max_size=3,
+        )
+    ),
+    max_leaves=6,
+)
+
+
+def said(text: str) -> list[str]:
+    """Every mistake in a file, as it is printed."""
+    return [str(one) for one in read([("o.yaml", text)]).problems]
+
+
+def changed(**fields: object) -> list[str]:
+    """Every mistake in a sound objective with these fields."""
+    return said(yaml.safe_dump({**GOOD, **fields}))
+
+
+@given(field=st.sampled_from(sorted(Objective.model_fields)), value=ANYTHING)
+@settings(max_examples=300, deadline=None)
+def test_no_mistake_is_told_in_the_words_of_a_library(field: str, value: object) -> None:
+    """Whatever stands in a field, the reader need not know what a tuple is."""
+    assert [] == [one for one in changed(**{field: value}) if OURS.search(one)]
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"alerting": 3}, "alerting: must be a mapping of fields, and is the number 3 (fix: write a mapping"),
+        (
+            {"exclusions": ["x"]},
+            "exclusions.0: must be a mapping of fields, and is 'x' (fix: write a list of",
+        ),
+        ({"alerting": {"tiers": []}}, "alerting.tiers: is empty: list at least one, or leave the field out"),
+        ({"description": 3}, "description: must be text, and is the number 3 (fix: put it in quotes"),
+        ({"name": "A b"}, "name: 'A b' is not written as it must be (fix: use small letters"),
+        ({"unknown": {"policy": "shout"}}, "unknown.policy: 'shout' is none of alert, bad, ignore"),
+        ({"labels": {1: "a"}}, "labels.1: must be text, and is the number 1"),
+        (
+            {"alerting": {"min_failures": -1}},
+            "alerting.min_failures: must be at least 0, and is the number -1",
+        ),
+        ({"window": {}}, "window: says neither how long the window is (rolling) nor which period"),
+        (
+            {"window": {"rolling": "30d", "calendar": "month"}},
+            "window: a window is rolling or of the calendar",
+        ),
+        ({"window": {"rolling": "30d", "timezone": "UTC"}}, "window: a rolling window has no time zone"),
+        ({"window": "３０d"}, "window.rolling: '３０d' is not a duration"),
+        ({"target": "９９%"}, "target: '９９%' is not a ratio"),
+        ({"target": "9_9%"}, "target: '9_9%' is not a ratio"),
+        ({"indicator": {"kind": "latency", "threshold": "9" * 400 + "s"}}, "of more than a hundred years"),
+        ({"unknown": {"after": "30d"}}, "unknown.after 30d is as long as the window (30d)"),
+    ],
+)
+def test_a_value_of_the_wrong_kind_is_shown_and_the_right_kind_named(
+    fields: dict[str, object], expected: str
+) -> None:
+    """What is there, what must be there, and how to write it, in one line."""
+    (found,) = changed(**fields)
+
+    assert expected in found
+
+
+def test_an_item_that_is_wrong_does_not_make_its_list_empty() -> None:
+    """One mistake is told once."""
+    (found,) = changed(exclusions=[{"reason": "r", "days": ["funday"], "start": "10:00", "end": "11:00"}])
+
+    assert "exclusions.0.days.0: 'funday' is none of monday" in found
+
+
+@pytest.mark.parametrize(
+    ("line", "place", "expected"),
+    [
+        ("description: 2026-13-45", 4, "'2026-13-45' looks like a date and cannot be read as one"),
+        (
+            f"alerting: {{min_failures: {'9' * 5000}}}",
+            4,
+            "looks like a whole number and cannot be read as one",
+        ),
+        ("description: !!python/object:os.system x", 4, "the tag !!python/object:os.system is not allowed"),
+        ("? [a]\n: b", 4, "a key must be a single word"),
+    ],
+)
+def test_a_value_that_yaml_cannot_read_is_shown_at_its_line(line: str, place: int, expected: str) -> None:
+    """Not the line at which the objective begins."""
+    (found,) = said(f"name: a\ntarget: 99%\nindicator: errors\n{line}\n")
+
+    assert found.startswith(f"o.yaml:{place}: ")
+    assert expected in found
+
+
+@pytest.mark.parametrize(
+    "zone", ["localtime", "right/Europe/Berlin", "posix/Europe/Berlin", "posixrules", "Factory"]
+)
+def test_a_zone_that_only_this_machine_knows_is_refused(zone: str) -> None:
+    """The same file makes the same rules everywhere."""
+    exclusion = {"reason": "r", "days": "all", "start": "10:00", "end": "11:00", "timezone": zone}
+    (window,) = changed(window={"calendar": "month", "timezone": zone})
+    (excluded,) = changed(exclusions=[exclusion])
+
+    assert f"window.timezone: {zone!r} is not the same zone on every machine" in window
+    assert f"exclusions.0.timezone: {zone!r} is not the same zone on every machine" in excluded
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "zone", "expected"),
+    [
+        (
+            "2027-03-28T02:30",
+            "2027-03-28T06:00",
+            "Europe/Berlin",
+            "2027-03-28T02:30 never comes in Europe/Berlin",
+        ),
+        ("2027-03-27T22:30", "2027-03-28T02:15", "Europe/Berlin", "the clocks skip it; write 03:15"),
+        ("2027-02-30T02:30", "2027-03-28T02:15", "UTC", "2027-02-30T02:30 is no moment that exists"),
+        (
+            "2027-02-03T10:00+99:00",
+            "2027-02-03T11:00Z",
+            None,
+            "2027-02-03T10:00+99:00 is no moment that exists",
+        ),
+        ("0001-01-01T00:00", "2027-02-03T11:00", "Asia/Tokyo", "is not in the years 1970 to 2199"),
+    ],
+)
+def test_a_moment_that_never_comes_is_refused(start: str, end: str, zone: str | None, expected: str) -> None:
+    """An exclusion that begins in an hour that clocks skip was meant to begin at another."""
+    (found,) = changed(exclusions=[{"reason": "r", "start": start, "end": end, "timezone": zone}])
+
+    assert expected in found
+
+
+def test_a_moment_that_comes_twice_is_doubted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Clocks that are put back show an hour twice; the writer has to say which is meant."""
+    exclusion = {
+        "reason": "r",
+        "start": "2099-10-25T02:30",
+        "end": "2099-10-25T06:00",
+        "timezone": "Europe/Berlin",
+    }
+    (tmp_path / "o.yaml").write_text(yaml.safe_dump({**GOOD, "exclusions": [exclusion]}))
+
+    assert 1 == main(["check", str(tmp_path)])
+    assert "show 2099-10-25T02:30 twice" in capsys.readouterr().err
+
+
+def test_an_exclusion_as_long_as_the_window_is_told_in_days(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """52,596,040 minutes are no length that a person reads."""
+    exclusion = {"reason": "r", "start": "2026-01-01T10:00Z", "end": "2099-12-31T09:17Z"}
+    (tmp_path / "o.yaml").write_text(yaml.safe_dump({**GOOD, "exclusions": [exclusion]}))
+
+    assert 1 == main(["check", str(tmp_path)])
+    assert "leaves out 74 years" in capsys.readouterr().err
+
+
+def test_unknown_time_that_begins_after_a_group_is_forgotten_is_doubted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A day without data is a removal, so nothing would be called unknown after two."""
+    (tmp_path / "o.yaml").write_text(yaml.safe_dump({**GOOD, "unknown": {"after": "2d"}}))
+
+    assert 1 == main(["check", str(tmp_path)])
+    assert "a group counts as removed after 1d without data" in capsys.readouterr().err
+
+
+def test_alerting_off_is_short_for_not_enabled() -> None:
+    """YAML reads `off` as false."""
+    text = "name: a\ntarget: 99%\nindicator: errors\nalerting: off\n"
+    (found,) = read([("o.yaml", text)]).objectives
+
+    assert not found.alerting.enabled
