@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from weakref import ref
 
 from triton_exporter.catalogue import METRICS, own
 from triton_exporter.family import Family, Sample, series
@@ -26,22 +27,23 @@ class Relay:
 
     def __init__(self) -> None:
         self._parser = Parser()
-        self._reading: Reading | None = None
+        # Weak: until the next scrape nobody needs the megabytes of this one.
+        self._reading: Callable[[], Reading | None] = lambda: None
         self._exposition = Exposition({}, {})
-        self._text = b""
+        self._mended: bytes | None = None
         self._bad: Counter[str] = Counter()
 
     def take(self, reading: Reading) -> Exposition:
         """Parse a reading, and count its bad lines the first time it is shown."""
-        if reading is not self._reading:
-            self._reading = reading
+        if reading is not self._reading():
+            self._reading = ref(reading)
             self._exposition = self._digest(reading.body)
         return self._exposition
 
     def text(self, reading: Reading) -> bytes:
         """The body to pass on: Triton's very bytes when nothing is wrong with them."""
         self.take(reading)
-        return self._text
+        return reading.body if self._mended is None else self._mended
 
     def families(self) -> Iterable[Family]:
         """Bad lines by kind."""
@@ -55,11 +57,11 @@ class Relay:
         # A Python model can expose any name; the exporter's must mean what the catalogue says.
         ours = exposition.families.keys() & _OWN
         if not ours and not exposition.faults:
-            self._text = body
+            self._mended = None
             return exposition
         self._bad.update(exposition.faults)
         self._bad[COLLISION] += sum(len(exposition.families[name].values) for name in ours)
         good = {name: family for name, family in exposition.families.items() if name not in ours}
         kept = Exposition(good, exposition.faults)
-        self._text = kept.text.encode()
+        self._mended = kept.text.encode()
         return kept

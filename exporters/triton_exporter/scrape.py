@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from triton_exporter.client import Client, FetchError
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Reading:
     """One look at /metrics; `reason` is empty when it answered, else one of DOWN_REASONS.
 

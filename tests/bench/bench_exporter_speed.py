@@ -145,20 +145,23 @@ def test_scrape_against_fetching_the_page() -> None:
 
 
 def test_cpu_and_memory_at_one_second() -> None:
-    """Sampling 1,000 busy models each second, scraped every 5 s: under 10 % of a core and 150 MiB."""
+    """Sampling 1,000 busy models each second, scraped every 5 s: under 10 % of a core and 150 MB (143 MiB).
+
+    Measured over a minute, the longest that the exporter remembers.
+    """
     with running(1000) as stack, requests.Session() as session:
         fetch(session, f"{stack.exporter}/metrics")
         time.sleep(5)
         started, cpu = time.monotonic(), stack.cpu_seconds()
-        for _ in range(4):
+        for _ in range(12):
             fetch(session, f"{stack.exporter}/metrics")
             time.sleep(5)
         share = (stack.cpu_seconds() - cpu) / (time.monotonic() - started)
         print(f"\n1,000 models at 1 s: {100 * share:.1f} % of a core, {stack.rss_mib():.0f} MiB resident")
         FIGURES["CPU, 1,000 models each second"] = f"{100 * share:.1f} % of a core | under 10 %"
-        FIGURES["memory, 1,000 models"] = f"{stack.rss_mib():.0f} MiB resident | under 150 MiB"
+        FIGURES["memory, 1,000 models"] = f"{stack.rss_mib():.0f} MiB resident | under 143 MiB (150 MB)"
         assert share < 0.10
-        assert stack.rss_mib() < 150
+        assert stack.rss_mib() < 143
 
 
 @pytest.mark.timeout(900)

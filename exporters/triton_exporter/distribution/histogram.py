@@ -28,13 +28,19 @@ class Histogram:
         self.sum = 0.0
         self._counts = [0.0] * (len(self.bounds) + 1)
         self._exemplars: dict[int, Exemplar] = {}
-        ends = [*(le(bound) for bound in self.bounds), "+Inf"]
-        self._names = [series(metric, *owner, suffix="_bucket", le=end) for end in ends]
-        self._names += [series(metric, *owner, suffix="_count"), series(metric, *owner, suffix="_sum")]
-        whole = [name.replace("%", "%%") for name in self._names]
+        self._metric = metric
+        self._owner = owner
+        whole = [name.replace("%", "%%") for name in self._names()]
         template = "".join([f"{name} %d\n" for name in whole[:-1]]) + f"{whole[-1]} %a\n"
         self._template = template.encode("utf-8", "replace")
         self._lines = b""
+
+    def _names(self) -> list[str]:
+        """The series' names, made anew at each call: the template holds them as it is."""
+        ends = [*(le(bound) for bound in self.bounds), "+Inf"]
+        buckets = [series(self._metric, *self._owner, suffix="_bucket", le=end) for end in ends]
+        totals = [series(self._metric, *self._owner, suffix=suffix) for suffix in ("_count", "_sum")]
+        return buckets + totals
 
     def add(self, requests: float, seconds: float, shape: Shape) -> None:
         """Count `requests` that took `seconds` in all and spread as `shape` says."""
@@ -72,7 +78,7 @@ class Histogram:
         values = (*self.cumulative(), self.count, self.sum)
         return [
             Sample(name, value, self._exemplars.get(position))
-            for position, (name, value) in enumerate(zip(self._names, values, strict=True))
+            for position, (name, value) in enumerate(zip(self._names(), values, strict=True))
         ]
 
     def lines(self) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from math import inf, isfinite
 
@@ -61,7 +61,8 @@ class Summaries:
         self._unit = unit
         self._counts = Increases(_owner_of(metric.count))
         self._sums = Increases(_owner_of(metric.sum))
-        self._recent: dict[ModelVersion, deque[tuple[float, float, float]]] = {}
+        # Time, requests and seconds of each body, flat: 1,000 models make 60,000 of them.
+        self._recent: dict[ModelVersion, array[float]] = {}
         self._series: Sequence[Series] = ()
         self._values: Sequence[float] = ()
         self._quantiles: dict[ModelVersion, list[tuple[float, int]]] = {}
@@ -77,13 +78,13 @@ class Summaries:
         complete = not exposition.faults
         counts, sums = self._counts.take(family, complete), self._sums.take(family, complete)
         gained = {model: (count, sums.get(model, 0.0) * self._unit) for model, count in counts.items()}
-        self._recent = {model: self._recent.get(model, deque()) for model in gained}
+        self._recent = {model: self._recent.get(model, array("d")) for model in gained}
         for model, (count, seconds) in gained.items():
             recent = self._recent[model]
             if count:
-                recent.append((now, count, seconds))
-            while recent and recent[0][0] <= now - SUMMARY_WINDOW_SECONDS:
-                recent.popleft()
+                recent.extend((now, count, seconds))
+            while recent and recent[0] <= now - SUMMARY_WINDOW_SECONDS:
+                del recent[:3]
         return gained
 
     @property
@@ -108,7 +109,7 @@ class Summaries:
                 points.append((quantile, max(seconds, points[-1][1] if points else 0.0)))
         if not points:
             return None
-        mean = sum(seconds for _, _, seconds in recent) / sum(count for _, count, _ in recent)
+        mean = sum(recent[2::3]) / sum(recent[1::3])
         return Curve(points, mean)
 
     def _learn(self, family: Family) -> None:
