@@ -153,14 +153,30 @@ def test_activity_lies_between_two_samples_and_none_is_leaked() -> None:
     assert (0, 0) == (library.samples, library.open)
 
 
+@pytest.mark.parametrize(
+    ("rates", "shown"),
+    [
+        pytest.param({60: 3.0, 61: 1.0}, 4 * 2**20, id="both ways together, from MiB/s"),
+        pytest.param({60: 3.0}, None, id="one way alone is not shown as both"),
+    ],
+)
+def test_the_data_rate_of_the_links_is_both_directions(rates: dict[int, float], shown: float | None) -> None:
+    """A card that tells both says what its NVLinks carry; one that tells one direction says nothing."""
+    _, nvml = source(FakeGpu(A, gpm=rates))
+    nvml.read(0.0)
+
+    assert shown == nvml.read(1.0).values.get(Slot(gpu.NVLINK_THROUGHPUT, Entity(A)))
+
+
 def test_activity_of_instances_is_sampled_by_instance() -> None:
-    """On a split GPU the samples are the instances' own."""
-    _, nvml = source(FakeGpu(A, parts=[FakePart(gi=3)], gpm={1: 60.0}))
+    """On a split GPU the samples are the instances' own; the links are the board's, and no instance's."""
+    _, nvml = source(FakeGpu(A, parts=[FakePart(gi=3)], gpm={1: 60.0, 60: 1.0, 61: 1.0}))
     nvml.read(0.0)
     values = nvml.read(1.0).values
 
     assert 0.6 == values[Slot(gpu.ENGINE_ACTIVE, Entity(A, "3"))]
     assert Slot(gpu.ENGINE_ACTIVE, Entity(A)) not in values
+    assert {Entity(A)} == {slot.entity for slot in values if slot.metric is gpu.NVLINK_THROUGHPUT}
 
 
 def test_a_failed_sample_is_given_back() -> None:
