@@ -72,6 +72,8 @@ def test_the_real_bindings_carry_every_figure_over(environment: dict[str, str]) 
         gpu.SM_OCCUPANCY: 0.03,
         gpu.TENSOR_ACTIVE: 0.05,
         gpu.DRAM_ACTIVE: 0.10,
+        # Questions 60 and 61, in MiB/s.
+        gpu.NVLINK_THROUGHPUT: 121 * 2**20,
     }
     values = read["values"]
     assert pytest.approx({str(metric): value for metric, value in expected.items()}) == {
