@@ -38,6 +38,8 @@ OWNER = "owner"
 GROUPING = ("model", "version")
 """Labels that make a group by default: one SLI, one budget for each model version over all servers."""
 
+RECORDED_PREFIX = "slo:"
+"""What the names of all series recorded for objectives begin with."""
 OBJECTIVE_RATIO = "slo:objective:ratio"
 ERROR_BUDGET_RATIO = "slo:error_budget:ratio"
 THRESHOLD_SECONDS = "slo:objective:threshold_seconds"
@@ -83,6 +85,8 @@ BURN_ALERTS = {
 }
 """Indicator -> name of its burn alert; the four tiers share the name and differ in `tier` and `severity`."""
 UNKNOWN_ALERT = "TritonSLOUnknown"
+ALERTS = frozenset({*BURN_ALERTS.values(), UNKNOWN_ALERT})
+"""All alerts that are made of objectives."""
 
 
 def sli_error(window: str) -> str:

@@ -37,6 +37,6 @@ def _spans(one: Exclusion, start: float, end: float, prometheus: Prometheus | No
     if prometheus is None:
         raise LookupError(f"the exclusion {one.reason!r} is PromQL, which only Prometheus can answer")
     step = max(_STEP_SECONDS, (end - start) / _MOST_POINTS)
-    for series in prometheus.range(f"group (({one.promql}))", start, end, step):
+    for series in prometheus.range(f"group ((\n{one.promql}\n))", start, end, step):
         # It may have begun or ended anywhere between two looks: rather too much is left out than too little.
         yield from clipped([(at - step, at + step) for at in series.times], start, end)

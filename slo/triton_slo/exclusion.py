@@ -80,7 +80,7 @@ class Exclusion(BaseModel):
         if self.promql is not None:
             if (self.start, self.end, self.days, self.timezone) != (None,) * 4:
                 raise ValueError("an exclusion has either start and end, or promql")
-            expression.parse(self.promql, "promql", "group(({}))")
+            expression.parse(self.promql, "promql", "group((\n{}\n))")
             return self
         if self.start is None or self.end is None:
             raise ValueError("an exclusion has both start and end, or promql")

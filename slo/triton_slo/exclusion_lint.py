@@ -7,6 +7,7 @@ from itertools import combinations
 
 from triton_slo.duration import in_words
 from triton_slo.exclusion import Exclusion, Span, clipped, merged
+from triton_slo.expression import always_answers, of_ours
 from triton_slo.objective import Objective
 
 Doubt = tuple[str, str, str]
@@ -19,6 +20,8 @@ _WINTER, _SUMMER = 1_767_571_200, 1_783_296_000
 def exclusion_doubts(objective: Objective) -> Iterator[Doubt]:
     """Mistakes in an objective's exclusions."""
     for index, one in enumerate(objective.exclusions):
+        for reason, fix in _query_doubts(one.promql or ""):
+            yield f"exclusions.{index}.promql", reason, fix
         if one.start is not None and one.days is None:
             length = one.seconds[1] - one.seconds[0]
             if length >= objective.window.seconds:
@@ -35,6 +38,24 @@ def exclusion_doubts(objective: Objective) -> Iterator[Doubt]:
                 reason,
                 "time does not count only once: merge them, or check the days",
             )
+
+
+def _query_doubts(text: str) -> Iterator[tuple[str, str]]:
+    if not text:
+        return
+    try:
+        ours, always = sorted(set(of_ours(text))), always_answers(text)
+    except RecursionError:
+        yield "nested too deeply to be checked", "record a part of it by a rule"
+        return
+    if ours:
+        reason = f"reads {ours[0]}, which is made of objectives and stops while time does not count: a circle"
+        yield reason, "read what announces the maintenance, not what it does to the SLI"
+    elif always:
+        reason = (
+            "has a result for as long as its series exist, whatever their value: then nothing ever counts"
+        )
+        yield reason, "say when it holds, as in maintenance_announced == 1"
 
 
 def over(objective: Objective, now: float | None) -> Iterator[Doubt]:

@@ -2,18 +2,73 @@
 
 from __future__ import annotations
 
-import promql_parser
+from collections.abc import Iterator
+
+import promql_parser as promql
+
+from triton_slo import conventions
 
 _MOST = 8000
+_COMPARISONS = frozenset({">", "<", ">=", "<=", "==", "!="})
+_ALERTS = "ALERTS"
+"""Prometheus' own series of what fires."""
 
 
-def parse(text: str, field: str, wrap: str = "{}") -> None:
+def parse(text: str, field: str, wrap: str = "") -> None:
     """Make sure that a text is PromQL, also where it will stand (`wrap`). Raises ValueError."""
     if len(text) > _MOST:  # the parser recurses: nested deeply enough, it ends the whole process
         raise ValueError(f"{field} is longer than {_MOST} characters; record a part of it by a rule")
-    # Inside a rule the text stands between brackets; only what is whole by itself stays whole there.
     try:
-        promql_parser.parse(text)
-        promql_parser.parse(wrap.format(text))
+        promql.parse(text)
     except ValueError as error:
         raise ValueError(f"{field} is not PromQL: {error}") from None
+    if wrap:
+        # What is whole by itself is refused inside only where it is of another type.
+        try:
+            promql.parse(wrap.format(text))
+        except ValueError:
+            raise ValueError(f"{field} gives no series, but a number, a text or a range of samples") from None
+
+
+def always_answers(text: str) -> bool:
+    """Whether nothing in an expression keeps it from having a result for as long as its series exist."""
+    return not _conditional(promql.parse(text))
+
+
+def _conditional(node: object) -> bool:
+    match node:
+        case promql.ParenExpr() | promql.UnaryExpr() | promql.SubqueryExpr() | promql.AggregateExpr():
+            return _conditional(node.expr)
+        case promql.BinaryExpr():
+            return _pair(node)
+        case promql.Call():
+            return node.func.name.startswith("absent") or any(map(_conditional, node.args))
+    return False
+
+
+def _pair(node: promql.BinaryExpr) -> bool:
+    operator = str(node.op)
+    if operator == "unless" or (
+        operator in _COMPARISONS and not getattr(node.modifier, "return_bool", False)
+    ):
+        return True
+    sides = (_conditional(node.lhs), _conditional(node.rhs))
+    return all(sides) if operator == "or" else any(sides)
+
+
+def of_ours(text: str) -> Iterator[str]:
+    """The series in an expression that rules of an objective make, or that say which of its alerts fire."""
+    parts: list[object] = []
+    promql.walk(promql.parse(text), parts.append)
+    for part in parts:
+        selector = part.vector_selector if isinstance(part, promql.MatrixSelector) else part
+        if isinstance(selector, promql.VectorSelector):
+            name = selector.name or _matched(selector, "__name__")
+            if name.startswith(conventions.RECORDED_PREFIX):
+                yield name
+            elif name == _ALERTS and _matched(selector, "alertname") in conventions.ALERTS:
+                yield f'{_ALERTS}{{alertname="{_matched(selector, "alertname")}"}}'
+
+
+def _matched(selector: promql.VectorSelector, label: str) -> str:
+    return next((str(one.value) for one in selector.matchers.matchers if one.name == label), "")

@@ -283,7 +283,7 @@ PROMQL = {"reason": "r", "promql": "maintenance == 1"}
         ({**WEEKLY, "timezone": "Africa/Casablanca"}, "change by no fixed rule"),
         ({**WEEKLY, "days": "all", "end": "02:00"}, "excludes the whole week"),
         ({**PROMQL, "promql": "up)"}, "promql is not PromQL"),
-        ({**PROMQL, "promql": "time()"}, "promql is not PromQL"),
+        ({**PROMQL, "promql": "time()"}, "promql gives no series"),
         ({**WEEKLY, "start": "25:00"}, "not written as it must be (fix: write 22:00"),
     ],
     ids=str,
@@ -497,3 +497,82 @@ def test_recorded_exclusions_are_told_of_every_group_of_theirs() -> None:
         (row.slo, row.group["cluster"]): row.excluded for row in rows
     }
     assert ["excluded"] == [row.state for row in rows if row.excluded]
+
+
+@pytest.mark.parametrize(
+    ("promql", "said"),
+    [
+        ("up", "has a result for as long as its series exist"),
+        ("vector(1)", "has a result for as long as its series exist"),
+        ("maintenance_announced == bool 1", "has a result for as long as its series exist"),
+        ("maintenance_announced == 1 or up", "has a result for as long as its series exist"),
+        (f"{names.sli_error('5m')} > 0.5", "reads slo:sli_error:ratio_rate5m, which is made of objectives"),
+        (f'{{__name__="{names.UNKNOWN}"}} == 1', "reads slo:sli_unknown:state, which is made of objectives"),
+        ('ALERTS{alertname="TritonSLOUnknown"} == 1', "a circle"),
+    ],
+)
+def test_an_exclusion_that_is_always_on_or_a_circle_is_doubted(
+    promql: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An objective that counts nothing looks perfect."""
+    found = {"name": "a", "target": "99%", "indicator": "errors"}
+    (tmp_path / "o.yaml").write_text(
+        yaml.safe_dump({**found, "exclusions": [{"reason": "r", "promql": promql}]})
+    )
+
+    assert 1 == main(["check", str(tmp_path)])
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "promql",
+    [
+        "maintenance_announced == 1",
+        "maintenance_announced == 1  # set by the deployer, ) and all",
+        "absent(heartbeat)",
+        "hour() < 4 and on () day_of_week() == 0",
+        "last_over_time((maintenance_announced > 0)[5m:])",
+        'count(ALERTS{alertname="Maintenance"} == 1)',
+        "up unless on (instance) in_service",
+    ],
+)
+def test_an_exclusion_that_says_when_it_holds_is_right(
+    promql: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Neither a comment nor a condition of one's own is a mistake."""
+    found = {"name": "a", "target": "99%", "indicator": "errors"}
+    (tmp_path / "o.yaml").write_text(
+        yaml.safe_dump({**found, "exclusions": [{"reason": "r", "promql": promql}]})
+    )
+
+    assert 0 == main(["check", str(tmp_path)]), capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("promql", "said"),
+    [
+        ("maintenance ==  # planned", "promql is not PromQL: invalid promql query"),
+        ("1", "promql gives no series, but a number, a text or a range of samples"),
+        ("maintenance[5m]", "promql gives no series, but a number"),
+        ("a == 1) or (b == 1", "promql is not PromQL"),
+    ],
+)
+def test_a_query_is_judged_by_what_its_writer_wrote(promql: str, said: str) -> None:
+    """Not by the brackets in which a rule puts it."""
+    (found,) = read(
+        [
+            (
+                "o.yaml",
+                yaml.safe_dump(
+                    {
+                        "name": "a",
+                        "target": "99%",
+                        "indicator": "errors",
+                        "exclusions": [{"reason": "r", "promql": promql}],
+                    }
+                ),
+            )
+        ]
+    ).problems
+
+    assert said in str(found)
