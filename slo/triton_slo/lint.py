@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import promql_parser as promql
 
@@ -25,6 +26,7 @@ from triton_slo.objective import (
 from triton_slo.periods import LAST, changes
 from triton_slo.plan import Plan
 from triton_slo.problem import Problem
+from triton_slo.reading import Reading
 from triton_slo.unknown import FORGET
 from triton_slo.windows import MIN_SCRAPES
 
@@ -41,6 +43,15 @@ class Surroundings:
     retention_seconds: float | None = None
     models: frozenset[str] | None = None
     now: float | None = None
+
+
+def doubts(reading: Reading, around: Surroundings) -> list[Problem]:
+    """All doubts about what was read."""
+    return [
+        problem
+        for one in reading.objectives
+        for problem in lint(one, partial(reading.place, one.name), around)
+    ]
 
 
 def lint(objective: Objective, place: Callable[[str], str], around: Surroundings) -> Iterator[Problem]:

@@ -5,6 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 
+def count(number: int, noun: str) -> str:
+    """`1 mistake`, `2 mistakes`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """One mistake: where (`file:line` or `file: field`), what is wrong, how to mend it."""

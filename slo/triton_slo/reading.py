@@ -162,9 +162,12 @@ _FIXES = {
     "missing": "add it",
     "union_tag_invalid": "use readiness, latency, queue, first_response, errors, probe or custom",
 }
+_WINDOW_FIX = "write a rolling window such as 30d, or week, month or quarter"
 _FIELD_FIXES = {
     "name": "use small letters, digits and dashes, at most 63",
-    "window": "write a rolling window such as 30d, or week, month or quarter",
+    "window": _WINDOW_FIX,
+    "window.rolling": _WINDOW_FIX,
+    "window.calendar": _WINDOW_FIX,
     "window.timezone": "write a name such as Europe/Berlin, or leave it out for UTC",
     "indicator": "write `errors`, or a mapping such as {kind: latency, threshold: 1s}",
     "alerting": "write a mapping such as {min_failures: 10}, or leave it out",
@@ -201,10 +204,9 @@ def _problem(file: str, node: yaml.Node, detail: Any) -> Problem:
 def _fix(kind: str, field: str) -> str:
     if kind in _FIXES:
         return _FIXES[kind]
-    # Our own validators say how to mend it in their reason.
-    return (
-        _FIELD_FIXES.get(field, _TEXT_FIX if kind == "string_type" else "") if kind != "value_error" else ""
-    )
+    if kind == "value_error" and field != "window.rolling":
+        return ""  # our own validators say how to mend it in their reason
+    return _FIELD_FIXES.get(field, _TEXT_FIX if kind == "string_type" else "")
 
 
 def _is_union_step(loc: tuple[Any, ...], index: int) -> bool:

@@ -154,7 +154,7 @@ def test_check_lints_rule_files(tmp_path: Path, capsys: pytest.CaptureFixture[st
     told = capsys.readouterr()
     assert re.search(rf"^{re.escape(str(path))}:\d+: g: Bad", told.err, re.MULTILINE)
     assert re.search(rf"^{re.escape(str(path))}:\d+: g: TritonTest: the expression compares", told.err, re.M)
-    assert "0 objectives and 3 rules in 1 files, 2 mistakes" in told.out
+    assert "0 objectives and 3 rules in 1 file, 2 mistakes" in told.out
 
 
 def test_sides_of_and_with_unequal_labels_are_told_with_their_line(

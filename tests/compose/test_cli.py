@@ -45,7 +45,7 @@ def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
                 b'{name: a, target: 99%, indicator: errors, exclusions: [{reason: r, days: all, start: "25:00", '
                 b'end: "02:00"}]}'
             ),
-            "exclusions.0.start: not a time that can be read (fix: write 22:00",
+            "exclusions.0.start: '25:00' is not written as it must be (fix: write 22:00",
         ),
     ],
 )

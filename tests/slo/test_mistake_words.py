@@ -236,3 +236,32 @@ def test_alerting_off_is_short_for_not_enabled() -> None:
     (found,) = read([("o.yaml", text)]).objectives
 
     assert not found.alerting.enabled
+
+
+def test_one_is_not_told_as_many(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`1 mistakes` reads as if nobody had ever made just one."""
+    (tmp_path / "o.yaml").write_text(yaml.safe_dump(GOOD))
+
+    assert 0 == main(["check", str(tmp_path)])
+    assert "1 objective in 1 file, 0 mistakes" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("verb", [["check"], ["convert", "--from", "sloth"], ["convert", "--to", "openslo"]])
+def test_a_folder_without_files_is_named(
+    verb: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing found is no success, and the reader sees where nothing was."""
+    assert 2 == main([*verb, str(tmp_path)])
+    assert f"no *.yaml in the folder {tmp_path}" in capsys.readouterr().err
+
+
+def test_generate_tells_what_check_doubts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whoever never runs `check` hears of it, and gets the rules all the same."""
+    objectives, out = tmp_path / "objectives", tmp_path / "out"
+    objectives.mkdir()
+    (objectives / "o.yaml").write_text(yaml.safe_dump({**GOOD, "target": "90%"}))
+
+    assert 0 == main(["generate", "--objectives", str(objectives), "--out", str(out), "--only", "rules"])
+    assert "doubt: " in (told := capsys.readouterr().err)
+    assert "o.yaml:1: a: alerting: tier page_fast can never fire" in told
+    assert (out / "slo-a.yml").is_file()

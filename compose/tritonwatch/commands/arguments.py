@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from pathlib import Path
 
@@ -55,17 +55,25 @@ def text_of(path: Path, encoding: str = "utf-8") -> str:
         raise OSError(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}") from error
 
 
+def yaml_files(given: Sequence[Path]) -> list[Path]:
+    """Files as they are given, and the *.yaml and *.yml of folders. Raises OSError for a folder without any."""
+    return [path for one in given for path in (_inside(one) if one.is_dir() else [one])]
+
+
+def _inside(folder: Path) -> list[Path]:
+    found = sorted(path for path in folder.iterdir() if path.suffix in (".yaml", ".yml"))
+    if not found:
+        raise OSError(f"no *.yaml in the folder {folder}")
+    return found
+
+
 def objective_texts(folder: Path, verb: str) -> list[tuple[str, str]] | None:
     """Every *.yaml and *.yml of a folder as (name, text); says what is wrong and gives None otherwise."""
     if not folder.is_dir():
         print(f"tritonwatch {verb}: --objectives {folder} is not a folder", file=sys.stderr)
         return None
-    paths = sorted(path for path in folder.iterdir() if path.suffix in (".yaml", ".yml"))
-    if not paths:
-        print(f"tritonwatch {verb}: no *.yaml in --objectives {folder}", file=sys.stderr)
-        return None
     try:
-        return [(str(path), text_of(path)) for path in paths]
+        return [(str(path), text_of(path)) for path in yaml_files([folder])]
     except OSError as error:
         print(f"tritonwatch {verb}: cannot read the objectives: {error}", file=sys.stderr)
         return None

@@ -12,12 +12,12 @@ from pathlib import Path
 from triton_alerts.lint import check_file, rule_groups
 from triton_exporter.catalogue import state, triton
 from triton_slo.duration import parse_seconds
-from triton_slo.lint import Surroundings, lint, notes
-from triton_slo.problem import Problem
+from triton_slo.lint import Surroundings, doubts, notes
+from triton_slo.problem import Problem, count
 from triton_slo.prometheus import Prometheus, PrometheusError
 from triton_slo.reading import read
 from tritonwatch import access
-from tritonwatch.commands.arguments import positive, text_of
+from tritonwatch.commands.arguments import positive, text_of, yaml_files
 
 EXAMPLE = "tritonwatch check slo/objectives/*.yaml --retention 15d"
 
@@ -39,7 +39,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print every mistake as `file:line: reason (fix: ...)`: 0 none, 1 some, 2 wrong usage."""
     try:
-        texts = [(str(path), text_of(path)) for path in _paths(args.files)]
+        texts = [(str(path), text_of(path)) for path in yaml_files(args.files)]
         models = _models(args) if args.prometheus else None
     except (OSError, PrometheusError, access.AccessError) as error:
         print(f"tritonwatch check: {error}", file=sys.stderr)
@@ -48,10 +48,12 @@ def run(args: argparse.Namespace) -> int:
     rules = [(name, groups) for name, text in texts if (groups := rule_groups(text)) is not None]
     names = {name for name, _ in rules}
     reading = read([one for one in texts if one[0] not in names])
-    placed = [(found, partial(reading.place, found.name)) for found in reading.objectives]
-    doubts = [one for found, place in placed for one in lint(found, place, around)]
-    hints = [one for found, place in placed for one in notes(found, place, time.time())]
-    problems: list[Problem] = [*reading.problems, *doubts]
+    hints = [
+        hint
+        for one in reading.objectives
+        for hint in notes(one, partial(reading.place, one.name), time.time())
+    ]
+    problems: list[Problem] = [*reading.problems, *doubts(reading, around)]
     for name, groups in rules:
         problems += check_file(name, groups, args.scrape_interval)
     for problem in problems:
@@ -59,19 +61,11 @@ def run(args: argparse.Namespace) -> int:
     for hint in hints:
         print(f"note: {hint}", file=sys.stderr)
     alerts = sum(len(one.get("rules") or ()) for _, groups in rules for one in groups)
-    and_alerts = f" and {alerts} rules" if rules else ""
-    print(f"{len(reading.objectives)} objectives{and_alerts} in {len(texts)} files, {len(problems)} mistakes")
+    objectives = count(len(reading.objectives), "objective")
+    and_alerts = f" and {count(alerts, 'rule')}" if rules else ""
+    files, mistakes = count(len(texts), "file"), count(len(problems), "mistake")
+    print(f"{objectives}{and_alerts} in {files}, {mistakes}")
     return 1 if problems else 0
-
-
-def _paths(given: list[Path]) -> list[Path]:
-    return [
-        path
-        for one in given
-        for path in (
-            sorted(p for p in one.iterdir() if p.suffix in (".yaml", ".yml")) if one.is_dir() else [one]
-        )
-    ]
 
 
 def _models(args: argparse.Namespace) -> frozenset[str]:

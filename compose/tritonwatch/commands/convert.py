@@ -13,9 +13,9 @@ from triton_slo.convert import openslo, openslo_export, sloth, writing
 from triton_slo.convert.entry import Entry, documents
 from triton_slo.convert.ledger import Ledger
 from triton_slo.objective import Objective, Rolling
-from triton_slo.problem import Problem
+from triton_slo.problem import Problem, count
 from triton_slo.reading import read
-from tritonwatch.commands.arguments import text_of
+from tritonwatch.commands.arguments import text_of, yaml_files
 
 EXAMPLE = "tritonwatch convert --from sloth slos.yaml --out objectives/converted.yaml"
 
@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     if args.out is not None and args.out.exists() and not args.force:
         return _fail(f"{args.out} exists already; choose another --out, or --force to replace it", 1)
     try:
-        texts = [(str(path), text_of(path, "utf-8-sig")) for path in _paths(args.files)]
+        texts = [(str(path), text_of(path, "utf-8-sig")) for path in yaml_files(args.files)]
     except OSError as error:
         return _fail(error, 2)
     ledger = Ledger()
@@ -65,12 +65,13 @@ def run(args: argparse.Namespace) -> int:
     for note in ledger.notes:
         print(f"note: {note}", file=sys.stderr)
     if ledger.mistakes:
-        return _fail(f"{len(ledger.mistakes)} mistakes, nothing written", 1)
+        return _fail(f"{count(len(ledger.mistakes), 'mistake')}, nothing written", 1)
     if not text:
         return _fail("nothing could be converted, nothing written", 1)
     if args.strict and ledger.losses:
         return _fail(
-            f"{len(set(ledger.losses))} things cannot be expressed, nothing written (--strict)", INCOMPLETE
+            f"{count(len(set(ledger.losses)), 'thing')} cannot be expressed, nothing written (--strict)",
+            INCOMPLETE,
         )
     try:
         _deliver(args.out, text, args.force)
@@ -78,7 +79,8 @@ def run(args: argparse.Namespace) -> int:
         return _fail(f"cannot write {args.out}: {error.strerror}", 1)
     if ledger.losses:
         return _fail(
-            f"converted, but {len(set(ledger.losses))} things could not be expressed; see above", INCOMPLETE
+            f"converted, but {count(len(set(ledger.losses)), 'thing')} could not be expressed; see above",
+            INCOMPLETE,
         )
     return 0
 
@@ -86,16 +88,6 @@ def run(args: argparse.Namespace) -> int:
 def _fail(reason: object, code: int) -> int:
     print(f"tritonwatch convert: {reason}", file=sys.stderr)
     return code
-
-
-def _paths(given: Sequence[Path]) -> list[Path]:
-    return [
-        path
-        for one in given
-        for path in (
-            sorted(p for p in one.iterdir() if p.suffix in (".yaml", ".yml")) if one.is_dir() else [one]
-        )
-    ]
 
 
 def _converted(args: argparse.Namespace, texts: Sequence[tuple[str, str]], ledger: Ledger) -> str:

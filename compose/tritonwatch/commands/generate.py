@@ -5,11 +5,14 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from triton_alerts.receivers import fallback_receiver, ticket_hours
 from triton_slo.artifact import Artifact, Format, Options
+from triton_slo.lint import Surroundings, doubts
+from triton_slo.problem import count
 from triton_slo.reading import read
 from tritonwatch import output
 from tritonwatch.commands.arguments import checked, objective_texts, positive, scale, selector
@@ -110,8 +113,11 @@ def generated(args: argparse.Namespace, verb: str, form: Format) -> tuple[Artifa
     if reading.problems:
         for problem in reading.problems:
             print(problem, file=sys.stderr)
-        print(f"tritonwatch {verb}: {len(reading.problems)} mistakes, nothing written", file=sys.stderr)
+        mistakes = count(len(reading.problems), "mistake")
+        print(f"tritonwatch {verb}: {mistakes}, nothing written", file=sys.stderr)
         return 1
+    for doubt in doubts(reading, Surroundings(args.scrape_interval, now=time.time())):
+        print(f"doubt: {doubt}", file=sys.stderr)
     options = _options(args, form)
     return tuple(
         artifact
@@ -152,5 +158,5 @@ def _write(args: argparse.Namespace, wanted: dict[str, str]) -> int:
     except OSError as error:
         print(f"tritonwatch generate: cannot write {error.filename}: {error.strerror}", file=sys.stderr)
         return 1
-    print(f"wrote {len(wanted)} files to {args.out}")
+    print(f"wrote {count(len(wanted), 'file')} to {args.out}")
     return 0
