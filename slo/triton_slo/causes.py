@@ -61,12 +61,25 @@ def _failures(selector: Matchers, window: str) -> str:
 
 
 def _states(selector: Matchers, window: str) -> str:
-    """Share of the time not ready that each state took; first loads are none of it, as for the indicator."""
-    bad = selector.also('state!~"ready|unloaded|unloading"')
-    # Looks count, not shares of them, so that first loads can be taken off the loads they are part of.
-    seen = f"sum_over_time({state.MODEL_STATE}{bad}[{window}])"
-    first = f"sum_over_time({state.MODEL_FIRST_LOAD}{selector}[{window}])"
-    lost = f'(\n  {seen}\n  - label_replace({first}, "state", "loading", "", "")\n  or {seen}\n)'
+    """Share of the time not ready that each state took; first loads are none of it, as for the indicator.
+
+    A version can be READY to Triton and not ready, because its ready endpoint or the last probe says so.
+    """
+
+    def looks(metric: Metric, matchers: Matchers) -> str:
+        """Looks rather than shares of them: those at a first load can be taken off those at any load."""
+        return f"sum_over_time({metric}{matchers}[{window}])"
+
+    def called(expr: str, name: str) -> str:
+        return f'label_replace({expr}, "state", "{name}", "", "")'
+
+    bad = looks(state.MODEL_STATE, selector.also('state!~"ready|unloaded|unloading"'))
+    claimed = looks(state.MODEL_STATE, selector.equal("state", "ready"))
+    unkept = f"{claimed} - ignoring (state) {looks(state.MODEL_READY, selector)}"
+    lost = (
+        f"(\n  {bad}\n  - {called(looks(state.MODEL_FIRST_LOAD, selector), 'loading')}"
+        f"\n  or {bad}\n  or {called(unkept, 'not_answering')}\n)"
+    )
     named = f'label_replace({lost}, "{names.CAUSE}", "state:$1", "state", "(.*)")'
     each = f"sum {by((*names.GROUPING, names.CAUSE))} ({named})"
     return f"{each}\n/ {on(names.GROUPING)} group_left ()\n(sum {by(names.GROUPING)} ({lost}) > 0)"

@@ -73,36 +73,52 @@ def test_a_first_load_burns_nothing(
     passes(promtool, tmp_path, sorted(rules), proof)
 
 
+LOADED_TWICE = {  # two minutes of first load, two of serving, one of loading again, four of serving
+    "loading": "1x7 0x7 1x3 0x15",
+    "ready": "0x7 1x7 0x3 1x15",
+}
+FAILED = {  # two minutes of first load, three of having failed, four of serving
+    "loading": "1x7 0x27",
+    "unavailable": "0x7 1x11 0x15",
+    "ready": "0x19 1x15",
+}
+SERVING = {"ready": "1x35", "unavailable": "0x35"}
+
+
+@pytest.mark.parametrize(
+    ("servers", "serves", "split"),
+    [
+        pytest.param(
+            [LOADED_TWICE, FAILED], None, {"loading": 0.25, "unavailable": 0.75}, id="first loads are none"
+        ),
+        pytest.param([SERVING], "1x7 0x7 1x19", {"not_answering": 1}, id="Triton says ready, a probe fails"),
+        pytest.param([FAILED], "0x23 1x11", {"not_answering": 0.25, "unavailable": 0.75}, id="both"),
+        pytest.param([SERVING], None, {}, id="nothing is lost"),
+    ],
+)
 @pytest.mark.parametrize("promtool", promtools(), ids=str)
-def test_a_first_load_is_no_cause_of_what_came_later(promtool: Path, tmp_path: Path) -> None:
-    """On two servers: 4 minutes of first loads, then 1 of loading again and 3 without: a quarter and three."""
+def test_lost_time_is_split_by_what_took_it(
+    promtool: Path,
+    servers: list[dict[str, str]],
+    serves: str | None,
+    split: dict[str, float],
+    tmp_path: Path,
+) -> None:
+    """Scrapes in each state that is not ready, first loads left out, and in ready where it does not serve."""
     causes = next(one for one in artifacts([READINESS], Options()) if one.name == "slo-causes.yml")
     (tmp_path / causes.name).write_text(causes.text)
-    states = {  # scrapes at 15 s: first load, ready, loads again, ready
-        "a": {"loading": "1x7 0x7 1x3 0x15", "ready": "0x7 1x7 0x3 1x15", "unavailable": "0x35"},
-        # ... and here: first load, failed, ready
-        "b": {"loading": "1x7 0x27", "ready": "0x7 0x11 1x15", "unavailable": "0x7 1x11 0x15"},
-    }
+    series = []
+    for number, states in enumerate(servers):
+        at = {"instance": str(number), "version": "1"}
+        series += [_series(state.MODEL_STATE, values, state=one, **at) for one, values in states.items()]
+        series.append(_series(state.MODEL_READY, serves or states["ready"], **at))
+        if "loading" in states:
+            series.append(_series(state.MODEL_FIRST_LOAD, "1x7 _x27", **at))
+    samples = [{"labels": f'{{{names.CAUSE}="state:{one}"}}', "value": share} for one, share in split.items()]
     proof = {
         "interval": "15s",
-        "input_series": [
-            *(
-                _series(state.MODEL_STATE, values, instance=server, version="1", state=one)
-                for server, of in states.items()
-                for one, values in of.items()
-            ),
-            *(_series(state.MODEL_FIRST_LOAD, "1x7 _x27", instance=server, version="1") for server in states),
-        ],
-        "promql_expr_test": [
-            {
-                "expr": SPLIT,
-                "eval_time": "9m",
-                "exp_samples": [
-                    {"labels": f'{{{names.CAUSE}="state:loading"}}', "value": 0.25},
-                    {"labels": f'{{{names.CAUSE}="state:unavailable"}}', "value": 0.75},
-                ],
-            }
-        ],
+        "input_series": series,
+        "promql_expr_test": [{"expr": SPLIT, "eval_time": "9m", "exp_samples": samples}],
     }
     passes(promtool, tmp_path, [causes.name], proof)
 
