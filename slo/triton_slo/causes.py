@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from triton_exporter.catalogue import Metric, gpu, state, triton
+from triton_exporter.catalogue import Metric, gpu, probe, state, triton
 from triton_slo import conventions as names
 from triton_slo.artifact import Options
 from triton_slo.promql import Matchers, by, on, parse_selector
@@ -39,7 +39,9 @@ def cause_rules(options: Options) -> Iterator[Rule]:
     for cause, metric in _TIMES:
         yield rule("latency", _share_of_time(metric, selector, window), cause)
     yield rule("latency", _throttled(selector, window), "gpu_throttled")
-    yield rule("errors", _failures(selector, window))
+    requests, probes = 'reason!="CANCELED"', 'result!~"success|bad_input"'
+    yield rule("errors", _failures(triton.REQUEST_FAILURE, selector.also(requests), "reason", window))
+    yield rule("probe", _failures(probe.REQUESTS, selector.also(probes), "result", window))
     yield rule("readiness", _states(selector, window))
 
 
@@ -52,10 +54,10 @@ def _share_of_time(metric: Metric, selector: Matchers, window: str) -> str:
     return f"clamp_max({part} / {on(names.GROUPING)} ({whole} > 0), 1)"
 
 
-def _failures(selector: Matchers, window: str) -> str:
-    counted = selector.also('reason!="CANCELED"')
-    rate = f"rate({triton.REQUEST_FAILURE}{counted}[{window}])"
-    named = f'label_replace({rate}, "{names.CAUSE}", "failure:$1", "reason", "(.*)")'
+def _failures(metric: Metric, failed: Matchers, told_by: str, window: str) -> str:
+    """Share of the failures that each reason has, which the label `told_by` names."""
+    rate = f"rate({metric}{failed}[{window}])"
+    named = f'label_replace({rate}, "{names.CAUSE}", "failure:$1", "{told_by}", "(.*)")'
     each = f"sum {by((*names.GROUPING, names.CAUSE))} ({named})"
     return f"{each}\n/ {on(names.GROUPING)} group_left ()\n(sum {by(names.GROUPING)} ({rate}) > 0)"
 

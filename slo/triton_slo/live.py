@@ -15,6 +15,7 @@ from typing import Literal
 
 from triton_slo import conventions
 from triton_slo.prometheus import Sample
+from triton_slo.words import CAUSES_OF
 
 State = Literal["excluded", "unknown", "exhausted", "burning", "ok", "idle"]
 Lasts = Literal["unknown", "exhausted", "estimated", "past_period_end", "not_burning"]
@@ -253,9 +254,8 @@ class _Board:
         )
 
     def _split(self, indicator: str, group: tuple[tuple[str, str], ...]) -> tuple[tuple[str, float], ...]:
-        # Requests that are late, queue or answer late first spend their time in the same places.
-        own = indicator if indicator in ("errors", "readiness") else "latency"
-        return tuple(sorted(self._causes.get((own, group), ()), key=lambda cause: -cause[1]))
+        split = CAUSES_OF.get(indicator, "")
+        return tuple(sorted(self._causes.get((split, group), ()), key=lambda cause: -cause[1]))
 
 
 def _sli(spent: float, target: float) -> float:

@@ -15,6 +15,7 @@ CAUSES_OF = {
     "first_response": "latency",
     "errors": "errors",
     "readiness": "readiness",
+    "probe": "probe",
 }
 """Indicator of an alert -> indicator of the recorded cause split that explains it."""
 

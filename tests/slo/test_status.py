@@ -195,6 +195,23 @@ def test_idle_is_not_unknown() -> None:
     assert ("unknown", "no data") == (gone.state, gone.unknown)
 
 
+@pytest.mark.parametrize(
+    ("indicator", "cause"),
+    [("latency", "queue"), ("queue", "queue"), ("probe", "failure:timeout"), ("custom", None)],
+)
+def test_each_indicator_has_the_split_that_explains_it(indicator: str, cause: str | None) -> None:
+    """Where requests spend their time says nothing about probes, and of own queries nothing is known."""
+    about = {"model": "m", "version": "1"}
+    shares = [
+        Sample({"__name__": c.CAUSE_SHARE, c.INDICATOR: of, c.CAUSE: name, **about}, 1.0, END)
+        for of, name in (("latency", "queue"), ("probe", "failure:timeout"), ("errors", "failure:BACKEND"))
+    ]
+    objective = {c.SLO: "o", c.INDICATOR: indicator, **about}
+
+    [row] = standings([*shares, Sample({"__name__": c.OBJECTIVE_RATIO, **objective}, 0.99, END)])
+    assert (() if cause is None else ((cause, 1.0),)) == row.causes
+
+
 def test_nan_is_unknown() -> None:
     """Another's NaN does not become a number, and does not hide the row."""
     labels = {"__name__": c.PERIOD_BUDGET_REMAINING, **GOOD}
