@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -60,16 +60,22 @@ class OptionsError(Exception):
 
 def declare(parser: argparse.ArgumentParser) -> None:
     """Add every option to a parser; none has a default there, so that a settings file can give it."""
-    for option in OPTIONS:
-        parser.add_argument(
-            f"--{option.name}",
-            metavar=option.metavar,
-            help=option.help,
-            action="append" if option.many else "store",
-        )
+    declare_some(parser, [option.key for option in OPTIONS])
     parser.add_argument(
         "--config", metavar="FILE", help="settings file (YAML): these options by name, _ for -"
     )
+
+
+def declare_some(parser: argparse.ArgumentParser, keys: Collection[str]) -> None:
+    """Add the options with these keys, for a verb that looks at a Triton as the exporter does."""
+    for option in OPTIONS:
+        if option.key in keys:
+            parser.add_argument(
+                f"--{option.name}",
+                metavar=option.metavar,
+                help=option.help,
+                action="append" if option.many else "store",
+            )
 
 
 def choose(given: Mapping[str, Any], environment: Mapping[str, str]) -> Chosen:
@@ -241,6 +247,11 @@ def _url(text: str) -> str:
         valid = False
     if not valid or any(character.isspace() for character in url):
         raise ValueError(f"{text!r} is no URL such as http://127.0.0.1:8000")
+    if "@" in parts.netloc:
+        # Not repeated: it may hold a password.
+        raise ValueError("an address takes no user and password; give headers by --triton-headers-file")
+    if parts.query or parts.fragment:
+        raise ValueError(f"{text!r} has a ? or a #, which is no part of Triton's address")
     return url.rstrip("/")
 
 
@@ -447,6 +458,22 @@ OPTIONS = (
 )
 
 
+TRITON_OPTIONS = (
+    "triton",
+    "triton_metrics",
+    "triton_headers_file",
+    "triton_ca_file",
+    "triton_cert_file",
+    "triton_key_file",
+)
+"""How a Triton is reached."""
+
+
 def chosen(args: argparse.Namespace) -> Chosen:
     """What the command line, the settings file and the environment choose. Raises OptionsError."""
     return choose(vars(args), os.environ)
+
+
+def chosen_some(args: argparse.Namespace, keys: Iterable[str]) -> Settings:
+    """The same for the options that `declare_some` added. Raises OptionsError."""
+    return choose({key: getattr(args, key) for key in keys}, os.environ).settings

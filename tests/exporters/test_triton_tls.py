@@ -325,6 +325,9 @@ def test_a_probe_without_the_certificate_is_unreachable(pki: Path, guarded: Guar
         assert "unreachable" == outcome.result, outcome.text
 
 
+FILES = ["--triton-ca-file", "ca.pem", "--triton-cert-file", "client.pem", "--triton-key-file", "client.key"]
+
+
 @pytest.mark.real
 def test_the_doctor_says_which_files_are_wanted_and_takes_them(pki: Path, guarded: Guarded) -> None:
     """Without the certificates both ports are problems with the way in; with them neither is."""
@@ -340,14 +343,6 @@ def test_the_doctor_says_which_files_are_wanted_and_takes_them(pki: Path, guarde
         "--json",
     ]
     command += ["--triton-metrics", guarded.metrics_url, "--gpu", "none"]
-    files = [
-        "--triton-ca-file",
-        "ca.pem",
-        "--triton-cert-file",
-        "client.pem",
-        "--triton-key-file",
-        "client.key",
-    ]
 
     def findings(*options: str) -> dict[str, str]:
         ended = subprocess.run(
@@ -358,6 +353,26 @@ def test_the_doctor_says_which_files_are_wanted_and_takes_them(pki: Path, guarde
     without = findings()
     for title in ("Triton's API does not answer", "Triton's metrics do not answer"):
         assert "--triton-ca-file FILE" in without[title]
-    with_files = findings(*files)
+    with_files = findings(*FILES)
     assert with_files
     assert not without.keys() & with_files.keys()
+
+
+@pytest.mark.real
+def test_objectives_are_proposed_for_a_triton_behind_mutual_tls(pki: Path, guarded: Guarded) -> None:
+    """With the same files `init` sees models and measurements; without, it says that nothing answers."""
+    command = [sys.executable, "-m", "tritonwatch", "init", "--triton", guarded.url, "--out", "-"]
+    command += ["--triton-metrics", guarded.metrics_url]
+
+    def ended(*options: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*command, *options], cwd=pki, capture_output=True, text=True, timeout=30, check=False
+        )
+
+    without, proposed = ended(), ended(*FILES)
+
+    assert 1 == without.returncode
+    assert f"Triton at {guarded.url} does not answer" in without.stderr
+    assert (0, "") == (proposed.returncode, proposed.stderr)
+    assert "could not be read" not in proposed.stdout
+    assert "echo" in proposed.stdout

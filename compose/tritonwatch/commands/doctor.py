@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import os
 import sys
 import textwrap
 import time
@@ -20,13 +19,11 @@ from triton_exporter.look import Looker
 from triton_exporter.parse import Exposition, parse
 from triton_exporter.settings import Settings
 from triton_exporter.snapshot import Snapshot
-from tritonwatch.exporter_options import OPTIONS, OptionsError, choose
+from tritonwatch.exporter_options import TRITON_OPTIONS, OptionsError, chosen_some, declare_some
 
 EXAMPLE = "tritonwatch doctor --triton http://127.0.0.1:8000"
 
-_TRITON_OPTIONS = ("triton", "triton_metrics", "triton_headers_file")
-_TLS_OPTIONS = ("triton_ca_file", "triton_cert_file", "triton_key_file")
-_GPU_OPTIONS = ("gpu", "dcgm_url", "gpu_devices", "gpu_models")
+_OPTIONS = (*TRITON_OPTIONS, "gpu", "dcgm_url", "gpu_devices", "gpu_models")
 
 _ENDPOINTS = {
     "ready": "/v2/health/ready",
@@ -39,13 +36,7 @@ _ENDPOINTS = {
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("--triton", required=True, metavar="URL", help="Triton's HTTP API")
-    parser.add_argument("--triton-metrics", metavar="URL", help="its metrics (default: port 8002, same host)")
-    parser.add_argument(
-        "--triton-headers-file",
-        metavar="FILE",
-        help="headers for restricted endpoints (default: $TRITON_HEADERS)",
-    )
+    declare_some(parser, _OPTIONS)
     parser.add_argument(
         "--watch",
         metavar="SECONDS",
@@ -53,17 +44,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=2.0,
         help="how long to look at the traffic (default: 2)",
     )
-    for option in OPTIONS:
-        if option.key in (*_TLS_OPTIONS, *_GPU_OPTIONS):
-            parser.add_argument(f"--{option.name}", metavar=option.metavar, help=option.help)
     parser.add_argument("--json", action="store_true", help="print findings as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the findings: 0 nothing is wrong (there may be advice), 1 problems, 2 wrong usage."""
-    given = {name: getattr(args, name) for name in (*_TRITON_OPTIONS, *_TLS_OPTIONS, *_GPU_OPTIONS)}
     try:
-        settings = choose(given, os.environ).settings
+        settings = chosen_some(args, _OPTIONS)
     except OptionsError as error:
         print("\n".join(f"tritonwatch doctor: {problem}" for problem in error.problems), file=sys.stderr)
         return 2

@@ -9,17 +9,20 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from triton_exporter.catalogue import Metric, state, triton
+from triton_exporter.certificates import Renewed
 from triton_exporter.client import Client, FetchError, Limits
 from triton_exporter.look import Looker
 from triton_exporter.parse import Exposition, parse
+from triton_exporter.settings import Settings
 from triton_exporter.snapshot import ModelConfig, Snapshot
 from triton_slo.prometheus import Access, Prometheus, PrometheusError
 from triton_slo.propose import Source, Timing, merge, propose
 from tritonwatch import access
-from tritonwatch.commands.exporter import metrics_url
+from tritonwatch.exporter_options import TRITON_OPTIONS, OptionsError, chosen_some, declare_some
 
 EXAMPLE = "tritonwatch init --triton http://127.0.0.1:8000 --out objectives/proposed.yaml"
 
@@ -35,8 +38,7 @@ class InitError(Exception):
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
-    parser.add_argument("--triton", required=True, metavar="URL", help="Triton's HTTP API")
-    parser.add_argument("--triton-metrics", metavar="URL", help="its metrics (default: port 8002, same host)")
+    declare_some(parser, TRITON_OPTIONS)
     parser.add_argument(
         "--out", default="objectives.yaml", metavar="FILE", help="file to write; never overwritten (- prints)"
     )
@@ -47,16 +49,16 @@ def run(args: argparse.Namespace) -> int:
     """Write the proposal: 0 written, 1 cannot, 2 wrong usage."""
     try:
         reached = access.from_arguments(args, os.environ) if args.prometheus else None
-        url = _address(args.triton, "--triton")
-        metrics = (
-            _address(args.triton_metrics, "--triton-metrics") if args.triton_metrics else metrics_url(url)
-        )
+        settings = chosen_some(args, TRITON_OPTIONS)
     except access.AccessError as error:
         return _fail(error, 2)
+    except OptionsError as error:
+        print("\n".join(f"tritonwatch init: {problem}" for problem in error.problems), file=sys.stderr)
+        return 2
     if args.out != "-" and Path(args.out).exists():
         return _fail(f"{args.out} exists already and is not overwritten; choose another --out", 1)
     try:
-        text = _proposal(url, metrics, args.timeout, reached)
+        text = _proposal(replace(settings, timeout_seconds=args.timeout), reached)
         if args.out == "-":
             print(text, end="")
             return 0
@@ -90,15 +92,11 @@ def write_new(path: Path, text: str) -> None:
         os.unlink(draft)
 
 
-def _address(text: str, option: str) -> str:
-    return access.checked_url(text if "://" in text else f"http://{text}", option).rstrip("/")
-
-
-def _proposal(url: str, metrics: str, timeout: float, reached: Access | None) -> str:
-    snapshot, configs = _look(url, timeout)
+def _proposal(settings: Settings, reached: Access | None) -> str:
+    snapshot, configs = _look(settings)
     if not snapshot.index:
-        raise InitError(f"{url} lists no models: nothing to promise anything about")
-    requests, queues, origin, notes = _timings(metrics, timeout)
+        raise InitError(f"{settings.triton_url} lists no models: nothing to promise anything about")
+    requests, queues, origin, notes = _timings(settings)
     if reached is not None:
         with Prometheus(reached) as prometheus:
             requests |= _percentiles(prometheus, state.REQUEST_DURATION)
@@ -108,8 +106,14 @@ def _proposal(url: str, metrics: str, timeout: float, reached: Access | None) ->
     return propose(models, Source(snapshot.triton_version, origin, notes))
 
 
-def _look(url: str, timeout: float) -> tuple[Snapshot, Mapping[str, ModelConfig]]:
-    client = Client(url, Limits(timeout_seconds=timeout))
+def _client(settings: Settings, url: str) -> Client:
+    limits = Limits(settings.timeout_seconds, settings.max_body_bytes)
+    return Client(url, limits, settings.triton_headers, Renewed(settings.certificates))
+
+
+def _look(settings: Settings) -> tuple[Snapshot, Mapping[str, ModelConfig]]:
+    url = settings.triton_url
+    client = _client(settings, url)
     failures: list[str] = []
     looker = Looker(client, time.time, lambda endpoint, reason: failures.append(f"{endpoint}: {reason}"))
     try:
@@ -131,12 +135,12 @@ def _look(url: str, timeout: float) -> tuple[Snapshot, Mapping[str, ModelConfig]
     return snapshot, {key.model: config for key, config in snapshot.configs.items()}
 
 
-def _timings(url: str, timeout: float) -> tuple[dict[str, Timing], dict[str, Timing], str, tuple[str, ...]]:
+def _timings(settings: Settings) -> tuple[dict[str, Timing], dict[str, Timing], str, tuple[str, ...]]:
     """Mean request and queue times by model since Triton's start, and where they are from."""
-    parts = url.rstrip("/").rpartition("/metrics")
-    client = Client(parts[0] or url, Limits(timeout_seconds=timeout))
+    url = settings.metrics_url
+    client = _client(settings, url)
     try:
-        answer = client.get("/metrics")
+        answer = client.get("")
     except FetchError as error:
         return {}, {}, "no measurements", (f"Triton's metrics at {url} could not be read: {error}",)
     finally:
