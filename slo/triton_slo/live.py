@@ -47,14 +47,7 @@ SELECTOR = f'{{__name__=~"{"|".join((*_PLAIN, _ERROR_PREFIX + ".+"))}"}}'
 
 
 UNKNOWN_TIME = "unknown_in_period_seconds"
-"""Name under which `unknown_time` gives its samples to `standings`; nothing records it."""
-_UNKNOWN_STEP_SECONDS = 300
-
-
-def unknown_time(period_days: float) -> str:
-    """PromQL for the seconds of a period in which a group was unknown, looked at every 5 minutes."""
-    looks = f"count_over_time({conventions.UNKNOWN}[{round(period_days * 86400)}s:{_UNKNOWN_STEP_SECONDS}s])"
-    return f"max without ({conventions.REASON}) ({looks}) * {_UNKNOWN_STEP_SECONDS}"
+"""Name under which `look` gives `standings` the seconds a group was unknown; nothing records it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,11 +197,23 @@ class _Board:
                 self._labels[key][label].append(labels[label])
 
     def entries(self) -> list[_Key]:
-        """Every objective and group there is; an objective without any group still has one entry."""
-        grouped = [key for key in self._values if key[2]]
+        """Every objective and group there is; an objective without any group still has one entry.
+
+        A model that Triton lists and never loaded has no version; once it loads, its versions stand for it.
+        """
+        versioned = {
+            (slo, indicator, tuple(pair for pair in group if pair[0] != "version"))
+            for slo, indicator, group in self._values
+            if "version" in dict(group)
+        }
+        grouped = [key for key in self._values if key[2] and not (key in versioned and self._nothing(key))]
         covered = {slo for slo, _, _ in grouped}
         bare = {**{slo: indicator for slo, indicator, _ in self._values}, **self._infos}
         return grouped + [(slo, indicator, ()) for slo, indicator in bare.items() if slo not in covered]
+
+    def _nothing(self, key: _Key) -> bool:
+        """Whether nothing ever happened to a group: a model that is listed and was never meant to serve."""
+        return not self._values[key].keys() & {conventions.PERIOD_BURN_RATE, conventions.UNKNOWN}
 
     def standing(self, key: _Key) -> Standing:
         """All that is known about one."""

@@ -8,10 +8,12 @@ from collections.abc import Sequence
 
 from triton_exporter.catalogue import EXPORTER_JOB, state
 from triton_slo import conventions, raw
-from triton_slo.live import SELECTOR, UNKNOWN_TIME, Standing, standings, unknown_time
+from triton_slo.live import SELECTOR, UNKNOWN_TIME, Standing, standings
 from triton_slo.objective import DAY
 from triton_slo.plan import Plan
 from triton_slo.prometheus import Prometheus, PrometheusError, Sample
+
+_UNKNOWN_STEP_SECONDS = 300
 
 
 def look(prometheus: Prometheus, at: float | None = None, plans: Sequence[Plan] = ()) -> tuple[Standing, ...]:
@@ -34,6 +36,12 @@ def look(prometheus: Prometheus, at: float | None = None, plans: Sequence[Plan] 
     return standings(samples)
 
 
+def _unknown_time(period_days: float) -> str:
+    """PromQL for the seconds of a period in which a group was unknown, looked at every 5 minutes."""
+    looks = f"count_over_time({conventions.UNKNOWN}[{round(period_days * 86400)}s:{_UNKNOWN_STEP_SECONDS}s])"
+    return f"max without ({conventions.REASON}) ({looks}) * {_UNKNOWN_STEP_SECONDS}"
+
+
 def _unknown_times(prometheus: Prometheus, samples: Sequence[Sample], at: float | None) -> tuple[Sample, ...]:
     """How long each recorded group was unknown, asked once for each length of period (so far)."""
     lengths: dict[str, float] = {}
@@ -49,7 +57,7 @@ def _unknown_times(prometheus: Prometheus, samples: Sequence[Sample], at: float 
     return tuple(
         Sample({**sample.labels, "__name__": UNKNOWN_TIME}, sample.value, sample.at)
         for length, slos in days.items()
-        for sample in prometheus.instant(unknown_time(length), at)
+        for sample in prometheus.instant(_unknown_time(length), at)
         if sample.labels.get(conventions.SLO) in slos
     )
 

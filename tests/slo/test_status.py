@@ -196,6 +196,31 @@ def test_idle_is_not_unknown() -> None:
 
 
 @pytest.mark.parametrize(
+    ("versions", "more", "shown"),
+    [
+        pytest.param(["1"], {}, ["1"], id="its version is there"),
+        pytest.param([], {}, [""], id="it never loaded"),
+        pytest.param(["1"], {c.PERIOD_BURN_RATE: 1.0}, ["", "1"], id="it was missed meanwhile"),
+        pytest.param(["1"], {c.UNKNOWN: 1.0}, ["", "1"], id="it is unknown"),
+    ],
+)
+def test_an_entry_without_a_version_gives_way_to_its_versions(
+    versions: list[str], more: dict[str, float], shown: list[str]
+) -> None:
+    """A model that Triton listed before it was loaded is no unknown group for the rest of the month."""
+
+    def samples(version: str, values: dict[str, float]) -> list[Sample]:
+        group = {c.SLO: "readiness", c.INDICATOR: "readiness", "model": "m"}
+        group |= {"version": version} if version else {}
+        return [Sample({"__name__": name, **group}, value, END) for name, value in values.items()]
+
+    bare = samples("", {c.LAST_SEEN: END - 3600, c.OBJECTIVE_RATIO: 0.999, **more})
+    loaded = [one for version in versions for one in samples(version, {c.LAST_SEEN: END})]
+
+    assert shown == sorted(row.version for row in standings([*bare, *loaded]))
+
+
+@pytest.mark.parametrize(
     ("indicator", "cause"),
     [("latency", "queue"), ("queue", "queue"), ("probe", "failure:timeout"), ("custom", None)],
 )
