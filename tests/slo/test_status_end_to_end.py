@@ -15,6 +15,7 @@ import requests
 from support import history
 from support.exporter import exporting
 from support.triton import live_triton
+from triton_exporter.probe.settings import ProbeSettings
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
 from triton_slo.objective import Objective
@@ -34,6 +35,14 @@ class TritonPythonModel:
         return [utils.InferenceResponse([utils.Tensor("Y", utils.get_input_tensor_by_name(one, "X").as_numpy())])
                 for one in requests]
 """
+MUTE = """
+import triton_python_backend_utils as utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        return [utils.InferenceResponse(error=utils.TritonError("no weights")) for _ in requests]
+"""
+"""Answers with errors, which Triton counts as success: only probes see it."""
 CONFIG = """
 backend: "python"
 input [{ name: "X" data_type: TYPE_FP32 dims: [ 1 ] }]
@@ -43,6 +52,8 @@ instance_group [{ kind: KIND_CPU count: 1 }]
 FAILING = 0.1
 """Share of the requests to model `flaky` that fail; none of `steady` do."""
 ERRORS = Objective(name="errors", target=0.999, indicator="errors")
+PROBE = Objective(name="probe", target=0.99, indicator="probe")
+PROBES = ProbeSettings(("mute", "steady"), interval_seconds=0.5, timeout_seconds=2.0)
 OPTIONS = Options(scrape_interval_seconds=1)
 
 
@@ -76,30 +87,31 @@ def traffic(triton: TritonServer) -> Iterator[None]:
 @pytest.fixture(scope="module")
 def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     directory = tmp_path_factory.mktemp("stack")
-    for model in ("flaky", "steady"):
+    for model, code in (("flaky", MODEL), ("steady", MODEL), ("mute", MUTE)):
         version = directory / "models" / model / "1"
         version.mkdir(parents=True)
-        (version / "model.py").write_text(MODEL)
+        (version / "model.py").write_text(code)
         (version.parent / "config.pbtxt").write_text(CONFIG)
-    rules = {one.name: one.text for one in artifacts([ERRORS], OPTIONS) if one.part == "rules"}
+    rules = {one.name: one.text for one in artifacts([ERRORS, PROBE], OPTIONS) if one.part == "rules"}
     with (
         live_triton(directory / "models", directory) as triton,
-        exporting(triton.http_url, triton.metrics_url) as exporter,
+        exporting(triton.http_url, triton.metrics_url, probe=PROBES) as exporter,
         history.serve(
             "", directory / "p", rules=rules, scrape=exporter.url.removeprefix("http://")
         ) as prometheus,
     ):
         with traffic(triton):
-            wait_for_page(prometheus)
+            wait_for_page(prometheus, "flaky")
+            wait_for_page(prometheus, "mute")
             time.sleep(5)  # enough requests for shares to settle
         yield prometheus
 
 
-def wait_for_page(prometheus: str) -> None:
-    """Until the failing model's page fires."""
+def wait_for_page(prometheus: str, model: str) -> None:
+    """Until a failing model's page fires."""
     deadline = time.monotonic() + 40
     with Prometheus(Access(prometheus)) as client:
-        while not client.instant('ALERTS{alertstate="firing", tier="page_fast", model="flaky"}'):
+        while not client.instant(f'ALERTS{{alertstate="firing", tier="page_fast", model="{model}"}}'):
             assert time.monotonic() < deadline, "no page fired"
             time.sleep(0.5)
 
@@ -114,7 +126,7 @@ def test_recorded_and_raw_standings_agree(prometheus: str) -> None:
         raw = look(client, now, [Plan(ERRORS.model_copy(update={"name": "raw"}), OPTIONS)])
 
     for model, share in (("flaky", FAILING), ("steady", 0.0)):
-        [told] = [one for one in recorded if one.model == model]
+        [told] = [one for one in recorded if (one.slo, one.model) == ("errors", model)]
         [worked_out] = [one for one in raw if (one.slo, one.model) == ("raw", model)]
         assert pytest.approx(share, rel=0.15) == 1 - told.sli
         assert pytest.approx(1 - told.sli, rel=0.1, abs=1e-9) == 1 - worked_out.sli
@@ -124,6 +136,32 @@ def test_recorded_and_raw_standings_agree(prometheus: str) -> None:
         assert told.causes == worked_out.causes
     [flaky] = [one for one in recorded if one.model == "flaky"]
     assert ("failure:BACKEND", pytest.approx(1.0)) == flaky.causes[0]
+
+
+@pytest.mark.real
+def test_probes_tell_what_triton_counts_as_success(
+    prometheus: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With and without rules; gate and backtest judge by it, too."""
+    with Prometheus(Access(prometheus)) as client:
+        rows = look(client, time.time(), [Plan(PROBE.model_copy(update={"name": "raw"}), OPTIONS)])
+
+    found = {(one.slo, one.model): one for one in rows}
+    assert ("ok", 1.0) == (found["errors", "mute"].state, found["errors", "mute"].sli)
+    for name in ("probe", "raw"):
+        mute, steady = found[name, "mute"], found[name, "steady"]
+        assert ("exhausted", 0.0, ("prober",)) == (mute.state, mute.sli, mute.sources)
+        assert (("failure:failed", pytest.approx(1.0)),) == mute.causes[:1]
+        assert ("ok", 1.0, ()) == (steady.state, steady.sli, steady.causes)
+        assert (name, "flaky") not in found
+
+    (tmp_path / "probe.yaml").write_text("{name: probe, target: 99%, indicator: probe}")
+    gate = ["gate", "--prometheus", prometheus, "--max-age", "10s", "--objective", "probe", "--model"]
+    assert [4, 0] == [main([*gate, model]) for model in ("mute", "steady")]
+    capsys.readouterr()
+    words = ["--objectives", str(tmp_path), "--last", "1m", "--step", "4s", "--policy", "ours", "--json"]
+    assert 0 == main(["backtest", "--prometheus", prometheus, *words])
+    assert {("mute", "page_fast")} == pages(capsys.readouterr().out)
 
 
 @pytest.mark.real
@@ -146,10 +184,13 @@ def test_the_backtest_finds_the_page_that_fired(
     words = ["--objectives", str(tmp_path), "--last", "1m", "--step", "4s", "--policy", "ours", "--json"]
 
     assert 0 == main(["backtest", "--prometheus", prometheus, *words])
-    report = json.loads(capsys.readouterr().out)
-    pages = {
+    assert {("flaky", "page_fast")} == pages(capsys.readouterr().out)
+
+
+def pages(report: str) -> set[tuple[str, str]]:
+    """Model and tier of the pages that the first policy of a report would have raised."""
+    return {
         (episode["key"][1], episode["alert"])
-        for episode in report["outcomes"][0]["episodes"]
+        for episode in json.loads(report)["outcomes"][0]["episodes"]
         if episode["severity"] == "page" and episode["alert"] != "unknown"
     }
-    assert {("flaky", "page_fast")} == pages
