@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import shutil
 import subprocess
@@ -15,11 +16,13 @@ import pytest
 import yaml
 
 from support.tools import ROOT, promtools
+from triton_exporter.catalogue import EXPORTER_JOB
+from triton_exporter.catalogue.bridge import BRIDGE_JOB
 from tritonwatch.cli import main
 
 KUBERNETES = ROOT / "compose" / "kubernetes"
 OVERLAYS = ("overlays/prometheus-operator", "overlays/victoria-metrics", "overlays/remote-write", "example")
-CORE = ("v1", "apps/v1", "networking.k8s.io/v1", "autoscaling/v2")
+CORE = ("v1", "apps/v1", "networking.k8s.io/v1", "autoscaling/v2", "rbac.authorization.k8s.io/v1")
 SCHEMAS = Path(__file__).parent / "schema"
 
 
@@ -41,6 +44,17 @@ def _documents() -> Iterator[tuple[Path, dict[str, Any]]]:
             continue
         for document in yaml.safe_load_all(path.read_text()):
             yield path, document
+
+
+@functools.cache
+def _rendered(overlay: str) -> tuple[dict[str, Any], ...]:
+    """What kustomize makes of an overlay: what a cluster would be given, the sidecar's patch and all."""
+    kubectl = shutil.which("kubectl")
+    if kubectl is None:
+        pytest.skip("kubectl is not here")
+    done = subprocess.run([kubectl, "kustomize", KUBERNETES / overlay], capture_output=True, text=True)
+    assert 0 == done.returncode, done.stderr
+    return tuple(yaml.safe_load_all(done.stdout))
 
 
 def test_core_kinds_keep_the_schemas_of_kubernetes() -> None:
@@ -138,19 +152,96 @@ def test_the_rules_are_those_of_the_rule_files() -> None:
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
-def test_every_overlay_renders(overlay: str) -> None:
-    """kustomize accepts the overlay; the example's Deployment gets exactly one sidecar."""
-    kubectl = shutil.which("kubectl")
-    if kubectl is None:
-        pytest.skip("kubectl is not here")
-    done = subprocess.run([kubectl, "kustomize", KUBERNETES / overlay], capture_output=True, text=True)
+def test_what_an_overlay_renders_is_valid(overlay: str) -> None:
+    """After all patches, every object keeps its schema, is in the namespace, and misses nobody it names."""
+    documents, operators = _rendered(overlay), _operators()
+    for document in documents:
+        if document["apiVersion"] in CORE:
+            kubernetes_validate.validate(document, "1.31", strict=True)
+        else:
+            assert operators[document["kind"]].is_valid(document), document["metadata"]["name"]
+    assert {"triton"} == {one["metadata"].get("namespace") for one in documents}
+    accounts = {one["metadata"]["name"] for one in documents if one["kind"] == "ServiceAccount"}
+    assert [] == [name for name in _values(documents, "serviceAccountName") if name not in accounts]
 
-    assert 0 == done.returncode, done.stderr
-    documents = list(yaml.safe_load_all(done.stdout))
-    assert documents
-    if overlay == "example":
-        containers = documents[0]["spec"]["template"]["spec"]["containers"]
-        assert ["triton", "tritonwatch-exporter"] == sorted(one["name"] for one in containers)
+
+def _values(value: object, key: str) -> Iterator[Any]:
+    """Everything that stands under a key, at any depth."""
+    if isinstance(value, dict):
+        yield from (found for name, found in value.items() if name == key)
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        for one in value:
+            yield from _values(one, key)
+
+
+def _pods() -> list[dict[str, Any]]:
+    """The pods of the example and of the base, as they would run."""
+    both = (*_rendered("example"), *_rendered(OVERLAYS[0]))
+    return [one["spec"]["template"] for one in both if one["kind"] == "Deployment"]
+
+
+def _selected(selector: dict[str, Any]) -> list[dict[str, Any]]:
+    wanted = selector["matchLabels"].items()
+    return [pod for pod in _pods() if wanted <= pod["metadata"]["labels"].items()]
+
+
+def _container_ports(pods: list[dict[str, Any]]) -> set[tuple[str, int]]:
+    return {
+        (port["name"], port["containerPort"])
+        for pod in pods
+        for container in pod["spec"]["containers"]
+        for port in container["ports"]
+    }
+
+
+def test_the_example_gets_one_sidecar() -> None:
+    """The component adds the exporter beside Triton, and a policy for its port."""
+    (deployment,) = [one for one in _rendered("example") if one["kind"] == "Deployment"]
+    containers = deployment["spec"]["template"]["spec"]["containers"]
+
+    assert ["triton", "tritonwatch-exporter"] == sorted(one["name"] for one in containers)
+    assert "NetworkPolicy" in {one["kind"] for one in _rendered("example")}
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS[:3])
+def test_every_monitor_finds_its_pods(overlay: str) -> None:
+    """Labels, port names and the jobs that the rules ask for fit; else nothing is scraped and nobody says so."""
+    monitors = [one["spec"] for one in _rendered(overlay) if one["kind"] in ("PodMonitor", "VMPodScrape")]
+    jobs = set()
+    for monitor in monitors:
+        pods = _selected(monitor["selector"])
+        assert pods, monitor["selector"]
+        (endpoint,) = monitor["podMetricsEndpoints"]
+        assert endpoint["port"] in {name for name, _ in _container_ports(pods)}
+        relabelings = endpoint.get("relabelings") or endpoint["relabelConfigs"]
+        jobs |= {one["replacement"] for one in relabelings if one["targetLabel"] == "job"}
+
+    assert ({EXPORTER_JOB} if overlay.endswith("remote-write") else {EXPORTER_JOB, BRIDGE_JOB}) == jobs
+
+
+def test_network_policies_guard_the_ports_that_are_served() -> None:
+    """Each of our ports is for the monitoring namespace alone; Triton's own are as open as they were."""
+    policies = [
+        one["spec"]
+        for one in (*_rendered("example"), *_rendered(OVERLAYS[0]))
+        if one["kind"] == "NetworkPolicy"
+    ]
+    guarded = set()
+    for policy in policies:
+        served = {port for _, port in _container_ports(_selected(policy["podSelector"]))}
+        anybody = [port for rule in policy["ingress"] if "from" not in rule for port in rule["ports"]]
+        some = {port["port"] for rule in policy["ingress"] if "from" in rule for port in rule["ports"]}
+        open_to_all = {
+            port
+            for port in served
+            if any(one["port"] <= port <= one["endPort"] for one in anybody if one.get("protocol") != "UDP")
+        }
+        guarded |= some
+        assert served == open_to_all | some
+        assert set() == open_to_all & some
+
+    assert {9096, 9401} == guarded
 
 
 def test_monitors_are_the_same_in_both_overlays_that_use_them() -> None:
@@ -218,11 +309,14 @@ def test_the_autoscalers_see_the_queue(
     assert 0 == done.returncode, done.stdout + done.stderr
 
 
-def test_the_sidecars_command_line_is_one_the_exporter_takes(capsys: pytest.CaptureFixture[str]) -> None:
-    """Every flag of the sidecar stands in the exporter's own help."""
-    patch = yaml.safe_load((KUBERNETES / "sidecar" / "exporter.yaml").read_text())
-    arguments = patch["spec"]["template"]["spec"]["containers"][0]["args"]
-    assert 0 == main([arguments[0], "--help"])
-    words = capsys.readouterr().out.split()
-
-    assert [] == [flag for flag in (one.partition("=")[0] for one in arguments[1:]) if flag not in words]
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_our_containers_are_started_with_flags_that_exist(
+    overlay: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every flag of the exporter and the bridge, an overlay's too, stands in the help of its verb."""
+    containers = [one for found in _values(_rendered(overlay), "containers") for one in found]
+    for container in (one for one in containers if one["image"].startswith("tritonwatch/")):
+        verb, *flags = container["args"]
+        assert 0 == main([verb, "--help"])
+        words = capsys.readouterr().out.replace("[", " ").replace("]", " ").split()
+        assert [] == [flag for flag in flags if flag.partition("=")[0] not in words]
