@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -17,6 +16,7 @@ import pytest
 import requests
 
 from support.files import write
+from support.loopback import served, until_answers
 from support.tools import alertmanagers
 from triton_alerts import alertmanager, rules
 from triton_alerts.catalogue import ALERTS
@@ -74,14 +74,8 @@ def webhook() -> Iterator[tuple[Inbox, str]]:
         def log_message(self, *_: object) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-        thread.start()
-        try:
-            yield inbox, f"http://127.0.0.1:{server.server_port}/alertmanager"
-        finally:
-            server.shutdown()
-            thread.join()
+    with served(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as server:
+        yield inbox, f"http://127.0.0.1:{server.server_port}/alertmanager"
 
 
 @dataclass(frozen=True)
@@ -138,18 +132,10 @@ def running(binary: Path, directory: Path) -> Iterator[Running]:
             subprocess.Popen(command, stdout=log, stderr=log) as process,
         ):
             try:
-                yield _ready(Running(f"http://127.0.0.1:{port}", inbox))
+                until_answers(f"http://127.0.0.1:{port}/-/ready")
+                yield Running(f"http://127.0.0.1:{port}", inbox)
             finally:
                 process.terminate()
-
-
-def _ready(one: Running) -> Running:
-    for _ in range(200):
-        with suppress(requests.ConnectionError):
-            if requests.get(f"{one.url}/-/ready", timeout=2).status_code == 200:
-                return one
-        time.sleep(0.05)
-    raise AssertionError("Alertmanager never became ready")
 
 
 def alert(name: str, **labels: str) -> dict[str, str]:

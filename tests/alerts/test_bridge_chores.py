@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import random
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -17,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.bridge_world import CHANNEL, Clock, SimulatedSlack, body_of
+from support.loopback import served
 from support.slack import Workspace
 from triton_alerts.bridge.actions import Actions, Press, pressed
 from triton_alerts.bridge.alertmanager import Alertmanager
@@ -100,8 +100,6 @@ class Place:
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Place]:
     server = FakeAlertmanager()
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-    thread.start()
     clock, workspace = Clock(), Workspace()
     store = Store(tmp_path / "bridge.sqlite", lambda _severity: CHANNEL)
     slack = SimulatedSlack(workspace, clock, lambda _method: "")
@@ -110,10 +108,8 @@ def place(tmp_path: Path) -> Iterator[Place]:
     client = Alertmanager(f"http://127.0.0.1:{server.server_address[1]}")
     audit = Audit(tmp_path / "audit.jsonl")
     actions = Actions(store, audit, client, clock)
-    yield Place(store, clock, workspace, courier, server, audit, actions, client)
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with served(server):
+        yield Place(store, clock, workspace, courier, server, audit, actions, client)
     store.close()
 
 

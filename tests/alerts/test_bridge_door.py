@@ -8,7 +8,6 @@ import socket
 import sqlite3
 import ssl
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -20,6 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from support.bridge_world import body_of
+from support.loopback import served
 from triton_alerts.bridge.instruments import Instruments
 from triton_alerts.bridge.metrics import METRICS, RECEIVED
 from triton_alerts.bridge.receiver import PATH, REQUEST_SECONDS, Door, Receiver, Tls
@@ -43,14 +43,10 @@ def door(
         tls,
     )
     receiver.request_seconds = request_seconds
-    thread = threading.Thread(target=receiver.serve_forever, args=(0.02,))
-    thread.start()
     try:
-        yield receiver
+        with served(receiver):
+            yield receiver
     finally:
-        receiver.shutdown()
-        receiver.server_close()
-        thread.join()
         store.close()
 
 

@@ -12,7 +12,6 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -25,6 +24,7 @@ import pytest
 import requests
 
 from support.bridge_world import body_of
+from support.loopback import served
 from support.slack import APP_TOKEN, TOKEN, Posted, SlackServer, Workspace
 from support.tools import alertmanagers, prometheuses
 from tritonwatch.local.triton import free_ports
@@ -163,14 +163,11 @@ def test_an_incident_from_a_real_alert_to_its_end(stack: Stack, binary: Path) ->
     assert stack.slack.workspace.files[0]["content"].startswith(b"\x89PNG")
 
     bridge.end(signal.SIGKILL)
-    server = http.server.HTTPServer(("127.0.0.1", target), _Target)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    time.sleep(1.5)  # the resolve meets a closed door first
-    again = stack.bridge()
-    eventually(lambda: "Resolved:" in root.shown, "the message says that it is over", 40)
-    thread = [one.text for one in stack.slack.workspace.thread(root)]
-    server.shutdown()
-    server.server_close()
+    with served(http.server.HTTPServer(("127.0.0.1", target), _Target)):
+        time.sleep(1.5)  # the resolve meets a closed door first
+        again = stack.bridge()
+        eventually(lambda: "Resolved:" in root.shown, "the message says that it is over", 40)
+        thread = [one.text for one in stack.slack.workspace.thread(root)]
 
     assert 0 == again.end(signal.SIGTERM)
     assert 1 == len(stack.slack.workspace.roots())
@@ -198,15 +195,12 @@ def test_whatever_else_is_killed_in_mid_incident_it_stays_one_message(stack: Sta
     eventually(lambda: sent(am) >= 1, "the new Alertmanager has notified again")
 
     stack.slack.fault = lambda _method: "reset"
-    server = http.server.HTTPServer(("127.0.0.1", target), _Target)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    eventually(lambda: not firing(am), "the alert is over")
-    time.sleep(2.5)  # the end is told to the bridge, which cannot tell Slack
-    assert "Resolved:" not in root.shown
-    stack.slack.fault = lambda _method: ""
-    eventually(lambda: "Resolved:" in root.shown, "the message says that it is over", 70)
-    server.shutdown()
-    server.server_close()
+    with served(http.server.HTTPServer(("127.0.0.1", target), _Target)):
+        eventually(lambda: not firing(am), "the alert is over")
+        time.sleep(2.5)  # the end is told to the bridge, which cannot tell Slack
+        assert "Resolved:" not in root.shown
+        stack.slack.fault = lambda _method: ""
+        eventually(lambda: "Resolved:" in root.shown, "the message says that it is over", 70)
 
     assert 1 == len(stack.slack.workspace.roots())
     thread = [one.text for one in stack.slack.workspace.thread(root)]

@@ -6,23 +6,22 @@ import os
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
-import requests
 
 from support.exporter import exporting
 from support.files import write
+from support.loopback import until_answers
 from support.repository import Repository
 from support.tools import alertmanagers
+from support.triton import live_triton
 from support.watching import INTERVAL_SECONDS, SCALE, watching
 from triton_alerts import alertmanager
 from triton_alerts.generate import artifacts
 from triton_slo.artifact import Options
-from tritonwatch.local.triton import TritonPorts, TritonServer, free_ports
+from tritonwatch.local.triton import free_ports
 
 pytestmark = pytest.mark.real
 RUNBOOKS = Path(__file__).parents[2] / "alerts" / "runbooks"
@@ -35,7 +34,6 @@ def surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[s
     directory = tmp_path_factory.mktemp("runbooks")
     repository = Repository(directory / "models")
     repository.model("ranker")
-    triton = TritonServer(repository.path, directory, TritonPorts(*free_ports(3)))
     (port,) = free_ports(1)
     write(alertmanager.artifacts(Options()), directory)
     command = [
@@ -46,38 +44,24 @@ def surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[s
         "--cluster.listen-address=",
     ]
     options = Options(time_scale=SCALE, scrape_interval_seconds=INTERVAL_SECONDS)
-    triton.start()
-    log = (directory / "am.log").open("wb")
-    try:
-        triton.wait_live()
-        with (
-            log,
-            exporting(triton.http_url, triton.metrics_url) as exporter,
-            watching(exporter.url, artifacts((), options), directory / "watch") as watch,
-            subprocess.Popen(command, stdout=log, stderr=log) as process,
-        ):
-            try:
-                _wait(f"http://127.0.0.1:{port}/-/ready")
-                yield {
-                    "TRITON": triton.http_url,
-                    "EXPORTER": exporter.url,
-                    "PROMETHEUS": watch.url,
-                    "ALERTMANAGER": f"http://127.0.0.1:{port}",
-                    "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-                }
-            finally:
-                process.terminate()
-    finally:
-        triton.stop(timeout_seconds=2)
-
-
-def _wait(url: str) -> None:
-    for _ in range(200):
-        with suppress(requests.ConnectionError):
-            if requests.get(url, timeout=2).status_code == 200:
-                return
-        time.sleep(0.05)
-    raise AssertionError(f"{url} never answered 200")
+    with (
+        (directory / "am.log").open("wb") as log,
+        live_triton(repository.path, directory) as triton,
+        exporting(triton.http_url, triton.metrics_url) as exporter,
+        watching(exporter.url, artifacts((), options), directory / "watch") as watch,
+        subprocess.Popen(command, stdout=log, stderr=log) as process,
+    ):
+        try:
+            until_answers(f"http://127.0.0.1:{port}/-/ready")
+            yield {
+                "TRITON": triton.http_url,
+                "EXPORTER": exporter.url,
+                "PROMETHEUS": watch.url,
+                "ALERTMANAGER": f"http://127.0.0.1:{port}",
+                "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            }
+        finally:
+            process.terminate()
 
 
 def commands() -> dict[str, list[str]]:

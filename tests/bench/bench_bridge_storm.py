@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import resource
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 import requests
 
 from support.bridge_world import CHANNEL, Clock, SimulatedSlack, body_of
+from support.loopback import served
 from support.slack import Workspace
 from triton_alerts.bridge.courier import Courier, Manner
 from triton_alerts.bridge.instruments import Instruments
@@ -27,17 +27,12 @@ def test_a_storm_is_stored_named_and_told(tmp_path: Path) -> None:
     clock, workspace = Clock(), Workspace()
     store = Store(tmp_path / "bridge.sqlite", lambda _severity: CHANNEL)
     receiver = Receiver(("127.0.0.1", 0), Door(store, Instruments(store, clock), clock, lambda: None))
-    thread = threading.Thread(target=receiver.serve_forever, args=(0.02,))
-    thread.start()
     url = f"http://127.0.0.1:{receiver.server_address[1]}{PATH}"
     bodies = [body_of(f"g{g}", {f"g{g}-m{a}": clock() for a in range(ALERTS)}, {}) for g in range(GROUPS)]
-    before = time.perf_counter()
-    with ThreadPoolExecutor(8) as pool:
+    with served(receiver), ThreadPoolExecutor(8) as pool:
+        before = time.perf_counter()
         answers = list(pool.map(lambda body: requests.post(url, data=body, timeout=60).status_code, bodies))
-    stored = time.perf_counter() - before
-    receiver.shutdown()
-    receiver.server_close()
-    thread.join()
+        stored = time.perf_counter() - before
     assert [200] * GROUPS == answers
 
     slack = SimulatedSlack(workspace, clock, lambda _method: "")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 import requests
 
+from support.loopback import served
 from support.mounted_stack import MountedStack
 from support.slack import SlackServer, Workspace
 from support.tools import alertmanagers, prometheuses
@@ -188,10 +188,8 @@ def _refusing(port: int) -> Iterator[None]:
         def log_message(self, format: str, *args: object) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", port), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+    with served(ThreadingHTTPServer(("127.0.0.1", port), Handler)):
         yield
-        server.shutdown()
 
 
 @pytest.mark.real

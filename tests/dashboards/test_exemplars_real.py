@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import threading
 import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,6 +12,7 @@ import pytest
 import requests
 import yaml
 
+from support.loopback import served
 from support.panels import Grafana, panels
 from support.tools import prometheuses
 from triton_dashboards.boards import model as board
@@ -61,16 +61,18 @@ class _Exporter(BaseHTTPRequestHandler):
 @pytest.fixture
 def grafana(tmp_path: Path) -> Iterator[Grafana]:
     """Prometheus as the demo starts it, scraping a page with exemplars."""
-    exporter = ThreadingHTTPServer(("127.0.0.1", 0), _Exporter)
-    thread = threading.Thread(target=exporter.serve_forever, args=(0.05,))
-    thread.start()
+    with served(ThreadingHTTPServer(("127.0.0.1", 0), _Exporter)) as exporter:
+        yield from _prometheus(tmp_path, exporter.server_port)
+
+
+def _prometheus(tmp_path: Path, exporter: int) -> Iterator[Grafana]:
     [port] = free_ports(1)
     config = {
         "global": {"scrape_interval": "1s", "scrape_timeout": "1s"},
         "scrape_configs": [
             {
                 "job_name": EXPORTER_JOB,
-                "static_configs": [{"targets": [f"127.0.0.1:{exporter.server_port}"]}],
+                "static_configs": [{"targets": [f"127.0.0.1:{exporter}"]}],
             }
         ],
     }
@@ -84,9 +86,6 @@ def grafana(tmp_path: Path) -> Iterator[Grafana]:
     finally:
         process.terminate()
         process.wait(20)
-        exporter.shutdown()
-        exporter.server_close()
-        thread.join()
 
 
 def _wait(url: str, process: subprocess.Popen[bytes]) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import gzip
 import socket
 import threading
-from collections.abc import Callable, Generator, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, closing
 
 import pytest
 import requests
@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
+from support.loopback import served
 from triton_exporter import scrape
 from triton_exporter.catalogue import state
 from triton_exporter.exposition import TEXT, text_pieces
@@ -57,16 +58,8 @@ def test_pieces_are_the_whole_page_in_order(lines: list[tuple[str, int, bool]]) 
     assert body == gzip.decompress(b"".join(zipped.body))
 
 
-@contextmanager
-def _serving(pieces: Callable[[], Generator[bytes]]) -> Iterator[Server]:
-    with Server("127.0.0.1", 0, {"/": lambda _: Page(pieces())}) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join(10)
+def _serving(pieces: Callable[[], Generator[bytes]]) -> AbstractContextManager[Server]:
+    return served(Server("127.0.0.1", 0, {"/": lambda _: Page(pieces())}))
 
 
 @pytest.mark.parametrize("request_line", ["GET / HTTP/1.1", "GET / HTTP/1.0"])

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
 
 import bcrypt
@@ -23,6 +23,7 @@ from prometheus_client.openmetrics.parser import (
 
 from support.exporter import Running, exporting
 from support.faults import body, faulty
+from support.loopback import served
 from support.tls import certificate
 from support.tools import promtools
 from triton_exporter.catalogue import state, triton
@@ -174,16 +175,8 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@contextmanager
-def _serving(web: WebConfig, pages: Mapping[str, Handler] | None = None) -> Iterator[Server]:
-    with Server("127.0.0.1", 0, pages or {"/": lambda _: Page(b"inside")}, web) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
+def _serving(web: WebConfig, pages: Mapping[str, Handler] | None = None) -> AbstractContextManager[Server]:
+    return served(Server("127.0.0.1", 0, pages or {"/": lambda _: Page(b"inside")}, web))
 
 
 def _config(folder: Path, text: str) -> WebConfig:

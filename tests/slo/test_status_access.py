@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 
 import pytest
 
 from support import history
 from support.history import END
+from support.loopback import served
 from triton_slo.prometheus import Access, Prometheus, PrometheusError
 from tritonwatch import access as arguments
 
@@ -53,14 +53,8 @@ def answering(answer: Callable[[str, Mapping[str, str]], Answer]) -> Iterator[st
         def log_message(self, *_: object) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
+    with served(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as server:
+        yield f"http://127.0.0.1:{server.server_port}"
 
 
 def fault(access: Access, query: str = "up") -> str:

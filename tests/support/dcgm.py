@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from support.loopback import served
+
 DIALECTS = ("1.x", "2.x-3.x", "4.x", "4.9+")
 
 
@@ -277,17 +279,13 @@ def serving(body: str = "") -> Iterator[Stub]:
         pass
 
     Bound.stub = stub
-    with ThreadingHTTPServer(("127.0.0.1", 0), Bound) as server:
+    with served(ThreadingHTTPServer(("127.0.0.1", 0), Bound)) as server:
         server.daemon_threads = False
         stub.url = f"http://127.0.0.1:{server.server_port}"
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-        thread.start()
         try:
             yield stub
         finally:
             stub.released.set()
-            server.shutdown()
-            thread.join()
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from functools import cached_property
 import requests
 from prometheus_client.parser import text_string_to_metric_families
 
+from support.loopback import served
 from triton_exporter.app import Exporter
 from triton_exporter.catalogue import Metric
 from triton_exporter.serving import Server
@@ -96,13 +96,9 @@ def exporting(
     }
     chosen = Settings(triton_url, metrics_url, expected=expected or {}, **(defaults | settings))  # type: ignore[arg-type]
     exporter = Exporter(chosen, parts)
-    with Server("127.0.0.1", 0, exporter.pages()) as server:
+    with served(Server("127.0.0.1", 0, exporter.pages())) as server:
         exporter.start()
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-        thread.start()
         try:
             yield Running(exporter, server.url)
         finally:
-            server.shutdown()
-            thread.join()
             exporter.stop(timeout_seconds=5)

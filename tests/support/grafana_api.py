@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from typing import Any
 
 import requests
 
+from support.loopback import served
 from support.panels import fill
 
 TOKEN = "glsa_right"  # of the stand-in
@@ -139,12 +139,5 @@ def grafana() -> Iterator[tuple[str, State]]:
         def log_message(self, *_: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-    thread.start()
-    try:
+    with served(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as server:
         yield f"http://127.0.0.1:{server.server_port}", state
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

@@ -230,7 +230,7 @@ def _world(directory: Path, control: str, *, live: bool = True) -> Iterator[Worl
         {shape.model: () for shape in SHAPES if shape.listed} if control == "explicit" else {"slowly": ()}
     )
     with ExitStack() as ends:
-        ends.callback(server.stop, 2)
+        ends.callback(server.kill)
         server.start()
         if live:
             server.wait_live()

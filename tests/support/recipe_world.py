@@ -7,14 +7,12 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import requests
-
+from support.loopback import until_answers
 from support.recipes import arguments, parts, write_files
 from support.tools import ROOT
 from tritonwatch.cli import main
@@ -70,13 +68,13 @@ def running(directory: Path) -> Iterator[World]:
         arguments=[word.replace("=triton.log", f"={directory}/triton.log") for word in chosen],
     )
     with ExitStack() as ends:
-        ends.callback(triton.stop, 2)
+        ends.callback(triton.kill)
         triton.start()
         triton.wait_live()
         for child, url in _children(directory, ports, triton):
             ends.callback(child.stop, 3)
             child.start()
-            _wait(url)
+            until_answers(url)
         yield World(directory, ports)
 
 
@@ -98,12 +96,3 @@ def _children(directory: Path, ports: dict[str, int], triton: TritonServer) -> I
     more = [word for word in arguments(RECIPES[SETUP], "prometheus") if word.startswith("--web")]
     command = [*prometheus_command(config, directory / "prometheus", ports["9090"]), *more]
     yield Child("Prometheus", command, directory / "prometheus.log"), url["9090"] + "/-/ready"
-
-
-def _wait(url: str) -> None:
-    for _ in range(300):
-        with suppress(requests.ConnectionError):
-            if requests.get(url, timeout=2).status_code == 200:
-                return
-        time.sleep(0.1)
-    raise AssertionError(f"{url} never answered 200")

@@ -17,6 +17,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from support.loopback import served
+
 
 def certificate(folder: Path, name: str, issuer: str | None = None, password: bytes = b"") -> None:
     """Write name.key and name.pem for localhost, signed by the issuer's key or by its own."""
@@ -73,15 +75,11 @@ def tls_in_front_of(port: int, folder: Path) -> Iterator[int]:
             with suppress(OSError):
                 _admit(self.request, context, port, ends)
 
-    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-        thread.start()
+    with served(socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler)) as server:
         try:
             yield server.server_address[1]
         finally:
             ends.set()
-            server.shutdown()
-            thread.join()
 
 
 def _admit(client: socket.socket, context: ssl.SSLContext, port: int, ends: threading.Event) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import requests
 
 from support.files import write
+from support.loopback import until_answers
 from triton_slo.artifact import Artifact
 from tritonwatch.local.prometheus import prometheus_command, prometheus_config
 from tritonwatch.local.triton import free_ports
@@ -81,15 +82,7 @@ def watching(exporter_url: str, made: Sequence[Artifact], directory: Path) -> It
         subprocess.Popen(command, stdout=log, stderr=log) as one,
     ):
         try:
-            yield _ready(Watching(f"http://127.0.0.1:{port}"))
+            until_answers(f"http://127.0.0.1:{port}/-/ready")
+            yield Watching(f"http://127.0.0.1:{port}")
         finally:
             one.terminate()
-
-
-def _ready(one: Watching) -> Watching:
-    for _ in range(300):
-        with suppress(requests.ConnectionError):
-            if requests.get(f"{one.url}/-/ready", timeout=2).status_code == 200:
-                return one
-        time.sleep(0.1)
-    raise AssertionError("Prometheus never became ready")
