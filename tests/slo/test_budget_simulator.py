@@ -6,9 +6,6 @@ nominal length: an hour is 10 minutes, the period of 7 days is 28 hours, scraped
 
 from __future__ import annotations
 
-import json
-import re
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,6 +15,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from support import simulator
+from support.promtool import Answer, evaluated, grouped, resting_on
 from support.simulator import BEFORE, LENGTH, SCRAPE, TICK, TILE, Life, Model, Replica
 from support.tools import promtools
 from triton_slo import conventions as names
@@ -34,8 +32,6 @@ OBJECTIVE = Objective.model_validate(
 )
 SCALE = TILE * TICK / parse_seconds("1h")
 EVALUATION = 60
-NEVER = [{"labels": '{answer="none expected"}', "value": 1}]
-"""An answer that nobody gives: promtool prints what it got instead."""
 ROUNDING = 0.01
 """Events: what printing and adding floats may lose."""
 
@@ -47,52 +43,25 @@ def rules() -> str:
     recording = [
         rule for group in yaml.safe_load(text)["groups"] for rule in group["rules"] if "record" in rule
     ]
-    needed = {names.PERIOD_BUDGET_REMAINING}
-    while True:
-        read = {
-            name
-            for rule in recording
-            if rule["record"] in needed
-            for name in re.findall(r"slo:[\w:]+", rule["expr"])
-        }
-        if read <= needed:
-            break
-        needed |= read
-    kept = [rule for rule in recording if rule["record"] in needed]
-    return json.dumps({"groups": [{"name": "budget", "rules": kept}]})
+    return grouped({"budget": resting_on(recording, names.PERIOD_BUDGET_REMAINING)})
 
 
 def recorded(models: Sequence[Model], folder: Path) -> dict[str, tuple[float, float, float | None]]:
     """Model -> failures, requests and budget left (None without requests) over the period, as the rules record."""
-    (folder / "rules.yml").write_text(rules())
     events, budget = names.sli_events("7d"), names.PERIOD_BUDGET_REMAINING
     error, total = (f'{events}{{{names.EVENT}="{event}"}}' for event in (names.ERROR, names.TOTAL))
-    end = f"{LENGTH * TICK}s"
-    test = {
-        "interval": f"{TICK}s",
-        "input_series": [
-            {"series": name, "values": values} for model in models for name, values in model.series()
-        ],
-        "promql_expr_test": [
-            {"expr": what, "eval_time": end, "exp_samples": NEVER} for what in (error, total, budget)
-        ],
-    }
-    document = {"rule_files": ["rules.yml"], "evaluation_interval": f"{EVALUATION}s", "tests": [test]}
-    (folder / "test.json").write_text(json.dumps(document))
-    command = [str(promtools()[-1]), "test", "rules", str(folder / "test.json")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    said = done.stdout + done.stderr
-    answers = re.findall(r"got: *(.*)$", said, re.M)
-    assert 3 == len(answers), said[:2000]
+    series = {name: values for model in models for name, values in model.series()}
+    asked = [(what, LENGTH * TICK) for what in (error, total, budget)]
+    answers = evaluated(promtools()[-1], folder, rules(), series, asked, interval=TICK, evaluation=EVALUATION)
     failed, every, left = (_by_model(answer) for answer in answers)
     seconds = simulator.PERIOD * TICK
     return {name: (failed[name] * seconds, every[name] * seconds, left.get(name)) for name in failed}
 
 
-def _by_model(answer: str) -> dict[str, float]:
-    found = re.findall(r'model="([^"]*)"[^}]*} (\S+)', answer)
-    assert len(found) == len({name for name, _ in found}), answer
-    return {name: float(value.rstrip(",")) for name, value in found}
+def _by_model(answer: Answer) -> dict[str, float]:
+    found = {labels["model"]: value for labels, value in answer}
+    assert len(found) == len(answer), answer
+    return found
 
 
 def check(models: Sequence[Model], folder: Path) -> None:
@@ -159,11 +128,6 @@ def test_budget_is_what_happened(worst: float, models: tuple[Model, ...], tmp_pa
 
 
 ticks = st.integers(BEFORE - TILE, LENGTH - TILE)
-stretches = st.lists(
-    st.tuples(st.sampled_from((0.0, 0.02, 0.5, 5.0, 40.0)), st.sampled_from((0.0, 0.001, 0.02, 0.3, 1.0))),
-    min_size=1,
-    max_size=12,
-).map(tuple)
 
 
 @st.composite
@@ -193,7 +157,7 @@ def fleets(draw: st.DrawFn) -> tuple[Model, ...]:
     return tuple(
         Model(
             f"m{number}",
-            draw(stretches),
+            draw(simulator.stretches),
             tuple(draw(replicas(f"i{which}")) for which in range(draw(st.integers(1, 3)))),
             draw(st.integers(0, 2**32 - 1)),
         )

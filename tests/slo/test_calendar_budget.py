@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from support.calendars import NEVER, objective, promtool, rules, unix
+from support.calendars import objective, rules, unix
+from support.promtool import evaluated, grouped
 from support.tools import promtools
 from triton_slo import conventions as names
 from triton_slo.artifact import Options
@@ -48,19 +49,11 @@ def recorded(tool: Path, folder: Path, one: Objective) -> dict[str, float]:
     given = (names.PERIOD_EVENTS, names.ERROR_BUDGET_RATIO)
     kept = [rule for rule in found if rule["record"] not in given and "rate1h" not in rule["record"]]
     labels = f'slo="{one.name}", indicator="{one.indicator.kind}", {GROUP}'
-    series = [
-        {"series": f'{given[0]}{{{labels}, event="{event}"}}', "values": str(n)} for event, n in SPENT.items()
-    ]
-    series.append({"series": f"{given[1]}{{{labels}}}", "values": "0.01"})
+    series = {f'{given[0]}{{{labels}, event="{event}"}}': str(n) for event, n in SPENT.items()}
+    series[f"{given[1]}{{{labels}}}"] = "0.01"
     asked = (names.PERIOD_START, names.PERIOD_DAYS, names.PERIOD_BURN_RATE, names.PERIOD_BUDGET_REMAINING)
-    answers = promtool(
-        tool,
-        folder,
-        {"slo": kept},
-        interval="60s",
-        input_series=series,
-        promql_expr_test=[{"expr": name, "eval_time": "0s", "exp_samples": NEVER} for name in asked],
-    )
+    at_once = [(name, 0) for name in asked]
+    answers = evaluated(tool, folder, grouped({"slo": kept}), series, at_once, interval=60, evaluation=60)
     return {name: value for name, [(_, value)] in zip(asked, answers, strict=True)}
 
 

@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 from support import simulator
-from support.calendars import NEVER, objective, promtool, rules, unix
+from support.calendars import objective, rules, unix
+from support.promtool import evaluated, grouped
 from support.simulator import LENGTH, TICK, Life, Model, Replica
 from support.tools import promtools
 from triton_slo import conventions as names
@@ -105,13 +106,11 @@ def test_recorded_periods_are_those_of_zoneinfo(
             *rules(one, at, names.PERIOD_START),
             *[r for r in rules(one, at, names.PERIOD_END) if r["record"] == names.PERIOD_END],
         ]
-    edges = [
-        {"expr": e, "eval_time": "0s", "exp_samples": NEVER} for e in (names.PERIOD_START, names.PERIOD_END)
-    ]
+    edges = [(names.PERIOD_START, 0), (names.PERIOD_END, 0)]
 
     starts, ends = (
         {labels["slo"]: value for labels, value in found}
-        for found in promtool(tool, tmp_path, groups, promql_expr_test=edges)
+        for found in evaluated(tool, tmp_path, grouped(groups), {}, edges, interval=60, evaluation=60)
     )
 
     assert len(moments) == len(starts) == len(ends)
@@ -199,20 +198,12 @@ def recorded(
     if down:
         silence = f"((vector(time()) >= {down[0] * TICK}) < {down[1] * TICK})"
         found = [{**rule, "expr": f"(\n{rule['expr']}\n) unless on () {silence}"} for rule in found]
-    answers = promtool(
-        tool,
-        folder,
-        {"slo-errors": found},
-        interval=f"{TICK}s",
-        input_series=[
-            {"series": series, "values": " ".join(values.split()[: looks[-1] + 1])}
-            for model in models
-            for series, values in model.series()
-        ],
-        promql_expr_test=[
-            {"expr": names.PERIOD_EVENTS, "eval_time": f"{look * TICK}s", "exp_samples": NEVER}
-            for look in looks
-        ],
+    series = {
+        name: " ".join(values.split()[: looks[-1] + 1]) for model in models for name, values in model.series()
+    }
+    asked = [(names.PERIOD_EVENTS, look * TICK) for look in looks]
+    answers = evaluated(
+        tool, folder, grouped({"slo-errors": found}), series, asked, interval=TICK, evaluation=60
     )
     return [{(one["model"], one["event"]): value for one, value in answer} for answer in answers]
 
@@ -239,13 +230,6 @@ def test_a_period_counts_its_own_events(tool: Path, tmp_path: Path) -> None:
     check(recorded(tool, tmp_path, "an ordinary Monday", FLEET), FLEET)
 
 
-stretches = st.lists(
-    st.tuples(st.sampled_from((0.0, 0.02, 0.5, 5.0, 40.0)), st.sampled_from((0.0, 0.001, 0.02, 0.3, 1.0))),
-    min_size=1,
-    max_size=12,
-).map(tuple)
-
-
 @st.composite
 def replicas(draw: st.DrawFn, instance: str) -> Replica:
     """One that serves throughout or joins, restarts up to twice, and whose scrapes fail for a while."""
@@ -266,7 +250,7 @@ def fleets(draw: st.DrawFn) -> tuple[Model, ...]:
     return tuple(
         Model(
             f"m{number}",
-            draw(stretches),
+            draw(simulator.stretches),
             (draw(replicas("a")), draw(replicas("b"))),
             draw(st.integers(0, 2**32 - 1)),
         )

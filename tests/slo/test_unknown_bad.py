@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 import yaml
 
+from support.promtool import evaluated
 from support.tools import promtools
 from triton_exporter.catalogue import probe, state, triton
 from triton_slo import conventions as names
@@ -39,25 +39,9 @@ def ask(
 ) -> list[float]:
     """What the generated rules have recorded after so many minutes."""
     texts = {one.name: one.text for one in artifacts([objective(kind)], OPTIONS) if one.part == "rules"}
-    (folder / "slo-o.yml").write_text(texts["slo-o.yml"])
-    test = {
-        "interval": f"{SCRAPE}s",
-        "input_series": [{"series": name, "values": values} for name, values in series.items()],
-        "promql_expr_test": [
-            {
-                "expr": query,
-                "eval_time": f"{round(minutes * 60)}s",
-                "exp_samples": [{"labels": '{never="so"}', "value": 1}],
-            }
-        ],
-    }
-    document = {"rule_files": ["slo-o.yml"], "evaluation_interval": f"{SCRAPE}s", "tests": [test]}
-    (folder / "t.yml").write_text(yaml.safe_dump(document))
-    command = [str(tool), "test", "rules", str(folder / "t.yml")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    said = done.stdout + done.stderr
-    (got,) = re.findall(r"got: *(.*)$", said, re.M)
-    return [float(value) for value in re.findall(r"} ([-+\w.]+)", got)]
+    asked = [(query, minutes * 60)]
+    (answer,) = evaluated(tool, folder, texts["slo-o.yml"], series, asked, interval=SCRAPE, evaluation=SCRAPE)
+    return [value for _, value in answer]
 
 
 def scrapes(minutes: float) -> int:

@@ -12,6 +12,7 @@ from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from triton_exporter.catalogue import triton
@@ -177,3 +178,11 @@ def _allowed_in_tile(
 def _edge(start: int, end: int, events: int) -> float:
     """Neighbouring tiles share their edges, so only the period's own ends count."""
     return events if start == BEFORE or end == LENGTH else 0
+
+
+stretches = st.lists(
+    st.tuples(st.sampled_from((0.0, 0.02, 0.5, 5.0, 40.0)), st.sampled_from((0.0, 0.001, 0.02, 0.3, 1.0))),
+    min_size=1,
+    max_size=12,
+).map(tuple)
+"""Traffic of a made model: stretches of so many requests a second, of which so many fail."""

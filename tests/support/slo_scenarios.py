@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from support.promtool import NEVER
 from support.slo_shapes import pyrra, sloth
 from support.tools import promtools
 from triton_exporter.catalogue import triton
@@ -297,10 +298,6 @@ def run(engine: str, scenarios: Sequence[Scenario]) -> list[Outcome]:
     return _outcomes(done.stdout + done.stderr, scenarios)
 
 
-_NEVER = [{"labels": '{answer="none expected"}', "value": 1}]
-"""An answer that nobody gives: promtool prints what it got instead."""
-
-
 def _test(scenario: Scenario, budget: str) -> dict[str, object]:
     """What fires, minute by minute, and at the end the budget."""
     firing = 'group by (severity) (ALERTS{alertstate="firing"})'
@@ -311,7 +308,7 @@ def _test(scenario: Scenario, budget: str) -> dict[str, object]:
         "interval": f"{STEP}s",
         "input_series": [{"series": name, "values": values} for name, values in scenario.all_series()],
         "promql_expr_test": [
-            {"expr": expr, "eval_time": f"{at}s", "exp_samples": _NEVER} for expr, at in questions
+            {"expr": expr, "eval_time": f"{at}s", "exp_samples": NEVER} for expr, at in questions
         ],
     }
 

@@ -1,0 +1,68 @@
+"""promtool as a calculator: rules over series that are written down, and what expressions give."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+NEVER = [{"labels": '{answer="none expected"}', "value": 1}]
+"""An answer that nobody gives: promtool prints what it got instead."""
+
+Answer = list[tuple[dict[str, str], float]]
+"""Labels and value of each series."""
+
+
+def evaluated(
+    tool: Path,
+    folder: Path,
+    rules: str,
+    series: Mapping[str, str],
+    asked: Sequence[tuple[str, float]],
+    *,
+    interval: float,
+    evaluation: float,
+) -> list[Answer]:
+    """What each of the expressions gives at its time; all times in seconds."""
+    test = {
+        "interval": f"{interval:g}s",
+        "input_series": [{"series": name, "values": values} for name, values in series.items()],
+        "promql_expr_test": [
+            {"expr": query, "eval_time": f"{at:.0f}s", "exp_samples": NEVER} for query, at in asked
+        ],
+    }
+    (folder / "rules.yml").write_text(rules)
+    document = {"rule_files": ["rules.yml"], "evaluation_interval": f"{evaluation:g}s", "tests": [test]}
+    (folder / "test.json").write_text(json.dumps(document))
+    command = [str(tool), "test", "rules", str(folder / "test.json")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    said = done.stdout + done.stderr
+    answers = re.findall(r"got: *(.*)$", said, re.M)
+    assert len(asked) == len(answers), said[:2000]
+    return [_answer(one) for one in answers]
+
+
+def grouped(groups: Mapping[str, Sequence[object]]) -> str:
+    """A file of rules."""
+    return json.dumps({"groups": [{"name": name, "rules": list(rules)} for name, rules in groups.items()]})
+
+
+def resting_on(rules: Sequence[Mapping[str, Any]], *names: str) -> list[Mapping[str, Any]]:
+    """The recording rules that these recorded series are made of; the others would only take time."""
+    wanted = set(names)
+    while True:
+        read_by = " ".join(rule["expr"] for rule in rules if rule.get("record") in wanted)
+        found = wanted | set(re.findall(r"slo:[\w:]+", read_by))
+        if found == wanted:
+            return [rule for rule in rules if rule.get("record") in wanted]
+        wanted = found
+
+
+def _answer(text: str) -> Answer:
+    return [
+        (dict(re.findall(r'(\w+)="([^"]*)"', labels)), float(value.rstrip(",")))
+        for labels, value in re.findall(r"{([^}]*)} ([^\s,]+)", text)
+    ]
