@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from support.conversion import convert, converted
 from support.tools import promtools
 from triton_slo.convert import openslo, openslo_export, writing
 from triton_slo.convert.entry import Entry, documents
@@ -83,25 +84,15 @@ spec:
 
 
 def run(folder: Path, text: str, *options: str) -> int:
-    """Exit code of a conversion from OpenSLO into `folder/objectives/converted.yaml`."""
-    (folder / "in.yaml").write_text(text, encoding="utf-8")
-    out = folder / "objectives" / "converted.yaml"
-    return main(["convert", "--from", "openslo", str(folder / "in.yaml"), "--out", str(out), *options])
-
-
-def objectives(folder: Path) -> dict[str, Objective]:
-    """What was written, which has no mistake."""
-    path = folder / "objectives" / "converted.yaml"
-    reading = read([(path.name, path.read_text(encoding="utf-8"))])
-    assert () == reading.problems
-    return {one.name: one for one in reading.objectives}
+    """Exit code of a conversion from OpenSLO."""
+    return convert("openslo", folder, text, *options)
 
 
 def test_documents_that_refer_to_each_other_become_objectives(tmp_path: Path) -> None:
     """One SLO with two targets is two objectives, with the queries, window and burn rate that it names."""
     assert 0 == run(tmp_path, SHOP)
 
-    found = objectives(tmp_path)
+    found = converted(tmp_path)
     assert {"shop-usual": 0.999, "shop-best": 0.9999} == {name: one.target for name, one in found.items()}
     usual = found["shop-usual"]
     assert {
@@ -142,7 +133,7 @@ def test_each_kind_of_ratio_has_its_form(tmp_path: Path, metric: str, expected: 
     slo["spec"] |= {"budgetingMethod": "Occurrences", "objectives": [{"target": 0.99}]}
     run(tmp_path, yaml.safe_dump(slo))
 
-    (one,) = objectives(tmp_path).values()
+    (one,) = converted(tmp_path).values()
     assert {"kind": "custom", **expected} == one.indicator.model_dump(exclude_none=True)
     assert (metric == "gauge") == (one.alerting.min_failures == 0)
 
@@ -153,7 +144,7 @@ def test_time_slices_of_a_threshold_are_slices_that_end_now(
     """A slice is bad when less than its target of it was good; that slices slide is said."""
     assert 3 == run(tmp_path, THRESHOLD)
 
-    (one,) = objectives(tmp_path).values()
+    (one,) = converted(tmp_path).values()
     assert {
         "kind": "custom",
         "error_ratio": "avg_over_time(((1 - avg_over_time(((max by (gpu) (gpu_celsius)) <= bool 83)[5m:1m]))"
@@ -193,7 +184,7 @@ def test_what_is_lost_is_told_with_its_line(
     assert 3 == run(tmp_path, SHOP.replace(*change, 1))
 
     assert said in capsys.readouterr().err
-    assert 2 == len(objectives(tmp_path))
+    assert 2 == len(converted(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -248,7 +239,7 @@ def test_the_shipped_objectives_go_there_and_come_back(
     assert 0 == run(tmp_path, there.read_text(encoding="utf-8"))
 
     shipped = read([(str(path), path.read_text()) for path in sorted(Path("slo/objectives").iterdir())])
-    assert {one.name: one for one in shipped.objectives} == objectives(tmp_path)
+    assert {one.name: one for one in shipped.objectives} == converted(tmp_path)
     assert "" == capsys.readouterr().err
 
 
@@ -263,7 +254,7 @@ def test_a_document_that_was_changed_holds_against_its_annotation(
 
     assert 3 == run(tmp_path, text)
     assert "the documents no longer say what the annotation" in capsys.readouterr().err
-    (one,) = objectives(tmp_path).values()
+    (one,) = converted(tmp_path).values()
     assert (0.95, "custom", ("model", "version")) == (one.target, one.indicator.kind, one.group_by)
 
 

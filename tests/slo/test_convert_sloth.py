@@ -7,24 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from support.conversion import SLOTH, convert, converted
 from support.tools import promtools
 from triton_slo.convert import queries
-from triton_slo.objective import Custom, Objective
-from triton_slo.reading import read
+from triton_slo.objective import Custom
 from tritonwatch.cli import main
 
-CHECKOUT = """\
-version: prometheus/v1
-service: checkout
-slos:
-  - name: orders
-    objective: 99.9
-    description: Orders are taken.
-    sli:
-      events:
-        error_query: sum(rate(orders_total{outcome="failed"}[{{.window}}]))
-        total_query: sum(rate(orders_total[{{ .window }}]))
-"""
 PAGED = """\
     alerting:
       name: CheckoutFails
@@ -45,26 +33,11 @@ PAGED = """\
 """
 
 
-def convert(folder: Path, text: str, *options: str) -> int:
-    """Exit code of a conversion into `folder/objectives/converted.yaml`."""
-    (folder / "in.yaml").write_text(text, encoding="utf-8")
-    out = folder / "objectives" / "converted.yaml"
-    return main(["convert", "--from", "sloth", str(folder / "in.yaml"), "--out", str(out), *options])
-
-
-def objectives(folder: Path) -> dict[str, Objective]:
-    """What was written, which has no mistake."""
-    path = folder / "objectives" / "converted.yaml"
-    reading = read([(path.name, path.read_text(encoding="utf-8"))])
-    assert () == reading.problems
-    return {one.name: one for one in reading.objectives}
-
-
 def test_what_can_be_expressed_comes_whole(tmp_path: Path) -> None:
     """Nothing lost is exit code 0, and every query keeps its meaning."""
-    assert 0 == convert(tmp_path, CHECKOUT)
+    assert 0 == convert("sloth", tmp_path, SLOTH)
 
-    (one,) = objectives(tmp_path).values()
+    (one,) = converted(tmp_path).values()
     assert ("checkout-orders", 0.999, "30d") == (one.name, one.target, one.window.nominal)
     assert (
         Custom(
@@ -78,7 +51,7 @@ def test_what_can_be_expressed_comes_whole(tmp_path: Path) -> None:
 
 def test_what_is_lost_is_told_with_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Each loss has file, line, field, reason and what was done instead; the exit code says that there are some."""
-    assert 3 == convert(tmp_path, CHECKOUT + PAGED + "    colour: blue\n")
+    assert 3 == convert("sloth", tmp_path, SLOTH + PAGED + "    colour: blue\n")
 
     said = capsys.readouterr().err
     source = tmp_path / "in.yaml"
@@ -89,7 +62,7 @@ def test_what_is_lost_is_told_with_its_line(tmp_path: Path, capsys: pytest.Captu
     assert f"{source}:16: slos[0].alerting.page_alert.labels.channel: labels are the same" in said
     assert f"{source}:27: slos[1].colour: not known, or of no use here; instead: left out" in said
     assert all("instead: " in line for line in said.splitlines() if line.startswith(str(source)))
-    found = objectives(tmp_path)
+    found = converted(tmp_path)
     orders = found["checkout-orders"]
     assert ["page_fast", "page_slow"] == [tier.name for tier in orders.alerting.tiers]
     assert {"page_fast": "info", "page_slow": "info"} == orders.alerting.severities
@@ -99,7 +72,7 @@ def test_what_is_lost_is_told_with_its_line(tmp_path: Path, capsys: pytest.Captu
 @pytest.mark.parametrize("promtool", promtools(), ids=str)
 def test_what_comes_out_passes_check_generate_and_promtool(tmp_path: Path, promtool: Path) -> None:
     """A converted file is as good as one written by hand."""
-    assert 3 == convert(tmp_path, CHECKOUT + PAGED)
+    assert 3 == convert("sloth", tmp_path, SLOTH + PAGED)
 
     folder, out = tmp_path / "objectives", tmp_path / "out"
     assert 0 == main(["check", str(folder)])
@@ -124,17 +97,17 @@ def test_what_comes_out_passes_check_generate_and_promtool(tmp_path: Path, promt
         ),
         ("service: a\nslos: []", "in.yaml:1: the required field version is missing"),
         ("version: prometheus/v2\nservice: a\nslos: []", "in.yaml:1: version: 'prometheus/v2' is not"),
-        (CHECKOUT + "service: b\n", "in.yaml:11: the key 'service' is written twice"),
-        (CHECKOUT.replace("99.9", "much"), "in.yaml:5: slos[0].objective: this should be a number"),
-        (CHECKOUT.replace("99.9", ".nan"), "in.yaml:5: slos[0].objective: this should be a number"),
-        (CHECKOUT.replace("99.9", "100"), "in.yaml:5: slos[0].objective: a target lies between"),
+        (SLOTH + "service: b\n", "in.yaml:11: the key 'service' is written twice"),
+        (SLOTH.replace("99.9", "much"), "in.yaml:5: slos[0].objective: this should be a number"),
+        (SLOTH.replace("99.9", ".nan"), "in.yaml:5: slos[0].objective: this should be a number"),
+        (SLOTH.replace("99.9", "100"), "in.yaml:5: slos[0].objective: a target lies between"),
         (
-            CHECKOUT.replace('failed"}[', 'failed"}}['),
+            SLOTH.replace('failed"}[', 'failed"}}['),
             "in.yaml:9: slos[0].sli.events.error_query: not PromQL",
         ),
-        (CHECKOUT.replace("rate(orders_total[{{ .window }}])", "x"), "total_query: it has no {{.window}}"),
-        (CHECKOUT.replace("[{{ .window }}]", "[{{ .w }}]"), "the template {{ .w }} is not known"),
-        (CHECKOUT.replace("name: orders", "name: '{{}}'").replace("checkout", "+"), "nothing of '+-{{}}'"),
+        (SLOTH.replace("rate(orders_total[{{ .window }}])", "x"), "total_query: it has no {{.window}}"),
+        (SLOTH.replace("[{{ .window }}]", "[{{ .w }}]"), "the template {{ .w }} is not known"),
+        (SLOTH.replace("name: orders", "name: '{{}}'").replace("checkout", "+"), "nothing of '+-{{}}'"),
         ("a: &a [*a]\nversion: *a", "in.yaml:2: version: this should be a text, and is a list"),
     ],
 )
@@ -142,7 +115,7 @@ def test_bad_input_is_refused_with_its_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, said: str
 ) -> None:
     """Nothing is written where nothing is understood."""
-    assert 1 == convert(tmp_path, text)
+    assert 1 == convert("sloth", tmp_path, text)
 
     assert said in capsys.readouterr().err
     assert not (tmp_path / "objectives").exists()
@@ -150,21 +123,21 @@ def test_bad_input_is_refused_with_its_line(
 
 def test_anchors_and_several_documents_are_read(tmp_path: Path) -> None:
     """YAML's own abbreviations mean what they mean."""
-    merged = CHECKOUT.replace("slos:\n  - name", "slos:\n  - &a\n    name") + "  - <<: *a\n    name: again\n"
+    merged = SLOTH.replace("slos:\n  - name", "slos:\n  - &a\n    name") + "  - <<: *a\n    name: again\n"
 
-    assert 0 == convert(tmp_path, merged + "---\n" + CHECKOUT.replace("checkout", "cart"))
-    assert {"checkout-orders", "checkout-again", "cart-orders"} == set(objectives(tmp_path))
+    assert 0 == convert("sloth", tmp_path, merged + "---\n" + SLOTH.replace("checkout", "cart"))
+    assert {"checkout-orders", "checkout-again", "cart-orders"} == set(converted(tmp_path))
 
 
 def test_nothing_is_replaced_unless_told(tmp_path: Path) -> None:
     """A file that is there stays as it is, and --strict writes only what is whole."""
-    assert 3 == convert(tmp_path, CHECKOUT + PAGED, "--strict")
+    assert 3 == convert("sloth", tmp_path, SLOTH + PAGED, "--strict")
     assert not (tmp_path / "objectives").exists()
-    assert 0 == convert(tmp_path, CHECKOUT)
-    assert 1 == convert(tmp_path, CHECKOUT + PAGED)
-    assert ["checkout-orders"] == list(objectives(tmp_path))
-    assert 3 == convert(tmp_path, CHECKOUT + PAGED, "--force")
-    assert ["checkout-orders", "checkout-speed"] == list(objectives(tmp_path))
+    assert 0 == convert("sloth", tmp_path, SLOTH)
+    assert 1 == convert("sloth", tmp_path, SLOTH + PAGED)
+    assert ["checkout-orders"] == list(converted(tmp_path))
+    assert 3 == convert("sloth", tmp_path, SLOTH + PAGED, "--force")
+    assert ["checkout-orders", "checkout-speed"] == list(converted(tmp_path))
     assert ["converted.yaml"] == [path.name for path in (tmp_path / "objectives").iterdir()]
 
 

@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support import history
+from support.conversion import objectives_in
 from support.triton import live_triton
 from triton_exporter.catalogue import state
 from triton_exporter.distribution.buckets import le
 from triton_exporter.snapshot import IndexEntry, ModelConfig
-from triton_slo.objective import Objective
 from triton_slo.propose import Seen, Source, Timing, propose, queue_threshold, round_up
 from triton_slo.reading import read
 from tritonwatch import files
@@ -41,13 +41,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
         yield triton
 
 
-def objectives_of(path: Path) -> dict[str, Objective]:
-    """What the file holds, once the check finds nothing wrong with it."""
-    reading = read([(path.name, path.read_text(encoding="utf-8"))])
-    assert () == reading.problems
-    return {objective.name: objective for objective in reading.objectives}
-
-
 def write(directory: Path, text: str) -> Path:
     (directory / "printed.yaml").write_text(text)
     return directory / "printed.yaml"
@@ -66,7 +59,7 @@ def test_a_live_triton_gets_objectives_from_what_it_shows(server: TritonServer, 
 
     assert 0 == init(server, "--out", path)
     assert 0 == main(["check", str(path)])
-    found = objectives_of(path)
+    found = objectives_in(path)
     assert ["readiness", "errors", "latency", "queue"] == list(found)
     assert {(None, None)} == {(one.models.names, one.models.regex) for one in found.values()}
     text = path.read_text()
@@ -103,7 +96,7 @@ def test_percentiles_in_prometheus_win_over_means(server: TritonServer, tmp_path
     with history.serve(history.openmetrics(series), tmp_path / "p") as url:
         assert 0 == init(server, "--out", tmp_path / "o.yaml", "--prometheus", url)
 
-    [override] = objectives_of(tmp_path / "o.yaml")["latency"].overrides
+    [override] = objectives_in(tmp_path / "o.yaml")["latency"].overrides
     # p99 of a bucket from 50 to 100 ms is 99.5 ms; half as much again is below 200 ms.
     assert "200ms" == override.threshold
     assert "embedder: p99 99.5ms" in (tmp_path / "o.yaml").read_text()

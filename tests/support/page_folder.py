@@ -7,21 +7,9 @@ import re
 import shutil
 from pathlib import Path
 
+from support.conversion import SLOTH
 from support.tools import ROOT
 
-_SLOTH = """\
-version: prometheus/v1
-service: shop
-slos:
-  - name: orders
-    objective: 99.9
-    description: Orders are taken.
-    sli:
-      events:
-        error_query: sum(rate(orders_total{outcome="failed"}[{{.window}}]))
-        total_query: sum(rate(orders_total[{{.window}}]))
-    alerting: {}
-"""
 _OPENSLO = """\
 apiVersion: openslo/v1
 kind: SLO
@@ -76,7 +64,7 @@ def prepare(page: str, directory: Path) -> None:
     shutil.copy(ROOT / "alerts" / "generated" / "rules" / "slo-queue.yml", directory / "my-rules.yml")
     (directory / "openslo").mkdir()
     (directory / "openslo" / "shop.yaml").write_text(_OPENSLO)
-    (directory / "slos.yaml").write_text(_SLOTH)
+    (directory / "slos.yaml").write_text(SLOTH)
     (directory / "captured-body.json").write_text(json.dumps(_BODY))
     for text in _CSV.findall((ROOT / page).read_text()):
         (directory / "incidents.csv").write_text(text)
