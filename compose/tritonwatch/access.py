@@ -12,6 +12,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from triton_slo.prometheus import Access
+from tritonwatch.commands.arguments import between
 
 TOKEN_VARIABLE = "TRITONWATCH_PROMETHEUS_TOKEN"  # noqa: S105 # the variable's name, not a token
 PASSWORD_VARIABLE = "TRITONWATCH_PROMETHEUS_PASSWORD"  # noqa: S105 # the same
@@ -31,7 +32,11 @@ def add_arguments(parser: argparse.ArgumentParser, *, required: bool = True) -> 
     )
     group = parser.add_argument_group("access to Prometheus")
     group.add_argument(
-        "--timeout", type=_seconds, default=10.0, metavar="S", help="seconds to wait (default 10)"
+        "--timeout",
+        type=between(0.001, 3600, "seconds"),
+        default=10.0,
+        metavar="S",
+        help="seconds to wait (default 10)",
     )
     group.add_argument(
         "--token-file", metavar="FILE", help=f"bearer token (or the variable {TOKEN_VARIABLE})"
@@ -74,13 +79,6 @@ def from_arguments(args: argparse.Namespace, environment: Mapping[str, str]) -> 
         verify=not args.insecure,
         timeout_seconds=args.timeout,
     )
-
-
-def _seconds(text: str) -> float:
-    value = float(text)
-    if not 0 < value <= 3600:
-        raise argparse.ArgumentTypeError("must be more than 0 and at most 3600 seconds")
-    return value
 
 
 def checked_url(text: str, option: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib
 import os
 import sys
@@ -103,13 +104,35 @@ def _load(name: str) -> Verb:
 
 
 def entry_point() -> None:
-    """Console script."""
+    """Console script: 130 after Ctrl-C, 1 where the output could not be written."""
+    _open_standard_streams()
     try:
         code = main()
         sys.stdout.flush()
+    except KeyboardInterrupt:
+        code = 130
     except BrokenPipeError:
         # Whoever read us (`| head`) has had enough: nothing is left to say to them, nor at exit. Not 0, which
         # would be a verdict.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 1
+        _to_nowhere(sys.stdout.fileno())
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        code = 1
+        _to_nowhere(sys.stdout.fileno())
+        print(f"tritonwatch: cannot write the output: {error.strerror}", file=sys.stderr)
     sys.exit(code)
+
+
+def _open_standard_streams() -> None:
+    """Give what was started without them (`>&-`) streams to nowhere: no file may get their numbers."""
+    for stream in ("stdin", "stdout", "stderr"):
+        if getattr(sys, stream) is None:
+            # The lowest free number, which is the missing one, as long as they are taken in order.
+            descriptor = os.open(os.devnull, os.O_RDWR)
+            setattr(sys, stream, os.fdopen(descriptor, "r" if stream == "stdin" else "w", encoding="utf-8"))
+
+
+def _to_nowhere(descriptor: int) -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)

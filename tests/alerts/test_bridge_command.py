@@ -166,6 +166,37 @@ def test_render_shows_the_message_of_a_captured_body(
     assert '"type": "header"' in shown
 
 
+def test_render_reads_a_capture_whose_body_is_text(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Tools that record a request keep its body as it came: as text."""
+    capture = tmp_path / "capture.json"
+    capture.write_text(json.dumps({"body": body_of("g0", {"a": 100.0}, {}).decode()}))
+
+    assert 0 == main(["bridge", "render", str(capture)])
+    assert "│ 🔴 Model a failed to load" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "body: is not JSON"),
+        (b"caf\xe9", "body: is not JSON"),
+        (b'{"body": "hello"}', "body: is not JSON"),
+        (b'{"version": 4}', "version: must be text, and is the number 4"),
+        (b'{"body": [1]}', "version: required field is missing"),
+    ],
+)
+def test_what_cannot_be_rendered_is_told_in_words(
+    content: bytes, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No codec, and no position in a text that nobody sees."""
+    (tmp_path / "body.json").write_bytes(content)
+
+    assert 1 == main(["bridge", "render", str(tmp_path / "body.json")])
+    assert f"{said} (fix: " in capsys.readouterr().err
+
+
 def test_log_shows_who_did_what(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """One line an action, oldest first."""
     Audit(tmp_path / "audit.jsonl").write(1_700_000_000.0, "U0ANA", "acknowledge", "ab12cd34", "You have it.")

@@ -37,7 +37,7 @@ def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     ("content", "expected"),
     [
         (b"a: " + b"[" * 5000, ": not YAML: "),
-        (b"name: \xa6", "o.yaml is not UTF-8 text: invalid start byte at byte 6"),
+        (b"name: \xa6", "o.yaml:1: is not UTF-8 text (byte 6); save it as UTF-8"),
         (b"{name: a, target: 99%, indicator: errors, exclusions: all}", "exclusions: must be a list"),
         (b"{name: a, target: 99%, indicator: errors, window: fortnight}", "or week, month or quarter"),
         (

@@ -278,7 +278,7 @@ PROMQL = {"reason": "r", "promql": "maintenance == 1"}
         ({**ONCE, "start": "20:00"}, "is a time of the day: add days"),
         ({**ONCE, "days": ["sunday"]}, "times of the day, such as 22:00"),
         ({**WEEKLY, "days": ["sun"]}, "is none of monday"),
-        ({**WEEKLY, "days": []}, "list at least one"),
+        ({**WEEKLY, "days": []}, "must hold at least one"),
         ({**WEEKLY, "timezone": "Mars/Base"}, "is no time zone"),
         ({**WEEKLY, "timezone": "Africa/Casablanca"}, "change by no fixed rule"),
         ({**WEEKLY, "days": "all", "end": "02:00"}, "excludes the whole week"),

@@ -96,7 +96,7 @@ def test_no_mistake_is_told_in_the_words_of_a_library(field: str, value: object)
             {"exclusions": ["x"]},
             "exclusions.0: must be a mapping of fields, and is 'x' (fix: write a list of",
         ),
-        ({"alerting": {"tiers": []}}, "alerting.tiers: is empty: list at least one, or leave the field out"),
+        ({"alerting": {"tiers": []}}, "alerting.tiers: is empty, and must hold at least one"),
         ({"description": 3}, "description: must be text, and is the number 3 (fix: put it in quotes"),
         ({"name": "A b"}, "name: 'A b' is not written as it must be (fix: use small letters"),
         ({"unknown": {"policy": "shout"}}, "unknown.policy: 'shout' is none of alert, bad, ignore"),

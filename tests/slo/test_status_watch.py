@@ -74,7 +74,8 @@ def test_json_is_a_line_each_time_and_an_absent_prometheus_is_told(tmp_path: Pat
         said = [process.stderr.readline().decode() for _ in range(2)]
         assert all("is not reachable: Connection refused" in line for line in said)
         assert process.poll() is None
-        assert 0 == end(process)
+        assert 130 == end(process)
+        assert b"" == process.stderr.read()
 
 
 @pytest.mark.real
@@ -98,7 +99,7 @@ def test_a_terminal_shows_the_table_and_is_given_back(tmp_path: Path) -> None:
             assert b"\x1b[?1049h" in read_until(ours, b"embedder")  # the terminal's other screen
             process.send_signal(signal.SIGINT)
             read_until(ours, b"\x1b[?1049l")  # and back
-            assert 0 == process.wait(10)
+            assert 130 == process.wait(10)
     finally:
         os.close(ours)
         os.close(theirs)

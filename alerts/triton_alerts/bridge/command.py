@@ -126,14 +126,10 @@ def _test(args: argparse.Namespace) -> int:
 
 def _render(args: argparse.Namespace) -> int:
     try:
-        body = args.file.read_bytes()
-        document = json.loads(body)
-        if isinstance(document, dict) and isinstance(document.get("body"), dict):
-            body = json.dumps(document["body"]).encode()
-        heard = parse(body)
+        heard = parse(_captured(args.file.read_bytes()))
     except OSError as error:
         return _complain([Problem(str(args.file), f"cannot be read: {error.strerror}", "name a file")])
-    except (ValueError, RecursionError, MalformedError) as error:
+    except MalformedError as error:
         return _complain([Problem(str(args.file), str(error), "a webhook body of Alertmanager, version 4")])
     now = max(one.ends_at or one.starts_at for one in heard.alerts)
     incident = fold(None, heard, now).incident
@@ -144,6 +140,18 @@ def _render(args: argparse.Namespace) -> int:
     else:
         print(render(shown, str(args.file)), end="")
     return 0
+
+
+def _captured(content: bytes) -> bytes:
+    """The body in a capture, where it is an object or the text of one; else the content itself."""
+    try:
+        document = json.loads(content)
+    except (ValueError, RecursionError):
+        return content  # whoever parses it says what is wrong
+    body = document.get("body") if isinstance(document, dict) else None
+    if isinstance(body, str):
+        return body.encode("utf-8", "replace")
+    return json.dumps(body).encode() if isinstance(body, dict) else content
 
 
 def _log(args: argparse.Namespace) -> int:

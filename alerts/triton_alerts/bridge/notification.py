@@ -12,6 +12,8 @@ from datetime import UTC, datetime
 
 from pydantic import AwareDatetime, BaseModel, Field, ValidationError
 
+from triton_slo import mistake
+
 LONGEST_VALUE = 16_384
 """Characters kept of one label or annotation; Triton's reason text has no bound of its own."""
 
@@ -119,6 +121,6 @@ def _fingerprint(labels: Mapping[str, str]) -> str:
 
 
 def _first(error: ValidationError) -> str:
-    problem = error.errors(include_url=False, include_input=False)[0]
+    problem = error.errors(include_url=False)[0]
     place = ".".join(str(part) for part in problem["loc"]) or "body"
-    return f"{place}: {problem['msg']}"
+    return f"{place}: {mistake.reason(problem)}"

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
 
 from triton_slo.promql import parse_selector
+
+_YEAR_2200 = 7_258_118_400
 
 
 def scale(text: str) -> float:
@@ -25,6 +29,26 @@ def positive(text: str) -> float:
     if value <= 0:
         raise argparse.ArgumentTypeError(f"{text} is not above 0")
     return value
+
+
+def between(least: float, most: float, unit: str) -> Callable[[str], float]:
+    """Numbers from one to another."""
+
+    def read(text: str) -> float:
+        value = _number(text, "a number")
+        if not least <= value <= most:
+            raise argparse.ArgumentTypeError(f"{text} is not from {least:g} to {most:g} {unit}")
+        return value
+
+    return read
+
+
+def whole(text: str) -> int:
+    """A whole number, not below 0."""
+    value = _number(text, "a whole number")
+    if value < 0 or value != int(value):
+        raise argparse.ArgumentTypeError(f"{text} is not a whole number from 0 on")
+    return int(value)
 
 
 def checked(read: Callable[[str], object]) -> Callable[[str], str]:
@@ -52,7 +76,8 @@ def text_of(path: Path, encoding: str = "utf-8") -> str:
     except OSError as error:
         raise OSError(f"{path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise OSError(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}") from error
+        line = path.read_bytes()[: error.start].count(b"\n") + 1
+        raise OSError(f"{path}:{line}: is not UTF-8 text (byte {error.start}); save it as UTF-8") from error
 
 
 def yaml_files(given: Sequence[Path]) -> list[Path]:
@@ -79,8 +104,31 @@ def objective_texts(folder: Path, verb: str) -> list[tuple[str, str]] | None:
         return None
 
 
+def moment(text: str) -> float:
+    """A moment as Unix seconds, or as 2026-05-01T09:30Z (UTC where no zone is given)."""
+    try:
+        at = float(text)
+    except ValueError:
+        try:
+            read = datetime.fromisoformat(text.strip())
+        except ValueError:
+            raise argparse.ArgumentTypeError(
+                f"{text!r} is no time; write 2026-05-01T09:30Z or Unix seconds"
+            ) from None
+        at = (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()
+    if not 0 <= at < _YEAR_2200:
+        raise argparse.ArgumentTypeError(
+            f"{text} is not in the years 1970 to 2199; Unix times are in seconds"
+        )
+    return at
+
+
 def _number(text: str, kind: str) -> float:
     try:
-        return float(Fraction(text))
-    except (ValueError, ZeroDivisionError):
-        raise argparse.ArgumentTypeError(f"{text!r} is not {kind}") from None
+        # Not Fraction for all: it would work out every digit of 1e999999999.
+        value = float(Fraction(text)) if "/" in text else float(text)
+    except (ValueError, ZeroDivisionError, OverflowError):
+        value = math.nan
+    if not math.isfinite(value):
+        raise argparse.ArgumentTypeError(f"{text!r} is not {kind}")
+    return value

@@ -26,6 +26,7 @@ from triton_slo.objective import Objective
 from triton_slo.plan import Plan
 from triton_slo.prometheus import Prometheus, PrometheusError
 from tritonwatch import access, backtest_table, files
+from tritonwatch.commands.arguments import moment, text_of, whole
 from tritonwatch.objective_files import load
 
 EXAMPLE = "tritonwatch backtest --prometheus http://127.0.0.1:9090 --last 30d --incidents incidents.csv"
@@ -56,13 +57,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--save", metavar="FILE", help="keep what was read (.csv, else compact .npz)")
     parser.add_argument("--last", type=_seconds, default=30 * 86400.0, metavar="30d", help="how far back")
-    parser.add_argument("--at", type=float, metavar="TIME", help="up to this Unix time instead of now")
+    parser.add_argument("--at", type=moment, metavar="TIME", help="up to this Unix time instead of now")
     parser.add_argument("--step", type=_seconds, default=60.0, metavar="1m", help="resolution (1m)")
     parser.add_argument("--incidents", metavar="FILE", help="labelled incidents (CSV) to score against")
     parser.add_argument(
         "--policy", action="append", choices=tuple(POLICIES), default=[], help="policies to compare (all)"
     )
-    parser.add_argument("--top", type=int, default=40, metavar="N", help="alerts to list (40)")
+    parser.add_argument("--top", type=whole, default=40, metavar="N", help="alerts to list (40)")
     parser.add_argument("--json", action="store_true", help="write JSON instead of tables")
     access.add_arguments(parser, required=False)
 
@@ -87,10 +88,10 @@ def run(args: argparse.Namespace) -> int:
         }
     except access.AccessError as error:
         return _fail(error, 2)
-    except (BacktestError, PrometheusError, HistoryError, IncidentError) as error:
+    except (BacktestError, PrometheusError, HistoryError) as error:
         return _fail(error, 1)
     except OSError as error:
-        return _fail(f"{error.filename}: {error.strerror}", 1)
+        return _fail(error if error.filename is None else f"{error.filename}: {error.strerror}", 1)
     chosen = {name: POLICIES[name] for name in args.policy or POLICIES}
     report = backtest(history, promises, chosen, incidents)
     if args.json:
@@ -107,15 +108,22 @@ def _fail(reason: object, code: int) -> int:
 
 
 def _incidents(path: str | None) -> tuple[Incident, ...]:
-    return incident.from_csv(Path(path).read_text(encoding="utf-8")) if path else ()
+    if not path:
+        return ()
+    try:
+        return incident.from_csv(text_of(Path(path)))
+    except IncidentError as error:
+        raise BacktestError(f"--incidents {path}: {error}") from error
 
 
 def _history(args: argparse.Namespace, objectives: Sequence[Objective]) -> History:
     if args.history:
-        data = Path(args.history).read_bytes()
-        if args.history.endswith(".csv"):
-            return from_csv(data.decode("utf-8", "replace"))
-        return from_npz(data)
+        try:
+            if args.history.endswith(".csv"):
+                return from_csv(text_of(Path(args.history)))
+            return from_npz(Path(args.history).read_bytes())
+        except HistoryError as error:
+            raise BacktestError(f"--history {args.history}: {error}") from error
     step = max(1.0, round(args.step))
     # On whole steps, so that two runs a moment apart ask the same questions.
     end = (time.time() if args.at is None else args.at) // step * step

@@ -73,10 +73,17 @@ def run(args: argparse.Namespace) -> int:
             f"{count(len(set(ledger.losses)), 'thing')} cannot be expressed, nothing written (--strict)",
             INCOMPLETE,
         )
+    if args.out is None:
+        print(text, end="")
+        return _verdict(ledger)
     try:
         _deliver(args.out, text, args.force)
     except OSError as error:
         return _fail(f"cannot write {args.out}: {error.strerror}", 1)
+    return _verdict(ledger)
+
+
+def _verdict(ledger: Ledger) -> int:
     if ledger.losses:
         return _fail(
             f"converted, but {count(len(set(ledger.losses)), 'thing')} could not be expressed; see above",
@@ -121,11 +128,8 @@ def _ours(objectives: Sequence[Objective], ledger: Ledger) -> str:
     return text
 
 
-def _deliver(path: Path | None, text: str, force: bool) -> None:
-    """Print, or write whole or not at all; only `force` replaces a file. Raises OSError."""
-    if path is None:
-        print(text, end="")
-        return
+def _deliver(path: Path, text: str, force: bool) -> None:
+    """Write whole or not at all; only `force` replaces a file. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:

@@ -91,6 +91,8 @@ def run(args: argparse.Namespace) -> int:
     except (_UsageError, access.AccessError) as error:
         print(f"tritonwatch dashboards: {error}", file=sys.stderr)
         return 2
+    except BrokenPipeError:
+        raise
     except (GrafanaError, PrometheusError, OSError) as error:
         print(f"tritonwatch dashboards: {error}", file=sys.stderr)
         return 1

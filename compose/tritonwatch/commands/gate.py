@@ -21,6 +21,7 @@ from triton_slo.plan import Plan
 from triton_slo.prometheus import Prometheus, PrometheusError
 from triton_slo.status import look
 from tritonwatch import access
+from tritonwatch.commands.arguments import moment
 from tritonwatch.objective_files import load
 
 EXAMPLE = "tritonwatch gate --prometheus http://127.0.0.1:9090 --model classifier --canary 2 --baseline 1"
@@ -55,7 +56,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--min-budget", type=_ratio, default=0.0, metavar="10%", help="hold at this budget left or less (0%%)"
     )
     parser.add_argument("--json", action="store_true", help="write JSON instead of lines")
-    parser.add_argument("--at", type=float, metavar="TIME", help="judge this Unix time instead of now")
+    parser.add_argument("--at", type=moment, metavar="TIME", help="judge this Unix time instead of now")
     group = parser.add_argument_group("comparing two versions over the same time")
     group.add_argument("--canary", metavar="V", help="the new version")
     group.add_argument("--baseline", metavar="V", help="the version it is compared with")

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -19,6 +20,7 @@ from triton_slo.plan import Plan
 from triton_slo.prometheus import Prometheus, PrometheusError
 from triton_slo.status import look
 from tritonwatch import access, status_table
+from tritonwatch.commands.arguments import between, moment, whole
 from tritonwatch.objective_files import load
 
 EXAMPLE = "tritonwatch status --prometheus http://127.0.0.1:9090 --top 20"
@@ -33,12 +35,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="write JSON instead of a table")
     parser.add_argument("--objective", metavar="NAME", help="only this objective")
     parser.add_argument("--model", metavar="NAME", help="only this model")
-    parser.add_argument("--top", type=int, default=0, metavar="N", help="only the N most urgent rows")
+    parser.add_argument("--top", type=whole, default=0, metavar="N", help="only the N most urgent rows")
     when = parser.add_mutually_exclusive_group()
-    when.add_argument("--at", type=float, metavar="TIME", help="look at this Unix time instead of now")
+    when.add_argument("--at", type=moment, metavar="TIME", help="look at this Unix time instead of now")
     when.add_argument(
         "--watch",
-        type=_interval,
+        type=between(_LEAST_SECONDS, 3600, "seconds"),
         nargs="?",
         const=10.0,
         metavar="S",
@@ -99,21 +101,18 @@ def _once(rows: Callable[[], list[Standing]], args: argparse.Namespace) -> int:
     return 0
 
 
-def _watch(rows: Callable[[], list[Standing]], args: argparse.Namespace) -> int:
-    """Look again and again; a Prometheus that is away for a while is said, not fatal."""
-    try:
-        if args.json:
-            while True:
-                _json_line(rows)
-                time.sleep(args.watch)
-        with Live(console=_console(), auto_refresh=False, screen=sys.stdout.isatty()) as screen:
-            shown: Group | Text = Text()
-            while True:
-                shown = _picture(rows, args, shown)
-                screen.update(shown, refresh=True)
-                time.sleep(args.watch)
-    except KeyboardInterrupt:
-        return 0
+def _watch(rows: Callable[[], list[Standing]], args: argparse.Namespace) -> NoReturn:
+    """Look again and again, until interrupted; a Prometheus that is away for a while is said, not fatal."""
+    if args.json:
+        while True:
+            _json_line(rows)
+            time.sleep(args.watch)
+    with Live(console=_console(), auto_refresh=False, screen=sys.stdout.isatty()) as screen:
+        shown: Group | Text = Text()
+        while True:
+            shown = _picture(rows, args, shown)
+            screen.update(shown, refresh=True)
+            time.sleep(args.watch)
 
 
 def _json_line(rows: Callable[[], list[Standing]]) -> None:
@@ -136,10 +135,3 @@ def _picture(
 
 def _console() -> Console:
     return Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH)
-
-
-def _interval(text: str) -> float:
-    value = float(text)
-    if not _LEAST_SECONDS <= value <= 3600:
-        raise argparse.ArgumentTypeError(f"from {_LEAST_SECONDS:g} to 3600 seconds")
-    return value

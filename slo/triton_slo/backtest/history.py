@@ -100,7 +100,9 @@ def from_npz(data: bytes) -> History:
             keys = tuple((str(slo), str(model), str(version)) for slo, model, version in file["keys"])
             return History(keys, *(file[name].astype(np.float64) for name in ("times", "bad", "total")))
     except (OSError, EOFError, KeyError, ValueError, TypeError, zipfile.BadZipFile) as error:
-        raise HistoryError(f"no history as `tritonwatch backtest --save` writes it: {error}") from error
+        raise HistoryError(
+            "is no history as `tritonwatch backtest --save` writes it (.csv, else .npz)"
+        ) from error
 
 
 def to_npz(history: History) -> bytes:

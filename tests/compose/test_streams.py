@@ -1,0 +1,92 @@
+"""Closed, full and broken streams, and Ctrl-C: an exit code and a line at most, never a traceback."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.tools import ROOT
+from tritonwatch.cli import main
+
+TRITONWATCH = f"{sys.executable} -m tritonwatch"
+ERRORS = ROOT / "slo" / "objectives" / "errors.yaml"
+
+
+def shell(command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "said"),
+    [
+        (f"check {ERRORS} >&-", 0, ""),
+        (f"check {ERRORS} <&- >&- 2>&-", 0, ""),
+        ("check /nonexistent >&-", 2, "tritonwatch check: /nonexistent: No such file or directory\n"),
+        (f"check {ERRORS} >/dev/full", 1, "tritonwatch: cannot write the output: No space left on device\n"),
+        ("dashboards list | true; exit ${PIPESTATUS[0]}", 1, ""),
+    ],
+)
+def test_a_stream_that_takes_nothing_ends_no_verb_in_a_traceback(command: str, code: int, said: str) -> None:
+    """Whoever closes the output does not want it; whose disk is full must hear of it."""
+    done = shell(f"{TRITONWATCH} {command}")
+
+    assert (code, said) == (done.returncode, done.stderr)
+
+
+def test_errors_never_land_in_the_output() -> None:
+    """With the error stream closed, what is printed stays what another program can read."""
+    done = shell(f"{TRITONWATCH} convert --to openslo {ERRORS} 2>&-")
+
+    assert 3 == done.returncode
+    assert "could not be expressed" not in done.stdout
+
+
+@pytest.mark.parametrize("verb", ["backtest", "status"])
+def test_interrupting_a_verb_is_no_fault(verb: str) -> None:
+    """Ctrl-C while Prometheus keeps silent: 130, as shells have it, and not a word."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tritonwatch", verb, "--prometheus", url],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        silent.settimeout(60)
+        connection, _ = silent.accept()
+        with connection, process:
+            process.send_signal(signal.SIGINT)
+
+            assert (b"", b"") == process.communicate(timeout=20)
+            assert 130 == process.returncode
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--history", "FILE"], "is no history as `tritonwatch backtest --save` writes it"),
+        (["--history", "FILE.csv"], "FILE.csv:1: is not UTF-8 text (byte 3); save it as UTF-8"),
+        (["--history", "FILE", "--incidents", "FILE"], "FILE:1: is not UTF-8 text"),
+        (["--prometheus", "http://127.0.0.1:1", "--at", "nan"], "nan is not in the years 1970 to 2199"),
+        (
+            ["--prometheus", "http://127.0.0.1:1", "--at", "soon"],
+            "'soon' is no time; write 2026-05-01T09:30Z",
+        ),
+        (["--prometheus", "http://127.0.0.1:1", "--timeout", "x"], "argument --timeout: 'x' is not a number"),
+        (["--prometheus", "http://127.0.0.1:1", "--top", "-3"], "--top: -3 is not a whole number from 0 on"),
+    ],
+)
+def test_an_argument_that_cannot_be_used_is_told_in_words(
+    words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What it was, and what it should be."""
+    for name in ("FILE", "FILE.csv"):
+        (tmp_path / name).write_bytes(b"caf\xe9")
+
+    words = [str(tmp_path / word) if word.startswith("FILE") else word for word in words]
+    assert main(["backtest", *words]) in (1, 2)
+    assert said.replace("FILE", f"{tmp_path}/FILE") in capsys.readouterr().err
