@@ -64,6 +64,14 @@ def _firing(sample: Sample) -> Firing:
     return Firing(slo, model, version, severity, tier)
 
 
+def stopped(prometheus: Prometheus, at: float | None = None) -> tuple[str, ...]:
+    """Objectives that were recorded in the last hour and are not now: their rules failed, or were taken away."""
+    query = f"group by ({conventions.SLO}) (last_over_time({conventions.INFO}[1h]))"
+    now = f"group by ({conventions.SLO}) ({conventions.INFO})"
+    found = prometheus.instant(f"{query} unless {now}", at)
+    return tuple(sorted(sample.labels.get(conventions.SLO, "") for sample in found))
+
+
 def slices(
     prometheus: Prometheus,
     slo: str,

@@ -16,6 +16,10 @@ from triton_slo.gate import Firing, Judgement, Limits, in_part, judge, judge_rea
 from triton_slo.live import Standing
 from tritonwatch.cli import main
 
+LATER = END - 5 * 86400
+STOPPED = LATER - 1800
+"""When objective `errors` was recorded for the last time, half an hour before one looks."""
+
 Points = list[tuple[float, float]]
 Row = tuple[str, Mapping[str, str], Points]
 
@@ -66,7 +70,14 @@ def alert(model: str, severity: str, tier: str) -> Row:
 @pytest.fixture(scope="module", params=prometheuses(), ids=str)
 def prometheus(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Models in every state, and a canary that is as good, one that is worse, and one that is new."""
+    info = {c.SLO: "errors", c.INDICATOR: "errors"}
     rows = [
+        (c.INFO, info, [(STOPPED - 60, 1.0), (STOPPED, 1.0)]),
+        *[
+            (name, labels, [(LATER, value) for _, value in points[-1:]])
+            for name, labels, points in standing("good", "1", 0.8)
+        ],
+        (*looked(5)[:2], [(LATER, LATER - 5)]),
         looked(5),
         *standing("good", "1", 0.8),
         *standing("spent", "1", -0.2),
@@ -249,6 +260,25 @@ def test_a_partial_answer_promotes_nothing() -> None:
     )
     assert (bad,) == in_part([bad], ["no store b"])
     assert (good, bad) == in_part([good, bad], [])
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        pytest.param([], HOLD, "hold     errors: unknown: not recorded any more", id="half an hour"),
+        pytest.param(["--objective", "latency"], PROMOTE, "verdict: promote", id="not asked for"),
+        pytest.param(
+            ["--canary", "1", "--baseline", "2"], HOLD, "errors: unknown: not recorded any more", id="canary"
+        ),
+    ],
+)
+def test_an_objective_that_is_not_recorded_any_more_holds(
+    prometheus: str, words: list[str], code: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A rule group that stopped leaves no row behind that could be judged."""
+    assert code == gate(prometheus, "--model", "good", *words, at=LATER)
+    assert said in capsys.readouterr().out
 
 
 def test_nothing_to_judge_holds() -> None:

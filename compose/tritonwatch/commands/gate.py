@@ -125,21 +125,23 @@ class _Evidence:
 def _judge(
     prometheus: Prometheus, args: argparse.Namespace, plans: Mapping[str, Plan]
 ) -> tuple[Judgement, ...]:
-    rows = [row for row in look(prometheus, args.at, tuple(plans.values())) if _asked(row, args)]
+    everything = look(prometheus, args.at, tuple(plans.values()))
+    rows = [row for row in everything if _asked(row, args)]
     worked_out = [
         tier for row in rows if row.slo in plans for tier in gate.burning_tiers(row, plans[row.slo].objective)
     ]
     firing = dict.fromkeys((*evidence.firing(prometheus, args.at), *worked_out))
     limits = gate.Limits(args.max_age, args.min_budget)
     known = _Evidence(rows, evidence.ages(prometheus, args.at), tuple(firing), limits, plans)
+    stopped = _stopped(prometheus, everything, args)
     if args.canary is None:
         judgements = gate.judge(rows, known.ages.of, known.firing, limits)
-        return judgements + _never_seen(args.objective, rows, args)
+        return judgements + stopped + _never_seen(args.objective, rows, args)
     canaries = [row for row in rows if row.version == args.canary]
     compared = tuple(_compare(prometheus, row, args, known) for row in canaries)
     # What is known of the baseline must be known of the canary.
     wanted = args.objective or sorted({row.slo for row in rows if row.version == args.baseline})
-    return compared + _never_seen(wanted, canaries, args)
+    return compared + stopped + _never_seen(wanted, canaries, args)
 
 
 def _asked(row: Standing, args: argparse.Namespace) -> bool:
@@ -148,6 +150,16 @@ def _asked(row: Standing, args: argparse.Namespace) -> bool:
         and args.model in (None, row.model)
         and args.version in (None, row.version)
     )
+
+
+def _stopped(
+    prometheus: Prometheus, rows: Sequence[Standing], args: argparse.Namespace
+) -> tuple[Judgement, ...]:
+    """An objective whose rules stopped has no row that could hold; those asked for by name are missed anyway."""
+    if args.objective:
+        return ()
+    missed = set(evidence.stopped(prometheus, args.at)) - {row.slo for row in rows}
+    return tuple(Judgement("hold", "unknown: not recorded any more", name) for name in sorted(missed))
 
 
 def _never_seen(
