@@ -24,8 +24,9 @@ $(STAMP): pyproject.toml constraints.txt
 tools: ## Find Prometheus and Alertmanager, or install them
 	@sh compose/install-tools.sh
 
-tools-next: ## Fetch newer Prometheus, Alertmanager and vmalert for the tests, without installing them
+tools-next: $(STAMP) ## Fetch newer Prometheus, Alertmanager and vmalert and an older Triton for the tests, without installing them
 	@sh tests/support/fetch-next-tools.sh .cache/next || true
+	@[ -d .cache/old-triton/pytriton ] || $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target .cache/old-triton nvidia-pytriton==0.5.0 || true
 
 demo: setup ## Watch a real Triton: ARGS=--once ends after the story
 	$(BIN)/tritonwatch demo $(ARGS)

@@ -38,9 +38,14 @@ def report(lifecycle: Lifecycle, reading: Reading | None, triton_url: str) -> di
 
 
 def _phase(lifecycle: Lifecycle, reading: Reading | None) -> str:
-    """What the two ports together say: the API closes at once on SIGTERM, metrics when all is drained."""
+    """What the two ports together say: the API ends at once on SIGTERM, metrics when all is drained.
+
+    The API's port closes (seen in 2.51), or goes on answering that the server is not live (seen in 2.41).
+    """
     metrics = reading is not None and reading.up
     if not lifecycle.snapshot.api_failure:
+        if not lifecycle.snapshot.live:
+            return "draining"
         return "serving" if metrics else "serving, metrics do not answer"
     if lifecycle.snapshot.api_failure in ("refused", "bad_response") and metrics:
         return "draining"

@@ -1,0 +1,88 @@
+"""A real Triton of a year before the others (2.41, 23.12), which shows less and says some things otherwise."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.exporter import exporting
+from support.repository import Repository
+from support.tools import ROOT
+from support.triton import infer, live_triton
+from triton_exporter.catalogue import state, triton
+from tritonwatch.local.triton import TritonServer
+
+_WHEEL = ROOT / ".cache" / "old-triton"
+_STUB = _WHEEL / "pytriton/tritonserver/python_backend_stubs" / f"3.{sys.version_info.minor}"
+
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.skipif(not _STUB.is_dir(), reason="no older Triton for this Python; try: make tools-next"),
+]
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TritonServer]:
+    """It serves two models, and has failed to load a third."""
+    monkeypatch.syspath_prepend(_WHEEL)
+    repository = Repository(tmp_path / "models")
+    repository.model("echo")
+    repository.model("slowly", delay_seconds=2)
+    repository.model("broken", **{"raise": "weights missing"})
+    with live_triton(repository.path, tmp_path) as server:
+        yield server
+
+
+def test_models_of_an_older_triton_are_seen_whole(server: TritonServer) -> None:
+    """States, the failed load with its reason, histograms, and failures that have no reason there."""
+    with exporting(server.http_url, server.metrics_url) as exporter:
+        exporter.wait(lambda page: page.value(state.UP))
+        assert 200 == infer(server, "echo")
+        page = exporter.wait(
+            lambda page: (
+                page.value(state.MODEL_READY, model="echo", version="1")
+                and page.value(state.MODEL_LOAD_FAILURES, model="broken", reason="python_error")
+                and page.value(state.REQUEST_DURATION.count, model="echo", version="1")
+            )
+        )
+        models = {one["model"]: one for one in exporter.get("/state").json()["models"]}
+
+    assert (1, 0) == tuple(
+        page.value(state.MODEL_READY, model=model, version="1") for model in ("slowly", "broken")
+    )
+    assert "weights missing" in models["broken"]["reason"]
+    assert 0 == page.value(triton.REQUEST_FAILURE, model="echo", version="1")
+
+
+def test_the_drain_of_an_older_triton_is_told(server: TritonServer) -> None:
+    """Its API stays open and says that the server is not live: draining, and no model ready."""
+    with exporting(server.http_url, server.metrics_url) as exporter:
+        exporter.wait(lambda page: page.value(state.MODEL_READY, model="slowly", version="1"))
+        worker = threading.Thread(target=infer, args=(server, "slowly"))
+        worker.start()
+        time.sleep(0.3)
+        assert server.process is not None
+        server.process.terminate()
+        page = exporter.wait(lambda page: page.value(state.SERVER_LIVE) == 0)
+        phase = exporter.get("/state").json()["triton"]["phase"]
+        worker.join()
+
+    assert (1, "draining") == (page.value(state.UP), phase)
+    assert 0 == page.value(state.MODEL_READY, model="slowly", version="1")
+
+
+def test_the_doctor_says_what_a_newer_triton_shows(server: TritonServer) -> None:
+    """An upgrade is advised, with what it brings."""
+    command = [sys.executable, "-m", "tritonwatch", "doctor", "--triton", server.http_url, "--json"]
+    command += ["--triton-metrics", server.metrics_url, "--gpu", "none", "--watch", "0"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    advice = {one["title"]: one["do"] for one in json.loads(ended.stdout)}
+
+    assert "2.48 (24.07): failures by reason" in advice["Triton 2.41.0 is not the newest"]
