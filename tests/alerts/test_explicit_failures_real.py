@@ -19,14 +19,13 @@ from support.repository import Repository
 from support.triton import control, infer, live_triton
 from support.watching import INTERVAL_SECONDS, Watching, watching
 from triton_alerts.generate import artifacts
+from triton_exporter.catalogue import state
 from triton_slo.artifact import Options
 from tritonwatch.local.triton import TritonServer
 
 pytestmark = pytest.mark.real
 OPTIONS = Options(time_scale=1 / 120, scrape_interval_seconds=INTERVAL_SECONDS)
 """Half an hour is 15 s: long enough to start a server three times."""
-SEEN_SECONDS = 1.6
-"""So long a state lasts until Prometheus has seen it."""
 
 
 @dataclass(frozen=True)
@@ -97,9 +96,9 @@ def test_unloading_a_model_in_use_fires_although_triton_calls_it_healthy(stage: 
 def test_a_model_that_comes_and_goes_is_flapping(stage: Stage) -> None:
     """Each gap is too short for an alert of its own; all of them together are one."""
     for _ in range(3):
-        for what in ("unload", "load"):
+        for what, ready in (("unload", 0), ("load", 1)):
             assert 200 == stage.ask(what, "flappy")
-            time.sleep(SEEN_SECONDS)
+            stage.watch.wait_seen(f'{state.MODEL_READY}{{model="flappy"}} == {ready}')
 
     stage.watch.wait("TritonModelFlapping", model="flappy", version="1")
     assert [] == stage.watch.alerts("TritonModelFlapping", model="used")
@@ -123,9 +122,8 @@ def test_a_server_that_dies_and_comes_back_is_restarting(stage: Stage) -> None:
     """Each life is too short for any other alert to last."""
     for _ in range(3):
         stage.server.start()
-        stage.server.wait_live()
-        time.sleep(SEEN_SECONDS)
+        stage.watch.wait_seen(f"{state.SERVER_LIVE} == 1")
         stage.server.kill()
-        time.sleep(SEEN_SECONDS)
+        stage.watch.wait_seen(f"{state.SERVER_LIVE} == 0")
 
     stage.watch.wait("TritonServerRestarting")

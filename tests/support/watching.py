@@ -50,6 +50,15 @@ class Watching:
         """Wait until no such alert fires."""
         self.until(lambda: not self.alerts(name, **labels), f"{name} {labels} never ended", timeout_seconds)
 
+    def wait_seen(self, query: str) -> None:
+        """Wait until Prometheus has scraped what the query asks for."""
+
+        def found() -> object:
+            answer = requests.get(f"{self.url}/api/v1/query", params={"query": query}, timeout=5)
+            return answer.json()["data"]["result"]
+
+        self.until(found, f"{query} was never seen", 30.0)
+
     def until(self, promise: Callable[[], object], otherwise: str, timeout_seconds: float) -> None:
         """Wait until the promise holds; fails with all alerts there are."""
         deadline = time.monotonic() + timeout_seconds
