@@ -1,0 +1,106 @@
+"""What the recipes say of object storage, on a real Triton whose repository is a bucket."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+import requests
+
+from support.exporter import Running, exporting
+from support.object_store import ObjectStore, serving
+from triton_exporter.catalogue import state
+from tritonwatch.local.triton import TritonPorts, TritonServer, free_ports
+
+pytestmark = pytest.mark.real
+LARGE = {"model": "large", "version": "1"}
+_CONFIG = """\
+backend: "python"
+input [{ name: "X" data_type: TYPE_FP32 dims: [ 1 ] }]
+output [{ name: "Y" data_type: TYPE_FP32 dims: [ 1 ] }]
+instance_group [{ kind: KIND_CPU count: 1 }]
+"""
+_MODEL = """\
+class TritonPythonModel:
+    def execute(self, requests):
+        raise NotImplementedError
+"""
+
+
+@pytest.fixture(scope="module")
+def bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
+    folder = tmp_path_factory.mktemp("bucket")
+    version = folder / "models" / "large" / "1"
+    version.mkdir(parents=True)
+    (version.parent / "config.pbtxt").write_text(_CONFIG)
+    (version / "model.py").write_text(_MODEL)
+    (version / "weights.bin").write_bytes(b"w" * 1_000_000)
+    with serving(folder) as store:
+        yield store
+
+
+@pytest.fixture(scope="module")
+def triton(bucket: ObjectStore, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
+    directory = tmp_path_factory.mktemp("triton")
+    (directory / "none").mkdir()
+    server = TritonServer(
+        directory / "none",
+        directory,
+        TritonPorts(*free_ports(3)),
+        control="explicit",
+        arguments=[f"--model-repository={bucket.repository}"],
+        environment=bucket.environment,
+    )
+    server.start()
+    try:
+        server.wait_live()
+        yield server
+    finally:
+        server.stop(2)
+
+
+@pytest.fixture(scope="module")
+def exporter(triton: TritonServer) -> Iterator[Running]:
+    with exporting(triton.http_url, triton.metrics_url) as running:
+        running.wait(lambda page: page.value(state.UP) == 1)
+        yield running
+
+
+def test_a_download_is_a_load_and_no_loss(
+    triton: TritonServer, bucket: ObjectStore, exporter: Running
+) -> None:
+    """While the weights come, the model is loading for the first time and the server is not ready; then it is."""
+    bucket.weights_seconds = 1.5
+    load = threading.Thread(
+        target=requests.post,
+        args=(f"{triton.http_url}/v2/repository/models/large/load",),
+        kwargs={"timeout": 30},
+    )
+    load.start()
+
+    page = exporter.wait(lambda page: page.value(state.MODEL_STATE, **LARGE, state="loading") == 1)
+    ready = requests.get(f"{triton.http_url}/v2/health/ready", timeout=5)
+    load.join()
+
+    assert 0 == page.value(state.MODEL_READY, **LARGE)
+    assert 1 == page.value(state.MODEL_FIRST_LOAD, **LARGE)
+    assert 400 == ready.status_code
+    done = exporter.wait(lambda page: page.value(state.MODEL_READY, **LARGE) == 1)
+    took = done.value(state.MODEL_LOAD_DURATION_ESTIMATED, **LARGE)
+    assert took is not None
+    assert 1.0 < took
+
+
+def test_looks_leave_the_bucket_alone_most_of_the_time(bucket: ObjectStore, exporter: Running) -> None:
+    """A look at the index lists the bucket; where that is slow, looks take at most a fifth of the time."""
+    bucket.list_seconds = 0.2
+    time.sleep(0.8)  # the look in progress did not know yet
+    bucket.listed.clear()
+    time.sleep(3.0)
+    bucket.list_seconds = 0.0
+
+    busy = 0.2 * len(bucket.listed)
+    assert 0 < busy
+    assert busy <= 3.0 / 5 + 0.4, "a fifth, and the look that the end cuts"
