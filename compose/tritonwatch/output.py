@@ -22,12 +22,32 @@ def drift(folder: Path, wanted: Mapping[str, str]) -> list[str]:
     return lines + [f"{folder / name}: no longer generated" for name in sorted(_stale(folder, wanted))]
 
 
+def fault(path: Path, error: OSError) -> str:
+    """Why something cannot be written to a path, in a line."""
+    # The nearest that is there decides; what it says of the rest (`File exists`, `Not a directory`) misleads.
+    for parent in path.parents:
+        if os.path.isfile(parent):
+            return f"cannot write {path}: {parent} is a file, where a folder is needed"
+    if os.path.isfile(path) and isinstance(error, FileExistsError):
+        return f"cannot write into {path}: it is a file, where a folder is needed"
+    if isinstance(error, FileNotFoundError):
+        return f"cannot write {path}: nothing can be made there"
+    return f"cannot write {path}: {error.strerror}"
+
+
 def write(folder: Path, wanted: Mapping[str, str]) -> None:
     """Make a folder hold exactly these files among those that this module ever wrote there.
 
     Everything is written beside its place first and moved when all of it is on disk, so a full disk or a
-    missing permission (OSError) leaves the old files as they were.
+    missing permission (OSError, whose text is `fault`'s) leaves the old files as they were.
     """
+    try:
+        _write(folder, wanted)
+    except OSError as error:
+        raise OSError(fault(Path(error.filename or folder), error)) from error
+
+
+def _write(folder: Path, wanted: Mapping[str, str]) -> None:
     files = _with_manifest(wanted)
     stale = _stale(folder, wanted)
     drafts: list[tuple[Path, Path]] = []

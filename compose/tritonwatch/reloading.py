@@ -124,8 +124,12 @@ def put(folder: Path, files: Mapping[str, str], prometheus: Peer, alertmanager: 
     try:
         before = output.held(folder, files)
         output.write(folder, files)
-    except (OSError, UnicodeDecodeError) as error:
-        raise ReloadError(f"cannot write to {folder}: {error}") from error
+    except UnicodeDecodeError as error:
+        raise ReloadError(
+            f"{folder} holds a file that is not ours to replace: it is not UTF-8 text"
+        ) from error
+    except OSError as error:
+        raise ReloadError(str(error)) from error
     try:
         for peer in peers:
             peer.reload()

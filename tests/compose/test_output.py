@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from pathlib import Path
 
 import pytest
 
+from support.tools import ROOT
+from tritonwatch.cli import main
 from tritonwatch.output import MANIFEST, drift, write
+
+OBJECTIVES = ROOT / "slo" / "objectives"
 
 
 def _tree(folder: Path) -> dict[str, str]:
@@ -60,7 +66,7 @@ def test_what_cannot_be_written_changes_nothing(tmp_path: Path, blocked: str) ->
     obstacle = tmp_path / Path(blocked).parts[0]
     obstacle.write_text("a file where a folder must be")
 
-    with pytest.raises((NotADirectoryError, FileExistsError)):
+    with pytest.raises(OSError, match="is a file, where a folder is needed"):
         write(tmp_path, {"a.yml": "new", f"{blocked}/b.yml": "new"})
 
     assert {"a.yml": "old", obstacle.name: "a file where a folder must be"} == _tree(tmp_path)
@@ -73,3 +79,78 @@ def test_a_changed_and_a_missing_file_are_drift(tmp_path: Path) -> None:
     (tmp_path / "b").unlink()
 
     assert [f"{tmp_path}/a: differs", f"{tmp_path}/b: missing"] == drift(tmp_path, {"a": "1", "b": "2"})
+
+
+@pytest.mark.parametrize(
+    ("verb", "out", "said"),
+    [
+        (["generate", "--objectives", str(OBJECTIVES)], "FILE", "FILE is a file, where a folder is needed"),
+        (
+            ["generate", "--objectives", str(OBJECTIVES)],
+            "FILE/deep",
+            "FILE is a file, where a folder is needed",
+        ),
+        (
+            ["generate", "--objectives", str(OBJECTIVES)],
+            "/proc/x",
+            "cannot write /proc/x: nothing can be made there",
+        ),
+        (
+            ["generate", "--objectives", str(OBJECTIVES)],
+            "",
+            "argument --out: is empty; is a variable not set?",
+        ),
+        (["dashboards", "write"], "FILE", "FILE: it is a file, where a folder is needed"),
+        (
+            ["convert", "--to", "openslo", str(OBJECTIVES)],
+            "FILE/x",
+            "FILE is a file, where a folder is needed",
+        ),
+        (
+            ["convert", "--to", "openslo", "--force", str(OBJECTIVES)],
+            ".",
+            "cannot write .: it is a folder; name a file in it",
+        ),
+    ],
+)
+def test_a_place_that_cannot_be_written_is_named_with_the_reason(
+    verb: list[str],
+    out: str,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """What stands in the way, in words, and without a number of the system's."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "FILE").write_text("mine")
+    place = str(tmp_path / out) if out.startswith("FILE") else out
+
+    assert main([*verb, "--out", place]) in (1, 2)
+    told = capsys.readouterr().err.replace(f"{tmp_path}/", "")
+    assert said in told
+    assert "Errno" not in told
+    assert "mine" == (tmp_path / "FILE").read_text()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody with fewer rights")
+def test_who_may_not_read_or_write_a_folder_is_told_so(capsys: pytest.CaptureFixture[str]) -> None:
+    """As in a container that runs as nobody."""
+    with tempfile.TemporaryDirectory() as name:
+        open_folder, closed = Path(name), Path(name) / "closed"
+        open_folder.chmod(0o755)
+        closed.mkdir(mode=0o700)
+        os.seteuid(65534)
+        try:
+            codes = [
+                main(["check", str(closed)]),
+                main(["generate", "--objectives", str(OBJECTIVES), "--out", name]),
+            ]
+        finally:
+            os.seteuid(0)
+        told = capsys.readouterr().err
+
+        assert [2, 1] == codes
+        assert f"tritonwatch check: {closed}: Permission denied" in told
+        assert f"tritonwatch generate: cannot write {name}/rules: Permission denied" in told
+        assert [closed] == list(open_folder.iterdir())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -69,6 +70,13 @@ selector = checked(parse_selector)
 """PromQL matchers without braces: a slip in them would break every query, and none of them loudly."""
 
 
+def path(text: str) -> Path:
+    """A path; an empty one, which an unset variable leaves, would be the current folder."""
+    if not text:
+        raise argparse.ArgumentTypeError("is empty; is a variable not set?")
+    return Path(text)
+
+
 def text_of(path: Path, encoding: str = "utf-8") -> str:
     """A file's text. Raises OSError, which names the file and the reason, also where it is no text at all."""
     try:
@@ -82,11 +90,14 @@ def text_of(path: Path, encoding: str = "utf-8") -> str:
 
 def yaml_files(given: Sequence[Path]) -> list[Path]:
     """Files as they are given, and the *.yaml and *.yml of folders. Raises OSError for a folder without any."""
-    return [path for one in given for path in (_inside(one) if one.is_dir() else [one])]
+    return [path for one in given for path in (_inside(one) if os.path.isdir(one) else [one])]
 
 
 def _inside(folder: Path) -> list[Path]:
-    found = sorted(path for path in folder.iterdir() if path.suffix in (".yaml", ".yml"))
+    try:
+        found = sorted(one for one in folder.iterdir() if one.suffix in (".yaml", ".yml"))
+    except OSError as error:
+        raise OSError(f"{folder}: {error.strerror}") from error
     if not found:
         raise OSError(f"no *.yaml in the folder {folder}")
     return found
@@ -94,7 +105,7 @@ def _inside(folder: Path) -> list[Path]:
 
 def objective_texts(folder: Path, verb: str) -> list[tuple[str, str]] | None:
     """Every *.yaml and *.yml of a folder as (name, text); says what is wrong and gives None otherwise."""
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         print(f"tritonwatch {verb}: --objectives {folder} is not a folder", file=sys.stderr)
         return None
     try:

@@ -7,7 +7,6 @@ import os
 import sys
 import time
 from functools import partial
-from pathlib import Path
 
 from triton_alerts.lint import check_file, rule_groups
 from triton_exporter.catalogue import state, triton
@@ -17,7 +16,7 @@ from triton_slo.problem import Problem, count
 from triton_slo.prometheus import Prometheus, PrometheusError
 from triton_slo.reading import read
 from tritonwatch import access
-from tritonwatch.commands.arguments import positive, text_of, yaml_files
+from tritonwatch.commands.arguments import path, positive, text_of, yaml_files
 
 EXAMPLE = "tritonwatch check slo/objectives/*.yaml --retention 15d"
 
@@ -25,7 +24,7 @@ EXAMPLE = "tritonwatch check slo/objectives/*.yaml --retention 15d"
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument(
-        "files", nargs="+", type=Path, metavar="FILE", help="objectives or rule files, or folders of them"
+        "files", nargs="+", type=path, metavar="FILE", help="objectives or rule files, or folders of them"
     )
     parser.add_argument(
         "--scrape-interval", type=positive, default=15.0, metavar="S", help="of your Prometheus (default: 15)"

@@ -15,7 +15,8 @@ from triton_slo.convert.ledger import Ledger
 from triton_slo.objective import Objective, Rolling
 from triton_slo.problem import Problem, count
 from triton_slo.reading import read
-from tritonwatch.commands.arguments import text_of, yaml_files
+from tritonwatch import output
+from tritonwatch.commands.arguments import path, text_of, yaml_files
 
 EXAMPLE = "tritonwatch convert --from sloth slos.yaml --out objectives/converted.yaml"
 
@@ -25,11 +26,11 @@ INCOMPLETE = 3
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="files, or folders of *.yaml")
+    parser.add_argument("files", nargs="+", type=path, metavar="FILE", help="files, or folders of *.yaml")
     way = parser.add_mutually_exclusive_group(required=True)
     way.add_argument("--from", dest="source", choices=("sloth", "openslo"), help="what the files are")
     way.add_argument("--to", choices=("openslo",), help="what to make of objectives")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="file to write (default: print)")
+    parser.add_argument("--out", type=path, metavar="FILE", help="file to write (default: print)")
     parser.add_argument("--force", action="store_true", help="replace --out if it is there")
     parser.add_argument(
         "--strict", action="store_true", help="write nothing unless everything can be expressed"
@@ -52,6 +53,8 @@ def _window(text: str) -> str:
 
 def run(args: argparse.Namespace) -> int:
     """Convert: 0 whole, 1 mistakes in the input, 2 wrong usage, 3 something could not be expressed."""
+    if args.out is not None and args.out.is_dir():
+        return _fail(f"cannot write {args.out}: it is a folder; name a file in it", 1)
     if args.out is not None and args.out.exists() and not args.force:
         return _fail(f"{args.out} exists already; choose another --out, or --force to replace it", 1)
     try:
@@ -79,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         _deliver(args.out, text, args.force)
     except OSError as error:
-        return _fail(f"cannot write {args.out}: {error.strerror}", 1)
+        return _fail(output.fault(args.out, error), 1)
     return _verdict(ledger)
 
 

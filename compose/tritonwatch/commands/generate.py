@@ -7,7 +7,6 @@ import importlib
 import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 from triton_alerts.receivers import fallback_receiver, ticket_hours
 from triton_slo.artifact import Artifact, Format, Options
@@ -15,7 +14,7 @@ from triton_slo.lint import Surroundings, doubts
 from triton_slo.problem import count
 from triton_slo.reading import read
 from tritonwatch import output
-from tritonwatch.commands.arguments import checked, objective_texts, positive, scale, selector
+from tritonwatch.commands.arguments import checked, objective_texts, path, positive, scale, selector
 
 _DEFAULTS = Options()
 EXAMPLE = "tritonwatch generate --objectives slo/objectives --out generated"
@@ -41,9 +40,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what decides over the text of the files and where they go, for every verb that makes them."""
     parser.add_argument(
-        "--objectives", type=Path, required=True, metavar="DIR", help="folder of objectives (YAML)"
+        "--objectives", type=path, required=True, metavar="DIR", help="folder of objectives (YAML)"
     )
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="where to write <part>/<file>")
+    parser.add_argument("--out", type=path, required=True, metavar="DIR", help="where to write <part>/<file>")
     parser.add_argument(
         "--selector",
         type=selector,
@@ -156,7 +155,7 @@ def _write(args: argparse.Namespace, wanted: dict[str, str]) -> int:
     try:
         output.write(args.out, wanted)
     except OSError as error:
-        print(f"tritonwatch generate: cannot write {error.filename}: {error.strerror}", file=sys.stderr)
+        print(f"tritonwatch generate: {error}", file=sys.stderr)
         return 1
     print(f"wrote {count(len(wanted), 'file')} to {args.out}")
     return 0

@@ -21,7 +21,7 @@ from triton_exporter.settings import Settings
 from triton_exporter.snapshot import ModelConfig, Snapshot
 from triton_slo.prometheus import Access, Prometheus, PrometheusError
 from triton_slo.propose import Source, Timing, merge, propose
-from tritonwatch import access
+from tritonwatch import access, output
 from tritonwatch.exporter_options import TRITON_OPTIONS, OptionsError, chosen_some, declare_some
 
 EXAMPLE = "tritonwatch init --triton http://127.0.0.1:8000 --out objectives/proposed.yaml"
@@ -65,10 +65,10 @@ def run(args: argparse.Namespace) -> int:
         write_new(Path(args.out), text)
     except (InitError, PrometheusError) as error:
         return _fail(error, 1)
-    except FileExistsError:
-        return _fail(f"{args.out} exists already and is not overwritten; choose another --out", 1)
     except OSError as error:
-        return _fail(f"{args.out}: {error.strerror}", 1)
+        if Path(args.out).exists():  # it came meanwhile
+            return _fail(f"{args.out} exists already and is not overwritten; choose another --out", 1)
+        return _fail(output.fault(Path(args.out), error), 1)
     print(f"wrote {args.out}; read it, then: tritonwatch check {args.out}")
     return 0
 
