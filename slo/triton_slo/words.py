@@ -124,14 +124,19 @@ def _period(plan: Plan) -> str:
 
 
 def _lasting(plan: Plan) -> str:
-    """How long what is left of the budget lasts: `remaining * period / burn`, asked of Prometheus."""
-    period = number(plan.period_seconds)
+    """How long what is left of the budget lasts: `remaining * period / burn`, asked of Prometheus.
+
+    Of a calendar's, also when it begins anew: that may come first.
+    """
+    period, anew = number(plan.period_seconds), ""
+    length = "{{ . | first | value | humanizeDuration }}"
     if isinstance(plan.objective.window, CalendarWindow):
         period = f"scalar({names.PERIOD_DAYS}{plan.own} * {DAY})"
+        end = quote(f"{names.PERIOD_END}{plan.own} - time()")
+        anew = f"{{{{ with query {end} }}}} It begins anew in {length}.{{{{ end }}}}"
     query = f"clamp_min({names.PERIOD_BUDGET_REMAINING}{{{_group_format(plan)}}}, 0) * {period} / %f"
     ask = f"printf {quote(query)}{_group_arguments(plan)} $value | query"
-    left = "{{ . | first | value | humanizeDuration }}"
-    return f"{{{{ with {ask} }}}}At this pace what is left of it lasts {left}.{{{{ end }}}}"
+    return f"{{{{ with {ask} }}}}At this pace what is left of it lasts {length}.{{{{ end }}}}{anew}"
 
 
 def _causes(plan: Plan) -> dict[str, str]:

@@ -147,6 +147,7 @@ def test_an_alert_says_how_long_the_months_budget_lasts(tool: Path, tmp_path: Pa
         (f"{names.CURRENT_BURN_RATE}{{{labels}}}", "4"),
         (f"{names.PERIOD_BUDGET_REMAINING}{{{labels}}}", "0.5"),
         (f'{names.PERIOD_DAYS}{{slo="o", indicator="errors"}}', "10"),
+        (f'{names.PERIOD_END}{{slo="o", indicator="errors"}}', str(2 * DAY)),
     ]
     (tmp_path / "rules.yml").write_text(json.dumps({"groups": [{"name": "g", "rules": [rule]}]}))
     test = {
@@ -160,9 +161,11 @@ def test_an_alert_says_how_long_the_months_budget_lasts(tool: Path, tmp_path: Pa
         [tool, "test", "rules", tmp_path / "test.json"], capture_output=True, text=True, check=False
     )
 
-    assert "than it may to last the month. At this pace what is left of it lasts 1d 6h 0m 0s." in (
-        done.stdout + done.stderr
+    said = done.stdout + done.stderr
+    assert (
+        "than it may to last the month. At this pace what is left of it lasts 1d 6h 0m 0s. It begins" in said
     )
+    assert "It begins anew in 2d 0h 0m 0s." in said
 
 
 @pytest.mark.parametrize(
