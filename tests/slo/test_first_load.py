@@ -73,6 +73,29 @@ def test_a_first_load_burns_nothing(
     passes(promtool, tmp_path, sorted(rules), proof)
 
 
+@pytest.mark.parametrize("promtool", promtools(), ids=str)
+def test_readiness_asks_a_young_group_for_no_evidence(promtool: Path, tmp_path: Path) -> None:
+    """One look at a model that is down fires all tiers when the rules are new; none is left when it serves."""
+    rules = {one.name: one.text for one in artifacts([READINESS], Options()) if one.part == "rules"}
+    for name, text in rules.items():
+        (tmp_path / name).write_text(text)
+    firing = f'count(ALERTS{{alertstate="firing", {names.TIER}!=""}})'
+    proof = {
+        "interval": "15s",
+        "input_series": [
+            _series(state.MODEL_EXPECTED, f"1x{SCRAPES}"),
+            _series(state.MODEL_READY, f"0 1x{SCRAPES}", version="1"),
+            _series(state.MODEL_STATE, f"1 0x{SCRAPES}", version="1", state="unavailable"),
+            _series(state.MODEL_STATE, f"0 1x{SCRAPES}", version="1", state="ready"),
+        ],
+        "promql_expr_test": [
+            {"expr": firing, "eval_time": "15s", "exp_samples": [{"labels": "{}", "value": 4}]},
+            {"expr": firing, "eval_time": "9m", "exp_samples": []},
+        ],
+    }
+    passes(promtool, tmp_path, sorted(rules), proof)
+
+
 LOADED_TWICE = {  # two minutes of first load, two of serving, one of loading again, four of serving
     "loading": "1x7 0x7 1x3 0x15",
     "ready": "0x7 1x7 0x3 1x15",
