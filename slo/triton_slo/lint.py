@@ -14,10 +14,12 @@ from triton_slo.artifact import Options
 from triton_slo.duration import parse_seconds, render
 from triton_slo.exclusion_lint import exclusion_doubts, over
 from triton_slo.objective import (
+    ALL_REASONS,
     WINDOW,
     CalendarWindow,
     Choice,
     Custom,
+    Errors,
     FirstResponse,
     Latency,
     Objective,
@@ -61,6 +63,7 @@ def lint(objective: Objective, place: Callable[[str], str], around: Surroundings
         *_short_windows(objective, around),
         *_long_window(objective, around),
         *_forgotten(objective),
+        *_reasons(objective),
         *_horizon(objective, around),
         *_names(objective, around),
         *_shadowed(objective),
@@ -144,6 +147,17 @@ def _forgotten(objective: Objective) -> Iterator[Doubt]:
             "before it would be called unknown"
         )
         yield "unknown.after", reason, f"make it shorter than {FORGET}"
+
+
+def _reasons(objective: Objective) -> Iterator[Doubt]:
+    if isinstance(objective.indicator, Errors):
+        for reason in objective.indicator.reasons:
+            if reason not in ALL_REASONS:
+                yield (
+                    "indicator.reasons",
+                    f"Triton counts no failure as {reason!r}: it would never be bad",
+                    f"write some of {', '.join(ALL_REASONS)}",
+                )
 
 
 def _names(objective: Objective, around: Surroundings) -> Iterator[Doubt]:

@@ -37,6 +37,8 @@ WINDOW = "{{window}}"
 """What custom PromQL holds where the range goes."""
 FAILURE_REASONS = ("REJECTED", "BACKEND", "OTHER")
 """Failure reasons that count by default: all of Triton's but CANCELED, which is the client's doing."""
+ALL_REASONS = (*FAILURE_REASONS, "CANCELED")
+"""What Triton's failure counter tells apart."""
 
 
 def _ratio(value: Any) -> float:
@@ -276,6 +278,12 @@ class Errors(_Value):
 
     kind: Literal["errors"] = "errors"
     reasons: Names = FAILURE_REASONS
+
+    @model_validator(mode="after")
+    def _some(self) -> Self:
+        if not self.reasons:
+            raise ValueError(f"reasons counts no failure at all; write some of {', '.join(ALL_REASONS)}")
+        return self
 
 
 class Probe(_Value):

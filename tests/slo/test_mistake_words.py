@@ -115,6 +115,7 @@ def test_no_mistake_is_told_in_the_words_of_a_library(field: str, value: object)
         ({"target": "９９%"}, "target: '９９%' is not a ratio"),
         ({"target": "9_9%"}, "target: '9_9%' is not a ratio"),
         ({"indicator": {"kind": "latency", "threshold": "9" * 400 + "s"}}, "of more than a hundred years"),
+        ({"indicator": {"kind": "errors", "reasons": []}}, "indicator: reasons counts no failure at all"),
         ({"unknown": {"after": "30d"}}, "unknown.after 30d is as long as the window (30d)"),
     ],
 )
@@ -228,6 +229,17 @@ def test_unknown_time_that_begins_after_a_group_is_forgotten_is_doubted(
 
     assert 1 == main(["check", str(tmp_path)])
     assert "a group counts as removed after 1d without data" in capsys.readouterr().err
+
+
+def test_a_reason_that_triton_does_not_know_is_doubted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A typing error in it would make every failure a success."""
+    errors = {"kind": "errors", "reasons": ["BACKEND", "REJECT"]}
+    (tmp_path / "o.yaml").write_text(yaml.safe_dump({**GOOD, "indicator": errors}))
+
+    assert 1 == main(["check", str(tmp_path)])
+    assert "Triton counts no failure as 'REJECT': it would never be bad" in capsys.readouterr().err
 
 
 def test_alerting_off_is_short_for_not_enabled() -> None:
