@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import support
 from support.bridge_world import body_of
 from triton_alerts.bridge import command
 from triton_alerts.bridge.assembly import claimed
@@ -56,7 +57,13 @@ def test_the_pictures_of_the_page_exist() -> None:
         (["--dry-run", "--tls-key", "key.pem"], "would speak plain HTTP and check no client"),
         (["--dry-run", "--tls-cert", "/nonexistent"], "cannot be used: no such file or directory"),
         (["--dry-run", "--tls-cert", __file__], "a certificate and its own key"),
-        (["--dry-run", "--listen", "192.0.2.1:80"], "--listen 192.0.2.1:80: Cannot assign requested address"),
+        (
+            ["--dry-run", "--listen", "192.0.2.1:80", "--token-file", support.__file__],
+            "--listen 192.0.2.1:80: Cannot assign requested address",
+        ),
+        (["--dry-run", "--listen", "0.0.0.0:9096"], "whoever reaches this address could page"),
+        (["--dry-run", "--listen", "[::]:9096"], "whoever reaches this address could page"),
+        (["--dry-run", "--listen", "bridge:9096"], "whoever reaches this address could page"),
         (["--dry-run", "--data", __file__], "a folder that can be written"),
         (["render", "/nonexistent.json"], "cannot be read"),
         (["render", __file__], "a webhook body of Alertmanager"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -38,13 +39,26 @@ def of_sending(args: argparse.Namespace) -> list[Problem]:
 
 def of_running(args: argparse.Namespace) -> list[Problem]:
     """Mistakes about receiving, and about where to ask for more."""
-    found = of_sending(args) + _tls(args)
+    found = of_sending(args) + _tls(args) + _open_door(args)
     if not args.dry_run and args.data is None:
         found.append(Problem("--data", "where to keep what must not be lost is not said", "--data DIR"))
     for name in ("prometheus", "alertmanager", "grafana"):
         if value := getattr(args, name):
             found += _address(f"--{name}", value)
     return found + [problem for url in args.exporter for problem in _address("--exporter", url)]
+
+
+def _open_door(args: argparse.Namespace) -> list[Problem]:
+    address = settings.listen_address(args.listen)
+    if isinstance(address, Problem) or args.token_file is not None or args.tls_client_ca is not None:
+        return []
+    try:
+        inside = address[0] == "localhost" or ip_address(address[0]).is_loopback
+    except ValueError:
+        inside = False
+    fix = "--token-file FILE, --tls-client-ca FILE, or 127.0.0.1"
+    wrong = "whoever reaches this address could page in Alertmanager's name"
+    return [] if inside else [Problem(f"--listen {args.listen}", wrong, fix)]
 
 
 def _address(option: str, url: str) -> list[Problem]:
