@@ -1,0 +1,82 @@
+"""compose/Dockerfile, as far as it can be judged without Docker: what it copies, installs, runs and leaves out."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from fnmatch import fnmatch
+
+import pytest
+
+from support.compose_policy import resolved
+from support.tools import ROOT
+
+TEXT = (ROOT / "compose" / "Dockerfile").read_text()
+STAGES: Mapping[str, str] = {
+    name: text for text, name in re.findall(r"^(FROM .+ AS (\w+)\n(?:(?!FROM ).*\n)*)", TEXT, re.MULTILINE)
+}
+ROLES = ("exporter", "stack", "demo")
+
+
+def test_every_role_is_built_on_the_bare_runtime() -> None:
+    """Not root, with no build tools, and with the one environment that is its own."""
+    for role in ROLES:
+        assert STAGES[role].startswith("FROM runtime AS")
+        assert [role] == re.findall(r"^COPY --from=build /opt/(\w+) /opt/\1$", STAGES[role], re.MULTILINE)
+        assert "RUN" not in STAGES[role]
+    assert "USER 10001:10001" in STAGES["runtime"]
+    assert not re.search(r"\b(apt|apt-get|pip|gcc)\b", STAGES["runtime"])
+    assert "pip uninstall" in STAGES["build"]
+
+
+def test_the_base_is_pinned_by_digest() -> None:
+    """The same tag may be another image tomorrow."""
+    assert re.search(r"^ARG PYTHON=3\.12\.\d+-slim-bookworm@sha256:[0-9a-f]{64}$", TEXT, re.MULTILINE)
+    assert {"python:${PYTHON}", "runtime"} == set(re.findall(r"^FROM (\S+)", TEXT, re.MULTILINE))
+
+
+def test_every_role_gets_extras_that_exist() -> None:
+    """Each environment is made with the locked versions and no more than its role needs."""
+    known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    made = dict(re.findall(r"/opt/(\w+)/bin/pip install .*-c /constraints.txt .*\[(.+)\]", STAGES["build"]))
+
+    assert set(ROLES) == set(made)
+    assert [] == [extra for extras in made.values() for extra in extras.split(",") if extra not in known]
+
+
+def test_the_targets_are_those_that_the_stack_builds() -> None:
+    """docker compose asks for no stage that is not there."""
+    services = resolved()["services"].values()
+
+    assert set(ROLES) == {one["build"]["target"] for one in services if "build" in one}
+
+
+def test_what_is_copied_exists_and_is_let_through() -> None:
+    """A file that is not there, or that .dockerignore keeps back, ends the build."""
+    let_through = (ROOT / ".dockerignore").read_text().split()
+    copied = [
+        word
+        for line in re.findall(r"^COPY (?!--from)(.+)$", TEXT, re.MULTILINE)
+        for word in line.split()[:-1]
+    ]
+
+    assert copied
+    for name in copied:
+        assert (ROOT / name).exists()
+        assert f"!{name}" in let_through
+
+
+@pytest.mark.parametrize(
+    "path", ["compose/secrets/stack_password", ".venv/bin/python", ".git/config", "site/index.html"]
+)
+def test_nothing_secret_and_nothing_large_reaches_the_builder(path: str) -> None:
+    """The last rule that fits decides, as Docker has it; a folder's rule holds for what is in it."""
+    lines = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if not line.startswith("#")]
+    kept_back = False
+    for line in lines:
+        rule = line.removeprefix("!")
+        if fnmatch(path, rule) or path.startswith(f"{rule}/"):
+            kept_back = not line.startswith("!")
+
+    assert kept_back
