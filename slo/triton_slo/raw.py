@@ -7,6 +7,7 @@ left out: since when a group is unknown.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from triton_exporter.catalogue import state
@@ -28,9 +29,12 @@ from triton_slo.windows import MIN_SCRAPES as MIN_SCRAPES_READ
 from triton_slo.windows import canonical
 
 _NOW = "5m"
+_HOUR = 3600.0
 _FINE_SECONDS, _COARSE_SECONDS = 60.0, 300.0
 _LONG_SECONDS = 86_400.0
 """Windows longer than this look at states (readiness, means) every five minutes instead of every one."""
+_LOOKS = 240
+"""At least as many looks are taken at a history that is shorter than its window, if it was scraped as often."""
 
 _Labels = dict[str, str]
 _Group = tuple[tuple[str, str], ...]
@@ -50,16 +54,19 @@ def causes(prometheus: Prometheus, options: Options, at: float) -> tuple[Sample,
     )
 
 
-def window_events(plan: Plan, measure: Measure, seconds: float) -> Events:
-    """Events per second over a window, from source series alone."""
+def window_events(plan: Plan, measure: Measure, seconds: float, known_seconds: float = math.inf) -> Events:
+    """Events per second over a window, from source series alone; of states, as far back as there are any."""
     counted = measure.counted(render(seconds)) if measure.counted else None
     if measure.sampled is None:
         assert counted is not None
         return counted
-    fineness = plan.clock.scale * (_FINE_SECONDS if seconds <= _LONG_SECONDS else _COARSE_SECONDS)
-    resolution = render(min(max(fineness, plan.clock.scrape_seconds), seconds))
+    span = max(min(seconds, known_seconds), plan.clock.scrape_seconds)
+    fineness = plan.clock.scale * (_FINE_SECONDS if span <= _LONG_SECONDS else _COARSE_SECONDS)
+    if span < seconds:
+        fineness = min(fineness, span / _LOOKS)
+    resolution = render(min(max(fineness, plan.clock.scrape_seconds), span))
     sampled = [
-        f"avg_over_time((\n{expression}\n)[{render(seconds)}:{resolution}])"
+        f"avg_over_time((\n{expression}\n)[{render(span)}:{resolution}])"
         for expression in (measure.sampled.error, measure.sampled.total)
     ]
     if counted is None:
@@ -82,6 +89,7 @@ class _Asker:
         )
         self._counts_unknown = plan.objective.unknown.policy == "bad"
         self._lost: dict[str, UnknownTime] = {}
+        self._first: float | None = None
         self._asked: dict[tuple[str, float], dict[_Group, float]] = {}
 
     def samples(self) -> Iterator[Sample]:
@@ -196,8 +204,17 @@ class _Asker:
     def _stretch(
         self, measure: Measure, start: float, end: float
     ) -> tuple[dict[_Group, float], dict[_Group, float]]:
-        events = window_events(self._plan, measure, end - start)
+        events = window_events(self._plan, measure, end - start, end - self._first_known())
         return self._ask_once(events.total, end), self._ask_once(events.error, end)
+
+    def _first_known(self) -> float:
+        """Unix time before which there is nothing, to the hour."""
+        if self._first is None:
+            # Subqueries look at whole hours.
+            up = f"timestamp({state.UP}{self._plan.source_matchers})[{render(self._longest)}:{render(_HOUR)}]"
+            found = self._prometheus.instant(f"min(min_over_time({up}))", self._at)
+            self._first = (found[0].value if found else self._at) - _HOUR
+        return self._first
 
     def _unknown_time(self, measure: Measure) -> UnknownTime:
         """When the groups of a variant were unknown in the period, asked once."""

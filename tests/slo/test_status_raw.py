@@ -33,6 +33,10 @@ LOST = (END - 20 * 3600, END - 18 * 3600)
 AWAY = (END - 30 * 3600, END - 28 * 3600)
 """Two hours in which Prometheus itself was away, as far as models unseen and stuck know."""
 
+YOUNG = START + 30
+BEGINNING = [YOUNG + 15.0 * n for n in range(16)]
+"""The first looks at model young, when there was no history yet: a minute of four it was not ready."""
+
 ERRORS = Objective(name="errors", target=0.999, indicator="errors")
 LATENCY = Objective(name="latency", target=0.99, indicator={"kind": "latency", "threshold": "1s"})
 READINESS = Objective(name="readiness", target=0.999, indicator="readiness")
@@ -78,6 +82,15 @@ def prometheus(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
         (success, of("gone"), counter(1, 1, hour_ago)),
         (success, of("off"), counter(1, 1, hour_ago)),
         (str(state.MODEL_STATE), of("off", state="unloaded"), gauge(1, 1)),
+        *[
+            (str(metric), of("young", **more), [(at, float((at < YOUNG + 60) == lost)) for at in BEGINNING])
+            for metric, more, lost in (
+                (state.MODEL_STATE, {"state": "ready"}, False),
+                (state.MODEL_STATE, {"state": "unavailable"}, True),
+                (state.MODEL_READY, {}, False),
+            )
+        ],
+        (str(state.MODEL_EXPECTED), {"instance": "a:9401", "model": "young"}, [(at, 1.0) for at in BEGINNING]),
         (str(state.MODEL_STATE), of("lost", state="ready"), lost),
         (str(state.MODEL_READY), of("lost"), lost),
         (str(state.MODEL_EXPECTED), {"instance": "a:9401", "model": "lost"}, gauge(1, 1)),
@@ -149,6 +162,15 @@ def test_histograms_and_states_are_read_too(prometheus: str) -> None:
     assert ("queue", pytest.approx(0.8)) == slow.causes[0]
     assert pytest.approx(1800 / (END - START), rel=0.15) == 1 - ready.sli
     assert pytest.approx(1800 / 21_600 / 0.001, rel=0.05) == ready.burn["6h"]
+
+
+@pytest.mark.real
+def test_states_of_a_short_history_are_read_as_often_as_they_were_looked_at(prometheus: str) -> None:
+    """In a history of minutes, a look every five says all, nothing or neither: it was not ready for one of four."""
+    row = standings(prometheus, READINESS, at=BEGINNING[-1] + 15)["readiness", "young"]
+
+    assert pytest.approx(0.25, abs=0.06) == 1 - row.sli
+    assert pytest.approx(250, abs=60) == row.burn["6h"]
 
 
 @pytest.mark.real
