@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -16,7 +15,7 @@ import pytest
 import requests
 
 from support.files import write
-from support.loopback import served, until_answers
+from support.loopback import served, started
 from support.tools import alertmanagers
 from triton_alerts import alertmanager, rules
 from triton_alerts.catalogue import ALERTS
@@ -127,15 +126,9 @@ def running(binary: Path, directory: Path) -> Iterator[Running]:
             f"--web.listen-address=127.0.0.1:{port}",
             "--cluster.listen-address=",
         ]
-        with (
-            (directory / "log").open("wb") as log,
-            subprocess.Popen(command, stdout=log, stderr=log) as process,
-        ):
-            try:
-                until_answers(f"http://127.0.0.1:{port}/-/ready")
-                yield Running(f"http://127.0.0.1:{port}", inbox)
-            finally:
-                process.terminate()
+        address = f"http://127.0.0.1:{port}"
+        with started(command, f"{address}/-/ready", directory / "log"):
+            yield Running(address, inbox)
 
 
 def alert(name: str, **labels: str) -> dict[str, str]:

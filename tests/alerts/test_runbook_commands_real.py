@@ -13,7 +13,7 @@ import pytest
 
 from support.exporter import exporting
 from support.files import write
-from support.loopback import until_answers
+from support.loopback import started
 from support.repository import Repository
 from support.tools import alertmanagers
 from support.triton import live_triton
@@ -44,24 +44,20 @@ def surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[s
         "--cluster.listen-address=",
     ]
     options = Options(time_scale=SCALE, scrape_interval_seconds=INTERVAL_SECONDS)
+    address = f"http://127.0.0.1:{port}"
     with (
-        (directory / "am.log").open("wb") as log,
         live_triton(repository.path, directory) as triton,
         exporting(triton.http_url, triton.metrics_url) as exporter,
         watching(exporter.url, artifacts((), options), directory / "watch") as watch,
-        subprocess.Popen(command, stdout=log, stderr=log) as process,
+        started(command, f"{address}/-/ready", directory / "am.log"),
     ):
-        try:
-            until_answers(f"http://127.0.0.1:{port}/-/ready")
-            yield {
-                "TRITON": triton.http_url,
-                "EXPORTER": exporter.url,
-                "PROMETHEUS": watch.url,
-                "ALERTMANAGER": f"http://127.0.0.1:{port}",
-                "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-            }
-        finally:
-            process.terminate()
+        yield {
+            "TRITON": triton.http_url,
+            "EXPORTER": exporter.url,
+            "PROMETHEUS": watch.url,
+            "ALERTMANAGER": address,
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        }
 
 
 def commands() -> dict[str, list[str]]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -22,6 +21,8 @@ from matplotlib.figure import Figure
 from prometheus_client.parser import text_string_to_metric_families
 
 from support.fleet import exposition
+from support.loopback import started
+from support.measured import Measured
 from support.tools import ROOT
 from triton_exporter.catalogue import state
 from triton_exporter.distribution.collector import Distributions
@@ -43,19 +44,11 @@ def milliseconds(work: Callable[[], object]) -> float:
 
 
 @dataclass(frozen=True)
-class Stack:
+class Stack(Measured):
     """A stub Triton and an exporter, each a process."""
 
     stub: str
     exporter: str
-    process: psutil.Process
-
-    def cpu_seconds(self) -> float:
-        times = self.process.cpu_times()
-        return float(times.user + times.system)
-
-    def rss_mib(self) -> float:
-        return float(self.process.memory_info().rss / 2**20)
 
 
 @contextmanager
@@ -64,27 +57,12 @@ def running(models: int, churn: int = 0, *options: str) -> Iterator[Stack]:
     stub_url, url = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{listen}"
     command = [sys.executable, "-m", "tritonwatch", "exporter", "--triton", stub_url, "--gpu", "none"]
     command += ["--triton-metrics", f"{stub_url}/metrics", "--listen", f"127.0.0.1:{listen}", *options]
+    stub, nowhere = [sys.executable, STUB, port, models, churn], Path(os.devnull)
     with (
-        subprocess.Popen([sys.executable, STUB, str(port), str(models), str(churn)]) as stub,
-        subprocess.Popen(command, stderr=subprocess.DEVNULL) as exporter,
+        started(stub, f"{stub_url}/v2/health/live", nowhere),
+        started(command, f"{url}/-/healthy", nowhere) as exporter,
     ):
-        try:
-            wait_until_served(f"{stub_url}/v2/health/live")
-            wait_until_served(f"{url}/-/healthy")
-            yield Stack(stub_url, url, psutil.Process(exporter.pid))
-        finally:
-            for one in (stub, exporter):
-                one.terminate()
-
-
-def wait_until_served(url: str) -> None:
-    for _ in range(300):
-        try:
-            if requests.get(url, timeout=5).status_code == 200:
-                return
-        except requests.RequestException:
-            time.sleep(0.1)
-    raise AssertionError(f"{url} did not answer")
+        yield Stack(psutil.Process(exporter.pid), stub_url, url)
 
 
 def fetch(session: requests.Session, url: str) -> bytes:

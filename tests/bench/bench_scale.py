@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -24,7 +23,9 @@ import pytest
 import requests
 import yaml
 
+from support import loopback
 from support.fleet_pages import share
+from support.measured import Measured
 from support.tools import ROOT, prometheuses, versions_of, vmalert
 from triton_exporter.catalogue import EXPORTER_JOB
 from triton_slo import conventions as slo
@@ -43,19 +44,11 @@ ONLY_WHEN_IT_HAPPENS = ("prometheus_remote_storage_samples_dropped_total",)
 
 
 @dataclass(frozen=True)
-class Part:
+class Part(Measured):
     """A running program, and what it has used."""
 
     name: str
     url: str
-    process: psutil.Process
-
-    def cpu_seconds(self) -> float:
-        times = self.process.cpu_times()
-        return float(times.user + times.system)
-
-    def rss_gib(self) -> float:
-        return float(self.process.memory_info().rss / 2**30)
 
     def metric(self, name: str, **labels: str) -> float:
         """The sum of a metric's series on the program's own page whose labels contain these."""
@@ -81,22 +74,10 @@ class Part:
 @contextmanager
 def started(name: str, folder: Path, port: int, ready: str, *command: object) -> Iterator[Part]:
     """A program on loopback, once it answers."""
-    url = f"http://127.0.0.1:{port}"
-    with (folder / f"{name}.log").open("wb") as log:
-        process = subprocess.Popen([str(one) for one in command], stdout=log, stderr=subprocess.STDOUT)
-    try:
-        for _ in range(300):
-            assert process.poll() is None, (folder / f"{name}.log").read_text()[-2000:]
-            try:
-                if requests.get(url + ready, timeout=30).status_code == 200:
-                    break
-            except requests.RequestException:
-                time.sleep(0.1)
-        yield Part(name, url, psutil.Process(process.pid))
-        assert process.poll() is None, (folder / f"{name}.log").read_text()[-2000:]
-    finally:
-        process.terminate()
-        process.wait(60)
+    url, log = f"http://127.0.0.1:{port}", folder / f"{name}.log"
+    with loopback.started(command, url + ready, log) as process:
+        yield Part(psutil.Process(process.pid), name, url)
+        assert process.poll() is None, log.read_text()[-2000:]
 
 
 def pages(folder: Path) -> int:
@@ -257,7 +238,7 @@ def test_a_fleet_on_two_engines(tmp_path: Path) -> None:
         rate = {name: (now - wrote[name]) / passed for name, now in _written(stack).items()}
         seen = _figures(stack, rate.pop("rules"))
         ours, theirs = budgets(stack.prometheus), budgets(stack.victoria)
-        memory = [part.rss_gib() for part in parts]
+        memory = [part.rss_mib() / 1024 for part in parts]
     truth = {f"model_{number}": 1 - share(number) / (1 - TARGET) for number in range(MODELS)}
     assert truth.keys() == ours.keys() == theirs.keys()
     off = {

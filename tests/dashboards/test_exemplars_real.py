@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import subprocess
 import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-import requests
 import yaml
 
-from support.loopback import served
+from support.loopback import served, started
 from support.panels import Grafana, panels
 from support.tools import prometheuses
+from support.watching import Watching
 from triton_dashboards.boards import model as board
 from triton_dashboards.grafana.model import dashboard_model
 from triton_exporter.catalogue import EXPORTER_JOB, state
@@ -61,45 +60,20 @@ class _Exporter(BaseHTTPRequestHandler):
 @pytest.fixture
 def grafana(tmp_path: Path) -> Iterator[Grafana]:
     """Prometheus as the demo starts it, scraping a page with exemplars."""
-    with served(ThreadingHTTPServer(("127.0.0.1", 0), _Exporter)) as exporter:
-        yield from _prometheus(tmp_path, exporter.server_port)
-
-
-def _prometheus(tmp_path: Path, exporter: int) -> Iterator[Grafana]:
     [port] = free_ports(1)
-    config = {
-        "global": {"scrape_interval": "1s", "scrape_timeout": "1s"},
-        "scrape_configs": [
-            {
-                "job_name": EXPORTER_JOB,
-                "static_configs": [{"targets": [f"127.0.0.1:{exporter}"]}],
-            }
-        ],
-    }
-    (tmp_path / "prometheus.yml").write_text(yaml.safe_dump(config), encoding="utf-8")
+    url = f"http://127.0.0.1:{port}"
     command = prometheus_command(tmp_path / "prometheus.yml", tmp_path / "data", port)
     command[0] = str(prometheuses()[-1])
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        _wait(f"http://127.0.0.1:{port}", process)
-        yield Grafana(f"http://127.0.0.1:{port}", int(time.time()) + 1, 60, 1, 1)
-    finally:
-        process.terminate()
-        process.wait(20)
-
-
-def _wait(url: str, process: subprocess.Popen[bytes]) -> None:
-    """Until the first scrape is stored."""
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline and process.poll() is None:
-        try:
-            answer = requests.get(f"{url}/api/v1/query", {"query": state.UP.name}, timeout=2)
-            if answer.ok and answer.json()["data"]["result"]:
-                return
-        except requests.RequestException:
-            pass
-        time.sleep(0.1)
-    raise AssertionError("Prometheus stored nothing")
+    with served(ThreadingHTTPServer(("127.0.0.1", 0), _Exporter)) as exporter:
+        target = {"targets": [f"127.0.0.1:{exporter.server_port}"]}
+        config = {
+            "global": {"scrape_interval": "1s", "scrape_timeout": "1s"},
+            "scrape_configs": [{"job_name": EXPORTER_JOB, "static_configs": [target]}],
+        }
+        (tmp_path / "prometheus.yml").write_text(yaml.safe_dump(config), encoding="utf-8")
+        with started(command, f"{url}/-/ready", tmp_path / "prometheus.log"):
+            Watching(url).wait_seen(state.UP.name)
+            yield Grafana(url, int(time.time()) + 1, 60, 1, 1)
 
 
 def test_latency_graphs_find_their_traces(grafana: Grafana) -> None:

@@ -1,11 +1,13 @@
-"""Servers on loopback: one of this process in a thread, and waiting for one that is another's."""
+"""Servers on loopback for the length of a block: one of this process in a thread, or a program."""
 
 from __future__ import annotations
 
+import subprocess
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from socketserver import BaseServer
 from typing import TypeVar
 
@@ -27,12 +29,33 @@ def served(server: _S) -> Iterator[_S]:
             thread.join()
 
 
-def until_answers(url: str, timeout_seconds: float = 30.0) -> None:
+@contextmanager
+def started(command: Sequence[object], url: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a program until the block ends, which begins when the URL is answered with 200."""
+    with log.open("ab") as file:
+        process = subprocess.Popen([str(word) for word in command], stdout=file, stderr=file)
+    try:
+        deadline = time.monotonic() + 30
+        while not _answers(url):
+            assert process.poll() is None, f"it ended: {log.read_text(errors='replace')[-2000:]}"
+            assert time.monotonic() < deadline, f"{url} never answered 200, see {log}"
+            time.sleep(0.05)
+        yield process
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def until_answers(url: str) -> None:
     """Ask until the answer is 200; fails if it never is."""
-    deadline = time.monotonic() + timeout_seconds
-    while time.monotonic() < deadline:
-        with suppress(requests.ConnectionError, requests.Timeout):
-            if requests.get(url, timeout=5).status_code == 200:
-                return
+    deadline = time.monotonic() + 30
+    while not _answers(url):
+        assert time.monotonic() < deadline, f"{url} never answered 200"
         time.sleep(0.05)
-    raise AssertionError(f"{url} never answered 200")
+
+
+def _answers(url: str) -> bool:
+    try:
+        return requests.get(url, timeout=5).status_code == 200
+    except (requests.ConnectionError, requests.Timeout):
+        return False

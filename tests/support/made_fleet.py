@@ -9,15 +9,13 @@ from __future__ import annotations
 import math
 import shutil
 import subprocess
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import requests
-
 from support.history import END, openmetrics
+from support.loopback import started
 from triton_exporter.catalogue import EXPORTER_JOB, Metric, bridge, gpu, llm, own, state, triton
 from triton_exporter.catalogue import model as config
 from triton_slo import conventions as slo
@@ -709,26 +707,9 @@ def serving(data: Path, directory: Path, prometheus: Path) -> Iterator[str]:
         "--storage.tsdb.retention.time=20y",
         f"--web.listen-address=127.0.0.1:{port}",
     ]
-    with (directory / "prometheus.log").open("ab") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
-    try:
-        _wait(f"http://127.0.0.1:{port}/-/ready", process)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        process.wait(20)
-
-
-def _wait(url: str, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline and process.poll() is None:
-        try:
-            if requests.get(url, timeout=2).ok:
-                return
-        except requests.RequestException:
-            pass
-        time.sleep(0.05)
-    raise AssertionError("Prometheus was not ready; see prometheus.log")
+    url = f"http://127.0.0.1:{port}"
+    with started(command, f"{url}/-/ready", directory / "prometheus.log"):
+        yield url
 
 
 def _run(command: Iterable[object]) -> None:

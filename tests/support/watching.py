@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,7 +11,7 @@ from pathlib import Path
 import requests
 
 from support.files import write
-from support.loopback import until_answers
+from support.loopback import started
 from triton_slo.artifact import Artifact
 from tritonwatch.local.prometheus import prometheus_command, prometheus_config
 from tritonwatch.local.triton import free_ports
@@ -86,12 +85,6 @@ def watching(exporter_url: str, made: Sequence[Artifact], directory: Path) -> It
         )
     )
     command = prometheus_command(config, directory / "prometheus", port)
-    with (
-        (directory / "prometheus.log").open("wb") as log,
-        subprocess.Popen(command, stdout=log, stderr=log) as one,
-    ):
-        try:
-            until_answers(f"http://127.0.0.1:{port}/-/ready")
-            yield Watching(f"http://127.0.0.1:{port}")
-        finally:
-            one.terminate()
+    url = f"http://127.0.0.1:{port}"
+    with started(command, f"{url}/-/ready", directory / "prometheus.log"):
+        yield Watching(url)

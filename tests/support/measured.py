@@ -1,0 +1,21 @@
+"""What a process has used, as the kernel counts it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import psutil
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A running process."""
+
+    process: psutil.Process
+
+    def cpu_seconds(self) -> float:
+        times = self.process.cpu_times()
+        return float(times.user + times.system)
+
+    def rss_mib(self) -> float:
+        return float(self.process.memory_info().rss / 2**20)
