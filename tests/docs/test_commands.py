@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from support.commands import Command, commands
+from support.compose_policy import resolved
 from support.tools import ROOT
 from tritonwatch.cli import VERBS
 from tritonwatch.local.prometheus import find_binary
@@ -58,7 +59,13 @@ def _pip(words: tuple[str, ...]) -> None:
 
 
 def _docker(words: tuple[str, ...]) -> None:
-    """The file is read by the real compose; the service that is run is in it."""
+    """The file is read by the real compose; the service that is run, or the volume that is copied, is in it."""
+    if words[1] == "run":
+        named = {
+            word.partition(":")[0].removeprefix("tritonwatch_") for word in words if word.startswith("trit")
+        }
+        assert named <= set(resolved()["volumes"])
+        return
     assert ("docker", "compose", "-f") == words[:3]
     binary = shutil.which("docker-compose", path=str(Path(sys.executable).parent))
     assert binary is not None
@@ -71,7 +78,7 @@ def _docker(words: tuple[str, ...]) -> None:
     )
     verb, *rest = words[4:]
     named = [word for word in rest if not word.startswith("-")]
-    assert verb in ("up", "run", "down", "logs", "ps")
+    assert verb in ("up", "run", "down", "stop", "logs", "ps")
     assert [] == [name for name in named if name not in json.loads(done.stdout)["services"]]
 
 
