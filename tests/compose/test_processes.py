@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 from support.repository import Repository
 from support.triton import live_triton
 from tritonwatch.local.process import Child, Guard, describe_exit, last_lines
+from tritonwatch.local.triton import environment
 
 PARENT = """
 import subprocess, sys, time
@@ -108,3 +110,17 @@ def test_a_triton_that_is_killed_leaves_no_shared_memory(tmp_path: Path) -> None
         server.kill()
 
         assert [False] == [path.exists() for path in shared]
+
+
+def test_triton_embeds_the_python_that_starts_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another build of the same version, first on PATH, would give models a library that does not fit."""
+    other = tmp_path / "python3"
+    other.write_text("#!/bin/sh\necho elsewhere\n")
+    other.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    found = shutil.which("python3", path=environment()["PATH"])
+
+    assert found is not None
+    said = subprocess.run([found, "-c", "import sys; print(sys.base_prefix)"], capture_output=True, text=True)
+    assert sys.base_prefix == said.stdout.strip()

@@ -186,10 +186,12 @@ def prepare_backends(directory: Path) -> None:
 
 
 def environment() -> dict[str, str]:
-    """The environment tritonserver needs: libpython and the wheel's libraries, and numpy for the models."""
+    """The environment tritonserver needs: libpython, its own standard library, the wheel's libraries, and numpy."""
     wheel = _wheel()
     paths = [_libpython_directory(), wheel.parents[1] / "nvidia_pytriton.libs"]
     return os.environ | {
+        # An embedded Python takes the standard library of the first python3 on PATH, which may be another build.
+        "PATH": os.pathsep.join((f"{sys.base_prefix}/bin", os.environ.get("PATH", os.defpath))),
         "LD_LIBRARY_PATH": os.pathsep.join(str(path) for path in paths),
         "PYTHONPATH": str(_site_packages()),
     }
