@@ -13,6 +13,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -176,8 +177,8 @@ def rows(directory: Path) -> Iterator[tuple[str, ...]]:
     """One row for each shape, as seen on servers started below `directory`: the cells of HEAD."""
     directory.mkdir(parents=True, exist_ok=True)
     with _world(directory / "shapes", "explicit") as world:
-        for shape in SHAPES:
-            shape.make(world)
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(lambda shape: shape.make(world), SHAPES))
         _settle(world)
         for shape in SHAPES:
             yield _row(world, shape)
