@@ -103,7 +103,7 @@ def _dead_tiers(objective: Objective) -> Iterator[Doubt]:
         for budget in sorted(budgets):
             if factor * budget >= 1:
                 reason = (
-                    f"tier {tier.name} can never fire at a target of {1 - budget:.4%}: it needs "
+                    f"tier {tier.name} can never fire at a target of {round(100 * (1 - budget), 9):g}%: it needs "
                     f"{factor * budget:.0%} of events to fail ({factor:g} times the budget)"
                 )
                 fix = f"raise the target above {1 - 1 / factor:.2%}, or give it a burn under {1 / budget:g}"

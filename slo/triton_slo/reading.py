@@ -206,6 +206,8 @@ def _fix(kind: str, field: str) -> str:
         return _FIXES[kind]
     if kind == "value_error" and field != "window.rolling":
         return ""  # our own validators say how to mend it in their reason
+    if kind == "string_type" and field in ("name", "alerting.tiers.name"):
+        return _TEXT_FIX
     return _FIELD_FIXES.get(field, _TEXT_FIX if kind == "string_type" else "")
 
 

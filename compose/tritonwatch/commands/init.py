@@ -147,7 +147,12 @@ def _timings(settings: Settings) -> tuple[dict[str, Timing], dict[str, Timing], 
         client.close()
     body = parse(answer.body)
     if str(triton.REQUEST_SUCCESS) not in body.families:
-        return {}, {}, "no measurements", (f"no metrics of Triton at {url}",)
+        return (
+            {},
+            {},
+            "no measurements",
+            (f"no metrics of Triton at {url}; does its address end in /metrics?",),
+        )
     counts = _by_model(body, triton.REQUEST_SUCCESS)
     return (
         _means(counts, _by_model(body, triton.REQUEST_DURATION_US)),
