@@ -61,7 +61,7 @@ def test_a_missing_secret_is_a_refusal_that_names_it(tmp_path: Path, service: st
     """No service runs with its door open because a file is not there, even where Docker would let it start."""
     binaries = {"prometheus": prometheuses()[-1], "alertmanager": alertmanagers()[-1]}
     with MountedStack(tmp_path, binaries, slack_url="http://127.0.0.1:9/", faster=False) as stack:
-        assert 0 == stack.generate()
+        assert service != "alertmanager" or 0 == stack.generate()  # it reads its configuration first
         (tmp_path / "secrets" / secret).unlink()
         done = subprocess.run(stack.command(service), capture_output=True, text=True, timeout=30)
 
