@@ -68,7 +68,10 @@ def test_a_live_triton_gets_objectives_from_what_it_shows(server: TritonServer, 
     assert "its batcher waits up to 2ms" in text
     assert "not ready now: broken 1 UNAVAILABLE: Internal: " in text
     [override] = found["queue"].overrides
-    assert ("10ms", ("embedder",)) == (override.threshold, override.models.names)
+    assert ("embedder",) == override.models.names
+    # Five times what its batcher waits; more where a busy machine made requests queue for longer.
+    assert override.threshold_seconds is not None
+    assert 0.01 <= override.threshold_seconds < 1
 
 
 @pytest.mark.real
