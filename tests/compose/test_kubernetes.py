@@ -220,6 +220,18 @@ def test_every_monitor_finds_its_pods(overlay: str) -> None:
     assert ({EXPORTER_JOB} if overlay.endswith("remote-write") else {EXPORTER_JOB, BRIDGE_JOB}) == jobs
 
 
+def test_the_sidecar_asks_the_dcgm_exporter_of_its_own_node() -> None:
+    """The address it is given is the Service's, which hands out no pod of another node."""
+    (service,) = _rendered("gpu")
+    kubernetes_validate.validate(service, "1.31", strict=True)
+    name, namespace = service["metadata"]["name"], service["metadata"]["namespace"]
+    (port,) = service["spec"]["ports"]
+    arguments = [word for words in _values(_rendered("example"), "args") for word in words]
+
+    assert f"--dcgm-url=http://{name}.{namespace}:{port['port']}/metrics" in arguments
+    assert "Local" == service["spec"]["internalTrafficPolicy"]
+
+
 def test_network_policies_guard_the_ports_that_are_served() -> None:
     """Each of our ports is for the monitoring namespace alone; Triton's own are as open as they were."""
     policies = [
