@@ -136,14 +136,14 @@ class _Target(http.server.BaseHTTPRequestHandler):
 @pytest.mark.parametrize("binary", alertmanagers(), ids=lambda path: str(path.parent.parent.name))
 def test_an_incident_from_a_real_alert_to_its_end(stack: Stack, binary: Path) -> None:
     """Fires, is acknowledged, silenced and unsilenced from Slack, survives kill -9, and its end arrives."""
-    am, mesh, prom, target = free_ports(4)
+    am, prom, target = free_ports(3)
     stack.arguments = [
         f"--alertmanager=http://127.0.0.1:{am}",
         f"--prometheus=http://127.0.0.1:{prom}",
         f"--slack-app-token-file={stack.folder / 'app'}",
     ]
     bridge = stack.bridge()
-    start_alertmanager(stack, binary, am, mesh)
+    start_alertmanager(stack, binary, am)
     start_prometheus(stack, prom, am, target)
 
     root = stack.root("Target 127.0.0.1")
@@ -182,9 +182,9 @@ def test_an_incident_from_a_real_alert_to_its_end(stack: Stack, binary: Path) ->
 @pytest.mark.parametrize("binary", alertmanagers(), ids=lambda path: str(path.parent.parent.name))
 def test_whatever_else_is_killed_in_mid_incident_it_stays_one_message(stack: Stack, binary: Path) -> None:
     """Alertmanager forgets what it sent, Prometheus since when it fires, Slack goes away: one message, one end."""
-    am, mesh, prom, target = free_ports(4)
+    am, prom, target = free_ports(3)
     stack.bridge()
-    start_alertmanager(stack, binary, am, mesh)
+    start_alertmanager(stack, binary, am)
     start_prometheus(stack, prom, am, target, "--rules.alert.resend-delay=5s")
     root = stack.root("Target 127.0.0.1")
     for name in (f"alertmanager-{am}", "prometheus"):
@@ -228,9 +228,8 @@ def test_two_alertmanagers_are_one_message(stack: Stack, binary: Path, together:
     stack.bridge()
     for port, mesh, other in ((ports[0], ports[2], ports[3]), (ports[1], ports[3], ports[2])):
         peer = [f"--cluster.peer=127.0.0.1:{other}"] if together else []
-        start_alertmanager(
-            stack, binary, port, mesh, *peer, "--cluster.peer-timeout=2s", "--cluster.gossip-interval=50ms"
-        )
+        peer += [f"--cluster.listen-address=127.0.0.1:{mesh}", "--cluster.peer-timeout=2s"]
+        start_alertmanager(stack, binary, port, *peer, "--cluster.gossip-interval=50ms")
     for port in ports[:2]:
         eventually(lambda port=port: requests.get(f"http://127.0.0.1:{port}/-/ready", timeout=2).ok, "ready")
     if together:
@@ -284,7 +283,8 @@ def silences(port: int, state: str) -> list[dict[str, Any]]:
     return [one for one in answer.json() if one["status"]["state"] == state]
 
 
-def start_alertmanager(stack: Stack, binary: Path, port: int, mesh: int, *more: str) -> None:
+def start_alertmanager(stack: Stack, binary: Path, port: int, *more: str) -> None:
+    """One by itself, unless `more` says where it meets others: then it waits for them before it notifies."""
     config = stack.folder / "alertmanager.yml"
     config.write_text(
         "route: {receiver: bridge, group_by: [alertname, instance], group_wait: 0s, group_interval: 1s}\n"
@@ -294,7 +294,7 @@ def start_alertmanager(stack: Stack, binary: Path, port: int, mesh: int, *more: 
     stack.run(
         f"alertmanager-{port}",
         *(binary, f"--config.file={config}", f"--storage.path={stack.folder / f'am-{port}'}"),
-        *(f"--web.listen-address=127.0.0.1:{port}", f"--cluster.listen-address=127.0.0.1:{mesh}", *more),
+        *(f"--web.listen-address=127.0.0.1:{port}", *(more or ["--cluster.listen-address="])),
     )
 
 
