@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import shutil
 import subprocess
 import time
@@ -18,6 +19,8 @@ from support.mounted_stack import MountedStack
 from support.slack import SlackServer, Workspace
 from support.tools import alertmanagers, prometheuses
 from tritonwatch.cli import main
+from tritonwatch.commands import exporter
+from tritonwatch.exporter_options import chosen
 
 VERSIONS = list(zip(prometheuses(), alertmanagers(), strict=False))
 
@@ -134,6 +137,18 @@ def test_an_edited_objective_is_in_force_after_one_command(
     assert 0 == code, said.err
     assert "Prometheus and Alertmanager loaded them" in said.out
     assert "my-latency" in _groups(stack)
+
+
+def test_a_threshold_of_ones_own_gets_its_bucket(tmp_path: Path) -> None:
+    """The exporter reads the objectives that are mounted into it; without a bucket an objective is unknown."""
+    with MountedStack(tmp_path, {}, slack_url="http://127.0.0.1:9/", faster=False) as stack:
+        _edit(stack, "threshold: 1s", "threshold: 333ms")
+        parser = argparse.ArgumentParser()
+        exporter.configure(parser)
+        given = [word for word in stack.own_command("exporter")[1:] if not word.endswith("=")]
+        buckets = chosen(parser.parse_args(given)).settings.buckets
+
+    assert 0.333 in {bound for bounds in buckets.thresholds.values() for bound in bounds}
 
 
 @pytest.mark.real

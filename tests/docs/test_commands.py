@@ -78,7 +78,7 @@ def _docker(words: tuple[str, ...]) -> None:
     )
     verb, *rest = words[4:]
     named = [word for word in rest if not word.startswith("-")]
-    assert verb in ("up", "run", "down", "stop", "logs", "ps")
+    assert verb in ("up", "run", "down", "stop", "restart", "logs", "ps")
     assert [] == [name for name in named if name not in json.loads(done.stdout)["services"]]
 
 
