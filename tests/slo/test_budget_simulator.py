@@ -142,7 +142,7 @@ def replicas(draw: st.DrawFn, instance: str) -> Replica:
         # A process that is back at once, or takes its time: its counters begin at 0.
         start, past = cut + draw(st.integers(0, 100)), 0
     gaps = draw(st.lists(st.tuples(ticks, st.integers(1, 2 * TILE)), max_size=2))
-    phase = draw(st.integers(0, simulator.EVERY - 1))
+    phase = draw(simulator.phases())
     return Replica(
         instance,
         tuple(life for life in lives if life.start < life.end),

@@ -242,7 +242,7 @@ def replicas(draw: st.DrawFn, instance: str) -> Replica:
     gap = draw(ticks)
     gaps = draw(st.sampled_from(((), ((gap, gap + draw(st.integers(1, HOUR))),))))
     alive = tuple(life for life in lives if life.start < life.end)
-    return Replica(instance, alive, gaps, draw(st.integers(0, simulator.EVERY - 1)))
+    return Replica(instance, alive, gaps, draw(simulator.phases()))
 
 
 @st.composite
