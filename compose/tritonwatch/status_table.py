@@ -23,12 +23,39 @@ _STYLE: dict[State, str] = {
 }
 
 
+_ESTIMATES = {
+    "slices": "a minute whose mean is over the threshold counts as bad as a whole, so a slow tail is missed",
+    "sampled_mean": "requests between two samples count at their mean, so the slow few are missed",
+    "summary": "read off quantiles, so the share within the threshold may be some percent off",
+}
+"""Sources that do not see every request by itself, and what that means for the numbers shown."""
+_NAMED = 3
+
+
 def tables(rows: Sequence[Standing], limit: int = 0) -> Group:
     """Sum up each objective where it has many groups, then the rows."""
     summed = overviews(rows)
+    below = [Text(), *map(Text, estimates(rows))]
+    drawn = [table(rows, limit), *(below if len(below) > 1 else ())]
     if any(one.groups > 1 for one in summed):
-        return Group(_overview(summed), Text(), table(rows, limit))
-    return Group(table(rows, limit))
+        return Group(_overview(summed), Text(), *drawn)
+    return Group(*drawn)
+
+
+def estimates(rows: Sequence[Standing]) -> list[str]:
+    """A line for each source in use that only estimates: of whose numbers, and in which way they are off."""
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        for source in row.sources:
+            if source in _ESTIMATES:
+                place = f"{row.slo} {_place(row)}" + (f" version {row.version}" if row.version else "")
+                found.setdefault(source, []).append(place)
+    return [f"estimated ({source}): {_few(places)}: {_ESTIMATES[source]}" for source, places in found.items()]
+
+
+def _few(places: Sequence[str]) -> str:
+    shown = ", ".join(places[:_NAMED])
+    return shown if len(places) <= _NAMED else f"{shown} and {len(places) - _NAMED} more"
 
 
 def _overview(summed: Sequence[Overview]) -> Table:

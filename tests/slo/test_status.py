@@ -19,7 +19,7 @@ from triton_slo.live import SELECTOR, Standing, overviews, standings
 from triton_slo.prometheus import Access, Prometheus, Sample
 from triton_slo.status import look
 from tritonwatch.cli import main
-from tritonwatch.status_table import duration, rate, ratio
+from tritonwatch.status_table import duration, estimates, rate, ratio
 
 GOOD = {c.SLO: "latency", c.INDICATOR: "latency", "model": "embedder", "version": "1"}
 SPENT = {c.SLO: "latency", c.INDICATOR: "latency", "model": 'evil"[red]\n', "version": "1"}
@@ -297,3 +297,29 @@ def test_numbers_are_written_for_people(expected: str, actual: str) -> None:
 def test_the_selector_is_one_question_for_exactly_our_series() -> None:
     """Every series that is read is asked for."""
     assert all(name in SELECTOR for name in (c.UNKNOWN, c.CAUSE_SHARE, c.INFO, c.PERIOD_BURN_RATE))
+
+
+@pytest.mark.parametrize(
+    ("sources", "said"),
+    [
+        ((), []),
+        (("histogram",), []),
+        (("slices",), ["estimated (slices): latency m version 1: a minute whose mean is over the threshold"]),
+        (("histogram", "sampled_mean"), ["estimated (sampled_mean): latency m version 1: requests between"]),
+    ],
+)
+def test_an_estimate_is_called_one_below_the_table(sources: tuple[str, ...], said: list[str]) -> None:
+    """A number that comes from means is told from one that saw every request, with what it misses."""
+    row = Standing("latency", "latency", {"model": "m", "version": "1"}, sources=sources)
+
+    found = estimates([row])
+    assert len(said) == len(found)
+    assert all(one.startswith(start) for one, start in zip(found, said, strict=True))
+
+
+def test_estimates_of_a_fleet_are_one_line() -> None:
+    """Three are named and the others counted."""
+    rows = [Standing("queue", "queue", {"model": f"m{i}"}, sources=("slices",)) for i in range(900)]
+
+    (line,) = estimates(rows)
+    assert line.startswith("estimated (slices): queue m0, queue m1, queue m2 and 897 more: ")
