@@ -17,6 +17,7 @@ import promql_parser as promql
 import yaml
 
 from triton_alerts import shape
+from triton_exporter.yaml_faults import YAML_FAULTS
 from triton_slo import conventions
 from triton_slo.problem import Problem
 
@@ -108,7 +109,7 @@ def rule_groups(text: str) -> list[Mapping[str, Any]] | None:
     """The groups of a rule file or a PrometheusRule resource; None if the text is neither."""
     try:
         read = yaml.load(text, Loader=_LinedLoader)  # noqa: S506 - a SafeLoader that remembers lines
-    except (yaml.YAMLError, RecursionError, ValueError):
+    except YAML_FAULTS:
         return None
     if isinstance(read, dict) and read.get("kind") == "PrometheusRule":
         read = read.get("spec")

@@ -19,6 +19,7 @@ from triton_exporter.expectations import parse_expected
 from triton_exporter.probe.payload import PayloadError, Tensor, load_payloads
 from triton_exporter.probe.settings import ProbeSettings
 from triton_exporter.settings import Settings
+from triton_exporter.yaml_faults import YAML_FAULTS, fault
 from triton_slo.problem import Problem
 
 HEADERS_VARIABLE = "TRITON_HEADERS"
@@ -147,9 +148,8 @@ def metrics_url(triton_url: str) -> str:
 def _from_file(path: Path, problems: list[Problem]) -> dict[str, tuple[str, Any]]:
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-        text = " ".join(str(getattr(error, "strerror", None) or error).split())
-        problems.append(Problem(str(path), text, "write a YAML mapping of options"))
+    except (OSError, *YAML_FAULTS) as error:
+        problems.append(Problem(str(path), fault(error), "write a YAML mapping of options"))
         return {}
     if content is not None and not isinstance(content, dict):
         problems.append(Problem(str(path), "is no mapping", "write a YAML mapping of options"))

@@ -18,6 +18,8 @@ from typing import Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from triton_exporter.yaml_faults import YAML_FAULTS, fault
+
 _VERSIONS = {
     "TLS10": ssl.TLSVersion.TLSv1,
     "TLS11": ssl.TLSVersion.TLSv1_1,
@@ -98,11 +100,10 @@ def load_web_config(path: Path) -> WebConfig:
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
         config = _File.model_validate(content)
-    except (OSError, UnicodeDecodeError, RecursionError, yaml.YAMLError) as error:
-        text = " ".join(str(getattr(error, "strerror", None) or error).split())
-        raise WebConfigError([f"{path}: {text}"]) from error
     except ValidationError as error:
         raise WebConfigError([_problem(path, one["loc"], one["msg"]) for one in error.errors()]) from error
+    except (OSError, *YAML_FAULTS) as error:
+        raise WebConfigError([f"{path}: {fault(error)}"]) from error
     problems = [
         f"{path}: basic_auth_users.{user}: is no bcrypt hash (fix: make one with htpasswd -nBC 10 {user})"
         for user, stored in config.basic_auth_users.items()

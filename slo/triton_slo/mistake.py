@@ -8,7 +8,10 @@ from typing import Any
 
 import yaml
 
+from triton_exporter.yaml_faults import YAML_FAULTS
+
 _SHOWN = 40
+_LOOKS = {"timestamp": "a date", "int": "a whole number", "float": "a number", "bool": "a yes or no"}
 """Characters of a value that a message repeats."""
 
 
@@ -73,9 +76,9 @@ def unreadable(node: yaml.Node) -> tuple[yaml.Node, str]:
         for one in _scalars(node):
             try:
                 loader.construct_object(one)
-            except (ValueError, yaml.YAMLError):
+            except YAML_FAULTS:
                 kind = one.tag.rpartition(":")[2]
-                looks = {"timestamp": "a date", "int": "a whole number", "float": "a number"}.get(kind, kind)
+                looks = _LOOKS.get(kind, kind)
                 return one, f"{_cut(one.value)!r} looks like {looks} and cannot be read as one"
     finally:
         loader.dispose()

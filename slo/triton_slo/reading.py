@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
+from triton_exporter.yaml_faults import YAML_FAULTS
 from triton_slo import mistake
 from triton_slo.objective import Objective
 from triton_slo.problem import Problem
@@ -69,7 +70,7 @@ def _read_file(file: str, text: str) -> Iterator[tuple[str, yaml.Node | None, Ob
         return
     try:
         nodes = list(yaml.compose_all(text, Loader=Loader))
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
+    except YAML_FAULTS as error:
         yield file, None, yaml_problem(file, error)
         return
     if not nodes:
@@ -105,7 +106,7 @@ def _parse(file: str, node: yaml.Node) -> Iterator[Objective | Problem]:
         yield from problems
         yield yaml_problem(file, error)
         return
-    except (RecursionError, ValueError, TypeError):
+    except YAML_FAULTS:
         wrong, reason = mistake.unreadable(node)
         yield from problems
         yield Problem(f"{file}:{wrong.start_mark.line + 1}", reason, _TEXT_FIX)

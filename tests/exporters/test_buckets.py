@@ -37,6 +37,8 @@ def test_shipped_objectives() -> None:
         ("indicator: {kind: queue, threshold: soon}", "'soon' is not a duration such as 100ms"),
         ("indicator: {kind: queue, threshold: 5}", "'5' is not a duration such as 100ms"),
         ("indicator: [", "cannot be read as YAML"),
+        ("indicator: !!bool maybe", "cannot be read as YAML: it holds a value that is not what its tag says"),
+        ("indicator: 2026-13-01", "cannot be read as YAML: month must be in 1..12"),
     ],
 )
 def test_mistakes(tmp_path: Path, text: str, message: str) -> None:

@@ -269,6 +269,8 @@ def test_prometheus_own_checker_takes_the_same_file(certificates: Path) -> None:
     ("text", "said"),
     [
         ("tls_server_config: [", "while parsing"),
+        ("tls_server_config: !!bool maybe", "a value that is not what its tag says"),
+        ("tls_server_config: 2026-13-01", "month must be in 1..12"),
         ("- a", "the file: input should be"),
         (
             "basic_auth_user: {}",
@@ -313,6 +315,17 @@ def test_every_mistake_in_a_settings_file_is_said_at_once(tmp_path: Path) -> Non
     assert 5 == len(lines)
     for key in ("listen", "timeout", "colour", "expect", "gpu"):
         assert any(f"{path}: {key}: " in line and "(fix: " in line for line in lines), key
+
+
+def test_a_settings_file_with_a_value_unlike_its_tag_is_named(tmp_path: Path) -> None:
+    """What YAML's reader trips over is a mistake in the file, and no traceback."""
+    path = tmp_path / "exporter.yml"
+    path.write_text("timeout: !!bool maybe\n")
+    result = _exporter("--triton", "http://127.0.0.1:1", "--config", str(path))
+
+    assert 1 == result.returncode
+    assert [result.stderr] == result.stderr.splitlines(keepends=True)
+    assert f"{path}: it holds a value that is not what its tag says" in result.stderr
 
 
 def test_it_listens_on_loopback_unless_told_otherwise() -> None:

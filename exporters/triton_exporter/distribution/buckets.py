@@ -10,6 +10,8 @@ from typing import Literal
 
 import yaml
 
+from triton_exporter.yaml_faults import YAML_FAULTS, fault
+
 Signal = Literal["request", "queue"]
 """What is measured: a request from end to end inside Triton, or its time in the queue."""
 
@@ -73,8 +75,8 @@ def parse_duration(text: str) -> float:
 def _read(path: Path) -> Iterable[tuple[Signal, float]]:
     try:
         documents = list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
-    except (OSError, UnicodeDecodeError, RecursionError, yaml.YAMLError) as error:
-        raise ThresholdError(f"{path}: cannot be read as YAML: {error}") from error
+    except (OSError, *YAML_FAULTS) as error:
+        raise ThresholdError(f"{path}: cannot be read as YAML: {fault(error)}") from error
     for document in documents:
         if not isinstance(document, dict) or not isinstance(document.get("indicator"), dict):
             continue

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import yaml
 
+from triton_exporter.yaml_faults import YAML_FAULTS
 from triton_slo.problem import Problem
 from triton_slo.reading import MAX_CHARACTERS, Loader, duplicate_keys, yaml_problem
 
@@ -167,7 +168,7 @@ def documents(file: str, text: str) -> Iterator[Entry | Problem]:
         return
     try:
         nodes = list(yaml.compose_all(text, Loader=Loader))
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
+    except YAML_FAULTS as error:
         yield yaml_problem(file, error)
         return
     if not nodes:

@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
+from triton_exporter.yaml_faults import YAML_FAULTS
 from triton_slo.alerts import severity
 from triton_slo.artifact import Options
 from triton_slo.convert.entry import Entry, EntryError
@@ -129,7 +130,7 @@ def _value(document: Entry) -> object:
     loader = yaml.SafeLoader("")
     try:
         return loader.construct_document(document.node)
-    except (yaml.YAMLError, RecursionError, ValueError, TypeError):
+    except YAML_FAULTS:
         return None
     finally:
         loader.dispose()

@@ -1,0 +1,22 @@
+"""What reading somebody's YAML can raise, and what to say of it: one list for every reader."""
+
+from __future__ import annotations
+
+import yaml
+
+YAML_FAULTS = (
+    yaml.YAMLError,
+    RecursionError,
+    # A value that is not what its tag says, such as `!!bool maybe`, a date of the 13th month, `!!timestamp x`.
+    LookupError,
+    ValueError,
+    AttributeError,
+    TypeError,
+)
+
+
+def fault(error: Exception) -> str:
+    """The reason why a file could not be read, in one line."""
+    if isinstance(error, (LookupError, AttributeError, TypeError)):
+        return "it holds a value that is not what its tag says, such as !!bool"
+    return " ".join(str(getattr(error, "strerror", None) or error).split())
