@@ -14,7 +14,7 @@ from triton_exporter.catalogue import EXPORTER_JOB
 from tritonwatch.cli import main
 
 # Page -> whether the block is a whole configuration, and not lines for one that exists.
-PAGES = {"README.md": False, "docs/start.md": True}
+PAGES = {"README.md": True, "docs/start.md": True}
 SCRAPE_INTERVAL = "15s"
 """What `tritonwatch generate` makes its windows for unless it is told another."""
 
