@@ -52,9 +52,7 @@ def _query_doubts(text: str) -> Iterator[tuple[str, str]]:
         reason = f"reads {ours[0]}, which is made of objectives and stops while time does not count: a circle"
         yield reason, "read what announces the maintenance, not what it does to the SLI"
     elif always:
-        reason = (
-            "has a result for as long as its series exist, whatever their value: then nothing ever counts"
-        )
+        reason = "has a result for as long as its series exist, or always: then nothing ever counts"
         yield reason, "say when it holds, as in maintenance_announced == 1"
 
 

@@ -10,6 +10,9 @@ from triton_slo import conventions
 
 _MOST = 8000
 _COMPARISONS = frozenset({">", "<", ">=", "<=", "==", "!="})
+_CLOCK = frozenset(
+    {"time", "minute", "hour", "day_of_week", "day_of_month", "day_of_year", "days_in_month", "month", "year"}
+)
 _ALERTS = "ALERTS"
 """Prometheus' own series of what fires."""
 
@@ -48,19 +51,17 @@ def _conditional(node: object) -> bool:
 
 def _pair(node: promql.BinaryExpr) -> bool:
     operator = str(node.op)
-    if operator == "unless" or (
-        operator in _COMPARISONS and not getattr(node.modifier, "return_bool", False)
-    ):
+    if operator == "unless":
         return True
+    if operator in _COMPARISONS and not getattr(node.modifier, "return_bool", False):
+        return any(map(_varies, _parts(node)))
     sides = (_conditional(node.lhs), _conditional(node.rhs))
     return all(sides) if operator == "or" else any(sides)
 
 
 def of_ours(text: str) -> Iterator[str]:
     """The series in an expression that rules of an objective make, or that say which of its alerts fire."""
-    parts: list[object] = []
-    promql.walk(promql.parse(text), parts.append)
-    for part in parts:
+    for part in _parts(promql.parse(text)):
         selector = part.vector_selector if isinstance(part, promql.MatrixSelector) else part
         if isinstance(selector, promql.VectorSelector):
             name = selector.name or _matched(selector, "__name__")
@@ -68,6 +69,19 @@ def of_ours(text: str) -> Iterator[str]:
                 yield name
             elif name == _ALERTS and _matched(selector, "alertname") in conventions.ALERTS:
                 yield f'{_ALERTS}{{alertname="{_matched(selector, "alertname")}"}}'
+
+
+def _varies(part: object) -> bool:
+    """Whether a part of an expression may be another one at another time."""
+    if isinstance(part, promql.Call):
+        return part.func.name in _CLOCK
+    return isinstance(part, promql.VectorSelector | promql.MatrixSelector)
+
+
+def _parts(node: promql.Expr) -> list[object]:
+    found: list[object] = []
+    promql.walk(node, found.append)
+    return found
 
 
 def _matched(selector: promql.VectorSelector, label: str) -> str:

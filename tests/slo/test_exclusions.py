@@ -504,6 +504,7 @@ def test_recorded_exclusions_are_told_of_every_group_of_theirs() -> None:
     [
         ("up", "has a result for as long as its series exist"),
         ("vector(1)", "has a result for as long as its series exist"),
+        ("vector(1) == 1", "has a result for as long as its series exist"),
         ("maintenance_announced == bool 1", "has a result for as long as its series exist"),
         ("maintenance_announced == 1 or up", "has a result for as long as its series exist"),
         (f"{names.sli_error('5m')} > 0.5", "reads slo:sli_error:ratio_rate5m, which is made of objectives"),
