@@ -13,22 +13,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tritonwatch.local.triton import port_is_free
+from support.lived_demo import port_base
 
 pytestmark = pytest.mark.real
 
 
-def _port_base() -> int:
-    """The first of eight ports in a row that are free now."""
-    for base in range(21000 + os.getpid() % 500 * 16, 60000, 16):
-        if all(port_is_free(base + offset) for offset in range(8)):
-            return base
-    raise AssertionError("no free ports")
-
-
 def _start(folder: Path, *arguments: str, base: int | None = None) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "tritonwatch", "demo", "--dir", str(folder)]
-    command += ["--port-base", str(base or _port_base()), *arguments]
+    command += ["--port-base", str(base or port_base()), *arguments]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
@@ -127,7 +119,7 @@ def test_a_dead_part_is_named(tmp_path: Path) -> None:
 
 def test_a_port_in_use_is_named(tmp_path: Path) -> None:
     """A taken port is one clear line with the way out, and nothing is started."""
-    base = _port_base()
+    base = port_base()
     with socket.socket() as taken:
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         taken.bind(("127.0.0.1", base + 4))

@@ -24,7 +24,7 @@ from prometheus_client.openmetrics.parser import (
 from support.exporter import Running, exporting
 from support.faults import body, faulty
 from support.loopback import served
-from support.tls import certificate
+from support.tls import authority
 from support.tools import promtools
 from triton_exporter.catalogue import state, triton
 from triton_exporter.serving import MOST_THREADS, Handler, Page, Request, Server
@@ -168,10 +168,7 @@ def wait_until(promise: Callable[[], bool]) -> None:
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("certificates")
-    certificate(folder, "ca")
-    certificate(folder, "server", "ca")
-    certificate(folder, "client", "ca")
-    certificate(folder, "stranger")
+    authority(folder)
     return folder
 
 

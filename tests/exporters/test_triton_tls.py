@@ -19,7 +19,7 @@ import pytest
 from support.exporter import exporting
 from support.faults import body, faulty
 from support.repository import Repository, write
-from support.tls import certificate, tls_in_front_of
+from support.tls import authority, certificate, tls_in_front_of
 from support.triton import live_triton
 from triton_exporter.catalogue import own, probe, state, triton
 from triton_exporter.certificates import CertificateError, Certificates, Renewed
@@ -38,10 +38,7 @@ from tritonwatch.local.triton import TritonPorts, free_ports
 def pki(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A CA, what it signed, a stranger, an encrypted key, and files that are none of these."""
     folder = tmp_path_factory.mktemp("pki")
-    certificate(folder, "ca")
-    certificate(folder, "server", "ca")
-    certificate(folder, "client", "ca")
-    certificate(folder, "stranger")
+    authority(folder)
     certificate(folder, "locked", "ca", password=b"1234")
     (folder / "both.pem").write_bytes(
         (folder / "client.key").read_bytes() + (folder / "client.pem").read_bytes()

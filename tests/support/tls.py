@@ -60,6 +60,14 @@ def certificate(folder: Path, name: str, issuer: str | None = None, password: by
     )
 
 
+def authority(folder: Path) -> None:
+    """A CA, the server and the client that it signed, and a stranger."""
+    certificate(folder, "ca")
+    certificate(folder, "server", "ca")
+    certificate(folder, "client", "ca")
+    certificate(folder, "stranger")
+
+
 @contextmanager
 def tls_in_front_of(port: int, folder: Path) -> Iterator[int]:
     """A proxy to a port of this machine that admits clients of the folder's CA; gives its own port."""
