@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -14,6 +13,7 @@ import yaml
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from support.promtool import evaluated, grouped, resting_on
 from support.tools import ROOT, promtools
 from triton_exporter.catalogue import state, triton
 from triton_slo import conventions as names
@@ -35,7 +35,6 @@ SCALE = 0.2
 TILE = 60
 DAY = 288 * TILE
 LENGTH = DAY + 20 * TILE
-NEVER = [{"labels": '{answer="none expected"}', "value": 1}]
 
 
 def promtool(
@@ -47,24 +46,8 @@ def promtool(
     every: int = EVALUATION,
 ) -> list[dict[str, float]]:
     """Answers by model to queries at times (seconds)."""
-    test = {
-        "interval": f"{TICK}s",
-        "input_series": [{"series": name, "values": values} for name, values in series.items()],
-        "promql_expr_test": [
-            {"expr": query, "eval_time": f"{at:.0f}s", "exp_samples": NEVER} for query, at in asked
-        ],
-    }
-    (folder / "rules.yml").write_text(rules)
-    document = {"rule_files": ["rules.yml"], "evaluation_interval": f"{every}s", "tests": [test]}
-    (folder / "test.json").write_text(json.dumps(document))
-    command = [str(tool), "test", "rules", str(folder / "test.json")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    answers = re.findall(r"got: *(.*)$", done.stdout + done.stderr, re.M)
-    assert len(asked) == len(answers), (done.stdout + done.stderr)[:2000]
-    return [
-        {model: float(value) for model, value in re.findall(r'model="([^"]*)"[^}]*} ([^\s,]+)', answer)}
-        for answer in answers
-    ]
+    answers = evaluated(tool, folder, rules, series, asked, interval=TICK, evaluation=every)
+    return [{labels["model"]: value for labels, value in answer} for answer in answers]
 
 
 def rules(objective: Objective, *needed: str, scale: float = SCALE) -> str:
@@ -72,15 +55,7 @@ def rules(objective: Objective, *needed: str, scale: float = SCALE) -> str:
     options = Options(scrape_interval_seconds=SCRAPE, time_scale=scale)
     (text,) = (one.text for one in artifacts([objective], options) if one.name == f"slo-{objective.name}.yml")
     (group,) = yaml.safe_load(text)["groups"]
-    wanted = set(needed)
-    while True:
-        read_by = " ".join(rule["expr"] for rule in group["rules"] if rule.get("record") in wanted)
-        found = wanted | set(re.findall(r"slo:[\w:]+", read_by))
-        if found == wanted:
-            break
-        wanted = found
-    kept = [rule for rule in group["rules"] if rule.get("record") in wanted]
-    return json.dumps({"groups": [{"name": "some", "rules": kept}]})
+    return grouped({"some": resting_on(group["rules"], *needed)})
 
 
 def objective(*spans: tuple[float, float], indicator: str = "errors", **more: object) -> Objective:
