@@ -193,4 +193,4 @@ def test_a_server_that_dies_at_start_up_of_a_bad_model_does_not_start(tmp_path: 
             assert before["activeAt"] == watch.wait("TritonServerNotStarting")["activeAt"]
             assert [] == watch.alerts("TritonServerDown")
     finally:
-        server.stop(timeout_seconds=2)
+        server.kill()

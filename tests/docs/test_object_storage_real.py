@@ -11,8 +11,9 @@ import requests
 
 from support.exporter import Running, exporting
 from support.object_store import ObjectStore, serving
+from support.triton import live_triton
 from triton_exporter.catalogue import state
-from tritonwatch.local.triton import TritonPorts, TritonServer, free_ports
+from tritonwatch.local.triton import TritonServer
 
 pytestmark = pytest.mark.real
 LARGE = {"model": "large", "version": "1"}
@@ -45,20 +46,11 @@ def bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
 def triton(bucket: ObjectStore, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
     directory = tmp_path_factory.mktemp("triton")
     (directory / "none").mkdir()
-    server = TritonServer(
-        directory / "none",
-        directory,
-        TritonPorts(*free_ports(3)),
-        control="explicit",
-        arguments=[f"--model-repository={bucket.repository}"],
-        environment=bucket.environment,
-    )
-    server.start()
-    try:
-        server.wait_live()
+    arguments = [f"--model-repository={bucket.repository}"]
+    with live_triton(
+        directory / "none", directory, "explicit", arguments, environment=bucket.environment
+    ) as server:
         yield server
-    finally:
-        server.stop(2)
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,10 +20,11 @@ def live_triton(
     control: str = "none",
     arguments: Sequence[str] = (),
     ports: TritonPorts | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> Iterator[TritonServer]:
     """Run a Triton that is live until the block ends; then it is killed, as a graceful end takes 3 s."""
     chosen = ports or TritonPorts(*free_ports(3))
-    server = TritonServer(repository, directory, chosen, control, arguments)
+    server = TritonServer(repository, directory, chosen, control, arguments, environment=environment or {})
     try:
         server.start()
         server.wait_live()
