@@ -46,6 +46,7 @@ class Looker:
     _configs: dict[ModelVersion, ModelConfig] = field(default_factory=dict, init=False)
     _ready: dict[ModelVersion, bool] = field(default_factory=dict, init=False)
     _last_statistics: tuple[ModelStatistics, ...] | None = field(default=None, init=False)
+    _last_index: tuple[bytes | None, tuple[IndexEntry, ...]] = field(default=(None, ()), init=False)
     _next_statistics: float = field(default=0.0, init=False)
     _queue: list[ModelVersion] = field(default_factory=list, init=False)
     _version: str = field(default="", init=False)
@@ -100,12 +101,18 @@ class Looker:
 
     def _index(self) -> tuple[IndexEntry, ...] | None:
         started = time.monotonic()
-        index = self._parsed("index", self.client.index, parse_index)
+        index = self._parsed("index", self.client.index, self._read_index)
         took = time.monotonic() - started
         # Triton lists the repository for each index, which on object storage takes seconds and money: that is
         # at most a fifth of the time, or half while it fails and the state is unknown.
         self.pause_seconds = took if index is None else min(MOST_PAUSE_SECONDS, 4 * took)
         return index
+
+    def _read_index(self, body: bytes) -> tuple[IndexEntry, ...]:
+        """The index; one that says what the last said is not read again, as most do at a look a second."""
+        if body != self._last_index[0]:
+            self._last_index = body, parse_index(body)
+        return self._last_index[1]
 
     def _statistics(self) -> tuple[ModelStatistics, ...] | None:
         """Statistics, asked for at most one thirtieth of the time: 1,000 models are half a megabyte."""

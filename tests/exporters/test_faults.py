@@ -15,9 +15,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from support.exporter import Scraped, exporting
 from support.faults import Answer, body, drip, faulty, flood, hang, raw
-from triton_exporter.answers import parse_index
 from triton_exporter.catalogue import own, state, triton
-from triton_exporter.snapshot import IndexEntry
+from triton_exporter.snapshot import ModelVersion
 
 _GOOD = (
     b"# HELP nv_inference_count Inferences\n# TYPE nv_inference_count counter\n"
@@ -165,6 +164,7 @@ def test_hostile_label_values_come_through_unchanged() -> None:
             body(b'[null,1,"x",{},{"name":3},{"name":"a","state":[],"version":{}}]'), id="wrong types"
         ),
         pytest.param(body(b"\xff\xfe"), id="no UTF-8"),
+        pytest.param(body(b""), id="nothing"),
         pytest.param(body(b"", "403 Forbidden"), id="restricted"),
     ],
 )
@@ -203,12 +203,12 @@ def test_a_look_that_fails_unforeseen_is_unknown_and_the_next_look_counts(
     """What no reader foresaw costs one look: no state is shown as known, and the next look brings it back."""
     broken = threading.Event()
 
-    def parse(body: bytes) -> tuple[IndexEntry, ...]:
+    def path(one: ModelVersion) -> str:
         if broken.is_set():
             raise ZeroDivisionError
-        return parse_index(body)
+        return f"/v2/models/{one.model}"
 
-    monkeypatch.setattr("triton_exporter.look.parse_index", parse)
+    monkeypatch.setattr("triton_exporter.look._path", path)
     answers = {"/v2/repository/index": body(_INDEX.encode()), "/metrics": body(b"")}
     with (
         faulty(answers) as target,
