@@ -100,6 +100,21 @@ def test_pages_of_a_real_prometheus_are_scored(
 
 
 @pytest.mark.real
+def test_an_objective_that_shows_no_events_is_named(
+    prometheus: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In steps shorter than two scrapes no counter grows: what is not replayed is not silent."""
+    folder = objectives(tmp_path / "o")
+    words = ["--objectives", str(folder), "--at", str(END - 5), "--last", "10m", "--json"]
+
+    assert 0 == main(["backtest", "--prometheus", prometheus, *words])
+    assert "" == capsys.readouterr().err
+    (folder / "other.yaml").write_text("{name: other, target: 99%, indicator: errors, models: [nobody]}\n")
+    assert 0 == main(["backtest", "--prometheus", prometheus, *words])
+    assert "doubt: no events of other, so not replayed (fix: " in capsys.readouterr().err
+
+
+@pytest.mark.real
 def test_the_history_holds_the_events_that_happened(prometheus: str) -> None:
     """Events per step are those of the counters; what the client cancelled is no failure."""
     plan = Plan(Objective(name="errors", target=0.999, indicator="errors"), Options())

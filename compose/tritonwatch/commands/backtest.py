@@ -129,7 +129,13 @@ def _history(args: argparse.Namespace, objectives: Sequence[Objective]) -> Histo
     end = (time.time() if args.at is None else args.at) // step * step
     plans = [Plan(objective, Options()) for objective in objectives]
     with Prometheus(access.from_arguments(args, os.environ)) as prometheus:
-        return fetch(prometheus, plans, end - args.last // step * step, end, step)
+        history = fetch(prometheus, plans, end - args.last // step * step, end, step)
+    found = {slo for slo, _, _ in history.keys}
+    if silent := [objective.name for objective in objectives if objective.name not in found]:
+        # Counters grow between two samples: in steps that are shorter they show nothing at all.
+        fix = "does its model exist? and let --step span at least two scrapes"
+        print(f"doubt: no events of {', '.join(silent)}, so not replayed (fix: {fix})", file=sys.stderr)
+    return history
 
 
 def _excluded(args: argparse.Namespace, objective: Objective, history: History) -> list[Span]:
