@@ -260,7 +260,9 @@ between two looks. Ratios are of the same run.
 The page of 1,000 models is 9.6 MB, 4.4 MB of it Triton's. A scrape writes the exporter's own series and sends
 them while Triton answers. What is left is to fetch Triton's page, which the straight fetch does not have to
 do, and to check each of its 60,000 lines before any is passed on. The table shows one run. On a machine with much
-other work, four runs gave ratios of 2.1, 2.8, 2.8 and 3.2, and 8.1 to 10.3 % of a core.
+other work, four runs gave ratios of 2.1, 2.8, 2.8 and 3.2, and 8.1 to 10.3 % of a core. A share of a core
+depends on the core: in an hour in which the same machine was slower, 11 to 13 % were measured, where the version
+before this one took 14 to 15 %.
 
 CPU time of one look, without the network; what counts is that the cost of one model does not rise:
 
