@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -33,6 +34,22 @@ def fault(path: Path, error: OSError) -> str:
     if isinstance(error, FileNotFoundError):
         return f"cannot write {path}: nothing can be made there"
     return f"cannot write {path}: {error.strerror}"
+
+
+def write_one(path: Path, text: str, replace: bool = False) -> None:
+    """Write a file whole or not at all. Raises OSError; FileExistsError rather than replace one unasked."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.chmod(draft, 0o644)
+        if replace:
+            os.replace(draft, path)
+        else:
+            os.link(draft, path)  # refuses to replace what came meanwhile, which a rename does not
+    finally:
+        Path(draft).unlink(missing_ok=True)
 
 
 def write(folder: Path, wanted: Mapping[str, str]) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from support.tools import ROOT
 from tritonwatch.cli import main
-from tritonwatch.output import MANIFEST, drift, write
+from tritonwatch.output import MANIFEST, drift, write, write_one
 
 OBJECTIVES = ROOT / "slo" / "objectives"
 
@@ -154,3 +154,17 @@ def test_who_may_not_read_or_write_a_folder_is_told_so(capsys: pytest.CaptureFix
         assert f"tritonwatch check: {closed}: Permission denied" in told
         assert f"tritonwatch generate: cannot write {name}/rules: Permission denied" in told
         assert [closed] == list(open_folder.iterdir())
+
+
+def test_one_file_replaces_none_unasked(tmp_path: Path) -> None:
+    """A file that came meanwhile stays as it is, whole; asked to, the new one takes its place; no draft is left."""
+    path = tmp_path / "new" / "o.yaml"
+    write_one(path, "first")
+
+    with pytest.raises(FileExistsError):
+        write_one(path, "second")
+    assert "first" == path.read_text()
+    write_one(path, "third", replace=True)
+
+    assert "third" == path.read_text()
+    assert [path] == list(path.parent.iterdir())

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 
 from triton_slo.convert import openslo, openslo_export, sloth, writing
 from triton_slo.convert.entry import Entry, documents
@@ -80,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
         print(text, end="")
         return _verdict(ledger)
     try:
-        _deliver(args.out, text, args.force)
+        output.write_one(args.out, text, args.force)
     except OSError as error:
         return _fail(output.fault(args.out, error), 1)
     return _verdict(ledger)
@@ -129,19 +126,3 @@ def _ours(objectives: Sequence[Objective], ledger: Ledger) -> str:
     reading = read([("the converted file", text)])
     ledger.mistakes.extend(reading.problems)
     return text
-
-
-def _deliver(path: Path, text: str, force: bool) -> None:
-    """Write whole or not at all; only `force` replaces a file. Raises OSError."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.chmod(draft, 0o644)
-        if force:
-            os.replace(draft, path)
-        else:
-            os.link(draft, path)  # refuses to replace what came meanwhile, which a rename does not
-    finally:
-        Path(draft).unlink(missing_ok=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Mapping
@@ -62,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
         if args.out == "-":
             print(text, end="")
             return 0
-        write_new(Path(args.out), text)
+        output.write_one(Path(args.out), text)
     except (InitError, PrometheusError) as error:
         return _fail(error, 1)
     except OSError as error:
@@ -76,20 +75,6 @@ def run(args: argparse.Namespace) -> int:
 def _fail(reason: object, code: int) -> int:
     print(f"tritonwatch init: {reason}", file=sys.stderr)
     return code
-
-
-def write_new(path: Path, text: str) -> None:
-    """Write a file whole or not at all; raises FileExistsError rather than replace one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.chmod(draft, 0o644)
-        # A link refuses to replace, which a rename does not; nobody ever sees half a file.
-        os.link(draft, path)
-    finally:
-        os.unlink(draft)
 
 
 def _proposal(settings: Settings, reached: Access | None) -> str:
