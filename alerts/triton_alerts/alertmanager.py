@@ -121,11 +121,10 @@ def _tickets(options: Options) -> Block:
 
 
 def _times(options: Options, wait: str, interval: str, repeat: str) -> dict[str, str]:
-    repeat_seconds = max(promql.seconds(repeat) * options.time_scale, _MIN_REPEAT_SECONDS)
     return {
         "group_wait": promql.scaled(wait, options),
         "group_interval": promql.scaled(interval, options),
-        "repeat_interval": promql.duration(repeat_seconds),
+        "repeat_interval": promql.scaled(repeat, options, _MIN_REPEAT_SECONDS),
     }
 
 

@@ -42,14 +42,14 @@ def duration(value_seconds: float) -> str:
     return "".join(parts)
 
 
-def scaled(nominal: str, options: Options) -> str:
-    """A nominal time (`for`, offset, group_wait) at the options' scale; never under one second."""
-    return duration(seconds(nominal) * options.time_scale)
+def scaled(nominal: str, options: Options, least_seconds: float = 1.0) -> str:
+    """A nominal time (`for`, offset, group_wait) at the options' scale; never under `least_seconds`."""
+    return duration(max(seconds(nominal) * options.time_scale, least_seconds))
 
 
 def window(nominal: str, options: Options) -> str:
     """A nominal range at the options' scale; never under four scrapes, or rates would see nothing."""
-    return duration(max(seconds(nominal) * options.time_scale, 4 * options.scrape_interval_seconds))
+    return scaled(nominal, options, 4 * options.scrape_interval_seconds)
 
 
 def lower(expr: str, options: Options) -> str:

@@ -37,8 +37,9 @@ def _hold(alert: Alert, options: Options) -> str:
     """The alert's `for`; what waits for targets to appear waits for the first scrape at any scale."""
     if not alert.hold:
         return ""
-    least = _FIRST_SCRAPE_SECONDS if "absent(" in alert.expr else 0.0
-    return promql.duration(max(promql.seconds(alert.hold) * options.time_scale, least))
+    if "absent(" in alert.expr:
+        return promql.scaled(alert.hold, options, _FIRST_SCRAPE_SECONDS)
+    return promql.scaled(alert.hold, options)
 
 
 def labels(alert: Alert) -> dict[str, str]:
