@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +13,7 @@ import pytest
 from support.exporter import exporting
 from support.repository import Repository
 from support.tools import ROOT
-from support.triton import infer, live_triton
+from support.triton import drained, infer, live_triton
 from triton_exporter.catalogue import state, triton
 from tritonwatch.local.triton import TritonServer
 
@@ -64,15 +62,7 @@ def test_models_of_an_older_triton_are_seen_whole(server: TritonServer) -> None:
 def test_the_drain_of_an_older_triton_is_told(server: TritonServer) -> None:
     """Its API stays open and says that the server is not live: draining, and no model ready."""
     with exporting(server.http_url, server.metrics_url) as exporter:
-        exporter.wait(lambda page: page.value(state.MODEL_READY, model="slowly", version="1"))
-        worker = threading.Thread(target=infer, args=(server, "slowly"))
-        worker.start()
-        time.sleep(0.3)
-        assert server.process is not None
-        server.process.terminate()
-        page = exporter.wait(lambda page: page.value(state.SERVER_LIVE) == 0)
-        phase = exporter.get("/state").json()["triton"]["phase"]
-        worker.join()
+        page, phase = drained(server, exporter, "slowly")
 
     assert (1, "draining") == (page.value(state.UP), phase)
     assert 0 == page.value(state.MODEL_READY, model="slowly", version="1")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import shutil
 import threading
 import time
@@ -16,7 +15,7 @@ import requests
 
 from support.exporter import Running, Scraped, exporting
 from support.repository import Repository, write
-from support.triton import control, infer, live_triton
+from support.triton import control, drained, infer, live_triton
 from triton_exporter.catalogue import state as catalogue
 from tritonwatch.local.triton import TritonServer
 
@@ -411,15 +410,8 @@ def test_draining_answers_metrics_but_is_not_live(tmp_path: Path) -> None:
     repository.model("slowly", delay_seconds=2)
     with live_triton(repository.path, tmp_path) as server:
         with exporting(server.http_url, server.metrics_url) as exporter:
-            exporter.wait(lambda page: page.value(catalogue.MODEL_READY, model="slowly", version="1"))
-            worker = threading.Thread(target=infer_and_lose, args=(server, "slowly"))
-            worker.start()
-            time.sleep(0.3)
+            page, phase = drained(server, exporter, "slowly")
             assert server.process is not None
-            server.process.terminate()
-            page = exporter.wait(lambda page: page.value(catalogue.SERVER_LIVE) == 0)
-            phase = exporter.get("/state").json()["triton"]["phase"]
-            worker.join()
             # Triton waits up to 30 s for connections that stay open: the exporter must leave none.
             assert 0 == server.process.wait(15)
 
@@ -428,12 +420,6 @@ def test_draining_answers_metrics_but_is_not_live(tmp_path: Path) -> None:
         assert 1 == page.value(catalogue.MODEL_STATE, model="slowly", version="1", state="unknown")
         assert "draining" == phase
         assert since(page, "slowly") is not None
-
-
-def infer_and_lose(server: TritonServer, model: str) -> None:
-    # The server may close the connection before it answers.
-    with contextlib.suppress(requests.ConnectionError):
-        infer(server, model)
 
 
 def test_a_restart_accounts_for_every_model_that_served(tmp_path: Path) -> None:

@@ -7,17 +7,15 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import requests
-
 from support.loopback import until_answers
 from support.recipes import arguments, parts, write_files
 from support.tools import ROOT
+from support.watching import Watching
 from triton_slo import conventions as names
 from tritonwatch.cli import main
 from tritonwatch.local.process import Child
@@ -79,20 +77,9 @@ def running(directory: Path) -> Iterator[World]:
             ends.callback(child.stop, 3)
             child.start()
             until_answers(url)
-        _wait_for_rules(f"http://127.0.0.1:{prometheus}")
+        # A Prometheus that is ready has scraped nothing yet: its targets come to it after some five seconds.
+        Watching(f"http://127.0.0.1:{prometheus}").wait_seen(names.OBJECTIVE_RATIO)
         yield World(directory, ports)
-
-
-def _wait_for_rules(prometheus: str) -> None:
-    """A Prometheus that is ready has scraped nothing yet: its targets come to it after some five seconds."""
-    for _ in range(300):
-        answer = requests.get(
-            f"{prometheus}/api/v1/query", params={"query": names.OBJECTIVE_RATIO}, timeout=5
-        ).json()
-        if answer["data"]["result"]:
-            return
-        time.sleep(0.1)
-    raise AssertionError("Prometheus recorded no objective in 30 s")
 
 
 def _children(directory: Path, ports: dict[str, int], triton: TritonServer) -> Iterator[tuple[Child, str]]:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import requests
 
+from support.exporter import Running, Scraped
+from triton_exporter.catalogue import state
 from tritonwatch.local.triton import TritonPorts, TritonServer, free_ports
 
 REQUEST = {"inputs": [{"name": "X", "shape": [1, 1], "datatype": "FP32", "data": [1.0]}]}
@@ -38,6 +43,26 @@ def infer(server: TritonServer, model: str, version: str = "") -> int:
     chosen = f"/versions/{version}" if version else ""
     url = f"{server.http_url}/v2/models/{model}{chosen}/infer"
     return requests.post(url, json=REQUEST, timeout=30).status_code
+
+
+def drained(server: TritonServer, exporter: Running, model: str) -> tuple[Scraped, str]:
+    """End a server while a model works: the first page that says it is not live, and the phase of then."""
+    exporter.wait(lambda page: page.value(state.MODEL_READY, model=model, version="1"))
+    worker = threading.Thread(target=infer_and_lose, args=(server, model))
+    worker.start()
+    time.sleep(0.3)
+    assert server.process is not None
+    server.process.terminate()
+    page = exporter.wait(lambda page: page.value(state.SERVER_LIVE) == 0)
+    phase = exporter.get("/state").json()["triton"]["phase"]
+    worker.join()
+    return page, phase
+
+
+def infer_and_lose(server: TritonServer, model: str) -> None:
+    """One inference of a server that may close the connection before it answers."""
+    with contextlib.suppress(requests.ConnectionError):
+        infer(server, model)
 
 
 def control(server: TritonServer, action: str, model: str, /, **parameters: object) -> int:
