@@ -111,17 +111,16 @@ def entry_point() -> None:
         sys.stdout.flush()
     except KeyboardInterrupt:
         code = 130
-    except BrokenPipeError:
-        # Whoever read us (`| head`) has had enough: nothing is left to say to them, nor at exit. Not 0, which
-        # would be a verdict.
-        code = 1
-        _to_nowhere(sys.stdout.fileno())
     except OSError as error:
-        if error.errno != errno.ENOSPC:
+        if not isinstance(error, BrokenPipeError) and error.errno != errno.ENOSPC:
             raise
-        code = 1
-        _to_nowhere(sys.stdout.fileno())
-        print(f"tritonwatch: cannot write the output: {error.strerror}", file=sys.stderr)
+        code = 1  # not 0, which would be a verdict
+        # Nothing can be said there any more, nor at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if (
+            error.errno == errno.ENOSPC
+        ):  # whoever read us (`| head`) has had enough; of a full disk nobody knows
+            print(f"tritonwatch: cannot write the output: {error.strerror}", file=sys.stderr)
     sys.exit(code)
 
 
@@ -132,7 +131,3 @@ def _open_standard_streams() -> None:
             # The lowest free number, which is the missing one, as long as they are taken in order.
             descriptor = os.open(os.devnull, os.O_RDWR)
             setattr(sys, stream, os.fdopen(descriptor, "r" if stream == "stdin" else "w", encoding="utf-8"))
-
-
-def _to_nowhere(descriptor: int) -> None:
-    os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)

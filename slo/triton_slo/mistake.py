@@ -11,8 +11,8 @@ import yaml
 from triton_exporter.yaml_faults import YAML_FAULTS
 
 _SHOWN = 40
-_LOOKS = {"timestamp": "a date", "int": "a whole number", "float": "a number", "bool": "a yes or no"}
 """Characters of a value that a message repeats."""
+_LOOKS = {"timestamp": "a date", "int": "a whole number", "float": "a number", "bool": "a yes or no"}
 
 
 def reason(detail: Mapping[str, Any]) -> str:
