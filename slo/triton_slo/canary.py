@@ -143,6 +143,8 @@ def _judge(
     minimum: float,
 ) -> tuple[Verdict, str]:
     for name, events in (("canary", ours.total), ("baseline", theirs.total)):
+        if events <= 0 and not minimum > 0:
+            return "hold", f"the {name} has no events"
         if events < minimum:
             return "hold", f"the {name} has {events:.0f} events, {minimum:.0f} are needed"
     ratios = f"{ours.bad / ours.total:.3%} bad against {theirs.bad / theirs.total:.3%}"

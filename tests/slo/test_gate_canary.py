@@ -122,3 +122,11 @@ def test_dispersion_tells_even_from_bursty() -> None:
 
 def _sum(slices: list[Slice]) -> Slice:
     return Slice(sum(one.bad for one in slices), sum(one.total for one in slices))
+
+
+@pytest.mark.parametrize(("canary", "named"), [(Slice(0, 0), "canary"), (Slice(1, 100), "baseline")])
+def test_a_side_without_events_holds_whatever_minimum_is_asked(canary: Slice, named: str) -> None:
+    """With `--min-events 0` a side without any event is a reason to hold, not a division by zero."""
+    found = compare([canary], [Slice(0, 0)], margin=0.01, minimum_events=0)
+
+    assert ("hold", f"the {named} has no events") == (found.verdict, found.reason)
