@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -206,3 +207,13 @@ def test_statistics_of_a_real_server_add_up() -> None:
 def test_load_errors_are_sorted_into_their_class(reason: str, text: str) -> None:
     """Texts of real servers, each in the class that tells what to do."""
     assert reason == classify(text)
+
+
+def test_a_long_load_error_is_sorted_in_time_and_by_both_its_ends() -> None:
+    """One long word, or a pattern's beginning over and over, costs no seconds; the last line still counts."""
+    started = time.process_time()
+    found = [classify(text) for text in ("x" * 200_000, "ensemble " * 20_000, "failed to load " * 20_000)]
+
+    assert ["other"] * 3 == found
+    assert "out_of_memory" == classify("line\n" * 50_000 + "CUDA out of memory")
+    assert time.process_time() - started < 1
