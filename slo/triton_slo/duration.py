@@ -16,11 +16,12 @@ def parse_seconds(text: str) -> float:
     if not _WHOLE.fullmatch(text):
         raise ValueError(f"{text[:40]!r} is not a duration such as 100ms, 5m, 1h or 30d")
     milliseconds = sum(float(number) * _UNITS_MS[unit] for number, unit in _PART.findall(text))
-    if milliseconds <= 0:
+    seconds = round(milliseconds / 1000, 9)  # as the exporter rounds the bounds of its buckets
+    if seconds <= 0:
         raise ValueError("a duration must be longer than zero")
     if milliseconds > _LONGEST_MS:
         raise ValueError("a duration of more than a hundred years (36500d) is a slip")
-    return milliseconds / 1000
+    return seconds
 
 
 def in_words(seconds: float) -> str:

@@ -47,7 +47,7 @@ def first_response_edge(indicator: model.FirstResponse, threshold: float) -> tup
     """The histogram, and the threshold in its unit: Triton counts milliseconds, vLLM seconds."""
     if indicator.engine == "vllm":
         return llm.VLLM_FIRST_TOKEN, threshold
-    return triton.FIRST_RESPONSE_MS, threshold * 1000
+    return triton.FIRST_RESPONSE_MS, round(threshold * 1000, 6)
 
 
 def _measure(
@@ -96,7 +96,7 @@ def _histogram(metric: Metric, edge: float, scope: Scope, window: str, rejection
 def _slices(sums: Metric, threshold: float, scope: Scope, rejections: bool) -> Events:
     window = scope.slice_window
     every = scope.rate(triton.REQUEST_SUCCESS, window)
-    edge = number(threshold * _MICROSECONDS)
+    edge = number(round(threshold * _MICROSECONDS, 3))
     mean = f"{scope.rate(sums, window)} / {scope.on} {every}"
     error = f"{every} * {scope.on} ({mean} > bool {edge})"
     if not rejections:
