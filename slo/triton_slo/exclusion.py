@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Annotated, Any, Literal, Self, get_args
 from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from triton_slo import expression
-from triton_slo.zone import clock_rule, known
+from triton_slo.zone import clock_rule, known, offsets
 
 Day = Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
 DAYS: tuple[Day, ...] = get_args(Day)
@@ -18,19 +19,18 @@ Span = tuple[float, float]
 """Start and end in Unix seconds; the end is not in it."""
 
 _DAY_SECONDS = 86_400
-_MINUTE = 60
+_EPOCH_WEEKDAY = 3
+"""1970-01-01 was a Thursday."""
 _MOMENT = r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}(:[0-9]{2})?(Z|[+-][0-9]{2}:[0-9]{2})?"
 _YEARS = range(1970, 2200)
 _TIME = r"([01]\d|2[0-3]):[0-5]\d"
 
 
 def _text(value: Any) -> Any:
-    """Undo what YAML makes of times without quotes: a moment is a datetime to it, 22:00 a number of minutes."""
+    """Write a moment, which YAML reads as a datetime, and an hour of one digit in full."""
     if isinstance(value, datetime):
         return value.isoformat()
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _DAY_SECONDS // _MINUTE:
-        return f"{value // 60:02}:{value % 60:02}"
-    return value
+    return f"0{value}" if isinstance(value, str) and value[1:2] == ":" else value
 
 
 def _days(value: Any) -> Any:
@@ -162,22 +162,17 @@ class Exclusion(BaseModel):
         if self.days is None:
             yield from clipped([self.seconds], start, end)
             return
-        # Clocks and exclusions change on whole minutes.
-        first, opened = start // _MINUTE * _MINUTE, None
-        for minute in range(int((end - first) // _MINUTE) + 2):
-            at = first + minute * _MINUTE
-            holds = at < end and self._holds(at)
-            if holds and opened is None:
-                opened = at
-            elif not holds and opened is not None:
-                yield from clipped([(opened, at)], start, end)
-                opened = None
+        yield from clipped(merged(self._recurrences(start, end)), start, end)
 
-    def _holds(self, at: float) -> bool:
-        shown = datetime.fromtimestamp(at, ZoneInfo(self.timezone or "UTC")).replace(tzinfo=UTC)
-        since = shown - timedelta(seconds=self.opens)
-        seconds = since.hour * 3600 + since.minute * 60 + since.second
-        return DAYS[since.weekday()] in (self.days or ()) and seconds < self.duration
+    def _recurrences(self, start: float, end: float) -> Iterator[Span]:
+        """Each day's part, in pieces where the clocks of the zone change meanwhile."""
+        for since, until, offset in offsets(self.timezone or "UTC", math.floor(start), math.ceil(end)):
+            # Clock times as seconds since 1970; the first day is the one whose exclusion may still hold.
+            clock = range(since + offset - self.opens, until + offset - self.opens)
+            for day in range(clock.start // _DAY_SECONDS, clock.stop // _DAY_SECONDS + 1):
+                low = day * _DAY_SECONDS + self.opens - offset
+                if DAYS[(day + _EPOCH_WEEKDAY) % 7] in (self.days or ()):
+                    yield from clipped([(low, low + self.duration)], since, until)
 
 
 def _date(text: str) -> datetime:

@@ -127,8 +127,19 @@ def _parse(file: str, node: yaml.Node) -> Iterator[Objective | Problem]:
     yield from problems
 
 
+class _Constructor(yaml.SafeLoader):
+    """Keeps 22:00 as text: YAML 1.1 takes it for the number 1320 in base sixty."""
+
+    def construct_yaml_int(self, node: yaml.ScalarNode) -> Any:
+        """Read a whole number, or a time of the day as text."""
+        return node.value if ":" in node.value else super().construct_yaml_int(node)
+
+
+_Constructor.add_constructor("tag:yaml.org,2002:int", _Constructor.construct_yaml_int)
+
+
 def _construct(node: yaml.Node) -> Any:
-    loader = yaml.SafeLoader("")
+    loader = _Constructor("")
     try:
         return loader.construct_document(node)
     finally:

@@ -56,8 +56,8 @@ def known(timezone: str) -> ZoneInfo:
 def clock_rule(timezone: str) -> ClockRule:
     """How a zone's clocks run. Raises ValueError if there is no such zone, or its changes follow no rule."""
     zone = known(timezone)
-    changes = list(_changes(zone))
-    start = int(datetime(_YEARS[0], 1, 1, tzinfo=UTC).timestamp())
+    start, end = (int(datetime(year, 1, 1, tzinfo=UTC).timestamp()) for year in (_YEARS[0], _YEARS[-1] + 1))
+    changes = list(_changes(zone, start, end))
     if not changes:
         return ClockRule(_offset(zone, start))
     offsets = {offset for _, offset in changes}
@@ -69,14 +69,20 @@ def clock_rule(timezone: str) -> ClockRule:
     return ClockRule(standard, summer - standard, begins, ends)
 
 
-def _changes(zone: ZoneInfo) -> list[tuple[int, int]]:
-    """(Unix time, offset from then on) of each change in the years looked at."""
-    at = int(datetime(_YEARS[0], 1, 1, tzinfo=UTC).timestamp())
-    end = int(datetime(_YEARS[-1] + 1, 1, 1, tzinfo=UTC).timestamp())
+def offsets(timezone: str, start: int, end: int) -> list[tuple[int, int, int]]:
+    """(start, end, seconds ahead of UTC) of each stretch between two Unix times in which no clock is changed."""
+    zone = known(timezone)
+    begun = [(start, _offset(zone, start)), *_changes(zone, start, end)]
+    ends = [*(at for at, _ in begun[1:]), end]
+    return [(at, until, offset) for (at, offset), until in zip(begun, ends, strict=True)]
+
+
+def _changes(zone: ZoneInfo, at: int, end: int) -> list[tuple[int, int]]:
+    """(Unix time, offset from then on) of each change between two Unix times."""
     found, before = [], _offset(zone, at)
-    for day in range(at + _DAY, end + 1, _DAY):
+    for day in (*range(at + _DAY, end, _DAY), end):
         if (offset := _offset(zone, day)) != before:
-            low, high = day - _DAY, day
+            low, high = max(at, day - _DAY), day
             while high - low > 1:
                 middle = (low + high) // 2
                 low, high = (low, middle) if _offset(zone, middle) == offset else (middle, high)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pytest
 import yaml
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 from support.promtool import evaluated, grouped, resting_on
@@ -21,7 +24,7 @@ from triton_slo.artifact import Options
 from triton_slo.backtest.history import History, to_csv
 from triton_slo.backtest.ours import promise
 from triton_slo.backtest.replay import replay
-from triton_slo.exclusion import Exclusion
+from triton_slo.exclusion import DAYS, Exclusion, merged
 from triton_slo.generate import artifacts
 from triton_slo.live import standings
 from triton_slo.objective import WORKBOOK_TIERS, Objective
@@ -260,6 +263,8 @@ PROMQL = {"reason": "r", "promql": "maintenance == 1"}
         ({**PROMQL, "promql": "up)"}, "promql is not PromQL"),
         ({**PROMQL, "promql": "time()"}, "promql gives no series"),
         ({**WEEKLY, "start": "25:00"}, "not written as it must be (fix: write 22:00"),
+        ({**WEEKLY, "start": 22, "end": 23}, "start: must be text, and is the number 22 (fix: write 22:00"),
+        ({**WEEKLY, "start": 1320}, "start: must be text, and is the number 1320 (fix: write 22:00"),
     ],
     ids=str,
 )
@@ -272,7 +277,7 @@ def test_a_mistake_in_an_exclusion_is_named(exclusion: dict[str, object], reason
 
 
 def test_times_are_read_as_people_write_them() -> None:
-    """YAML takes 22:00 for a number and a moment for a date; both mean what they look like."""
+    """YAML takes 22:00 for a number in base sixty and a moment for a date; both mean what they look like."""
     text = "{name: o, target: 99%, indicator: errors, exclusions: ["
     text += "{reason: r, days: all, start: 22:00, end: 2:00}, "
     text += "{reason: s, start: 2026-12-24T20:00:00Z, end: 2026-12-24T21:00:00+00:00}]}"
@@ -348,6 +353,49 @@ def test_spans_are_clipped_and_in_order() -> None:
     night = Exclusion.model_validate({"reason": "r", "days": "all", "start": "22:00", "end": "02:00"})
 
     assert [(0, 7200), (79_200, 90_000)] == list(night.spans(0, 90_000))
+
+
+@given(
+    st.sampled_from(("UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kolkata")),
+    st.sets(st.sampled_from(DAYS), min_size=1, max_size=6),
+    st.integers(0, 1439),
+    st.integers(0, 1439),
+    st.integers(1_767_225_600 // 60, 1_798_761_600 // 60),
+    st.integers(1, 9 * 1440),
+)
+@example("Europe/Berlin", {"sunday"}, 150, 180, 1_774_656_000 // 60, 4 * 1440)  # the clocks skip 02:30
+@example("Europe/Berlin", {"sunday"}, 120, 180, 1_792_800_000 // 60, 4 * 1440)  # they show 02:30 twice
+def test_spans_hold_where_the_clock_of_the_zone_says(
+    timezone: str, days: set[str], opens: int, closes: int, first: int, minutes: int
+) -> None:
+    """Minute by minute, spans are what a person reads off a clock and a calendar of the zone."""
+    one = Exclusion.model_validate(
+        {"reason": "r", "days": sorted(days), "timezone": timezone}
+        | {"start": f"{opens // 60:02}:{opens % 60:02}", "end": f"{closes // 60:02}:{closes % 60:02}"}
+    )
+    length = (closes - opens) % 1440 or 1440
+
+    def shown(minute: int) -> bool:
+        clock = datetime.fromtimestamp(minute * 60, ZoneInfo(timezone)).replace(tzinfo=None)
+        since = clock - timedelta(minutes=opens)
+        return DAYS[since.weekday()] in days and since.hour * 60 + since.minute < length
+
+    held = list(one.spans(first * 60, (first + minutes) * 60))
+
+    assert held == merged(held)
+    expected = [at for at in range(first, first + minutes) if shown(at)]
+    assert expected == [at for low, high in held for at in range(int(low) // 60, int(high) // 60)]
+
+
+def test_years_of_spans_take_no_time() -> None:
+    """Twenty years of nights in a zone with summer time are worked out in less than a second."""
+    night = Exclusion.model_validate(
+        {"reason": "r", "days": "all", "start": "22:00", "end": "02:00", "timezone": "Europe/Berlin"}
+    )
+    started = time.process_time()
+
+    assert 7305 <= len(list(night.spans(1_767_225_600, 1_767_225_600 + 7305 * 86_400))) <= 7306
+    assert time.process_time() - started < 1
 
 
 def history(bad: slice, missing: slice = slice(0, 0)) -> History:
