@@ -494,7 +494,10 @@ class Objective(_Value):
 
     @model_validator(mode="after")
     def _coherent(self) -> Self:
-        if taken := sorted(RESERVED_LABELS & set(self.labels)):
+        recorded = (RESERVED_LABELS | {conventions.SOURCE}) - set(conventions.GROUPING)
+        if taken := sorted(recorded & set(self.group_by)):
+            raise ValueError(f"group_by holds labels the rules set themselves: {', '.join(taken)}")
+        if taken := sorted((RESERVED_LABELS | set(self.group_by)) & set(self.labels)):
             raise ValueError(f"labels the rules set themselves: {', '.join(taken)}")
         if any(override.threshold for override in self.overrides) and self.threshold_seconds is None:
             raise ValueError(f"indicator {self.indicator.kind} has no threshold to override")

@@ -43,6 +43,9 @@ def mistakes(**changes: object) -> list[str]:
         ({"models": [1]}, "models.names.0: must be text, and is the number 1"),
         ({"overrides": [{"models": "a"}]}, "an override needs a target or a threshold"),
         ({"labels": {"severity": "x"}}, "labels the rules set themselves: severity"),
+        ({"labels": {"zone": "x"}, "group_by": ["zone"]}, "labels the rules set themselves: zone"),
+        ({"group_by": ["model", "event"]}, "group_by holds labels the rules set themselves: event"),
+        ({"group_by": ["source", "le"]}, "group_by holds labels the rules set themselves: le, source"),
         ({"alerting": {"severities": {"page": "critical"}}}, "name tiers that do not exist: page"),
         ({"indicator": {"kind": "custom", "good": "a", "total": "b"}}, "must hold {{window}}"),
         (
