@@ -11,6 +11,8 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from triton_exporter.printable import printable
+from triton_slo.duration import render
 from triton_slo.live import SHOWN_WINDOWS, Overview, Standing, State, overviews
 
 _STYLE: dict[State, str] = {
@@ -35,7 +37,7 @@ _NAMED = 3
 def tables(rows: Sequence[Standing], limit: int = 0) -> Group:
     """Sum up each objective where it has many groups, then the rows."""
     summed = overviews(rows)
-    below = [Text(), *map(Text, estimates(rows))]
+    below = [Text(), *map(Text, map(printable, estimates(rows)))]
     drawn = [table(rows, limit), *(below if len(below) > 1 else ())]
     if any(one.groups > 1 for one in summed):
         return Group(_overview(summed), Text(), *drawn)
@@ -71,7 +73,9 @@ def _overview(summed: Sequence[Overview]) -> Table:
         counts = [str(number) for number in (one.groups, one.unknown, one.exhausted, one.burning)]
         place = [_place(worst), worst.version or "-", worst.state]
         left = [_budget(worst), _lasts(worst)]
-        drawn.add_row(*map(Text, (one.slo, *counts, *place, *left)), style=_STYLE[worst.state])
+        drawn.add_row(
+            *map(Text, map(printable, (one.slo, *counts, *place, *left))), style=_STYLE[worst.state]
+        )
     return drawn
 
 
@@ -80,7 +84,7 @@ def table(rows: Sequence[Standing], limit: int = 0) -> Table:
     drawn = Table(
         "objective", "model", "version", title="Objectives by budget left", title_justify="left", box=None
     )
-    for heading in ("SLI", "target", "burn now", *SHOWN_WINDOWS, "budget left", "lasts"):
+    for heading in ("SLI", "target", "threshold", "burn now", *SHOWN_WINDOWS, "budget left", "lasts"):
         drawn.add_column(heading, justify="right", no_wrap=True)
     drawn.add_column("unknown", justify="right", no_wrap=True)
     for heading in ("state", "cause"):
@@ -96,13 +100,14 @@ def table(rows: Sequence[Standing], limit: int = 0) -> Table:
 def _cells(row: Standing) -> list[Text]:
     # Text, never markup: a model may be called "[red]".
     return [
-        Text(cell)
+        Text(printable(cell))
         for cell in (
             row.slo,
             _place(row),
             row.version or "-",
             "no events" if row.idle and row.sli is None else ratio(row.sli),
             ratio(row.target),
+            "-" if row.threshold_seconds is None else render(row.threshold_seconds),
             rate(row.burn_now),
             *(rate(row.burn.get(window)) for window in SHOWN_WINDOWS),
             _budget(row),

@@ -7,7 +7,7 @@ from triton_dashboards.grafana.model import dashboard_link, url_link
 from triton_dashboards.grafana.values import Annotation, Link, Variable
 from triton_dashboards.query import Scope
 from triton_exporter.catalogue import gpu, state, triton
-from triton_slo.conventions import COMPONENT, OBJECTIVE_RATIO, OWNER, SEVERITY
+from triton_slo.conventions import COMPONENT, OBJECTIVE_RATIO, OURS, OWNER, SEVERITY
 
 TAG = "triton"
 FLEET, MODEL, SLO, GPU, SERVER, ON_CALL = (
@@ -54,10 +54,10 @@ GPU_UUID = Variable("gpu_uuid", "GPU", _values(_THERE(gpu.INFO), "gpu_uuid"))
 VERSION = Variable("version", "Version", _values(_THERE(state.MODEL_READY, 'model="$model"'), "version"))
 
 
-OBJECTIVE = (Variable("slo", "Objective", _values(OBJECTIVE_RATIO, "slo")),)
-OBJECTIVE_MODEL = Variable("model", "Model", _values(f'{OBJECTIVE_RATIO}{{slo=~"$slo"}}', "model"))
+OBJECTIVE = (Variable("slo", "Objective", _values(f"{OBJECTIVE_RATIO}{{{OURS}}}", "slo")),)
+OBJECTIVE_MODEL = Variable("model", "Model", _values(f'{OBJECTIVE_RATIO}{{{OURS}, slo=~"$slo"}}', "model"))
 OBJECTIVE_VERSION = Variable(
-    "version", "Version", _values(f'{OBJECTIVE_RATIO}{{slo=~"$slo", model=~"$model"}}', "version")
+    "version", "Version", _values(f'{OBJECTIVE_RATIO}{{{OURS}, slo=~"$slo", model=~"$model"}}', "version")
 )
 ON_CALL_VARIABLES = (
     Variable("component", "Component", _values(f'ALERTS{{{COMPONENT}!=""}}', COMPONENT)),

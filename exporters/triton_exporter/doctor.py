@@ -11,6 +11,7 @@ from typing import Literal
 from triton_exporter.catalogue import Metric, triton
 from triton_exporter.claims import claims
 from triton_exporter.parse import Exposition
+from triton_exporter.printable import printable
 from triton_exporter.snapshot import Snapshot
 
 Grade = Literal["problem", "advice"]
@@ -360,5 +361,5 @@ def _total(exposition: Exposition, metric: Metric) -> float:
 
 
 def _some(names: list[str]) -> str:
-    shown = ", ".join(names[:5])
+    shown = ", ".join(map(printable, names[:5]))
     return f"{shown} and {len(names) - 5} more" if len(names) > 5 else shown

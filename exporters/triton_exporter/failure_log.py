@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from triton_exporter.lifecycle import Failure, Lifecycle
+from triton_exporter.printable import printable
 from triton_exporter.reasons import classify
 from triton_exporter.snapshot import Snapshot
 
@@ -47,5 +48,4 @@ def _tell(model: str, failure: Failure) -> None:
 
 def _plain(text: str) -> str:
     """The text in one line that cannot steer a terminal."""
-    text = text[:_LONGEST]
-    return text if text.isprintable() else ascii(text)[1:-1]
+    return printable(text[:_LONGEST])

@@ -38,6 +38,9 @@ OWNER = "owner"
 GROUPING = ("model", "version")
 """Labels that make a group by default: one SLI, one budget for each model version over all servers."""
 
+OURS = f'{INDICATOR}!=""'
+"""Matcher of the series that our rules record: Sloth records some of the same names, without an indicator."""
+
 RECORDED_PREFIX = "slo:"
 """What the names of all series recorded for objectives begin with."""
 OBJECTIVE_RATIO = "slo:objective:ratio"

@@ -28,6 +28,7 @@ _FRESH_SECONDS = 300.0
 _ERROR_PREFIX = conventions.sli_error("")
 _PLAIN = (
     conventions.OBJECTIVE_RATIO,
+    conventions.THRESHOLD_SECONDS,
     conventions.PERIOD_DAYS,
     conventions.PERIOD_START,
     conventions.PERIOD_END,
@@ -42,7 +43,7 @@ _PLAIN = (
     conventions.CAUSE_SHARE,
 )
 
-SELECTOR = f'{{__name__=~"{"|".join((*_PLAIN, _ERROR_PREFIX + ".+"))}"}}'
+SELECTOR = f'{{__name__=~"{"|".join((*_PLAIN, _ERROR_PREFIX + ".+"))}", {conventions.OURS}}}'
 """PromQL for all recorded series that `standings` reads, in one question."""
 
 
@@ -54,7 +55,8 @@ UNKNOWN_TIME = "unknown_in_period_seconds"
 class Standing:
     """One objective for one model version (or other group) at one moment.
 
-    Ratios are 0 to 1; None is unknown. `burn` maps nominal windows to burn rates (1 spends the budget
+    Ratios are 0 to 1; None is unknown. `target` and `threshold_seconds` are those in force for this model,
+    overrides included; indicators without a threshold have none. `burn` maps nominal windows to burn rates (1 spends the budget
     exactly over the period), `burn_now` is that of the shortest. `budget_left` is 1 when nothing is spent
     and negative when more than all is. `exhausted_in_seconds` estimates when it is spent if the last hour's
     pace goes on and nothing is won back: 0 when it is spent, infinite when nothing burns, or when a calendar
@@ -69,6 +71,7 @@ class Standing:
     indicator: str
     group: Mapping[str, str]
     target: float | None = None
+    threshold_seconds: float | None = None
     sli: float | None = None
     burn_now: float | None = None
     burn: Mapping[str, float] = field(default_factory=dict)
@@ -240,6 +243,7 @@ class _Board:
             indicator=indicator,
             group=dict(group),
             target=target,
+            threshold_seconds=value(conventions.THRESHOLD_SECONDS),
             sli=None
             if left is None or target is None
             else _sli(1 - left if spent is None else spent, target),

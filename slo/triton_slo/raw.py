@@ -112,6 +112,8 @@ class _Asker:
         period = self._ratios(measure, self._basis.passed_seconds)
         for group in {**period, **present}:
             yield self._sample(conventions.OBJECTIVE_RATIO, group, variant.target)
+            if variant.threshold is not None:
+                yield self._sample(conventions.THRESHOLD_SECONDS, group, variant.threshold)
         yield from self._budgets(period, 1 - variant.target)
         if not self._left_out():
             yield from self._unknown(measure, [group for group in period if group not in present])

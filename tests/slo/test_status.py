@@ -22,7 +22,7 @@ from tritonwatch.cli import main
 from tritonwatch.status_table import duration, estimates, rate, ratio
 
 GOOD = {c.SLO: "latency", c.INDICATOR: "latency", "model": "embedder", "version": "1"}
-SPENT = {c.SLO: "latency", c.INDICATOR: "latency", "model": 'evil"[red]\n', "version": "1"}
+SPENT = {c.SLO: "latency", c.INDICATOR: "latency", "model": 'evil"[red]\n\x1b[2J\u202e', "version": "1"}
 GONE = {c.SLO: "errors", c.INDICATOR: "errors", "model": "classifier", "version": "2"}
 
 
@@ -50,6 +50,8 @@ def recorded() -> list[tuple[str, Mapping[str, str], list[tuple[float, float]]]]
     return [
         *group(GOOD, 0, 0.5, 0.25),
         *group(SPENT, 20, 10, 1.5),
+        one(c.THRESHOLD_SECONDS, GOOD, 0.5),
+        one(c.THRESHOLD_SECONDS, SPENT, 0.1),
         one(c.CAUSE_SHARE, {**cause, c.CAUSE: "queue"}, 0.82),
         one(c.CAUSE_SHARE, {**cause, c.CAUSE: "compute_infer"}, 0.18),
         (c.UNKNOWN, {**GONE, c.REASON: "vanished"}, [(END - 1800 + 60 * i, 1.0) for i in range(31)]),
@@ -98,10 +100,37 @@ def test_the_table_shows_every_row_and_hostile_names_as_they_are(
     summary, gone = [line for line in lines if "classifier" in line]
     assert ["errors", "1", "1", "0", "0", "classifier", "2", "unknown", "100.0%"] == summary.split()[:9]
     assert "35m  unknown for 12m: vanished" in gone
-    _, spent = [line for line in lines if 'evil"[red]' in line]
+    _, spent = [line for line in lines if r'evil"[red]\n\x1b[2J\u202e' in line]
     assert ["98.50%", "99.00%", "20x", "10x", "-50.0%", "queue 82%,"] == [
         word for word in ("98.50%", "99.00%", "20x", "10x", "-50.0%", "queue 82%,") if word in spent
     ]
+
+
+@pytest.mark.real
+def test_each_row_has_the_target_and_threshold_in_force_for_its_model(
+    prometheus: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An override's threshold is shown for the models it covers, in the table and in JSON."""
+    words = ["status", "--prometheus", prometheus, "--at", str(END)]
+    assert 0 == main(words)
+    rows = capsys.readouterr().out.splitlines()
+    assert 0 == main([*words, "--json"])
+    found = json.loads(capsys.readouterr().out)["standings"]
+
+    [good] = [line for line in rows if "embedder" in line]
+    _, spent = [line for line in rows if "evil" in line]
+    assert ("99.00%", "500ms") == tuple(good.split()[4:6])
+    assert " 99.00%      100ms " in spent
+    assert {0.1, 0.5, None} == {row["threshold_seconds"] for row in found}
+    assert {0.99, 0.999, None} == {row["target"] for row in found}
+
+
+@pytest.mark.real
+def test_no_name_steers_the_terminal(prometheus: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Escape sequences, line ends and bidirectional characters of a model's name are printed as escapes."""
+    assert 0 == main(["status", "--prometheus", prometheus, "--at", str(END)])
+
+    assert all(line.isprintable() for line in capsys.readouterr().out.split("\n"))
 
 
 @pytest.mark.real

@@ -49,6 +49,33 @@ def sloth(target: float = 0.999) -> str:
     return _document(rules, "sloth")
 
 
+def sloth_as_named(target: float = 0.999) -> str:
+    """Record one Sloth objective under Sloth's own names and labels; several names are ours, too."""
+    budget = round(1 - target, 12)
+    own = {"sloth_id": "triton-errors", "sloth_service": "triton", "sloth_slo": "errors"}
+    name = "slo:sli_error:ratio_rate{}".format
+    rules: list[dict[str, object]] = [
+        {"record": name(w), "expr": _ratio(w), "labels": {**own, "sloth_window": w}}
+        for w in ("5m", "30m", "1h", "2h", "6h", "1d", "3d")
+    ]
+    mine = '{sloth_id="triton-errors", sloth_window="%s"}'
+    five = f"{name('5m')}{mine % '5m'}"
+    mean = f"sum_over_time({five}[30d]) / ignoring (sloth_window) count_over_time({five}[30d])"
+    rules.append({"record": name("30d"), "expr": mean, "labels": {**own, "sloth_window": "30d"}})
+    current, period = "slo:current_burn_rate:ratio", "slo:period_burn_rate:ratio"
+    for record, expr in (
+        ("slo:objective:ratio", f"vector({target!r})"),
+        ("slo:error_budget:ratio", f"vector({budget!r})"),
+        ("slo:time_period:days", "vector(30)"),
+        (current, f"{five} / {budget!r}"),
+        (period, f"{name('30d')}{mine % '30d'} / {budget!r}"),
+        ("slo:period_error_budget_remaining:ratio", f'1 - {period}{{sloth_id="triton-errors"}}'),
+        ("sloth_slo_info", "vector(1)"),
+    ):
+        rules.append({"record": record, "expr": expr, "labels": own})
+    return _document(rules, "sloth-slo-sli-recordings-triton-errors")
+
+
 def pyrra(target: float = 0.999) -> str:
     """Windows of a 28d period, four alerts with `for`, factors 14, 7, 2, 1, and absent()."""
     budget = round(1 - target, 12)

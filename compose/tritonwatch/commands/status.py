@@ -14,6 +14,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
+from triton_exporter.printable import printable
 from triton_slo.artifact import Options
 from triton_slo.live import Standing
 from triton_slo.plan import Plan
@@ -25,7 +26,7 @@ from tritonwatch.objective_files import load
 
 EXAMPLE = "tritonwatch status --prometheus http://127.0.0.1:9090 --top 20"
 
-_PIPE_WIDTH = 180
+_PIPE_WIDTH = 220
 """Columns of a table that is not written to a terminal: nobody's window limits it."""
 _LEAST_SECONDS = 0.2
 
@@ -70,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
         def rows() -> list[Standing]:
             found = look(prometheus, args.at, plans)
             for warning in prometheus.warnings:
-                print(f"tritonwatch status: Prometheus warns: {warning}", file=sys.stderr)
+                print(printable(f"tritonwatch status: Prometheus warns: {warning}"), file=sys.stderr)
             prometheus.warnings.clear()
             return _chosen(found, args)
 
@@ -78,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _fail(reason: object, code: int) -> int:
-    print(f"tritonwatch status: {reason}", file=sys.stderr)
+    print(printable(f"tritonwatch status: {reason}"), file=sys.stderr)
     return code
 
 
@@ -130,7 +131,7 @@ def _picture(
         return Group(status_table.tables(rows(), args.top), Text(f"at {moment}", style="dim"))
     except PrometheusError as error:
         kept = before.renderables[0] if isinstance(before, Group) else Text()
-        return Group(kept, Text(f"at {moment}: {error}; what is above is older", style="bold red"))
+        return Group(kept, Text(printable(f"at {moment}: {error}; what is above is older"), style="bold red"))
 
 
 def _console() -> Console:

@@ -24,6 +24,7 @@ from triton_slo import signals
 from triton_slo.artifact import Options
 from triton_slo.conventions import (
     COMPONENT,
+    OURS,
     PERIOD_BUDGET_REMAINING,
     SEVERITY,
     model_traffic,
@@ -122,7 +123,7 @@ def _glance(fleet: _Fleet) -> tuple[Panel, ...]:
                 "The smallest error budget left of any objective, as a share of the budget of its period.",
                 PERIOD_BUDGET_REMAINING,
             ),
-            [Query(f"min({fleet.everything(PERIOD_BUDGET_REMAINING)})")],
+            [Query(f"min({fleet.everything(PERIOD_BUDGET_REMAINING, OURS)})")],
             replace(reading.BUDGET, links=(shared.to(shared.SLO, "Objectives"),)),
         ),
         stat(
@@ -163,7 +164,7 @@ def _glance(fleet: _Fleet) -> tuple[Panel, ...]:
 
 
 def _models(fleet: _Fleet) -> Panel:
-    budget = f"min by (model) ({fleet.everything(PERIOD_BUDGET_REMAINING)})"
+    budget = f"min by (model) ({fleet.everything(PERIOD_BUDGET_REMAINING, OURS)})"
     shown = (
         Column(
             "Not ready",

@@ -19,7 +19,7 @@ from triton_exporter.catalogue import gpu, state, triton
 from triton_exporter.catalogue import model as config
 from triton_slo import signals
 from triton_slo.artifact import Options
-from triton_slo.conventions import PERIOD_BUDGET_REMAINING
+from triton_slo.conventions import OURS, PERIOD_BUDGET_REMAINING
 
 
 def dashboard(options: Options) -> Dashboard:
@@ -79,7 +79,7 @@ def glance(seen: View) -> tuple[Panel, ...]:
         stat(
             "Budget left",
             about("The smallest error budget left of this model's objectives.", PERIOD_BUDGET_REMAINING),
-            [Query(f"min({seen.objectives(PERIOD_BUDGET_REMAINING)})")],
+            [Query(f"min({seen.objectives(PERIOD_BUDGET_REMAINING, OURS)})")],
             replace(reading.BUDGET, links=(_to_objectives(seen),)),
         ),
         stat(

@@ -33,6 +33,7 @@ from triton_slo.conventions import (
     INDICATOR,
     INFO,
     OBJECTIVE_RATIO,
+    OURS,
     PERIOD_BUDGET_REMAINING,
     PERIOD_DAYS,
     SLO,
@@ -65,14 +66,14 @@ def exhaustion(within: Scope) -> str:
     keys = ", ".join(KEYS)
     left = f"clamp_min({within(PERIOD_BUDGET_REMAINING)}, 0)"
     # The period belongs to the objective: it is recorded without model and version.
-    days = Scope(within.matchers[:1])(PERIOD_DAYS)
+    days = Scope((within.matchers[0], OURS))(PERIOD_DAYS)
     period = f"on ({SLO}, {INDICATOR}) group_left () ({days} * 86400)"
     return f"{left} * {period} / on ({keys}) (({burn(within, '1h')}) > 0)"
 
 
 def dashboard(options: Options) -> Dashboard:
     """Make the dashboard."""
-    within = scope("", "slo", "model", "version")
+    within = scope(OURS, "slo", "model", "version")
     return Dashboard(
         uid=shared.SLO,
         title="Triton / Objectives",
@@ -309,7 +310,7 @@ def _period(within: Scope) -> tuple[Panel, ...]:
 
 
 def _details(within: Scope) -> tuple[Panel, ...]:
-    signals = Scope(within.matchers[1:])(state.DISTRIBUTION_SOURCE)
+    signals = Scope(within.matchers[1:3])(state.DISTRIBUTION_SOURCE)
     sources = f"max by (model, version, signal, source) ({signals}) == 1"
     return (
         table(

@@ -1,0 +1,83 @@
+"""`status` and `gate` on a Prometheus that evaluates Sloth's rules beside ours, as during a migration."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support import history
+from support.slo_shapes import sloth_as_named
+from support.tools import prometheuses
+from triton_exporter.catalogue import EXPORTER_JOB, own, state, triton
+from triton_exporter.catalogue import model as models
+from triton_slo import conventions as c
+from triton_slo.artifact import Options
+from triton_slo.generate import artifacts
+from triton_slo.objective import Objective
+from triton_slo.prometheus import Access, Prometheus
+from tritonwatch.cli import main
+
+ERRORS = Objective(name="errors", target=0.999, indicator="errors")
+MODELS = ("embedder", "ranker")
+
+
+def counters(now: float) -> str:
+    """Two models that fail nothing, and the series of a fresh exporter, until now."""
+    start, step = now - 3 * 3600, 15.0
+    labels = {"job": EXPORTER_JOB, "instance": "a:9401"}
+    rows = []
+    for model in MODELS:
+        about = {**labels, "model": model, "version": "1"}
+        points = history.counter(start, now - 5, step, 5)
+        rows.append((str(triton.REQUEST_SUCCESS), about, points))
+        rows.append(
+            (str(triton.REQUEST_FAILURE), {**about, "reason": "BACKEND"}, [(at, 0.0) for at, _ in points])
+        )
+        steady = [(at, 1.0) for at, _ in points]
+        rows.append((str(state.MODEL_READY), about, steady))
+        rows.append((str(models.INFO), {**about, "backend": "onnxruntime"}, steady))
+    rows.append((str(own.LAST_SUCCESS), labels, [(at, at) for at, _ in points]))
+    return history.openmetrics(rows)
+
+
+@pytest.fixture(scope="module", params=prometheuses(), ids=str)
+def prometheus(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    ours = {one.name: one.text for one in artifacts([ERRORS], Options()) if one.part == "rules"}
+    rules = {**ours, "sloth.yml": sloth_as_named()}
+    folder: Path = tmp_path_factory.mktemp("prometheus")
+    with history.serve(counters(time.time()), folder, rules=rules, server=request.param) as url:
+        with Prometheus(Access(url)) as client:
+            deadline = time.monotonic() + 60
+            while not all(
+                client.instant(f"{c.PERIOD_BUDGET_REMAINING}{{{label}!=''}}") for label in ("sloth_id", c.SLO)
+            ):
+                assert time.monotonic() < deadline, "the rules recorded nothing"
+                time.sleep(0.5)
+        yield url
+
+
+@pytest.mark.real
+def test_status_shows_only_our_groups_beside_the_rules_of_sloth(
+    prometheus: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Sloth's series share names with ours; they are not groups of our objectives."""
+    assert 0 == main(["status", "--prometheus", prometheus, "--json"])
+
+    answer = json.loads(capsys.readouterr().out)
+    assert [("errors", 2, 0)] == [(one["slo"], one["groups"], one["unknown"]) for one in answer["objectives"]]
+    assert sorted(("errors", model, "ok") for model in MODELS) == sorted(
+        (row["slo"], row["group"]["model"], row["state"]) for row in answer["standings"]
+    )
+
+
+@pytest.mark.real
+def test_the_gate_judges_only_our_groups_beside_the_rules_of_sloth(
+    prometheus: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Healthy models are promoted; the groups of Sloth's rules do not hold a release."""
+    assert 0 == main(["gate", "--prometheus", prometheus])
+    assert 2 == capsys.readouterr().out.count("promote  errors")
