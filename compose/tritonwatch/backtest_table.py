@@ -11,6 +11,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from triton_exporter.printable import printable
 from triton_slo.backtest.replay import Episode
 from triton_slo.backtest.report import Outcome, Report
 from triton_slo.backtest.score import Score
@@ -65,7 +66,7 @@ def _alerts(outcome: Outcome, limit: int) -> Table:
     for heading in ("for", "budget left then"):
         table.add_column(heading, justify="right")
     for episode in outcome.episodes[:limit]:
-        table.add_row(*(Text(cell) for cell in _cells(episode)))
+        table.add_row(*(Text(printable(cell)) for cell in _cells(episode)))
     if len(outcome.episodes) > limit:
         table.caption = f"and {len(outcome.episodes) - limit} more; see --top and --json"
     return table

@@ -133,6 +133,16 @@ def test_the_wrong_path_of_the_metrics_port_is_told(newer: FaultyServer) -> None
     assert "must end in /metrics" in found["The metrics page is empty"]["do"]
 
 
+def test_no_name_steers_the_terminal_of_the_doctor(newer: FaultyServer) -> None:
+    """Escape sequences, line ends and bidirectional characters of a model's name are printed as escapes."""
+    index = [{"name": "a\n\x1b[2J\u202e", "version": "1", "state": "UNAVAILABLE", "reason": "no"}]
+    newer.answers["/v2/repository/index"] = body(json.dumps(index).encode())
+    text = doctor("--triton", newer.url, "--triton-metrics", f"{newer.url}/metrics").stdout
+
+    assert r"a\n\x1b[2J\u202e:1" in text
+    assert all(line.isprintable() for line in text.split("\n"))
+
+
 def test_the_doctor_only_reads(newer: FaultyServer) -> None:
     """Nothing it sends can change a server."""
     findings("--triton", newer.url, "--triton-metrics", f"{newer.url}/metrics")

@@ -168,6 +168,9 @@ def test_a_kept_history_replays_the_same(
     assert first["outcomes"][0]["episodes"] == again["outcomes"][0]["episodes"]
 
 
+GAP = "[red]gap\x1b[2J"
+
+
 def write_history(path: Path) -> Path:
     """A day in which model m failed wholly for five minutes, another was idle, and a third had gaps."""
     times = 60.0 * np.arange(1, 1441)
@@ -176,7 +179,7 @@ def write_history(path: Path) -> Path:
     bad[0, 600:605] = 600.0
     total[1] = 0.0
     total[2, 700:760] = np.nan
-    keys = (("errors", "m", "1"), ("errors", "idle", "1"), ("errors", "[red]gap", "1"))
+    keys = (("errors", "m", "1"), ("errors", "idle", "1"), ("errors", GAP, "1"))
     path.write_text(to_csv(History(keys, times, np.where(np.isnan(total), np.nan, bad), total)))
     return path
 
@@ -186,7 +189,7 @@ def test_tables_name_alerts_scores_and_unknown_time(
 ) -> None:
     """People see when what fired, how the policies compare, and how much was unknown."""
     labels = incidents(
-        tmp_path / "i.csv", (36000, 36300, "", "m", "", ""), (42060, 45660, "", "[red]gap", "", "")
+        tmp_path / "i.csv", (36000, 36300, "", "m", "", ""), (42060, 45660, "", GAP, "", "")
     )
     words = ["--history", str(write_history(tmp_path / "h.csv")), "--incidents", str(labels)]
 
@@ -195,8 +198,9 @@ def test_tables_name_alerts_scores_and_unknown_time(
     assert "3 series from 1970-01-01 00:00 to 1970-01-02 00:00, every 1m; unknown 1.39% of the time" in text
     [fast] = [line for line in text.splitlines() if "page_fast" in line]
     assert ["1970-01-01", "10:01", "page", "page_fast", "errors", "m", "1"] == fast.split()[:7]
+    assert all(line.isprintable() for line in text.split("\n"))
     [gap] = [line for line in text.splitlines() if "[red]gap" in line]
-    assert ["page", "unknown", "errors", "[red]gap"] == gap.split()[2:6]
+    assert ["page", "unknown", "errors", r"[red]gap\x1b[2J"] == gap.split()[2:6]
     lines = [line.split() for line in text.splitlines() if line.strip()]
     marks = {line[0]: line for line in lines if line[0] in ("ours", "sloth")}
     assert ("2", "100.0%", "0") == (marks["ours"][1], marks["ours"][4], marks["ours"][5])

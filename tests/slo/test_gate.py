@@ -27,7 +27,7 @@ PROMOTE, CANNOT_TELL, WRONG, HOLD, ROLLBACK = 0, 1, 2, 3, 4
 
 
 SECOND = {"job": EXPORTER_JOB, "instance": "b:9401"}
-HOSTILE = 'a"b\\c{}\n\U0001f600'
+HOSTILE = 'a"b\\c{}\n\x1b[2J\u202e\U0001f600'
 
 
 def at(*values: float, step: float = 60) -> Points:
@@ -190,9 +190,12 @@ def test_more_confidence_needs_more_events(prometheus: str, capsys: pytest.Captu
 
 
 @pytest.mark.real
-def test_any_name_can_be_compared(prometheus: str) -> None:
-    """Quotes, braces, newlines and emoji in a model's name reach Prometheus as they are."""
+def test_any_name_can_be_compared(prometheus: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Any character of a model's name reaches Prometheus as it is, and none steers the terminal."""
     assert PROMOTE == gate(prometheus, "--model", HOSTILE, "--canary", "2", "--baseline", "1")
+    output = capsys.readouterr().out
+    assert r"\x1b[2J\u202e" in output
+    assert all(line.isprintable() for line in output.split("\n"))
 
 
 @pytest.mark.real

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from triton_exporter.printable import printable
 from triton_slo.artifact import Options
 from triton_slo.backtest import incident
 from triton_slo.backtest.fetch import fetch
@@ -103,7 +104,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _fail(reason: object, code: int) -> int:
-    print(f"tritonwatch backtest: {reason}", file=sys.stderr)
+    print(printable(f"tritonwatch backtest: {reason}"), file=sys.stderr)
     return code
 
 
@@ -134,7 +135,10 @@ def _history(args: argparse.Namespace, objectives: Sequence[Objective]) -> Histo
     if silent := [objective.name for objective in objectives if objective.name not in found]:
         # Counters grow between two samples: in steps that are shorter they show nothing at all.
         fix = "does its model exist? and let --step span at least two scrapes"
-        print(f"doubt: no events of {', '.join(silent)}, so not replayed (fix: {fix})", file=sys.stderr)
+        print(
+            printable(f"doubt: no events of {', '.join(silent)}, so not replayed (fix: {fix})"),
+            file=sys.stderr,
+        )
     return history
 
 

@@ -17,6 +17,7 @@ from triton_exporter.doctor import Facts, Finding, examine
 from triton_exporter.gpu.assemble import assemble
 from triton_exporter.look import Looker
 from triton_exporter.parse import Exposition, parse
+from triton_exporter.printable import printable
 from triton_exporter.settings import Settings
 from triton_exporter.snapshot import Snapshot
 from tritonwatch.exporter_options import TRITON_OPTIONS, OptionsError, chosen_some, declare_some
@@ -136,7 +137,8 @@ def _text(facts: Facts, findings: list[Finding]) -> str:
     version = facts.snapshot.triton_version or "of unknown version"
     models = len({entry.model for entry in facts.snapshot.index or ()})
     head = f"Triton {version} at {facts.url}, {models} models"
-    return "\n".join([head, *(_paragraph(finding) for finding in findings)])
+    text = "\n".join([head, *(_paragraph(finding) for finding in findings)])
+    return "\n".join(map(printable, text.split("\n")))
 
 
 def _paragraph(finding: Finding) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from triton_exporter.printable import printable
 from triton_slo import evidence, gate
 from triton_slo.artifact import Options
 from triton_slo.canary import Verdict, compare
@@ -75,12 +76,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the verdict and its reasons, and return its exit code."""
     if mistake := _mistake(args):
-        print(f"tritonwatch gate: {mistake}", file=sys.stderr)
+        print(printable(f"tritonwatch gate: {mistake}"), file=sys.stderr)
         return 2
     try:
         reached = access.from_arguments(args, os.environ)
     except access.AccessError as error:
-        print(f"tritonwatch gate: {error}", file=sys.stderr)
+        print(printable(f"tritonwatch gate: {error}"), file=sys.stderr)
         return 2
     objectives = load(args.objectives, "gate") if args.objectives else ()
     if isinstance(objectives, int):
@@ -90,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
         with Prometheus(reached) as prometheus:
             judgements = gate.in_part(_judge(prometheus, args, plans), prometheus.warnings)
     except PrometheusError as error:
-        print(f"tritonwatch gate: {error}", file=sys.stderr)
+        print(printable(f"tritonwatch gate: {error}"), file=sys.stderr)
         return 1
     if not judgements:
         print("tritonwatch gate: nothing known matches what was asked; not promoted", file=sys.stderr)
@@ -208,7 +209,7 @@ def _show(verdict: Verdict, judgements: Sequence[Judgement], *, as_json: bool) -
             part for part in (one.slo, one.model, one.version and f"version {one.version}") if part
         )
         age = "" if one.data_age_seconds is None else f" (data {one.data_age_seconds:.0f} s old)"
-        print(f"{one.verdict:8} {where}: {one.reason}{age}")
+        print(printable(f"{one.verdict:8} {where}: {one.reason}{age}"))
     print(f"verdict: {verdict}")
 
 
