@@ -56,15 +56,15 @@ class Standing:
     """One objective for one model version (or other group) at one moment.
 
     Ratios are 0 to 1; None is unknown. `target` and `threshold_seconds` are those in force for this model,
-    overrides included; indicators without a threshold have none. `burn` maps nominal windows to burn rates (1 spends the budget
-    exactly over the period), `burn_now` is that of the shortest. `budget_left` is 1 when nothing is spent
-    and negative when more than all is. `exhausted_in_seconds` estimates when it is spent if the last hour's
-    pace goes on and nothing is won back: 0 when it is spent, infinite when nothing burns, or when a calendar
-    period, and with it the budget, begins anew before; `lasts` says which. `period_ends_in_seconds` is None for
-    rolling windows. `idle` means that there is data and it says that nothing happened; then ratios are None as
-    well. `unknown` says why nothing is known now and `unknown_seconds` for how long; `unknown_in_period_seconds`
-    is all such time of the period. `excluded` is why time does not count now. `causes` are shares (0 to 1) of
-    what the indicator measures, largest first.
+    overrides included; indicators without a threshold have none. `burn` maps nominal windows to burn rates (1
+    spends the budget exactly over the period), `burn_now` is that of the shortest. `budget_left` is 1 when
+    nothing is spent and negative when more than all is. `exhausted_in_seconds` estimates when it is spent if
+    the last hour's pace goes on and nothing is won back: 0 when it is spent, infinite when nothing burns, or
+    when a calendar period, and with it the budget, begins anew before; `lasts` says which.
+    `period_ends_in_seconds` is None for rolling windows. `idle` means that there is data and it says that
+    nothing happened; then ratios are None as well. `unknown` says why nothing is known now and
+    `unknown_seconds` for how long; `unknown_in_period_seconds` is all such time of the period. `excluded` is
+    why time does not count now. `causes` are shares (0 to 1) of what the indicator measures, largest first.
     """
 
     slo: str

@@ -188,9 +188,7 @@ def test_tables_name_alerts_scores_and_unknown_time(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """People see when what fired, how the policies compare, and how much was unknown."""
-    labels = incidents(
-        tmp_path / "i.csv", (36000, 36300, "", "m", "", ""), (42060, 45660, "", GAP, "", "")
-    )
+    labels = incidents(tmp_path / "i.csv", (36000, 36300, "", "m", "", ""), (42060, 45660, "", GAP, "", ""))
     words = ["--history", str(write_history(tmp_path / "h.csv")), "--incidents", str(labels)]
 
     assert 0 == main(["backtest", *words, "--objectives", str(objectives(tmp_path / "o"))])
