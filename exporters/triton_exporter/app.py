@@ -15,6 +15,7 @@ from triton_exporter.catalogue import own
 from triton_exporter.catalogue import state as catalogue
 from triton_exporter.certificates import Renewed
 from triton_exporter.client import Client, Limits
+from triton_exporter.connections import Connections
 from triton_exporter.expectations import ExpectedFile
 from triton_exporter.failure_log import FailureLog
 from triton_exporter.family import Closer, Collector, Family, Observer, Poller, Sample, Watcher, series
@@ -60,12 +61,14 @@ class Exporter:
         self.settings = settings
         self.states = ModelStates(Lifecycle(settings.expected))
         self._now = now
+        self.connections = Connections()
         # What feeds the lifecycle comes before it, what looks at it after.
         self._parts = (
             *_sources(settings, self.states.lifecycle),
             self.states,
             FailureLog(self.states.lifecycle),
             *(plugins(settings) if parts is None else parts),
+            self.connections,
         )
         self._lock = threading.Lock()
         self._stop = threading.Event()

@@ -1,4 +1,4 @@
-"""TLS towards Triton: whom to trust, and the certificate we show where one is demanded."""
+"""TLS files: what the client side trusts and shows to Triton, and their renewal under a running exporter."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 import ssl
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 _LOG = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ class Certificates:
 
     def context(self) -> ssl.SSLContext:
         """A client's TLS with the files as they are now. Raises CertificateError."""
-        problems = [problem for path in self.paths for problem in _unreadable(path)]
+        problems = [problem for path in self.paths for problem in unreadable(path)]
         if problems:
             raise CertificateError(problems)
         for path in (self.ca, self.own):
@@ -66,8 +66,19 @@ class Certificates:
             raise CertificateError(problems)
         context = ssl.create_default_context(cafile=self.ca)
         if self.own is not None:
-            _show(context, self.own, self.key)
+            load_own(context, self.own, self.key)
         return context
+
+
+class TlsFiles(Protocol):
+    """Files that make a TLS context, such as Certificates."""
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """The files there are."""
+
+    def context(self) -> ssl.SSLContext:
+        """TLS with the files as they are now. Raises CertificateError."""
 
 
 @dataclass
@@ -78,21 +89,21 @@ class Renewed:
     written, or a key that does not fit yet) leave the last good ones in force, are logged, and tried again.
     """
 
-    certificates: Certificates
+    files: TlsFiles
     _context: ssl.SSLContext | None = field(default=None, init=False, repr=False)
     _seen: tuple[object, ...] = field(default=(), init=False, repr=False)
 
     def __call__(self) -> ssl.SSLContext:
         """The context to connect with. Raises CertificateError while there never were good files."""
-        seen = tuple(_state(path) for path in self.certificates.paths)
+        seen = tuple(_state(path) for path in self.files.paths)
         if self._context is not None and seen == self._seen:
             return self._context
         try:
-            self._context = self.certificates.context()
+            self._context = self.files.context()
         except CertificateError as error:
             if self._context is None:
                 raise
-            _LOG.error("the certificates of before stay in use: %s", error)
+            _LOG.error("the previous certificates stay in use: %s", error)
         self._seen = seen
         return self._context
 
@@ -105,7 +116,8 @@ def _state(path: Path) -> object:
     return found.st_mtime_ns, found.st_ino, found.st_size
 
 
-def _unreadable(path: Path) -> list[CertificateProblem]:
+def unreadable(path: Path) -> list[CertificateProblem]:
+    """Find out whether a file can be read."""
     try:
         path.read_bytes()
     except OSError as error:
@@ -121,7 +133,8 @@ def _holds_certificate(path: Path) -> bool:
     return True
 
 
-def _show(context: ssl.SSLContext, own: Path, key: Path | None) -> None:
+def load_own(context: ssl.SSLContext, own: Path, key: Path | None) -> None:
+    """Load the certificate that this side shows. Raises CertificateError."""
     place = str(key or own)
     try:
         # Without a callback OpenSSL would ask for the pass phrase on the terminal, and wait.

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
-import ssl
 import sys
-import threading
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -14,13 +12,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar
 from urllib.parse import parse_qs, urlsplit
 
+from triton_exporter.connections import Connection, Connections
 from triton_exporter.web_config import WebConfig
 
 _LOG = logging.getLogger(__name__)
-
-MOST_THREADS = 200
-"""With more threads than that in the process, new connections are closed at once: a peer that opens thousands
-of connections and says nothing must not take the memory of the pod."""
 
 Query = Mapping[str, list[str]]
 
@@ -47,17 +42,23 @@ Handler = Callable[[Request], Page]
 
 
 class Server(ThreadingHTTPServer):
-    """Serves pages by path; a connection gets its own thread, which a slow peer cannot hold for ever."""
+    """Serve pages by path; each connection has its own thread, and `connections` bounds how many there are."""
 
     daemon_threads = True
     # Many Prometheus servers may come at the same second.
     request_queue_size = 64
 
     def __init__(
-        self, host: str, port: int, pages: Mapping[str, Handler], web: WebConfig | None = None
+        self,
+        host: str,
+        port: int,
+        pages: Mapping[str, Handler],
+        web: WebConfig | None = None,
+        connections: Connections | None = None,
     ) -> None:
         self.pages = pages
         self.web = web or WebConfig()
+        self.connections = Connections() if connections is None else connections
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         super().__init__((host, port), _RequestHandler)
 
@@ -68,11 +69,37 @@ class Server(ThreadingHTTPServer):
         return f"{scheme}://[{host!s}]:{port}" if ":" in str(host) else f"{scheme}://{host!s}:{port}"
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Give the connection a thread, as long as there are not too many of them."""
-        if threading.active_count() > MOST_THREADS:
+        """Give the connection a thread, unless there are too many."""
+        connection = self.connections.admit(request)
+        if connection is None:
             self.shutdown_request(request)
         else:
-            super().process_request(request, client_address)
+            super().process_request(connection, client_address)  # type: ignore[arg-type]
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Serve one connection, in its own thread."""
+        connection: Connection = request
+        try:
+            self._shake_hands(connection)
+            _RequestHandler(connection, client_address, self)
+        except Exception:  # noqa: BLE001 - the boundary: the end of one connection, not of the server
+            self.handle_error(connection, client_address)
+        finally:
+            self.connections.leave(connection)
+            self.shutdown_request(connection.socket)
+
+    def _shake_hands(self, connection: Connection) -> None:
+        """Wrap it in TLS where asked for; here, because a handshake that hangs must not keep others out."""
+        connection.socket.settimeout(_RequestHandler.timeout)
+        if self.web.tls is not None:
+            connection.socket = self.web.tls().wrap_socket(
+                connection.socket, server_side=True, do_handshake_on_connect=False
+            )
+            connection.socket.do_handshake()
+
+    def service_actions(self) -> None:
+        """Drop connections without a request in time; called several times a second."""
+        self.connections.drop_slow()
 
     def handle_error(self, request: object, client_address: object) -> None:
         """A peer that hangs up, or speaks no TLS, is no event worth a traceback; anything else is."""
@@ -86,23 +113,20 @@ class _RequestHandler(BaseHTTPRequestHandler):
     sys_version = ""
     # A page is sent in pieces, some of them small: none waits for the peer to have acknowledged the last.
     disable_nagle_algorithm = True
-    timeout: ClassVar[float] = 30.0  # between two requests of one connection, and for reading one
+    timeout: ClassVar[float] = 30.0  # for a single read or write
 
     server: Server
 
-    def setup(self) -> None:
-        if self.server.web.tls is not None:
-            self.request.settimeout(self.timeout)
-            # Here, in the connection's own thread: a handshake that hangs must not keep others out.
-            self.request: socket.socket = self.server.web.tls.wrap_socket(self.request, server_side=True)
-        super().setup()
-
-    def finish(self) -> None:
-        super().finish()
-        if isinstance(self.request, ssl.SSLSocket):
-            self.request.close()
+    def __init__(self, connection: Connection, client_address: Any, server: Server) -> None:
+        self.held = connection
+        super().__init__(connection.socket, client_address, server)
 
     def do_GET(self) -> None:
+        self.server.connections.answer(self.held)
+        self._serve()
+        self.server.connections.await_next(self.held)
+
+    def _serve(self) -> None:
         if not self.server.web.admits(self.headers.get("Authorization", "")):
             challenge = {"WWW-Authenticate": "Basic"}
             self._answer(Page(b"unauthorized\n", status=401, headers=challenge))

@@ -10,14 +10,22 @@ import binascii
 import hashlib
 import hmac
 import ssl
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from triton_exporter.certificates import (
+    CertificateError,
+    CertificateProblem,
+    Renewed,
+    load_own,
+    unreadable,
+)
 from triton_exporter.yaml_faults import YAML_FAULTS, fault
 
 _VERSIONS = {
@@ -41,8 +49,8 @@ class _Strict(BaseModel):
 
 
 class _Tls(_Strict):
-    cert_file: str
-    key_file: str
+    cert_file: str = Field(min_length=1)
+    key_file: str = Field(min_length=1)
     client_auth_type: Literal[
         "NoClientCert",
         "RequestClientCert",
@@ -53,6 +61,17 @@ class _Tls(_Strict):
     client_ca_file: str = ""
     min_version: Literal["TLS10", "TLS11", "TLS12", "TLS13"] = "TLS12"
     max_version: Literal["TLS10", "TLS11", "TLS12", "TLS13"] = "TLS13"
+
+    @model_validator(mode="after")
+    def _checks_clients_as_it_says(self) -> _Tls:
+        wants = self.client_auth_type
+        if wants in ("RequestClientCert", "RequireAnyClientCert"):
+            raise ValueError(f"{wants} checks nothing; use RequireAndVerifyClientCert")
+        if wants == "NoClientCert" and self.client_ca_file:
+            raise ValueError("client_ca_file without client_auth_type admits everybody")
+        if wants != "NoClientCert" and not self.client_ca_file:
+            raise ValueError(f"{wants} needs client_ca_file")
+        return self
 
 
 class _Http(_Strict):
@@ -70,29 +89,33 @@ class _File(_Strict):
 class WebConfig:
     """How the exporter's own server guards itself."""
 
-    tls: ssl.SSLContext | None = None
+    tls: Renewed | None = None
     users: Mapping[str, str] = field(default_factory=dict, repr=False)
     headers: Mapping[str, str] = field(default_factory=dict)
     _known: set[bytes] = field(default_factory=set, init=False, repr=False)
+    _bcrypt: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
     def admits(self, authorization: str) -> bool:
-        """Whether an Authorization header opens the door; it stands open when there are no users."""
+        """Whether an Authorization header names a user with the right password; anything does without users."""
         if not self.users:
             return True
-        user, password = _basic(authorization)
+        credentials = _basic(authorization)
+        if credentials is None:
+            return False  # at once: every scanner sends such requests, and bcrypt is slow on purpose
+        user, password = credentials
         stored = self.users.get(user)
-        # bcrypt is slow on purpose: a password that was right is remembered by its digest.
+        # A password that was right is remembered by its digest.
         digest = hashlib.sha256(f"{user}\0{password}\0{stored}".encode()).digest()
         if any(hmac.compare_digest(digest, known) for known in self._known):
             return True
         # An unknown user costs as much time as a wrong password, so that names cannot be guessed by it.
-        right = _matches(password, stored or _NOBODY) and stored is not None
+        anybody = next(iter(self.users.values()))
+        # One at a time: wrong passwords may take one core, not all.
+        with self._bcrypt:
+            right = _matches(password, stored or anybody) and stored is not None
         if right:
             self._known.add(digest)
         return right
-
-
-_NOBODY = "$2b$10$jbDFFNorA70FHY4rVY5nSuZw9i6fgw/nIcGnvVSRBmCfxRZ8Expdm"
 
 
 def load_web_config(path: Path) -> WebConfig:
@@ -113,11 +136,11 @@ def load_web_config(path: Path) -> WebConfig:
         problems.append(f"{path}: basic_auth_users: needs bcrypt (fix: pip install 'tritonwatch[auth]')")
     tls = None
     if config.tls_server_config is not None:
+        tls = Renewed(_ServerFiles(config.tls_server_config, path.parent))
         try:
-            tls = _context(config.tls_server_config, path.parent)
-        except (OSError, ValueError) as error:
-            text = getattr(error, "strerror", None) or getattr(error, "reason", None) or str(error)
-            problems.append(f"{path}: tls_server_config: {text} (fix: check its files)")
+            tls()
+        except CertificateError as error:
+            problems += [f"{path}: tls_server_config: {problem}" for problem in error.problems]
     if problems:
         raise WebConfigError(problems)
     return WebConfig(tls, config.basic_auth_users, config.http_server_config.headers)
@@ -129,34 +152,51 @@ def _problem(path: Path, place: tuple[int | str, ...], text: str) -> str:
     return f"{path}: {name or 'the file'}: {text[0].lower()}{text[1:]}{known}"
 
 
-def _context(tls: _Tls, folder: Path) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = _VERSIONS[tls.min_version]
-    context.maximum_version = _VERSIONS[tls.max_version]
-    context.load_cert_chain(folder / tls.cert_file, folder / tls.key_file)
-    wants = tls.client_auth_type
-    if wants == "NoClientCert":
-        if tls.client_ca_file:
-            raise ValueError("client_ca_file without client_auth_type admits everybody")
+@dataclass(frozen=True, slots=True)
+class _ServerFiles:
+    """TlsFiles (see `certificates`) of the server; paths are relative to `folder`."""
+
+    tls: _Tls
+    folder: Path
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        names = (self.tls.cert_file, self.tls.key_file, self.tls.client_ca_file)
+        return tuple(self.folder / name for name in names if name)
+
+    def context(self) -> ssl.SSLContext:
+        problems = [problem for path in self.paths for problem in unreadable(path)]
+        if problems:
+            raise CertificateError(problems)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = _VERSIONS[self.tls.min_version]
+        context.maximum_version = _VERSIONS[self.tls.max_version]
+        load_own(context, self.folder / self.tls.cert_file, self.folder / self.tls.key_file)
+        if self.tls.client_auth_type != "NoClientCert":
+            self._demand_certificates(context)
         return context
-    if wants in ("RequestClientCert", "RequireAnyClientCert"):
-        raise ValueError(f"{wants} checks nothing; use RequireAndVerifyClientCert")
-    if not tls.client_ca_file:
-        raise ValueError(f"{wants} needs client_ca_file")
-    context.load_verify_locations(folder / tls.client_ca_file)
-    context.verify_mode = ssl.CERT_REQUIRED if wants == "RequireAndVerifyClientCert" else ssl.CERT_OPTIONAL
-    return context
+
+    def _demand_certificates(self, context: ssl.SSLContext) -> None:
+        authority = self.folder / self.tls.client_ca_file
+        try:
+            context.load_verify_locations(authority)
+        except ssl.SSLError as error:
+            problem = CertificateProblem(str(authority), "is not a certificate", "write it as PEM")
+            raise CertificateError([problem]) from error
+        always = self.tls.client_auth_type == "RequireAndVerifyClientCert"
+        context.verify_mode = ssl.CERT_REQUIRED if always else ssl.CERT_OPTIONAL
 
 
-def _basic(authorization: str) -> tuple[str, str]:
+def _basic(authorization: str) -> tuple[str, str] | None:
+    """User and password, or None where the header holds none."""
     scheme, _, packed = authorization.partition(" ")
     if scheme.lower() != "basic":
-        return "", ""
+        return None
     try:
-        user, _, password = base64.b64decode(packed, validate=True).decode().partition(":")
+        user, colon, password = base64.b64decode(packed, validate=True).decode().partition(":")
     except (binascii.Error, UnicodeDecodeError):
-        return "", ""
-    return user, password
+        return None
+    return (user, password) if colon else None
 
 
 def _have_bcrypt() -> bool:

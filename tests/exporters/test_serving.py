@@ -24,10 +24,12 @@ from prometheus_client.openmetrics.parser import (
 from support.exporter import Running, exporting
 from support.faults import body, faulty
 from support.loopback import served
-from support.tls import authority
+from support.tls import authority, certificate
 from support.tools import promtools
-from triton_exporter.catalogue import state, triton
-from triton_exporter.serving import MOST_THREADS, Handler, Page, Request, Server
+from triton_exporter import web_config
+from triton_exporter.catalogue import own, state, triton
+from triton_exporter.connections import DROPS, MOST, Connection, Connections
+from triton_exporter.serving import Handler, Page, Request, Server
 from triton_exporter.web_config import WebConfig, WebConfigError, load_web_config
 from tritonwatch.exporter_options import choose
 
@@ -141,19 +143,91 @@ def test_a_page_that_fails_is_an_answer_and_a_line_in_the_log(caplog: pytest.Log
     assert "of all things" in caplog.text
 
 
-def test_too_many_connections_are_closed_and_room_is_made_again() -> None:
-    """Three hundred silent peers get no more threads than there are; when they leave, pages come again."""
+def test_the_longest_waiting_connection_makes_room_for_a_new_one() -> None:
+    """Among three hundred peers that send half a request each, every scrape is answered."""
     with _serving(WebConfig()) as server, ExitStack() as peers:
         address = ("127.0.0.1", server.server_address[1])
         for _ in range(300):
-            peers.enter_context(socket.create_connection(address))
-        wait_until(lambda: threading.active_count() >= MOST_THREADS)
-        most = threading.active_count()
-        peers.close()
-        wait_until(lambda: threading.active_count() < MOST_THREADS)
+            peer = peers.enter_context(socket.create_connection(address))
+            peer.sendall(b"GET / HT")
+        wait_until(lambda: _dropped(server)["crowded"] >= 300 - MOST)
+        wait_until(lambda: threading.active_count() <= MOST + 20)
 
-        assert most <= MOST_THREADS + 1
-        assert "inside" == requests.get(server.url, timeout=5).text
+        assert ["inside"] * 5 == [requests.get(server.url, timeout=5).text for _ in range(5)]
+        assert MOST >= len(server.connections)
+        assert 0 == _dropped(server)["refused"]
+
+
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+def test_a_request_that_drips_is_dropped_in_time(
+    certificates: Path, monkeypatch: pytest.MonkeyPatch, tls: bool
+) -> None:
+    """A peer that sends a byte now and then, or stops in the TLS handshake, is dropped and counted."""
+    monkeypatch.setattr(Connection.__init__, "__defaults__", (0.5, False))
+    web = _config(certificates, _TLS) if tls else WebConfig()
+    with (
+        _serving(web) as server,
+        socket.create_connection(("127.0.0.1", server.server_address[1])) as peer,
+    ):
+        begun = time.monotonic()
+        with suppress(OSError):
+            # In TLS: the first bytes of a record of 512 bytes.
+            peer.sendall(b"\x16\x03\x01\x02\x00" if tls else b"GET / HTTP/1.1\r\n")
+            while time.monotonic() < begun + 10 and not _dropped(server)["slow_request"]:
+                peer.sendall(b"x")
+                time.sleep(0.05)
+        wait_until(lambda: not len(server.connections))
+
+        assert 1 == _dropped(server)["slow_request"]
+        assert time.monotonic() - begun < 5
+
+
+def test_a_new_connection_is_refused_only_while_all_others_are_being_answered() -> None:
+    """Answers under way are not broken off for a new connection, unless they take too long."""
+    clock = [0.0]
+    table = Connections(lambda: clock[0])
+    pairs = [socket.socketpair() for _ in range(MOST + 1)]
+    (*held, extra), others = [one for one, _ in pairs], [two for _, two in pairs]
+    for one in held:
+        connection = table.admit(one)
+        assert connection
+        table.answer(connection)
+
+    assert None is table.admit(extra)
+    clock[0] = 11
+    assert None is not table.admit(extra)
+    assert {"refused": 1, "crowded": 1, "slow_request": 0} == _reasons(table)
+    assert b"" == others[0].recv(1)
+    for one in (*held, extra, *others):
+        one.close()
+
+
+def test_a_connection_is_used_again_after_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The deadline of a request does not end a connection that waits between two scrapes."""
+    monkeypatch.setattr(Connection.__init__, "__defaults__", (0.3, False))
+    with _serving(WebConfig()) as server, requests.Session() as session:
+        session.get(server.url, timeout=5)
+        time.sleep(1.0)
+        session.get(server.url, timeout=5)
+
+        assert 1 == len(server.connections)
+        assert 0 == sum(_dropped(server).values())
+
+
+def test_dropped_connections_are_a_series(running: Running) -> None:
+    """Each reason is on the page from the start."""
+    page = running.scrape()
+
+    assert [0, 0, 0] == [page.value(own.CONNECTIONS_DROPPED, reason=reason) for reason in DROPS]
+
+
+def _dropped(server: Server) -> Mapping[str, float]:
+    return _reasons(server.connections)
+
+
+def _reasons(connections: Connections) -> Mapping[str, float]:
+    (family,) = connections.families(0)
+    return {reason: sample.value for reason, sample in zip(DROPS, family.samples, strict=True)}
 
 
 def wait_until(promise: Callable[[], bool]) -> None:
@@ -246,6 +320,60 @@ def test_passwords_are_checked_against_bcrypt(tmp_path: Path) -> None:
         )
 
 
+def test_only_a_password_that_was_given_is_hashed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without credentials 401 costs no bcrypt; a wrong user costs as much as a wrong password."""
+    hashed: list[str] = []
+
+    def counted(password: str, stored: str) -> bool:
+        hashed.append(stored)
+        return bcrypt.checkpw(password.encode(), stored.encode())
+
+    monkeypatch.setattr(web_config, "_matches", counted)
+    stored = bcrypt.hashpw(b"correct horse", bcrypt.gensalt(5)).decode()
+    web = _config(tmp_path, f"basic_auth_users:\n  me: {stored}\n")
+
+    def admitted(scheme: str, credentials: bytes) -> bool:
+        return web.admits(f"{scheme} {base64.b64encode(credentials).decode()}")
+
+    assert not web.admits("")
+    assert not web.admits("Basic %%%")
+    assert not admitted("Bearer", b"me:correct horse")
+    assert not admitted("Basic", b"\xff")
+    assert not admitted("Basic", b"me")
+    assert [] == hashed
+    assert not admitted("Basic", b"me:wrong")
+    assert not admitted("Basic", b"you:correct horse")
+    assert not admitted("Basic", b":")
+    assert [stored] * 3 == hashed
+    assert admitted("Basic", b"me:correct horse")
+    assert admitted("Basic", b"me:correct horse")
+    assert 4 == len(hashed)
+
+
+def test_a_renewed_server_certificate_is_served_without_a_restart(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The next handshake shows the new certificate; a half-written one leaves the last good one in force."""
+    authority(tmp_path)
+    with _serving(_config(tmp_path, _TLS)) as server:
+        address = ("localhost", server.server_address[1])
+
+        def shown() -> str:
+            return ssl.get_server_certificate(address, ca_certs=str(tmp_path / "ca.pem")).strip()
+
+        def written() -> str:
+            return (tmp_path / "server.pem").read_text().strip()
+
+        first = written()
+        assert first == shown()
+        (tmp_path / "server.pem").write_text("half")
+        assert first == shown()
+        assert "the previous certificates stay in use" in caplog.text
+        certificate(tmp_path, "server", "ca")
+        assert first != written()
+        assert written() == shown()
+
+
 def test_prometheus_own_checker_takes_the_same_file(certificates: Path) -> None:
     """promtool agrees that this is a web config file."""
     stored = bcrypt.hashpw(b"correct horse", bcrypt.gensalt(10)).decode()
@@ -256,7 +384,7 @@ def test_prometheus_own_checker_takes_the_same_file(certificates: Path) -> None:
     web = _config(certificates, f"{_TLS}{client}{headers}basic_auth_users:\n  me: {stored}\n")
 
     assert web.tls is not None
-    assert ssl.TLSVersion.TLSv1_3 == web.tls.minimum_version
+    assert ssl.TLSVersion.TLSv1_3 == web.tls().minimum_version
     for promtool in promtools():
         command = [promtool, "check", "web-config", certificates / "web.yml"]
         assert 0 == subprocess.run(command, capture_output=True, timeout=30).returncode
@@ -274,7 +402,7 @@ def test_prometheus_own_checker_takes_the_same_file(certificates: Path) -> None:
             "basic_auth_user: extra inputs are not permitted; known here: tls_server_config",
         ),
         ("tls_server_config: {cert_file: a}", "tls_server_config.key_file: field required"),
-        ("tls_server_config: {cert_file: a, key_file: b}", "tls_server_config: No such file or directory"),
+        ("tls_server_config: {cert_file: a, key_file: b}", "/a: No such file or directory"),
         ("basic_auth_users: {me: secret}", "basic_auth_users.me: is no bcrypt hash"),
         (_TLS + "  client_auth_type: RequireAndVerifyClientCert\n", "needs client_ca_file"),
         (_TLS + "  client_auth_type: RequestClientCert\n", "checks nothing"),

@@ -96,7 +96,7 @@ def exporting(
     }
     chosen = Settings(triton_url, metrics_url, expected=expected or {}, **(defaults | settings))  # type: ignore[arg-type]
     exporter = Exporter(chosen, parts)
-    with served(Server("127.0.0.1", 0, exporter.pages())) as server:
+    with served(Server("127.0.0.1", 0, exporter.pages(), connections=exporter.connections)) as server:
         exporter.start()
         try:
             yield Running(exporter, server.url)

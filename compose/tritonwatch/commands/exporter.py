@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
         return 1
     host, port = settings.listen_host, settings.listen_port
     try:
-        server = Server(host, port, exporter.pages(), web)
+        server = Server(host, port, exporter.pages(), web, exporter.connections)
     except OSError as error:
         print(f"tritonwatch exporter: cannot listen on {host}:{port}: {error.strerror}", file=sys.stderr)
         return 1

@@ -38,6 +38,13 @@ BAD_LINES = Metric(
     "put right and relayed.",
     ("kind",),
 )
+CONNECTIONS_DROPPED = Metric(
+    "triton_exporter_connections_dropped_total",
+    "counter",
+    "Connections that the exporter closed, by reason: slow_request (no complete request in time), crowded (the "
+    "longest waiting one, to make room for a new one), refused (a new one, while all others were being answered).",
+    ("reason",),
+)
 BUILD_INFO = Metric("triton_exporter_build_info", "gauge", "Version of the exporter, always 1.", ("version",))
 DISCARDED_REQUESTS = Metric(
     "triton_exporter_discarded_requests_total",

@@ -1,0 +1,114 @@
+"""Bound the open connections of a server, so that callers who send nothing useful cannot shut out the others."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from triton_exporter.catalogue import own
+from triton_exporter.family import Family, Sample, series
+
+MOST = 200
+"""Connections open at a time."""
+
+REQUEST_SECONDS = 10.0
+"""How long a new connection has to send the head of its request, the TLS handshake included."""
+
+IDLE_SECONDS = 30.0
+"""How long after an answer the next request must be complete; Prometheus opens a new connection otherwise."""
+
+ANSWER_SECONDS = 10.0
+"""An answer that takes longer gives way to a new connection when all are in use."""
+
+DROPS = ("slow_request", "crowded", "refused")
+"""Closed set of values of the label `reason`.
+
+`slow_request`: no complete request in time; `crowded`: the one that waited longest, closed to make room for a
+new one; `refused`: a new one, when every other one is being answered.
+"""
+
+
+@dataclass(eq=False, slots=True)
+class Connection:
+    """One open connection: since when (monotonic seconds) it is `answering`, or has been awaited a request."""
+
+    socket: socket.socket
+    since: float
+    patience: float = REQUEST_SECONDS
+    answering: bool = False
+
+
+class Connections:
+    """Collector (see `family`) of dropped connections, and the table of the open ones. Safe for threads.
+
+    A dropped socket is only shut down, which wakes the thread that reads or writes it; that thread closes it.
+    """
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._lock = threading.Lock()
+        self._open: dict[Connection, None] = {}
+        self._dropped: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def admit(self, accepted: socket.socket) -> Connection | None:
+        """Add a new connection, in place of another one when there are too many; None refuses it."""
+        with self._lock:
+            if len(self._open) >= MOST and not self._make_room():
+                self._dropped["refused"] += 1
+                return None
+            connection = Connection(accepted, self._now())
+            self._open[connection] = None
+            return connection
+
+    def answer(self, connection: Connection) -> None:
+        """Note that a complete request came."""
+        connection.since, connection.answering = self._now(), True
+
+    def await_next(self, connection: Connection) -> None:
+        """Note that it was answered, and may be used again."""
+        connection.since, connection.answering = self._now(), False
+        connection.patience = IDLE_SECONDS
+
+    def leave(self, connection: Connection) -> None:
+        """Forget a connection; after that its socket may be closed."""
+        with self._lock:
+            self._open.pop(connection, None)
+
+    def drop_slow(self) -> None:
+        """Drop those whose request is overdue."""
+        now = self._now()
+        with self._lock:
+            overdue = [one for one in self._open if not one.answering and now - one.since > one.patience]
+            for connection in overdue:
+                self._drop(connection, "slow_request")
+
+    def families(self, now: float) -> Iterable[Family]:
+        """Dropped connections by reason."""
+        with self._lock:
+            dropped = dict(self._dropped)
+        yield Family(
+            own.CONNECTIONS_DROPPED,
+            [Sample(series(own.CONNECTIONS_DROPPED, one), dropped.get(one, 0)) for one in DROPS],
+        )
+
+    def _make_room(self) -> bool:
+        oldest = min(self._open, key=lambda one: (one.answering, one.since))
+        if oldest.answering and self._now() - oldest.since < ANSWER_SECONDS:
+            return False
+        self._drop(oldest, "crowded")
+        return True
+
+    def _drop(self, connection: Connection, reason: str) -> None:
+        del self._open[connection]
+        self._dropped[reason] += 1
+        # Not SSLSocket.shutdown, which takes the TLS state away from under the thread that uses it.
+        with suppress(OSError):
+            socket.socket.shutdown(connection.socket, socket.SHUT_RDWR)
