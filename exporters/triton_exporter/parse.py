@@ -150,7 +150,7 @@ class Parser:
         drafts: _Drafts = {}
         layouts: dict[str, _Layout] = {}
         name = ""
-        for header, lines in _blocks(_complete(_in_utf8(body, faults), faults)):
+        for header, lines in _blocks(_in_utf8(_complete(body, faults), faults)):
             name = _declare(header, drafts, faults, only) or name
             if not lines or (name and only is not None and name not in only):
                 continue

@@ -252,6 +252,14 @@ def test_cut_short() -> None:
     assert {"truncated": 1} == exposition.faults
 
 
+def test_cut_short_within_a_character() -> None:
+    """A body cut inside a character of several bytes loses that line only."""
+    body = 'a 1\nb{model="é"} 2\nb{model="é'.encode()[:-1]
+
+    assert {"a": 1, 'b{model="é"}': 2} == values(parse(body))
+    assert {"truncated": 1} == parse(body).faults
+
+
 def test_cut_short_in_a_comment() -> None:
     """A comment without an end is left out too: what is written after it would become a part of it."""
     exposition = parse(b"a 1\n# HE")
