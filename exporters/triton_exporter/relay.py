@@ -6,20 +6,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from weakref import ref
 
-from triton_exporter.catalogue import METRICS, own
+from triton_exporter.catalogue import own
+from triton_exporter.catalogue.reserved import is_reserved
 from triton_exporter.family import Family, Sample, series
 from triton_exporter.parse import FAULTS, Exposition, Parser
 from triton_exporter.scrape import Reading
 
 COLLISION = "collision"
-"""Kind of a bad line that bears the name of one of the exporter's own families."""
-
-_OWN = frozenset(
-    name
-    for metric in METRICS
-    if metric.name.startswith("triton_")
-    for name in (metric.name, metric.bucket, metric.sum, metric.count)
-)
+"""Kind of a bad line that bears a name of the exporter, of Prometheus or of the rules."""
 
 
 class Relay:
@@ -54,14 +48,14 @@ class Relay:
 
     def _digest(self, body: bytes) -> Exposition:
         exposition = self._parser.parse(body)
-        # A Python model can expose any name; the exporter's must mean what the catalogue says.
-        ours = exposition.families.keys() & _OWN
-        if not ours and not exposition.faults:
+        # A Python model can expose any name.
+        forged = set(filter(is_reserved, exposition.families))
+        if not forged and not exposition.faults:
             self._mended = None
             return exposition
         self._bad.update(exposition.faults)
-        self._bad[COLLISION] += sum(len(exposition.families[name].values) for name in ours)
-        good = {name: family for name, family in exposition.families.items() if name not in ours}
+        self._bad[COLLISION] += sum(len(exposition.families[name].values) for name in forged)
+        good = {name: family for name, family in exposition.families.items() if name not in forged}
         kept = Exposition(good, exposition.faults)
         self._mended = kept.text.encode()
         return kept

@@ -7,7 +7,8 @@ import re
 from collections.abc import Mapping
 
 METRIC_NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
-_PAIR = r'[ \t]*([a-zA-Z_][a-zA-Z0-9_]*)[ \t]*=[ \t]*"([^"\\\n]*(?:\\.[^"\\\n]*)*)"[ \t]*'
+# A label __name__ would give the series another name than the one that is checked.
+_PAIR = r'[ \t]*((?!__name__[ \t]*=)[a-zA-Z_][a-zA-Z0-9_]*)[ \t]*=[ \t]*"([^"\\\n]*(?:\\.[^"\\\n]*)*)"[ \t]*'
 _PAIRS = re.compile(_PAIR)
 _STRINGS = re.compile(r'"[^"\\\n]*(?:\\.[^"\\\n]*)*"')
 _SERIES = re.compile(rf"({METRIC_NAME})[ \t]*(?:\{{((?:{_PAIR}(?:,|(?=\}})))*)[ \t]*\}}[ \t]*)?")

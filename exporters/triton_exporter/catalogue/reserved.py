@@ -1,0 +1,23 @@
+"""Names that a model's own metrics must not bear: rules, boards and people believe them."""
+
+from __future__ import annotations
+
+from triton_exporter.catalogue import METRICS, Metric, bridge
+
+_NAMES = frozenset(
+    name
+    for metric in (*METRICS, *vars(bridge).values())
+    if isinstance(metric, Metric) and metric.name.startswith("triton_")
+    for name in (metric.name, metric.bucket, metric.sum, metric.count)
+) | {"up", "ALERTS", "ALERTS_FOR_STATE"}
+
+_PREFIXES = ("scrape_", "slo:")
+"""Of the series that Prometheus adds to each scrape, and of those that the rules record."""
+
+
+def is_reserved(name: str) -> bool:
+    """Whether only the exporter, Prometheus or the rules may give a series this name.
+
+    https://prometheus.io/docs/concepts/jobs_instances/#automatically-generated-labels-and-time-series
+    """
+    return name in _NAMES or name.startswith(_PREFIXES)

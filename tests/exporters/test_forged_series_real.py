@@ -1,0 +1,114 @@
+"""A model that exposes series of Prometheus, of the rules or of the exporter: what a real Prometheus stores."""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+import requests
+
+from support.exporter import Running, exporting
+from support.faults import body, faulty
+from support.tools import prometheuses
+from triton_exporter.catalogue import METRICS, own, state, triton
+from triton_exporter.catalogue.reserved import is_reserved
+from triton_exporter.exposition import TEXT
+from triton_slo import conventions
+from tritonwatch.local.process import Child
+from tritonwatch.local.prometheus import prometheus_command
+from tritonwatch.local.triton import free_ports
+
+pytestmark = pytest.mark.real
+
+_FORGED = f"""\
+# TYPE up gauge
+up 0
+# TYPE ALERTS gauge
+ALERTS{{alertname="TritonDown",alertstate="firing",severity="critical"}} 1
+ALERTS_FOR_STATE{{alertname="TritonDown",severity="critical"}} 1
+scrape_samples_scraped 1
+# TYPE {conventions.CURRENT_BURN_RATE} gauge
+{conventions.CURRENT_BURN_RATE}{{slo="errors"}} 99
+{conventions.RECORDED_PREFIX}anything 1
+# TYPE {state.MODEL_READY} gauge
+{state.MODEL_READY}{{model="a",version="1"}} 1
+"""
+_RENAMED = 'renamed{__name__="up"} 0\n'
+_HONEST = f'# TYPE {triton.INFERENCE_COUNT} counter\n{triton.INFERENCE_COUNT}{{model="a",version="1"}} 7\n'
+
+
+@pytest.mark.parametrize("prometheus", prometheuses(), ids=lambda path: str(path.parent))
+def test_a_model_cannot_forge_series_of_prometheus_or_of_the_rules(prometheus: Path, tmp_path: Path) -> None:
+    """The page bare fools Prometheus; through the exporter only the model's own series arrive."""
+    with (
+        faulty(
+            {
+                "/metrics": body((_HONEST + _FORGED).encode(), Content_Type=TEXT),
+                "/all": body((_HONEST + _FORGED + _RENAMED).encode()),
+            }
+        ) as target,
+        exporting(target.url, f"{target.url}/all") as running,
+    ):
+        found = _stored(prometheus, tmp_path, target.port, running)
+        page = running.scrape()
+
+    names = ("up", "ALERTS", "ALERTS_FOR_STATE", conventions.CURRENT_BURN_RATE)
+    assert [0.0, 1.0, 1.0, 99.0] == [found.get(("bare", name)) for name in names]
+    assert [1.0, None, None, None] == [found.get(("exporter", name)) for name in names]
+    assert 7 == found["exporter", str(triton.INFERENCE_COUNT)]
+    assert found["exporter", "scrape_samples_scraped"] > 1
+    assert ("exporter", f"{conventions.RECORDED_PREFIX}anything") not in found
+    # Each of the scrapes counted the same bad lines.
+    assert 0 < (page.value(own.BAD_LINES, kind="collision") or 0)
+    assert 0 < (page.value(own.BAD_LINES, kind="syntax") or 0)
+
+
+def test_every_name_that_the_rules_record_is_reserved() -> None:
+    """What a rule records can never come from a model."""
+    recorded = [
+        text for text in vars(conventions).values() if isinstance(text, str) and ":" in text.strip(":")
+    ]
+
+    assert len(recorded) > 10
+    assert [] == [name for name in recorded if " " not in name and not is_reserved(name)]
+    assert not any(is_reserved(metric.name) for metric in METRICS if metric.name.startswith("nv_"))
+    assert not is_reserved("vllm:num_requests_running")
+
+
+def _stored(prometheus: Path, tmp_path: Path, bare: int, running: Running) -> dict[tuple[str, str], float]:
+    """The last value of each series by job and name, after both jobs were scraped twice."""
+    jobs = [
+        {
+            "job_name": job,
+            "scrape_interval": "1s",
+            "scrape_timeout": "1s",
+            "static_configs": [{"targets": [at]}],
+        }
+        for job, at in (("bare", f"127.0.0.1:{bare}"), ("exporter", running.url.removeprefix("http://")))
+    ]
+    config = tmp_path / "prometheus.yml"
+    config.write_text(json.dumps({"scrape_configs": jobs}))
+    (listen,) = free_ports(1)
+    command = [str(prometheus), *prometheus_command(config, tmp_path / "data", listen)[1:]]
+    child = Child("prometheus", command, tmp_path / "prometheus.log")
+    child.start()
+    try:
+        for _ in range(300):
+            time.sleep(0.1)
+            with suppress(requests.RequestException):
+                if len(_query(listen, "count_over_time(scrape_duration_seconds[1m]) > 1")) == 2:
+                    break
+        return _query(listen, '{job=~".+"}')
+    finally:
+        child.stop()
+
+
+def _query(port: int, expression: str) -> dict[tuple[str, str], float]:
+    answer = requests.get(f"http://127.0.0.1:{port}/api/v1/query", {"query": expression}, timeout=5).json()
+    return {
+        (one["metric"]["job"], one["metric"].get("__name__", "")): float(one["value"][1])
+        for one in answer["data"]["result"]
+    }
