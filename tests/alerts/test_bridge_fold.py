@@ -112,6 +112,19 @@ def test_all_resolved_ends_what_is_no_longer_listed() -> None:
     assert not incident.open
 
 
+def test_all_resolved_of_a_late_twin_ends_only_what_it_lists() -> None:
+    """The twin was never sent alert b, so its final notification says nothing about b."""
+    incident, outcomes = told(
+        said(alert("a"), source="am-0"),
+        said(alert("a"), alert("b", 110.0), source="am-0"),
+        said(alert("a", end=130.0), source="am-1"),
+    )
+
+    assert ["opened", "changed", "changed"] == outcomes
+    assert incident is not None
+    assert ["b"] == [member.labels["model"] for member in incident.firing]
+
+
 def test_a_cut_list_ends_only_what_it_lists() -> None:
     """With max_alerts the status covers the listed alerts only."""
     incident, _ = told(said(alert("a"), alert("b")), said(alert("b", end=130.0), truncated=1))

@@ -260,6 +260,41 @@ def test_two_alertmanagers_are_one_message(stack: Stack, binary: Path, together:
     assert 0 == sum("fires again" in line for line in thread)
 
 
+@pytest.mark.real
+@pytest.mark.parametrize("binary", alertmanagers(), ids=lambda path: str(path.parent.parent.name))
+def test_the_end_of_a_group_at_one_alertmanager_leaves_what_only_its_twin_has(
+    stack: Stack, binary: Path
+) -> None:
+    """A twin that missed an alert ends its own part of the group; the alert that it never had goes on firing."""
+    first, second = free_ports(2)
+    stack.bridge()
+    for port in (first, second):
+        start_alertmanager(stack, binary, port)
+        eventually(lambda port=port: requests.get(f"http://127.0.0.1:{port}/-/ready", timeout=2).ok, "ready")
+    begun = datetime.now(UTC)
+    one, other = (
+        {
+            "labels": {"alertname": "A", "instance": "a:1", "model": model, "severity": "critical"},
+            "startsAt": begun.isoformat(),
+            "endsAt": (begun + timedelta(hours=1)).isoformat(),
+        }
+        for model in ("one", "other")
+    )
+    for port, alert in ((first, one), (second, one), (first, other)):
+        tell(port, alert)
+        eventually(lambda port=port: sent(port) >= 1, "the notification was sent")
+    root = stack.root("other")
+    tell(second, {**one, "endsAt": datetime.now(UTC).isoformat()})
+    eventually(lambda: "1 firing, 1 resolved" in root.shown, "one of the two has ended")
+    still = root.shown
+    for alert in (one, other):
+        tell(first, {**alert, "endsAt": datetime.now(UTC).isoformat()})
+    eventually(lambda: "Resolved:" in root.shown, "the other one has ended too")
+
+    assert "Resolved:" not in still
+    assert 1 == len(stack.slack.workspace.roots())
+
+
 def tell(port: int, alert: dict[str, Any]) -> None:
     """As Prometheus does."""
     requests.post(f"http://127.0.0.1:{port}/api/v2/alerts", json=[alert], timeout=5).raise_for_status()

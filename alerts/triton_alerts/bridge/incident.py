@@ -241,10 +241,11 @@ def _merge(current: Incident, heard: Notification, now: float, trust: bool) -> F
         elif not after.firing and (before is None or before.firing):
             resolved.append(after)
     if heard.all_resolved and not heard.truncated:
-        # Alertmanager says that nothing of this group fires; what it no longer lists ended unseen.
+        # Nothing of this group fires at this Alertmanager: the alerts that it sent before and does not list have
+        # ended too, while they were silenced or inhibited. A twin may never have had the alerts of another one.
         listed = {alert.fingerprint for alert in heard.alerts}
         for fingerprint, member in members.items():
-            if member.firing and fingerprint not in listed:
+            if member.firing and member.source == heard.source and fingerprint not in listed:
                 members[fingerprint] = member.model_copy(update={"ends_at": now, "source": heard.source})
                 resolved.append(members[fingerprint])
     closed_at = None if any(member.firing for member in members.values()) else now
