@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 
 from triton_alerts.bridge.courier import Courier
 from triton_alerts.bridge.receiver import Receiver
-from triton_alerts.bridge.store import Store
+from triton_alerts.bridge.store import PRUNED_AT_ONCE, Store
 
 TICK_SECONDS = 1.0
 KEEP_SECONDS = 7 * 86_400.0
+PRUNE_SECONDS = 3600.0
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +32,7 @@ class Service:
     couriers: Sequence[Courier]
     clock: Callable[[], float]
     chores: Sequence[Chore] = ()
+    _pruned: float = 0.0
     _stopping: threading.Event = field(default_factory=threading.Event)
     _news: dict[str, threading.Event] = field(default_factory=dict)
     _threads: list[threading.Thread] = field(default_factory=list)
@@ -39,7 +41,7 @@ class Service:
         for courier in self.couriers:
             self._news[courier.channel] = threading.Event()
             self._thread(f"courier {courier.channel}", self._deliver, courier)
-        for chore in (self._settle, *self.chores):
+        for chore in (self._settle, self._prune, *self.chores):
             self._thread("chore", self._tick, chore)
         self._thread("receiver", self.receiver.serve_forever, 0.2)
 
@@ -89,4 +91,10 @@ class Service:
     def _settle(self, now: float) -> None:
         if self.store.settle(now):
             self.wake()
-        self.store.prune(now - KEEP_SECONDS)
+
+    def _prune(self, now: float) -> None:
+        # The clock may be put back.
+        if not 0 <= now - self._pruned < PRUNE_SECONDS and (
+            self.store.prune(now - KEEP_SECONDS) < PRUNED_AT_ONCE
+        ):
+            self._pruned = now

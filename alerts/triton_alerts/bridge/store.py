@@ -21,6 +21,8 @@ GRACE_SECONDS = 60.0
 """How long a peer's contradiction waits: four times Alertmanager's default peer timeout (15 s)."""
 
 RECURRENCE_SECONDS = 86_400.0
+PRUNED_AT_ONCE = 200
+"""Incidents deleted in one transaction: a notification that arrives meanwhile waits for it."""
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS incidents (
@@ -355,18 +357,22 @@ class Store:
             return self._run("INSERT OR IGNORE INTO pressed VALUES (?, ?)", name, now).rowcount == 1
 
     def prune(self, before: float) -> int:
-        """Forget incidents that closed before a time and were told in full."""
+        """Delete some of the incidents that closed before a time and were delivered; returns how many.
+
+        Fewer than PRUNED_AT_ONCE means that none is left to delete.
+        """
         with self._transaction():
             self._run("DELETE FROM pressed WHERE at < ?", before)
-            self._run(
-                "DELETE FROM facts WHERE name LIKE 'chart %' "
-                "AND NOT EXISTS (SELECT 1 FROM incidents WHERE 'chart ' || id = facts.name)"
+            gone = self._rows(
+                "SELECT i.id FROM incidents i WHERE i.closed_at < ? AND NOT EXISTS (SELECT 1 FROM deliveries d "
+                "WHERE d.incident = i.id AND (d.pending_since IS NOT NULL OR d.inflight != '')) LIMIT ?",
+                *(before, PRUNED_AT_ONCE),
             )
-            return self._run(
-                "DELETE FROM incidents WHERE closed_at < ? AND id NOT IN "
-                "(SELECT incident FROM deliveries WHERE pending_since IS NOT NULL OR inflight != '')",
-                before,
-            ).rowcount
+            for (incident,) in gone:
+                # The number is given again to a later incident, which must get its own chart.
+                self._run("DELETE FROM facts WHERE name = ?", f"chart {incident}")
+                self._run("DELETE FROM incidents WHERE id = ?", incident)
+            return len(gone)
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
