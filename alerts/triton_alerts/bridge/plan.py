@@ -56,24 +56,27 @@ def plan(
 ) -> Op | Wait:
     """Choose the next message.
 
-    Unknown fates first, since they hold up their incidents; then first messages and resolves, most urgent
-    first, then other changes; edits have a rate of their own and fill the gaps.
+    Messages in doubt first, since they hold up their incidents; then what nobody has seen: a digest of many
+    incidents, or the message of a new page. Escalations, other first messages and resolves, and other changes
+    follow; edits have a rate of their own and fill the gaps.
     """
     waits = [3600.0]
     later = {one.id: one.next_try - now for one in pending if 0 < one.next_try - now <= LONGEST_RETRY_SECONDS}
     ready = [one for one in pending if one.id not in later]
     waits += later.values()
     if now >= post_at:
-        chosen = _resume(ready) or _digest(ready) or _escalate(ready) or None
-        if chosen is None:
-            candidates = [one for one in ready if _wants_post(one, threads)]
-            held = [one for one in candidates if _awaits_evidence(one, now, evidence_seconds, has_evidence)]
-            waits += [one.opened_at + evidence_seconds - now for one in held]
-            free = [one for one in candidates if one not in held]
-            chosen = _post(min(free, key=_urgency)) if free else None
+        chosen = _resume(ready) or _digest(ready)
         if chosen is not None:
             return chosen
-    elif any(one.inflight or _wants_post(one, threads) or one.role == "escalation" for one in ready):
+        free = []
+        for one in filter(_wants_post, ready):
+            if _awaits_evidence(one, now, evidence_seconds, has_evidence):
+                waits.append(one.opened_at + evidence_seconds - now)
+            else:
+                free.append(one)
+        if free:
+            return _post(min(free, key=_turn))
+    elif any(one.inflight or _wants_post(one) for one in ready):
         waits.append(post_at - now)
     edits = [one for one in ready if threads and _wants_edit(one)]
     due = [one for one in edits if _edit_due(one, now) <= now]
@@ -99,18 +102,14 @@ def _digest(ready: Sequence[Delivery]) -> Op | None:
     untold = [one for one in ready if _untold(one)]
     if len(untold) < DIGEST_FROM:
         return None
-    chosen = tuple(sorted(untold, key=_urgency)[:DIGEST_LINES])
-    return Op("digest", _name(), chosen, waiting=len(untold))
-
-
-def _escalate(ready: Sequence[Delivery]) -> Op | None:
-    for one in ready:
-        if one.role == "escalation":
-            return Op("escalation", _name(), (one,))
-    return None
+    # The newest first: in a storm the oldest of them has waited already, and all are named within seconds.
+    chosen = tuple(sorted(untold, key=lambda one: (one.severity, not _unseen(one), -one.id)))
+    return Op("digest", _name(), chosen[:DIGEST_LINES], waiting=len(untold))
 
 
 def _post(one: Delivery) -> Op:
+    if one.role == "escalation":
+        return Op("escalation", _name(), (one,))
     return Op("reply", _name(), (one,), one.root_ts) if one.root_ts else Op("root", _name(), (one,))
 
 
@@ -121,8 +120,13 @@ def _untold(one: Delivery) -> bool:
     return one.digest_seq == 0 or (one.closed_at is not None and one.digest_seq < one.last_seq)
 
 
-def _wants_post(one: Delivery, threads: bool) -> bool:
-    return one.role == "main" and one.told_seq < one.last_seq
+def _unseen(one: Delivery) -> bool:
+    """The channel shows nothing of it yet, not even a line in a digest."""
+    return _untold(one) and one.digest_seq == 0
+
+
+def _wants_post(one: Delivery) -> bool:
+    return one.role == "escalation" or one.told_seq < one.last_seq
 
 
 def _wants_edit(one: Delivery) -> bool:
@@ -142,10 +146,24 @@ def _awaits_evidence(
     return not one.root_ts and waits and not has_evidence(one)
 
 
+def _turn(one: Delivery) -> tuple[int, int, bool, float]:
+    """Sort key of posts: new pages, escalations, then starts and ends, other changes; severity, then age."""
+    if _unseen(one) and one.severity == 0:
+        turn = 0
+    elif one.role == "escalation":
+        turn = 1
+    else:
+        turn = 2 if _is_decisive(one) else 3
+    return (turn, one.severity, one.closed_at is None, one.opened_at)
+
+
 def _urgency(one: Delivery) -> tuple[bool, int, bool, float]:
-    """Messages about the start or end come before other changes; then severity, then age."""
-    decisive = not one.root_ts or one.closed_at is not None
-    return (not decisive, one.severity, one.closed_at is None, one.opened_at)
+    """Sort key of edits: messages about the start or end come before other changes; then severity, then age."""
+    return (not _is_decisive(one), one.severity, one.closed_at is None, one.opened_at)
+
+
+def _is_decisive(one: Delivery) -> bool:
+    return not one.root_ts or one.closed_at is not None
 
 
 def _name() -> str:

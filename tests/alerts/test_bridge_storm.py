@@ -1,0 +1,111 @@
+"""Hundreds of incidents at once: which message goes out first, counted in messages and not in seconds."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from support.bridge_world import CHANNEL, Clock, SimulatedSlack, body_of
+from support.slack import Workspace
+from triton_alerts.bridge.chores import Escalator
+from triton_alerts.bridge.courier import Courier, Escalation, Manner
+from triton_alerts.bridge.store import Store
+
+STORM = 150
+NEW = "newest-model"
+MOST_BEFORE = 3
+"""Posts that may go out before the new page: Slack takes about one a second."""
+
+
+class Storm:
+    """Many pages that fire at once, a courier, and simulated time."""
+
+    def __init__(self, folder: Path) -> None:
+        self.clock, self.workspace = Clock(), Workspace()
+        self.store = Store(folder / "bridge.sqlite", lambda _severity: CHANNEL)
+        slack = SimulatedSlack(self.workspace, self.clock, lambda _method: "")
+        manner = Manner(escalation=Escalation(900))
+        self.courier = Courier(CHANNEL, self.store, slack, manner, self.clock, random.Random(1))
+        self.began = self.clock()
+        self.each(lambda name: self.hear(name, {name: self.began}))
+
+    def hear(
+        self, name: str, firing: dict[str, float], ended: dict[str, tuple[float, float]] | None = None
+    ) -> None:
+        self.store.receive(body_of(name, firing, ended or {}), "am", self.clock())
+
+    def each(self, do: Callable[[str], None]) -> None:
+        with self.store._transaction():  # one write to disk instead of hundreds
+            for number in range(STORM):
+                do(f"g{number}")
+
+    def send(self, most: float = float("inf")) -> int:
+        """Send until nothing waits, so many posts were made, or the new page is shown; returns the posts made."""
+        before = len(self.workspace.messages)
+        while self.store.pending(CHANNEL) and len(self.workspace.messages) - before < most:
+            self.clock.now += max(self.courier.step(), 0.01)
+            if any(NEW in one.shown for one in self.workspace.messages):
+                break
+        return len(self.workspace.messages) - before
+
+
+def nothing_more(storm: Storm) -> None:
+    """The storm itself has only just been received."""
+
+
+def named_by_digests(storm: Storm) -> None:
+    """Every page of the storm is named by a digest and waits for its own message."""
+    storm.send(most=20)
+
+
+def all_resolved(storm: Storm) -> None:
+    """Every page of the storm has its own message and is over."""
+    storm.send()
+    storm.each(lambda name: storm.hear(name, {}, {name: (storm.began, storm.clock())}))
+
+
+def all_escalated(storm: Storm) -> None:
+    """Nobody acknowledged any page of the storm."""
+    storm.send()
+    storm.clock.now += 1000
+    Escalator(storm.store, storm.courier.manner.escalation, lambda _: CHANNEL, lambda: None)(storm.clock())
+
+
+def all_grown(storm: Storm) -> None:
+    """One more alert in every incident of the storm."""
+    storm.send()
+    storm.each(lambda name: storm.hear(name, {name: storm.began, f"{name}-more": storm.clock()}))
+
+
+@pytest.mark.parametrize(
+    "waiting",
+    [nothing_more, named_by_digests, all_resolved, all_escalated, all_grown],
+    ids=lambda w: w.__name__,
+)
+def test_a_new_page_goes_out_before_what_waits(tmp_path: Path, waiting: Callable[[Storm], None]) -> None:
+    """On-call sees the newest page at once, whatever else there is to say about older ones."""
+    storm = Storm(tmp_path)
+    waiting(storm)
+    storm.hear("new", {NEW: storm.clock()})
+    posts = storm.send()
+    left = len(storm.store.pending(CHANNEL))
+    storm.store.close()
+
+    assert left >= STORM / 3
+    assert any(NEW in one.shown for one in storm.workspace.roots())
+    assert posts <= MOST_BEFORE
+
+
+def test_a_storm_is_delivered_to_its_end(tmp_path: Path) -> None:
+    """New pages that go first starve nothing: in the end every incident has its message and its end."""
+    storm = Storm(tmp_path)
+    storm.send(most=50)
+    storm.each(lambda name: storm.hear(name, {}, {name: (storm.began, storm.clock())}))
+    storm.send()
+    storm.store.close()
+
+    shown = "".join(one.shown for one in storm.workspace.roots())
+    assert [] == [number for number in range(STORM) if f"Resolved: Model g{number} failed" not in shown]
