@@ -315,3 +315,20 @@ def certificate(folder: Path, name: str, signed_by: tuple[Path, Path] | None = N
     subprocess.run(command, check=True, capture_output=True)
     assert ssl.PEM_cert_to_DER_cert(path.read_text())
     return path, key
+
+
+@pytest.mark.parametrize(
+    ("version", "header"), [("1.1", "Connection: close\r\n"), ("1.0", "")], ids=["close", "HTTP/1.0"]
+)
+def test_a_caller_that_wants_no_further_answer_frees_its_connection(
+    tmp_path: Path, version: str, header: str
+) -> None:
+    """`Connection: close` and HTTP/1.0 end the connection with the answer, not at the next timeout."""
+    head = f"POST {PATH} HTTP/{version}\r\nHost: x\r\n{header}Content-Length: {len(BODY)}\r\n\r\n"
+    with door(tmp_path) as receiver, dial(receiver, None) as wire:
+        wire.sendall(head.encode() + BODY)
+        answer = b""
+        while received := wire.recv(65536):
+            answer += received
+
+    assert answer.startswith(b"HTTP/1.1 200")

@@ -171,6 +171,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         door = self.server.door
+        last = self.close_connection  # as the caller asked
         self.close_connection = True  # unless the body was read in full
         if self.path.partition("?")[0] != PATH:
             return self._reject(404, f"post to {PATH}")
@@ -185,7 +186,7 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(length))
         if len(body) < int(length):
             return None  # the caller went away; it will try again
-        self.close_connection = False
+        self.close_connection = last
         status, line = door.receive(body, self.client_address[0])
         if status == 400:
             return self._reject(status, line)
