@@ -20,6 +20,9 @@ _LISTED_BARE = (
     "Triton lists it without a version: it was never asked to load, or its configuration cannot be read, "
     "or a part of the ensemble failed (Triton's log says which)"
 )
+_REPEATED = "failed with error:"
+"""How the line about an ensemble ends when its step was not tried again."""
+_UNAVAILABLE_STEPS = " contains models that are not available or ambiguous: "
 _NOT_LISTED = "Triton does not list it: no such directory, or no version in it"
 
 
@@ -70,6 +73,7 @@ class Lifecycle:
     failed_probes: Mapping[ModelVersion, str] = field(default_factory=dict, init=False)
     _logged: set[str] = field(default_factory=set, init=False)  # models that failed in the log
     _failing: set[str] = field(default_factory=set, init=False)  # of these, what was not seen to serve since
+    _ensemble_texts: dict[str, str] = field(default_factory=dict, init=False)  # as counted since it served
     _last_named: dict[str, float] = field(default_factory=dict, init=False)
     _expected_before: Mapping[str, Sequence[str]] = field(default_factory=dict, init=False)
     _looked: bool = field(default=False, init=False)
@@ -94,6 +98,9 @@ class Lifecycle:
         self._failing -= {
             key.model for key, claim in current.items() if claim.ready or claim.state == "unloaded"
         }
+        for key, claim in current.items():
+            if claim.ready:
+                self._ensemble_texts.pop(key.model, None)
         if not snapshot.api_failure:
             self._restarted = False
             self._looked = True
@@ -108,19 +115,46 @@ class Lifecycle:
         return frozenset(self._last_named)
 
     def count_logged(self, model: str, version: str, text: str, at: float) -> None:
-        """Count one failed load that Triton's log tells of; it may be one that no API shows."""
-        reason = classify(text)
+        """Count one failed load from Triton's log; no API may show it."""
+        serving = self._serving_versions(model)
+        if version in serving or (serving and not version):
+            self.reload_failures[model, classify(text)] += 1
+        self._count_in_log(model, version, text, at)
+
+    def count_ensemble(self, model: str, text: str, at: float) -> None:
+        """Count an ensemble that Triton could not put together from its steps, once for each text.
+
+        Triton writes the same line again whenever it loads any model, or any step; then without the error of
+        the step, or in the same words. It also writes one when a step is unloaded on purpose.
+        """
+        if self._names_unloaded(text) or text.endswith(_REPEATED) or text == self._ensemble_texts.get(model):
+            return
+        self._ensemble_texts[model] = text
+        self._count_in_log(model, "", text, at)
+
+    def _count_in_log(self, model: str, version: str, text: str, at: float) -> None:
         self.version += 1
-        self.failures[model, reason] += 1
+        self.failures[model, classify(text)] += 1
         self._last_named[model] = at
         self.last_failures[model] = Failure(at, version, text, "log")
         self._logged.add(model)
-        records = self.records.items()
-        serving = {key.version for key, record in records if key.model == model and record.claim.ready}
-        if version in serving or (serving and not version):
-            self.reload_failures[model, reason] += 1
-        elif not serving:
+        if not self._serving_versions(model):
             self._failing.add(model)
+
+    def _serving_versions(self, model: str) -> set[str]:
+        return {
+            key.version for key, record in self.records.items() if key.model == model and record.claim.ready
+        }
+
+    def _names_unloaded(self, text: str) -> bool:
+        """Whether the steps that Triton does not find are all loaded until now, or unloaded on purpose."""
+        _, found, names = text.partition(_UNAVAILABLE_STEPS)
+        loaded = {
+            key.model
+            for key, record in self.records.items()
+            if record.claim.state in ("ready", "unloading", "unloaded")
+        }
+        return bool(found) and loaded.issuperset(names.split(", "))
 
     def _current(self, snapshot: Snapshot) -> dict[ModelVersion, Claim]:
         if snapshot.api_failure or (snapshot.index is None and snapshot.statistics is None):
@@ -150,6 +184,7 @@ class Lifecycle:
         for model in gone:
             del self._last_named[model]
             self.last_failures.pop(model, None)
+            self._ensemble_texts.pop(model, None)
         self._logged -= gone
         self._failing -= gone
         for counter in (self.failures, self.reload_failures):

@@ -21,7 +21,11 @@ _PATTERNS = (
     re.compile(r"failed to load '(?P<model>[^']+)' version (?P<version>\d+): (?P<text>.*)"),
     re.compile(r"Poll failed for model directory '(?P<model>[^']+)': (?P<text>.*)"),
     re.compile(r"failed to load model '(?P<model>[^']+)': (?P<text>.*)"),
-    re.compile(r"(?P<text>ensemble '(?P<model>[^']+)' depends on '[^']+' which has no loaded version.*)"),
+)
+_ENSEMBLE_PATTERNS = (
+    re.compile(r"(?P<text>ensemble '(?P<model>[^']+)' depends on '.*)"),
+    re.compile(r"(?P<text>ensemble (?P<model>\S+) contains models that are not available .*)"),
+    re.compile(r"Invalid argument: (?P<text>in ensemble (?P<model>[^,]+), .*)"),
 )
 _LONGEST_LINE = 64 * 1024
 _MOST_A_POLL = 4 * 1024 * 1024
@@ -30,22 +34,24 @@ _MOST_WAITING = 10_000
 
 @dataclass(frozen=True, slots=True)
 class LoadFailure:
-    """One failed load as the log tells it; the version is empty where the log names none."""
+    """One failed load in the log; the version is empty where the log names none."""
 
     model: str
     version: str
     text: str
+    of_ensemble: bool = False  # Triton could not put an ensemble together from its steps
 
 
 def load_failure(line: str) -> LoadFailure | None:
     """What a line of Triton's log says about a failed load, or None."""
-    for pattern in _PATTERNS:
+    for pattern in (*_PATTERNS, *_ENSEMBLE_PATTERNS):
         match = pattern.search(line)
         if match is not None:
             groups = match.groupdict()
             # Since 24.09 messages are quoted, with line ends escaped.
             text = groups["text"].rstrip('" \r').replace(r"\n", "\n")
-            return LoadFailure(groups["model"], groups.get("version") or "", text)
+            of_ensemble = pattern in _ENSEMBLE_PATTERNS
+            return LoadFailure(groups["model"], groups.get("version") or "", text, of_ensemble)
     return None
 
 
@@ -158,7 +164,10 @@ class LogReader:
         with self._lock:
             found, self._found = self._found, []
         for failure in found:
-            self._lifecycle.count_logged(failure.model, failure.version, failure.text, snapshot.at)
+            if failure.of_ensemble:
+                self._lifecycle.count_ensemble(failure.model, failure.text, snapshot.at)
+            else:
+                self._lifecycle.count_logged(failure.model, failure.version, failure.text, snapshot.at)
 
     def families(self, now: float) -> Iterable[Family]:
         """Whether the log can be read, and how much of it was."""

@@ -17,7 +17,7 @@ _PATTERNS: dict[str, tuple[str, ...]] = {
         "failed to allocate",
         "insufficient (gpu |device )?memory",
     ),
-    "dependency_failed": ("depends on '", "ensemble .* no loaded version"),
+    "dependency_failed": ("depends on '", "ensemble .* no loaded version", "contains models that are not"),
     "missing_backend": (
         "unable to find .*backend",
         "backend library",
@@ -45,6 +45,7 @@ _PATTERNS: dict[str, tuple[str, ...]] = {
         "version policy",
         "failed to poll",
         "unable to get the .* model config",
+        "^in ensemble ",
     ),
     "python_error": (r"model\.py", "Traceback", r"\wError\b", r"\wException\b", "At:\n"),
 }

@@ -59,6 +59,32 @@ _FAILED = (
                 "",
                 "ensemble 'badens' depends on 'bad' which has no loaded version. Model 'bad' loading failed "
                 "with error: version 1 is at UNAVAILABLE state: Internal: RuntimeError: weights missing",
+                of_ensemble=True,
+            ),
+        ),
+        (
+            (
+                'E1122 model_repository_manager.cc:703] "Invalid argument: ensemble ens contains models that '
+                'are not available or ambiguous: nosuch"'
+            ),
+            LoadFailure(
+                "ens",
+                "",
+                "ensemble ens contains models that are not available or ambiguous: nosuch",
+                of_ensemble=True,
+            ),
+        ),
+        (
+            (
+                'E1122 model_repository_manager.cc:703] "Invalid argument: in ensemble ens, ensemble tensor '
+                'X: inconsistent data type: TYPE_INT32 is inferred from model ens while TYPE_FP32 is ..."'
+            ),
+            LoadFailure(
+                "ens",
+                "",
+                "in ensemble ens, ensemble tensor X: inconsistent data type: TYPE_INT32 is inferred from "
+                "model ens while TYPE_FP32 is ...",
+                of_ensemble=True,
             ),
         ),
         ("I1121 04:02:52.194371 21575 model_lifecycle.cc:777] \"failed to load 'badbackend'\"", None),

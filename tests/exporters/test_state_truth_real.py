@@ -16,6 +16,7 @@ import requests
 from support.exporter import Running, Scraped, exporting
 from support.repository import Repository, write
 from support.triton import control, drained, infer, live_triton
+from triton_exporter.catalogue import own
 from triton_exporter.catalogue import state as catalogue
 from tritonwatch.local.triton import TritonServer
 
@@ -373,6 +374,73 @@ def test_the_log_tells_of_a_failed_hot_reload(triton: Explicit) -> None:
     assert 1 == page.value(catalogue.MODEL_READY, model="relogged", version="1")
     failure = next(one["last_load_failure"] for one in state if one["model"] == "relogged")
     assert ("log", "1", True) == (failure["source"], failure["version"], "out of memory" in failure["text"])
+
+
+def test_an_ensemble_that_cannot_load_is_counted_once(triton: Explicit) -> None:
+    """Triton repeats the line about the ensemble whenever it loads anything; another reason counts again."""
+    with exporting(triton.server.http_url, triton.server.metrics_url, log=triton.server.log) as exporter:
+        exporter.wait(lambda page: page.value(catalogue.SERVER_LIVE))
+        part = triton.repository.model("flakypart", **{"raise": "no tokenizer"})
+        triton.repository.model("finepart")
+        triton.repository.ensemble("counted", "flakypart", "finepart")
+        assert 200 != triton.load("counted")
+        for _ in range(5):
+            assert 200 == triton.load("finepart")
+        write(part / "1" / "raise", "no vocabulary")
+        triton.load("flakypart")
+        page = exporter.wait(lambda page: failures(page, "counted") >= 2)
+
+    assert 2 == failures(page, "counted")
+    assert 2 == failures(page, "flakypart")
+
+
+@pytest.mark.parametrize(
+    ("model", "old", "new", "reason"),
+    [
+        ("stepless", '"finestep"', '"nosuchstep"', "dependency_failed"),
+        ("mistyped", "TYPE_FP32", "TYPE_INT32", "bad_config"),
+        ("unversioned", "model_version: -1", "model_version: 7", "dependency_failed"),
+    ],
+)
+def test_an_ensemble_that_does_not_fit_its_steps_is_counted(
+    triton: Explicit, model: str, old: str, new: str, reason: str
+) -> None:
+    """A step that does not exist, another datatype or a version that is not there: the log alone shows it."""
+    with exporting(triton.server.http_url, triton.server.metrics_url, log=triton.server.log) as exporter:
+        exporter.wait(lambda page: page.value(catalogue.SERVER_LIVE))
+        triton.repository.model("finestep")
+        config = triton.repository.ensemble(model, "finestep") / "config.pbtxt"
+        write(config, config.read_text().replace(old, new))
+        assert 200 != triton.load(model)
+        page = exporter.wait(lambda page: failures(page, model))
+
+    assert 1 == page.value(catalogue.MODEL_LOAD_FAILURES, model=model, reason=reason)
+    assert 1 == failures(page, model)
+
+
+def test_unloading_a_step_is_not_a_failed_load_of_its_ensemble(triton: Explicit) -> None:
+    """Triton then writes that the ensemble contains models that are not available, and unloads it."""
+    triton.repository.model("ownstep")
+    triton.repository.model("otherstep")
+    triton.repository.ensemble("stepped", "ownstep", "otherstep")
+    triton.load("stepped")
+    with exporting(triton.server.http_url, triton.server.metrics_url, log=triton.server.log) as exporter:
+        exporter.wait(lambda page: page.value(catalogue.MODEL_READY, model="stepped", version="1"))
+        for step in ("ownstep", "otherstep"):
+            triton.unload(step)
+            exporter.wait(
+                lambda page, step=step: page.value(  # type: ignore[misc]
+                    catalogue.MODEL_STATE, model=step, version="1", state="unloaded"
+                )
+            )
+        assert 200 != triton.load("nosuchmodel")  # its line in the log comes after those of the ensemble
+        lines = triton.server.log.read_bytes().count(
+            b"ensemble stepped contains models that are not available"
+        )
+        page = exporter.wait(lambda page: (page.value(own.LOG_LINES) or 0) > 0)
+
+    assert lines > 0
+    assert 0 == failures(page, "stepped")
 
 
 def test_the_log_tells_of_a_broken_config(triton: Explicit) -> None:
