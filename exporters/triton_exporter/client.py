@@ -7,6 +7,7 @@ sends a byte a second keeps every per-read timeout alive for ever.
 from __future__ import annotations
 
 import http.client
+import math
 import socket
 import ssl
 import time
@@ -62,6 +63,7 @@ class Client:
     limits: Limits = Limits()
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     tls: Callable[[], ssl.SSLContext] = field(default=ssl.create_default_context, repr=False)
+    until: float = field(default=math.inf, init=False)  # time.monotonic() that no request may pass
     _connection: _Connection | None = field(default=None, init=False, repr=False)
 
     def get(self, path: str) -> Answer:
@@ -79,7 +81,7 @@ class Client:
             self._connection = None
 
     def _request(self, method: str, path: str, body: bytes | None) -> Answer:
-        deadline = time.monotonic() + self.limits.timeout_seconds
+        deadline = min(time.monotonic() + self.limits.timeout_seconds, self.until)
         reused = self._connection is not None
         try:
             return self._once(method, path, body, deadline)
@@ -103,7 +105,7 @@ class Client:
                 answer = Answer(response.status, _read(response, self.limits.max_body_bytes))
                 keep = not response.will_close
         except TimeoutError as error:
-            raise FetchError("timeout", f"no answer in {self.limits.timeout_seconds:g} s") from error
+            raise FetchError("timeout", "no answer in time") from error
         except ssl.SSLError as error:
             raise FetchError("tls", str(error)) from error
         except socket.gaierror as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable
 from contextlib import closing
@@ -28,6 +29,10 @@ that 1,000 models cost Triton no burst."""
 REREAD_PER_LOOK = 2
 """How many configurations one look reads again."""
 
+READY_SHARE, ANSWERS_SHARE = 0.5, 0.8
+"""By which part of the timeout a poll has waited long enough for the ready endpoint, and for all but the last
+question: a poll takes no longer than one timeout, and a silent Triton is asked once more whether it lives."""
+
 MOST_PAUSE_SECONDS = 60.0
 """A slow repository is looked at once a minute at least."""
 
@@ -49,6 +54,9 @@ class Looker:
     _last_index: tuple[bytes | None, tuple[IndexEntry, ...]] = field(default=(None, ()), init=False)
     _next_statistics: float = field(default=0.0, init=False)
     _queue: list[ModelVersion] = field(default_factory=list, init=False)
+    _config_turns: dict[ModelVersion, int] = field(default_factory=dict, init=False)  # when last asked for
+    _turn: int = field(default=0, init=False)
+    _silent: bool = field(default=False, init=False)  # a question of this poll got no answer
     _version: str = field(default="", init=False)
     _extensions: tuple[str, ...] = field(default=(), init=False)
 
@@ -57,22 +65,33 @@ class Looker:
         # A connection kept between looks would go on being served after SIGTERM, hiding the drain, and hold
         # up Triton's end for its whole exit timeout (30 s).
         with closing(self.client):
-            return self._look()
+            try:
+                return self._look()
+            finally:
+                self.client.until = math.inf
 
     def _look(self) -> Snapshot:
-        at = self.now()
+        at, started = self.now(), time.monotonic()
+        self._silent = False
+        self._wait_until(started, 1.0)
         live, failure = self._health("live", "/v2/health/live")
         if failure:
-            # The port is closed or mute: asking on would only add timeouts.
-            self._forget()
-            return Snapshot(at, api_failure=failure)
+            return self._away(at, failure)
+        self._wait_until(started, READY_SHARE)
         ready, _ = self._health("ready", "/v2/health/ready")
+        self._wait_until(started, ANSWERS_SHARE)
         if not self._version:
             self._version, self._extensions = self._ask("metadata", "/v2", parse_server) or ("", ())
-        index = self._index()
+        # Before the index, which may take all the time that is left.
         statistics = self._statistics()
-        serving = _serving(index, statistics)
-        self._ask_models(serving)
+        index = self._index()
+        self._ask_models(_serving(index, statistics))
+        if self._silent:
+            # One slow endpoint is not an outage; a process that was stopped during this poll is.
+            self._wait_until(started, 1.0)
+            live, failure = self._health("live", "/v2/health/live")
+            if failure:
+                return self._away(at, failure)
         return Snapshot(
             at,
             live=live,
@@ -85,19 +104,31 @@ class Looker:
             ready_versions=dict(self._ready),
         )
 
-    def _forget(self) -> None:
-        """After a restart everything may be different."""
+    def _wait_until(self, started: float, share: float) -> None:
+        self.client.until = started + share * self.client.limits.timeout_seconds
+
+    def _late(self) -> bool:
+        return time.monotonic() >= self.client.until
+
+    def _away(self, at: float, failure: str) -> Snapshot:
+        """Triton does not answer: asking on would only add timeouts, and after a restart all may be different."""
         self._configs.clear()
+        self._config_turns.clear()
         self._ready.clear()
         self._version = ""
         self._last_statistics = None
+        return Snapshot(at, api_failure=failure)
 
     def _health(self, endpoint: str, path: str) -> tuple[bool, str]:
         try:
             return self.client.get(path).status == 200, ""
         except FetchError as error:
-            self.count_failure(endpoint, error.reason)
+            self._unanswered(endpoint, error)
             return False, error.reason
+
+    def _unanswered(self, endpoint: str, error: FetchError) -> None:
+        self._silent = True
+        self.count_failure(endpoint, error.reason)
 
     def _index(self) -> tuple[IndexEntry, ...] | None:
         started = time.monotonic()
@@ -127,24 +158,27 @@ class Looker:
         return self._parsed(endpoint, lambda: self.client.get(path), parse)
 
     def _parsed(self, endpoint: str, ask: Callable[[], Answer], parse: Callable[[bytes], T]) -> T | None:
+        if self._late():
+            return None
         try:
             answer = ask()
             if answer.status == 200:
                 return parse(answer.body)
             self.count_failure(endpoint, "http_error")
         except FetchError as error:
-            self.count_failure(endpoint, error.reason)
+            self._unanswered(endpoint, error)
         except AnswerError:
             self.count_failure(endpoint, "bad_response")
         return None
 
     def _ask_models(self, serving: frozenset[ModelVersion]) -> None:
-        for known in (self._configs, self._ready):
+        for known in (self._configs, self._ready, self._config_turns):
             for gone in known.keys() - serving:
                 del known[gone]
-        new = sorted(serving - self._configs.keys())
-        # A hot reload can change a configuration without a trace: each is read again in its turn.
-        reread = [one for one in self._configs if one in serving]
+        # In turn, the one asked for longest ago first: one that cannot be read must not keep others waiting.
+        # A hot reload can change a configuration without a trace, so those that are known are read again.
+        new = sorted(serving - self._configs.keys(), key=self._config_turn)
+        reread = sorted(self._configs, key=self._config_turn)
         for one in [*new[:PER_LOOK], *reread[:REREAD_PER_LOOK]]:
             self._ask_config(one)
         # Each in turn, new ones first; what a hung model kept from being asked comes first next time.
@@ -152,6 +186,8 @@ class Looker:
         waiting = sorted(serving.difference(waiting)) + waiting
         asked = 0
         for one in waiting[:PER_LOOK]:
+            if self._late():
+                break
             asked += 1
             if not self._ask_ready(one):
                 break
@@ -162,7 +198,7 @@ class Looker:
         try:
             answer = self.client.get(f"{_path(one)}/ready")
         except FetchError as error:
-            self.count_failure("model_ready", error.reason)
+            self._unanswered("model_ready", error)
             # A hung stub can block its ready endpoint: a model that cannot say so is not ready.
             self._ready[one] = False
             return False
@@ -173,10 +209,16 @@ class Looker:
             self._ready.pop(one, None)
         return True
 
+    def _config_turn(self, one: ModelVersion) -> tuple[int, ModelVersion]:
+        return self._config_turns.get(one, 0), one
+
     def _ask_config(self, one: ModelVersion) -> None:
+        if self._late():
+            return
+        self._turn += 1
+        self._config_turns[one] = self._turn
         config = self._ask("config", f"{_path(one)}/config", parse_config)
         if config is not None:
-            self._configs.pop(one, None)  # to the end of the queue
             self._configs[one] = config
 
 

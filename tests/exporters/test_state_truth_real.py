@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import shutil
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -319,6 +320,25 @@ def test_a_failed_hot_reload_leaves_the_old_version_ready(triton: Explicit) -> N
     assert 1 == page.value(catalogue.MODEL_READY, model="reloaded", version="1")
     assert 200 == triton.infer("reloaded")
     assert 0 == failures(page, "reloaded")
+
+
+def test_a_stopped_server_is_away_within_one_timeout(triton: Explicit) -> None:
+    """Whatever the poll under way was asking when the process was stopped, and the next poll finds it again."""
+    urls = (triton.server.http_url, triton.server.metrics_url)
+    assert triton.server.process is not None
+    with exporting(*urls, timeout_seconds=2.0, state_interval_seconds=0.01) as exporter:
+        for _ in range(3):
+            exporter.wait(lambda page: page.value(catalogue.MODEL_READY, model="anchor", version="1"))
+            triton.server.process.send_signal(signal.SIGSTOP)
+            started = time.monotonic()
+            try:
+                # Not a scrape, which waits for the metrics of the stopped process.
+                while exporter.get("/state").json()["triton"]["live"]:
+                    assert time.monotonic() - started < 3.5
+                    time.sleep(0.05)
+            finally:
+                triton.server.process.send_signal(signal.SIGCONT)
+            assert not any(model["ready"] for model in exporter.get("/state").json()["models"])
 
 
 def test_versions_that_are_added_and_removed_are_followed(triton: Explicit) -> None:

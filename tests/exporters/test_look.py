@@ -1,0 +1,95 @@
+"""One poll of Triton's APIs: how long it may take, and which models it asks about."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections import Counter
+
+from support.faults import Answer, body, faulty, hang
+from triton_exporter.client import Client, Limits
+from triton_exporter.look import PER_LOOK, Looker
+from triton_exporter.snapshot import ModelVersion
+
+TIMEOUT = 1.0
+
+
+def looker(url: str) -> Looker:
+    return Looker(Client(url, Limits(TIMEOUT)), time.time, lambda _endpoint, _reason: None)
+
+
+def index(*models: str) -> Answer:
+    return body(json.dumps([{"name": name, "version": "1", "state": "READY"} for name in models]).encode())
+
+
+def once(then: Answer) -> Answer:
+    """An empty 200 the first time, something else from then on."""
+    asked = Counter[str]()
+
+    def answer(connection: socket.socket, stop: threading.Event) -> None:
+        asked["times"] += 1
+        (body(b"") if asked["times"] == 1 else then)(connection, stop)
+
+    return answer
+
+
+def test_a_poll_takes_no_longer_than_one_timeout() -> None:
+    """A server that answers only its first question costs one timeout in all, and is then called away."""
+    mute = ("/v2/health/ready", "/v2", "/v2/models/stats", "/v2/repository/index")
+    with faulty({"/v2/health/live": once(hang), **dict.fromkeys(mute, hang)}) as target:
+        started = time.monotonic()
+        snapshot = looker(target.url).look()
+        took = time.monotonic() - started
+
+    assert "timeout" == snapshot.api_failure
+    assert took < 1.5 * TIMEOUT
+
+
+def test_a_slow_index_is_not_an_outage() -> None:
+    """Where only the index hangs, statistics still tell which models serve, within the same time."""
+    statistics = body(b'{"model_stats":[{"name":"a","version":"1"}]}')
+    with faulty({"/v2/repository/index": hang, "/v2/models/stats": statistics}) as target:
+        started = time.monotonic()
+        snapshot = looker(target.url).look()
+        took = time.monotonic() - started
+
+    assert ("", True, None) == (snapshot.api_failure, snapshot.live, snapshot.index)
+    assert snapshot.statistics is not None
+    assert took < 1.5 * TIMEOUT
+
+
+def test_configurations_that_cannot_be_read_do_not_keep_others_from_being_read() -> None:
+    """Forty models, of which the first thirty-two refuse: the others are known after two polls."""
+    models = [f"m{number:02}" for number in range(40)]
+    answers = {
+        f"/v2/models/{name}/versions/1/config": body(b"{}", "400 Bad Request") for name in models[:PER_LOOK]
+    }
+    for name in models[PER_LOOK:]:
+        answers[f"/v2/models/{name}/versions/1/config"] = body(json.dumps({"name": name}).encode())
+    with faulty({"/v2/repository/index": index(*models), **answers}) as target:
+        polling = looker(target.url)
+        polling.client.limits = Limits(10.0)
+        polling.look()
+        known = polling.look().configs.keys()
+
+    assert {ModelVersion(name, "1") for name in models[PER_LOOK:]} == set(known)
+
+
+def test_a_configuration_that_cannot_be_read_again_does_not_keep_others_from_it() -> None:
+    """Known configurations are read again in turn, also behind those that have begun to refuse."""
+    models = [f"m{number}" for number in range(6)]
+    paths = {name: f"/v2/models/{name}/versions/1/config" for name in models}
+    configs = {path: body(json.dumps({"name": name}).encode()) for name, path in paths.items()}
+    with faulty({"/v2/repository/index": index(*models), **configs}) as target:
+        polling = looker(target.url)
+        polling.client.limits = Limits(10.0)
+        polling.look()
+        for name in models[:2]:
+            target.answers[paths[name]] = body(b"{}", "400 Bad Request")
+        target.answers[paths["m5"]] = body(json.dumps({"name": "m5", "max_batch_size": 7}).encode())
+        for _ in range(3):
+            snapshot = polling.look()
+
+    assert 7 == snapshot.configs[ModelVersion("m5", "1")].max_batch_size
