@@ -41,6 +41,8 @@ def _sides(one: SloInhibition) -> tuple[tuple[str, ...], tuple[str, ...], tuple[
     return one.source, one.target, one.equal
 
 
+_NO_PAGE = f'{conventions.SEVERITY}!="critical"'
+"""What a ticket may silence: a page must reach somebody whatever tickets there are."""
 _OF_A_SERVER = _carrying("instance", (*lifecycle.MODELS, *traffic.ALERTS, *llm.ALERTS))
 _OF_A_GPU = ("instance", "gpu_uuid")
 _OF_A_VERSION = ("instance", "model", "version")
@@ -50,8 +52,10 @@ INHIBITIONS = (
         "No server at all says more than each of them, and no objective can hold without one.",
         _named("TritonAllServersDown"),
         _named(
+            "TritonSoleServerDown",
             "TritonServerDown",
             "TritonServerNotLive",
+            "TritonServerNotStarting",
             "TritonModelDownEverywhere",
             "TritonTrafficVanished",
             conventions.UNKNOWN_ALERT,
@@ -60,14 +64,23 @@ INHIBITIONS = (
         (),
     ),
     Inhibition(
+        "The page about a server stands for its ticket.",
+        _named("TritonSoleServerDown"),
+        _named("TritonServerDown", "TritonServerNotLive", "TritonServerNotStarting"),
+        ("instance",),
+    ),
+    Inhibition(
         "A server that is down takes its models with it.",
         _named("TritonServerDown", "TritonServerNotStarting", "TritonServerNotLive"),
-        _named(
-            *_OF_A_SERVER,
-            "TritonServerNotReady",
-            "TritonMetricsUnreachable",
-            "TritonExporterStale",
-            "GpuIdleWhileQueueing",
+        (
+            *_named(
+                *_OF_A_SERVER,
+                "TritonServerNotReady",
+                "TritonMetricsUnreachable",
+                "TritonExporterStale",
+                "GpuIdleWhileQueueing",
+            ),
+            _NO_PAGE,
         ),
         ("instance",),
     ),
@@ -80,18 +93,21 @@ INHIBITIONS = (
     Inhibition(
         "Without the exporter nothing is known about the server behind it: what still fires is old.",
         _named("TritonExporterDown"),
-        _named(
-            *_OF_A_SERVER,
-            *_carrying("instance", lifecycle.SERVERS),
-            *_carrying("instance", gpu.ALERTS),
-            "TritonExporterStale",
+        (
+            *_named(
+                *_OF_A_SERVER,
+                *_carrying("instance", lifecycle.SERVERS),
+                *_carrying("instance", gpu.ALERTS),
+                "TritonExporterStale",
+            ),
+            _NO_PAGE,
         ),
         ("instance",),
     ),
     Inhibition(
         "Without any exporter no objective has data.",
         _named("TritonExporterAbsent"),
-        _named(conventions.UNKNOWN_ALERT, "TritonTrafficVanished"),
+        _named("TritonExporterDown", conventions.UNKNOWN_ALERT, "TritonTrafficVanished"),
         (),
     ),
     Inhibition(
@@ -101,6 +117,7 @@ INHIBITIONS = (
             "TritonModelNotReadyProlonged",
             "TritonExpectedModelMissing",
             "TritonModelUnloadedInUse",
+            "TritonProbeFailing",
             "TritonTrafficVanished",
         ),
         ("model",),
@@ -114,7 +131,7 @@ INHIBITIONS = (
     Inhibition(
         "A hardware error stops what runs on the card.",
         _named("GpuXidHardware", "GpuLost"),
-        _named("TritonModelStalled", "TrtLlmEngineStuck", "GpuIdleWhileQueueing"),
+        _named("GpuIdleWhileQueueing"),
         ("instance",),
     ),
     Inhibition(
@@ -147,7 +164,7 @@ INHIBITIONS = (
     Inhibition(
         "A step that fails makes its ensemble fail: the step's own budget pages.",
         _named("TritonEnsembleStepFailing"),
-        (*_named(conventions.BURN_ALERTS["errors"]), f'{conventions.TIER}=~"ticket_.+"'),
+        (*_named(conventions.BURN_ALERTS["errors"]), _NO_PAGE),
         ("model",),
     ),
     Inhibition(

@@ -13,6 +13,7 @@ from triton_alerts.inhibition import INHIBITIONS
 from triton_alerts.proofs import PROOFS
 from triton_slo import conventions
 from triton_slo.artifact import Options
+from triton_slo.objective import Unknown
 
 _INTRO = """\
 # Alerts
@@ -25,10 +26,28 @@ boundary, without series, and across resets.
 
 | severity | what happens |
 |---|---|
-| `critical` | a person is paged |
+| `critical` | a page: a person is called now |
 | `warning` | a ticket: somebody looks today |
 | `info` | nothing is sent; dashboards and Alertmanager's own page show it |
 | `none` | the watchdog, which always fires |
+
+An alert is a page only when one of these is true; everything else is a ticket:
+
+1. **Redundancy is gone.** No server of a job is live, a model is ready on no server, a server is down whose
+   models no other server serves, no exporter answers. One server, replica, GPU or exporter of several is a ticket;
+   where there is only one, its failure is the page.
+2. **An error budget burns** so fast that it must be stopped now (the page tiers of an objective), or nobody knows
+   whether it burns (`TritonSLOUnknown`). A ticket that spreads to users becomes a page this way.
+3. **Requests hang where no budget can see it.** A hung model or engine stays ready and keeps receiving its share of
+   the requests, which never complete, so that no counter moves.
+4. **Notifications do not reach people.** Where the alert itself could not be delivered either (no Alertmanager is
+   left), it is a ticket: only the watchdog's silence reports that.
+
+A ticket never silences a page.
+
+## All alerts
+
+{table}
 
 Every alert carries the labels `severity`, `component` (the family) and `owner`, and the annotations `summary`,
 `description`, `action` (the first thing to do), `runbook_url`, `dashboard_url` and, where it can be known,
@@ -70,10 +89,22 @@ silence: {checks}.
 def page() -> str:
     """The whole page."""
     count = sum(len(alerts) for alerts in FAMILIES.values())
-    parts = [_INTRO.format(count=count, families=len(FAMILIES))]
+    parts = [_INTRO.format(count=count, families=len(FAMILIES), table="\n".join(_table()))]
     parts += ["\n".join(_family(name, alerts)) for name, alerts in FAMILIES.items()]
     parts += ["\n".join(_burn_alerts()), "\n".join(_inhibitions()), _ROUTES.format(checks=_checks())]
     return "\n".join(parts)
+
+
+def _table() -> Iterator[str]:
+    yield "| alert | severity | fires when | for |\n|---|---|---|---|"
+    for alert in (alert for alerts in FAMILIES.values() for alert in alerts):
+        condition = _plain(alert.summary).replace("|", "\\|")
+        yield f"| {_link(alert.name)} | `{alert.severity}` | {condition} | {alert.hold or 'at once'} |"
+    for indicator, name in conventions.BURN_ALERTS.items():
+        condition = f"The budget of a {indicator.replace('_', ' ')} objective burns too fast"
+        yield f"| {_link(name)} | `critical` (page tiers), `warning` (ticket tiers) | {condition} | two windows |"
+    unknown = f"| {_link(conventions.UNKNOWN_ALERT)} | `{Unknown().severity}`, or as the objective sets it"
+    yield f"{unknown} | An objective has no data that can be trusted | {Unknown().after} |"
 
 
 def _family(name: str, alerts: Iterable[Alert]) -> Iterator[str]:
@@ -140,6 +171,7 @@ def _checks() -> str:
 
 def _plain(text: str) -> str:
     """A template as a reader sees it: labels by name, values as `value`."""
+    text = re.sub(r"\{\{ with \$labels\.(\w+) \}\}([^{}]*)\{\{ \. \}\}\{\{ end \}\}", r"\2`\1`", text)
     text = re.sub(r"\{\{ \$labels\.(\w+) \}\}", r"`\1`", text)
     text = re.sub(r"\{\{ [^{}]*\$value[^{}]*\}\}", "`value`", text)
     return re.sub(r"\[(\d+\w)\]", r"\1", text)

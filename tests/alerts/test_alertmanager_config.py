@@ -121,6 +121,16 @@ def test_no_alert_is_silenced_by_what_it_silences() -> None:
     assert len(silences) > 100
 
 
+@pytest.mark.parametrize("one", INHIBITIONS, ids=lambda one: one.why)
+def test_no_ticket_silences_a_page(one: Inhibition) -> None:
+    """A ticket may be read tomorrow: a page that it silenced would reach nobody tonight."""
+    everything = [*map(labels_of, ALERTS), *burn_alerts()]
+    tickets = [alert for alert in everything if alert["severity"] != "critical" and meets(one.source, alert)]
+    pages = [alert for alert in everything if alert["severity"] == "critical" and meets(one.target, alert)]
+
+    assert [] == [(ticket, page) for ticket in tickets for page in pages]
+
+
 def labels_of(alert: Alert) -> dict[str, str]:
     """The labels of an alert that matchers look at."""
     return {"alertname": alert.name, "severity": alert.severity, "component": alert.component}
@@ -136,9 +146,11 @@ def burn_alerts() -> Iterator[dict[str, str]]:
                 "slo": indicator,
                 "indicator": indicator,
                 "tier": tier,
+                "severity": "critical" if tier.startswith("page") else "warning",
             }
         yield {
             "alertname": conventions.UNKNOWN_ALERT,
+            "severity": "critical",
             "component": "slo",
             "slo": indicator,
             "indicator": indicator,

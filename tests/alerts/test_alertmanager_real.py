@@ -142,15 +142,13 @@ def burn(tier: str) -> dict[str, str]:
 
 
 def test_a_server_that_is_down_silences_its_consequences(everyone: list[Running]) -> None:
-    """Of eight alerts about one dead server on-call hears one; when it is back, that it is back."""
+    """Six alerts about one dead server make one ticket; when it is back, one says so."""
     consequences = [
         alert("TritonModelNotReadyProlonged", **SERVER, model="ranker", version="1"),
         alert("TritonModelNotReadyProlonged", **SERVER, model="embedder", version="1"),
         alert("TritonModelLoadFailed", **SERVER, model="ranker"),
-        alert("TritonModelStalled", **SERVER, model="ranker", version="1"),
         alert("TritonQueueGrowing", **SERVER, model="ranker", version="1"),
         alert("TritonServerNotReady", **SERVER),
-        alert("TrtLlmEngineStuck", **SERVER, model="chat", version="1"),
     ]
     elsewhere = alert("TritonModelNotReadyProlonged", instance="gpu-2:9095", model="ranker", version="1")
     down = alert("TritonServerDown", **SERVER)
@@ -158,23 +156,43 @@ def test_a_server_that_is_down_silences_its_consequences(everyone: list[Running]
     for one in everyone:
         one.send([down, *consequences, elsewhere])
     for one in everyone:
-        one.inbox.wait(lambda one=one: len(one.inbox.told("page")) == 2)
+        one.inbox.wait(lambda one=one: len(one.inbox.told("ticket")) == 2)
     # Three more group intervals: nothing else comes.
     time.sleep(3.0)
 
     for one in everyone:
-        told = sorted(one.inbox.told("page"), key=str)
+        told = sorted(one.inbox.told("ticket"), key=str)
         assert [{"TritonModelNotReadyProlonged"}, {"TritonServerDown"}] == told
-        assert [] == one.inbox.told("ticket")
+        assert [] == one.inbox.told("page")
         assert {alert["alertname"] for alert in consequences} == one.silenced_by_another()
         one.send([down, *consequences], ended=True)
     for one in everyone:
-        one.inbox.wait(lambda one=one: {"TritonServerDown"} in one.inbox.told("page", "resolved"))
+        one.inbox.wait(
+            lambda one=one: any("TritonServerDown" in told for told in one.inbox.told("ticket", "resolved"))
+        )
+
+
+def test_a_ticket_about_a_server_does_not_silence_a_page(everyone: list[Running]) -> None:
+    """A model that hangs on a server whose exporter is down pages all the same."""
+    tickets = [alert("TritonExporterDown", **SERVER), alert("TritonServerDown", **SERVER)]
+    pages = [
+        alert("TritonSoleServerDown", **SERVER),
+        alert("TritonModelStalled", **SERVER, model="ranker", version="1"),
+    ]
+
+    for one in everyone:
+        one.send([*tickets, *pages])
+    for one in everyone:
+        one.inbox.wait(lambda one=one: len(one.inbox.told("page")) == 2)
+
+        assert [{"TritonModelStalled"}, {"TritonSoleServerDown"}] == sorted(one.inbox.told("page"), key=str)
+        assert {"TritonServerDown"} == one.silenced_by_another()
 
 
 def test_one_incident_of_a_model_makes_one_notification(everyone: list[Running]) -> None:
-    """Not ready on two servers and a burning budget are one page; the fastest tier speaks."""
+    """Ready on no server and a burning budget are one page; the fastest tier speaks."""
     incident = [
+        alert("TritonModelDownEverywhere", model="ranker"),
         alert("TritonModelNotReadyProlonged", **SERVER, model="ranker", version="1"),
         alert("TritonModelNotReadyProlonged", instance="gpu-2:9095", model="ranker", version="1"),
         alert("TritonExpectedModelMissing", **SERVER, model="ranker", version="1"),
@@ -188,24 +206,24 @@ def test_one_incident_of_a_model_makes_one_notification(everyone: list[Running])
     time.sleep(3.0)
 
     for one in everyone:
-        assert [{"TritonModelNotReadyProlonged", "TritonReadinessBudgetBurn"}] == one.inbox.told("page")
-        assert 3 == len(one.inbox.notifications[0]["alerts"])  # type: ignore[arg-type]
+        assert [{"TritonModelDownEverywhere", "TritonReadinessBudgetBurn"}] == one.inbox.told("page")
+        assert 2 == len(one.inbox.notifications[0]["alerts"])  # type: ignore[arg-type]
         assert [] == one.inbox.told("ticket")
 
 
 def test_a_load_failure_that_becomes_a_page_is_told_as_both(everyone: list[Running]) -> None:
     """The ticket about the failed load comes first and is not lost when the page follows."""
     failed = alert("TritonModelLoadFailed", **SERVER, model="ranker")
-    not_ready = alert("TritonModelNotReadyProlonged", **SERVER, model="ranker", version="1")
+    down = alert("TritonModelDownEverywhere", model="ranker")
 
     for one in everyone:
         one.send([failed])
     for one in everyone:
         one.inbox.wait(lambda one=one: one.inbox.told("ticket"))
-        one.send([failed, not_ready])
+        one.send([failed, down])
     for one in everyone:
         one.inbox.wait(lambda one=one: one.inbox.told("page"))
-        one.send([failed, not_ready], ended=True)
+        one.send([failed, down], ended=True)
     for one in everyone:
         one.inbox.wait(lambda one=one: one.inbox.told("page", "resolved"))
         one.inbox.wait(lambda one=one: one.inbox.told("ticket", "resolved"))

@@ -24,11 +24,11 @@ LOAD_FAILED = Notice(
     ["broken"],
     "No such file or directory: weights.txt",
 )
-NOT_READY = Notice("firing", ["TritonModelNotReadyProlonged"], ["broken"], "not ready for 12 s")
+NOT_READY = Notice("firing", ["TritonModelDownEverywhere"], ["broken"], "not ready for 12 s")
 BURN = Notice("firing", ["TritonQueueBudgetBurn"], ["saturated"], "burning")
 RESOLVED = [
     Notice("resolved", ["TritonModelLoadFailed"], ["broken"], "loaded"),
-    Notice("resolved", ["TritonModelNotReadyProlonged"], ["broken"], "ready"),
+    Notice("resolved", ["TritonModelDownEverywhere"], ["broken"], "ready"),
 ]
 
 

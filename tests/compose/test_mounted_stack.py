@@ -93,7 +93,7 @@ def test_an_alert_reaches_slack_through_the_mounted_files(
         assert 401 == stack.get("alertmanager", "/api/v2/alerts", login=False).status_code
         assert 401 == requests.post(stack.url("bridge") + "/alertmanager", data=b"{}", timeout=5).status_code
         assert _until(lambda: _all_up(stack), 20), stack.get("prometheus", "/api/v1/targets").text
-        assert _until(lambda: "TritonServerNotStarting" in _posted(slack), 40), (
+        assert _until(lambda: "TritonAllServersDown" in _posted(slack), 40), (
             _posted(slack) + stack.get("prometheus", "/api/v1/alerts").text
         )
 

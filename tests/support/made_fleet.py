@@ -587,7 +587,7 @@ FIRING = (
     (
         "TritonModelNotReadyProlonged",
         {
-            "severity": "critical",
+            "severity": "warning",
             "component": "lifecycle",
             "model": "broken",
             "version": "1",

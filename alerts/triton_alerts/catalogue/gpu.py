@@ -33,7 +33,7 @@ ERRORS = (
     Alert(
         name="GpuXidHardware",
         expr=_xids('class="hardware"'),
-        severity="critical",
+        severity="warning",
         component="gpu",
         labels=_GPU,
         keep="30m",
@@ -89,7 +89,7 @@ ERRORS = (
 {_increase(gpu.ECC_ERRORS, "15m", 'type="uncorrected"', "type")} > 0
 or
 {_increase(gpu.REMAPPED_ROWS, "15m", 'type="uncorrected"', "type")} > 0""",
-        severity="critical",
+        severity="warning",
         component="gpu",
         labels=_GPU,
         keep="30m",
@@ -104,7 +104,7 @@ or
     Alert(
         name="GpuRowRemapFailed",
         expr=f"{gpu.ROW_REMAP_FAILED} > 0",
-        severity="critical",
+        severity="warning",
         component="gpu",
         labels=_GPU,
         hold="1m",
@@ -169,7 +169,7 @@ or
 count by (instance, gpu_uuid) (last_over_time({gpu.INFO}[1d]))
 unless on (instance, gpu_uuid) count by (instance, gpu_uuid) ({gpu.INFO})
 and on (instance) {gpu.SOURCE}{{source=~"dcgm|nvml"}} == 1""",
-        severity="critical",
+        severity="warning",
         component="gpu",
         labels=_GPU,
         hold="5m",

@@ -10,6 +10,9 @@ _LOAD_REASON = Lookup(
     ("instance", "model"),
     "reason",
 )
+_LOAD_REASON_ANYWHERE = Lookup(
+    f"sum by (reason) ({state.MODEL_LOAD_FAILURES}{{model=%q}}) > 0", ("model",), "reason"
+)
 _LOAD_STEPS = (
     (
         "out_of_memory",
@@ -55,7 +58,7 @@ max without (version, state) ({state.MODEL_STATE}{{state="unavailable"}}) == 1""
         # The exporter's timestamp spans the retries (UNAVAILABLE, LOADING, UNAVAILABLE) that would reset a
         # `for` on the state for ever.
         expr=f"time() - {state.MODEL_NOT_READY_SINCE} > 10m",
-        severity="critical",
+        severity="warning",
         component="lifecycle",
         labels=("instance", "model", "version"),
         keep="5m",
@@ -72,21 +75,27 @@ max without (version, state) ({state.MODEL_STATE}{{state="unavailable"}}) == 1""
     ),
     Alert(
         name="TritonModelDownEverywhere",
-        # Only servers that live count: one that is down has its own page. A model that was never ready is
-        # TritonModelNotReadyProlonged's: its first load may take long.
+        # Only servers that live count: TritonSoleServerDown stands for all models of one that is down. A first
+        # load may take long: ten minutes, `for` included.
         expr=f"""\
-max by (model) ({state.MODEL_EXPECTED} == 1 and on (instance) {state.SERVER_LIVE} == 1)
-and on (model) max by (model) (max_over_time({state.MODEL_READY}[1d])) == 1
-unless on (model) max by (model) ({state.MODEL_READY}) == 1""",
+max by (cluster, model) ({state.MODEL_EXPECTED} == 1 and on (cluster, job, instance) {state.SERVER_LIVE} == 1)
+and on (cluster, model) (
+  max by (cluster, model) (max_over_time({state.MODEL_READY}[1d])) == 1
+  or
+  max by (cluster, model) (time() - {state.MODEL_NOT_READY_SINCE}) > 8m
+)
+unless on (cluster, model) max by (cluster, model) ({state.MODEL_READY}) == 1""",
         severity="critical",
         component="lifecycle",
         labels=("model",),
         hold="2m",
         keep="2m",
         summary="No server serves model {{ $labels.model }}",
-        description="Model {{ $labels.model }} served within the last [1d] and is not ready on any server "
-        "now. Every request for it fails.",
+        description="Model {{ $labels.model }} should serve and is ready on no server: it was ready within the "
+        "last [1d], or it has not become ready for ten minutes. Every request for it fails.",
         action="Roll back the last change to this model, then look for the cause.",
+        cause_from=_LOAD_REASON_ANYWHERE,
+        steps=_LOAD_STEPS,
         silence="model, while it is replaced on purpose",
     ),
     Alert(
@@ -178,18 +187,45 @@ SERVERS = (
     Alert(
         name="TritonAllServersDown",
         expr=f"""\
-max by (job) ({state.SERVER_LIVE}) == 0
-and on (job) max by (job) (max_over_time({state.SERVER_LIVE}[1d])) == 1""",
+max by (cluster, job) ({state.SERVER_LIVE}) == 0
+and on (cluster, job) (
+  max by (cluster, job) (max_over_time({state.SERVER_LIVE}[1d])) == 1
+  or
+  max by (cluster, job) ({state.SERVER_LIVE} offset 19m) == 0
+)""",
         severity="critical",
         component="lifecycle",
         labels=("job",),
         hold="1m",
         dashboard="server",
         summary="No Triton server is live",
-        description="Not one Triton server answers on its API, and at least one did within the last [1d]. "
-        "Every model is down.",
+        description="Not one Triton server answers on its API: the last one went within the last [1d], or none "
+        "has come up within twenty minutes. Every model is down.",
         action="Undo the last change that reached all servers; then look at one server's previous log.",
         silence="never",
+    ),
+    Alert(
+        name="TritonSoleServerDown",
+        expr=f"""\
+count by (cluster, job, instance) (
+  {state.MODEL_EXPECTED} == 1
+  and on (cluster, job, instance) (
+    {state.SERVER_LIVE} == 0
+    and (max_over_time({state.SERVER_LIVE}[1d]) == 1 or {state.SERVER_LIVE} offset 18m == 0)
+  )
+  unless on (cluster, model) {state.MODEL_READY} == 1
+)""",
+        severity="critical",
+        component="lifecycle",
+        labels=("instance",),
+        hold="2m",
+        dashboard="server",
+        summary="Triton behind {{ $labels.instance }} is down, and no other server serves {{ $value }} of its "
+        "models",
+        description="The Triton server behind {{ $labels.instance }} is not live, and {{ $value }} of the models "
+        "that it should serve are ready on no other server. Every request for them fails.",
+        action="Look whether the process runs, and read the end of its previous log.",
+        silence="instance, during a planned restart",
     ),
     Alert(
         name="TritonServerDown",
@@ -197,7 +233,7 @@ and on (job) max by (job) (max_over_time({state.SERVER_LIVE}[1d])) == 1""",
 {state.SERVER_LIVE} == 0
 and on (instance) {state.UP} == 0
 and on (instance) max_over_time({state.SERVER_LIVE}[1d]) == 1""",
-        severity="critical",
+        severity="warning",
         component="lifecycle",
         labels=("instance",),
         hold="1m",
@@ -213,7 +249,7 @@ and on (instance) max_over_time({state.SERVER_LIVE}[1d]) == 1""",
     Alert(
         name="TritonServerNotStarting",
         expr=f"max_over_time({state.SERVER_LIVE}[1d]) == 0 and on (instance) {state.UP} == 0",
-        severity="critical",
+        severity="warning",
         component="lifecycle",
         labels=("instance",),
         hold="20m",
@@ -228,7 +264,7 @@ and on (instance) max_over_time({state.SERVER_LIVE}[1d]) == 1""",
     Alert(
         name="TritonServerNotLive",
         expr=f"{state.SERVER_LIVE} == 0 and on (instance) {state.UP} == 1",
-        severity="critical",
+        severity="warning",
         component="lifecycle",
         labels=("instance",),
         hold="2m",
@@ -243,7 +279,7 @@ and on (instance) max_over_time({state.SERVER_LIVE}[1d]) == 1""",
     Alert(
         name="TritonServerRestarting",
         expr=f"changes({state.SERVER_LIVE}[30m]) > 4",
-        severity="critical",
+        severity="warning",
         component="lifecycle",
         labels=("instance",),
         keep="10m",

@@ -26,7 +26,7 @@ EXPORTER = (
     Alert(
         name="TritonExporterDown",
         expr=f'{peers.UP}{{job="{EXPORTER_JOB}"}} == 0',
-        severity="critical",
+        severity="warning",
         component="meta",
         labels=("instance",),
         hold="3m",
@@ -41,16 +41,20 @@ EXPORTER = (
     ),
     Alert(
         name="TritonExporterAbsent",
-        expr=f'absent({peers.UP}{{job="{EXPORTER_JOB}"}})',
+        expr=f"""\
+absent({peers.UP}{{job="{EXPORTER_JOB}"}})
+or
+max by (cluster, job) ({peers.UP}{{job="{EXPORTER_JOB}"}}) == 0""",
         severity="critical",
         component="meta",
         labels=("job",),
         hold="5m",
         dashboard="on_call",
         owner="observability",
-        summary="Prometheus knows no exporter at all",
-        description="Prometheus has no target in job {{ $labels.job }}: service discovery finds none, or the "
-        "scrape configuration was lost. No Triton server is watched.",
+        summary="No exporter answers Prometheus",
+        description="Prometheus has no target in job {{ $labels.job }}, or none of them answers: service "
+        "discovery finds none, the scrape configuration was lost, or all of them are down. No Triton server is "
+        "watched.",
         action="Open the targets page of Prometheus and compare its scrape configuration.",
         silence="never",
     ),
@@ -108,7 +112,7 @@ PIPELINE = (
     Alert(
         name="PrometheusRuleFailures",
         expr=f"increase({peers.RULE_FAILURES}[5m]) > 0",
-        severity="critical",
+        severity="warning",
         component="meta",
         labels=("instance", "rule_group"),
         hold="5m",
@@ -153,7 +157,7 @@ PIPELINE = (
     Alert(
         name="PrometheusNotConnectedToAlertmanager",
         expr=f"max_over_time({peers.ALERTMANAGERS}[5m]) < 1",
-        severity="critical",
+        severity="warning",
         component="meta",
         labels=("instance",),
         hold="5m",
@@ -168,7 +172,7 @@ PIPELINE = (
     Alert(
         name="PrometheusNotificationsDropped",
         expr=f"increase({peers.DROPPED}[5m]) > 0",
-        severity="critical",
+        severity="warning",
         component="meta",
         labels=("instance",),
         hold="5m",
@@ -183,7 +187,7 @@ PIPELINE = (
     Alert(
         name="AlertmanagerDown",
         expr=f'{peers.UP}{{job="{peers.ALERTMANAGER_JOB}"}} == 0',
-        severity="critical",
+        severity="warning",
         component="meta",
         labels=("instance",),
         hold="5m",
@@ -212,17 +216,19 @@ PIPELINE = (
     ),
     Alert(
         name="AlertmanagerNotificationsFailing",
-        expr=f"sum without (reason, receiver_name) (rate({peers.AM_FAILED}[5m])) > 0",
+        # The members of a cluster deliver for each other.
+        expr="min by (cluster, job, integration) "
+        f"(sum by (cluster, job, instance, integration) (rate({peers.AM_FAILED}[5m]))) > 0",
         severity="critical",
         component="meta",
-        labels=("instance", "integration"),
+        labels=("job", "integration"),
         hold="5m",
         keep="5m",
         dashboard="on_call",
         owner="observability",
-        summary="Alertmanager {{ $labels.instance }} cannot deliver by {{ $labels.integration }}",
-        description="Notifications of Alertmanager {{ $labels.instance }} by {{ $labels.integration }} "
-        "fail. An alert that fires and resolves before delivery works again is never told to anybody.",
+        summary="No Alertmanager of {{ $labels.job }} can deliver by {{ $labels.integration }}",
+        description="Notifications by {{ $labels.integration }} fail on every Alertmanager of job "
+        "{{ $labels.job }}. An alert that fires and resolves before delivery works again never reaches anybody.",
         action="Read why in Alertmanager's log, then look at the receiver.",
         silence="integration",
     ),

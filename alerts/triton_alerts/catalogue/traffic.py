@@ -219,7 +219,7 @@ QUALITY = (
         expr=f"""\
 {probe.SUCCESS} == 0
 unless {_ON} sum {_BY} (rate({probe.REQUESTS}{{result="bad_input"}}[5m])) > 0""",
-        severity="critical",
+        severity="warning",
         component="traffic",
         labels=_MODEL,
         hold="3m",

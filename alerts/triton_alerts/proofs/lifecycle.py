@@ -16,6 +16,8 @@ _EXPECTED = series(state.MODEL_EXPECTED, MODEL)
 _LIVE = series(state.SERVER_LIVE)
 _UP = series(state.UP)
 _SERVER_READY = series(state.SERVER_READY)
+_OTHER = {series(state.SERVER_LIVE, SERVER, instance="gpu-2:9095"): "1x100"}
+"""Another server of the job, which lives."""
 _SUCCESS = series(triton.REQUEST_SUCCESS, VERSION)
 _ELSEWHERE = {"instance": "gpu-2:9095"}
 
@@ -137,15 +139,52 @@ MODELS = (
     ),
     quiet(
         "TritonModelDownEverywhere",
-        "leaves a server that is down to TritonServerDown",
+        "leaves a server that is down to TritonSoleServerDown",
         {_EXPECTED: "1x100", _LIVE: "1x8 0x92", _READY: "1x8 0x92"},
         "10m",
     ),
+    fires(
+        "TritonModelDownEverywhere",
+        "fires for a model that has not become ready on any server for ten minutes, and says why",
+        {_EXPECTED: "1x100", _LIVE: "1x100", _READY: "0x100", _SINCE: "60x100", _failures(): "0 1x100"},
+        "11m15s",
+        Fires(only(MODEL, "model"), cause="python_error"),
+    ),
+    boundary(
+        "TritonModelDownEverywhere",
+        "is quiet while a first load is under ten minutes old",
+        {_EXPECTED: "1x100", _LIVE: "1x100", _READY: "0x100", _SINCE: "60x100"},
+        "10m45s",
+    ),
     quiet(
         "TritonModelDownEverywhere",
-        "leaves a model that was never ready to TritonModelNotReadyProlonged",
-        {_EXPECTED: "1x100", _LIVE: "1x100", _READY: "0x100"},
+        "is quiet about one replica that does not become ready",
+        {
+            _EXPECTED: "1x100",
+            _LIVE: "1x100",
+            _READY: "0x100",
+            _SINCE: "60x100",
+            series(state.MODEL_READY, VERSION, **_ELSEWHERE): "1x100",
+        },
+        "20m",
+    ),
+    quiet(
+        "TritonModelDownEverywhere",
+        "is quiet about a model that was unloaded on purpose",
+        {_EXPECTED: "1x8 0x92", _LIVE: "1x100", _READY: "1x8 0x92"},
         "10m",
+    ),
+    fires(
+        "TritonModelDownEverywhere",
+        "takes a server of another cluster for no replica",
+        {
+            series(state.MODEL_EXPECTED, MODEL, cluster="eu"): "1x100",
+            series(state.SERVER_LIVE, cluster="eu"): "1x100",
+            series(state.MODEL_READY, VERSION, cluster="eu"): "1x8 0x92",
+            series(state.MODEL_READY, VERSION, cluster="us"): "1x100",
+        },
+        "4m15s",
+        Fires({"model": "ranker", "cluster": "eu"}),
     ),
     fires(
         "TritonExpectedModelMissing",
@@ -247,7 +286,19 @@ MODELS = (
 )
 
 SERVERS = (
-    quiet("TritonAllServersDown", "is quiet about servers that never came up", {_LIVE: "0x30"}, "6m"),
+    fires(
+        "TritonAllServersDown",
+        "fires when no server has come up within twenty minutes",
+        {_LIVE: "0x100"},
+        "20m",
+        Fires(only(SERVER, "job")),
+    ),
+    boundary(
+        "TritonAllServersDown",
+        "is quiet about a first start of under twenty minutes",
+        {_LIVE: "0x100"},
+        "19m45s",
+    ),
     fires(
         "TritonAllServersDown",
         "fires when the last live server is gone for a minute",
@@ -261,6 +312,44 @@ SERVERS = (
         "is quiet while one server lives",
         {_LIVE: "1x3 0x20", series(state.SERVER_LIVE, SERVER, **_ELSEWHERE): "1x23"},
         "5m",
+    ),
+    fires(
+        "TritonSoleServerDown",
+        "fires when the only server of a model is down for two minutes, though others live",
+        {_EXPECTED: "1x40", _LIVE: "1x3 0x37", _READY: "1x3 0x37", **_OTHER},
+        "3m",
+        Fires(SERVER, "1"),
+    ),
+    fires(
+        "TritonSoleServerDown",
+        "fires when it has not come up within twenty minutes",
+        {_EXPECTED: "1x100", _LIVE: "0x100", _READY: "0x100", **_OTHER},
+        "20m",
+        Fires(SERVER, "1"),
+    ),
+    boundary(
+        "TritonSoleServerDown",
+        "is quiet before the two minutes are over",
+        {_EXPECTED: "1x40", _LIVE: "1x3 0x37", _READY: "1x3 0x37", **_OTHER},
+        "2m45s",
+    ),
+    quiet(
+        "TritonSoleServerDown",
+        "is quiet while another server serves its models",
+        {
+            _EXPECTED: "1x40",
+            _LIVE: "1x3 0x37",
+            _READY: "1x3 0x37",
+            **_OTHER,
+            series(state.MODEL_READY, VERSION, **_ELSEWHERE): "1x40",
+        },
+        "8m",
+    ),
+    quiet(
+        "TritonSoleServerDown",
+        "is quiet about models that nobody expects",
+        {_EXPECTED: "0x40", _LIVE: "1x3 0x37", _READY: "1x3 0x37", **_OTHER},
+        "8m",
     ),
     fires(
         "TritonServerDown",

@@ -56,7 +56,19 @@ EXPORTER = (
         Fires({"job": EXPORTER_JOB}),
     ),
     boundary("TritonExporterAbsent", "is quiet before the five minutes are over", {_AM_UP: "1x40"}, "4m45s"),
-    quiet("TritonExporterAbsent", "is quiet about a target that is down", {_UP: "0x40"}, "8m"),
+    fires(
+        "TritonExporterAbsent",
+        "fires when the only one, or all of them, are down",
+        {_UP: "1x4 0x40", series(peers.UP, SERVER, instance="gpu-2:9095"): "1x2 0x42"},
+        "6m15s",
+        Fires({"job": EXPORTER_JOB}),
+    ),
+    quiet(
+        "TritonExporterAbsent",
+        "is quiet while one of several answers",
+        {_UP: "0x40", series(peers.UP, SERVER, instance="gpu-2:9095"): "1x40"},
+        "8m",
+    ),
     fires(
         "TritonExporterStale",
         "fires when the last look is minutes old",
@@ -231,7 +243,16 @@ PIPELINE = (
         "fires when deliveries fail",
         {_AM_FAILED: "0+1x60"},
         "10m",
-        Fires(_WEBHOOK),
+        Fires(only(_WEBHOOK, "job", "integration")),
+    ),
+    quiet(
+        "AlertmanagerNotificationsFailing",
+        "is quiet while another member of the cluster delivers",
+        {
+            _AM_FAILED: "0+1x60",
+            series(peers.AM_FAILED, _WEBHOOK, instance="alertmanager-2:9093", reason="serverError"): "0x60",
+        },
+        "12m",
     ),
     boundary(
         "AlertmanagerNotificationsFailing",

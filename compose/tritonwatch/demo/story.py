@@ -57,7 +57,7 @@ def _traffic_flows(moment: Moment) -> bool:
 def _resolved(moment: Moment) -> bool:
     return moment.repaired and all(
         _told(moment, "resolved", alert, BROKEN)
-        for alert in ("TritonModelLoadFailed", "TritonModelNotReadyProlonged")
+        for alert in ("TritonModelLoadFailed", "TritonModelDownEverywhere")
     )
 
 
@@ -73,8 +73,8 @@ BEFORE_REPAIR: Sequence[Step] = (
         lambda moment: _told(moment, "firing", "TritonModelLoadFailed", BROKEN, TRITONS_REASON),
     ),
     Step(
-        "on-call was told that `broken` stays not ready",
-        lambda moment: _told(moment, "firing", "TritonModelNotReadyProlonged", BROKEN),
+        "on-call was told that no server serves `broken`",
+        lambda moment: _told(moment, "firing", "TritonModelDownEverywhere", BROKEN),
     ),
     Step(
         "on-call was told that `saturated` burns its queue budget",

@@ -1,0 +1,130 @@
+"""Who is paged: redundancy that works pages nobody, and the last server or replica does page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+import yaml
+
+from support.promtool import evaluated, grouped
+from support.tools import promtools
+from triton_alerts import peers
+from triton_alerts.catalogue import ALERTS
+from triton_alerts.generate import artifacts
+from triton_exporter.catalogue import EXPORTER_JOB, state
+from triton_slo.artifact import Options
+
+
+def server(name: str, *, live: str = "1x160", ready: str = "1x160") -> dict[str, str]:
+    """What Prometheus stores of one server with one model, `ranker`."""
+    labels = f'instance="{name}:9095", job="{EXPORTER_JOB}"'
+    return {
+        f"{peers.UP}{{{labels}}}": "1x160",
+        f"{state.SERVER_LIVE}{{{labels}}}": live,
+        f"{state.UP}{{{labels}}}": live,
+        f'{state.MODEL_EXPECTED}{{{labels}, model="ranker"}}': "1x160",
+        f'{state.MODEL_READY}{{{labels}, model="ranker", version="1"}}': ready,
+    }
+
+
+def exporter_down(name: str) -> dict[str, str]:
+    """The same once Prometheus cannot scrape the exporter any more: only `up` is left."""
+    gone = dict.fromkeys(server(name), "1x19 stale")
+    return gone | {one: "1x19 0x140" for one in gone if one.startswith(f"{peers.UP}{{")}
+
+
+def not_ready_since(name: str, seconds: str) -> dict[str, str]:
+    """The exporter's clock of an episode in which `ranker` is not ready on this server."""
+    labels = f'instance="{name}:9095", job="{EXPORTER_JOB}", model="ranker", version="1"'
+    return {f"{state.MODEL_NOT_READY_SINCE}{{{labels}}}": seconds}
+
+
+def fired(folder: Path, series: Mapping[str, str]) -> Mapping[str, set[str]]:
+    """Severity -> the names of the alerts of the catalogue that fire at any minute of forty."""
+    files = [one for one in artifacts((), Options()) if one.part == "rules" and "triton-" in one.name]
+    groups = {group["name"]: group["rules"] for one in files for group in yaml.safe_load(one.text)["groups"]}
+    query = 'group by (alertname, severity) (ALERTS{alertstate="firing"})'
+    asked = [(query, 60.0 * minute) for minute in range(1, 39)]
+    answers = evaluated(promtools()[-1], folder, grouped(groups), series, asked, interval=15, evaluation=15)
+    found: dict[str, set[str]] = {"critical": set(), "warning": set()}
+    for labels in (labels for answer in answers for labels, _ in answer):
+        found.setdefault(labels["severity"], set()).add(labels["alertname"])
+    return found
+
+
+RESTART = "1x19 0x23 1x120"
+"""Gone for six minutes, then back."""
+HEALTHY = server("gpu-2") | server("gpu-3")
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(
+    ("series", "ticket"),
+    [
+        (server("gpu-1", live=RESTART, ready=RESTART) | HEALTHY, "TritonServerDown"),
+        (
+            server("gpu-1", ready="1x19 0x140") | not_ready_since("gpu-1", "_x20 300x140") | HEALTHY,
+            "TritonModelNotReadyProlonged",
+        ),
+        (exporter_down("gpu-1") | HEALTHY, "TritonExporterDown"),
+        (server("gpu-1", live="0x160", ready="0x160") | HEALTHY, "TritonServerNotStarting"),
+    ],
+    ids=["a server restarts", "a replica is not ready", "an exporter is down", "a server never starts"],
+)
+def test_one_of_three_that_fails_is_a_ticket(series: Mapping[str, str], ticket: str, tmp_path: Path) -> None:
+    """The two others serve: somebody looks today, nobody is woken."""
+    found = fired(tmp_path, series)
+
+    assert set() == found["critical"]
+    assert ticket in found["warning"]
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(
+    ("series", "page"),
+    [
+        (server("gpu-1", live=RESTART, ready=RESTART), "TritonAllServersDown"),
+        (server("gpu-1", live="0x160", ready="0x160"), "TritonAllServersDown"),
+        (server("gpu-1", ready="1x19 0x140"), "TritonModelDownEverywhere"),
+        (
+            server("gpu-1", ready="0x160") | not_ready_since("gpu-1", "60x160"),
+            "TritonModelDownEverywhere",
+        ),
+        (exporter_down("gpu-1"), "TritonExporterAbsent"),
+    ],
+    ids=["it restarts", "it never starts", "its model goes", "its model never loads", "its exporter is down"],
+)
+def test_the_only_server_of_a_small_installation_pages(
+    series: Mapping[str, str], page: str, tmp_path: Path
+) -> None:
+    """Nothing takes over from it."""
+    assert page in fired(tmp_path, series)["critical"]
+
+
+@pytest.mark.real
+def test_a_server_whose_models_no_other_serves_pages_once(tmp_path: Path) -> None:
+    """Other servers of the job are live, but they serve other models."""
+    other = {name.replace("ranker", "embedder"): values for name, values in HEALTHY.items()}
+
+    found = fired(tmp_path, server("gpu-1", live=RESTART, ready=RESTART) | other)
+
+    assert {"TritonSoleServerDown"} == found["critical"]
+
+
+def test_the_pages_are_these() -> None:
+    """Whoever adds a page says here and at the top of docs/alerts.md why a ticket is not enough."""
+    redundancy_gone = {"TritonModelDownEverywhere", "TritonAllServersDown", "TritonSoleServerDown"}
+    requests_hang = {"TritonModelStalled", "TrtLlmEngineStuck"}
+    nobody_watches_or_hears = {
+        "TritonExporterAbsent",
+        "AlertmanagerNotificationsFailing",
+        "AlertBridgeDown",
+        "AlertBridgeDeliveryFailing",
+        "AlertBridgeStoreFailing",
+    }
+
+    assert redundancy_gone | requests_hang | nobody_watches_or_hears == {
+        alert.name for alert in ALERTS if alert.severity == "critical"
+    }
