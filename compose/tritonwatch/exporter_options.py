@@ -7,6 +7,7 @@ import importlib.util
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -36,6 +37,7 @@ class Option(NamedTuple):
     default: Any = None
     many: bool = False
     variable: str = ""  # of the environment; the command line and the settings file come first
+    switch: bool = False  # on the command line it takes no value
 
     @property
     def key(self) -> str:
@@ -71,6 +73,9 @@ def declare_some(parser: argparse.ArgumentParser, keys: Collection[str]) -> None
     """Add the options with these keys, for a verb that looks at a Triton as the exporter does."""
     for option in OPTIONS:
         if option.key in keys:
+            if option.switch:
+                parser.add_argument(f"--{option.name}", help=option.help, action="store_const", const="true")
+                continue
             parser.add_argument(
                 f"--{option.name}",
                 metavar=option.metavar,
@@ -101,6 +106,10 @@ def choose(given: Mapping[str, Any], environment: Mapping[str, str]) -> Chosen:
     buckets = _buckets(values["buckets_from"], values["buckets"], problems)
     payloads = _payloads(values["probe_payloads"], problems)
     certificates = _certificates(values, texts, problems)
+    otlp = values["otlp_listen"]
+    if otlp and not (values["otlp_allow_remote"] or _is_loopback(otlp[0])):
+        reason = f"{otlp[0]} can be reached from other machines, and anybody who reaches it is believed"
+        problems.append(Problem("--otlp-listen", reason, "127.0.0.1:4318, or add --otlp-allow-remote"))
     if values["probe"] and importlib.util.find_spec("tritonclient") is None:
         problems.append(Problem("--probe", "needs Triton's client", "pip install 'tritonwatch[probe]'"))
     if problems:
@@ -133,7 +142,7 @@ def choose(given: Mapping[str, Any], environment: Mapping[str, str]) -> Chosen:
             payloads=payloads,
         ),
         buckets=buckets,
-        otlp_listen=values["otlp_listen"],
+        otlp_listen=otlp,
         trace_file=values["trace_file"],
     )
     return Chosen(settings, values["web_config"])
@@ -260,6 +269,20 @@ def _address(text: str) -> tuple[str, int]:
     if not port.isdecimal() or int(port) > 65535:
         raise ValueError(f"{text!r} is no HOST:PORT such as 127.0.0.1:9401")
     return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _yes_or_no(text: str) -> bool:
+    answers = {"true": True, "yes": True, "false": False, "no": False}
+    if text.lower() not in answers:
+        raise ValueError(f"{text!r} is neither true nor false")
+    return answers[text.lower()]
 
 
 def _seconds(text: str) -> float:
@@ -453,6 +476,14 @@ OPTIONS = (
         _address,
         "HOST:PORT",
         "receive Triton's traces here (OTLP over HTTP, such as 127.0.0.1:4318)",
+    ),
+    Option(
+        "otlp-allow-remote",
+        _yes_or_no,
+        "{true,false}",
+        "let --otlp-listen name an address that other machines reach: whoever reaches it can forge traces",
+        default=False,
+        switch=True,
     ),
     Option("trace-file", _path, "FILE", "read the files of Triton's own trace mode"),
 )

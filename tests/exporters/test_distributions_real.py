@@ -12,6 +12,7 @@ import pytest
 import requests
 
 from support.exporter import Running, Scraped, exporting
+from support.otlp import as_json, request
 from support.repository import Repository
 from support.sleeper import sleep_request, write_sleeper
 from support.triton import control, infer, live_triton
@@ -176,6 +177,38 @@ def test_queue_full_rejections_are_counted(server: TritonServer, traced: Running
     assert 0 == page.value(rejected, model="tight", version="1", reason="REJECTED")
     assert 0 == page.value(own.TRACES_LOST, reason="malformed")
     assert 0 < (page.value(own.TRACE_BATCHES, result="accepted") or 0)
+
+
+def test_traces_of_a_real_triton_are_believed_and_forged_ones_are_not(
+    server: TritonServer, traced: Running, otlp_port: int
+) -> None:
+    """Requests of a few milliseconds agree with the counters; spans of 30 s that somebody posts do not."""
+    labels = {"model": "plain", "version": "1", "signal": "request"}
+
+    def loaded(times: int, forged: int) -> Scraped:
+        url = f"http://127.0.0.1:{otlp_port}/v1/traces"
+        for number in range(times):
+            assert {200: 10} == send(server, "plain", [0.01] * 9 + [0.1])
+            spans = [
+                span
+                for one in range(forged)
+                for span in request("plain", time.time() - 30, 0.0, 29.9, 1000 * number + one)
+            ]
+            if spans:
+                headers = {"Content-Type": "application/json"}
+                assert 200 == requests.post(url, as_json(*spans), headers=headers, timeout=5).status_code
+        return traced.scrape()
+
+    page = loaded(40, forged=0)
+    page = traced.wait(lambda page: page.value(state.DISTRIBUTION_SOURCE, **labels, source="trace") == 1)
+    assert 0 == page.value(own.TRACES_LOST, reason="contradicts")
+    assert 0 == page.value(own.TRACES_LOST, reason="ahead")
+
+    loaded(40, forged=10)
+    page = traced.wait(
+        lambda page: page.value(state.DISTRIBUTION_SOURCE, **labels, source="trace") == 0, timeout_seconds=40
+    )
+    assert 0 < (page.value(own.TRACES_LOST, reason="contradicts") or 0)
 
 
 def test_trace_rate_is_read(server: TritonServer) -> None:

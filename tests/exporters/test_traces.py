@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import gzip
 import json
+import random
 import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from hypothesis import strategies as st
 
 from support.otlp import as_json, as_protobuf, document, request, span
 from triton_exporter.catalogue import own, state, triton
+from triton_exporter.distribution.agreement import Agreement
 from triton_exporter.distribution.collector import Distributions
 from triton_exporter.distribution.otlp import Assembler, OtlpError, Span, decode_json, decode_protobuf
 from triton_exporter.distribution.receiver import TraceReceiver
@@ -26,6 +28,7 @@ from triton_exporter.distribution.trace import Mailbox, TracedRequest
 from triton_exporter.distribution.trace_file import TraceFiles, timelines
 from triton_exporter.distribution.trace_rate import read_rate
 from triton_exporter.snapshot import ModelConfig, ModelVersion, Snapshot
+from tritonwatch.exporter_options import OptionsError, choose
 
 T = 1_700_000_000.0
 M = ModelVersion("m", "1")
@@ -328,6 +331,137 @@ def test_traces_of_an_ensemble_go_where_its_requests_are_counted(
     shown = {s.series: s.value for family in one.families(T) for s in family.samples}
 
     assert 1 == shown[f'{state.TRACED_REQUESTS}{{model="m",version="{counted}",outcome="completed"}}']
+
+
+def watched(
+    seconds: int, rate: int = 1, forged: Sequence[float] = (), forged_until: int = 10**9, ahead: float = 0
+) -> Mapping[str, float]:
+    """What is shown of 100 requests a second, 30 % of them slow, whose traces arrive in batches of 5 s.
+
+    `forged` traces, of so many seconds each, are added every second; one is dated `ahead` once.
+    """
+    rng = random.Random(7)
+    mailbox = Mailbox()
+    mailbox.rate = rate
+    one = Distributions(mailbox=mailbox)
+    batch: list[TracedRequest] = []
+    number, total = 0, 0.0
+    for second in range(seconds):
+        for _ in range(100 if second else 0):
+            took = 0.02 if rng.random() < 0.7 else 0.5
+            number, total = number + 1, total + took
+            if number % rate == 0:
+                batch.append(traced(took, T + second - 0.5))
+        if second < forged_until:
+            batch += [traced(took, T + second - 0.4) for took in forged]
+        if ahead and second == 60:
+            batch.append(traced(0.02, T + ahead))
+        if second % 5 == 0:
+            mailbox.put(batch)
+            batch = []
+        one.observe(counters(number, total), T + second)
+    return {s.series: s.value for family in one.families(T + seconds) for s in family.samples}
+
+
+def source_is(shown: Mapping[str, float], source: str) -> bool:
+    labels = f'model="m",version="1",signal="request",source="{source}"'
+    return shown.get(f"{state.DISTRIBUTION_SOURCE}{{{labels}}}") == 1
+
+
+def within(shown: Mapping[str, float], seconds: str) -> float:
+    labels = 'model="m",version="1"'
+    bucket = shown[f'{state.REQUEST_DURATION}_bucket{{{labels},le="{seconds}"}}']
+    return bucket / shown[f"{state.REQUEST_DURATION}_count{{{labels}}}"]
+
+
+@pytest.mark.parametrize("rate", [1, 10, 100])
+@pytest.mark.parametrize("took", [0.02, 5.0], ids=["fast", "slow"])
+def test_forged_traces_that_contradict_the_counters_are_not_believed(rate: int, took: float) -> None:
+    """Five forged spans to each true one move no share: the next source speaks, and a series says so."""
+    shown = watched(240, rate, forged=[took] * (500 // rate))
+
+    assert source_is(shown, "sampled_mean")
+    assert shown[f'{own.TRACES_LOST}{{reason="contradicts"}}'] > 0.5 * 240 * 600 / rate
+    assert within(shown, "0.1") < 0.2  # the mean of each second is 0.16 s; forged fast spans made it 0.95
+    assert within(shown, "1.0") > 0.8
+
+
+def test_traces_are_believed_again_after_a_contradiction() -> None:
+    """When the forged spans end, the true ones count again after the window of the comparison."""
+    forged = [0.02] * 500
+
+    assert source_is(watched(120, forged=forged, forged_until=60), "sampled_mean")
+    assert source_is(watched(400, forged=forged, forged_until=60), "trace")
+
+
+@pytest.mark.parametrize("rate", [1, 10, 100])
+def test_true_traces_are_believed(rate: int) -> None:
+    """A random part of the counted requests contradicts nothing, however few they are."""
+    shown = watched(300, rate)
+
+    assert source_is(shown, "trace")
+    assert 0 == shown[f'{own.TRACES_LOST}{{reason="contradicts"}}']
+    assert 0.7 == pytest.approx(within(shown, "0.1"), abs=0.08)
+
+
+def test_rare_slow_requests_that_no_trace_shows_are_no_contradiction() -> None:
+    """One request in 1,000 takes 5 s and doubles the mean; with one trace in 100 most windows show none."""
+    rng = random.Random(3)
+    agreement = Agreement()
+    answers = []
+    for second in range(600):
+        slow = sum(rng.random() < 0.001 for _ in range(100))
+        answers.append(agreement.take(second, [(100, 0.5 + 5 * slow)], [0.005]))
+
+    assert all(answers)
+
+
+def test_a_trace_dated_in_the_future_is_lost_alone() -> None:
+    """One span dated 2100 closes no interval: the true traces still count, and the forged one is counted."""
+    shown = watched(120, ahead=4_102_444_800.0 - T)
+
+    assert 1 == shown[f'{own.TRACES_LOST}{{reason="ahead"}}']
+    assert 0 == shown[f'{own.TRACES_LOST}{{reason="late"}}']
+    assert source_is(shown, "trace")
+
+
+def test_forged_rejections_count_while_traces_are_believed_only() -> None:
+    """Of a model whose traces contradict the counters, nothing a trace says is passed on."""
+    mailbox = Mailbox()
+    one = Distributions(mailbox=mailbox)
+    for second in range(60):
+        mailbox.put([traced(5.0, T + second - 0.4)] * 50)
+        one.observe(counters(10 * second, 0.1 * second), T + second)
+    mailbox.put([traced(0, T + 59.5, "queue_full")] * 100)
+    one.observe(counters(600, 6), T + 60)
+    shown = {s.series: s.value for family in one.families(T) for s in family.samples}
+
+    assert 0 == shown[f'{state.QUEUE_FULL_ESTIMATE}{{model="m",version="1"}}']
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"otlp_listen": "127.0.0.1:4318"}, ""),
+        ({"otlp_listen": "localhost:4318"}, ""),
+        ({"otlp_listen": "[::1]:4318"}, ""),
+        ({"otlp_listen": "0.0.0.0:4318"}, "add --otlp-allow-remote"),
+        ({"otlp_listen": "[::]:4318"}, "add --otlp-allow-remote"),
+        ({"otlp_listen": "triton-sidecar:4318"}, "add --otlp-allow-remote"),
+        ({"otlp_listen": "0.0.0.0:4318", "otlp_allow_remote": "true"}, ""),
+        ({"otlp_listen": "0.0.0.0:4318", "otlp_allow_remote": "maybe"}, "neither true nor false"),
+    ],
+)
+def test_traces_from_other_machines_need_a_flag(options: Mapping[str, str], problem: str) -> None:
+    """The receiver believes whoever reaches it, so that beyond loopback it listens only when told to."""
+    try:
+        choose({"triton": "t", **options}, {})
+        said = ""
+    except OptionsError as error:
+        said = str(error)
+
+    assert problem in said
+    assert bool(problem) == bool(said)
 
 
 RECORDS = [

@@ -55,7 +55,8 @@ DISCARDED_REQUESTS = Metric(
 TRACES_LOST = Metric(
     "triton_exporter_traces_lost_total",
     "counter",
-    "Traced requests received but not observed, by reason: overflow, late, orphan, malformed.",
+    "Traced requests received but not observed, by reason: overflow, late, orphan, malformed, ahead (dated in the "
+    "future), contradicts (their mean cannot be that of the requests that Triton counted; another source is used).",
     ("reason",),
 )
 TRACE_BATCHES = Metric(

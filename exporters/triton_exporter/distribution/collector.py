@@ -27,6 +27,9 @@ TRACED_MODEL_SECONDS = 600.0
 FIRST_TRACE_SECONDS = 60.0
 """Where traces can come, how long the intervals of a new model wait for them before any has come."""
 
+MAX_AHEAD_SECONDS = 2.0
+"""How far the clock of a Triton on another machine may be ahead; a trace beyond that is lost."""
+
 _METRICS: Mapping[Signal, Metric] = {"request": state.REQUEST_DURATION, "queue": state.QUEUE_DURATION}
 _COUNTERS: Mapping[Signal, Metric] = {
     "request": triton.REQUEST_DURATION_US,
@@ -108,7 +111,7 @@ class Distributions:
     def observe(self, exposition: bytes, now: float) -> None:
         """Take in one body of Triton's /metrics."""
         body = _filled(self._parser.parse(exposition, _WANTED), exposition)
-        self._take_traces()
+        self._take_traces(now)
         requests = _grown(self._requests, body, _COUNT)
         micros = {signal: _grown(self._micros[signal], body, _COUNTERS[signal].name) for signal in SIGNALS}
         native = self._native.take(body)
@@ -196,10 +199,14 @@ class Distributions:
         summed = self._summaries[signal].totals.get(version, 0.0)
         return summed > 0 and self._requests.totals.get(version) == 0
 
-    def _take_traces(self) -> None:
+    def _take_traces(self, now: float) -> None:
         if self._mailbox is None:
             return
         for request in self._mailbox.take():
+            # Believed, a date ahead would close every interval until then, and lose the traces of them all.
+            if request.ended > now + MAX_AHEAD_SECONDS:
+                self._mailbox.lose("ahead")
+                continue
             self._watermark = max(self._watermark, request.ended)
             model = self._models.get(counted_as(request.model, self._ensembles, self._requests.totals))
             if model:
@@ -207,7 +214,8 @@ class Distributions:
 
     def _trace(self, model: _Model, request: TracedRequest, rate: float) -> None:
         model.outcomes[request.outcome] += 1
-        model.queue_full += rate if request.outcome == "queue_full" else 0.0
+        if request.outcome == "queue_full" and model.ledgers["request"].believes_traces:
+            model.queue_full += rate
         if request.outcome == "completed" or (
             request.outcome == "not_executed" and request.model in self._cached
         ):

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from triton_exporter.distribution.agreement import Agreement
 from triton_exporter.distribution.histogram import Histogram
 from triton_exporter.distribution.shape import Observed, Point, Shape
 from triton_exporter.family import Exemplar
@@ -55,7 +56,8 @@ class Ledger:
 
     Every counted request enters the histogram exactly once, whatever source gives the shape; so sum and
     count are Triton's own, and a change of source is seen in neither. What ended by `closed` (Unix seconds)
-    needs no traces any more.
+    needs no traces any more. Traces that contradict the counters are lost, and `believes_traces` is false
+    until they agree again.
     """
 
     histogram: Histogram
@@ -64,11 +66,13 @@ class Ledger:
     source: str = "sampled_mean"
     discarded: float = 0.0
     traced_at: float = float("-inf")
+    believes_traces: bool = True
     _held_requests: float = 0.0
     _held_seconds: float = 0.0
     _waiting: deque[Interval] = field(default_factory=deque)
     _group: list[Interval] = field(default_factory=list)
     _traces: list[Trace] = field(default_factory=list)
+    _agreement: Agreement = field(default_factory=Agreement)
 
     def trace(self, trace: Trace) -> None:
         """Take in one traced request; one whose interval is closed is lost, and so is one too many."""
@@ -122,9 +126,7 @@ class Ledger:
             if traces:
                 self._settle_traced(traces)
         if self._group and self._group[0].end <= now - TRACE_WAIT_SECONDS - TRACE_GAP_SECONDS:
-            for interval in self._group:
-                self._settle(interval)
-            self._group.clear()
+            self._settle_group()
         if not self._waiting:
             # Traces of requests that no counter counts (failed ones) must not pile up.
             self._traces_until(now - TRACE_WAIT_SECONDS - TRACE_GAP_SECONDS)
@@ -143,14 +145,27 @@ class Ledger:
         self.source = interval.source
         self.histogram.add(interval.requests, interval.seconds, shape)
 
+    def _settle_group(self) -> None:
+        """Settle each interval of the group without traces."""
+        for interval in self._group:
+            self._settle(interval)
+        self._group.clear()
+
     def _settle_traced(self, traces: list[Trace]) -> None:
         """Let the traced requests speak for all of the group.
 
         Triton traces every Nth request, so each traced one stands for those since the one before it; to
         give it the whole group is what keeps rare requests neither over- nor understated.
         """
+        seconds = sorted(trace.seconds for trace in traces)
+        counted = [(interval.requests, interval.seconds) for interval in self._group]
+        self.believes_traces = self._agreement.take(self.closed, counted, seconds)
+        if not self.believes_traces:
+            self.lose("contradicts", len(traces))
+            self._settle_group()
+            return
         self.source = "trace"
-        shape = Observed(sorted(trace.seconds for trace in traces))
+        shape = Observed(seconds)
         requests = sum(interval.requests for interval in self._group)
         self.histogram.add(requests, sum(interval.seconds for interval in self._group), shape)
         self.histogram.remember(Exemplar(trace.trace_id, trace.seconds, trace.ended) for trace in traces)

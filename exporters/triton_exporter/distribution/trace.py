@@ -19,11 +19,12 @@ OUTCOMES: tuple[Outcome, ...] = ("completed", "queue_full", "not_executed")
 ended without an execution, because it waited too long in the queue or the response cache answered it.
 """
 
-LOSSES = ("overflow", "late", "orphan", "malformed")
+LOSSES = ("overflow", "late", "orphan", "malformed", "ahead", "contradicts")
 """Closed set of values of the label `reason` of lost traces.
 
 `overflow`: more came than is kept; `late`: its interval had been closed without it; `orphan`: an execution
-whose request never came; `malformed`: its times contradict each other.
+whose request never came; `malformed`: its times contradict each other; `ahead`: it ended in the future;
+`contradicts`: the traces of its model and Triton's own counters cannot both be true.
 """
 
 RESULTS = ("accepted", "busy", "malformed", "slow", "too_large", "unsupported")
