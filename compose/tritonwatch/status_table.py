@@ -14,6 +14,7 @@ from rich.text import Text
 from triton_exporter.printable import printable
 from triton_slo.duration import render
 from triton_slo.live import SHOWN_WINDOWS, Overview, Standing, State, overviews
+from triton_slo.sources import CAVEATS
 
 _STYLE: dict[State, str] = {
     "excluded": "dim",
@@ -25,34 +26,32 @@ _STYLE: dict[State, str] = {
 }
 
 
-_ESTIMATES = {
-    "slices": "a minute whose mean is over the threshold counts as bad as a whole, so a slow tail is missed",
-    "sampled_mean": "requests between two samples count at their mean, so the slow few are missed",
-    "summary": "read off quantiles, so the share within the threshold may be some percent off",
-}
-"""Sources that do not see every request by itself, and what that means for the numbers shown."""
 _NAMED = 3
 
 
 def tables(rows: Sequence[Standing], limit: int = 0) -> Group:
     """Sum up each objective where it has many groups, then the rows."""
     summed = overviews(rows)
-    below = [Text(), *map(Text, map(printable, estimates(rows)))]
+    below = [Text(), *map(Text, map(printable, caveats(rows)))]
     drawn = [table(rows, limit), *(below if len(below) > 1 else ())]
     if any(one.groups > 1 for one in summed):
         return Group(_overview(summed), Text(), *drawn)
     return Group(*drawn)
 
 
-def estimates(rows: Sequence[Standing]) -> list[str]:
-    """A line for each source in use that only estimates: of whose numbers, and in which way they are off."""
+def caveats(rows: Sequence[Standing]) -> list[str]:
+    """A line for each source in use that cannot see everything: whose numbers, what is missed, what settles it."""
     found: dict[str, list[str]] = {}
     for row in rows:
-        for source in row.sources:
-            if source in _ESTIMATES:
-                place = f"{row.slo} {_place(row)}" + (f" version {row.version}" if row.version else "")
-                found.setdefault(source, []).append(place)
-    return [f"estimated ({source}): {_few(places)}: {_ESTIMATES[source]}" for source, places in found.items()]
+        for source in row.caveats:
+            place = f"{row.slo} {_place(row)}" + (f" version {row.version}" if row.version else "")
+            found.setdefault(source, []).append(place)
+    return [_caveat(source, places) for source, places in found.items()]
+
+
+def _caveat(source: str, places: Sequence[str]) -> str:
+    one = CAVEATS[source]
+    return f"{one.word} ({source}): {_few(places)}: {one.meaning}; to settle it, {one.settled_by}"
 
 
 def _few(places: Sequence[str]) -> str:
@@ -71,7 +70,7 @@ def _overview(summed: Sequence[Overview]) -> Table:
     for one in summed:
         worst = one.worst
         counts = [str(number) for number in (one.groups, one.unknown, one.exhausted, one.burning)]
-        place = [_place(worst), worst.version or "-", worst.state]
+        place = [_place(worst), worst.version or "-", worst.shown_state]
         left = [_budget(worst), _lasts(worst)]
         drawn.add_row(
             *map(Text, map(printable, (one.slo, *counts, *place, *left))), style=_STYLE[worst.state]
@@ -139,7 +138,7 @@ def _state(row: Standing) -> str:
     if row.excluded:
         return f"excluded: {row.excluded}"
     if row.state != "unknown":
-        return row.state
+        return row.shown_state
     since = f" for {duration(row.unknown_seconds)}" if row.unknown_seconds is not None else ""
     return f"unknown{since}: {row.unknown}"
 
@@ -174,7 +173,10 @@ def duration(seconds: float | None) -> str:
 
 
 def to_json(rows: Sequence[Standing], at: float, indent: int | None = 2) -> str:
-    """Rows and overviews as JSON; null is unknown; `lasts` says why `exhausted_in_seconds` is."""
+    """Rows and overviews as JSON; null is unknown; `lasts` says why `exhausted_in_seconds` is.
+
+    `state` carries the caveats of its numbers, `ok (estimated)`, so that no program takes it for `ok`.
+    """
     summary = [
         {
             "slo": one.slo,
@@ -194,7 +196,8 @@ def to_json(rows: Sequence[Standing], at: float, indent: int | None = 2) -> str:
 def _plain(row: Standing) -> dict[str, object]:
     lasts = row.exhausted_in_seconds
     return asdict(row) | {
-        "state": row.state,
+        "state": row.shown_state,
+        "caveats": {source: asdict(CAVEATS[source]) for source in row.caveats},
         "exhausted_in_seconds": None if lasts is None or math.isinf(lasts) else lasts,
         "causes": dict(row.causes),
     }

@@ -26,7 +26,7 @@ UNKNOWN_REASONS = ("vanished", "stuck", "no_bucket", "silent")
 """Closed set: the series are gone; requests wait and none completes; no bucket ends at the threshold;
 no probe says anything about the model."""
 SOURCE = "source"
-"""Label: what an indicator was computed from: histogram, trace, summary, sampled_mean, slices, counters."""
+"""Label: what an indicator was computed from; `triton_slo.sources` says what each of them cannot see."""
 SEVERITY = "severity"
 """Label of every alert: critical pages, warning opens a ticket, info informs, none is the watchdog."""
 TIER = "tier"

@@ -31,8 +31,15 @@ class Ages:
     overall: float | None
 
     def of(self, model: str, version: str) -> float | None:
-        """The age of a group's data; that of all data for a group without a model; None if unknown."""
-        return self.by_group.get((model, version)) if model else self.overall
+        """The age of a group's data; None if unknown.
+
+        Without a version it is the oldest of the model's versions, without a model that of all data.
+        """
+        if not model:
+            return self.overall
+        if version:
+            return self.by_group.get((model, version))
+        return max((age for (one, _), age in self.by_group.items() if one == model), default=None)
 
 
 def ages(prometheus: Prometheus, at: float | None = None) -> Ages:

@@ -5,12 +5,14 @@ What is unknown or old holds: a gate that promotes for lack of data is worse tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from triton_slo.canary import Comparison, Verdict
 from triton_slo.live import Standing
 from triton_slo.objective import Objective, Tier
+from triton_slo.sources import BACKEND_COUNTERS, CAVEATS, SEES_FAILURES
 from triton_slo.windows import canonical
 
 _RANK: dict[Verdict, int] = {"promote": 0, "hold": 1, "rollback": 2}
@@ -49,10 +51,18 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a gate asks for: how old data may be, and more budget left than `minimum_budget` (0 to 1)."""
+    """What a gate asks for: how old data may be, more budget left than `minimum_budget` (0 to 1).
+
+    `trusted` are sources with a caveat that promote all the same.
+    """
 
     max_age_seconds: float = 300.0
     minimum_budget: float = 0.0
+    trusted: frozenset[str] = frozenset()
+
+
+Witnesses = Mapping[tuple[str, str], "Judgement"]
+"""By model and version: the worst judgement on the objectives that see failures which a backend hides."""
 
 
 def judge_readiness(
@@ -105,9 +115,55 @@ def judge(
     age_of: Callable[[str, str], float | None],
     firing: Sequence[Firing],
     limits: Limits,
+    witnesses: Witnesses = MappingProxyType({}),
 ) -> tuple[Judgement, ...]:
     """Judge each standing; `age_of(model, version)` is the age of its data in seconds, None if unknown."""
-    return tuple(_judgement(row, age_of(row.model, row.version), _about(row, firing), limits) for row in rows)
+    return tuple(
+        proven(
+            _judgement(row, age_of(row.model, row.version), _about(row, firing), limits),
+            row,
+            limits,
+            witnesses,
+        )
+        for row in rows
+    )
+
+
+def witnesses(
+    rows: Iterable[Standing],
+    age_of: Callable[[str, str], float | None],
+    firing: Sequence[Firing],
+    limits: Limits,
+) -> dict[tuple[str, str], Judgement]:
+    """Judge the objectives that see failed requests whatever a backend reports; the worst of each group."""
+    found: dict[tuple[str, str], Judgement] = {}
+    seeing = [row for row in rows if SEES_FAILURES.intersection(row.sources)]
+    for one in judge(seeing, age_of, firing, limits):
+        key = (one.model, one.version)
+        found[key] = max((found.get(key, one), one), key=lambda judgement: _RANK[judgement.verdict])
+    return found
+
+
+def proven(judgement: Judgement, row: Standing, limits: Limits, witnesses: Witnesses) -> Judgement:
+    """Promote nothing on numbers that cannot see what would have to hold it; the reason says what settles it."""
+    if judgement.verdict != "promote":
+        return judgement
+    for source in row.caveats:
+        doubt = CAVEATS[source]
+        settled_by = doubt.settled_by
+        if source in limits.trusted:
+            continue
+        if source == BACKEND_COUNTERS:
+            witness = witnesses.get((row.model, row.version)) or witnesses.get((row.model, ""))
+            if witness is not None and witness.verdict == "promote":
+                continue
+            if witness is not None:
+                settled_by = f"see objective {witness.slo}, {witness.verdict}: {witness.reason}"
+        reason = (
+            f"{judgement.reason}, but {doubt.word} ({source}): {doubt.meaning}; to settle it, {settled_by}"
+        )
+        return replace(judgement, verdict="hold", reason=f"{reason}; or accept it by --trust {source}")
+    return judgement
 
 
 def judge_canary(
@@ -116,6 +172,7 @@ def judge_canary(
     ages: Sequence[float | None],
     firing: Sequence[Firing],
     limits: Limits,
+    witnesses: Witnesses = MappingProxyType({}),
 ) -> Judgement:
     """Judge a canary: by what pages for it, by the age of both versions' data, then by the comparison.
 
@@ -129,7 +186,8 @@ def judge_canary(
         verdict, reason = "hold", _excluded(canary)
     elif stale := _stale(age, limits):
         verdict, reason = "hold", stale
-    return Judgement(verdict, reason, canary.slo, canary.model, canary.version, age, comparison)
+    found = Judgement(verdict, reason, canary.slo, canary.model, canary.version, age, comparison)
+    return proven(found, canary, limits, witnesses)
 
 
 def in_part(judgements: Sequence[Judgement], warnings: Sequence[str]) -> tuple[Judgement, ...]:

@@ -15,6 +15,7 @@ from typing import Literal
 
 from triton_slo import conventions
 from triton_slo.prometheus import Sample
+from triton_slo.sources import CAVEATS
 from triton_slo.words import CAUSES_OF
 
 State = Literal["excluded", "unknown", "exhausted", "burning", "ok", "idle"]
@@ -94,6 +95,19 @@ class Standing:
     @property
     def version(self) -> str:
         return self.group.get("version", "")
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """Sources of its numbers that cannot see everything: keys of `sources.CAVEATS`."""
+        return tuple(source for source in self.sources if source in CAVEATS)
+
+    @property
+    def shown_state(self) -> str:
+        """The state with the caveats of its numbers: `ok (estimated)`."""
+        if self.budget_left is None or self.state in ("excluded", "unknown"):
+            return self.state
+        words = dict.fromkeys(CAVEATS[source].word for source in self.caveats)
+        return f"{self.state} ({', '.join(words)})" if words else self.state
 
     @property
     def state(self) -> State:

@@ -293,13 +293,18 @@ class Probe(_Value):
 
 
 class Custom(_Value):
-    """Any PromQL with `{{window}}` for the range: `good` and `total` events, or one `error_ratio`."""
+    """Any PromQL with `{{window}}` for the range: `good` and `total` events, or one `error_ratio`.
+
+    `counts_failures` says that its events are requests as clients or a gateway saw them, and that each failed one
+    counts: it sees failures that a backend hides from Triton's own counters.
+    """
 
     kind: Literal["custom"] = "custom"
     good: str | None = None
     errors: str | None = None
     total: str | None = None
     error_ratio: str | None = None
+    counts_failures: bool = False
 
     @model_validator(mode="after")
     def _one_form(self) -> Self:

@@ -12,7 +12,8 @@ from support.history import END
 from support.tools import prometheuses
 from triton_exporter.catalogue import EXPORTER_JOB, own, state
 from triton_slo import conventions as c
-from triton_slo.gate import Firing, Judgement, Limits, in_part, judge, judge_readiness, worst
+from triton_slo.evidence import Ages
+from triton_slo.gate import Firing, Judgement, Limits, in_part, judge, judge_readiness, witnesses, worst
 from triton_slo.live import Standing
 from tritonwatch.cli import main
 
@@ -26,6 +27,7 @@ Row = tuple[str, Mapping[str, str], Points]
 PROMOTE, CANNOT_TELL, WRONG, HOLD, ROLLBACK = 0, 1, 2, 3, 4
 
 
+LATENCY = {c.SLO: "latency", c.INDICATOR: "latency", "version": "1"}
 SECOND = {"job": EXPORTER_JOB, "instance": "b:9401"}
 HOSTILE = 'a"b\\c{}\n\x1b[2J\u202e\U0001f600'
 
@@ -80,6 +82,17 @@ def prometheus(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
         (*looked(5)[:2], [(LATER, LATER - 5)]),
         looked(5),
         *standing("good", "1", 0.8),
+        *standing("estimated", "1", 0.8),
+        (c.SLI_SOURCE, {**LATENCY, "model": "estimated", c.SOURCE: "sampled_mean"}, at(1, 1)),
+        *standing("estimated-canary", "1", 0.8),
+        *standing("estimated-canary", "2", 0.8),
+        *events("estimated-canary", "1", 10, 0.0),
+        *events("estimated-canary", "2", 10, 0.0),
+        (
+            c.SLI_SOURCE,
+            {**LATENCY, "model": "estimated-canary", "version": "2", c.SOURCE: "summary"},
+            at(1, 1),
+        ),
         *standing("spent", "1", -0.2),
         *standing("two-servers", "1", 0.9),
         (str(state.MODEL_READY), {**SECOND, "model": "two-servers", "version": "1"}, at(1, 1)),
@@ -132,6 +145,59 @@ def test_each_state_has_its_verdict_and_reason(
     assert code == gate(prometheus, "--model", model)
     output = capsys.readouterr()
     assert said in output.out + output.err
+
+
+@pytest.mark.real
+def test_an_estimate_promotes_nothing_unless_it_is_trusted(
+    prometheus: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A sampled mean hides a slow tail: it holds, with what settles it; --trust accepts that source only."""
+    assert HOLD == gate(prometheus, "--model", "estimated")
+    line = capsys.readouterr().out
+    assert (
+        "budget left is 80.0%, burning 0.5x now, but estimated (sampled_mean): requests between two" in line
+    )
+    assert "--trace-config rate=N" in line
+    assert "or accept it by --trust sampled_mean" in line
+    assert HOLD == gate(prometheus, "--model", "estimated", "--trust", "summary")
+    assert PROMOTE == gate(
+        prometheus, "--model", "estimated", "--trust", "summary", "--trust", "sampled_mean"
+    )
+    assert WRONG == gate(prometheus, "--model", "estimated", "--trust", "histogram")
+
+
+@pytest.mark.real
+def test_a_canary_is_not_promoted_on_an_estimate(prometheus: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two versions compared by numbers that miss a tail miss it in both."""
+    words = ("--model", "estimated-canary", "--canary", "2", "--baseline", "1")
+
+    assert HOLD == gate(prometheus, *words)
+    assert "but estimated (summary)" in capsys.readouterr().out
+    assert PROMOTE == gate(prometheus, *words, "--trust", "summary")
+
+
+def test_hidden_failures_hold_unless_another_objective_sees_them() -> None:
+    """A probe or a count of the clients that is promoted itself lifts the doubt; one that is not is named."""
+    group = {"model": "m", "version": "1"}
+    hidden = Standing("errors", "errors", group, burn_now=0.0, budget_left=1.0, sources=("backend_counters",))
+    probe, failing = (
+        Standing("probe", "probe", group, burn_now=0.0, budget_left=left, sources=("prober",))
+        for left in (1.0, -1.0)
+    )
+    clients = Standing(
+        "gateway", "custom", {"model": "m"}, burn_now=0.0, budget_left=1.0, sources=("clients",)
+    )
+    own = Standing("own", "custom", group, burn_now=0.0, budget_left=1.0, sources=("custom",))
+
+    def verdict(*others: Standing) -> tuple[str, str]:
+        seen = witnesses(others, lambda *_: 1.0, [], Limits())
+        [one] = judge([hidden], lambda *_: 1.0, [], Limits(), seen)
+        return one.verdict, one.reason
+
+    assert "promote" == verdict(probe)[0] == verdict(clients)[0]
+    assert "hold" == verdict()[0] == verdict(own)[0] == verdict(failing)[0] == verdict(probe, failing)[0]
+    assert "but failures may be hidden (backend_counters)" in verdict()[1]
+    assert "to settle it, see objective probe, hold: budget left is -100.0%" in verdict(failing)[1]
 
 
 @pytest.mark.real
@@ -241,6 +307,14 @@ def test_a_canary_is_ready_or_holds(burn: float | None, ages: list[float | None]
     assert verdict == judge_readiness(canary, ages, [], Limits()).verdict
     page = Firing("readiness", "m", "2", "critical", "page_fast")
     assert "rollback" == judge_readiness(canary, ages, [page], Limits()).verdict
+
+
+def test_a_group_without_a_version_is_as_old_as_its_oldest_version() -> None:
+    """A gateway counts by model; its objective is judged on fresh data of that model, and not held for ever."""
+    ages = Ages({("m", "1"): 5.0, ("m", "2"): 90.0, ("other", "1"): 400.0}, 400.0)
+
+    assert (90.0, 5.0, 400.0) == (ages.of("m", ""), ages.of("m", "1"), ages.of("", ""))
+    assert (None, None) == (ages.of("nobody", ""), ages.of("m", "3"))
 
 
 def test_a_page_rolls_back_even_without_data() -> None:

@@ -17,9 +17,10 @@ from triton_exporter.catalogue import state
 from triton_slo import conventions as c
 from triton_slo.live import SELECTOR, Standing, overviews, standings
 from triton_slo.prometheus import Access, Prometheus, Sample
+from triton_slo.sources import CAVEATS
 from triton_slo.status import look
 from tritonwatch.cli import main
-from tritonwatch.status_table import duration, estimates, rate, ratio
+from tritonwatch.status_table import caveats, duration, rate, ratio, to_json
 
 GOOD = {c.SLO: "latency", c.INDICATOR: "latency", "model": "embedder", "version": "1"}
 SPENT = {c.SLO: "latency", c.INDICATOR: "latency", "model": 'evil"[red]\n\x1b[2J\u202e', "version": "1"}
@@ -341,14 +342,35 @@ def test_an_estimate_is_called_one_below_the_table(sources: tuple[str, ...], sai
     """A number that comes from means is told from one that saw every request, with what it misses."""
     row = Standing("latency", "latency", {"model": "m", "version": "1"}, sources=sources)
 
-    found = estimates([row])
+    found = caveats([row])
     assert len(said) == len(found)
     assert all(one.startswith(start) for one, start in zip(found, said, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("sources", "left", "shown"),
+    [
+        (("trace",), 0.9, "ok"),
+        (("sampled_mean", "trace"), 0.9, "ok (estimated)"),
+        (("slices", "summary"), -0.1, "exhausted (estimated)"),
+        (("backend_counters",), 0.9, "ok (failures may be hidden)"),
+        (("slices",), None, "unknown"),
+    ],
+)
+def test_a_state_carries_the_caveats_of_its_source(
+    sources: tuple[str, ...], left: float | None, shown: str
+) -> None:
+    """In JSON too, so that no program takes an estimate for certain."""
+    row = Standing("o", "latency", {"model": "m"}, burn_now=0.5, budget_left=left, sources=sources)
+
+    [plain] = json.loads(to_json([row], END))["standings"]
+    assert shown == row.shown_state == plain["state"]
+    assert set(row.caveats) == set(plain["caveats"]) == {one for one in sources if one in CAVEATS}
 
 
 def test_estimates_of_a_fleet_are_one_line() -> None:
     """Three are named and the others counted."""
     rows = [Standing("queue", "queue", {"model": f"m{i}"}, sources=("slices",)) for i in range(900)]
 
-    (line,) = estimates(rows)
+    (line,) = caveats(rows)
     assert line.startswith("estimated (slices): queue m0, queue m1, queue m2 and 897 more: ")

@@ -26,12 +26,16 @@ from tritonwatch.cli import main
 from tritonwatch.local.triton import TritonServer
 
 MODEL = """
+import time
 import triton_python_backend_utils as utils
 
 class TritonPythonModel:
     def execute(self, requests):
-        if utils.get_input_tensor_by_name(requests[0], "X").as_numpy()[0] < 0:
+        value = utils.get_input_tensor_by_name(requests[0], "X").as_numpy()[0]
+        if value < 0:
             raise RuntimeError("weights are negative")
+        if value > 1:
+            time.sleep(0.6)
         return [utils.InferenceResponse([utils.Tensor("Y", utils.get_input_tensor_by_name(one, "X").as_numpy())])
                 for one in requests]
 """
@@ -51,7 +55,10 @@ instance_group [{ kind: KIND_CPU count: 1 }]
 """
 FAILING = 0.1
 """Share of the requests to model `flaky` that fail; none of `steady` do."""
+SLOW = 0.05
+"""Share of the requests to model `tailed` that take 600 ms."""
 ERRORS = Objective(name="errors", target=0.999, indicator="errors")
+LATENCY = Objective(name="latency", target=0.99, indicator={"kind": "latency", "threshold": "500ms"})
 PROBE = Objective(name="probe", target=0.99, indicator="probe")
 PROBES = ProbeSettings(("mute", "steady"), interval_seconds=0.5, timeout_seconds=2.0)
 OPTIONS = Options(scrape_interval_seconds=1)
@@ -62,10 +69,10 @@ def traffic(triton: TritonServer) -> Iterator[None]:
     """About 40 requests a second to each model until the block ends."""
     stop = threading.Event()
 
-    def send(model: str, failing: float) -> None:
+    def send(model: str, share: float, other: float) -> None:
         with requests.Session() as session:
             for turn in range(100_000):
-                value = -1.0 if failing and turn % round(1 / failing) == 0 else 1.0
+                value = other if share and turn % round(1 / share) == 0 else 1.0
                 tensor = {"name": "X", "shape": [1], "datatype": "FP32", "data": [value]}
                 session.post(
                     f"{triton.http_url}/v2/models/{model}/infer", json={"inputs": [tensor]}, timeout=5
@@ -73,7 +80,8 @@ def traffic(triton: TritonServer) -> Iterator[None]:
                 if stop.wait(0.025):
                     return
 
-    senders = [threading.Thread(target=send, args=one) for one in (("flaky", FAILING), ("steady", 0.0))]
+    values = (("flaky", FAILING, -1.0), ("steady", 0.0, 0.0), ("tailed", SLOW, 2.0))
+    senders = [threading.Thread(target=send, args=one) for one in values]
     for sender in senders:
         sender.start()
     try:
@@ -87,12 +95,14 @@ def traffic(triton: TritonServer) -> Iterator[None]:
 @pytest.fixture(scope="module")
 def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     directory = tmp_path_factory.mktemp("stack")
-    for model, code in (("flaky", MODEL), ("steady", MODEL), ("mute", MUTE)):
+    for model, code in (("flaky", MODEL), ("steady", MODEL), ("tailed", MODEL), ("mute", MUTE)):
         version = directory / "models" / model / "1"
         version.mkdir(parents=True)
         (version / "model.py").write_text(code)
         (version.parent / "config.pbtxt").write_text(CONFIG)
-    rules = {one.name: one.text for one in artifacts([ERRORS, PROBE], OPTIONS) if one.part == "rules"}
+    rules = {
+        one.name: one.text for one in artifacts([ERRORS, LATENCY, PROBE], OPTIONS) if one.part == "rules"
+    }
     with (
         live_triton(directory / "models", directory) as triton,
         exporting(triton.http_url, triton.metrics_url, probe=PROBES) as exporter,
@@ -134,7 +144,7 @@ def test_recorded_and_raw_standings_agree(prometheus: str) -> None:
         assert pytest.approx(told.burn["1h"], rel=0.1, abs=1e-9) == worked_out.burn["1h"]
         assert told.state == worked_out.state == ("exhausted" if share else "ok")
         assert told.causes == worked_out.causes
-    [flaky] = [one for one in recorded if one.model == "flaky"]
+    [flaky] = [one for one in recorded if (one.slo, one.model) == ("errors", "flaky")]
     assert ("failure:BACKEND", pytest.approx(1.0)) == flaky.causes[0]
 
 
@@ -171,8 +181,39 @@ def test_the_gate_sees_what_pages(prometheus: str, capsys: pytest.CaptureFixture
 
     assert 4 == main([*words, "flaky"])
     assert "pages now: page_fast" in capsys.readouterr().out
-    assert 0 == main([*words, "steady"])
+    assert 0 == main([*words, "steady", "--objective", "errors"])
     assert "steady version 1: budget left is 100.0%" in capsys.readouterr().out
+
+
+@pytest.mark.real
+def test_failures_that_a_backend_hides_promote_nothing(
+    prometheus: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A Python model that answers each request with an error has no failure in Triton's counters."""
+    words = ["gate", "--prometheus", prometheus, "--max-age", "10s", "--objective", "errors", "--model"]
+
+    assert 3 == main([*words, "mute"])
+    line = capsys.readouterr().out
+    assert "failures may be hidden (backend_counters)" in line
+    assert "see objective probe, rollback: pages now: page_fast" in line
+    # No probe, and no failure: nobody knows.
+    assert 3 == main([*words, "tailed"])
+    assert "add an objective that sees such failures: `indicator: probe`" in capsys.readouterr().out
+    assert 0 == main(["status", "--prometheus", prometheus, "--objective", "errors", "--model", "mute"])
+    assert "ok (failures may be hidden)" in capsys.readouterr().out
+
+
+@pytest.mark.real
+def test_a_tail_that_a_sampled_mean_hides_promotes_nothing(
+    prometheus: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Five in a hundred are slow where one may be, and the numbers look fine: they are called an estimate."""
+    words = ["--prometheus", prometheus, "--objective", "latency", "--model", "tailed"]
+
+    assert 0 == main(["status", *words])
+    assert "ok (estimated)" in capsys.readouterr().out
+    assert 3 == main(["gate", "--max-age", "10s", *words])
+    assert "but estimated (sampled_mean)" in capsys.readouterr().out
 
 
 @pytest.mark.real

@@ -13,6 +13,7 @@ import pytest
 from support import history
 from support.history import END
 from support.tools import prometheuses
+from triton_exporter.catalogue import model as models
 from triton_exporter.catalogue import own, state, triton
 from triton_slo.artifact import Options
 from triton_slo.gate import Limits, burning_tiers, judge
@@ -73,6 +74,7 @@ def prometheus(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
     looks = [(at, at - 1) for at, _ in gauge(1, 1)]
     rows = [
         (str(state.UP), {"instance": "a:9401"}, gauge(1, 1)),
+        (str(models.INFO), of("m", backend="onnxruntime"), gauge(1, 1)),
         (success, of("m"), counter(10, 9)),
         (failure, of("m", reason="BACKEND"), counter(0, 1)),
         (str(own.LAST_SUCCESS), {"job": "x", "instance": "a:9401"}, looks),

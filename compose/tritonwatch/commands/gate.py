@@ -20,6 +20,7 @@ from triton_slo.gate import Firing, Judgement
 from triton_slo.live import Standing
 from triton_slo.plan import Plan
 from triton_slo.prometheus import Prometheus, PrometheusError
+from triton_slo.sources import CAVEATS
 from triton_slo.status import look
 from tritonwatch import access
 from tritonwatch.commands.arguments import moment
@@ -55,6 +56,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-age", type=_seconds, default=300.0, metavar="5m", help="oldest data to trust")
     parser.add_argument(
         "--min-budget", type=_ratio, default=0.0, metavar="10%", help="hold at this budget left or less (0%%)"
+    )
+    parser.add_argument(
+        "--trust",
+        action="append",
+        default=[],
+        choices=sorted(CAVEATS),
+        metavar="SOURCE",
+        help=f"promote on this source although it cannot see everything (repeatable): {', '.join(CAVEATS)}",
     )
     parser.add_argument("--json", action="store_true", help="write JSON instead of lines")
     parser.add_argument("--at", type=moment, metavar="TIME", help="judge this Unix time instead of now")
@@ -121,6 +130,7 @@ class _Evidence:
     firing: tuple[Firing, ...]
     limits: gate.Limits
     plans: Mapping[str, Plan]
+    witnesses: gate.Witnesses
 
 
 def _judge(
@@ -132,11 +142,13 @@ def _judge(
         tier for row in rows if row.slo in plans for tier in gate.burning_tiers(row, plans[row.slo].objective)
     ]
     firing = dict.fromkeys((*evidence.firing(prometheus, args.at), *worked_out))
-    limits = gate.Limits(args.max_age, args.min_budget)
-    known = _Evidence(rows, evidence.ages(prometheus, args.at), tuple(firing), limits, plans)
+    limits = gate.Limits(args.max_age, args.min_budget, frozenset(args.trust))
+    ages = evidence.ages(prometheus, args.at)
+    witnesses = gate.witnesses(everything, ages.of, tuple(firing), limits)
+    known = _Evidence(rows, ages, tuple(firing), limits, plans, witnesses)
     stopped = _stopped(prometheus, everything, args)
     if args.canary is None:
-        judgements = gate.judge(rows, known.ages.of, known.firing, limits)
+        judgements = gate.judge(rows, ages.of, known.firing, limits, witnesses)
         return judgements + stopped + _never_seen(args.objective, rows, args)
     canaries = [row for row in rows if row.version == args.canary]
     compared = tuple(_compare(prometheus, row, args, known) for row in canaries)
@@ -197,7 +209,7 @@ def _compare(
         confidence=args.confidence,
         minimum_events=args.min_events,
     )
-    return gate.judge_canary(canary, comparison, both, known.firing, known.limits)
+    return gate.judge_canary(canary, comparison, both, known.firing, known.limits, known.witnesses)
 
 
 def _show(verdict: Verdict, judgements: Sequence[Judgement], *, as_json: bool) -> None:

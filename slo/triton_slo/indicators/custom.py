@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from triton_slo import objective as model
 from triton_slo.indicators.measure import Events, Measure, Scope
+from triton_slo.sources import CLIENTS
 
 
 def measure(indicator: model.Custom, scope: Scope) -> Measure:
@@ -27,5 +28,6 @@ def measure(indicator: model.Custom, scope: Scope) -> Measure:
         return Events(error=f"clamp_min({total} - {scope.on} {good}, 0) >= 0", total=f"{total} >= 0")
 
     presence = f"group {scope.by} (\n{counted(scope.slice_window).total}\n)"
+    source = CLIENTS if indicator.counts_failures else "custom"
     exact = indicator.error_ratio is None
-    return Measure(presence=presence, counted=counted, exact=exact, sources=((presence, "custom"),))
+    return Measure(presence=presence, counted=counted, exact=exact, sources=((presence, source),))

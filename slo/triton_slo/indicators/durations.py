@@ -11,6 +11,7 @@ from triton_exporter.catalogue import Metric, llm, state, triton
 from triton_slo import objective as model
 from triton_slo.indicators.measure import Events, Measure, Scope
 from triton_slo.promql import le_matcher, number
+from triton_slo.sources import SLICES
 
 _REJECTED = 'reason="REJECTED"'
 _MICROSECONDS = 1_000_000
@@ -57,7 +58,7 @@ def _measure(
     in_slices = scope.present(triton.REQUEST_SUCCESS)
     sampled = _slices(sums, threshold, scope, rejections)
     if source == "slices":
-        return Measure(in_slices, sampled=sampled, stuck=True, sources=((in_slices, "slices"),))
+        return Measure(in_slices, sampled=sampled, stuck=True, sources=((in_slices, SLICES),))
 
     def counted(window: str) -> Events:
         return _histogram(histogram, threshold, scope, window, rejections)
@@ -79,7 +80,7 @@ def _measure(
         sampled=Events(f"({sampled.error})\n{without}", f"({sampled.total})\n{without}"),
         no_bucket=no_bucket,
         stuck=True,
-        sources=((said, ""), (f"{in_slices} {without}", "slices")),
+        sources=((said, ""), (f"{in_slices} {without}", SLICES)),
     )
 
 

@@ -1,11 +1,22 @@
-"""Errors: requests that failed for a reason that counts, of all that were not cancelled."""
+"""Errors: requests that failed for a reason that counts, of all that were not cancelled.
+
+Triton asks the backend whether a request succeeded. The Python backend, and with it vLLM and every Python-based
+backend, reports a failure only where `execute` raises: an error response counts as a success (server#7713; on 2.51
+10 of 10 did). An ensemble fails when a part answers with an error (2.51). Of backends that are not listed below
+nobody knows, so they count as hiding failures.
+"""
 
 from __future__ import annotations
 
+from triton_exporter.catalogue import model as models
 from triton_exporter.catalogue import triton
 from triton_slo import objective as model
 from triton_slo.indicators.measure import Events, Measure, Scope
 from triton_slo.promql import quote, regex_of
+from triton_slo.sources import BACKEND_COUNTERS, COUNTERS
+
+_REPORT_FAILURES = "dali|onnxruntime|openvino|pytorch|tensorflow|tensorrt"
+"""Backends that report each request without a good response as failed, by their sources of 2026."""
 
 
 def measure(indicator: model.Errors, scope: Scope) -> Measure:
@@ -21,5 +32,24 @@ def measure(indicator: model.Errors, scope: Scope) -> Measure:
         # `and`: failure counters outlive an unloaded model, and would pass for its traffic.
         return Events(error=f"{failure}\nand {scope.on} {success}", total=f"{success} + {scope.on} {failure}")
 
-    present = scope.present(triton.REQUEST_SUCCESS)
-    return Measure(presence=present, counted=counted, stuck=True, sources=((present, "counters"),))
+    return Measure(
+        presence=scope.present(triton.REQUEST_SUCCESS),
+        counted=counted,
+        stuck=True,
+        sources=(
+            (_models(scope, "and"), COUNTERS),
+            (_models(scope, "unless"), BACKEND_COUNTERS),
+        ),
+    )
+
+
+def _models(scope: Scope, operator: str) -> str:
+    """Groups of models whose backend is known to report failures (`and`), or of the others (`unless`).
+
+    By model alone: an ensemble's traffic is counted under version 1, whatever its version is.
+    """
+    known = " or ".join(
+        f"{models.INFO}{scope.models.also(matcher)}"
+        for matcher in (f'backend=~"{_REPORT_FAILURES}"', 'platform="ensemble"')
+    )
+    return f"group {scope.by} ({triton.REQUEST_SUCCESS}{scope.matchers} {operator} on (model) ({known}))"

@@ -34,6 +34,11 @@ class Scope:
         """`on (model, version)`."""
         return on(self.group_by)
 
+    @property
+    def models(self) -> Matchers:
+        """The matchers without those on the version, for series that have none or another one."""
+        return Matchers(tuple(part for part in self.matchers.parts if not part.startswith("version")))
+
     def rate(self, metric: object, window: str, *extra: str) -> str:
         """Events per second and group of a counter over a window."""
         return f"sum {self.by} (rate({metric}{self.matchers.also(*extra)}[{window}]))"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from triton_exporter.catalogue import probe
 from triton_slo.indicators.measure import Events, Measure, Scope
+from triton_slo.sources import PROBER
 
 _COUNTED = 'result!="bad_input"'
 """A probe whose input the model refuses says nothing about the model."""
@@ -28,5 +29,5 @@ def measure(scope: Scope) -> Measure:
 
     present = scope.present(probe.REQUESTS, _COUNTED)
     return Measure(
-        presence=present, counted=counted, silent=silent, unseen=_SELDOM, sources=((present, "prober"),)
+        presence=present, counted=counted, silent=silent, unseen=_SELDOM, sources=((present, PROBER),)
     )

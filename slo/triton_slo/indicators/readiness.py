@@ -18,7 +18,7 @@ def measure(scope: Scope) -> Measure:
     meant = scope.matchers.also('state!~"unloaded|unloading"')
     should_serve = (
         f"{state.MODEL_STATE}{meant} == 1\n"
-        f"and on (instance, model) {state.MODEL_EXPECTED}{_without_version(scope)} == 1\n"
+        f"and on (instance, model) {state.MODEL_EXPECTED}{scope.models} == 1\n"
         f"unless on (instance, model, version) {state.MODEL_FIRST_LOAD}{scope.matchers}"
     )
     total = f"count {scope.by} (\n{should_serve}\n)"
@@ -31,8 +31,3 @@ def measure(scope: Scope) -> Measure:
         unseen=1.0,
         sources=((scope.present(state.MODEL_STATE), "state"),),
     )
-
-
-def _without_version(scope: Scope) -> str:
-    """The expected-series has no version; a matcher on it would drop them all."""
-    return str(type(scope.matchers)(tuple(p for p in scope.matchers.parts if not p.startswith("version"))))

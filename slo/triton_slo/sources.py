@@ -1,0 +1,56 @@
+"""What the sources of an indicator cannot see: the caveat of each, and what settles it.
+
+A source without a caveat saw every event, or an unbiased sample of them. `slo:sli_source:info` records which source
+serves which group; status, gate, boards and alerts read the caveats here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+COUNTERS = "counters"
+BACKEND_COUNTERS = "backend_counters"
+"""Counters in which the model's backend decides whether an error response is a failure."""
+PROBER = "prober"
+CLIENTS = "clients"
+SLICES = "slices"
+SEES_FAILURES = frozenset({PROBER, CLIENTS})
+"""Sources that see a failed request whatever the backend reports about it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caveat:
+    """Why a number may look better than the truth: a word beside the state, what is missed, what settles it."""
+
+    word: str
+    meaning: str
+    settled_by: str
+
+
+_TRACES = (
+    "send Triton's traces to the exporter (--trace-config level=TIMESTAMPS --trace-config rate=N, exporter "
+    "--otlp-listen; `tritonwatch doctor` gives the safe rate), or for latency use Triton's own histogram "
+    "(26.01 or later, --metrics-config histogram_latencies=true)"
+)
+CAVEATS: Mapping[str, Caveat] = {
+    SLICES: Caveat(
+        "estimated",
+        "a minute whose mean is over the threshold counts as bad as a whole, so a slow tail is missed",
+        f"scrape Triton through the exporter; then {_TRACES}",
+    ),
+    "sampled_mean": Caveat(
+        "estimated", "requests between two samples count at their mean, so the slow few are missed", _TRACES
+    ),
+    "summary": Caveat(
+        "estimated",
+        "read off quantiles, so the share within the threshold may be some percent off",
+        _TRACES,
+    ),
+    BACKEND_COUNTERS: Caveat(
+        "failures may be hidden",
+        "Triton counts a request that the backend answers with an error, as Python models can, as a success",
+        "add an objective that sees such failures: `indicator: probe` with the exporter's --probe, or "
+        "`{kind: custom, counts_failures: true, ...}` on what a gateway or the clients count",
+    ),
+}
