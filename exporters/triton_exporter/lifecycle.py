@@ -219,11 +219,15 @@ class Lifecycle:
             if ModelVersion(model, version) not in listed
         }
         # Gone across a restart: it served before, and now Triton does not load it. Gone from a running server
-        # without a trace: somebody removed it, for a model does not leave by itself.
+        # without a trace: somebody removed it, for a model does not leave by itself. A version is not missed
+        # once another one of its model is ready: that is how a rollout ends.
+        replaced = {key.model for key, claim in found.items() if claim.ready}
         absent |= {
             key
             for key, record in self.records.items()
-            if record.asked and (self._restarted or key.model in bare or record.claim.state == "missing")
+            if record.asked
+            and key.model not in replaced
+            and (self._restarted or key.model in bare or record.claim.state == "missing")
         } - listed
         absent = _without_shadows(listed | absent) - listed
         nowhere = (self.expected.keys() | self._failing) - {key.model for key in listed | absent}

@@ -4,7 +4,8 @@ A tier fires when budget burns too fast over its long and its short window (SRE 
 additions. *Enough failures*: a minimum number, and a one-sided score test, so that one failure at night wakes
 nobody. *Recovered*: it ends once the last minutes have had enough events to show that the cause is gone, so an
 alert does not outlive its incident. *Over stays over*: what is left of an incident in the windows starts no alert
-again, unless the last minutes burn by themselves. *Recurring*: bursts hold it between them.
+again, unless the last minutes burn by themselves. *Recurring*: bursts hold it between them. *Retired*: none goes
+on for a group that was unloaded on purpose or replaced.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from triton_slo.objective import Tier
 from triton_slo.plan import Plan
 from triton_slo.promql import indent, number
 from triton_slo.recording import burn, events
+from triton_slo.retired import unless_retired
 from triton_slo.rulefile import Rule
 from triton_slo.windows import GUARD, HOLD, KEEP_FIRING, RECURRING, canonical
 
@@ -98,7 +100,7 @@ def _burn_alert(plan: Plan, tier: Tier) -> Rule:
     objective = plan.objective
     return Rule(
         alert=names.BURN_ALERTS[objective.indicator.kind],
-        expr=counting(plan, _condition(plan, tier)),
+        expr=counting(plan, f"{_condition(plan, tier)}\n{unless_retired(plan)}".rstrip()),
         keep_firing_for=plan.clock.text(KEEP_FIRING, 1),
         labels=_labels(plan, severity(plan, tier), {names.TIER: tier.name}),
         annotations=words.burning(plan, tier),

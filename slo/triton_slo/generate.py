@@ -11,6 +11,7 @@ from triton_slo.objective import Objective
 from triton_slo.plan import Plan
 from triton_slo.proof import proof_artifacts
 from triton_slo.recording import recording_rules
+from triton_slo.retired import retired_rules
 from triton_slo.rulefile import Group, render
 from triton_slo.unknown import unknown_rules
 
@@ -34,7 +35,8 @@ def artifacts(objectives: Sequence[Objective], options: Options) -> tuple[Artifa
 def groups(plan: Plan) -> Iterator[Group]:
     """An objective's one group: rulers can spread objectives, and alerts read what was recorded just before."""
     yield Group(
-        f"slo-{plan.objective.name}", (*recording_rules(plan), *unknown_rules(plan), *alert_rules(plan))
+        f"slo-{plan.objective.name}",
+        (*recording_rules(plan), *retired_rules(plan), *unknown_rules(plan), *alert_rules(plan)),
     )
 
 

@@ -21,6 +21,7 @@ from triton_slo.exclusion import Exclusion
 from triton_slo.objective import Custom
 from triton_slo.plan import Plan
 from triton_slo.recording import recording_rules
+from triton_slo.retired import retired_rules
 from triton_slo.rulefile import Group, render, scalar
 from triton_slo.scenes import Scene, graded, healthy, ratio_scene, silent_scene, stuck_scene, vanished_scene
 from triton_slo.specimen import specimen
@@ -71,7 +72,8 @@ def proof_artifacts(plan: Plan) -> Iterator[Artifact]:
         alone = (Group(f"{name}-alerts", (*exclusion_rules(plan), *alert_rules(plan))),)
         yield Artifact("promtool", rule_file, render(alone, name, "prometheus"))
     elif plan.objective.exclusions:
-        every = (*recording_rules(plan), *unknown_rules(plan), *alert_rules(plan))
+        recorded = (*recording_rules(plan), *retired_rules(plan), *unknown_rules(plan))
+        every = (*recorded, *alert_rules(plan))
         yield Artifact("promtool", rule_file, render((Group(name, every),), name, "prometheus"))
     if missing := unproven(plan, found):
         listed = ", ".join(" ".join(identity).strip() for identity in missing)

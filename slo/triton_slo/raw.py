@@ -24,6 +24,7 @@ from triton_slo.plan import Plan, Variant
 from triton_slo.prometheus import Prometheus, Sample
 from triton_slo.promql import on
 from triton_slo.raw_unknown import UnknownTime, unknown_time
+from triton_slo.retired import IDENTITY, ready, serving
 from triton_slo.unknown import MIN_SCRAPES
 from triton_slo.windows import MIN_SCRAPES as MIN_SCRAPES_READ
 from triton_slo.windows import canonical
@@ -133,7 +134,7 @@ class _Asker:
 
     def _unknown(self, measure: Measure, gone: Sequence[_Group]) -> Iterator[Sample]:
         unwanted = self._unwanted() if gone else frozenset()
-        for group in gone:
+        for group in self._missed(gone):
             labels = dict(group)
             about = labels.get("model", ""), labels.get("version", "")
             if about not in unwanted and (about[0], "") not in unwanted:
@@ -147,6 +148,19 @@ class _Asker:
                 yield self._sample(conventions.UNKNOWN, (*group, (conventions.REASON, "silent")), 1.0)
         for group in self._ask(measure.no_bucket) if measure.no_bucket else ():
             yield self._sample(conventions.UNKNOWN, (*group, (conventions.REASON, "no_bucket")), 1.0)
+
+    def _missed(self, gone: Sequence[_Group]) -> list[_Group]:
+        """Groups without data that others of their model have not replaced."""
+        if not gone or "model" not in self._plan.objective.group_by:
+            return list(gone)
+        replaced = {dict(group).get("model", "") for group in self._ask(ready(self._plan))}
+        served = self._ask(serving(self._plan))
+        return [
+            group
+            for group in gone
+            if dict(group)["model"] not in replaced
+            or tuple(pair for pair in group if pair[0] in IDENTITY) in served
+        ]
 
     def _unwanted(self) -> frozenset[tuple[str, str]]:
         """Versions that were unloaded on purpose, and (with an empty version) models nobody expects."""

@@ -1,6 +1,6 @@
 """Groups of which nothing trustworthy is known: their series vanished, requests are stuck, a bucket is missing.
 
-Idle is not unknown: a model nobody asks keeps its counters. Nor is a model that was unloaded on purpose.
+Idle is not unknown: a model nobody asks keeps its counters. Nor is a retired group (see `retired`).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from triton_slo import conventions as names
 from triton_slo.excluding import counting
 from triton_slo.plan import Plan
 from triton_slo.promql import Matchers, by, number, on
+from triton_slo.retired import unless_retired, with_version
 from triton_slo.rulefile import Rule
 
 MIN_SCRAPES = 30
@@ -41,22 +42,16 @@ def _rule(plan: Plan, reason: str, expr: str) -> Rule:
 
 
 def _vanished(plan: Plan) -> str:
-    """Seen before, gone for a while, and neither unloaded nor unexpected.
-
-    An entry without a version (a model that Triton lists and never loaded) is replaced by its versions once
-    it loads; that is no loss.
-    """
+    """Seen before, gone for a while, and neither retired nor unexpected."""
     after = number(plan.clock.real(plan.objective.unknown.after, MIN_SCRAPES))
     forget = number(plan.clock.real(FORGET, 2 * MIN_SCRAPES))
-    seen = f"{names.LAST_SEEN}{_with_version(plan)}"
+    seen = f"{names.LAST_SEEN}{with_version(plan)}"
     gone, recent = f"{seen} < time() - {after}", f"{seen} > time() - {forget}"
     if "model" not in plan.objective.group_by:
         return f"0 * (\n  {gone}\n  and {recent}\n) + 1"
     expected = f"max by (model) ({state.MODEL_EXPECTED}{_models(plan)})"
     wanted = f"({recent} or {seen} and on (model) ({expected} == 1))"
-    lines = [gone, f"and {wanted}", f"unless on (model) ({expected} == 0)"]
-    if unloaded := unless_unloaded(plan):
-        lines.append(unloaded.strip())
+    lines = [gone, f"and {wanted}", f"unless on (model) ({expected} == 0)", unless_retired(plan)]
     return "0 * (\n" + "\n".join(f"  {line}" for line in lines) + "\n) + 1"
 
 
@@ -91,7 +86,3 @@ def stuck(plan: Plan) -> str:
 def _models(plan: Plan) -> Matchers:
     matchers = plan.source_matchers
     return matchers.choosing("model", plan.objective.models)
-
-
-def _with_version(plan: Plan) -> Matchers:
-    return plan.own.also('version!=""') if "version" in plan.objective.group_by else plan.own

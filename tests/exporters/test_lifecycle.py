@@ -168,6 +168,22 @@ def test_a_superseded_version_is_not_missed() -> None:
     assert {"10"} == missed
 
 
+def test_a_version_is_not_missed_after_a_restart_with_newer_ones() -> None:
+    """It is missing until another version of its model is ready, or for as long as the list names it."""
+    both = (IndexEntry("a", "1", "READY"), IndexEntry("a", "2", "READY"))
+    starting = (IndexEntry("a", "2", "LOADING"), IndexEntry("a", "3", "LOADING"))
+    rolled_out = (IndexEntry("a", "2", "READY"), IndexEntry("a", "3", "READY"))
+    old = ModelVersion("a", "1")
+    for expected, kept in (((), False), (("1",), True)):
+        lifecycle = Lifecycle({"a": expected})
+        for at, index in enumerate((both, None, starting), 1):
+            lifecycle.see(Snapshot(at, live=True, index=index, api_failure="" if index else "refused"))
+        assert "missing" == lifecycle.records[old].claim.state
+
+        lifecycle.see(Snapshot(4, live=True, index=rolled_out))
+        assert kept == (old in lifecycle.records)
+
+
 def test_unloading_on_purpose_ends_the_expectation() -> None:
     """From the first UNLOADING on nobody misses the model; loading it again brings the expectation back."""
     lifecycle = Lifecycle()

@@ -83,6 +83,8 @@ def prometheus(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
         (success, of("idle"), counter(0, 0)),
         (success, of("gone"), counter(1, 1, hour_ago)),
         (success, of("off"), counter(1, 1, hour_ago)),
+        (success, of("rolled"), counter(1, 1, hour_ago)),
+        (success, of("rolled", version="2"), counter(1, 1)),
         (str(state.MODEL_STATE), of("off", state="unloaded"), gauge(1, 1)),
         *[
             (str(metric), of("young", **more), [(at, float((at < YOUNG + 60) == lost)) for at in BEGINNING])
@@ -146,12 +148,13 @@ def test_budget_and_burn_rates_are_those_of_the_counters(prometheus: str) -> Non
 
 @pytest.mark.real
 def test_idle_vanished_and_unloaded_models_are_told_apart(prometheus: str) -> None:
-    """Never asked is idle, gone is unknown by name, unloaded on purpose is neither."""
+    """Never asked is idle, gone is unknown by name, unloaded on purpose or replaced by a version is neither."""
     rows = standings(prometheus, ERRORS)
 
     assert ("idle", None) == (rows["errors", "idle"].state, rows["errors", "idle"].budget_left)
     assert ("unknown", "vanished") == (rows["errors", "gone"].state, rows["errors", "gone"].unknown)
     assert "" == rows["errors", "off"].unknown
+    assert "" == rows["errors", "rolled"].unknown
 
 
 @pytest.mark.real

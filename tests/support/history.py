@@ -44,6 +44,8 @@ def serve(
     *,
     rules: Mapping[str, str] | None = None,
     scrape: str = "",
+    targets: Path | None = None,
+    every: str = "1s",
     server: Path | None = None,
     web_config: str = "",
     probe: Mapping[str, Any] | None = None,
@@ -51,7 +53,8 @@ def serve(
 ) -> Iterator[str]:
     """Backfill `text` and serve it; yields the address.
 
-    Rule files (name -> text) are evaluated, and the exporter at `scrape` (host:port) is scraped, every second.
+    Rule files (name -> text) are evaluated, and the exporter at `scrape` (host:port), or those that the file
+    `targets` lists (`file_sd_configs`), are scraped, every second or as often as `every` says.
     `server` is another Prometheus than the one on PATH, `flags` are added to its command line; `probe` is what
     requests needs to look whether it is up (verify, cert).
     """
@@ -66,12 +69,13 @@ def serve(
         )
     for name, content in (rules or {}).items():
         (directory / name).write_text(content, encoding="utf-8")
+    found: dict[str, Any] = {"static_configs": [{"targets": [scrape]}]} if scrape else {}
+    if targets is not None:
+        found = {"file_sd_configs": [{"files": [str(targets)], "refresh_interval": "1s"}]}
     config = {
-        "global": {"evaluation_interval": "1s", "scrape_interval": "1s", "scrape_timeout": "1s"},
+        "global": {"evaluation_interval": every, "scrape_interval": every, "scrape_timeout": every},
         "rule_files": list(rules or ()),
-        "scrape_configs": [{"job_name": EXPORTER_JOB, "static_configs": [{"targets": [scrape]}]}]
-        if scrape
-        else [],
+        "scrape_configs": [{"job_name": EXPORTER_JOB, **found}] if found else [],
     }
     (directory / "prometheus.yml").write_text(yaml.safe_dump(config), encoding="utf-8")
     [port] = free_ports(1)

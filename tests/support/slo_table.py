@@ -39,6 +39,28 @@ alert ends ten minutes after the last. And a severe incident that goes on mildly
 page, pause and page again, more often than Sloth's: one failure a minute cannot tell a pause from an end. Nor do
 tickets remember that an incident is over, as pages do: at 100 requests a minute with rare failures all day, they
 may come back for minutes while the hours of their windows drain.
+
+## Rollouts, run live
+
+Played by `tests/slo/test_rollouts_live.py` with real Tritons, an exporter beside each, a real Prometheus that finds
+them in a file, and the generated rules in a time scale of 1:100 (unknown after 15 s without data). The
+objectives are errors by version, errors by version and server, and readiness. `tests/slo/test_retired.py` plays the
+same and more with promtool in real time.
+
+| what happens | pages before | pages now |
+|---|---|---|
+| Triton restarts with versions 2 and 3, not 1 and 2; later its exporter, without `--expect` | version 1 | none |
+| a new version is loaded beside the old one; later Triton restarts without the old one | version 1 | none |
+| a model is unloaded; later its files are removed, and Triton and exporter restart | the model, then | none |
+| two servers of a model become one | its groups by server | none |
+| the exporter is found at another address | all groups by server | none |
+| a model is no longer in the repository when Triton restarts | the model | the model |
+| a model vanishes with its only server and exporter | the model | the model |
+| Triton and exporter restart without one of the models | the model | the model |
+
+Seen by promtool only: a model that vanishes with all its versions and servers pages for each version that still
+served, and a version that was replaced earlier does not. A model that is renamed, or moved off a server without an
+unload, looks like one that vanished: it pages until it has been gone for a day. Unload it first.
 """
 
 

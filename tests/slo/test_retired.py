@@ -1,0 +1,190 @@
+"""Which groups are retired, which are lost, and which alerts of theirs go on: promtool on the generated rules."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from support.promtool import evaluated, grouped, resting_on
+from support.slo_scenarios import series
+from support.tools import promtools
+from triton_exporter.catalogue import state, triton
+from triton_slo import conventions as names
+from triton_slo.artifact import Options
+from triton_slo.generate import artifacts
+from triton_slo.objective import Objective
+from triton_slo.promql import by
+
+STEP = 30
+BEFORE, AFTER = 60, 80
+"""Scrapes until something happens, and from then on: half an hour, and forty minutes."""
+FIRING = 'group by (alertname) (ALERTS{alertstate="firing"})'
+Labels = dict[str, str]
+
+
+def serving(before: bool = True, after: bool = True, **labels: str) -> Labels:
+    """A version as an exporter shows it: ready before, after, or both; otherwise there are no series."""
+    values = f"{'1' if before else '_'}x{BEFORE - 1} {'1' if after else 'stale _'}x{AFTER}"
+    return {
+        series(state.MODEL_READY, **labels): values,
+        series(state.MODEL_STATE, state="ready", **labels): values,
+        series(triton.REQUEST_SUCCESS, **labels): values,
+    }
+
+
+def unloaded(until: int = AFTER, **labels: str) -> Labels:
+    """A version that is ready, then unloaded on purpose, and leaves with its server so many scrapes later."""
+    end = f"stale _x{AFTER - until}" if until < AFTER else ""
+    return {
+        series(state.MODEL_READY, **labels): f"1x{BEFORE - 1} 0x{until} {end}",
+        series(state.MODEL_STATE, state="ready", **labels): f"1x{BEFORE - 1} 0x{until} {end}",
+        series(state.MODEL_STATE, state="unloaded", **labels): f"0x{BEFORE - 1} 1x{until} {end}",
+        series(triton.REQUEST_SUCCESS, **labels): f"1x{BEFORE - 1} stale",
+    }
+
+
+def counters(before: bool = True, after: bool = True, **labels: str) -> Labels:
+    """A version of a Triton without an exporter."""
+    success = series(triton.REQUEST_SUCCESS, **labels)
+    return {success: serving(before, after, **labels)[success]}
+
+
+def ask(
+    query: str,
+    minutes: float,
+    scene: Labels,
+    folder: Path,
+    *only: str,
+    group_by: tuple[str, ...] = ("model", "version"),
+) -> list[Labels]:
+    """What the rules of an objective on errors give; `only` leaves out what these series do not rest on."""
+    objective = Objective(name="errors", target=0.999, indicator="errors", group_by=group_by)
+    options = Options(scrape_interval_seconds=STEP)
+    [text] = [one.text for one in artifacts([objective], options) if one.name == "slo-errors.yml"]
+    rules = yaml.safe_load(text)["groups"][0]["rules"]
+    chosen = grouped({"slo": resting_on(rules, *only) if only else rules})
+    asked = [(query, minutes * 60)]
+    [answer] = evaluated(promtools()[-1], folder, chosen, scene, asked, interval=STEP, evaluation=STEP)
+    return sorted((labels for labels, _ in answer), key=str)
+
+
+def lost(scene: Labels, folder: Path, group_by: tuple[str, ...] = ("model", "version")) -> list[Labels]:
+    """The groups that are unknown at the end of a scene."""
+    query = f"group {by(group_by)} ({names.UNKNOWN})"
+    return ask(query, (BEFORE + AFTER) * STEP / 60, scene, folder, names.UNKNOWN, group_by=group_by)
+
+
+def pages(*versions: str, **labels: str) -> list[Labels]:
+    """Groups of the model."""
+    return [{"model": "m", "version": version, **labels} for version in versions]
+
+
+@pytest.mark.parametrize(
+    ("scene", "unknown"),
+    [
+        pytest.param(
+            serving(after=False) | serving(version="2") | serving(before=False, version="3"),
+            [],
+            id="restarted with the next versions",
+        ),
+        pytest.param(
+            serving(after=False) | serving(instance="b", version="2"),
+            [],
+            id="the only server of a version leaves while another serves the next version",
+        ),
+        pytest.param(
+            counters(after=False) | counters(before=False, version="2"),
+            [],
+            id="a rollout without an exporter",
+        ),
+        pytest.param(unloaded(), [], id="unloaded on purpose"),
+        pytest.param(unloaded(until=10), [], id="unloaded, and then its server is gone"),
+        pytest.param(
+            serving(after=False) | serving(instance="b"), [], id="one of two servers of a version is gone"
+        ),
+        pytest.param(serving(after=False), pages("1"), id="the model vanishes with its only server"),
+        pytest.param(
+            serving(after=False) | serving(after=False, version="2", instance="b"),
+            pages("1", "2"),
+            id="all versions vanish with all servers",
+        ),
+        pytest.param(
+            serving(after=False) | {series(state.MODEL_READY, version="2"): f"_x{BEFORE} 0x{AFTER}"},
+            pages("1"),
+            id="the next version is never ready",
+        ),
+        pytest.param(
+            serving(after=False) | serving(model="other"), pages("1"), id="only another model is served"
+        ),
+        pytest.param(
+            {
+                series(state.MODEL_READY): f"0x{BEFORE - 1} stale",
+                series(state.MODEL_STATE, state="unloaded"): f"1x{BEFORE - 1} stale",
+            }
+            | serving(after=False, instance="b"),
+            pages("1"),
+            id="unloaded on one server, and lost with that one and the one that served it",
+        ),
+        pytest.param(
+            {name: values for name, values in serving().items() if str(triton.REQUEST_SUCCESS) not in name}
+            | serving(version="2")
+            | {series(triton.REQUEST_SUCCESS): f"1x{BEFORE} stale"},
+            pages("1"),
+            id="its counters are gone and its server says that it serves",
+        ),
+    ],
+)
+def test_a_version_is_lost_only_when_nobody_decided(
+    scene: Labels, unknown: list[Labels], tmp_path: Path
+) -> None:
+    """Rollouts, unloads and fewer servers are decisions; whatever else takes a version away pages."""
+    assert unknown == lost(scene, tmp_path)
+
+
+def test_a_version_that_was_retired_and_serves_again_can_be_lost(tmp_path: Path) -> None:
+    """Unloaded, loaded again, and gone with its server."""
+    back = f"1x19 0x20 1x{BEFORE - 41} stale"
+    scene = {
+        series(state.MODEL_READY): back,
+        series(state.MODEL_STATE, state="unloaded"): f"0x19 1x20 0x{BEFORE - 41} stale",
+        series(triton.REQUEST_SUCCESS): f"1x19 stale _x19 1x{BEFORE - 41} stale",
+    }
+
+    assert pages("1") == lost(scene, tmp_path)
+
+
+def test_what_was_replaced_stays_retired_when_its_successor_is_lost(tmp_path: Path) -> None:
+    """One model is one page: not another one for each version that it ever had."""
+    scene = serving(after=False) | {
+        name: values.replace(f"x{AFTER}", "x40 stale")
+        for name, values in serving(before=False, version="2").items()
+    }
+
+    assert pages("2") == lost(scene, tmp_path)
+
+
+@pytest.mark.parametrize("after", [True, False], ids=["it moved", "its model is lost"])
+def test_a_group_of_one_server_may_move_to_another(after: bool, tmp_path: Path) -> None:
+    """With `group_by: [model, version, instance]` a server that left is no loss while another serves the model."""
+    scene = serving(after=False) | serving(before=not after, after=after, instance="b")
+    group_by = ("model", "version", "instance")
+    unknown = [] if after else [*pages("1", instance="a"), *pages("1", instance="b")]
+
+    assert unknown == lost(scene, tmp_path, group_by)
+
+
+@pytest.mark.parametrize("decided", [True, False], ids=["unloaded", "still loaded"])
+def test_an_unload_ends_the_burn_alerts(decided: bool, tmp_path: Path) -> None:
+    """The page and the tickets of a failing version end with it; a version that is merely idle keeps them."""
+    success = f"0+500x{BEFORE - 1} " + ("stale" if decided else f"{500 * BEFORE}x10")
+    scene = (unloaded() if decided else serving()) | {
+        series(triton.REQUEST_SUCCESS): success,
+        series(triton.REQUEST_FAILURE, reason="BACKEND"): f"0+500x{BEFORE - 1} {500 * BEFORE}x10",
+    }
+    minutes = BEFORE * STEP / 60
+    burning = [{"alertname": names.BURN_ALERTS["errors"]}]
+
+    assert burning == ask(FIRING, minutes - 1, scene, tmp_path)
+    assert ([] if decided else burning) == ask(FIRING, minutes + 3, scene, tmp_path)
