@@ -152,13 +152,15 @@ def test_a_press_delivered_twice_counts_once(place: Place) -> None:
     assert [("U0ANA", "silence")] == [(e["who"], e["action"]) for e in place.audit.read()]
 
 
-def test_a_silence_matches_the_group_and_names_its_maker(place: Place) -> None:
+def test_a_silence_matches_the_incident_and_names_its_maker(place: Place) -> None:
     """No wider than the incident, no longer than asked."""
     place.hear({"a": place.clock()})
     place.press("silence", "4h")
     made = place.alertmanager.silences[0]
 
-    assert [("alertname", "g0", False)] == [(m["name"], m["value"], m["isRegex"]) for m in made["matchers"]]
+    assert [("alertname", "g0"), ("severity", "critical"), ("model", "a")] == [
+        (one["name"], one["value"]) for one in made["matchers"]
+    ]
     assert "U0ANA" == made["createdBy"]
     assert place.incident.silence is not None
     assert place.clock() + 4 * 3600 == place.incident.silence.until

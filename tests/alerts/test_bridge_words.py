@@ -321,7 +321,7 @@ def test_links_lead_to_the_model_and_the_time() -> None:
     assert (
         "http://grafana:3000/d/triton-model?var-model=ranker&from=1699998200000&to=now" == urls["Dashboard"]
     )
-    assert {"Runbook", "Dashboard", "Query", "Alertmanager"} == set(urls)
+    assert {"Runbook", "Dashboard", "Query", "Alertmanager", "Silence"} == set(urls)
 
 
 @pytest.mark.parametrize("value", ["TritonServerDown", 'a "quoted\\ name', "two\nlines"])
@@ -333,7 +333,8 @@ def test_without_buttons_a_link_leads_to_the_silence(value: str) -> None:
     matchers = unquote(query)
 
     assert "http://alertmanager:9093/#/silences/new" == page
-    assert f'{{alertname={json.dumps(value)},model="ranker"}}' == matchers
+    of_the_alert = 'severity="critical",version="3"'
+    assert f'{{alertname={json.dumps(value)},model="ranker",{of_the_alert}}}' == matchers
 
 
 def links(incident: Incident, style: Style, label: str) -> list[str]:

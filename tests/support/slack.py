@@ -346,6 +346,9 @@ def _check_element(element: dict[str, Any]) -> None:
         for option in element["options"]:
             _check_text(option.get("text"), 75, ("plain_text",))
             _need(0 < len(option.get("value", "")) <= 150)
+        if "confirm" in element:
+            for part, limit in (("title", 100), ("text", 300), ("confirm", 30), ("deny", 30)):
+                _check_text(element["confirm"].get(part), limit, ("plain_text",))
     else:
         raise SlackError("invalid_blocks")
 

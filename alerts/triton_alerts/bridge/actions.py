@@ -133,17 +133,21 @@ class Actions:
         if not until_resolved and press.value not in HOURS:
             return "Not done: there is no silence of that length."
         until = now + (RENEW_SECONDS if until_resolved else HOURS[press.value] * 3600)
+        matchers = incident.matchers
         made = self._alertmanager().silence(
-            matchers(incident), now, until, press.user, f"incident {incident.name}, from Slack"
+            matchers, now, until, press.user, f"incident {incident.name}, from Slack"
         )
-        silence = Silence(id=made, by=press.user, until=until, until_resolved=until_resolved)
+        silence = Silence(
+            id=made, by=press.user, until=until, until_resolved=until_resolved, matchers=matchers
+        )
         when = "until it is resolved" if until_resolved else f"until {utc(until)}"
+        what = ", ".join(map(str, matchers))
         self._change(
             number,
-            Event(at=now, kind="silenced", by=press.user, text=f"{when} (silence {made})"),
+            Event(at=now, kind="silenced", by=press.user, text=f"{when}: {what} (silence {made})"),
             silence=silence,
         )
-        return f"Silenced {when}."
+        return f"Silenced {when}: {what}."
 
     def _unsilence(self, number: int, incident: Incident, press: Press, now: float) -> str:
         if incident.silence is None:
@@ -170,13 +174,3 @@ class Actions:
         if self.alertmanager is None:
             raise UnreachableError("the bridge was started without --alertmanager")
         return self.alertmanager
-
-
-def matchers(incident: Incident) -> dict[str, str]:
-    """What a silence of the incident matches: its group's labels, else what all its alerts share."""
-    members = list(incident.members.values())
-    shared = set(members[0].labels.items()).intersection(*(member.labels.items() for member in members))
-    found = {name: value for name, value in (incident.group_labels or dict(sorted(shared))).items() if value}
-    if not found:
-        raise UnreachableError("its alerts have no label in common, so a silence would cover everything")
-    return found

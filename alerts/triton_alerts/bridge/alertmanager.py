@@ -5,12 +5,14 @@ https://github.com/prometheus/alertmanager/blob/main/api/v2/openapi.yaml
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import requests
+
+from triton_alerts.bridge.matchers import Matcher
 
 TIMEOUT_SECONDS = 5.0
 Read = TypeVar("Read")
@@ -28,12 +30,13 @@ class Alertmanager:
     auth: tuple[str, str] | None = None
 
     def silence(
-        self, matchers: Mapping[str, str], start: float, until: float, by: str, comment: str, known: str = ""
+        self, matchers: Iterable[Matcher], start: float, until: float, by: str, comment: str, known: str = ""
     ) -> str:
         """Create a silence, or move the end of a known one; returns its id."""
         body = {
             "matchers": [
-                {"name": n, "value": v, "isRegex": False, "isEqual": True} for n, v in matchers.items()
+                {"name": one.name, "value": one.value, "isRegex": one.is_regex, "isEqual": True}
+                for one in matchers
             ],
             "startsAt": _rfc3339(start),
             "endsAt": _rfc3339(until),

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 
-from triton_alerts.bridge.actions import RENEW_SECONDS, matchers
+from triton_alerts.bridge.actions import RENEW_SECONDS
 from triton_alerts.bridge.alertmanager import Alertmanager, UnreachableError
 from triton_alerts.bridge.courier import Escalation
 from triton_alerts.bridge.incident import Event, Incident, Silence
@@ -48,7 +48,7 @@ class Escalator:
                 self.wake()
 
     def _due(self, incident: Incident, now: float) -> bool:
-        waits = incident.acknowledged is None and incident.silence is None and incident.escalated_at is None
+        waits = incident.acknowledged is None and not incident.silenced and incident.escalated_at is None
         nobody_since = max(incident.opened_at, incident.released_at or 0.0)
         return waits and incident.severity == "critical" and now - nobody_since >= self.how.after_seconds
 
@@ -108,7 +108,7 @@ class Reconciler:
                 until = now + RENEW_SECONDS
                 comment = f"incident {incident.name}, from Slack"
                 known = self.alertmanager.silence(
-                    matchers(incident), now, until, silence.by, comment, silence.id
+                    silence.matchers or incident.matchers, now, until, silence.by, comment, silence.id
                 )
                 renewed = silence.model_copy(update={"id": known, "until": until})
                 self.store.change(number, partial(_set_silence, renewed, ()))

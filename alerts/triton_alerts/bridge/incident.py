@@ -13,6 +13,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from triton_alerts.bridge.matchers import Matcher, of_alerts, subject_names
 from triton_alerts.bridge.notification import Alert, Notification
 from triton_slo.conventions import SEVERITY
 
@@ -77,12 +78,19 @@ class Mark(_Frozen):
 
 
 class Silence(_Frozen):
-    """An Alertmanager silence made from the incident; `until_resolved` is renewed until the incident ends."""
+    """An Alertmanager silence made from the incident; `until_resolved` is renewed until the incident ends.
+
+    One without matchers was made by an older bridge and matches the whole group.
+    """
 
     id: str
     by: str
     until: float
     until_resolved: bool = False
+    matchers: tuple[Matcher, ...] = ()
+
+    def covers(self, member: Member) -> bool:
+        return all(matcher.matches(member.labels) for matcher in self.matchers)
 
 
 class Evidence(_Frozen):
@@ -127,6 +135,17 @@ class Incident(_Frozen):
     def severity(self) -> str:
         """The most urgent severity among what fires, or among all when nothing does."""
         return min((m.severity for m in self.firing or self.members.values()), key=SEVERITIES.index)
+
+    @property
+    def silenced(self) -> bool:
+        """Whether a silence made from here covers everything that fires."""
+        return self.silence is not None and all(map(self.silence.covers, self.firing))
+
+    @property
+    def matchers(self) -> tuple[Matcher, ...]:
+        """What a silence of this incident matches."""
+        members = self.firing or tuple(self.members.values())
+        return of_alerts(self.group_labels, [member.labels for member in members])
 
     @property
     def since(self) -> float:
@@ -181,12 +200,10 @@ def fold(
 
 def subject(labels: Mapping[str, str]) -> str:
     """Name what an alert is about: model and version, GPU, or instance."""
-    if model := labels.get("model"):
-        return f"{model} v{labels['version']}" if labels.get("version") else model
-    for name in ("gpu", "gpu_uuid", "Hostname", "instance", "job"):
-        if value := labels.get(name):
-            return value
-    return labels.get("alertname", "alert")
+    names = subject_names(labels)
+    if not names:
+        return labels.get("alertname", "alert")
+    return f"{labels['model']} v{labels['version']}" if "version" in names else labels[names[0]]
 
 
 def _contested(member: Member | None, alert: Alert, heard: Notification) -> bool:

@@ -7,7 +7,7 @@ same message. https://docs.slack.dev/reference/block-kit/blocks
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -25,6 +25,7 @@ from triton_alerts.bridge.incident import (
     Member,
     subject,
 )
+from triton_alerts.bridge.matchers import Matcher
 from triton_alerts.bridge.text import (
     clock,
     code,
@@ -99,7 +100,7 @@ def headline(incident: Incident) -> str:
     if not incident.open:
         return f"{RESOLVED} Resolved: {title}"
     dot = DOT[incident.severity]
-    if incident.silence is not None:
+    if incident.silenced:
         return f"{dot}🔕 {title}"
     return f"{dot}👀 {title}" if incident.acknowledged is not None else f"{dot} {title}"
 
@@ -204,14 +205,21 @@ def _badly(incident: Incident) -> str:
 
 
 def _who(incident: Incident) -> str:
+    silenced = ""
     if incident.silence is not None:
         until = "resolved" if incident.silence.until_resolved else slack_time(incident.silence.until)
-        return f"{person(incident.silence.by)} silenced it until {until}"
+        covered = sum(map(incident.silence.covers, incident.firing))
+        what = "it" if incident.silenced else f"{covered} of {len(incident.firing)} alerts"
+        silenced = f"{person(incident.silence.by)} silenced {what} until {until}"
+        if incident.silenced:
+            return silenced
     if incident.acknowledged is not None:
-        return f"{person(incident.acknowledged.by)}, {slack_time(incident.acknowledged.at)}"
-    if not incident.open:
+        taken = f"{person(incident.acknowledged.by)}, {slack_time(incident.acknowledged.at)}"
+    elif not incident.open:
         return "nobody needed to"
-    return "*nobody yet*" + ("\nescalated" if incident.escalated_at is not None else "")
+    else:
+        taken = "*nobody yet*" + ("\nescalated" if incident.escalated_at is not None else "")
+    return f"{taken}\n{silenced}" if silenced else taken
 
 
 def person(by: str) -> str:
@@ -273,6 +281,15 @@ def _buttons(incident: Incident) -> list[Block]:
             "type": "static_select",
             "action_id": "silence",
             "placeholder": _plain("Silence"),
+            "confirm": {
+                "title": _plain("Silence these alerts?"),
+                "text": {
+                    "type": "plain_text",
+                    "text": plain(", ".join(map(str, incident.matchers)), text.CONFIRM),
+                },
+                "confirm": _plain("Silence"),
+                "deny": _plain("Cancel"),
+            },
             "options": [
                 {"text": _plain(label), "value": value}
                 for label, value in (
@@ -297,18 +314,18 @@ def _links(incident: Incident, lead: Member, style: Style) -> list[tuple[str, st
     found = [("Runbook", lead.annotations.get("runbook_url", "")), ("Dashboard", dashboard)]
     found.append(("Query", lead.generator_url))
     if incident.open and incident.external_url:
-        pairs = ",".join(f"{name}={_quoted(value)}" for name, value in sorted(incident.group_labels.items()))
-        matchers = quote("{" + text.clean(pairs) + "}")
-        found.append(("Alertmanager", f"{incident.external_url}/#/alerts?filter={matchers}"))
-        if not style.buttons and pairs:
-            found.append(("Silence", f"{incident.external_url}/#/silences/new?filter={matchers}"))
+        group = (Matcher(name=name, values=(value,)) for name, value in sorted(incident.group_labels.items()))
+        found.append(("Alertmanager", f"{incident.external_url}/#/alerts?filter={_filter(group)}"))
+        if not style.buttons and incident.matchers:
+            found.append(
+                ("Silence", f"{incident.external_url}/#/silences/new?filter={_filter(incident.matchers)}")
+            )
     return found
 
 
-def _quoted(value: str) -> str:
-    """A matcher's value, as Alertmanager reads it."""
-    escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return f'"{escaped}"'
+def _filter(matchers: Iterable[Matcher]) -> str:
+    """Matchers in an address, as Alertmanager's pages read them."""
+    return quote("{" + text.clean(",".join(map(str, matchers))) + "}")
 
 
 def _footer(incident: Incident) -> str:

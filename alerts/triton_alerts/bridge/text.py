@@ -16,6 +16,7 @@ SECTION = 3000
 FIELD = 2000
 URL = 3000
 BUTTON = 75
+CONFIRM = 300
 
 _INVISIBLE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff]"

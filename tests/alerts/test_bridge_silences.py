@@ -1,0 +1,198 @@
+"""Silences and the comparison with Alertmanager, on real Alertmanagers, the bridge's clock put forward."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from support.bridge_world import CHANNEL
+from support.loopback import until_answers
+from support.tools import alertmanagers
+from triton_alerts.bridge.actions import Actions, Press
+from triton_alerts.bridge.alertmanager import Alertmanager
+from triton_alerts.bridge.audit import Audit
+from triton_alerts.bridge.incident import Incident
+from triton_alerts.bridge.store import Store
+from tritonwatch.local.triton import free_ports
+
+CONFIG = "route: {receiver: none}\nreceivers:\n- name: none\n"
+
+
+@dataclass
+class RealAlertmanager:
+    """A process that can be killed, lose its data and come back; notifications are written by the test."""
+
+    binary: Path
+    folder: Path
+    port: int = field(default_factory=lambda: free_ports(1)[0])
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        self.folder.mkdir(exist_ok=True)
+        (self.folder / "alertmanager.yml").write_text(CONFIG)
+        with (self.folder / "log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [
+                    *(self.binary, f"--config.file={self.folder / 'alertmanager.yml'}"),
+                    *(
+                        f"--storage.path={self.folder / 'data'}",
+                        f"--web.listen-address=127.0.0.1:{self.port}",
+                    ),
+                    "--cluster.listen-address=",
+                ],
+                stdout=log,
+                stderr=log,
+            )
+        until_answers(f"{self.url}/-/ready")
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait(15)
+
+    def lose_everything(self) -> None:
+        """Start again on an empty disk, as without a volume."""
+        self.kill()
+        shutil.rmtree(self.folder / "data")
+        self.start()
+
+    def fire(self, labels: Mapping[str, str], *, ended: bool = False) -> None:
+        """Send an alert as Prometheus does."""
+        now = datetime.now(UTC)
+        alert = {
+            "labels": labels,
+            "startsAt": "2026-01-01T00:00:00.123456789Z",
+            "endsAt": (now if ended else now + timedelta(hours=9)).isoformat(),
+        }
+        requests.post(f"{self.url}/api/v2/alerts", json=[alert], timeout=5).raise_for_status()
+
+    def alerts(self) -> dict[str, Any]:
+        """What fires, by name of the alert."""
+        answer = requests.get(f"{self.url}/api/v2/alerts", timeout=5).json()
+        return {one["labels"]["alertname"] + one["labels"].get("model", ""): one for one in answer}
+
+    def states(self) -> dict[str, str]:
+        return {name: one["status"]["state"] for name, one in self.alerts().items()}
+
+    def silences(self) -> list[str]:
+        """The state of every silence that was ever made here."""
+        answer = requests.get(f"{self.url}/api/v2/silences", timeout=5).json()
+        return [one["status"]["state"] for one in answer]
+
+    def notification(self, group: Mapping[str, str], *names: str) -> bytes:
+        """The webhook body about some of the alerts that fire."""
+        listed = self.alerts()
+        alerts = [{**listed[name], "status": "firing", "endsAt": "0001-01-01T00:00:00Z"} for name in names]
+        return json.dumps(
+            {
+                "version": "4",
+                "status": "firing",
+                "receiver": "bridge",
+                "groupKey": f"{self.port} {group}",
+                "groupLabels": group,
+                "externalURL": self.url,
+                "alerts": alerts,
+            }
+        ).encode()
+
+
+@dataclass
+class Bridge:
+    """A store and the buttons; `ahead` is how far the bridge's clock is put forward."""
+
+    store: Store
+    actions: Actions
+    ahead: float = 0.0
+
+    def clock(self) -> float:
+        return time.time() + self.ahead
+
+    def hear(self, body: bytes, source: str = "am") -> None:
+        self.store.receive(body, source, self.clock())
+
+    def incident(self, number: int = 1) -> Incident:
+        found = self.store.incident(number)
+        assert found is not None
+        return found
+
+    def press(self, action: str, value: str = "", incident: int = 1) -> str:
+        press = Press(f"{time.time()}", action, value, self.incident(incident).name, "U0ANA")
+        return self.actions.do(press)
+
+    def thread(self, incident: int = 1) -> list[tuple[str, str]]:
+        """Kind and text of everything that happened to an incident."""
+        return [(event.kind, event.text) for event in self.store.events(incident, 0, 1000)]
+
+
+@pytest.fixture(params=alertmanagers(), ids=lambda path: str(path.parent.parent.name))
+def alertmanager(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RealAlertmanager]:
+    one = RealAlertmanager(request.param, tmp_path / "am")
+    one.start()
+    yield one
+    one.kill()
+
+
+@pytest.fixture
+def bridge(tmp_path: Path, alertmanager: RealAlertmanager) -> Iterator[Bridge]:
+    store = Store(tmp_path / "bridge.sqlite", lambda _severity: CHANNEL)
+    actions = Actions(store, Audit(tmp_path / "audit"), Alertmanager(alertmanager.url), time.time)
+    yield Bridge(store, actions)
+    store.close()
+
+
+@pytest.mark.real
+def test_a_silence_of_a_ticket_leaves_the_pages_of_its_server_alone(
+    bridge: Bridge, alertmanager: RealAlertmanager
+) -> None:
+    """It holds the ticket's alert names, severity and subject, not everything in its group."""
+    here = {"instance": "gpu-1:9401"}
+    for name, severity, model in (
+        ("TritonQueueGrowing", "warning", "a.b|c"),
+        ("TritonQueueGrowing", "warning", "d"),
+        ("TritonQueueGrowing", "critical", "e"),
+        ("TritonQueueGrowing", "warning", "aXb"),
+        ("TritonModelLoadFailed", "critical", "a.b|c"),
+        ("TritonServerDown", "critical", ""),
+    ):
+        labels = {"alertname": name, "severity": severity, "model": model, **here}
+        alertmanager.fire({label: value for label, value in labels.items() if value})
+    bridge.hear(alertmanager.notification(here, "TritonQueueGrowinga.b|c", "TritonQueueGrowingd"))
+    line = bridge.press("silence", "1h")
+
+    time.sleep(0.2)
+    suppressed = sorted(name for name, state in alertmanager.states().items() if state == "suppressed")
+    assert ["TritonQueueGrowinga.b|c", "TritonQueueGrowingd"] == suppressed
+    assert line.endswith(
+        'instance="gpu-1:9401", alertname="TritonQueueGrowing", severity="warning", model=~"a\\\\.b\\\\|c|d".'
+    )
+    assert "silenced" == bridge.thread()[-1][0]
+
+
+@pytest.mark.real
+def test_an_alert_that_the_silence_does_not_hold_is_not_shown_as_silenced(
+    bridge: Bridge, alertmanager: RealAlertmanager
+) -> None:
+    """Another alert of the group is escalated: Alertmanager notifies about it, too."""
+    here = {"instance": "gpu-1:9401"}
+    alertmanager.fire({"alertname": "A", "severity": "critical", **here})
+    bridge.hear(alertmanager.notification(here, "A"))
+    bridge.press("silence", "1h")
+    before = bridge.incident().silenced
+    alertmanager.fire({"alertname": "B", "severity": "critical", **here})
+    bridge.hear(alertmanager.notification(here, "A", "B"))
+
+    assert [True, False] == [before, bridge.incident().silenced]
