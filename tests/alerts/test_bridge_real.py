@@ -295,6 +295,43 @@ def test_the_end_of_a_group_at_one_alertmanager_leaves_what_only_its_twin_has(
     assert 1 == len(stack.slack.workspace.roots())
 
 
+@pytest.mark.real
+@pytest.mark.parametrize("binary", alertmanagers(), ids=lambda path: str(path.parent.parent.name))
+def test_a_ticket_that_becomes_a_page_in_its_group_pages(stack: Stack, binary: Path) -> None:
+    """One route for both severities: the page gets its own message, and is escalated though the ticket was not."""
+    port = free_ports(1)[0]
+    stack.arguments = [
+        "--channel-for=warning=C0TICKETS",
+        "--escalate-after=3s",
+        f"--slack-app-token-file={stack.folder / 'app'}",
+    ]
+    stack.bridge()
+    start_alertmanager(stack, binary, port)
+    eventually(lambda: requests.get(f"http://127.0.0.1:{port}/-/ready", timeout=2).ok, "ready")
+    begun = datetime.now(UTC)
+    ticket, page = (
+        {
+            "labels": {"alertname": "A", "instance": "a:1", "model": severity, "severity": severity},
+            "startsAt": begun.isoformat(),
+            "endsAt": (begun + timedelta(hours=1)).isoformat(),
+        }
+        for severity in ("warning", "critical")
+    )
+    tell(port, ticket)
+    root = stack.root("ticket (warning)")
+    eventually(lambda: stack.slack.connected, "Socket Mode is connected")
+    stack.slack.press("e1", root, "acknowledge")
+    eventually(lambda: "<@U0ANA>" in root.shown, "the message shows who has it")
+    tell(port, page)
+
+    pages = eventually(lambda: stack.slack.workspace.roots("C0PAGES"), "a message in the channel of pages")
+    eventually(lambda: len(stack.slack.workspace.roots("C0PAGES")) == 2, "the escalation")
+    assert "C0TICKETS" == root.channel
+    assert "page (critical)" in pages[0].shown
+    assert "nobody yet" in pages[0].shown_over_time[0]
+    assert "Nobody has acknowledged this" in stack.slack.workspace.roots("C0PAGES")[1].text
+
+
 def tell(port: int, alert: dict[str, Any]) -> None:
     """As Prometheus does."""
     requests.post(f"http://127.0.0.1:{port}/api/v2/alerts", json=[alert], timeout=5).raise_for_status()

@@ -9,6 +9,7 @@ import random
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from triton_alerts.bridge import changes, enrich, facts, gpus, servers, settings
@@ -70,6 +71,9 @@ def assemble(
     """The bridge, ready to start. Raises sqlite3.Error or OSError for what cannot be opened or bound."""
     channel_for = settings.channel_for(args)
     transport: Transport = Terminal(sys.stdout, clock) if args.dry_run else slack_transport(args)
+    if isinstance(transport, SlackWebhook):
+        # It writes to one channel only, where a ticket that becomes a page would be sent twice.
+        channel_for = partial(_same, channel_for("critical"))
     store = Store(data / DATABASE_FILE, channel_for)
     audit = Audit(data / AUDIT_FILE)
     instruments = Instruments(store, clock)
@@ -134,6 +138,10 @@ def assemble(
     receiver = Receiver(address, door, _tls(args))
     services.append(Service(store, receiver, couriers, clock, chores))
     return services[0]
+
+
+def _same(channel: str, _severity: str) -> str:
+    return channel
 
 
 def _sources(

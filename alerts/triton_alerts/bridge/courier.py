@@ -147,7 +147,9 @@ class Courier:
             return self._escalation(op, incident, now), True
         events = self.store.events(op.first.incident, op.first.told_seq, _seq(op, op.first))
         missed = max(0, len(events) - EVENTS_PER_REPLY)
-        return message.reply(incident, events[missed:], missed), False
+        # What became a page inside its thread must be seen in the channel.
+        loud = any(event.kind == "raised" for event in events)
+        return message.reply(incident, events[missed:], missed), loud
 
     def _escalation(self, op: Op, incident: Incident, now: float) -> Message:
         main = self.store.delivery(op.first.incident)

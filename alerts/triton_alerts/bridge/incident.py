@@ -42,6 +42,7 @@ EventKind = Literal[
     "unsilenced",
     "escalated",
     "released",
+    "raised",
     "note",
 ]
 
@@ -120,7 +121,9 @@ class Incident(_Frozen):
     silence: Silence | None = None
     escalated_at: float | None = None
     released_at: float | None = None
-    """When the last one who had it handed it back: from then on nobody has it."""
+    """Since when nobody has it: it was handed back, or became more urgent than what was acknowledged."""
+    peak: str = ""
+    """The most urgent severity that has fired; incidents of older bridges do not know it."""
     evidence: Evidence | None = None
 
     @property
@@ -268,8 +271,24 @@ def _merge(current: Incident, heard: Notification, now: float, trust: bool) -> F
     closed_at = None if any(member.firing for member in members.values()) else now
     after_all = current.model_copy(update={"members": members, "closed_at": closed_at})
     events = _events(fired, resolved, passed, now, closed=closed_at is not None)
+    after_all, raised = _raise(current, after_all, now)
+    events += raised
     changed = bool(events) or after_all != current
     return Fold(after_all, events, "changed" if changed else "repeated")
+
+
+def _raise(before: Incident, after: Incident, now: float) -> tuple[Incident, tuple[Event, ...]]:
+    """Record the most urgent severity; where it rose, nobody has the incident and escalation starts again."""
+    known = before.peak or (before.severity if before.members else "")
+    peak = min(
+        filter(None, (known, *(member.severity for member in after.firing))), key=SEVERITIES.index, default=""
+    )
+    after = after.model_copy(update={"peak": peak})
+    if not known or peak == known:
+        return after, ()
+    had = before.acknowledged.by if before.acknowledged is not None else ""
+    after = after.model_copy(update={"acknowledged": None, "escalated_at": None, "released_at": now})
+    return after, (Event(at=now, kind="raised", by=had, text=peak),)
 
 
 def _member(before: Member | None, alert: Alert, heard: Notification, trust: bool) -> Member:

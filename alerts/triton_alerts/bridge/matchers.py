@@ -49,7 +49,7 @@ def of_alerts(group: Labels, alerts: Sequence[Labels]) -> tuple[Matcher, ...]:
 
 
 def subject_names(labels: Labels) -> tuple[str, ...]:
-    """The labels that say what an alert is about: a model and its version, else a GPU and where it is, or a server."""
+    """The labels that say what an alert is about: model and version, else a GPU and where it is, or a server."""
     names = (
         ("model", "version") if labels.get("model") else ("gpu", "gpu_uuid", "Hostname", "instance", "job")
     )

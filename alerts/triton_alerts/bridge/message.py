@@ -359,9 +359,16 @@ def _event_line(incident: Incident, event: Event) -> str:
         "unsilenced": f"🔔 {prose(event.text, 500)} {by}".rstrip(),
         "escalated": f"📣 escalated: nobody acknowledged it for {prose(event.text, 80)}",
         "released": f"👋 {by} handed it back: nobody has it",
+        "raised": _raised_line(event, by),
         "note": f"{prose(event.text, 600)}" + (f" (asked by {by})" if by else ""),
     }[event.kind]
     return f"{slack_time(event.at)}  {what}"
+
+
+def _raised_line(event: Event, by: str) -> str:
+    word = {"critical": "a page", "warning": "a ticket"}.get(event.text, prose(event.text, 80))
+    line = f"{DOT.get(event.text, '')} *now {word}*"
+    return f"{line}: {by} acknowledged it before, nobody has it now" if by else line
 
 
 def _named(event: Event) -> str:

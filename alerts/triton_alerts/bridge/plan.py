@@ -148,12 +148,14 @@ def _awaits_evidence(
 
 def _turn(one: Delivery) -> tuple[int, int, bool, float]:
     """Sort key of posts: new pages, escalations, then starts and ends, other changes; severity, then age."""
-    if _unseen(one) and one.severity == 0:
+    if one.severity == 0 and _unseen(one):
         turn = 0
-    elif one.role == "escalation":
+    elif one.severity == 0 and one.raised:
         turn = 1
+    elif one.role == "escalation":
+        turn = 2
     else:
-        turn = 2 if _is_decisive(one) else 3
+        turn = 3 if _is_decisive(one) else 4
     return (turn, one.severity, one.closed_at is None, one.opened_at)
 
 

@@ -86,12 +86,16 @@ class Delivery:
     inflight_kind: str
     inflight_seq: int
     inflight_at: float
+    raised: bool
+    """Whether the incident became more urgent and this channel was not sent that yet."""
 
 
 _DELIVERY = """
 SELECT d.id, d.incident, d.channel, d.role, i.severity, i.opened_at, i.closed_at, i.last_seq, i.version,
        d.root_channel, d.root_ts, d.told_seq, d.told_version, d.digest_seq, d.plainness, d.attempts,
-       d.next_try, d.edited_at, d.pending_since, d.inflight, d.inflight_kind, d.inflight_seq, d.inflight_at
+       d.next_try, d.edited_at, d.pending_since, d.inflight, d.inflight_kind, d.inflight_seq, d.inflight_at,
+       EXISTS (SELECT 1 FROM events e WHERE e.incident = d.incident AND e.seq > d.told_seq
+               AND json_extract(e.document, '$.kind') = 'raised')
 FROM deliveries d JOIN incidents i ON i.id = d.incident
 """
 
@@ -212,11 +216,14 @@ class Store:
             *(incident.name, incident.key, incident.opened_at),
         )
         number = int(cursor.lastrowid or 0)
-        self._run(
-            "INSERT INTO deliveries (incident, channel, role) VALUES (?, ?, 'main')",
-            *(number, self._channel_for(incident.severity)),
-        )
+        self._add_channel(number, incident.severity)
         self._save(number, incident, events)
+
+    def _add_channel(self, incident: int, severity: str) -> None:
+        self._run(
+            "INSERT INTO deliveries (incident, channel, role) VALUES (?, ?, 'main') ON CONFLICT DO NOTHING",
+            *(incident, self._channel_for(severity)),
+        )
 
     def _save(self, number: int, incident: Incident, events: Sequence[Event]) -> None:
         row = self._row("SELECT last_seq FROM incidents WHERE id = ?", number)
@@ -235,6 +242,9 @@ class Store:
             *(incident.model_dump_json(), SEVERITIES.index(incident.severity), incident.closed_at),
             *(seq + len(events), number),
         )
+        for event in events:
+            if event.kind == "raised":
+                self._add_channel(number, event.text)
         if events:
             self._run(
                 "UPDATE deliveries SET pending_since = ? WHERE incident = ? AND pending_since IS NULL "
@@ -264,8 +274,10 @@ class Store:
         )
 
     def delivery(self, incident: int) -> Delivery | None:
-        """The main delivery of an incident."""
-        found = self._deliveries("WHERE d.incident = ? AND d.role = 'main'", incident)
+        """The latest main delivery of an incident that has a message: that of its highest severity."""
+        found = self._deliveries(
+            "WHERE d.incident = ? AND d.role = 'main' ORDER BY d.root_ts = '', d.id DESC LIMIT 1", incident
+        )
         return found[0] if found else None
 
     def begin(self, deliveries: Sequence[Delivery], name: str, kind: str, now: float) -> None:
@@ -299,7 +311,7 @@ class Store:
     def without_chart(self, limit: int) -> list[int]:
         """Open incidents that have a thread and no chart in it."""
         rows = self._rows(
-            "SELECT i.id FROM incidents i JOIN deliveries d ON d.incident = i.id AND d.role = 'main' "
+            "SELECT DISTINCT i.id FROM incidents i JOIN deliveries d ON d.incident = i.id AND d.role = 'main' "
             "WHERE i.closed_at IS NULL AND d.root_ts != '' "
             "AND NOT EXISTS (SELECT 1 FROM facts WHERE name = 'chart ' || i.id) ORDER BY i.id LIMIT ?",
             limit,

@@ -1,0 +1,159 @@
+"""A ticket that becomes a page while its incident is open, where one route takes both severities."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.bridge_world import Clock, SimulatedSlack, body_of
+from support.slack import Workspace
+from triton_alerts.bridge.actions import Actions, Press
+from triton_alerts.bridge.audit import Audit
+from triton_alerts.bridge.chores import Escalator
+from triton_alerts.bridge.courier import Courier, Escalation, Manner
+from triton_alerts.bridge.incident import Incident
+from triton_alerts.bridge.store import Store
+
+PAGES, TICKETS = "C0PAGES", "C0TICKETS"
+HOW = Escalation(900, mention="<!subteam^S0ONCALL>")
+
+
+class Bridge:
+    """A store, a courier for each channel and buttons, in simulated time."""
+
+    def __init__(self, folder: Path, tickets: str) -> None:
+        self.clock, self.workspace = Clock(), Workspace()
+        self.channels = {"critical": PAGES, "warning": tickets}
+        self.store = Store(folder / "bridge.sqlite", self.channels.__getitem__)
+        slack = SimulatedSlack(self.workspace, self.clock, lambda _method: "")
+        manner = Manner(escalation=HOW)
+        self.couriers = [
+            Courier(channel, self.store, slack, manner, self.clock, random.Random(1))
+            for channel in sorted(set(self.channels.values()))
+        ]
+        self.actions = Actions(self.store, Audit(folder / "audit"), None, self.clock)
+        self.began = self.clock()
+
+    def hear(self, *firing: str, ended: tuple[str, ...] = ()) -> None:
+        """A notification of one group: alerts named `page...` are critical, the others warnings."""
+        body = body_of(
+            "g0",
+            dict.fromkeys(firing, self.began),
+            {name: (self.began, self.clock()) for name in ended},
+        )
+        for name in {*firing, *ended}:
+            if not name.startswith("page"):
+                body = body.replace(
+                    f'"model": "{name}", "severity": "critical"'.encode(),
+                    f'"model": "{name}", "severity": "warning"'.encode(),
+                )
+        self.store.receive(body, "am", self.clock())
+        self.send()
+
+    def send(self) -> None:
+        for courier in self.couriers:
+            while (wait := courier.step()) < 30 or self.store.pending(courier.channel):
+                self.clock.now += max(wait, 0.01)
+
+    def wait(self, seconds: float) -> None:
+        self.clock.now += seconds
+        Escalator(self.store, HOW, self.channels.__getitem__, lambda: None)(self.clock())
+        self.send()
+
+    def acknowledge(self) -> None:
+        self.actions.do(Press(f"{self.clock()}", "acknowledge", "", self.incident.name, "U0ANA"))
+        self.send()
+
+    @property
+    def incident(self) -> Incident:
+        found = self.store.incident(1)
+        assert found is not None
+        return found
+
+    def in_channel(self, channel: str) -> list[str]:
+        """What a reader of the channel saw appear, in order: messages, and replies shown there too."""
+        return [one.text for one in self.workspace.messages if one.channel == channel and _appears(one)]
+
+    def escalations(self) -> int:
+        return sum(HOW.mention in text for text in self.in_channel(PAGES))
+
+
+def _appears(message: object) -> bool:
+    return not getattr(message, "thread_ts", "") or bool(getattr(message, "broadcast", False))
+
+
+@pytest.fixture(params=[TICKETS, PAGES], ids=["two channels", "one channel"])
+def bridge(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bridge]:
+    made = Bridge(tmp_path, request.param)
+    yield made
+    made.store.close()
+
+
+def test_a_ticket_that_becomes_a_page_appears_in_the_channel_of_pages(bridge: Bridge) -> None:
+    """A reply inside the ticket's thread alone would reach nobody."""
+    bridge.hear("ticket")
+    before = len(bridge.in_channel(PAGES))
+    bridge.hear("ticket", "page")
+    new = bridge.in_channel(PAGES)[before:]
+
+    assert 1 == len(new)
+    assert "page" in new[0]
+
+
+def test_the_acknowledgement_of_a_ticket_does_not_count_for_the_page(bridge: Bridge) -> None:
+    """The escalation starts with the page, not with the ticket that was there for hours."""
+    bridge.hear("ticket")
+    bridge.acknowledge()
+    bridge.wait(7200)
+    bridge.hear("ticket", "page")
+    escalated = []
+    for _ in range(2):
+        bridge.wait(600)
+        escalated.append(bridge.escalations())
+
+    assert bridge.incident.acknowledged is None
+    assert [0, 1] == escalated
+    assert any("<@U0ANA> acknowledged" in one.text for one in bridge.workspace.messages)
+
+
+def test_the_acknowledgement_of_the_page_counts_for_every_later_page(bridge: Bridge) -> None:
+    """A page that flaps inside an acknowledged incident pages nobody again."""
+    bridge.hear("ticket")
+    bridge.hear("ticket", "page")
+    bridge.acknowledge()
+    seen = len(bridge.in_channel(PAGES))
+    bridge.hear("ticket", ended=("page",))
+    bridge.hear("ticket", "page-2")
+    bridge.wait(7200)
+
+    assert bridge.incident.acknowledged is not None
+    assert seen == len(bridge.in_channel(PAGES))
+
+
+def test_every_thread_of_a_raised_incident_learns_of_its_end(bridge: Bridge) -> None:
+    """The ticket's readers and the page's readers both see that it is over."""
+    bridge.hear("ticket")
+    bridge.hear("ticket", "page")
+    bridge.hear(ended=("ticket", "page"))
+    roots = bridge.workspace.roots()
+
+    assert len(set(bridge.channels.values())) == len(roots)
+    assert all("Resolved:" in root.shown for root in roots)
+    assert all("all resolved" in bridge.workspace.thread(root)[-1].text for root in roots)
+
+
+def test_a_page_that_ended_before_it_was_heard_of_raises_nothing(bridge: Bridge) -> None:
+    """Nobody needs to be called; if it fires again, the incident is raised."""
+    bridge.hear("ticket")
+    bridge.acknowledge()
+    bridge.hear("ticket", ended=("page",))
+    before = bridge.incident.acknowledged
+    bridge.clock.now += 60
+    bridge.began = bridge.clock()
+    bridge.hear("ticket", "page")
+
+    assert before is not None
+    assert bridge.incident.acknowledged is None
