@@ -103,7 +103,7 @@ def _burn_alert(plan: Plan, tier: Tier) -> Rule:
         expr=counting(plan, f"{_condition(plan, tier)}\n{unless_retired(plan)}".rstrip()),
         keep_firing_for=plan.clock.text(KEEP_FIRING, 1),
         labels=_labels(plan, severity(plan, tier), {names.TIER: tier.name}),
-        annotations=words.burning(plan, tier),
+        annotations=words.burning(plan, tier, recurs=not late_guard(tier)),
     )
 
 

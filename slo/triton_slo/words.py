@@ -6,7 +6,7 @@ from triton_slo import conventions as names
 from triton_slo.objective import DAY, CalendarWindow, Tier
 from triton_slo.plan import Plan
 from triton_slo.promql import number, quote
-from triton_slo.windows import canonical
+from triton_slo.windows import HOLD, canonical
 
 _DASHBOARD = "/d/triton-model"
 CAUSES_OF = {
@@ -51,8 +51,11 @@ def literal(text: str) -> str:
     return text.replace("{{", '{{ "{{" }}')
 
 
-def burning(plan: Plan, tier: Tier) -> dict[str, str]:
-    """Annotations of a burn alert; the alert's value is the burn rate over the long window."""
+def burning(plan: Plan, tier: Tier, recurs: bool) -> dict[str, str]:
+    """Annotations of a burn alert; its value is the burn rate over the long window.
+
+    `recurs`: bursts may hold the alert while the short window shows no burn.
+    """
     objective, who = plan.objective, _who(plan)
     pace = '{{ $value | printf "%.1f" }}'
     long, short = canonical(tier.long), canonical(tier.short)
@@ -60,7 +63,7 @@ def burning(plan: Plan, tier: Tier) -> dict[str, str]:
         **_own(plan),
         "summary": f"{who}: {objective.name} budget burns {pace} times too fast",
         "description": (
-            f"{_promise(plan)} Over the last {long}, and still over the last {short}, the error budget of {who} "
+            f"{_promise(plan)} Over the last {long}{_lately(plan, tier, short, recurs)}, the error budget of {who} "
             f"burned {pace} times faster than it may to last {_period(plan)}. {_lasting(plan)}"
         ),
         **_causes(plan),
@@ -112,10 +115,42 @@ def _who(plan: Plan) -> str:
 
 
 def _promise(plan: Plan) -> str:
+    """What was promised to this group: where an override is in force, the recorded target and threshold."""
     objective = plan.objective
     share = f"{number(round(objective.target * 100, 10))} %"
     text = literal(objective.description.strip().rstrip(".")) or objective.name
-    return f"Promised for {share}: {text}."
+    general = f"Promised for {share}: {text}."
+    if not objective.overrides:
+        return general
+    target, threshold = (
+        f"{one}{{{_group_format(plan)}}}" for one in (names.OBJECTIVE_RATIO, names.THRESHOLD_SECONDS)
+    )
+    differs = [f"{target} != {number(objective.target)}"]
+    if objective.threshold_seconds is not None:
+        differs.append(f"{threshold} != {number(objective.threshold_seconds)}")
+    percent, limit = (
+        "{{ . | first | value | printf `%.10g` }} %",
+        "{{ . | first | value | humanizeDuration }}",
+    )
+    effective = f"{{{{ with {_asked(plan, f'{target} * 100')} }}}}{percent}{{{{ end }}}}"
+    limited = f"{{{{ with {_asked(plan, threshold)} }}}}, threshold {limit}{{{{ end }}}}"
+    overridden = f"Promised for {_who(plan)} by an override: {effective}{limited}."
+    return (
+        f"{{{{ with {_asked(plan, ' or '.join(differs))} }}}}{overridden}{{{{ else }}}}{general}{{{{ end }}}}"
+    )
+
+
+def _lately(plan: Plan, tier: Tier, short: str, recurs: bool) -> str:
+    """What the short window shows: the burn goes on, or only bursts that recur hold the alert."""
+    now = f", and still over the last {short}"
+    if not recurs:
+        return now
+    ratio, budget = (
+        f"{one}{{{_group_format(plan)}}}" for one in (names.sli_error(short), names.ERROR_BUDGET_RATIO)
+    )
+    burning = f"{ratio} / {budget} > {number(tier.factor(plan.objective.window.seconds))}"
+    bursts = f", in recurring bursts, the last of them within {HOLD}"
+    return f"{{{{ with {_asked(plan, burning)} }}}}{now}{{{{ else }}}}{bursts}{{{{ end }}}}"
 
 
 def _period(plan: Plan) -> str:
@@ -173,6 +208,12 @@ def _first_step(plan: Plan) -> str:
         f'{{{{ $cause := . | first | label "{names.CAUSE}" }}}}{cases}{{{{ else }}}}{usual}{{{{ end }}}}'
         f"{{{{ else }}}}{usual}{{{{ end }}}}"
     )
+
+
+def _asked(plan: Plan, query: str) -> str:
+    """A template's question to Prometheus; each selector in `query` names its group by `_group_format`."""
+    selectors = query.count(_group_format(plan))
+    return f"printf {quote(query)}{_group_arguments(plan) * selectors} | query"
 
 
 def _group_format(plan: Plan) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
@@ -125,6 +127,79 @@ def test_a_burn_alert_says_what_why_and_what_to_do(
     ]
 
     assert [] == contradictions(tmp_path, name, alert, series, expected)
+
+
+OVERRIDES = """
+overrides:
+  - models: [ranker]
+    target: 99.95%
+    threshold: 2500ms
+"""
+
+
+def test_a_page_quotes_the_target_and_threshold_of_the_model(tmp_path: Path) -> None:
+    """An override is in force: what the objective promises in general is not what this model broke."""
+    series = {name.replace('le="1.0"', 'le="2.5"'): values for name, values in SLOW.items()}
+    others = {name.replace("ranker", "other"): values for name, values in SLOW.items()}
+
+    own = described(tmp_path / "own", "latency", series, OVERRIDES)
+    general = described(tmp_path / "general", "latency", others, OVERRIDES)
+
+    assert "Promised for ranker version 2 by an override: 99.95 %, threshold 2.5s. " in own
+    assert "one second" not in own
+    assert "Promised for 99 %: Requests are answered within one second. " in general
+
+
+def test_bursts_are_not_called_a_burn_that_still_goes_on(tmp_path: Path) -> None:
+    """One bad minute in ten holds the alert between the bursts: then the last 5 minutes show no failure."""
+    failed = [20 if scrape % 40 < 4 else 0 for scrape in range(400)]
+    series = {
+        f"{triton.REQUEST_SUCCESS}{{{WHO}}}": counted(100 - one for one in failed),
+        f'{triton.REQUEST_FAILURE}{{{WHO}, reason="BACKEND"}}': counted(failed),
+    }
+
+    between = described(tmp_path / "between", "errors", series, at="88m")
+    during = described(tmp_path / "during", "errors", series, at="82m")
+
+    assert (
+        "Over the last 1h, in recurring bursts, the last of them within 10m, the error budget of " in between
+    )
+    assert "Over the last 1h, and still over the last 5m, the error budget of " in during
+
+
+def counted(steps: Iterable[int]) -> str:
+    """A counter that grows by these steps, as promtool writes values."""
+    return " ".join(map(str, accumulate(steps)))
+
+
+def described(folder: Path, name: str, series: Mapping[str, str], more: str = "", at: str = "30m") -> str:
+    """The description of the fastest page on the objective, as the newest promtool fills it in."""
+    text = (SHIPPED / f"{name}.yaml").read_text() + more
+    reading = read([(f"{name}.yaml", text)])
+    assert () == tuple(reading.problems)
+    folder.mkdir()
+    write([one for one in artifacts(reading.objectives, Options()) if one.part == "rules"], folder)
+    never = {
+        "eval_time": at,
+        "alertname": f"Triton{name.capitalize()}BudgetBurn",
+        "exp_alerts": [{"exp_labels": {"none": "expected"}}],
+    }
+    proof = {
+        "rule_files": [str(folder / "rules" / f"slo-{one}.yml") for one in (name, "causes")],
+        "evaluation_interval": "15s",
+        "tests": [
+            {
+                "interval": "15s",
+                "input_series": [{"series": one, "values": values} for one, values in series.items()],
+                "alert_rule_test": [never],
+            }
+        ],
+    }
+    (folder / "described.test.yml").write_text(yaml.safe_dump(proof))
+    said = run(promtools()[-1], "test", "rules", folder / "described.test.yml")
+    texts = re.findall(r'page_fast".*?description="(.*?)", runbook_url', said.stdout + said.stderr, re.DOTALL)
+    assert len(texts) == 1, said
+    return str(texts[0])
 
 
 def test_every_first_step_is_a_sentence_and_no_template() -> None:

@@ -177,6 +177,10 @@ def _filled(template: str, value: str, labels: Mapping[str, str], looked_up: Map
     text = template.replace(
         "{{ with $labels.version }} version {{ . }}{{ end }}", f" version {labels['version']}"
     )
+    lately = (
+        r"\{\{ with printf [^|]*\| query \}\}(, and still over the last \w+)\{\{ else \}\}.*?\{\{ end \}\}"
+    )
+    text = re.sub(lately, r"\1", text)
     text = re.sub(r"\{\{ with printf .*\{\{ end \}\}", lambda _: looked_up.get("with", ""), text)
     text = re.sub(r"\{\{ \$labels\.(\w+)(?: \| urlquery)? \}\}", lambda m: labels[m[1]], text)
     return re.sub(r"\{\{ \$value[^{}]*\}\}", lambda _: value, text)
