@@ -39,7 +39,7 @@ def cause_rules(options: Options) -> Iterator[Rule]:
     for cause, metric in _TIMES:
         yield rule("latency", _share_of_time(metric, selector, window), cause)
     yield rule("latency", _throttled(selector, window), "gpu_throttled")
-    requests, probes = 'reason!="CANCELED"', 'result!~"success|bad_input"'
+    requests, probes = 'reason!="CANCELED"', f'result!~"success|{"|".join(probe.SAYS_NOTHING)}"'
     yield rule("errors", _failures(triton.REQUEST_FAILURE, selector.also(requests), "reason", window))
     yield rule("probe", _failures(probe.REQUESTS, selector.also(probes), "result", window))
     yield rule("readiness", _states(selector, window))

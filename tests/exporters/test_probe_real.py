@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ import requests
 from support.exporter import Running, exporting
 from support.faults import faulty
 from support.repository import Repository, write
-from support.triton import live_triton
+from support.triton import infer, live_triton
 from triton_exporter.catalogue import probe as catalogue
 from triton_exporter.catalogue import state, triton
 from triton_exporter.certificates import Certificates
@@ -73,6 +74,19 @@ class TritonPythonModel:
         return responses
 """
 
+_CHOOSY = _PICKY.replace(
+    'if x[0, 0] != 42:\n                raise ValueError("the answer is 42")',
+    'if x[0, 0] == 0 and (self.here / "strict").exists():\n                raise ValueError("no zeros")',
+).replace(
+    "    def execute",
+    """\
+    def initialize(self, args):
+        self.here = Path(args["model_repository"]) / args["model_version"]
+
+    def execute""",
+)
+_CHOOSY = f"from pathlib import Path\n\n{_CHOOSY}"
+
 
 def _every_datatype(repository: Repository, name: str, max_batch_size: int) -> None:
     folder = repository.version(name, "1")
@@ -114,7 +128,9 @@ def probed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Probed]:
     repository.model("echo")
     repository.model("private")
     repository.model("killed")
-    repository.model("hung", delay_seconds=2)
+    repository.model("hung")
+    repository.model("choosy")
+    write(repository.path / "choosy" / "1" / "model.py", _CHOOSY)
     repository.ensemble("both", "echo", "echo")
     repository.model("picky")
     write(repository.path / "picky" / "1" / "model.py", _PICKY)
@@ -128,7 +144,7 @@ def probed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Probed]:
     ports = TritonPorts(*free_ports(3))
     settings = ProbeSettings(
         models=("*",),
-        exclude=("priv*",),
+        exclude=("priv*", "choosy"),
         interval_seconds=0.5,
         timeout_seconds=0.8,
         grpc_address=f"127.0.0.1:{ports.grpc}",
@@ -174,9 +190,24 @@ def test_a_model_that_needs_more_than_zeros_is_told(probed: Probed) -> None:
     assert page.value(catalogue.REQUESTS, model="stateful", version="1", result="success") is None
 
 
+def _signal_stubs(server: TritonServer, model: str, number: signal.Signals) -> None:
+    """Send a signal to the python processes of a model."""
+    assert server.process is not None
+    stubs = [
+        child
+        for child in psutil.Process(server.process.pid).children(recursive=True)
+        if any(f"/{model}/" in word for word in child.cmdline())
+    ]
+    assert stubs
+    for stub in stubs:
+        os.kill(stub.pid, number)
+
+
 def test_a_hung_model_is_loaded_but_not_ready(probed: Probed) -> None:
-    """Triton calls it ready; the probe ends with timeout, one in flight at a time."""
+    """Triton calls it ready; the probe, which has worked before, ends with timeout, one in flight at a time."""
     mine = {"model": "hung", "version": "1"}
+    probed.exporter.wait(lambda page: page.value(catalogue.SUCCESS, **mine))
+    _signal_stubs(probed.server, "hung", signal.SIGSTOP)
     page = probed.exporter.wait(lambda page: page.value(catalogue.REQUESTS, **mine, result="timeout"))
     page = probed.exporter.wait(lambda page: page.value(state.MODEL_READY, **mine) == 0)
     models = probed.exporter.get("/state").json()["models"]
@@ -188,19 +219,44 @@ def test_a_hung_model_is_loaded_but_not_ready(probed: Probed) -> None:
     assert told["reason"].startswith("its last probe ended with timeout")
 
 
+def test_a_model_that_serves_others_is_ready_whatever_its_probe_says(probed: Probed) -> None:
+    """Once nobody is served any more the failed probe counts; a repetition that works ends it."""
+    mine = {"model": "choosy", "version": "1"}
+    stop, statuses, ready = threading.Event(), set(), set()
+    strict = probed.repository.path / "choosy" / "1" / "strict"
+
+    def serve() -> None:
+        while not stop.wait(0.1):
+            statuses.add(infer(probed.server, "choosy"))
+
+    settings = ProbeSettings(models=("choosy",), interval_seconds=6)
+    with exporting(probed.server.http_url, probed.server.metrics_url, probe=settings) as exporter:
+        exporter.wait(lambda page: page.value(catalogue.SUCCESS, **mine))
+        traffic = threading.Thread(target=serve)
+        traffic.start()
+        try:
+            write(strict, "")
+            exporter.wait(lambda page: page.value(catalogue.REQUESTS, **mine, result="failed"))
+            until = time.monotonic() + 4
+            while time.monotonic() < until:
+                page = exporter.scrape()
+                ready.add((page.value(state.MODEL_READY, **mine), page.value(catalogue.SUCCESS, **mine)))
+        finally:
+            stop.set()
+            traffic.join()
+        exporter.wait(lambda page: page.value(state.MODEL_READY, **mine) == 0)
+        strict.unlink()
+        exporter.wait(lambda page: page.value(state.MODEL_READY, **mine) == 1)
+
+    assert {200} == statuses
+    assert {(1, None)} == ready
+
+
 def test_a_killed_stub_is_not_ready_though_triton_says_so(probed: Probed) -> None:
     """Up to 25.11 Triton calls a model ready whose process is dead; a real request does not work."""
     mine = {"model": "killed", "version": "1"}
     probed.exporter.wait(lambda page: page.value(catalogue.SUCCESS, **mine))
-    assert probed.server.process is not None
-    stubs = [
-        child
-        for child in psutil.Process(probed.server.process.pid).children(recursive=True)
-        if any("/killed/" in word for word in child.cmdline())
-    ]
-    assert stubs
-    for stub in stubs:
-        os.kill(stub.pid, signal.SIGKILL)
+    _signal_stubs(probed.server, "killed", signal.SIGKILL)
     page = probed.exporter.wait(lambda page: page.value(catalogue.SUCCESS, **mine) == 0)
     page = probed.exporter.wait(lambda page: page.value(state.MODEL_READY, **mine) == 0)
     index = requests.post(f"{probed.server.http_url}/v2/repository/index", timeout=5).json()
@@ -209,8 +265,10 @@ def test_a_killed_stub_is_not_ready_though_triton_says_so(probed: Probed) -> Non
     assert page.value(state.MODEL_NOT_READY_SINCE, **mine) is not None
 
 
-def test_a_model_that_refuses_made_up_input_is_not_called_broken(probed: Probed, tmp_path: Path) -> None:
-    """Zeros that the model does not take say nothing about its readiness; an error of the model does."""
+def test_a_model_that_does_not_take_made_up_input_is_not_called_broken(
+    probed: Probed, tmp_path: Path
+) -> None:
+    """Input that is refused, or that has never worked, says nothing about the readiness of the model."""
     settings = ProbeSettings(
         models=("picky", "batched"), interval_seconds=0.3, payloads=_wrong_shape(tmp_path)
     )
@@ -219,13 +277,13 @@ def test_a_model_that_refuses_made_up_input_is_not_called_broken(probed: Probed,
         bad = {"model": "batched", "version": "1"}
         page = exporter.wait(lambda page: page.value(catalogue.REQUESTS, **bad, result="bad_input"))
         raised = {"model": "picky", "version": "1"}
-        page = exporter.wait(lambda page: page.value(catalogue.REQUESTS, **raised, result="failed"))
+        page = exporter.wait(lambda page: page.value(catalogue.REQUESTS, **raised, result="unproven"))
         time.sleep(0.3)
         page = exporter.scrape()
 
-    assert 1 == page.value(state.MODEL_READY, **bad)
-    assert page.value(catalogue.SUCCESS, **bad) is None
-    assert 0 == page.value(state.MODEL_READY, **raised)
+    for mine in (bad, raised):
+        assert 1 == page.value(state.MODEL_READY, **mine)
+        assert page.value(catalogue.SUCCESS, **mine) is None
 
 
 def _wrong_shape(folder: Path) -> dict[str, object]:

@@ -17,10 +17,17 @@ from triton_exporter.certificates import Certificates
 from triton_exporter.lifecycle import Lifecycle
 from triton_exporter.probe.outcome import Outcome
 from triton_exporter.probe.payload import Tensor
-from triton_exporter.probe.prober import MOST_AT_ONCE, Prober
+from triton_exporter.probe.prober import MOST_AT_ONCE, RETRY_SECONDS, Prober
 from triton_exporter.probe.send import PROBE_HEADER, REQUEST_ID, sender
 from triton_exporter.probe.settings import ProbeSettings
-from triton_exporter.snapshot import IndexEntry, InputTensor, ModelConfig, ModelVersion, Snapshot
+from triton_exporter.snapshot import (
+    IndexEntry,
+    InputTensor,
+    ModelConfig,
+    ModelStatistics,
+    ModelVersion,
+    Snapshot,
+)
 
 INTERVAL = 30.0
 _TENSOR = Tensor("X", "FP32", (1, 1), None)
@@ -39,16 +46,23 @@ class World:
         if not hold:
             self.release.set()
         settings = ProbeSettings(models=("*",), interval_seconds=INTERVAL)
-        self.prober = Prober(settings, Lifecycle(), self._send, jitter)
-        names = [f"m{number}" for number in range(models)]
+        self.outcome = Outcome("success", 0.01)
+        self.lifecycle = Lifecycle()
+        self.prober = Prober(settings, self.lifecycle, self._send, jitter)
+        self._names = [f"m{number}" for number in range(models)]
+        self.look(0.0)
+
+    def look(self, at: float, successes: int = 0) -> None:
+        """Show the prober that all models are ready, and how many requests each has answered."""
         self.prober.see(
             Snapshot(
-                0.0,
+                at,
                 live=True,
-                index=tuple(IndexEntry(name, "1", "READY") for name in names),
+                index=tuple(IndexEntry(name, "1", "READY") for name in self._names),
+                statistics=tuple(ModelStatistics(name, "1", success=successes) for name in self._names),
                 configs={
                     ModelVersion(name, "1"): ModelConfig(name, inputs=(InputTensor("X", "FP32", (1,)),))
-                    for name in names
+                    for name in self._names
                 },
             )
         )
@@ -69,7 +83,7 @@ class World:
         assert self.release.wait(10)
         with self._lock:
             self._now[target.model] -= 1
-        return Outcome("success", 0.01)
+        return self.outcome
 
 
 @pytest.mark.parametrize(("jitter", "first", "again"), [(0.0, 0.0, 27.0), (0.5, 1.0, 30.0), (1.0, 2.0, 33.0)])
@@ -83,6 +97,43 @@ def test_a_model_is_probed_once_an_interval_give_or_take_a_tenth(
     assert 1 == world.poll(first)["m0"]
     assert 1 == world.poll(first + again - 0.01)["m0"]
     assert 2 == world.poll(first + again)["m0"]
+
+
+def test_a_failed_probe_is_repeated_within_three_seconds_and_an_unproven_one_is_not() -> None:
+    """Input that has worked is tried again soon; input that has never worked waits for its interval."""
+    world = World(1, lambda: 0.5)
+    world.outcome = Outcome("failed", 0.01, "no")
+    world.poll(1.0)
+    assert 1 == world.poll(30.9)["m0"]
+    assert {} == world.lifecycle.failed_probes
+
+    world.outcome = Outcome("success", 0.01)
+    assert 2 == world.poll(31.0)["m0"]
+    world.outcome = Outcome("failed", 0.01, "no")
+    assert 3 == world.poll(61.0)["m0"]
+    world.look(61.5)
+    assert {"m0"} == {key.model for key in world.lifecycle.failed_probes}
+    assert 4 == world.poll(61.0 + RETRY_SECONDS + 0.02)["m0"]
+
+
+def test_requests_of_others_that_work_outweigh_a_failed_probe() -> None:
+    """Probes that worked are not among them, and what stopped growing an interval ago does not count."""
+    world = World(1, lambda: 0.5)
+    world.poll(1.0)
+    world.look(2.0, successes=1)
+    world.outcome = Outcome("failed", 0.01, "no")
+    world.poll(31.0)
+    world.look(32.0, successes=1)
+    assert world.lifecycle.failed_probes
+
+    world.look(33.0, successes=2)
+    assert {} == world.lifecycle.failed_probes
+    world.look(33.0 + INTERVAL + 1, successes=2)
+    assert world.lifecycle.failed_probes
+
+    world.look(70.0, successes=0)
+    world.look(71.0, successes=1)
+    assert {} == world.lifecycle.failed_probes
 
 
 def test_a_model_never_has_two_probes_in_flight() -> None:

@@ -6,7 +6,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from triton_exporter.catalogue import probe as catalogue
 from triton_exporter.claims import claims
@@ -20,6 +20,9 @@ from triton_exporter.snapshot import ModelConfig, ModelVersion, Snapshot
 BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 MEMORY_SECONDS = 900.0
 """How long the counters of a model that is not ready any more are still shown."""
+
+RETRY_SECONDS = 3.0
+"""How soon a model whose probe failed is probed again: a recovery, or a chance failure, shows at once."""
 
 MOST_AT_ONCE = 4
 """Probes in flight altogether: a prober must not be what saturates a server."""
@@ -40,6 +43,11 @@ class _Target:
     ready: bool = True
     seen: float = 0.0
     last: Outcome | None = None
+    proven: bool = False  # these inputs have worked
+    started: float = 0.0
+    counted: int = -1  # successes by Triton's count, the probes among them; negative: not known yet
+    others: int = 0  # the most of them that were requests of others
+    last_success: float = float("-inf")  # when those last grew
     results: Counter[str] = field(default_factory=Counter)
     buckets: list[int] = field(default_factory=lambda: [0] * len(BOUNDS))
     count: int = 0
@@ -50,7 +58,8 @@ class Prober:
     """Poller, Watcher and Collector (see `family`).
 
     Only versions that Triton calls ready are probed. The result of the last probe is part of the readiness
-    that the lifecycle shows; a probe that the model cannot take says nothing about it.
+    that the lifecycle shows. A probe that the model cannot take, or that never worked, says nothing about the
+    model, and none says more than the requests of others that work.
     """
 
     interval_seconds = 0.1
@@ -71,12 +80,14 @@ class Prober:
     def see(self, snapshot: Snapshot) -> None:
         """Learn what is ready and how it is configured; tell the lifecycle what does not work."""
         ready = {key for key, claim in claims(snapshot).items() if claim.ready}
+        successes = {ModelVersion(one.model, one.version): one.success for one in snapshot.statistics or ()}
         with self._lock:
             for key in ready:
                 if self._settings.covers(key.model) and key in snapshot.configs:
                     self._learn(key, snapshot.configs[key], snapshot.at)
             for key, target in self._targets.items():
                 target.ready = key in ready
+                _follow(target, successes.get(key), snapshot.at)
                 if target.ready:
                     target.seen = snapshot.at
                 else:
@@ -87,8 +98,18 @@ class Prober:
             self._lifecycle.failed_probes = {
                 key: f"its last probe ended with {target.last.result}: {target.last.text}"
                 for key, target in self._targets.items()
-                if target.last is not None and target.last.result not in ("success", "bad_input")
+                if target.last is not None and self._works(target, snapshot.at) is False
             }
+
+    def _works(self, target: _Target, now: float) -> bool | None:
+        """Whether the last probe shows that the model works; None where it shows nothing."""
+        if target.last is None or target.last.result in catalogue.SAYS_NOTHING:
+            return None
+        if target.last.result == "success":
+            return True
+        # A request that worked shows as much as a probe, for as long as a probe does.
+        recent = max(self._settings.interval_seconds, RETRY_SECONDS)
+        return None if now - target.last_success <= recent else False
 
     def poll(self, now: float) -> None:
         """Start what is due."""
@@ -102,6 +123,7 @@ class Prober:
             started = due[: max(0, MOST_AT_ONCE - self._in_flight)]
             for key in started:
                 self._targets[key].in_flight = True
+                self._targets[key].started = now
                 self._targets[key].due = now + self._settings.interval_seconds * (0.9 + 0.2 * self._jitter())
                 self._in_flight += 1
         for key in started:
@@ -123,9 +145,9 @@ class Prober:
             yield Family(
                 catalogue.SUCCESS,
                 [
-                    Sample(series(catalogue.SUCCESS, *key), target.last.result == "success")
+                    Sample(series(catalogue.SUCCESS, *key), works)
                     for key, target in targets
-                    if target.last is not None and target.last.result != "bad_input"
+                    if (works := self._works(target, now)) is not None
                 ],
             )
             yield Family(
@@ -161,6 +183,7 @@ class Prober:
             return
         known = self._targets.get(key)
         if known is not None:
+            known.proven &= known.inputs == inputs
             known.inputs, known.decoupled = inputs, config.decoupled
         else:
             # Models that come together are spread, so that their probes never are a burst.
@@ -184,14 +207,33 @@ class Prober:
                 self._in_flight -= 1
                 if target is not None:
                     _record(target, ended)
+                    if target.last is not None and target.last.result not in (
+                        "success",
+                        *catalogue.SAYS_NOTHING,
+                    ):
+                        target.due = min(target.due, target.started + ended.seconds + RETRY_SECONDS)
+
+
+def _follow(target: _Target, counted: int | None, now: float) -> None:
+    """Learn from Triton's count of successes when a request of somebody else has worked."""
+    if counted is None:
+        return
+    others = counted - target.results["success"]
+    if target.counted < 0 or counted < target.counted:  # a reload begins at 0
+        target.others = others
+    elif others > target.others:
+        target.others, target.last_success = others, now
+    target.counted = counted
 
 
 def _record(target: _Target, ended: Outcome) -> None:
     target.in_flight = False
-    target.last = ended
-    target.results[ended.result] += 1
+    unproven = not target.proven and ended.result not in ("success", "bad_input")
+    target.last = replace(ended, result="unproven") if unproven else ended
+    target.results[target.last.result] += 1
     if ended.result != "success":
         return
+    target.proven = True
     target.count += 1
     target.seconds += ended.seconds
     for position, bound in enumerate(BOUNDS):

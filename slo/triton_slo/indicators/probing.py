@@ -6,11 +6,11 @@ from triton_exporter.catalogue import probe
 from triton_slo.indicators.measure import Events, Measure, Scope
 from triton_slo.sources import PROBER
 
-_COUNTED = 'result!="bad_input"'
-"""A probe whose input the model refuses says nothing about the model."""
+_COUNTED = f'result!~"{"|".join(probe.SAYS_NOTHING)}"'
+"""A probe whose input the model refuses, or that has never worked, shows nothing about the model."""
 _SELDOM = 1 / 60
 """Probes a second, where nobody knows better: one a minute."""
-_FAILED = 'result!~"success|bad_input"'
+_FAILED = f'result!~"success|{"|".join(probe.SAYS_NOTHING)}"'
 
 
 def measure(scope: Scope) -> Measure:
