@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from functools import partial
 from importlib import metadata
 
+from triton_exporter.backend_failures import BackendFailures
 from triton_exporter.catalogue import own
 from triton_exporter.catalogue import state as catalogue
 from triton_exporter.certificates import Renewed
@@ -246,6 +247,7 @@ def _sources(settings: Settings, lifecycle: Lifecycle) -> Iterable[object]:
         yield LogReader(LogTail(settings.log), lifecycle, settings.state_interval_seconds)
     if settings.probe.models:
         yield _prober(settings, lifecycle)
+    yield BackendFailures(lifecycle)
 
 
 def _prober(settings: Settings, lifecycle: Lifecycle) -> Prober:

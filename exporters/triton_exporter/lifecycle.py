@@ -70,7 +70,10 @@ class Lifecycle:
     last_failures: dict[str, Failure] = field(default_factory=dict, init=False)
     log_read: bool = False
     version: int = field(default=0, init=False)  # grows whenever anything shown has changed
+    # Why versions that Triton calls ready are not, by what found it out; and how many probes failed at all.
+    failing_backends: Mapping[ModelVersion, str] = field(default_factory=dict, init=False)
     failed_probes: Mapping[ModelVersion, str] = field(default_factory=dict, init=False)
+    probe_failures: Mapping[ModelVersion, int] = field(default_factory=dict, init=False)
     _logged: set[str] = field(default_factory=set, init=False)  # models that failed in the log
     _failing: set[str] = field(default_factory=set, init=False)  # of these, what was not seen to serve since
     _ensemble_texts: dict[str, str] = field(default_factory=dict, init=False)  # as counted since it served
@@ -161,10 +164,11 @@ class Lifecycle:
             return dict.fromkeys(_without_shadows(self.records.keys() | self._absent({})), _UNKNOWN)
         found = claims(snapshot)
         found |= self._unheard(snapshot, found)
-        for key, text in self.failed_probes.items():
-            claim = found.get(key)
-            if claim is not None and claim.ready:
-                found[key] = replace(claim, ready=False, reason=text, source="probe")
+        for source, refuted in (("metrics", self.failing_backends), ("probe", self.failed_probes)):
+            for key, text in refuted.items():
+                claim = found.get(key)
+                if claim is not None and claim.ready:
+                    found[key] = replace(claim, ready=False, reason=text, source=source)
         absent = self._absent(found)
         bare = {key.model for key, claim in found.items() if claim.bare}
         gone = {key.model for key in absent}

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import pytest
 import requests
 
@@ -339,6 +340,35 @@ def test_a_stopped_server_is_away_within_one_timeout(triton: Explicit) -> None:
             finally:
                 triton.server.process.send_signal(signal.SIGCONT)
             assert not any(model["ready"] for model in exporter.get("/state").json()["models"])
+
+
+def test_a_model_whose_process_died_is_not_ready_once_its_requests_fail(triton: Explicit) -> None:
+    """Up to 25.11 Triton calls it READY; without a probe, the failures of its backend show it."""
+    mine = {"model": "stubless", "version": "1"}
+    folder = triton.repository.model("stubless")
+    triton.load("stubless")
+    triton.wait_for("ready", "stubless")
+    assert 200 == triton.infer("stubless")
+    assert triton.server.process is not None
+    for child in psutil.Process(triton.server.process.pid).children(recursive=True):
+        if any("/stubless/" in word for word in child.cmdline()):
+            child.kill()
+    deadline, page = time.monotonic() + 40, triton.exporter.scrape()
+    while page.value(catalogue.MODEL_READY, **mine) and time.monotonic() < deadline:
+        assert 500 == triton.infer("stubless")
+        page = triton.exporter.scrape()
+    models = triton.exporter.get("/state").json()["models"]
+    shown = next(one for one in models if one["model"] == "stubless")
+
+    assert 0 == page.value(catalogue.MODEL_READY, **mine)
+    assert 1 == page.value(catalogue.MODEL_STATE, **mine, state="ready")
+    assert since(page, "stubless") is not None
+    assert ("metrics", True) == (shown["source"], shown["reason"].startswith("not_answering: "))
+
+    write(folder / "1" / "model.py", (folder / "1" / "model.py").read_text() + "\n")
+    assert 200 == triton.load("stubless")
+    assert 200 == triton.infer("stubless")
+    triton.exporter.wait(lambda page: page.value(catalogue.MODEL_READY, **mine))
 
 
 def test_versions_that_are_added_and_removed_are_followed(triton: Explicit) -> None:

@@ -64,11 +64,12 @@ SERVER_READY = Metric(
 MODEL_READY = Metric(
     "triton_model_ready",
     "gauge",
-    "1 when this model version is READY in the repository index, its ready endpoint agrees and, where it is "
-    "probed, its last probe worked, else 0.",
+    "1 when this model version is READY in the repository index, its ready endpoint agrees, its backend does "
+    "not fail every request and, where it is probed, its last probe worked, else 0.",
     _MODEL,
-    source="repository index, health API and prober",
-    caveat="Without --probe, Triton up to 25.11 calls a model ready whose process has died.",
+    source="repository index, health API, Triton's metrics and prober",
+    caveat="Without --probe, a model of Triton up to 25.11 whose process has died is ready until 5 requests in "
+    "5 s or more have failed.",
 )
 MODEL_STATE = Metric(
     "triton_model_state",

@@ -100,6 +100,10 @@ class Prober:
                 for key, target in self._targets.items()
                 if target.last is not None and self._works(target, snapshot.at) is False
             }
+            self._lifecycle.probe_failures = {
+                key: target.results.total() - target.results["success"]
+                for key, target in self._targets.items()
+            }
 
     def _works(self, target: _Target, now: float) -> bool | None:
         """Whether the last probe shows that the model works; None where it shows nothing."""
