@@ -34,5 +34,5 @@ def test_flags_exist() -> None:
     usage = parser.format_help()
     flags = set(re.findall(r"`(--(?:otlp|trace-file|buckets)[a-z-]*)", PAGES[0]))
 
-    assert {"--otlp-listen", "--trace-file", "--buckets-from", "--buckets"} == flags
+    assert {"--otlp-listen", "--otlp-allow-remote", "--trace-file", "--buckets-from", "--buckets"} == flags
     assert all(flag in usage for flag in flags)
