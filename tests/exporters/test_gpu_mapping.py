@@ -6,7 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from triton_exporter.gpu.mapping import Claim, Evidence, Visible, claims, label_problems, visible
+from triton_exporter.gpu.mapping import (
+    Claim,
+    Evidence,
+    Visible,
+    claims,
+    label_problems,
+    labelled_ordinals,
+    visible,
+)
 from triton_exporter.gpu.reading import Device, Entity, Instance, Reading
 from triton_exporter.snapshot import (
     EnsembleStep,
@@ -83,6 +91,128 @@ def test_several_gpus_are_taken_in_pci_order(
     reading = node(card(A, "9b", names[0]), card(B, "1b", names[1]))
 
     assert Visible((B, A), confidence, known=bool(own)) == visible((), reading, frozenset(own)), case
+
+
+X, Y, Z = (ModelVersion(name, "1") for name in "xyz")
+
+
+def placed(**groups: InstanceGroup) -> dict[ModelVersion, ModelConfig]:
+    """Models by name, each with one instance group."""
+    return {
+        ModelVersion(name, "1"): ModelConfig(name, "onnxruntime", instance_groups=(group,))
+        for name, group in groups.items()
+    }
+
+
+def told(configs: dict[ModelVersion, ModelConfig], own: str = "abc", **labels: str) -> Evidence:
+    """What Triton says: GPUs and labels are written by their letters."""
+    named = {
+        ModelVersion(name, "1"): frozenset(f"GPU-{one}" for one in text) for name, text in labels.items()
+    }
+    return Evidence(configs, labels=named, triton_gpus=frozenset(f"GPU-{one}" for one in own))
+
+
+def bare(*entities: Entity) -> Reading:
+    """What Triton itself tells of GPUs: UUIDs and nothing else."""
+    return Reading("triton", 0.0, {one.uuid: Device(one.uuid) for one in entities})
+
+
+@pytest.mark.parametrize(
+    ("case", "evidence", "named"),
+    [
+        (
+            "one GPU each",
+            told(placed(x=gpus(0), y=gpus(1), z=gpus(2)), x="c", y="a", z="b"),
+            {0: "GPU-c", 1: "GPU-a", 2: "GPU-b"},
+        ),
+        ("by exclusion", told(placed(x=gpus(0), y=gpus(0, 1)), x="c", y="ca"), {0: "GPU-c", 1: "GPU-a"}),
+        ("two at once stay open", told(placed(y=gpus(0, 1)), y="ca"), {}),
+        (
+            "a model loaded at start-up has no label",
+            told(placed(x=gpus(0), y=gpus(1)), x="c", y=""),
+            {0: "GPU-c"},
+        ),
+        ("a GPU that is not Triton's", told(placed(x=gpus(0), y=gpus(1)), x="c", y="d"), {}),
+        ("one ordinal on two GPUs", told(placed(x=gpus(0), y=gpus(0)), x="c", y="a"), {}),
+        ("one GPU for two ordinals", told(placed(x=gpus(0), y=gpus(1)), x="c", y="c"), {}),
+        ("the labels of before a reload", told(placed(x=gpus(1)), x="ca"), {}),
+    ],
+)
+def test_labels_and_configurations_tell_the_ordinals(
+    case: str, evidence: Evidence, named: dict[int, str]
+) -> None:
+    """A model on GPU 1 whose series name one GPU says which GPU 1 is; what contradicts itself says nothing."""
+    assert named == labelled_ordinals(evidence), case
+
+
+def test_ordinals_are_never_invented_from_the_order_of_uuids() -> None:
+    """Where nothing tells positions the mapping is a guess, unless Triton's own labels name the GPU."""
+    every = frozenset({"GPU-a", "GPU-b", "GPU-c"})
+
+    assert "guess" == visible((), bare(A, B, C), every).confidence
+    assert Visible((C, A, B), "likely", known=True) == visible(
+        (), bare(A, B, C), every, named={0: "GPU-c", 1: "GPU-a", 2: "GPU-b"}
+    )
+    part = visible((), bare(A, B, C), every, named={1: "GPU-a"})
+    assert Visible((B, A, C), "likely", known=True, guessed=frozenset({B, C})) == part
+    found = claims(Evidence(placed(x=gpus(0), y=gpus(1), z=gpus(0, 1))), part)
+    assert ["guess", "likely", "guess", "guess"] == [claim.confidence for claim in found]
+
+
+def test_cards_of_unknown_make_are_not_taken_as_alike() -> None:
+    """An index tells CUDA's order only where the cards are known to be alike."""
+    every = frozenset({"GPU-a", "GPU-b"})
+    named = node(Device("GPU-a", "1", "H100"), Device("GPU-b", "0", "H100"))
+    nameless = node(Device("GPU-a", "1"), Device("GPU-b", "0"))
+
+    assert Visible((B, A), "likely", known=True) == visible((), named, every)
+    assert Visible((B, A), "guess", known=True) == visible((), nameless, every)
+
+
+@pytest.mark.parametrize(
+    ("case", "cards", "named", "expected"),
+    [
+        ("both agree", (card(A, "01"), card(B, "02")), {0: "GPU-a"}, ((A, B), "likely")),
+        ("they contradict each other", (card(A, "01"), card(B, "02")), {0: "GPU-b"}, ((B, A), "guess")),
+        (
+            "Triton took its ordinal 1 for GPU 1 of the node",
+            (replace(card(A, "01"), index="1"), replace(card(B, "02"), index="2")),
+            {1: "GPU-a"},
+            ((A, B), "likely"),
+        ),
+        ("cards differ", (card(A, "01"), card(B, "02", "L4")), {0: "GPU-a"}, ((A, B), "guess")),
+    ],
+)
+def test_labels_are_held_against_positions(
+    case: str, cards: tuple[Device, ...], named: dict[int, str], expected: tuple[tuple[Entity, ...], str]
+) -> None:
+    """Two sources that agree are likely; a contradiction is a guess, except for Triton's known mistake."""
+    seen = visible((), node(*cards), frozenset({"GPU-a", "GPU-b"}), named=named)
+
+    assert expected == (seen.order, seen.confidence), case
+
+
+def test_a_label_beyond_tritons_gpus_tells_nothing() -> None:
+    """Ordinal 5 of two GPUs contradicts itself, so that every place stays a guess."""
+    every = frozenset({"GPU-a", "GPU-b"})
+
+    assert Visible((A, B), "guess", known=True) == visible((), bare(A, B), every, named={5: "GPU-b"})
+
+
+def test_gpus_that_the_source_does_not_know_leave_the_others_a_guess() -> None:
+    """An ordinal counts all of Triton's GPUs, also one that dcgm-exporter does not list."""
+    every = frozenset({"GPU-a", "GPU-b", "GPU-c"})
+
+    assert "guess" == visible((), node(card(A, "01"), card(C, "03")), every).confidence
+    assert "guess" == visible((), node(card(C, "03")), every).confidence
+
+
+def test_a_guessed_model_stands_on_the_gpus_that_its_labels_name() -> None:
+    """Labels that cannot tell ordinals apart still name the model's GPUs better than a guessed order does."""
+    evidence = told(placed(z=gpus(0, 1)), z="bc")
+    found = claims(evidence, Visible((A, B, C), "guess", known=True))
+
+    assert [(B, "triton_label", "guess"), (C, "triton_label", "guess")] == on(*found)
 
 
 def test_mig_instances_are_devices_of_their_own() -> None:

@@ -508,3 +508,35 @@ def test_names_of_dcgm_are_not_relayed(no_triton: str) -> None:
     text = page(part, 1.0).text
 
     assert [] == [alias.name for alias in names.ALIASES if alias.name in text]
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_models_stand_on_the_gpus_that_tritons_page_names(labelled: bool) -> None:
+    """Four models on four GPUs whose UUIDs sort in another order: on the right ones, or called a guess."""
+    uuids = [f"GPU-{letter}" for letter in "dbca"]  # by ordinal
+    lines = [f"# TYPE {triton.GPU_MEMORY_TOTAL_BYTES} gauge"]
+    lines += [f'{triton.GPU_MEMORY_TOTAL_BYTES}{{gpu_uuid="{uuid}"}} 8e10' for uuid in uuids]
+    lines += [f"# TYPE {triton.REQUEST_SUCCESS} counter"]
+    for number, uuid in enumerate(uuids):
+        label = f'gpu_uuid="{uuid}",' if labelled else ""
+        lines.append(f'{triton.REQUEST_SUCCESS}{{{label}model="m{number}",version="1"}} 1')
+    own = native.NativeSource(120)
+    part = Gpus(Choice((own,)), own, Options())
+    part.observe("\n".join([*lines, ""]).encode(), 0.0)
+    part.poll(0.0)
+    configs = {
+        ModelVersion(f"m{number}", "1"): ModelConfig(
+            f"m{number}", "onnxruntime", instance_groups=(InstanceGroup("KIND_GPU", 1, (number,)),)
+        )
+        for number in range(4)
+    }
+    part.see(Snapshot(1.0, configs=configs))
+    found = {
+        (labels["model"], labels["gpu_uuid"], labels["confidence"])
+        for labels in map(dict, page(part, 1.0).series(gpu.MODEL_GPU_INFO))
+    }
+
+    if labelled:
+        assert {(f"m{number}", uuid, "likely") for number, uuid in enumerate(uuids)} == found
+    else:
+        assert {"guess"} == {confidence for _, _, confidence in found}

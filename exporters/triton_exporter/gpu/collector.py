@@ -15,12 +15,20 @@ from triton_exporter.gpu.advice import Examined, advise
 from triton_exporter.gpu.choice import Choice
 from triton_exporter.gpu.freshness import Freshness
 from triton_exporter.gpu.ledger import Ledger
-from triton_exporter.gpu.mapping import Claim, Evidence, Visible, claims, label_problems, visible
+from triton_exporter.gpu.mapping import (
+    Claim,
+    Evidence,
+    Visible,
+    claims,
+    label_problems,
+    labelled_ordinals,
+    visible,
+)
 from triton_exporter.gpu.reading import Entity, Reading, Slot, is_split
 from triton_exporter.gpu.scope import Scope
 from triton_exporter.gpu.steady import Steady
 from triton_exporter.parse import Parser
-from triton_exporter.snapshot import ModelConfig, ModelVersion, Snapshot
+from triton_exporter.snapshot import ModelConfig, ModelStatistics, ModelVersion, Snapshot
 
 _Rows = dict[tuple[str, ...], float]
 """Values of one family by the values of its labels."""
@@ -124,18 +132,19 @@ class Gpus:
             seen = self._learn_scope(snapshot.at)
             if not seen.order and not self._triton_gpus and not self._claims:
                 return  # no GPU anywhere: nothing to map, at any number of models
-            statistics = snapshot.statistics or ()
-            evidence = Evidence(
-                snapshot.configs, statistics, self._labels, self._triton_gpus, self._options.sure_models
-            )
+            evidence = self._evidence(snapshot.statistics or ())
             self._claims = claims(evidence, seen)
             self._problems = label_problems(evidence, self._claims, seen)
             if snapshot.statistics is not None:
                 self._memory = _memory_by_gpu(snapshot, seen)
-                self._ledger.see(statistics, self._claims)
+                self._ledger.see(evidence.statistics, self._claims)
+
+    def _evidence(self, statistics: tuple[ModelStatistics, ...] = ()) -> Evidence:
+        return Evidence(self._configs, statistics, self._labels, self._triton_gpus, self._options.sure_models)
 
     def _learn_scope(self, now: float) -> Visible:
-        seen = visible(self._options.devices, self._reading, self._triton_gpus, self._options.pod)
+        named = labelled_ordinals(self._evidence()) if self._triton_gpus else {}
+        seen = visible(self._options.devices, self._reading, self._triton_gpus, self._options.pod, named)
         if self._reading is not None:
             told = self._observed_at > float("-inf")
             self._scope.learn(seen.order if seen.known else (), triton_told=told, now=now)

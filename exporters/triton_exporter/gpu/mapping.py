@@ -1,18 +1,19 @@
 """Which model runs on which GPU: what Triton's config means by a number, and how sure that is.
 
 A config names GPUs by CUDA ordinal, which counts the devices Triton's process can see, in CUDA's order. No
-API of Triton tells that order, so it is inferred here and every claim carries its source and confidence.
+API of Triton tells that order, so it is inferred here and every claim carries its source and confidence: from
+Triton's own labels of models whose configuration names their GPUs, and from the positions of the cards.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from triton_exporter.catalogue.gpu import MAPPING_CONFIDENCES
-from triton_exporter.gpu.reading import Entity, Reading, canonical_uuid
+from triton_exporter.gpu.reading import Device, Entity, Reading, canonical_uuid
 from triton_exporter.snapshot import ModelConfig, ModelStatistics, ModelVersion
 
 CERTAIN, LIKELY, GUESS = MAPPING_CONFIDENCES
@@ -25,13 +26,19 @@ _TENSORRT_LLM_DEVICES = "gpu_device_ids"
 class Visible:
     """GPUs that Triton's process can see, in the order of its CUDA ordinals, as far as one can tell.
 
-    `known` says that these are Triton's, and not just all there are.
+    `known` says that these are Triton's, and not just all there are; `guessed` are those whose place is a
+    guess although the others have `confidence`.
     """
 
     order: tuple[Entity, ...] = ()
     confidence: str = GUESS
     source: str = "config"
     known: bool = False
+    guessed: frozenset[Entity] = frozenset()
+
+    def sureness(self, entities: Collection[Entity]) -> str:
+        """How sure it is that these are the GPUs of their ordinals."""
+        return GUESS if self.guessed.intersection(entities) else self.confidence
 
     def pick(self, ordinals: Iterable[int]) -> tuple[Entity, ...]:
         """The GPUs of these ordinals; one that is out of range names none."""
@@ -59,14 +66,49 @@ class Evidence:
     sure_models: tuple[str, ...] = ()
 
 
+def labelled_ordinals(evidence: Evidence) -> dict[int, str]:
+    """CUDA ordinals with the GPU that Triton's own series name for them.
+
+    A model whose config names as many ordinals as its series name GPUs tells which those are; one GPU is told
+    by exclusion. Nothing is told where a label names a GPU that is not Triton's, or two labels contradict each
+    other: then Triton asked DCGM for other GPUs than it used (see `label_problems`).
+    """
+    rows: list[tuple[set[int], set[str]]] = []
+    for key, config in evidence.configs.items():
+        labels = evidence.labels.get(key, frozenset())
+        if not labels <= evidence.triton_gpus:
+            return {}
+        ordinals = _ordinals(config)
+        if len(ordinals) == len(labels):
+            rows.append((ordinals, set(labels)))
+    named: dict[int, str] = {}
+    while True:
+        told = {}
+        for ordinals, uuids in rows:
+            open_ordinals = ordinals - named.keys()
+            open_uuids = uuids - {named[one] for one in ordinals & named.keys()}
+            if len(open_ordinals) != len(open_uuids):
+                return {}
+            if len(open_ordinals) == 1:
+                told[open_ordinals.pop()] = open_uuids.pop()
+        if not told:
+            return named if len(set(named.values())) == len(named) else {}
+        named |= told
+
+
 def visible(
-    operator: tuple[str, ...], reading: Reading | None, triton_gpus: frozenset[str], pod: str = ""
+    operator: tuple[str, ...],
+    reading: Reading | None,
+    triton_gpus: frozenset[str],
+    pod: str = "",
+    named: Mapping[int, str] | None = None,
 ) -> Visible:
     """Find Triton's devices in CUDA's order.
 
     `operator` is the order the operator gave (`GPU-...`, or `GPU-.../3` for a MIG instance) and settles it.
     Otherwise the GPUs on Triton's own series, else those of its pod, else all that the source knows: one GPU
-    leaves no doubt, several are taken in PCI order, which is CUDA's where all cards are alike.
+    leaves no doubt. Several are placed by `named` (see `labelled_ordinals`) and by PCI order or the source's
+    index, which is CUDA's order where all cards are alike; without either it is a guess.
     """
     if operator:
         order = tuple(_parse(text) for text in operator)
@@ -81,11 +123,52 @@ def visible(
         mine = [entity for entity in everything if entity in reading.pods[pod]]
         known = bool(mine)
     order = tuple(mine or everything)
-    if len(order) == 1:
+    whole = triton_gpus <= {entity.uuid for entity in order}  # else the ordinals count GPUs that are not here
+    if len(order) == 1 and whole:
         return Visible(order, CERTAIN, "single_gpu", known)
-    alike = len({reading.devices[entity.uuid].name for entity in order}) == 1
     split = any(entity.instance for entity in order)
-    return Visible(order, LIKELY if known and alike and not split else GUESS, known=known)
+    return _placed(order, reading, {} if split else named or {}, known=known, certain=whole and not split)
+
+
+def _placed(
+    order: tuple[Entity, ...], reading: Reading, named: Mapping[int, str], *, known: bool, certain: bool
+) -> Visible:
+    """Settle the order of several GPUs, which are sorted by position; `certain` says that all are there."""
+    devices = [reading.devices[entity.uuid] for entity in order]
+    models = {device.name for device in devices}
+    # CUDA puts the fastest card first; a source without names leaves that open.
+    unlike, alike = len(models - {""}) > 1, len(models) == 1 and "" not in models
+    positioned = alike and _have_positions(devices)
+    by_name = {entity.uuid: entity for entity in order}
+    at = {ordinal: by_name[uuid] for ordinal, uuid in named.items() if uuid in by_name}
+    if any(ordinal >= len(order) for ordinal in at):
+        at = {}
+    agreed = all(order[ordinal] == entity for ordinal, entity in at.items())
+    if positioned and not agreed and _are_indices(at, reading):
+        # Triton's known mistake (see `label_problems`): the ordinal was taken for the number on the node.
+        at, agreed = {}, True
+    if not known or not certain or unlike or (positioned and not agreed):
+        return Visible(_rearranged(order, at), GUESS, known=known)
+    if positioned:
+        return Visible(order, LIKELY, known=known)
+    guessed = frozenset(order).difference(at.values())
+    return Visible(
+        _rearranged(order, at), LIKELY if at else GUESS, known=known, guessed=guessed if at else frozenset()
+    )
+
+
+def _have_positions(devices: Collection[Device]) -> bool:
+    return all(device.pci_bus_id for device in devices) or all(device.index for device in devices)
+
+
+def _are_indices(at: Mapping[int, Entity], reading: Reading) -> bool:
+    return all(reading.devices[entity.uuid].index == str(ordinal) for ordinal, entity in at.items())
+
+
+def _rearranged(order: tuple[Entity, ...], at: Mapping[int, Entity]) -> tuple[Entity, ...]:
+    """Put each GPU of `at` at its ordinal, and the others, in their order, at the places that are left."""
+    others = iter(entity for entity in order if entity not in at.values())
+    return tuple(at.get(ordinal) or next(others) for ordinal in range(len(order)))
 
 
 def claims(evidence: Evidence, seen: Visible) -> tuple[Claim, ...]:
@@ -113,8 +196,9 @@ def _claim(
     claim = _claim_config(key, config, seen)
     if not claim or (claim[0].confidence == GUESS and memory_devices):
         claim = _spread(key, dict.fromkeys(seen.pick(memory_devices), 1.0), seen, "statistics") or claim
-    if not claim:
-        named = sorted(evidence.labels.get(key, frozenset()) & evidence.triton_gpus)
+    named = sorted(evidence.labels.get(key, frozenset()) & evidence.triton_gpus)
+    unsure = bool(claim) and claim[0].confidence == GUESS and len(named) == len(claim)
+    if named and (not claim or (unsure and not any(one.entity.instance for one in claim))):
         claim = _spread(key, dict.fromkeys(map(Entity, named), 1.0), seen, "triton_label", GUESS)
     if any(fnmatchcase(key.model, pattern) for pattern in evidence.sure_models):
         return [one._replace(source="operator", confidence=CERTAIN) for one in claim]
@@ -153,7 +237,7 @@ def _claim_config(key: ModelVersion, config: ModelConfig, seen: Visible) -> list
         # The Python backend claims every GPU for a model whose config names no instances at all, even for
         # one that never touches a GPU.
         defaulted = config.backend == "python" and len(weights) == len(seen.order)
-        return _spread(key, weights, seen, seen.source, GUESS if defaulted else seen.confidence)
+        return _spread(key, weights, seen, seen.source, GUESS if defaulted else "")
     listed = config.parameters.get(_TENSORRT_LLM_DEVICES, "")
     ordinals = [int(text) for text in listed.replace(",", " ").split() if text.isdigit()]
     if ordinals:
@@ -170,12 +254,16 @@ def _claim_config(key: ModelVersion, config: ModelConfig, seen: Visible) -> list
     return []
 
 
+def _ordinals(config: ModelConfig) -> set[int]:
+    return {gpu for group in config.instance_groups if group.kind == "KIND_GPU" for gpu in group.gpus}
+
+
 def _spread(
     key: ModelVersion, weights: Mapping[Entity, float], seen: Visible, source: str, confidence: str = ""
 ) -> list[Claim]:
     whole = sum(weights.values())
     return [
-        Claim(key, entity, weight / whole, source, confidence or seen.confidence)
+        Claim(key, entity, weight / whole, source, confidence or seen.sureness(weights))
         for entity, weight in weights.items()
     ]
 
@@ -190,9 +278,10 @@ def _in_pci_order(reading: Reading) -> list[Entity]:
     for instance in reading.instances:
         if instance.entity not in parts.setdefault(instance.entity.uuid, []):
             parts[instance.entity.uuid].append(instance.entity)
+    by_bus = all(device.pci_bus_id for device in reading.devices.values())
     devices = sorted(
         reading.devices.values(),
-        key=lambda device: (device.pci_bus_id, device.index.rjust(6), device.uuid),
+        key=lambda device: (device.pci_bus_id if by_bus else "", device.index.rjust(6), device.uuid),
     )
     return [
         entity
