@@ -92,13 +92,18 @@ def parse_config(body: bytes) -> ModelConfig:
 
 
 def parse_server(body: bytes) -> tuple[str, tuple[str, ...]]:
-    """Version and extensions of the server. Raises AnswerError."""
+    """Version and extensions of the server. Raises AnswerError if it is not a Triton."""
     answer = _json(body)
     if not isinstance(answer, dict):
         raise AnswerError("the server metadata is not an object")
     extensions = answer.get("extensions")
-    names = extensions if isinstance(extensions, list) else []
-    return _text(answer, "version"), tuple(name for name in names if isinstance(name, str))
+    names = (
+        tuple(name for name in extensions if isinstance(name, str)) if isinstance(extensions, list) else ()
+    )
+    # `tritonserver --id` changes the name, and other servers of this protocol have none of these extensions.
+    if (name := _text(answer, "name")) != "triton" and "model_configuration" not in names:
+        raise AnswerError(f"the server is named {name[:40]!r}")
+    return _text(answer, "version"), names
 
 
 def error_text(body: bytes) -> str:

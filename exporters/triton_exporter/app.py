@@ -165,7 +165,8 @@ class Exporter:
 
     def _told(self, reading: Reading) -> Iterable[Family]:
         """What the reading itself tells, and how looking went."""
-        yield Family(catalogue.UP, [Sample(str(catalogue.UP), reading.up)])
+        up = reading.up and self.states.lifecycle.snapshot.api_failure != catalogue.NOT_TRITON
+        yield Family(catalogue.UP, [Sample(str(catalogue.UP), up)])
         yield from self._relay.families()
         # Absent until there was one: an age counted from 1970 tells nobody anything.
         succeeded = [Sample(str(own.LAST_SUCCESS), self._last_success)] if self._last_success else []

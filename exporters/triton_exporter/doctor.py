@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from triton_exporter.catalogue import Metric, triton
+from triton_exporter.catalogue.state import NOT_TRITON
 from triton_exporter.claims import claims
 from triton_exporter.parse import Exposition
 from triton_exporter.printable import printable
@@ -63,6 +64,11 @@ class Facts:
         match = re.match(r"(\d+)\.(\d+)", self.snapshot.triton_version)
         return (int(match[1]), int(match[2])) if match else (0, 0)
 
+    @property
+    def is_stranger(self) -> bool:
+        """Whether another server than Triton answers."""
+        return self.snapshot.api_failure == NOT_TRITON
+
     def has(self, metric: Metric) -> bool:
         """Whether Triton shows this family."""
         return self.first is not None and metric.name in self.first.families
@@ -70,7 +76,8 @@ class Facts:
 
 def examine(facts: Facts) -> list[Finding]:
     """Everything worth changing, problems first."""
-    found = [finding for check in CHECKS for finding in check(facts)]
+    checks = (_reachable,) if facts.is_stranger else CHECKS
+    found = [finding for check in checks for finding in check(facts)]
     return sorted(found, key=lambda finding: finding.grade != "problem")
 
 
@@ -93,6 +100,13 @@ def _reachable(facts: Facts) -> Iterator[Finding]:
             "--exit-on-error=false keeps the server up with the models that load; its log says what failed "
             "(tritonwatch exporter --triton-log FILE counts it)",
             "a server that starts without some of its models: watch triton_model_ready",
+        )
+    elif facts.is_stranger:
+        yield Finding(
+            "problem",
+            "This is not a Triton",
+            f"{facts.url}: {facts.snapshot.api_failure_text}",
+            "give --triton the address of Triton's HTTP API (port 8000 unless --http-port says otherwise)",
         )
     elif failure:
         yield Finding("problem", "Triton's API does not answer", f"{facts.url}: {failure}", _reach(failure))

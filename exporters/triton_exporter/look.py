@@ -12,11 +12,13 @@ from urllib.parse import quote
 
 from triton_exporter.answers import (
     AnswerError,
+    error_text,
     parse_config,
     parse_index,
     parse_server,
     parse_statistics,
 )
+from triton_exporter.catalogue.state import NOT_TRITON
 from triton_exporter.client import Answer, Client, FetchError
 from triton_exporter.snapshot import IndexEntry, ModelConfig, ModelStatistics, ModelVersion, Snapshot
 
@@ -75,13 +77,14 @@ class Looker:
         self._silent = False
         self._wait_until(started, 1.0)
         live, failure = self._health("live", "/v2/health/live")
+        text = ""
+        if not failure and not (live and self._version):
+            failure, text = self._identify()
         if failure:
-            return self._away(at, failure)
+            return self._away(at, failure, text)
         self._wait_until(started, READY_SHARE)
         ready, _ = self._health("ready", "/v2/health/ready")
         self._wait_until(started, ANSWERS_SHARE)
-        if not self._version:
-            self._version, self._extensions = self._ask("metadata", "/v2", parse_server) or ("", ())
         # Before the index, which may take all the time that is left.
         statistics = self._statistics()
         index = self._index()
@@ -110,14 +113,32 @@ class Looker:
     def _late(self) -> bool:
         return time.monotonic() >= self.client.until
 
-    def _away(self, at: float, failure: str) -> Snapshot:
-        """Triton does not answer: asking on would only add timeouts, and after a restart all may be different."""
+    def _away(self, at: float, failure: str, text: str = "") -> Snapshot:
+        """Triton does not answer: asking on would only add timeouts, and after a restart all may be different.
+
+        `text` says more where another server answers.
+        """
         self._configs.clear()
         self._config_turns.clear()
         self._ready.clear()
         self._version = ""
         self._last_statistics = None
-        return Snapshot(at, api_failure=failure)
+        return Snapshot(at, api_failure=failure, api_failure_text=text)
+
+    def _identify(self) -> tuple[str, str]:
+        """Ask who answers; the reason (of DOWN_REASONS) to believe nothing it says, and what it answered."""
+        try:
+            answer = self.client.get("/v2")
+            if answer.status == 200:
+                self._version, self._extensions = parse_server(answer.body)
+                return "", ""
+            reason, text = _stranger(answer), f"GET /v2 answers HTTP {answer.status}"
+        except FetchError as error:
+            reason, text = error.reason, str(error)
+        except AnswerError as error:
+            reason, text = NOT_TRITON, f"GET /v2: {error}"
+        self.count_failure("metadata", reason or "http_error")
+        return reason, text
 
     def _health(self, endpoint: str, path: str) -> tuple[bool, str]:
         try:
@@ -220,6 +241,15 @@ class Looker:
         config = self._ask("config", f"{_path(one)}/config", parse_config)
         if config is not None:
             self._configs[one] = config
+
+
+def _stranger(answer: Answer) -> str:
+    """Why a refusal to say who answers is not Triton's, as one of DOWN_REASONS; empty if it is."""
+    # Triton refuses in JSON, where its metadata is restricted or while it ends; it always has the path.
+    if answer.status != 404 and error_text(answer.body):
+        return ""
+    # A proxy in front of Triton that wants credentials, or does not reach it.
+    return "http_error" if answer.status in (401, 403, 407, 429) or answer.status >= 500 else NOT_TRITON
 
 
 def _path(one: ModelVersion) -> str:

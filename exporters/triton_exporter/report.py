@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+from triton_exporter.catalogue.state import NOT_TRITON
 from triton_exporter.lifecycle import Lifecycle, Record
 from triton_exporter.scrape import Reading
 from triton_exporter.snapshot import ModelVersion
@@ -28,6 +29,7 @@ def report(lifecycle: Lifecycle, reading: Reading | None, triton_url: str) -> di
             "live": snapshot.live,
             "ready": snapshot.ready,
             "api_failure": snapshot.api_failure,
+            "api_failure_text": snapshot.api_failure_text[:MOST_TEXT],
             "phase": _phase(lifecycle, reading),
         },
         "models": [
@@ -47,6 +49,8 @@ def _phase(lifecycle: Lifecycle, reading: Reading | None) -> str:
         if not lifecycle.snapshot.live:
             return "draining"
         return "serving" if metrics else "serving, metrics do not answer"
+    if lifecycle.snapshot.api_failure == NOT_TRITON:
+        return "not Triton"
     if lifecycle.snapshot.api_failure in ("refused", "bad_response") and metrics:
         return "draining"
     if lifecycle.snapshot.api_failure == "refused":

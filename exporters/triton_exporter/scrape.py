@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
+from triton_exporter.catalogue.state import NOT_TRITON
 from triton_exporter.client import Client, FetchError
+
+_TRITON = re.compile(rb"^(?:# (?:HELP|TYPE) )?nv_", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
@@ -36,14 +40,21 @@ def read(client: Client, path: str, now: Callable[[], float]) -> Reading:
     try:
         with closing(client):  # not kept open: see Looker.look
             answer = client.get(path)
-        if answer.status == 200:
+        if answer.status == 200 and _of_triton(answer.body):
             body = answer.body
+        elif answer.status == 200:
+            reason, detail = NOT_TRITON, "the page holds no metric of Triton (nv_...)"
         else:
             reason, detail = "http_error", f"HTTP {answer.status}"
     except FetchError as error:
         # What arrived before the answer broke off is still true; its cut line counts as a bad one.
         body, reason, detail = error.partial, error.reason, str(error)
     return Reading(body, reason, detail, now(), time.monotonic() - started)
+
+
+def _of_triton(body: bytes) -> bool:
+    """Whether a page holds Triton's metrics, or nothing, as that of a Triton without any."""
+    return not body.strip() or _TRITON.search(body) is not None
 
 
 PATIENCE_SECONDS = 0.5

@@ -148,7 +148,8 @@ class ModelStatistics:
 class Snapshot:
     """One look at Triton at Unix time `at`; None means Triton could not be asked that.
 
-    `api_failure` is one of DOWN_REASONS when the HTTP API did not answer at all.
+    `api_failure` is one of DOWN_REASONS when the HTTP API did not answer at all, or another server than Triton did;
+    `api_failure_text` says more where there is more to say.
     """
 
     at: float
@@ -161,3 +162,4 @@ class Snapshot:
     statistics: tuple[ModelStatistics, ...] | None = None
     configs: Mapping[ModelVersion, ModelConfig] = field(default_factory=dict)
     ready_versions: Mapping[ModelVersion, bool] = field(default_factory=dict)
+    api_failure_text: str = ""

@@ -39,7 +39,7 @@ _LONG_LINE = b"x" * 100_000
         pytest.param(raw(b"SSH-2.0-OpenSSH_9.2\r\n"), "bad_response", id="is no web server"),
         pytest.param(raw(_OK + b"A: " + _LONG_LINE + b"\r\n\r\n"), "bad_response", id="has a huge header"),
         pytest.param(raw(_OK + b"A: b\r\n" * 200 + b"\r\n"), "bad_response", id="has many headers"),
-        pytest.param(raw(_OK + b"Content-Length: x\r\n\r\n" + b"\0" * 99), "", id="has a bad length"),
+        pytest.param(raw(_OK + b"Content-Length: x\r\n\r\n" + b"\0" * 99), "not_triton", id="has a bad length"),
         pytest.param(flood(b"# " + b"a" * 65534, 64), "too_large", id="floods"),
         pytest.param(
             body(gzip.compress(bytes(50_000_000)), Content_Encoding="gzip"), "too_large", id="bombs"
@@ -143,7 +143,7 @@ def test_hostile_label_values_come_through_unchanged() -> None:
     hostile = b'my_metric{text="quote \\" brace } newline \\n back \\\\ hash # ",version="1"} NaN\n'
     content = b"# TYPE my_metric gauge\n" + hostile
     with (
-        faulty({"/metrics": body(content)}) as target,
+        faulty({"/metrics": body(b"nv_energy_consumption 1\n" + content)}) as target,
         exporting(target.url, f"{target.url}/metrics") as running,
     ):
         text = running.get().content

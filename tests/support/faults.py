@@ -27,12 +27,12 @@ class FaultyServer:
 
 @contextmanager
 def faulty(answers: Mapping[str, Answer]) -> Iterator[FaultyServer]:
-    """Serve until the block ends. A path without an answer gets an empty 200."""
+    """Serve until the block ends. /v2 names Triton, any other path without an answer gets an empty 200."""
     stop = threading.Event()
     threads: list[threading.Thread] = []
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(0.1)
-        server = FaultyServer(listener.getsockname()[1], dict(answers))
+        server = FaultyServer(listener.getsockname()[1], {"/v2": body(b'{"name":"triton"}'), **answers})
 
         def accept() -> None:
             while not stop.is_set():

@@ -11,6 +11,7 @@ import time
 from contextlib import closing, suppress
 from typing import Any
 
+from triton_exporter.catalogue.state import NOT_TRITON
 from triton_exporter.certificates import Renewed
 from triton_exporter.client import Client, FetchError, Limits
 from triton_exporter.doctor import Facts, Finding, examine
@@ -18,6 +19,7 @@ from triton_exporter.gpu.assemble import assemble
 from triton_exporter.look import Looker
 from triton_exporter.parse import Exposition, parse
 from triton_exporter.printable import printable
+from triton_exporter.scrape import read
 from triton_exporter.settings import Settings
 from triton_exporter.snapshot import Snapshot
 from tritonwatch.exporter_options import TRITON_OPTIONS, OptionsError, chosen_some, declare_some
@@ -57,9 +59,12 @@ def run(args: argparse.Namespace) -> int:
         return 2
     facts = gather(settings, max(0.0, min(args.watch, 60.0)))
     findings = examine(facts)
+    if facts.is_stranger:
+        (finding,) = findings
+        print(f"tritonwatch doctor: this is not a Triton: {finding.seen}; {finding.do}", file=sys.stderr)
     if args.json:
         print(json.dumps([dataclasses.asdict(finding) for finding in findings], indent=2))
-    else:
+    elif not facts.is_stranger:
         print(_text(facts, findings))
     return int(any(finding.grade == "problem" for finding in findings))
 
@@ -71,9 +76,11 @@ def gather(settings: Settings, watch_seconds: float) -> Facts:
     api = Client(settings.triton_url, limits, settings.triton_headers, tls)
     metrics = Client(settings.metrics_url, limits, settings.triton_headers, tls)
     with closing(api), closing(metrics):
+        snapshot = Looker(api, time.time, lambda _endpoint, _reason: None).look()
+        if snapshot.api_failure == NOT_TRITON:
+            return Facts(settings.triton_url, settings.metrics_url, snapshot)
         first, failure = _exposition(metrics)
         started = time.monotonic()
-        snapshot = Looker(api, time.time, lambda _endpoint, _reason: None).look()
         statuses: dict[str, int] = {}
         answers: dict[str, dict[str, Any]] = {}
         if not snapshot.api_failure:
@@ -126,11 +133,8 @@ def _ask(api: Client) -> tuple[dict[str, int], dict[str, dict[str, Any]]]:
 
 
 def _exposition(metrics: Client) -> tuple[Exposition | None, str]:
-    try:
-        answer = metrics.get("")
-    except FetchError as error:
-        return None, str(error)
-    return (parse(answer.body), "") if answer.status == 200 else (None, f"HTTP {answer.status}")
+    reading = read(metrics, "", time.time)
+    return (parse(reading.body), "") if reading.up else (None, reading.detail)
 
 
 def _text(facts: Facts, findings: list[Finding]) -> str:

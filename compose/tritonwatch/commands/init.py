@@ -111,6 +111,11 @@ def _look(settings: Settings) -> tuple[Snapshot, Mapping[str, ModelConfig]]:
                 break
     finally:
         client.close()
+    if snapshot.api_failure == state.NOT_TRITON:
+        raise InitError(
+            f"{url} is not a Triton ({snapshot.api_failure_text}); "
+            "give --triton the address of Triton's HTTP API"
+        )
     if snapshot.api_failure:
         raise InitError(f"Triton at {url} does not answer ({snapshot.api_failure}); is it this address?")
     if snapshot.index is None:

@@ -34,6 +34,9 @@ LOAD_FAILURE_REASONS = (
 )
 """Closed set of values of the label `reason` of load failures; the full text is never a label."""
 
+NOT_TRITON = "not_triton"
+"""The reason why nothing is believed: another server answers at the address."""
+
 DOWN_REASONS = (
     "",
     "refused",
@@ -44,13 +47,18 @@ DOWN_REASONS = (
     "http_error",
     "bad_response",
     "too_large",
+    NOT_TRITON,
 )
 """Closed set of values of the label `reason` of failed requests to Triton."""
 
 DISTRIBUTION_SOURCES = ("histogram", "trace", "summary", "sampled_mean")
 """Closed set of values of the label `source`, best first."""
 
-UP = Metric("triton_up", "gauge", "1 when Triton's metrics endpoint answered the last scrape, else 0.")
+UP = Metric(
+    "triton_up",
+    "gauge",
+    "1 when Triton's metrics endpoint answered the last scrape and no other server answers as its API, else 0.",
+)
 SERVER_LIVE = Metric(
     "triton_server_live", "gauge", "1 when /v2/health/live answered 200, else 0.", source="HTTP API"
 )

@@ -1,0 +1,137 @@
+"""Another server answers at the address of Triton: nothing that it says is believed, and one line says so."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support import history
+from support.exporter import Running, exporting
+from support.faults import body, faulty
+from support.repository import Repository
+from support.triton import live_triton
+from triton_exporter.catalogue import own, state
+from tritonwatch.cli import main
+
+
+@pytest.fixture(scope="module")
+def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A real Prometheus."""
+    with history.serve("", tmp_path_factory.mktemp("prometheus")) as url:
+        yield url
+
+
+def phase(exporter: Running) -> dict[str, object]:
+    """What /state says about the server as a whole."""
+    answer: dict[str, object] = exporter.get("/state").json()["triton"]
+    return answer
+
+
+@pytest.mark.real
+def test_an_exporter_believes_no_prometheus(prometheus: str) -> None:
+    """`triton_up` is 0 with the reason in a series and in /state, and none of its metrics are relayed."""
+    with exporting(prometheus, f"{prometheus}/metrics") as exporter:
+        page = exporter.wait(
+            lambda page: page.value(own.SCRAPE_FAILURES, endpoint="metadata", reason="not_triton")
+        )
+        shown = phase(exporter)
+
+    assert 0 == page.value(state.UP)
+    assert (page.value(own.SCRAPE_FAILURES, endpoint="metrics", reason="not_triton") or 0) > 0
+    assert "prometheus_build_info" not in page.text
+    assert ("not Triton", "not_triton", "not_triton") == tuple(
+        shown[name] for name in ("phase", "api_failure", "metrics_failure")
+    )
+    assert "GET /v2 answers HTTP 404" == shown["api_failure_text"]
+
+
+@pytest.mark.real
+def test_the_doctor_names_a_server_that_is_not_triton(
+    prometheus: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It ends with 1 and one line, and with one finding as JSON."""
+    assert 1 == main(["doctor", "--triton", prometheus])
+    answer = capsys.readouterr()
+    assert ("", 1) == (answer.out, answer.err.count("\n"))
+    assert f"this is not a Triton: {prometheus}: GET /v2 answers HTTP 404; give --triton" in answer.err
+
+    assert 1 == main(["doctor", "--triton", prometheus, "--json"])
+    assert ["This is not a Triton"] == [one["title"] for one in json.loads(capsys.readouterr().out)]
+
+
+@pytest.mark.real
+def test_init_proposes_nothing_from_a_server_that_is_not_triton(
+    prometheus: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It ends with 1 and one line, and writes no file."""
+    assert 1 == main(["init", "--triton", prometheus, "--out", str(tmp_path / "o.yaml")])
+
+    assert f"tritonwatch init: {prometheus} is not a Triton (GET /v2 answers HTTP 404)" in (
+        answer := capsys.readouterr().err
+    )
+    assert 1 == answer.count("\n")
+    assert [] == list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("content", "status", "reason", "text"),
+    [
+        (b"<html>welcome</html>", "200 OK", "not_triton", "GET /v2: "),
+        (b"", "200 OK", "not_triton", "GET /v2: "),
+        (b'{"name":"other","extensions":[]}', "200 OK", "not_triton", "GET /v2: the server is named 'other'"),
+        (b"", "302 Found", "not_triton", "GET /v2 answers HTTP 302"),
+        (b'{"error":"no such path"}', "404 Not Found", "not_triton", "GET /v2 answers HTTP 404"),
+        (b"who are you?", "401 Unauthorized", "http_error", "GET /v2 answers HTTP 401"),
+        (b"no upstream", "503 Service Unavailable", "http_error", "GET /v2 answers HTTP 503"),
+    ],
+)
+def test_only_triton_is_believed(content: bytes, status: str, reason: str, text: str) -> None:
+    """Other servers are named so; a proxy that hides who answers is a failed request."""
+    with (
+        faulty({"/v2": body(content, status), "/metrics": body(b"nv_x 1\n")}) as server,
+        exporting(server.url, f"{server.url}/metrics") as exporter,
+    ):
+        exporter.wait(lambda page: page.value(own.SCRAPE_FAILURES, endpoint="metadata", reason=reason))
+        shown = phase(exporter)
+
+    assert reason == shown["api_failure"]
+    assert str(shown["api_failure_text"]).startswith(text)
+
+
+def test_a_server_that_takes_the_place_of_triton_is_noticed() -> None:
+    """Who answers is asked again as soon as Triton's health does not answer as usual."""
+    with (
+        faulty({"/metrics": body(b"nv_x 1\n")}) as server,
+        exporting(server.url, f"{server.url}/metrics") as exporter,
+    ):
+        exporter.wait(lambda page: page.value(state.SERVER_LIVE))
+        server.answers |= {
+            path: body(b"404 page not found", "404 Not Found") for path in ("/v2", "/v2/health/live")
+        }
+        exporter.wait(lambda page: page.value(own.SCRAPE_FAILURES, endpoint="metadata", reason="not_triton"))
+        page = exporter.scrape()
+
+    assert (0, 0) == (page.value(state.UP), page.value(state.SERVER_LIVE))
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(
+    "arguments",
+    [["--id=renamed"], ["--http-restricted-api=metadata:key=secret"]],
+    ids=["renamed", "restricted"],
+)
+def test_a_triton_with_another_name_or_restricted_metadata_is_believed(
+    tmp_path: Path, arguments: list[str]
+) -> None:
+    """The name is the operator's to choose, and a refusal in Triton's words is Triton's."""
+    Repository(tmp_path / "models").model("adder")
+    with (
+        live_triton(tmp_path / "models", tmp_path, "none", arguments) as triton,
+        exporting(triton.http_url, triton.metrics_url) as exporter,
+    ):
+        page = exporter.wait(lambda page: page.value(state.MODEL_READY, model="adder", version="1"))
+
+    assert (1, 1) == (page.value(state.UP), page.value(state.SERVER_LIVE))
