@@ -25,7 +25,7 @@ def fallback_receiver(address: str) -> dict[str, Any]:
     """The receiver for an address in one of three schemes. Raises ValueError on any other."""
     parts = urlsplit(address)
     match parts.scheme:
-        case "http" | "https":
+        case "http" | "https" if parts.hostname:
             integration = {"webhook_configs": [webhook(address, "")]}
         case "pagerduty" if parts.path:
             integration = {"pagerduty_configs": [_pagerduty(unquote(parts.path))]}

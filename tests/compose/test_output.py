@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -131,6 +132,61 @@ def test_a_place_that_cannot_be_written_is_named_with_the_reason(
     assert said in told
     assert "Errno" not in told
     assert "mine" == (tmp_path / "FILE").read_text()
+
+
+def _names(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+@pytest.mark.parametrize("verb", ["generate", "reload", "dashboards write"])
+@pytest.mark.parametrize("out", ["objectives", "objectives/out", "link", "parts"])
+def test_nothing_is_written_among_the_objectives(
+    verb: str, out: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A folder of objectives stays the user's own, also where --out reaches it by a link or by a part of it."""
+    if (verb, out) == ("dashboards write", "parts"):
+        pytest.skip("dashboards have no parts")
+    monkeypatch.chdir(tmp_path)
+    folder = Path("parts/rules" if out == "parts" else "objectives")
+    shutil.copytree(OBJECTIVES, folder)
+    Path("link").symlink_to(folder)
+    before = _names(tmp_path)
+    prometheus = ["--prometheus", "http://127.0.0.1:9"] if verb == "reload" else []
+
+    assert 2 == main([*verb.split(), "--objectives", str(folder), "--out", out, *prometheus])
+
+    assert f"--out {out} would write among the objectives in {folder}" in capsys.readouterr().err
+    assert before == _names(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("option", "text"),
+    [
+        ("--webhook-url", "nonsense"),
+        ("--webhook-url", ""),
+        ("--webhook-url", "http://"),
+        ("--webhook-url", "http://bridge:port/alertmanager"),
+        ("--webhook-url", "http://bridge/alert manager"),
+        ("--watchdog-url", "hc-ping.com/1"),
+        ("--runbook-url", "{alert}"),
+        ("--runbook-url", "https://wiki/{name}"),
+        ("--dashboard-url", "grafana.example.org"),
+        ("--fallback", "https://"),
+    ],
+)
+@pytest.mark.parametrize("verb", ["generate", "reload"])
+def test_a_bad_address_is_refused_before_anything_is_written(
+    verb: str, option: str, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An address that nobody can reach would only be noticed when a page does not come."""
+    out = tmp_path / "out"
+    prometheus = ["--prometheus", "http://127.0.0.1:9"] if verb == "reload" else []
+
+    assert 2 == main([verb, "--objectives", str(OBJECTIVES), "--out", str(out), *prometheus, option, text])
+
+    assert f"argument {option}: " in (told := capsys.readouterr().err)
+    assert repr(text) in told
+    assert not out.exists()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody with fewer rights")

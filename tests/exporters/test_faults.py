@@ -39,7 +39,9 @@ _LONG_LINE = b"x" * 100_000
         pytest.param(raw(b"SSH-2.0-OpenSSH_9.2\r\n"), "bad_response", id="is no web server"),
         pytest.param(raw(_OK + b"A: " + _LONG_LINE + b"\r\n\r\n"), "bad_response", id="has a huge header"),
         pytest.param(raw(_OK + b"A: b\r\n" * 200 + b"\r\n"), "bad_response", id="has many headers"),
-        pytest.param(raw(_OK + b"Content-Length: x\r\n\r\n" + b"\0" * 99), "not_triton", id="has a bad length"),
+        pytest.param(
+            raw(_OK + b"Content-Length: x\r\n\r\n" + b"\0" * 99), "not_triton", id="has a bad length"
+        ),
         pytest.param(flood(b"# " + b"a" * 65534, 64), "too_large", id="floods"),
         pytest.param(
             body(gzip.compress(bytes(50_000_000)), Content_Encoding="gzip"), "too_large", id="bombs"

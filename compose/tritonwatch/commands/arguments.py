@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from triton_slo.promql import parse_selector
 
@@ -70,11 +71,33 @@ selector = checked(parse_selector)
 """PromQL matchers without braces: a slip in them would break every query, and none of them loudly."""
 
 
+def web_address(text: str) -> str:
+    """An http or https address with a host. Raises ValueError on any other text."""
+    try:
+        parts = urlsplit(text)
+        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        valid = False
+    if not valid or any(character.isspace() for character in text):
+        raise ValueError(f"{text!r} is not an address such as http://127.0.0.1:9096/alertmanager")
+    return text
+
+
 def path(text: str) -> Path:
     """A path; an empty one, which an unset variable leaves, would be the current folder."""
     if not text:
         raise argparse.ArgumentTypeError("is empty; is a variable not set?")
     return Path(text)
+
+
+def misplaced(out: Path, parts: Sequence[str], objectives: Path) -> str:
+    """Why files cannot be written to a folder and its parts beside these objectives; empty if they can."""
+    if os.path.isfile(out):
+        return f"--out {out} is a file, where a folder is needed; nothing written"
+    written = [folder.resolve() for folder in (out, *(out / part for part in parts))]
+    if any(objectives.resolve() in (folder, *folder.parents) for folder in written):
+        return f"--out {out} would write among the objectives in {objectives}; choose a folder beside it"
+    return ""
 
 
 def text_of(path: Path, encoding: str = "utf-8") -> str:

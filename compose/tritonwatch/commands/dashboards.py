@@ -22,7 +22,7 @@ from triton_slo.objective import Objective
 from triton_slo.prometheus import Prometheus, PrometheusError
 from triton_slo.reading import read
 from tritonwatch import access, output
-from tritonwatch.commands.arguments import checked, objective_texts, selector
+from tritonwatch.commands.arguments import checked, misplaced, objective_texts, selector
 from tritonwatch.grafana import Grafana, GrafanaError
 
 EXAMPLE = (
@@ -164,6 +164,8 @@ def _list(texts: Mapping[str, str]) -> int:
 def _write(args: argparse.Namespace, texts: Mapping[str, str]) -> int:
     if args.out is None:
         raise _UsageError("write needs --out DIR")
+    if args.objectives and (reason := misplaced(args.out, (), args.objectives)):
+        raise _UsageError(reason)
     files = dict(delivered(text, args.format, args.folder, args.namespace) for text in texts.values())
     output.write(args.out, files)
     print(f"wrote {len(files)} files to {args.out}")

@@ -14,7 +14,16 @@ from triton_slo.lint import Surroundings, doubts
 from triton_slo.problem import count
 from triton_slo.reading import read
 from tritonwatch import output
-from tritonwatch.commands.arguments import checked, objective_texts, path, positive, scale, selector
+from tritonwatch.commands.arguments import (
+    checked,
+    misplaced,
+    objective_texts,
+    path,
+    positive,
+    scale,
+    selector,
+    web_address,
+)
 
 _DEFAULTS = Options()
 EXAMPLE = "tritonwatch generate --objectives slo/objectives --out generated"
@@ -61,7 +70,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="factor on every window, for demos and tests",
     )
     parser.add_argument(
-        "--webhook-url", default=_DEFAULTS.webhook_url, metavar="URL", help="where pages are sent"
+        "--webhook-url",
+        type=_webhook,
+        default=_DEFAULTS.webhook_url,
+        metavar="URL",
+        help="where pages are sent",
     )
     parser.add_argument(
         "--webhook-token-file",
@@ -78,7 +91,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "mailto:TO?from=FROM&smarthost=HOST:PORT",
     )
     parser.add_argument(
-        "--watchdog-url", default="", metavar="URL", help="dead man's switch outside the stack"
+        "--watchdog-url",
+        type=checked(web_address),
+        default="",
+        metavar="URL",
+        help="dead man's switch outside the stack",
     )
     parser.add_argument(
         "--ticket-hours",
@@ -88,9 +105,38 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="when tickets are sent, such as 'monday:friday 08:00-18:00 Europe/Berlin' (default: always)",
     )
     parser.add_argument(
-        "--runbook-url", default=_DEFAULTS.runbook_url, metavar="URL", help="with {alert} in it"
+        "--runbook-url",
+        type=checked(_runbook),
+        default=_DEFAULTS.runbook_url,
+        metavar="URL",
+        help="with {alert} in it",
     )
-    parser.add_argument("--dashboard-url", default="", metavar="URL", help="of Grafana, for links in alerts")
+    parser.add_argument(
+        "--dashboard-url",
+        type=checked(_dashboard),
+        default="",
+        metavar="URL",
+        help="of Grafana, for links in alerts",
+    )
+
+
+def _webhook(text: str) -> str:
+    try:
+        return web_address(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _runbook(text: str) -> None:
+    try:
+        web_address(text.format(alert="TritonServerDown"))
+    except (LookupError, AttributeError, ValueError):
+        raise ValueError(f"{text!r} is not an address such as https://wiki.example.org/{{alert}}") from None
+
+
+def _dashboard(text: str) -> None:
+    if not text.startswith("/"):  # the bridge completes a path with its own --grafana
+        web_address(text)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -107,6 +153,10 @@ def generated(args: argparse.Namespace, verb: str, form: Format) -> tuple[Artifa
     """Every file that the objectives make; with mistakes, print them all and give an exit code instead."""
     texts = objective_texts(args.objectives, verb)
     if texts is None:
+        return 2
+    parts = () if getattr(args, "only", None) else PARTS
+    if reason := misplaced(args.out, parts, args.objectives):
+        print(f"tritonwatch {verb}: {reason}", file=sys.stderr)
         return 2
     reading = read(texts)
     if reading.problems:
