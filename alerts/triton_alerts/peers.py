@@ -5,7 +5,6 @@ exporter does not expose them.
 from __future__ import annotations
 
 PROMETHEUS_JOB = "prometheus"
-ALERTMANAGER_JOB = "alertmanager"
 
 UP = "up"
 """Prometheus, for each target: 1 when the last scrape worked."""
@@ -21,6 +20,10 @@ ALERTMANAGERS = "prometheus_notifications_alertmanagers_discovered"
 """Prometheus: how many Alertmanagers it knows."""
 DROPPED = "prometheus_notifications_dropped_total"
 """Prometheus: alerts it could not hand to any Alertmanager."""
+SEND_ERRORS = "prometheus_notifications_errors_total"
+"""Prometheus: notifications that an Alertmanager did not take, by its address in the label `alertmanager`."""
+AM_INFO = "alertmanager_build_info"
+"""Alertmanager: always 1; which target is an Alertmanager, whatever its job is called."""
 AM_CONFIG_RELOADED = "alertmanager_config_last_reload_successful"
 """Alertmanager: 1 when the last reload of its configuration worked."""
 AM_FAILED = "alertmanager_notifications_failed_total"
@@ -36,6 +39,8 @@ NAMES = (
     RULE_MISSED,
     ALERTMANAGERS,
     DROPPED,
+    SEND_ERRORS,
+    AM_INFO,
     AM_CONFIG_RELOADED,
     AM_FAILED,
     AM_SENT,

@@ -17,6 +17,9 @@ _POWER_REASONS = 'reason=~"sw_power_cap|hw_power_brake"'
 _MEMORY_ALL = f"({gpu.MEMORY_TOTAL} > 0)"
 
 
+_GPUS = f"count by (instance) (count by (instance, gpu_uuid) ({gpu.INFO}))"
+
+
 def _xids(matchers: str) -> str:
     return f"sum without (xid, class) (increase({gpu.XID_ERRORS}{{{matchers}}}[15m])) > 0"
 
@@ -164,11 +167,13 @@ or
     ),
     Alert(
         name="GpuLost",
-        # The GPU's data vanished while the exporter and its source still answer.
+        # The GPU's data vanished while the exporter and its source still answer. A pod that was rescheduled onto
+        # other GPUs has as many of them as before.
         expr=f"""\
 count by (instance, gpu_uuid) (last_over_time({gpu.INFO}[1d]))
 unless on (instance, gpu_uuid) count by (instance, gpu_uuid) ({gpu.INFO})
-and on (instance) {gpu.SOURCE}{{source=~"dcgm|nvml"}} == 1""",
+and on (instance) {gpu.SOURCE}{{source=~"dcgm|nvml"}} == 1
+unless on (instance) ({_GPUS} >= max_over_time({_GPUS}[1d:2m]))""",
         severity="warning",
         component="gpu",
         labels=_GPU,
@@ -176,8 +181,8 @@ and on (instance) {gpu.SOURCE}{{source=~"dcgm|nvml"}} == 1""",
         dashboard="gpu",
         owner="gpu-platform",
         summary="GPU {{ $labels.gpu_uuid }} of {{ $labels.instance }} is gone",
-        description="GPU {{ $labels.gpu_uuid }} of {{ $labels.instance }} was there within the last [1d] "
-        "and its source of data does not list it any more, while it still lists others or answers. It most "
+        description="GPU {{ $labels.gpu_uuid }} of {{ $labels.instance }} was there within the last [1d]; "
+        "its source of data answers and does not list it any more, and no other GPU has taken its place. It most "
         "likely fell off the bus.",
         action="Look for XID 79 in dmesg; drain the node and reboot it.",
         silence="gpu_uuid, when the card was moved on purpose",

@@ -186,7 +186,15 @@ PIPELINE = (
     ),
     Alert(
         name="AlertmanagerDown",
-        expr=f'{peers.UP}{{job="{peers.ALERTMANAGER_JOB}"}} == 0',
+        # By what it exposes and by what Prometheus cannot send: its job has another name in every installation.
+        expr=f"""\
+max by (cluster, instance) (
+  {peers.UP} == 0 and on (cluster, job, instance) last_over_time({peers.AM_INFO}[1d])
+)
+or
+max by (cluster, instance) (
+  label_replace(increase({peers.SEND_ERRORS}[3m]) > 0, "instance", "$1", "alertmanager", "https?://([^/]+).*")
+)""",
         severity="warning",
         component="meta",
         labels=("instance",),
@@ -194,7 +202,8 @@ PIPELINE = (
         dashboard="on_call",
         owner="observability",
         summary="Alertmanager {{ $labels.instance }} does not answer Prometheus",
-        description="Alertmanager {{ $labels.instance }} is down or unreachable. If it is the only one, this "
+        description="Alertmanager {{ $labels.instance }} does not answer scrapes of Prometheus, or does not take "
+        "the notifications that Prometheus sends. If it is the only one, this "
         "alert reaches nobody; the silence of the watchdog does.",
         action="Look at its log and its disk; then restart it.",
         silence="instance, while one of several is restarted",

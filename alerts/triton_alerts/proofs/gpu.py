@@ -16,6 +16,7 @@ _REPLAYS = series(gpu.PCIE_REPLAYS, GPU)
 _INFO = series(
     gpu.INFO, GPU, index="0", name="NVIDIA L4", driver_version="580", pci_bus_id="00000000:31:00.0"
 )
+_OTHER_INFO = series(gpu.INFO, SERVER, gpu_uuid="GPU-77c0", index="0", name="NVIDIA L4")
 _DCGM = series(gpu.SOURCE, source="dcgm")
 _NO_SOURCE = series(gpu.SOURCE, source="none")
 _HOT_SECONDS = series(gpu.THROTTLED_SECONDS, GPU, cause="thermal")
@@ -177,6 +178,19 @@ ERRORS = (
         "is quiet while the source itself is away",
         {_INFO: "1x20 stale", _DCGM: "1x20 0x80"},
         "15m",
+    ),
+    fires(
+        "GpuLost",
+        "fires when one of two GPUs falls off the bus",
+        {_INFO: "1x20 stale", _OTHER_INFO: "1x100", _DCGM: "1x100"},
+        "12m",
+        Fires(_ID),
+    ),
+    quiet(
+        "GpuLost",
+        "is quiet about a pod that was rescheduled onto another GPU",
+        {_INFO: "1x20 stale", _OTHER_INFO: "_x25 1x100", _DCGM: "1x20 _x4 1x100"},
+        "20m",
     ),
     quiet("GpuLost", "is quiet while the GPU is there", {_INFO: "1x100", _DCGM: "1x100"}, "15m"),
 )

@@ -10,7 +10,9 @@ from triton_exporter.catalogue import EXPORTER_JOB, own, state
 
 _PROMETHEUS = {"instance": "prometheus:9090", "job": peers.PROMETHEUS_JOB}
 _GROUP = {**_PROMETHEUS, "rule_group": "/etc/prometheus/rules/triton-slo.yml;slo"}
-_ALERTMANAGER = {"instance": "alertmanager:9093", "job": peers.ALERTMANAGER_JOB}
+# The job as kube-prometheus calls it; its config-reloader is a target of the same job.
+_ALERTMANAGER = {"instance": "10.0.0.7:9093", "job": "alertmanager-main"}
+_SIDECAR = {**_ALERTMANAGER, "instance": "10.0.0.7:8080"}
 _WEBHOOK = {**_ALERTMANAGER, "integration": "webhook"}
 _BRIDGE = {"instance": "bridge:9096", "job": bridge.BRIDGE_JOB}
 _UP = series(peers.UP)
@@ -23,6 +25,9 @@ _RELOADED = series(peers.CONFIG_RELOADED, _PROMETHEUS)
 _KNOWN = series(peers.ALERTMANAGERS, _PROMETHEUS)
 _DROPPED = series(peers.DROPPED, _PROMETHEUS)
 _AM_UP = series(peers.UP, _ALERTMANAGER)
+_SIDECAR_UP = series(peers.UP, _SIDECAR)
+_AM_INFO = series(peers.AM_INFO, _ALERTMANAGER, version="0.28.1")
+_AM_ERRORS = series(peers.SEND_ERRORS, _PROMETHEUS, alertmanager="http://10.0.0.7:9093/api/v2/alerts")
 _AM_RELOADED = series(peers.AM_CONFIG_RELOADED, _ALERTMANAGER)
 _AM_FAILED = series(peers.AM_FAILED, _WEBHOOK, reason="serverError")
 _BRIDGE_UP = series(peers.UP, _BRIDGE)
@@ -212,13 +217,44 @@ PIPELINE = (
     reset("PrometheusNotificationsDropped", "takes a restart for none", {_DROPPED: "7x20 0x40"}, "12m"),
     fires(
         "AlertmanagerDown",
-        "fires after five minutes without a scrape",
-        {_AM_UP: "0x60"},
-        "5m",
-        Fires(_ALERTMANAGER),
+        "fires after five minutes without a scrape, whatever its job is called",
+        {_AM_UP: "1x4 0x60", _AM_INFO: "1x4 stale", _SIDECAR_UP: "1x64"},
+        "6m15s",
+        Fires(only(_ALERTMANAGER, "instance")),
     ),
-    boundary("AlertmanagerDown", "is quiet before the five minutes are over", {_AM_UP: "0x60"}, "4m45s"),
-    quiet("AlertmanagerDown", "is quiet while scrapes work", {_AM_UP: "1x60"}, "10m"),
+    fires(
+        "AlertmanagerDown",
+        "fires when Prometheus cannot send to it, although nobody scrapes it",
+        {_AM_ERRORS: "0 0+4x60"},
+        "6m",
+        Fires(only(_ALERTMANAGER, "instance")),
+    ),
+    fires(
+        "AlertmanagerDown",
+        "fires once for an Alertmanager that fails both ways",
+        {_AM_UP: "1x4 0x60", _AM_INFO: "1x4 stale", _AM_ERRORS: "0x4 0+4x60"},
+        "7m",
+        Fires(only(_ALERTMANAGER, "instance")),
+    ),
+    boundary(
+        "AlertmanagerDown",
+        "is quiet before the five minutes are over",
+        {_AM_UP: "1x4 0x60", _AM_INFO: "1x4 stale"},
+        "6m",
+    ),
+    quiet("AlertmanagerDown", "is quiet while scrapes work", {_AM_UP: "1x60", _AM_INFO: "1x60"}, "10m"),
+    quiet(
+        "AlertmanagerDown",
+        "is quiet about another container of its job",
+        {_AM_UP: "1x60", _AM_INFO: "1x60", _SIDECAR_UP: "0x60"},
+        "10m",
+    ),
+    quiet(
+        "AlertmanagerDown", "is quiet about a single notification that failed", {_AM_ERRORS: "0x8 4x60"}, "6m"
+    ),
+    reset(
+        "AlertmanagerDown", "takes a restart of Prometheus for no failure", {_AM_ERRORS: "9x20 0x40"}, "12m"
+    ),
     fires(
         "AlertmanagerConfigReloadFailed",
         "fires after a reload that failed",
@@ -250,7 +286,7 @@ PIPELINE = (
         "is quiet while another member of the cluster delivers",
         {
             _AM_FAILED: "0+1x60",
-            series(peers.AM_FAILED, _WEBHOOK, instance="alertmanager-2:9093", reason="serverError"): "0x60",
+            series(peers.AM_FAILED, _WEBHOOK, instance="10.0.0.8:9093", reason="serverError"): "0x60",
         },
         "12m",
     ),
