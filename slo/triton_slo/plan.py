@@ -109,10 +109,10 @@ class Plan:
 def _variants(objective: Objective) -> tuple[Variant, ...]:
     chosen = Matchers().choosing("model", objective.models).choosing("version", objective.versions)
     # Overrides that list whole models are many (one a model) and cannot overlap once a name is taken: they
-    # cost a set look-up. The others are few, and narrow what is left for those after them.
+    # cost a set look-up. The others are few, and narrow what is left for those after them, listed models too.
     taken: dict[str, None] = {}
     left = [chosen]
-    named: dict[tuple[float, float | None], list[str]] = {}
+    named: dict[tuple[Matchers, tuple[float, float | None]], list[str]] = {}
     variants: list[Variant] = []
     for override in objective.overrides:
         value = (
@@ -121,17 +121,19 @@ def _variants(objective: Objective) -> tuple[Variant, ...]:
         )
         if override.models.names is not None and override.versions.everything and len(left) == 1:
             fresh = [name for name in override.models.names if name not in taken]
-            named.setdefault(value, []).extend(fresh)
+            named.setdefault((left[0], value), []).extend(fresh)
             taken.update(dict.fromkeys(fresh))
             continue
         free = [matchers.outside("model", _names(taken)) for matchers in left]
         variants += [Variant(_inside(matchers, override), *value) for matchers in free]
         left = [rest for matchers in left for rest in _outside(matchers, override)]
     listed = [
-        Variant(chosen.choosing("model", _names(names)), *value) for value, names in named.items() if names
+        Variant(free.choosing("model", _names(names)), *value)
+        for (free, value), names in named.items()
+        if names
     ]
-    free = [matchers.outside("model", _names(taken)) for matchers in left]
-    rest = [Variant(matchers, objective.target, objective.threshold_seconds) for matchers in free]
+    others = [matchers.outside("model", _names(taken)) for matchers in left]
+    rest = [Variant(matchers, objective.target, objective.threshold_seconds) for matchers in others]
     return (*listed, *variants, *rest)
 
 
