@@ -1,4 +1,4 @@
-"""Overrides split the models: each model version is in one part, with the target of the first override it matches."""
+"""Overrides split the models: each model version has the target of the first override that it matches."""
 
 from __future__ import annotations
 

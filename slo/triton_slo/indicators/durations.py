@@ -27,7 +27,7 @@ def latency(indicator: model.Latency, threshold: float, scope: Scope) -> Measure
 def queue(indicator: model.Queue, threshold: float, scope: Scope) -> Measure:
     """Requests that queued longer than the threshold, and those the queue rejected.
 
-    Triton counts a queue timeout as REJECTED; what a full queue turns away it counts nowhere.
+    Triton counts a queue timeout as REJECTED; what a full queue turns away only traces show.
     """
     return _measure(indicator.source, state.QUEUE_DURATION, triton.QUEUE_DURATION_US, threshold, scope, True)
 
@@ -107,8 +107,10 @@ def _slices(sums: Metric, threshold: float, scope: Scope, rejections: bool) -> E
 
 
 def _rejected(scope: Scope, window: str, every: str) -> str:
-    rejected = scope.rate(triton.REQUEST_FAILURE, window, _REJECTED)
-    return f"({rejected} or {scope.on} 0 * {every})"
+    timed_out = scope.rate(triton.REQUEST_FAILURE, window, _REJECTED)
+    found_full = scope.rate(state.QUEUE_FULL_ESTIMATE, window)
+    either = (f"({rejected} or {scope.on} 0 * {every})" for rejected in (timed_out, found_full))
+    return f"({f' + {scope.on} '.join(either)})"
 
 
 def _no_bucket(histogram: Metric, edge: float, scope: Scope) -> str:
