@@ -7,6 +7,7 @@ import json
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from support.loopback import served
 from support.slack import Workspace
 from triton_alerts.bridge.actions import Actions, Press, pressed
 from triton_alerts.bridge.alertmanager import Alertmanager
+from triton_alerts.bridge.alertmanagers import Alertmanagers
 from triton_alerts.bridge.audit import Audit
 from triton_alerts.bridge.chores import Escalator, HeartbeatWatch, Reconciler
 from triton_alerts.bridge.courier import Courier, Escalation, Manner
@@ -36,16 +38,27 @@ class _Api(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         if self.path.endswith("/status"):
             self._answer({"uptime": "2023-01-01T00:00:00Z"})
+        elif self.path.endswith("/silences"):
+            self._answer(list(self.server.in_force.values()))
         else:
-            self._answer([{"fingerprint": name} for name in self.server.firing])
+            self._answer(
+                [
+                    {"fingerprint": name, "startsAt": datetime.fromtimestamp(start, UTC).isoformat()}
+                    for name, start in self.server.firing.items()
+                ]
+            )
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.server.silences.append(body)
-        self._answer({"silenceID": body.get("id") or f"s{len(self.server.silences)}"})
+        number = body.get("id") or f"s{len(self.server.silences)}"
+        self.server.in_force[number] = {**body, "id": number, "status": {"state": "active"}}
+        self._answer({"silenceID": number})
 
     def do_DELETE(self) -> None:
-        self.server.ended.append(self.path.rpartition("/")[2])
+        number = self.path.rpartition("/")[2]
+        self.server.ended.append(number)
+        del self.server.in_force[number]
         self._answer({})
 
     def _answer(self, body: Any) -> None:
@@ -61,8 +74,9 @@ class _Api(BaseHTTPRequestHandler):
 
 class FakeAlertmanager(ThreadingHTTPServer):
     def __init__(self) -> None:
-        self.firing: set[str] = set()
+        self.firing: dict[str, float] = {}
         self.silences: list[dict[str, Any]] = []
+        self.in_force: dict[str, dict[str, Any]] = {}
         self.ended: list[str] = []
         self.answer: Any = None  # instead of every other one
         super().__init__(("127.0.0.1", 0), _Api)
@@ -77,10 +91,11 @@ class Place:
     alertmanager: FakeAlertmanager
     audit: Audit
     actions: Actions
-    client: Alertmanager
+    clients: Alertmanagers
     count: list[tuple[str, str]] = field(default_factory=list)
 
     def hear(self, firing: dict[str, float], ended: dict[str, tuple[float, float]] | None = None) -> None:
+        self.alertmanager.firing = dict(firing)
         self.store.receive(body_of("g0", firing, ended or {}), "am", self.clock())
 
     def send(self) -> None:
@@ -105,12 +120,17 @@ def place(tmp_path: Path) -> Iterator[Place]:
     slack = SimulatedSlack(workspace, clock, lambda _method: "")
     manner = Manner(escalation=Escalation(900, mention="<!subteam^S0ONCALL>"))
     courier = Courier(CHANNEL, store, slack, manner, clock, random.Random(1))
-    client = Alertmanager(f"http://127.0.0.1:{server.server_address[1]}")
+    clients = Alertmanagers((Alertmanager(f"http://127.0.0.1:{server.server_address[1]}"),), store)
     audit = Audit(tmp_path / "audit.jsonl")
-    actions = Actions(store, audit, client, clock)
+    actions = Actions(store, audit, clients, clock)
     with served(server):
-        yield Place(store, clock, workspace, courier, server, audit, actions, client)
+        yield Place(store, clock, workspace, courier, server, audit, actions, clients)
     store.close()
+
+
+def away(store: Store) -> Alertmanagers:
+    """One Alertmanager, at an address where nothing listens."""
+    return Alertmanagers((Alertmanager("http://127.0.0.1:9"),), store)
 
 
 def test_a_page_nobody_takes_is_escalated_once(place: Place) -> None:
@@ -170,12 +190,11 @@ def test_until_resolved_is_renewed_and_ended(place: Place) -> None:
     """It lasts while the incident does, and no bridge is needed for it to end some day."""
     place.hear({"a": place.clock()})
     place.press("silence", "resolved")
-    place.alertmanager.firing = {"a"}
-    reconcile = Reconciler(place.store, place.client, lambda: None)
+    reconcile = Reconciler(place.store, place.clients, lambda: None)
     place.clock.now += 50_000
     reconcile(place.clock())
     renewed = len(place.alertmanager.silences)
-    place.alertmanager.firing = set()
+    place.alertmanager.firing = {}
     for _ in range(5):
         place.clock.now += 61
         reconcile(place.clock())
@@ -190,12 +209,11 @@ def test_an_alert_that_ends_while_silenced_ends_its_incident(place: Place) -> No
     place.hear({"a": place.clock()})
     place.send()
     place.press("silence", "1h")
-    reconcile = Reconciler(place.store, place.client, lambda: None)
-    place.alertmanager.firing = {"a"}
+    reconcile = Reconciler(place.store, place.clients, lambda: None)
     place.clock.now += 61
     reconcile(place.clock())
     still_open = place.incident.open
-    place.alertmanager.firing = set()
+    place.alertmanager.firing = {}
     for _ in range(4):
         place.clock.now += 61
         reconcile(place.clock())
@@ -210,9 +228,7 @@ def test_an_alertmanager_that_cannot_be_asked_ends_nothing(place: Place) -> None
     """No answer is not the answer that nothing fires."""
     place.hear({"a": place.clock()})
     failures: list[int] = []
-    reconcile = Reconciler(
-        place.store, Alertmanager("http://127.0.0.1:9"), lambda: None, lambda: failures.append(1)
-    )
+    reconcile = Reconciler(place.store, away(place.store), lambda: None, lambda: failures.append(1))
     for _ in range(10):
         place.clock.now += 61
         reconcile(place.clock())
@@ -224,7 +240,7 @@ def test_an_alertmanager_that_cannot_be_asked_ends_nothing(place: Place) -> None
 def test_a_button_that_fails_says_so_to_the_one_who_pressed(place: Place) -> None:
     """The line names what refused; the incident stays as it was."""
     place.hear({"a": place.clock()})
-    broken = Actions(place.store, place.audit, Alertmanager("http://127.0.0.1:9"), place.clock)
+    broken = Actions(place.store, place.audit, away(place.store), place.clock)
     line = broken.do(Press("x", "silence", "1h", place.incident.name, "U0ANA"))
 
     assert line.startswith("Not done: Alertmanager does not answer")
@@ -257,8 +273,7 @@ def test_an_answer_that_is_not_alertmanagers_is_no_accident(place: Place) -> Non
     place.alertmanager.answer = {"status": "welcome"}
     lines = [place.press("silence", "1h"), place.press("recheck")]
 
-    assert ["Not done: /api/v2/silences did not answer as Alertmanager does"] == lines[:1]
-    assert lines[1].startswith("Not done: /api/v2/alerts did not answer")
+    assert 2 * ["Not done: /api/v2/alerts did not answer as Alertmanager does"] == lines
     assert lines == [entry["outcome"] for entry in place.audit.read()]
 
 
@@ -283,11 +298,16 @@ def test_a_watchdog_that_stops_pages_and_its_return_resolves(place: Place) -> No
     watch(place.clock())
     place.send()
     opened = [root.text for root in place.workspace.roots()]
-    place.clock.now += 60
+    reconcile = Reconciler(place.store, place.clients, lambda: None)
+    for _ in range(5):
+        place.clock.now += 61
+        reconcile(place.clock())
+    still_open = place.incident.open
     place.store.remember(HEARTBEAT_FACT, repr(place.clock()))
     watch(place.clock())
     place.send()
 
+    assert still_open
     assert ["🔴 The alert pipeline has gone quiet: no watchdog arrives · AlertPipelineSilent"] == opened
     assert place.workspace.roots()[0].text.startswith("🟢 Resolved")
 

@@ -11,6 +11,7 @@ import pytest
 from support.bridge_world import Clock, SimulatedSlack, body_of
 from support.slack import Workspace
 from triton_alerts.bridge.actions import Actions, Press
+from triton_alerts.bridge.alertmanagers import Alertmanagers
 from triton_alerts.bridge.audit import Audit
 from triton_alerts.bridge.chores import Escalator
 from triton_alerts.bridge.courier import Courier, Escalation, Manner
@@ -34,7 +35,7 @@ class Bridge:
             Courier(channel, self.store, slack, manner, self.clock, random.Random(1))
             for channel in sorted(set(self.channels.values()))
         ]
-        self.actions = Actions(self.store, Audit(folder / "audit"), None, self.clock)
+        self.actions = Actions(self.store, Audit(folder / "audit"), Alertmanagers((), self.store), self.clock)
         self.began = self.clock()
 
     def hear(self, *firing: str, ended: tuple[str, ...] = ()) -> None:

@@ -20,7 +20,10 @@ from support.loopback import until_answers
 from support.tools import alertmanagers
 from triton_alerts.bridge.actions import Actions, Press
 from triton_alerts.bridge.alertmanager import Alertmanager
+from triton_alerts.bridge.alertmanagers import Alertmanagers
 from triton_alerts.bridge.audit import Audit
+from triton_alerts.bridge.chores import LOOK_SECONDS, SETTLED_SECONDS, Escalator, Reconciler
+from triton_alerts.bridge.courier import Escalation
 from triton_alerts.bridge.incident import Incident
 from triton_alerts.bridge.store import Store
 from tritonwatch.local.triton import free_ports
@@ -70,12 +73,12 @@ class RealAlertmanager:
         shutil.rmtree(self.folder / "data")
         self.start()
 
-    def fire(self, labels: Mapping[str, str], *, ended: bool = False) -> None:
+    def fire(self, labels: Mapping[str, str], *, ended: bool = False, year: int = 2025) -> None:
         """Send an alert as Prometheus does."""
         now = datetime.now(UTC)
         alert = {
             "labels": labels,
-            "startsAt": "2026-01-01T00:00:00.123456789Z",
+            "startsAt": f"{year}-01-01T00:00:00.123456789Z",
             "endsAt": (now if ended else now + timedelta(hours=9)).isoformat(),
         }
         requests.post(f"{self.url}/api/v2/alerts", json=[alert], timeout=5).raise_for_status()
@@ -87,6 +90,11 @@ class RealAlertmanager:
 
     def states(self) -> dict[str, str]:
         return {name: one["status"]["state"] for name, one in self.alerts().items()}
+
+    def end_silences(self) -> None:
+        """Somebody ends every silence in Alertmanager's own page."""
+        for one in requests.get(f"{self.url}/api/v2/silences", timeout=5).json():
+            requests.delete(f"{self.url}/api/v2/silence/{one['id']}", timeout=5).raise_for_status()
 
     def silences(self) -> list[str]:
         """The state of every silence that was ever made here."""
@@ -116,6 +124,8 @@ class Bridge:
 
     store: Store
     actions: Actions
+    reconciler: Reconciler
+    failures: list[int]
     ahead: float = 0.0
 
     def clock(self) -> float:
@@ -133,6 +143,17 @@ class Bridge:
         press = Press(f"{time.time()}", action, value, self.incident(incident).name, "U0ANA")
         return self.actions.do(press)
 
+    def reconcile(self, looks: int = 1) -> None:
+        for _ in range(looks):
+            self.ahead += LOOK_SECONDS + 1
+            self.reconciler(self.clock())
+
+    def is_escalated(self, incident: int = 1) -> bool:
+        """Whether help is called for a page that nobody has, a quarter of an hour later."""
+        how = Escalation(900)
+        Escalator(self.store, how, lambda _: CHANNEL, lambda: None)(self.clock() + 901)
+        return self.incident(incident).escalated_at is not None
+
     def thread(self, incident: int = 1) -> list[tuple[str, str]]:
         """Kind and text of everything that happened to an incident."""
         return [(event.kind, event.text) for event in self.store.events(incident, 0, 1000)]
@@ -147,11 +168,29 @@ def alertmanager(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rea
 
 
 @pytest.fixture
+def other(alertmanager: RealAlertmanager, tmp_path: Path) -> Iterator[RealAlertmanager]:
+    """A second Alertmanager that knows nothing of the first."""
+    one = RealAlertmanager(alertmanager.binary, tmp_path / "other")
+    one.start()
+    yield one
+    one.kill()
+
+
+@pytest.fixture
 def bridge(tmp_path: Path, alertmanager: RealAlertmanager) -> Iterator[Bridge]:
-    store = Store(tmp_path / "bridge.sqlite", lambda _severity: CHANNEL)
-    actions = Actions(store, Audit(tmp_path / "audit"), Alertmanager(alertmanager.url), time.time)
-    yield Bridge(store, actions)
-    store.close()
+    made = bridge_of(tmp_path, alertmanager)
+    yield made
+    made.store.close()
+
+
+def bridge_of(folder: Path, *asked: RealAlertmanager) -> Bridge:
+    """A bridge that asks these Alertmanagers, minutes after they started."""
+    store = Store(folder / "bridge.sqlite", lambda _severity: CHANNEL)
+    clients = Alertmanagers(tuple(Alertmanager(one.url) for one in asked), store)
+    failures: list[int] = []
+    reconciler = Reconciler(store, clients, lambda: None, lambda: failures.append(1))
+    actions = Actions(store, Audit(folder / "audit"), clients, time.time)
+    return Bridge(store, actions, reconciler, failures)
 
 
 @pytest.mark.real
@@ -196,3 +235,119 @@ def test_an_alert_that_the_silence_does_not_hold_is_not_shown_as_silenced(
     bridge.hear(alertmanager.notification(here, "A", "B"))
 
     assert [True, False] == [before, bridge.incident().silenced]
+
+
+PAGE = {"alertname": "A", "severity": "critical", "instance": "gpu-1:9401"}
+SECOND = {"alertname": "B", "severity": "critical", "instance": "gpu-2:9401"}
+
+
+@pytest.mark.real
+def test_a_silence_that_alertmanager_lost_holds_up_nothing(
+    bridge: Bridge, alertmanager: RealAlertmanager
+) -> None:
+    """Deleting an unknown silence is refused, 500 or 404; other incidents are compared all the same."""
+    for labels in (PAGE, SECOND):
+        alertmanager.fire(labels)
+        bridge.hear(alertmanager.notification({"alertname": labels["alertname"]}, labels["alertname"]))
+    bridge.press("silence", "resolved")
+    bridge.reconcile()
+    ended = alertmanager.notification({"alertname": "A"}, "A").replace(b'"firing"', b'"resolved"')
+    alertmanager.lose_everything()
+    bridge.hear(ended)
+    bridge.ahead += SETTLED_SECONDS
+    bridge.reconcile(5)
+
+    assert bridge.incident(1).silence is None
+    assert not bridge.incident(2).open
+    assert [] == bridge.failures
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("length", ["1h", "resolved"])
+@pytest.mark.parametrize("how", ["by hand", "lost"])
+def test_a_silence_that_is_not_in_force_any_more_stops_no_escalation(
+    bridge: Bridge, alertmanager: RealAlertmanager, length: str, how: str
+) -> None:
+    """It is shown as ended within minutes, the page is escalated, and the silence is not made again."""
+    alertmanager.fire(PAGE)
+    bridge.hear(alertmanager.notification({"alertname": "A"}, "A"))
+    bridge.press("silence", length)
+    bridge.reconcile(3)
+    before = bridge.incident().silenced, bridge.is_escalated()
+    if how == "by hand":
+        alertmanager.end_silences()
+    else:
+        alertmanager.lose_everything()
+        alertmanager.fire(PAGE)
+    bridge.reconcile(2)
+
+    assert (True, False) == before
+    assert bridge.thread()[-1] == (
+        "unsilenced",
+        "the silence was ended in Alertmanager, or lost there, and it still fires",
+    )
+    assert bridge.is_escalated()
+    bridge.ahead += 13 * 3600
+    alertmanager.fire(PAGE)
+    bridge.reconcile(2)
+    assert "active" not in alertmanager.silences()
+
+
+@pytest.mark.real
+def test_incidents_of_an_alertmanager_that_is_not_asked_stay_open(
+    bridge: Bridge, alertmanager: RealAlertmanager, other: RealAlertmanager
+) -> None:
+    """The one that is asked never had these alerts, so it cannot say that they ended."""
+    for one, labels in ((alertmanager, PAGE), (other, SECOND)):
+        one.fire(labels)
+        bridge.hear(one.notification({"alertname": labels["alertname"]}, labels["alertname"]))
+    bridge.ahead += SETTLED_SECONDS
+    bridge.reconcile(2)
+    alertmanager.fire(PAGE, ended=True)
+    bridge.reconcile(5)
+    line = bridge.press("silence", "1h", incident=2)
+
+    assert [False, True] == [bridge.incident(number).open for number in (1, 2)]
+    assert "Not done: no Alertmanager given with --alertmanager lists its alerts" == line
+
+
+@pytest.mark.real
+def test_an_alert_of_the_same_labels_elsewhere_makes_nobody_responsible(
+    bridge: Bridge, alertmanager: RealAlertmanager, other: RealAlertmanager
+) -> None:
+    """Two clusters without a label of their own have alerts that differ in their start alone."""
+    alertmanager.fire(PAGE, year=2024)
+    for labels in (PAGE, SECOND):
+        other.fire(labels)
+        bridge.hear(other.notification({"alertname": labels["alertname"]}, labels["alertname"]))
+    bridge.ahead += SETTLED_SECONDS
+    bridge.reconcile(5)
+
+    assert [True, True] == [bridge.incident(number).open for number in (1, 2)]
+
+
+@pytest.mark.real
+def test_each_of_two_separate_alertmanagers_ends_and_silences_its_own(
+    tmp_path: Path, alertmanager: RealAlertmanager, other: RealAlertmanager
+) -> None:
+    """A silence goes to the one that has the alert; one that cannot be asked holds up only its own alerts."""
+    bridge = bridge_of(tmp_path, alertmanager, other)
+    for one, labels in ((alertmanager, PAGE), (other, SECOND)):
+        one.fire(labels)
+        bridge.hear(one.notification({"alertname": labels["alertname"]}, labels["alertname"]))
+    bridge.press("silence", "resolved", incident=2)
+    made = [one.silences() for one in (alertmanager, other)]
+    bridge.ahead += SETTLED_SECONDS
+    bridge.reconcile(2)
+    other.fire(SECOND, ended=True)
+    alertmanager.kill()
+    bridge.reconcile(6)
+    bridge.store.close()
+    alertmanager.start()
+
+    assert [[], ["active"]] == made
+    assert 6 == len(bridge.failures)
+    again = bridge_of(tmp_path, alertmanager, other)
+    assert [True, False] == [again.incident(number).open for number in (1, 2)]
+    assert ["expired"] == other.silences()
+    again.store.close()

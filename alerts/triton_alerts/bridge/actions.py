@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from triton_alerts.bridge.alertmanager import Alertmanager, UnreachableError
+from triton_alerts.bridge.alertmanager import UnreachableError
+from triton_alerts.bridge.alertmanagers import Alertmanagers
 from triton_alerts.bridge.audit import Audit
 from triton_alerts.bridge.incident import Event, Incident, Mark, Silence
 from triton_alerts.bridge.message import UNTIL_RESOLVED, person
@@ -68,7 +69,7 @@ class Actions:
 
     store: Store
     audit: Audit
-    alertmanager: Alertmanager | None
+    alertmanagers: Alertmanagers
     clock: Callable[[], float]
     wake: Callable[[], None] = lambda: None
     count: Callable[[str, str], None] = lambda _action, _outcome: None
@@ -134,11 +135,15 @@ class Actions:
             return "Not done: there is no silence of that length."
         until = now + (RENEW_SECONDS if until_resolved else HOURS[press.value] * 3600)
         matchers = incident.matchers
-        made = self._alertmanager().silence(
-            matchers, now, until, press.user, f"incident {incident.name}, from Slack"
-        )
+        alertmanager = self.alertmanagers.of(incident)
+        made = alertmanager.silence(matchers, now, until, press.user, f"incident {incident.name}, from Slack")
         silence = Silence(
-            id=made, by=press.user, until=until, until_resolved=until_resolved, matchers=matchers
+            id=made,
+            by=press.user,
+            until=until,
+            until_resolved=until_resolved,
+            matchers=matchers,
+            alertmanager=alertmanager.url,
         )
         when = "until it is resolved" if until_resolved else f"until {utc(until)}"
         what = ", ".join(map(str, matchers))
@@ -152,14 +157,14 @@ class Actions:
     def _unsilence(self, number: int, incident: Incident, press: Press, now: float) -> str:
         if incident.silence is None:
             return "There is no silence to undo."
-        self._alertmanager().unsilence(incident.silence.id)
+        self.alertmanagers.at(incident.silence.alertmanager).unsilence(incident.silence.id)
         self._change(
             number, Event(at=now, kind="unsilenced", by=press.user, text="silence undone"), silence=None
         )
         return "Silence undone."
 
     def _recheck(self, number: int, incident: Incident, press: Press, now: float) -> str:
-        firing = self._alertmanager().firing()
+        firing = self.alertmanagers.of(incident).firing()
         still = sum(1 for name, member in incident.members.items() if member.firing and name in firing)
         line = f"{still} of {len(incident.firing)} still fire in Alertmanager"
         evidence = incident.evidence.model_copy(update={"at": 0.0}) if incident.evidence is not None else None
@@ -169,8 +174,3 @@ class Actions:
     def _change(self, number: int, event: Event, **values: Any) -> None:
         self.store.change(number, lambda before: (before.model_copy(update=values), (event,)))
         self.store.hurry(number)
-
-    def _alertmanager(self) -> Alertmanager:
-        if self.alertmanager is None:
-            raise UnreachableError("the bridge was started without --alertmanager")
-        return self.alertmanager

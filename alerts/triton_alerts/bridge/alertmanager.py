@@ -47,23 +47,34 @@ class Alertmanager:
         return self._asked("POST", "/api/v2/silences", body, lambda answer: str(answer["silenceID"]))
 
     def unsilence(self, number: str) -> None:
-        """End a silence; one that is over already is fine."""
-        self._request("DELETE", f"/api/v2/silence/{number}")
+        """End a silence; one that has ended, or that Alertmanager lost, is fine."""
+        # Deleting one that is not known is 500 in 0.25 and 404 in 0.33.
+        if number in self.silences():
+            self._request("DELETE", f"/api/v2/silence/{number}")
 
-    def firing(self) -> set[str]:
-        """Fingerprints of all alerts that fire, silenced and inhibited ones included."""
+    def silences(self) -> dict[str, float]:
+        """Return when each silence ends that is in force or will be, by its id."""
         return self._asked(
-            "GET", "/api/v2/alerts", None, lambda alerts: {str(alert["fingerprint"]) for alert in alerts}
+            "GET",
+            "/api/v2/silences",
+            None,
+            lambda listed: {
+                str(one["id"]): _unix(one["endsAt"]) for one in listed if one["status"]["state"] != "expired"
+            },
+        )
+
+    def firing(self) -> dict[str, float]:
+        """Return when each alert that fires started, by fingerprint, silenced and inhibited ones included."""
+        return self._asked(
+            "GET",
+            "/api/v2/alerts",
+            None,
+            lambda alerts: {str(alert["fingerprint"]): _unix(alert["startsAt"]) for alert in alerts},
         )
 
     def up_since(self) -> float:
         """When it was started: for a while after, it does not know yet what fires."""
-        return self._asked(
-            "GET",
-            "/api/v2/status",
-            None,
-            lambda status: datetime.fromisoformat(str(status["uptime"])).timestamp(),
-        )
+        return self._asked("GET", "/api/v2/status", None, lambda status: _unix(status["uptime"]))
 
     def _asked(self, method: str, path: str, body: Any, read: Callable[[Any], Read]) -> Read:
         answer = self._request(method, path, body)
@@ -84,6 +95,10 @@ class Alertmanager:
                 f"Alertmanager refused ({answer.status_code}): {answer.text.strip()[:200]}"
             )
         return answer
+
+
+def _unix(moment: object) -> float:
+    return datetime.fromisoformat(str(moment)).timestamp()
 
 
 def _rfc3339(at: float) -> str:

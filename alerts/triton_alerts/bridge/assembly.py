@@ -15,6 +15,7 @@ from pathlib import Path
 from triton_alerts.bridge import changes, enrich, facts, gpus, servers, settings
 from triton_alerts.bridge.actions import Actions
 from triton_alerts.bridge.alertmanager import Alertmanager
+from triton_alerts.bridge.alertmanagers import Alertmanagers
 from triton_alerts.bridge.audit import Audit
 from triton_alerts.bridge.chart import Charts
 from triton_alerts.bridge.chores import Escalator, HeartbeatWatch, Reconciler
@@ -84,14 +85,14 @@ def assemble(
             service.wake()
 
     auth = (STACK_USER, Secret(args.password_file)()) if args.password_file is not None else None
-    alertmanager = Alertmanager(args.alertmanager, auth) if args.alertmanager else None
+    alertmanagers = Alertmanagers(tuple(Alertmanager(url, auth) for url in args.alertmanager), store)
     escalation = Escalation(args.escalate_after, args.escalate_to, settings.mention(args.mention))
     chores: list[Chore] = [HeartbeatWatch(store, args.heartbeat_timeout, wake)]
     if escalation.after_seconds > 0:
         chores.append(Escalator(store, escalation, channel_for, wake, audit.escalated))
-    if alertmanager is not None:
+    if alertmanagers.each:
         failed = instruments.enrichment_failures.labels("alertmanager").inc
-        chores.append(Reconciler(store, alertmanager, wake, failed))
+        chores.append(Reconciler(store, alertmanagers, wake, failed))
     sources = _sources(args, auth, clock)
     if sources:
         chores.append(
@@ -108,7 +109,7 @@ def assemble(
             actions = Actions(
                 store,
                 audit,
-                alertmanager,
+                alertmanagers,
                 clock,
                 wake,
                 lambda action, outcome: instruments.actions.labels(action, outcome).inc(),

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 
 from triton_alerts.bridge.actions import RENEW_SECONDS
 from triton_alerts.bridge.alertmanager import Alertmanager, UnreachableError
+from triton_alerts.bridge.alertmanagers import Alertmanagers
 from triton_alerts.bridge.courier import Escalation
 from triton_alerts.bridge.incident import Event, Incident, Silence
 from triton_alerts.bridge.instruments import HEARTBEAT_FACT
@@ -57,68 +58,152 @@ class Escalator:
         return before.model_copy(update={"escalated_at": now}), (event,)
 
 
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What an Alertmanager answered: starts of what fires, ends of silences; `settled`: it was sent everything."""
+
+    firing: Mapping[str, float]
+    silences: Mapping[str, float]
+    settled: bool
+
+
 @dataclass
 class Reconciler:
-    """Asks Alertmanager what still fires: it says nothing about an alert that ends while it is silenced."""
+    """Compares incidents with Alertmanager, which sends nothing about an alert that ends while it is silenced.
+
+    Each silence and each alert is looked at alone: a refusal holds up nothing else.
+    """
 
     store: Store
-    alertmanager: Alertmanager
+    alertmanagers: Alertmanagers
     wake: Callable[[], None]
     failed: Callable[[], None] = lambda: None
     _looked: float = 0.0
-    _missing: dict[str, float] = field(default_factory=dict)
+    _missing: dict[tuple[int, str], float] = field(default_factory=dict)
+    """Since when an incident's alert or silence is not listed."""
 
     def __call__(self, now: float) -> None:
         if 0 <= now - self._looked < LOOK_SECONDS:
             return
         self._looked = now
-        try:
-            self._look(now)
-        except UnreachableError as error:
-            log.warning("could not compare with Alertmanager: %s", error)
-            self.failed()
-
-    def _look(self, now: float) -> None:
-        opened = self.store.open_incidents()
-        self._end_silences(now)
-        if not opened:
+        opened, silenced = self.store.open_incidents(), self.store.silenced_incidents()
+        if not opened and not silenced:
             self._missing.clear()
             return
-        if now - self.alertmanager.up_since() < SETTLED_SECONDS:
-            return
-        firing = self.alertmanager.firing()
-        ours = {name for _, incident in opened for name, member in incident.members.items() if member.firing}
-        self._missing = {name: min(self._missing.get(name, now), now) for name in ours - firing}
-        ended = {name for name, since in self._missing.items() if now - since >= MISSING_SECONDS}
+        answers = {}
+        for one in self.alertmanagers.each:
+            try:
+                answers[one.url] = self._ask(one, now)
+            except UnreachableError as error:
+                self._complain(one, error)
+                continue
+            self.alertmanagers.learn(one, answers[one.url].firing, (incident for _, incident in opened))
+        missing = self._missing_alerts(opened, answers) | self._missing_silences(silenced, answers)
+        self._missing = {key: min(self._missing.get(key, now), now) for key in missing}
+        self._end_alerts(opened, now)
+        for number, incident in silenced:
+            try:
+                self._keep_silence(number, incident, answers, now)
+            except UnreachableError as error:
+                self._complain(self.alertmanagers.each[0], error)
+
+    def _ask(self, one: Alertmanager, now: float) -> Answer:
+        return Answer(one.firing(), one.silences(), now - one.up_since() >= SETTLED_SECONDS)
+
+    def _complain(self, one: Alertmanager, error: UnreachableError) -> None:
+        log.warning("could not compare with Alertmanager at %s: %s", one.url, error)
+        self.failed()
+
+    def _missing_alerts(
+        self, opened: Sequence[tuple[int, Incident]], answers: Mapping[str, Answer]
+    ) -> set[tuple[int, str]]:
+        """Return the alerts that no responsible Alertmanager lists; they stay missing while one cannot be asked."""
+        missing = set()
+        senders = {one.url: set(self.alertmanagers.senders(one)) for one in self.alertmanagers.each}
         for number, incident in opened:
-            if ended & incident.members.keys():
+            for name, member in incident.members.items():
+                responsible = [url for url, known in senders.items() if member.source in known]
+                if not member.firing or not responsible:
+                    continue
+                asked = [answers[url] for url in responsible if url in answers and answers[url].settled]
+                if len(asked) < len(responsible):
+                    # Not being able to ask settles nothing.
+                    missing |= {(number, name)} & self._missing.keys()
+                elif not any(name in answer.firing for answer in asked):
+                    missing.add((number, name))
+        return missing
+
+    def _missing_silences(
+        self, silenced: Sequence[tuple[int, Incident]], answers: Mapping[str, Answer]
+    ) -> set[tuple[int, str]]:
+        missing = set()
+        for number, incident in silenced:
+            if incident.silence is None or not self.alertmanagers.each:
+                continue
+            key = (number, incident.silence.id)
+            answer = answers.get(self.alertmanagers.at(incident.silence.alertmanager).url)
+            if key in self._missing if answer is None else incident.silence.id not in answer.silences:
+                missing.add(key)
+        return missing
+
+    def _end_alerts(self, opened: Sequence[tuple[int, Incident]], now: float) -> None:
+        for number, incident in opened:
+            ended = {
+                name
+                for name in incident.members
+                if now - self._missing.get((number, name), now) >= MISSING_SECONDS
+            }
+            if ended:
                 self.store.change(number, partial(_end, ended, now))
                 self.wake()
 
-    def _end_silences(self, now: float) -> None:
-        for number, incident in self.store.silenced_incidents():
-            silence = incident.silence
-            if silence is None:
-                continue
-            if not incident.open:
-                if silence.until_resolved:
-                    self.alertmanager.unsilence(silence.id)
-                self.store.change(number, partial(_set_silence, None, ()))
-            elif silence.until_resolved and silence.until - now < RENEW_SECONDS / 2:
-                until = now + RENEW_SECONDS
-                comment = f"incident {incident.name}, from Slack"
-                known = self.alertmanager.silence(
-                    silence.matchers or incident.matchers, now, until, silence.by, comment, silence.id
-                )
-                renewed = silence.model_copy(update={"id": known, "until": until})
-                self.store.change(number, partial(_set_silence, renewed, ()))
-            elif silence.until <= now:
-                event = Event(at=now, kind="unsilenced", text="the silence is over and it still fires")
-                self.store.change(number, partial(_set_silence, None, (event,)))
-                self.wake()
+    def _keep_silence(
+        self, number: int, incident: Incident, answers: Mapping[str, Answer], now: float
+    ) -> None:
+        silence = incident.silence
+        if silence is None:
+            return
+        one = self.alertmanagers.at(silence.alertmanager)
+        answer = answers.get(one.url)
+        if not incident.open:
+            if silence.until_resolved:
+                if answer is None:
+                    return
+                one.unsilence(silence.id)
+            self.store.change(number, partial(_set_silence, silence, None, ()))
+        elif silence.until <= now:
+            self._silence_over(number, silence, "the silence has ended, and it still fires", now)
+        elif answer is None:
+            return
+        elif now - self._missing.get((number, silence.id), now) >= LOOK_SECONDS:
+            text = "the silence was ended in Alertmanager, or lost there, and it still fires"
+            self._silence_over(number, silence, text, now)
+        elif silence.id in answer.silences:
+            if silence.until_resolved and silence.until - now < RENEW_SECONDS / 2:
+                silence = self._renewed(one, incident, silence, now)
+            elif abs(answer.silences[silence.id] - silence.until) > 1.0:
+                # Somebody moved its end in Alertmanager.
+                silence = silence.model_copy(update={"until": answer.silences[silence.id]})
+            self.store.change(number, partial(_set_silence, incident.silence, silence, ()))
+
+    def _renewed(self, one: Alertmanager, incident: Incident, silence: Silence, now: float) -> Silence:
+        until, comment = now + RENEW_SECONDS, f"incident {incident.name}, from Slack"
+        matchers = silence.matchers or incident.matchers
+        number = one.silence(matchers, now, until, silence.by, comment, silence.id)
+        return silence.model_copy(update={"id": number, "until": until, "matchers": matchers})
+
+    def _silence_over(self, number: int, silence: Silence, text: str, now: float) -> None:
+        event = Event(at=now, kind="unsilenced", text=text)
+        self.store.change(number, partial(_set_silence, silence, None, (event,)))
+        self.wake()
 
 
-def _set_silence(silence: Silence | None, events: tuple[Event, ...], before: Incident) -> Changed:
+def _set_silence(
+    known: Silence | None, silence: Silence | None, events: tuple[Event, ...], before: Incident
+) -> Changed:
+    """Replace the silence, unless somebody has changed it meanwhile."""
+    if before.silence is None or before.silence != known:
+        return before, ()
     return before.model_copy(update={"silence": silence}), events
 
 

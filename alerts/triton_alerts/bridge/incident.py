@@ -81,7 +81,8 @@ class Mark(_Frozen):
 class Silence(_Frozen):
     """An Alertmanager silence made from the incident; `until_resolved` is renewed until the incident ends.
 
-    One without matchers was made by an older bridge and matches the whole group.
+    One without matchers was made by an older bridge and matches the whole group. `alertmanager` is the URL of
+    the one that has it.
     """
 
     id: str
@@ -89,6 +90,7 @@ class Silence(_Frozen):
     until: float
     until_resolved: bool = False
     matchers: tuple[Matcher, ...] = ()
+    alertmanager: str = ""
 
     def covers(self, member: Member) -> bool:
         return all(matcher.matches(member.labels) for matcher in self.matchers)

@@ -42,10 +42,12 @@ def of_running(args: argparse.Namespace) -> list[Problem]:
     found = of_sending(args) + _tls(args) + _open_door(args)
     if not args.dry_run and args.data is None:
         found.append(Problem("--data", "where to keep what must not be lost is not said", "--data DIR"))
-    for name in ("prometheus", "alertmanager", "grafana"):
+    for name in ("prometheus", "grafana"):
         if value := getattr(args, name):
             found += _address(f"--{name}", value)
-    return found + [problem for url in args.exporter for problem in _address("--exporter", url)]
+    for name in ("alertmanager", "exporter"):
+        found += [problem for url in getattr(args, name) for problem in _address(f"--{name}", url)]
+    return found
 
 
 def _open_door(args: argparse.Namespace) -> list[Problem]:

@@ -54,7 +54,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     facts.add_argument(
         "--prometheus", default="", metavar="URL", help="for burn, budget, GPU state and charts"
     )
-    facts.add_argument("--alertmanager", default="", metavar="URL", help="for silences and what still fires")
+    facts.add_argument(
+        "--alertmanager",
+        action="append",
+        default=[],
+        metavar="URL",
+        help="for silences and what still fires; repeatable, once for each that sends here",
+    )
     facts.add_argument(
         "--grafana", default="", metavar="URL", help="completes dashboard links without a host"
     )
