@@ -6,7 +6,7 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ from triton_exporter.catalogue import own
 from triton_exporter.family import Family, Sample, series
 
 MOST = 200
-"""Connections open at a time."""
+"""Connections open at a time, unless said otherwise."""
 
 REQUEST_SECONDS = 10.0
 """How long a new connection has to send the head of its request, the TLS handshake included."""
@@ -47,22 +47,32 @@ class Connections:
     """Collector (see `family`) of dropped connections, and the table of the open ones. Safe for threads.
 
     A dropped socket is only shut down, which wakes the thread that reads or writes it; that thread closes it.
+    `note` is called with the reason of each drop, one of DROPS.
     """
 
-    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        most: int = MOST,
+        now: Callable[[], float] = time.monotonic,
+        note: Callable[[str], None] = lambda reason: None,
+    ) -> None:
+        self._most = most
         self._now = now
+        self._note = note
         self._lock = threading.Lock()
         self._open: dict[Connection, None] = {}
         self._dropped: Counter[str] = Counter()
 
-    def __len__(self) -> int:
-        return len(self._open)
+    def open(self) -> Collection[Connection]:
+        """The connections that are open now."""
+        with self._lock:
+            return tuple(self._open)
 
     def admit(self, accepted: socket.socket) -> Connection | None:
         """Add a new connection, in place of another one when there are too many; None refuses it."""
         with self._lock:
-            if len(self._open) >= MOST and not self._make_room():
-                self._dropped["refused"] += 1
+            if len(self._open) >= self._most and not self._make_room():
+                self._count("refused")
                 return None
             connection = Connection(accepted, self._now())
             self._open[connection] = None
@@ -108,7 +118,11 @@ class Connections:
 
     def _drop(self, connection: Connection, reason: str) -> None:
         del self._open[connection]
-        self._dropped[reason] += 1
+        self._count(reason)
         # Not SSLSocket.shutdown, which takes the TLS state away from under the thread that uses it.
         with suppress(OSError):
             socket.socket.shutdown(connection.socket, socket.SHUT_RDWR)
+
+    def _count(self, reason: str) -> None:
+        self._dropped[reason] += 1
+        self._note(reason)

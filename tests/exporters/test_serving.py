@@ -154,7 +154,7 @@ def test_the_longest_waiting_connection_makes_room_for_a_new_one() -> None:
         wait_until(lambda: threading.active_count() <= MOST + 20)
 
         assert ["inside"] * 5 == [requests.get(server.url, timeout=5).text for _ in range(5)]
-        assert MOST >= len(server.connections)
+        assert MOST >= len(server.connections.open())
         assert 0 == _dropped(server)["refused"]
 
 
@@ -176,7 +176,7 @@ def test_a_request_that_drips_is_dropped_in_time(
             while time.monotonic() < begun + 10 and not _dropped(server)["slow_request"]:
                 peer.sendall(b"x")
                 time.sleep(0.05)
-        wait_until(lambda: not len(server.connections))
+        wait_until(lambda: not len(server.connections.open()))
 
         assert 1 == _dropped(server)["slow_request"]
         assert time.monotonic() - begun < 5
@@ -185,7 +185,7 @@ def test_a_request_that_drips_is_dropped_in_time(
 def test_a_new_connection_is_refused_only_while_all_others_are_being_answered() -> None:
     """Answers under way are not broken off for a new connection, unless they take too long."""
     clock = [0.0]
-    table = Connections(lambda: clock[0])
+    table = Connections(now=lambda: clock[0])
     pairs = [socket.socketpair() for _ in range(MOST + 1)]
     (*held, extra), others = [one for one, _ in pairs], [two for _, two in pairs]
     for one in held:
@@ -210,7 +210,7 @@ def test_a_connection_is_used_again_after_an_answer(monkeypatch: pytest.MonkeyPa
         time.sleep(1.0)
         session.get(server.url, timeout=5)
 
-        assert 1 == len(server.connections)
+        assert 1 == len(server.connections.open())
         assert 0 == sum(_dropped(server).values())
 
 

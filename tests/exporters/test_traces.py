@@ -10,7 +10,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -238,7 +238,7 @@ def test_slow_sender() -> None:
         slow.sendall(
             b"POST /v1/traces HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n"
         )
-        while receiver._slots._value != 0:
+        while not any(one.answering for one in receiver.connections.open()):
             time.sleep(0.01)
         assert 503 == post(receiver, b"{}")
         for _ in range(8):
@@ -249,6 +249,18 @@ def test_slow_sender() -> None:
         assert slow.recv(100).startswith(b"HTTP/1.1 408")
 
     assert {"busy": 1, "slow": 1} == mailbox.batches()
+
+
+def test_a_head_that_drips_makes_room_for_a_batch() -> None:
+    """Connections that never complete a request do not keep batches out, and are counted."""
+    mailbox = Mailbox()
+    with receiving(mailbox, connections=2) as receiver, ExitStack() as peers:
+        for _ in range(5):
+            slow = socket.create_connection(("127.0.0.1", receiver.port), timeout=10)
+            peers.enter_context(slow).sendall(b"POST /v1/traces HT")
+        assert 200 == post(receiver, b"{}")
+
+    assert {"accepted": 1, "slow": 4} == mailbox.batches()
 
 
 def test_full_mailbox() -> None:

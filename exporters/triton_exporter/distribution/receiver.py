@@ -9,8 +9,9 @@ import time
 import zlib
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import ClassVar
+from typing import Any, ClassVar
 
+from triton_exporter.connections import Connection, Connections
 from triton_exporter.distribution.otlp import (
     Assembler,
     OtlpError,
@@ -63,7 +64,9 @@ class TraceReceiver(ThreadingHTTPServer):
         self.patience_seconds = patience_seconds
         self._assembler = Assembler(mailbox.lose)
         self._one_at_a_time = threading.Lock()
-        self._slots = threading.BoundedSemaphore(connections)
+        self.connections = Connections(
+            connections, note=lambda reason: mailbox.batch("busy" if reason == "refused" else "slow")
+        )
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         super().__init__((host, port), _Handler)
         self.timeout = 0.1
@@ -98,25 +101,31 @@ class TraceReceiver(ThreadingHTTPServer):
                 raise _RefusedError("malformed", str(error)) from error
             self.mailbox.put(self._assembler.take(spans, time.monotonic()))
 
-    def process_request(self, request: object, client_address: object) -> None:
-        """Give the connection a thread, or refuse it when all are taken."""
-        if self._slots.acquire(blocking=False):
-            super().process_request(request, client_address)  # type: ignore[arg-type]
+    def handle_request(self) -> None:
+        """Take a new connection, if one comes, and drop those without a request in time."""
+        super().handle_request()
+        self.connections.drop_slow()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Give the connection a thread, or refuse it when all others send a batch."""
+        connection = self.connections.admit(request)
+        if connection is not None:
+            super().process_request(connection, client_address)  # type: ignore[arg-type]
             return
-        self.mailbox.batch("busy")
         with contextlib.suppress(OSError):
-            request.sendall(b"HTTP/1.1 503 busy\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n")  # type: ignore[attr-defined]
-        self.shutdown_request(request)  # type: ignore[arg-type]
+            request.sendall(b"HTTP/1.1 503 busy\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n")
+        self.shutdown_request(request)
 
-    def process_request_thread(self, request: object, client_address: object) -> None:
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
         """Serve one connection."""
+        connection: Connection = request
         try:
-            super().process_request_thread(request, client_address)  # type: ignore[arg-type]
+            # A peer that hangs up is not an event worth a traceback.
+            with contextlib.suppress(OSError):
+                _Handler(connection, client_address, self)
         finally:
-            self._slots.release()
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """A peer that hangs up is no event worth a traceback."""
+            self.connections.leave(connection)
+            self.shutdown_request(connection.socket)
 
     def _unzip(self, body: bytes) -> bytes:
         unzip = zlib.decompressobj(wbits=31)
@@ -137,7 +146,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     server: TraceReceiver
 
+    def __init__(self, connection: Connection, client_address: Any, server: TraceReceiver) -> None:
+        self.held = connection
+        super().__init__(connection.socket, client_address, server)
+
     def do_POST(self) -> None:
+        self.server.connections.answer(self.held)
         # One batch a connection: Triton sends one every few seconds, and no idle peer holds a slot.
         self.close_connection = True
         if self.path.partition("?")[0] != PATH:
