@@ -33,6 +33,7 @@ from triton_exporter.pages import (
 )
 from triton_exporter.plugins import plugins
 from triton_exporter.probe.prober import Prober
+from triton_exporter.reachability_log import ReachabilityLog
 from triton_exporter.relay import Relay
 from triton_exporter.report import report
 from triton_exporter.scrape import Reading, SharedReader, read
@@ -68,6 +69,7 @@ class Exporter:
             *_sources(settings, self.states.lifecycle),
             self.states,
             FailureLog(self.states.lifecycle),
+            ReachabilityLog(settings.triton_url),
             *(plugins(settings) if parts is None else parts),
             self.connections,
         )

@@ -20,8 +20,6 @@ _LISTED_BARE = (
     "Triton lists it without a version: it was never asked to load, or its configuration cannot be read, "
     "or a part of the ensemble failed (Triton's log says which)"
 )
-_REPEATED = "failed with error:"
-"""How the line about an ensemble ends when its step was not tried again."""
 _UNAVAILABLE_STEPS = " contains models that are not available or ambiguous: "
 _NOT_LISTED = "Triton does not list it: no such directory, or no version in it"
 
@@ -127,13 +125,24 @@ class Lifecycle:
     def count_ensemble(self, model: str, text: str, at: float) -> None:
         """Count an ensemble that Triton could not put together from its steps, once for each text.
 
-        Triton writes the same line again whenever it loads any model, or any step; then without the error of
-        the step, or in the same words. It also writes one when a step is unloaded on purpose.
+        Triton writes the same line again whenever it loads one of the steps, and one when a step is unloaded
+        on purpose.
         """
-        if self._names_unloaded(text) or text.endswith(_REPEATED) or text == self._ensemble_texts.get(model):
+        if self._names_unloaded(text) or text == self._ensemble_texts.get(model):
             return
         self._ensemble_texts[model] = text
         self._count_in_log(model, "", text, at)
+
+    def note_failure(self, model: str, version: str, text: str, at: float) -> None:
+        """Remember why a model failed to load before the exporter started, without counting it again."""
+        if self._names_unloaded(text) or model in self.last_failures:
+            return
+        self.version += 1
+        self._last_named.setdefault(model, at)
+        self._ensemble_texts[model] = text
+        self.last_failures[model] = Failure(at, version, text, "log")
+        if not self._serving_versions(model):
+            self._failing.add(model)
 
     def _count_in_log(self, model: str, version: str, text: str, at: float) -> None:
         self.version += 1

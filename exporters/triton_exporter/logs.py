@@ -27,9 +27,15 @@ _ENSEMBLE_PATTERNS = (
     re.compile(r"(?P<text>ensemble (?P<model>\S+) contains models that are not available .*)"),
     re.compile(r"Invalid argument: (?P<text>in ensemble (?P<model>[^,]+), .*)"),
 )
+_LOADED = re.compile(r"successfully (?P<what>un)?loaded '(?P<model>[^']+)'")
+_STARTED = re.compile(
+    r"_memory_manager\.cc:\d+\] \"?(?:Pinned memory pool is|Unable to allocate pinned|CUDA memory pool)"
+)
 _LONGEST_LINE = 64 * 1024
 _MOST_A_POLL = 4 * 1024 * 1024
 _MOST_WAITING = 10_000
+_MOST_EARLIER = 1024 * 1024
+"""Bytes of the log from before the exporter's start that are searched for reasons."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +46,11 @@ class LoadFailure:
     version: str
     text: str
     of_ensemble: bool = False  # Triton could not put an ensemble together from its steps
+
+    @property
+    def repeated(self) -> bool:
+        """Whether Triton wrote it without having tried the ensemble's step again: the step's error is missing."""
+        return self.of_ensemble and self.text.endswith("failed with error:")
 
 
 def load_failure(line: str) -> LoadFailure | None:
@@ -55,11 +66,29 @@ def load_failure(line: str) -> LoadFailure | None:
     return None
 
 
+def standing_failures(lines: Iterable[str]) -> list[LoadFailure]:
+    """Return the last failure of each model that was not loaded or unloaded since, in the server's last run."""
+    found: dict[str, LoadFailure] = {}
+    for line in lines:
+        failure, loaded = load_failure(line), _LOADED.search(line)
+        if failure is not None:
+            if not (failure.repeated and failure.model in found):
+                found[failure.model] = failure
+        elif loaded is not None:
+            before = found.get(loaded["model"])
+            # Triton unloads an ensemble because of its failure.
+            if before is not None and not (loaded["what"] and before.of_ensemble):
+                del found[before.model]
+        elif _STARTED.search(line):
+            found.clear()
+    return list(found.values())
+
+
 class LogTail:
     """New lines of a file that may be rotated, truncated or not there yet, or of a pipe.
 
-    A file that is there at first is read from its end on; one that appears later, from its beginning. Never
-    blocks.
+    A file that is there at first is read from its end on, and `earlier` holds the last lines before; one that
+    appears later is read from its beginning. Never blocks.
     """
 
     def __init__(self, path: Path) -> None:
@@ -68,6 +97,7 @@ class LogTail:
         self._rest = b""
         self._skipping = False  # inside a line longer than is kept
         self._open(from_end=True)
+        self.earlier = self._before()
 
     @property
     def readable(self) -> bool:
@@ -81,6 +111,8 @@ class LogTail:
         data = self._read(_MOST_A_POLL)
         if not data and self._replaced():
             self.close()
+            # The end of an unfinished line is not in the new file.
+            self._rest, self._skipping = b"", False
             self._open(from_end=False)
             data = self._read(_MOST_A_POLL)
         return self._split(data)
@@ -99,6 +131,19 @@ class LogTail:
                 os.lseek(self._fd, 0, os.SEEK_END)
         except OSError:
             self._fd = None
+
+    def _before(self) -> list[str]:
+        """Whole lines of the last MiB before the end at which a file was opened."""
+        if self._fd is None or not self._path.is_file():
+            return []
+        try:
+            end = os.lseek(self._fd, 0, os.SEEK_CUR)
+            start = max(0, end - _MOST_EARLIER)
+            data = os.pread(self._fd, end - start, start)
+        except OSError:
+            return []
+        lines = self._split(data)
+        return lines if start == 0 else lines[1:]
 
     def _read(self, limit: int) -> bytes:
         if self._fd is None:
@@ -148,6 +193,8 @@ class LogReader:
         self._lock = threading.Lock()
         self._found: list[LoadFailure] = []
         self._lines = 0
+        self._earlier = standing_failures(tail.earlier)
+        tail.earlier.clear()
         lifecycle.log_read = True
 
     def poll(self, now: float) -> None:
@@ -161,13 +208,26 @@ class LogReader:
 
     def see(self, snapshot: Snapshot) -> None:
         """Hand the failures found since the last look to the lifecycle."""
+        self._note_earlier(snapshot.at)
         with self._lock:
             found, self._found = self._found, []
         for failure in found:
             if failure.of_ensemble:
-                self._lifecycle.count_ensemble(failure.model, failure.text, snapshot.at)
+                if not failure.repeated:
+                    self._lifecycle.count_ensemble(failure.model, failure.text, snapshot.at)
             else:
                 self._lifecycle.count_logged(failure.model, failure.version, failure.text, snapshot.at)
+
+    def _note_earlier(self, at: float) -> None:
+        """Hand over the reasons of failures from before the exporter's start, once it is known what is there."""
+        index = self._lifecycle.snapshot.index
+        if not self._earlier or index is None:
+            return
+        there = {entry.model for entry in index} | self._lifecycle.expected.keys()
+        for failure in self._earlier:
+            if failure.model in there:
+                self._lifecycle.note_failure(failure.model, failure.version, failure.text, at)
+        self._earlier = []
 
     def families(self, now: float) -> Iterable[Family]:
         """Whether the log can be read, and how much of it was."""

@@ -1,4 +1,4 @@
-"""Failed loads in the exporter's own log: each one once, in one line, whatever the text."""
+"""The exporter's own log: each failed load once, whatever the text, and when Triton stops and starts to answer."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 
 from triton_exporter.failure_log import QUIET_SECONDS, FailureLog
 from triton_exporter.lifecycle import Lifecycle
+from triton_exporter.reachability_log import ReachabilityLog
 from triton_exporter.snapshot import IndexEntry, Snapshot
 
 
@@ -79,3 +80,20 @@ def test_a_hostile_text_stays_one_plain_line(told: Told) -> None:
     assert line.isprintable()
     assert len(line) < 2200
     assert r"m\x1b\nERROR" in line
+
+
+def test_triton_going_away_and_coming_back_is_one_line_each(caplog: pytest.LogCaptureFixture) -> None:
+    """The line names the address, the kind of failure and what to check; a failure that lasts says nothing more."""
+    log = ReachabilityLog("http://triton:8000")
+    with caplog.at_level(logging.INFO):
+        for failure in ("", "", "refused", "timeout", "refused", "", ""):
+            log.see(Snapshot(1, failure, triton_version="" if failure else "2.51.0"))
+
+    assert [
+        "Triton 2.51.0 at http://triton:8000 answers",
+        (
+            "Triton at http://triton:8000 does not answer (refused): nothing listens there: check that Triton "
+            "runs, that its models have loaded (its ports open after that), and the port in --triton"
+        ),
+        "Triton 2.51.0 at http://triton:8000 answers again",
+    ] == caplog.messages

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from triton_exporter.lifecycle import Lifecycle
-from triton_exporter.logs import LoadFailure, LogReader, LogTail, load_failure
+from triton_exporter.logs import LoadFailure, LogReader, LogTail, load_failure, standing_failures
 from triton_exporter.snapshot import IndexEntry, Snapshot
 
 _FAILED = (
@@ -159,6 +159,92 @@ def test_rotation_by_rename_and_by_truncation_is_survived(tmp_path: Path) -> Non
     log.write_text("cut\n")
     assert ["cut"] == tail.lines()
     tail.close()
+
+
+def test_the_first_line_after_a_rotation_within_an_endless_line_is_read(tmp_path: Path) -> None:
+    """Neither the rest of an unfinished line nor the skipping of a long one carries over into the new file."""
+    log = tmp_path / "triton.log"
+    log.write_text("")
+    tail = LogTail(log)
+    for unfinished in ("x" * 100_000, "half"):
+        with log.open("a") as old:
+            old.write(unfinished)
+        assert [] == tail.lines()
+        log.rename(tmp_path / "triton.log.1")
+        log.write_text(f"{_FAILED}\n")
+        assert [_FAILED] == tail.lines()
+    tail.close()
+
+
+_LOADED = "I1121 model_lifecycle.cc:839] \"successfully loaded 'bad'\""
+_UNLOADED = "I1121 model_lifecycle.cc:624] \"successfully unloaded 'ens' version 1\""
+_STARTED = 'I1121 cuda_memory_manager.cc:117] "CUDA memory pool disabled"'
+_ENSEMBLE = (
+    "E1121 model_repository_manager.cc:703] \"Invalid argument: ensemble 'ens' depends on 'bad' which has no "
+    "loaded version. Model 'bad' loading failed with error: "
+)
+
+
+@pytest.mark.parametrize(
+    ("lines", "models"),
+    [
+        ([_FAILED], {"bad"}),
+        ([_FAILED, _LOADED], set()),
+        ([_LOADED, _FAILED], {"bad"}),
+        ([_FAILED, _STARTED], set()),
+        ([_STARTED, _FAILED], {"bad"}),
+        ([_ENSEMBLE + 'no tokenizer;"', _UNLOADED], {"ens"}),
+        ([], set()),
+    ],
+)
+def test_old_failures_stand_until_a_load_or_a_restart(lines: list[str], models: set[str]) -> None:
+    """What was loaded since is no longer a failure, and a server that was started again has begun anew."""
+    assert models == {failure.model for failure in standing_failures(lines)}
+
+
+def test_a_repeated_line_does_not_hide_the_error_of_the_step() -> None:
+    """Triton repeats the line about an ensemble without the error."""
+    (failure,) = standing_failures([_ENSEMBLE + 'no tokenizer;"', _ENSEMBLE + '"'])
+
+    assert failure.text.endswith("no tokenizer;")
+
+
+def test_a_restart_of_the_exporter_keeps_the_reason_and_counts_nothing_again(tmp_path: Path) -> None:
+    """A model that failed before is missing with Triton's text; a repeated line about it counts nothing either."""
+    log = tmp_path / "triton.log"
+    line = _ENSEMBLE + 'no tokenizer;"\n'
+    log.write_text("x\n" * 1_000_000 + line)
+    lifecycle = Lifecycle()
+    reader = LogReader(LogTail(log), lifecycle)
+    for at in (1.0, 2.0, 3.0):
+        reader.poll(at)
+        snapshot = Snapshot(at, live=True, index=(IndexEntry("ens"),))
+        reader.see(snapshot)
+        lifecycle.see(snapshot)
+        with log.open("a") as file:
+            file.write(line)
+    (record,) = lifecycle.records.values()
+    reader.close()
+
+    assert ("missing", True) == (record.claim.state, record.claim.reason.endswith("no tokenizer;"))
+    assert {"ens"} == lifecycle.expected_models()
+    assert 0 == lifecycle.failures.total()
+
+
+def test_an_old_failure_of_a_model_that_is_gone_or_serves_is_not_missed(tmp_path: Path) -> None:
+    """A folder that was removed is nobody's concern; of a failed hot reload only the reason is kept."""
+    log = tmp_path / "triton.log"
+    log.write_text(_FAILED + "\n" + _FAILED.replace("'bad'", "'gone'") + "\n")
+    lifecycle = Lifecycle()
+    reader = LogReader(LogTail(log), lifecycle)
+    for at in (1.0, 2.0):
+        snapshot = Snapshot(at, live=True, index=(IndexEntry("bad", "1", "READY"),))
+        reader.see(snapshot)
+        lifecycle.see(snapshot)
+    reader.close()
+
+    assert {"bad"} == {key.model for key, record in lifecycle.records.items() if record.claim.ready}
+    assert {"bad"} == lifecycle.last_failures.keys() == {key.model for key in lifecycle.records}
 
 
 def test_a_named_pipe_is_read_without_waiting_for_its_writer(tmp_path: Path) -> None:

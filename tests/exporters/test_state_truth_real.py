@@ -444,6 +444,22 @@ def test_an_ensemble_that_cannot_load_is_counted_once(triton: Explicit) -> None:
     assert 2 == failures(page, "flakypart")
 
 
+def test_a_restarted_exporter_knows_why_an_ensemble_failed(triton: Explicit) -> None:
+    """The reason is in the log alone, from before the exporter's start; the old failure is not counted again."""
+    triton.repository.model("earlypart", **{"raise": "no tokenizer"})
+    triton.repository.ensemble("early", "earlypart")
+    assert 200 != triton.load("early")
+    mine = {"model": "early", "version": ""}
+    with exporting(triton.server.http_url, triton.server.metrics_url, log=triton.server.log) as exporter:
+        page = exporter.wait(lambda page: page.value(catalogue.MODEL_STATE, **mine, state="missing"))
+        models = exporter.get("/state").json()["models"]
+    shown = next(one for one in models if one["model"] == "early")
+
+    assert 1 == page.value(catalogue.MODEL_EXPECTED, model="early")
+    assert "no tokenizer" in shown["reason"]
+    assert 0 == failures(page, "early")
+
+
 @pytest.mark.parametrize(
     ("model", "old", "new", "reason"),
     [
