@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 import time
@@ -15,8 +14,6 @@ import requests
 from support.commands import FOLLOWED, Command, commands
 from support.page_folder import prepare
 from support.recipe_world import World
-from support.recipes import parts
-from support.tools import ROOT
 from tritonwatch.cli import main
 from tritonwatch.local.triton import free_ports
 
@@ -64,26 +61,6 @@ def test_the_commands_of_a_page_work_in_its_order(
                 code = main(words)
             said = capsys.readouterr()
             assert code in ANSWERS.get(verb, {0}), f"{command}\n{said.out}\n{said.err}"
-
-
-def test_the_start_page_shows_a_load_that_fails(world: World) -> None:
-    """Its lines break a model of a real Triton, which says what the page promises, and the exporter hears of it."""
-    (block,) = [one for one in parts("start.md")["6. See an alert fire"] if one.language == "sh"]
-
-    done = world.shell(f"export MODELS=models\n{block.text}")
-
-    assert 0 == done.returncode, done.stderr
-    (promised,) = re.findall(
-        r'own words: "(.+?)"', " ".join((ROOT / "docs" / "start.md").read_text().split())
-    )
-    assert promised in done.stdout
-    deadline = time.monotonic() + 20
-    while promised not in requests.get(world.local("http://localhost:9401/state"), timeout=5).text:
-        assert time.monotonic() < deadline, "the exporter never heard of it"
-        time.sleep(0.2)
-    world.shell(
-        "rm -r models/broken; curl -s -X POST http://localhost:8000/v2/repository/models/broken/unload"
-    )
 
 
 def _here(world: World, word: str, before: str) -> str:

@@ -1,0 +1,85 @@
+"""The start page breaks a model of a real Triton, and its last commands leave nothing behind."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+import requests
+
+from support.exporter import exporting
+from support.recipes import Block, parts
+from support.repository import Repository
+from support.tools import ROOT
+from support.triton import live_triton
+from support.watching import INTERVAL_SECONDS, SCALE, Watching, watching
+from triton_alerts.generate import artifacts as alerts
+from triton_slo import conventions as names
+from triton_slo.artifact import Options
+from triton_slo.generate import artifacts as objectives
+from triton_slo.reading import read
+
+pytestmark = pytest.mark.real
+OPTIONS = Options(time_scale=SCALE, scrape_interval_seconds=INTERVAL_SECONDS)
+PAGE = ROOT / "docs" / "start.md"
+GONE_SECONDS = 45
+"""Without data for 30 scrapes, a model that is not known to be removed is called unknown."""
+
+
+def _commands(section: str) -> Block:
+    (block,) = [one for one in parts("start.md")[section] if one.language == "sh" and "$MODELS" in one.text]
+    return block
+
+
+def _last_seen_seconds_ago(watch: Watching) -> float:
+    query = f'time() - min({names.LAST_SEEN}{{model="broken"}})'
+    answer = requests.get(f"{watch.url}/api/v1/query", params={"query": query}, timeout=5).json()
+    return float(answer["data"]["result"][0]["value"][1])
+
+
+@pytest.mark.timeout(240)
+def test_the_last_commands_of_the_start_page_restore_the_server(tmp_path: Path) -> None:
+    """A load fails with the words that the page promises; afterwards Triton is ready and nothing is unknown."""
+    models = tmp_path / "models"
+    Repository(models).model("adder")
+    texts = [(path.name, path.read_text()) for path in sorted((ROOT / "slo" / "objectives").glob("*.yaml"))]
+    made = (*objectives(read(texts).objectives, OPTIONS), *alerts((), OPTIONS))
+    with (
+        live_triton(models, tmp_path, "explicit", ["--load-model=adder"]) as triton,
+        exporting(triton.http_url, triton.metrics_url) as exporter,
+        watching(exporter.url, made, tmp_path / "watch") as watch,
+    ):
+
+        def shell(text: str) -> str:
+            # Prometheus scrapes every second here, not every 15 s.
+            text = text.replace("http://localhost:8000", triton.http_url).replace("sleep 60", "sleep 4")
+            environment = {**os.environ, "MODELS": str(models)}
+            return subprocess.run(
+                ["bash", "-e", "-c", text],
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=90,
+                check=True,
+            ).stdout
+
+        said = shell(_commands("6. See an alert fire").text)
+        (promised,) = re.findall(r'own words: "(.+?)"', " ".join(PAGE.read_text().split()))
+        assert promised in said
+        watch.wait("TritonModelLoadFailed", model="broken")
+        watch.wait_seen(f'{names.LAST_SEEN}{{model="broken"}}')
+        assert promised in exporter.get("/state").text
+        assert 400 == requests.get(f"{triton.http_url}/v2/health/ready", timeout=5).status_code
+
+        shell(_commands("7. Put everything back").text)
+
+        assert 200 == requests.get(f"{triton.http_url}/v2/health/ready", timeout=5).status_code
+        assert ["adder"] == sorted(path.name for path in models.iterdir())
+        while _last_seen_seconds_ago(watch) < GONE_SECONDS:
+            assert [] == watch.alerts(names.UNKNOWN_ALERT)
+            time.sleep(1)
+        assert [] == watch.alerts(names.UNKNOWN_ALERT)
