@@ -13,12 +13,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import NormalDist
+from typing import get_args
 
 from triton_slo import conventions as names
 from triton_slo import words
 from triton_slo.duration import parse_seconds
 from triton_slo.excluding import counting
-from triton_slo.objective import Tier
+from triton_slo.objective import Severity, Tier
 from triton_slo.plan import Plan
 from triton_slo.promql import indent, number
 from triton_slo.recording import burn, events
@@ -52,12 +53,19 @@ class Inhibition:
     equal: tuple[str, ...]
 
 
+_SEVERITIES: tuple[str, ...] = get_args(Severity)
+"""Worst first."""
 _SLO = f'{names.COMPONENT}="slo"'
 _GROUP = (names.SLO, *names.GROUPING)
 INHIBITIONS: tuple[Inhibition, ...] = (
-    Inhibition((_SLO, f'{names.TIER}="page_fast"'), (_SLO, f'{names.TIER}="page_slow"'), _GROUP),
-    Inhibition((_SLO, f'{names.TIER}=~"page_.+"'), (_SLO, f'{names.TIER}=~"ticket_.+"'), _GROUP),
-    Inhibition((_SLO, f'{names.TIER}="ticket_fast"'), (_SLO, f'{names.TIER}="ticket_slow"'), _GROUP),
+    *(
+        Inhibition(
+            (_SLO, f'{names.URGENCY}="{urgency}"'),
+            (_SLO, f'{names.URGENCY}=~"[{urgency + 1}-{names.URGENCIES}]"'),
+            _GROUP,
+        )
+        for urgency in range(1, names.URGENCIES)
+    ),
     # A model without data has one cause, whatever the number of its objectives.
     Inhibition(
         (f'alertname="{names.UNKNOWN_ALERT}"', f'{names.INDICATOR}="readiness"'),
@@ -66,12 +74,12 @@ INHIBITIONS: tuple[Inhibition, ...] = (
     ),
     # A model that is not ready cannot answer in time either.
     Inhibition(
-        (_SLO, f'{names.INDICATOR}="readiness"', f'{names.TIER}=~"page_.+"'),
+        (f'alertname="{names.BURN_ALERTS["readiness"]}"', _SLO, f'{names.SEVERITY}="critical"'),
         (_SLO, f'{names.INDICATOR}=~"latency|queue|errors|first_response|probe"'),
         names.GROUPING,
     ),
 )
-"""Matchers as Alertmanager writes them; tiers are stable labels, so nothing here knows thresholds or windows."""
+"""Matchers as Alertmanager writes them; nothing here knows names, thresholds or windows of tiers."""
 
 
 def alert_rules(plan: Plan) -> Iterator[Rule]:
@@ -96,13 +104,27 @@ def severity(plan: Plan, tier: Tier) -> str:
     return plan.objective.alerting.severities.get(tier.name, tier.severity)
 
 
+def urgency(plan: Plan, tier: Tier) -> int:
+    """The tier's place among the objective's tiers: by severity, then by how fast the budget burns."""
+
+    def rank(one: Tier) -> tuple[int, float]:
+        return _SEVERITIES.index(severity(plan, one)), -one.factor(plan.objective.window.seconds)
+
+    ranks = sorted(rank(one) for one in plan.objective.alerting.tiers)
+    return min(1 + ranks.index(rank(tier)), names.URGENCIES)
+
+
 def _burn_alert(plan: Plan, tier: Tier) -> Rule:
     objective = plan.objective
     return Rule(
         alert=names.BURN_ALERTS[objective.indicator.kind],
         expr=counting(plan, f"{_condition(plan, tier)}\n{unless_retired(plan)}".rstrip()),
         keep_firing_for=plan.clock.text(KEEP_FIRING, 1),
-        labels=_labels(plan, severity(plan, tier), {names.TIER: tier.name}),
+        labels=_labels(
+            plan,
+            severity(plan, tier),
+            {names.TIER: tier.name, names.URGENCY: str(urgency(plan, tier))},
+        ),
         annotations=words.burning(plan, tier, recurs=not late_guard(tier)),
     )
 

@@ -448,6 +448,7 @@ RESERVED_LABELS = frozenset(
         conventions.INDICATOR,
         conventions.SEVERITY,
         conventions.TIER,
+        conventions.URGENCY,
         conventions.COMPONENT,
         conventions.OWNER,
         conventions.EVENT,

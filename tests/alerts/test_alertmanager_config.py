@@ -77,7 +77,7 @@ def test_each_alert_reaches_its_receiver(binary: Path, alert: Alert, tmp_path: P
     assert 0 == routed.returncode, routed.stdout + routed.stderr
 
 
-BURN_LABELS = ("slo", "indicator", "tier", *conventions.GROUPING)
+BURN_LABELS = ("slo", "indicator", "tier", "urgency", *conventions.GROUPING)
 """What every burn alert carries beside the labels of all alerts."""
 
 
@@ -139,13 +139,14 @@ def labels_of(alert: Alert) -> dict[str, str]:
 def burn_alerts() -> Iterator[dict[str, str]]:
     """Every burn alert there can be, by indicator and tier."""
     for indicator, name in conventions.BURN_ALERTS.items():
-        for tier in ("page_fast", "page_slow", "ticket_fast", "ticket_slow"):
+        for urgency, tier in enumerate(("page_fast", "page_slow", "ticket_fast", "ticket_slow"), 1):
             yield {
                 "alertname": name,
                 "component": "slo",
                 "slo": indicator,
                 "indicator": indicator,
                 "tier": tier,
+                "urgency": str(urgency),
                 "severity": "critical" if tier.startswith("page") else "warning",
             }
         yield {

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import requests
+import yaml
 
 from support.files import write
 from support.loopback import served, started
@@ -20,11 +21,15 @@ from support.tools import alertmanagers
 from triton_alerts import alertmanager, rules
 from triton_alerts.catalogue import ALERTS
 from triton_slo.artifact import Options
+from triton_slo.generate import artifacts as slo_artifacts
+from triton_slo.objective import WORKBOOK_TIERS
+from triton_slo.reading import read
 from tritonwatch.local.triton import free_ports
 
 pytestmark = pytest.mark.real
 BY_NAME = {alert.name: alert for alert in ALERTS}
 SERVER = {"instance": "gpu-1:9095"}
+TIERS = [tier.name for tier in WORKBOOK_TIERS]
 BURN = {
     "alertname": "TritonReadinessBudgetBurn",
     "component": "slo",
@@ -138,7 +143,8 @@ def alert(name: str, **labels: str) -> dict[str, str]:
 
 def burn(tier: str) -> dict[str, str]:
     """The labels with which the readiness budget's burn alert fires."""
-    return {**BURN, "tier": tier, "severity": "critical" if tier.startswith("page") else "warning"}
+    severity = "critical" if tier.startswith("page") else "warning"
+    return {**BURN, "tier": tier, "urgency": str(1 + TIERS.index(tier)), "severity": severity}
 
 
 def test_a_server_that_is_down_silences_its_consequences(everyone: list[Running]) -> None:
@@ -196,7 +202,7 @@ def test_one_incident_of_a_model_makes_one_notification(everyone: list[Running])
         alert("TritonModelNotReadyProlonged", **SERVER, model="ranker", version="1"),
         alert("TritonModelNotReadyProlonged", instance="gpu-2:9095", model="ranker", version="1"),
         alert("TritonExpectedModelMissing", **SERVER, model="ranker", version="1"),
-        *(burn(tier) for tier in ("page_fast", "page_slow", "ticket_fast", "ticket_slow")),
+        *map(burn, TIERS),
     ]
 
     for one in everyone:
@@ -209,6 +215,46 @@ def test_one_incident_of_a_model_makes_one_notification(everyone: list[Running])
         assert [{"TritonModelDownEverywhere", "TritonReadinessBudgetBurn"}] == one.inbox.told("page")
         assert 2 == len(one.inbox.notifications[0]["alerts"])  # type: ignore[arg-type]
         assert [] == one.inbox.told("ticket")
+
+
+CUSTOM_TIERS = """\
+name: errors
+target: 99%
+window: 30d
+indicator: errors
+alerting:
+  tiers:
+    - {name: later, severity: warning, long: 1d, short: 2h, budget: 10%}
+    - {name: soon, severity: critical, long: 6h, short: 30m, budget: 5%}
+    - {name: now, severity: critical, long: 1h, short: 5m, budget: 2%}
+    - {name: page_early, severity: critical, long: 1d, short: 1h, burn: 2}
+  severities: {page_early: warning}
+"""
+
+
+def test_of_custom_tiers_the_most_urgent_one_alerts(everyone: list[Running]) -> None:
+    """Whatever tiers are called, one incident of an objective is one alert, and a ticket silences no page."""
+    reading = read([("errors.yaml", CUSTOM_TIERS)])
+    (rule_file,) = (
+        one for one in slo_artifacts(reading.objectives, Options()) if one.name == "slo-errors.yml"
+    )
+    burning = [
+        {"alertname": rule["alert"], **rule["labels"], "model": "ranker", "version": "1"}
+        for group in yaml.safe_load(rule_file.text)["groups"]
+        for rule in group["rules"]
+        if rule.get("alert") == "TritonErrorsBudgetBurn"
+    ]
+    assert {"later", "soon", "now", "page_early"} == {one["tier"] for one in burning}
+
+    for one in everyone:
+        one.send(burning)
+    for one in everyone:
+        one.inbox.wait(lambda one=one: one.inbox.told("page"))
+    time.sleep(3.0)
+
+    for one in everyone:
+        sent = [alert for told in one.inbox.notifications for alert in told["alerts"]]  # type: ignore[attr-defined]
+        assert {"now"} == {alert["labels"]["tier"] for alert in sent}
 
 
 def test_a_load_failure_that_becomes_a_page_is_told_as_both(everyone: list[Running]) -> None:

@@ -23,10 +23,10 @@ from triton_slo.reading import read
 pytestmark = pytest.mark.real
 SHIPPED = Path(__file__).parents[2] / "slo" / "objectives"
 TIERS = {
-    "page_fast": ("critical", "1h", "5m"),
-    "page_slow": ("critical", "6h", "30m"),
-    "ticket_fast": ("warning", "1d", "2h"),
-    "ticket_slow": ("warning", "3d", "6h"),
+    "page_fast": ("critical", "1", "1h", "5m"),
+    "page_slow": ("critical", "2", "6h", "30m"),
+    "ticket_fast": ("warning", "3", "1d", "2h"),
+    "ticket_slow": ("warning", "4", "3d", "6h"),
 }
 WHO = 'instance="triton-0:9095", model="ranker", version="2"'
 SLOW = {
@@ -108,6 +108,7 @@ def test_a_burn_alert_says_what_why_and_what_to_do(
                 "model": "ranker",
                 "version": "2",
                 "tier": tier,
+                "urgency": urgency,
                 "severity": severity,
                 "component": "slo",
                 "owner": "ml-platform",
@@ -123,7 +124,7 @@ def test_a_burn_alert_says_what_why_and_what_to_do(
                 "dashboard_url": "/d/triton-model?var-model=ranker&var-version=2",
             },
         }
-        for tier, (severity, long, short) in TIERS.items()
+        for tier, (severity, urgency, long, short) in TIERS.items()
     ]
 
     assert [] == contradictions(tmp_path, name, alert, series, expected)
