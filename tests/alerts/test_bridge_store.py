@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -85,3 +86,68 @@ def test_pruning_takes_a_part_at_a_time(store: Store) -> None:
     fill(store, PRUNED_AT_ONCE + 5, closed_at=NOW - 8 * DAY)
 
     assert [PRUNED_AT_ONCE, 5, 0] == [store.prune(NOW - 7 * DAY) for _ in range(3)]
+
+
+_OLDER = """
+CREATE TABLE incidents (
+  id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, key TEXT NOT NULL, document TEXT NOT NULL,
+  severity INTEGER NOT NULL, opened_at REAL NOT NULL, closed_at REAL,
+  last_seq INTEGER NOT NULL, version INTEGER NOT NULL);
+CREATE TABLE events (
+  incident INTEGER NOT NULL REFERENCES incidents ON DELETE CASCADE, seq INTEGER NOT NULL, at REAL NOT NULL,
+  document TEXT NOT NULL, PRIMARY KEY (incident, seq)) WITHOUT ROWID;
+CREATE TABLE deliveries (
+  id INTEGER PRIMARY KEY, incident INTEGER NOT NULL REFERENCES incidents ON DELETE CASCADE,
+  channel TEXT NOT NULL, role TEXT NOT NULL, root_channel TEXT NOT NULL DEFAULT '',
+  root_ts TEXT NOT NULL DEFAULT '', told_seq INTEGER NOT NULL DEFAULT 0,
+  told_version INTEGER NOT NULL DEFAULT 0, digest_seq INTEGER NOT NULL DEFAULT 0,
+  plainness INTEGER NOT NULL DEFAULT 0, attempts INTEGER NOT NULL DEFAULT 0,
+  next_try REAL NOT NULL DEFAULT 0, edited_at REAL NOT NULL DEFAULT 0, pending_since REAL,
+  inflight TEXT NOT NULL DEFAULT '', inflight_kind TEXT NOT NULL DEFAULT '',
+  inflight_seq INTEGER NOT NULL DEFAULT 0, inflight_at REAL NOT NULL DEFAULT 0,
+  UNIQUE (incident, channel, role));
+CREATE TABLE held (key TEXT PRIMARY KEY, due REAL NOT NULL, body BLOB NOT NULL, source TEXT NOT NULL);
+CREATE TABLE pressed (id TEXT PRIMARY KEY, at REAL NOT NULL);
+CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+"""
+
+
+def test_a_database_of_an_older_bridge_goes_on(tmp_path: Path) -> None:
+    """An incident from before severities and matchers were recorded is no new page, and its silence covers it."""
+    member = {"labels": {"alertname": "g", "severity": "critical", "model": "m"}, "starts_at": NOW}
+    incident = {
+        "name": "ab12cd34",
+        "key": "page|g",
+        "receiver": "page",
+        "opened_at": NOW,
+        "members": {"m": member},
+        "silence": {"id": "s1", "by": "U0ANA", "until": NOW + DAY, "until_resolved": True},
+        "acknowledged": {"by": "U0ANA", "at": NOW},
+    }
+    with sqlite3.connect(tmp_path / "bridge.sqlite") as older:
+        older.executescript(_OLDER)
+        older.execute(
+            "INSERT INTO incidents VALUES (1, 'ab12cd34', 'page|g', ?, 0, ?, NULL, 1, 1)",
+            (json.dumps(incident), NOW),
+        )
+        older.execute(
+            "INSERT INTO events VALUES (1, 1, ?, ?)", (NOW, json.dumps({"at": NOW, "kind": "fired"}))
+        )
+        older.execute(
+            "INSERT INTO deliveries (incident, channel, role, root_ts, told_seq, told_version) "
+            "VALUES (1, ?, 'main', '1.0', 1, 1)",
+            (CHANNEL,),
+        )
+    older.close()
+    store = Store(tmp_path / "bridge.sqlite", lambda _severity: CHANNEL)
+    store.receive(body_of("g", {"m": NOW, "other": NOW + 1}, {}), "am", NOW + 2)
+    found = store.incident(1)
+    kinds = [event.kind for event in store.events(1, 0, 100)]
+    pending = store.pending(CHANNEL)
+    store.close()
+
+    assert found is not None
+    assert found.silenced
+    assert found.acknowledged is not None
+    assert ["fired", "fired"] == kinds
+    assert [1] == [delivery.id for delivery in pending]
