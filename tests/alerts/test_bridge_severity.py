@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,8 +11,10 @@ import pytest
 
 from support.bridge_world import Clock, SimulatedSlack, body_of
 from support.slack import Workspace
+from triton_alerts.bridge import command
 from triton_alerts.bridge.actions import Actions, Press
 from triton_alerts.bridge.alertmanagers import Alertmanagers
+from triton_alerts.bridge.assembly import assemble
 from triton_alerts.bridge.audit import Audit
 from triton_alerts.bridge.chores import Escalator
 from triton_alerts.bridge.courier import Courier, Escalation, Manner
@@ -158,3 +161,23 @@ def test_a_page_that_ended_before_it_was_heard_of_raises_nothing(bridge: Bridge)
 
     assert before is not None
     assert bridge.incident.acknowledged is None
+
+
+def test_a_webhook_has_one_channel_whatever_becomes_more_urgent(tmp_path: Path) -> None:
+    """It writes to its own channel only, where a second one would double every message."""
+    (tmp_path / "hook").write_text("http://127.0.0.1:9/services/T/B/x")
+    parser = argparse.ArgumentParser()
+    command.configure(parser)
+    args = parser.parse_args(
+        [f"--slack-webhook-file={tmp_path / 'hook'}", "--channel=C0PAGES", "--channel-for=warning=C0TICKETS"]
+    )
+    clock = Clock()
+    service = assemble(args, ("127.0.0.1", 0), tmp_path, clock)
+    page = body_of("g0", {"m": clock()}, {})
+    service.store.receive(page.replace(b'"critical"', b'"warning"'), "am", clock())
+    service.store.receive(page.replace(b'"fingerprint": "m"', b'"fingerprint": "n"'), "am", clock())
+    counts = [len(service.store.pending(channel)) for channel in ("C0PAGES", "C0TICKETS")]
+    service.receiver.server_close()
+    service.store.close()
+
+    assert [1, 0] == counts

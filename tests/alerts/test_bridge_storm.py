@@ -99,6 +99,21 @@ def test_a_new_page_goes_out_before_what_waits(tmp_path: Path, waiting: Callable
     assert posts <= MOST_BEFORE
 
 
+def test_a_ticket_that_becomes_a_page_goes_out_before_what_waits(tmp_path: Path) -> None:
+    """A reply that the channel shows is a new page, too."""
+    storm = Storm(tmp_path)
+    ticket = body_of("ticket", {"m": storm.began}, {}).replace(b'"critical"', b'"warning"')
+    storm.store.receive(ticket, "am", storm.clock())
+    all_grown(storm)
+    storm.hear("ticket", {"m": storm.began, NEW: storm.clock()})
+    posts = storm.send()
+    storm.store.close()
+
+    (shown,) = [one for one in storm.workspace.messages if NEW in one.shown and one.thread_ts]
+    assert shown.broadcast
+    assert posts <= MOST_BEFORE
+
+
 def test_a_storm_is_delivered_to_its_end(tmp_path: Path) -> None:
     """New pages that go first starve nothing: in the end every incident has its message and its end."""
     storm = Storm(tmp_path)

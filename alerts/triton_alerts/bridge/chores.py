@@ -102,10 +102,13 @@ class Reconciler:
         self._missing = {key: min(self._missing.get(key, now), now) for key in missing}
         self._end_alerts(opened, now)
         for number, incident in silenced:
+            if incident.silence is None:
+                continue
+            one = self.alertmanagers.at(incident.silence.alertmanager)
             try:
-                self._keep_silence(number, incident, answers, now)
+                self._keep_silence(number, incident, incident.silence, one, answers.get(one.url), now)
             except UnreachableError as error:
-                self._complain(self.alertmanagers.each[0], error)
+                self._complain(one, error)
 
     def _ask(self, one: Alertmanager, now: float) -> Answer:
         return Answer(one.firing(), one.silences(), now - one.up_since() >= SETTLED_SECONDS)
@@ -158,13 +161,14 @@ class Reconciler:
                 self.wake()
 
     def _keep_silence(
-        self, number: int, incident: Incident, answers: Mapping[str, Answer], now: float
+        self,
+        number: int,
+        incident: Incident,
+        silence: Silence,
+        one: Alertmanager,
+        answer: Answer | None,
+        now: float,
     ) -> None:
-        silence = incident.silence
-        if silence is None:
-            return
-        one = self.alertmanagers.at(silence.alertmanager)
-        answer = answers.get(one.url)
         if not incident.open:
             if silence.until_resolved:
                 if answer is None:
@@ -179,12 +183,13 @@ class Reconciler:
             text = "the silence was ended in Alertmanager, or lost there, and it still fires"
             self._silence_over(number, silence, text, now)
         elif silence.id in answer.silences:
+            kept = silence
             if silence.until_resolved and silence.until - now < RENEW_SECONDS / 2:
-                silence = self._renewed(one, incident, silence, now)
+                kept = self._renewed(one, incident, silence, now)
             elif abs(answer.silences[silence.id] - silence.until) > 1.0:
                 # Somebody moved its end in Alertmanager.
-                silence = silence.model_copy(update={"until": answer.silences[silence.id]})
-            self.store.change(number, partial(_set_silence, incident.silence, silence, ()))
+                kept = silence.model_copy(update={"until": answer.silences[silence.id]})
+            self.store.change(number, partial(_set_silence, silence, kept, ()))
 
     def _renewed(self, one: Alertmanager, incident: Incident, silence: Silence, now: float) -> Silence:
         until, comment = now + RENEW_SECONDS, f"incident {incident.name}, from Slack"
