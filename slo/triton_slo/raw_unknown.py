@@ -18,7 +18,7 @@ from triton_slo.indicators import Measure
 from triton_slo.plan import Plan
 from triton_slo.prometheus import Prometheus, Series
 from triton_slo.promql import by, on
-from triton_slo.unknown import FORGET, MIN_SCRAPES, stuck, unless_unloaded
+from triton_slo.unknown import FORGET, MIN_SCRAPES, stuck
 
 Group = tuple[tuple[str, str], ...]
 Rates = dict[Group, float]
@@ -114,7 +114,17 @@ def _known(plan: Plan, measure: Measure) -> str:
 def _standing(plan: Plan, measure: Measure) -> list[str]:
     after = plan.clock.text(plan.objective.unknown.after, MIN_SCRAPES)
     found = [stuck(plan)] if measure.stuck else []
-    return found + ([f"{measure.silent(after)}{unless_unloaded(plan)}"] if measure.silent else [])
+    return found + ([f"{measure.silent(after)}{_unless_unloaded(plan)}"] if measure.silent else [])
+
+
+def _unless_unloaded(plan: Plan) -> str:
+    """What was unloaded on purpose is not missed; a group of many versions cannot be told apart so."""
+    both = ("model", "version")
+    if not set(both) <= set(plan.objective.group_by):
+        return ""
+    chosen = plan.source_matchers.choosing("model", plan.objective.models)
+    unloaded = chosen.also('state=~"unloaded|unloading"')
+    return f" unless {on(both)} (max {by(both)} ({state.MODEL_STATE}{unloaded}) == 1)"
 
 
 def _while(

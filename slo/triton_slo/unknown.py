@@ -32,7 +32,7 @@ def unknown_rules(plan: Plan) -> Iterator[Rule]:
     after = plan.clock.text(plan.objective.unknown.after, MIN_SCRAPES)
     for _, measure in measures:
         if measure.silent:
-            yield _rule(plan, "silent", f"({measure.silent(after)}{unless_unloaded(plan)}) == 1")
+            yield _rule(plan, "silent", f"({measure.silent(after)} {unless_retired(plan)}) == 1")
         if measure.no_bucket:
             yield _rule(plan, "no_bucket", f"({measure.no_bucket}) == 1")
 
@@ -53,15 +53,6 @@ def _vanished(plan: Plan) -> str:
     wanted = f"({recent} or {seen} and on (model) ({expected} == 1))"
     lines = [gone, f"and {wanted}", f"unless on (model) ({expected} == 0)", unless_retired(plan)]
     return "0 * (\n" + "\n".join(f"  {line}" for line in lines) + "\n) + 1"
-
-
-def unless_unloaded(plan: Plan) -> str:
-    """What was unloaded on purpose is not missed; a group of many versions cannot be told apart so."""
-    both = ("model", "version")
-    if not set(both) <= set(plan.objective.group_by):
-        return ""
-    unloaded = _models(plan).also('state=~"unloaded|unloading"')
-    return f" unless {on(both)} (max {by(both)} ({state.MODEL_STATE}{unloaded}) == 1)"
 
 
 def stuck(plan: Plan) -> str:

@@ -10,7 +10,7 @@ import yaml
 from support.promtool import evaluated, grouped, resting_on
 from support.slo_scenarios import series
 from support.tools import promtools
-from triton_exporter.catalogue import state, triton
+from triton_exporter.catalogue import probe, state, triton
 from triton_slo import conventions as names
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
@@ -58,9 +58,10 @@ def ask(
     folder: Path,
     *only: str,
     group_by: tuple[str, ...] = ("model", "version"),
+    kind: str = "errors",
 ) -> list[Labels]:
-    """What the rules of an objective on errors give; `only` leaves out what these series do not rest on."""
-    objective = Objective(name="errors", target=0.999, indicator="errors", group_by=group_by)
+    """What the rules of an objective give; `only` leaves out what these series do not rest on."""
+    objective = Objective(name="errors", target=0.999, indicator=kind, group_by=group_by)
     options = Options(scrape_interval_seconds=STEP)
     [text] = [one.text for one in artifacts([objective], options) if one.name == "slo-errors.yml"]
     rules = yaml.safe_load(text)["groups"][0]["rules"]
@@ -173,6 +174,18 @@ def test_a_group_of_one_server_may_move_to_another(after: bool, tmp_path: Path) 
     unknown = [] if after else [*pages("1", instance="a"), *pages("1", instance="b")]
 
     assert unknown == lost(scene, tmp_path, group_by)
+
+
+@pytest.mark.parametrize("replaced", [True, False], ids=["replaced", "still served"])
+def test_a_prober_is_not_silent_about_a_version_that_was_replaced(replaced: bool, tmp_path: Path) -> None:
+    """The exporter shows the counter of its last probes for 15 minutes, and sends no more of them."""
+    scene = serving(after=not replaced) | serving(before=False, version="2")
+    scene[series(probe.REQUESTS, result="success")] = f"0+1x{BEFORE} {BEFORE}x{AFTER}"
+    minutes = (BEFORE + AFTER) * STEP / 60
+    query = f"group {by(('model', 'version', names.REASON))} ({names.UNKNOWN})"
+    unknown = [] if replaced else pages("1", reason="silent")
+
+    assert unknown == ask(query, minutes, scene, tmp_path, names.UNKNOWN, kind="probe")
 
 
 @pytest.mark.parametrize("decided", [True, False], ids=["unloaded", "still loaded"])
