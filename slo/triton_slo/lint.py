@@ -23,12 +23,14 @@ from triton_slo.objective import (
     FirstResponse,
     Latency,
     Objective,
+    Probe,
     Queue,
 )
 from triton_slo.periods import LAST, changes
 from triton_slo.plan import Plan
 from triton_slo.problem import Problem
 from triton_slo.reading import Reading
+from triton_slo.sources import BACKEND_COUNTERS, CAVEATS
 from triton_slo.unknown import FORGET
 from triton_slo.windows import MIN_SCRAPES
 
@@ -45,6 +47,8 @@ class Surroundings:
     retention_seconds: float | None = None
     models: frozenset[str] | None = None
     now: float | None = None
+    hiding: frozenset[str] | None = None
+    """Models whose backend may hide failures from Triton's counters."""
 
 
 def doubts(reading: Reading, around: Surroundings) -> list[Problem]:
@@ -90,6 +94,34 @@ def notes(objective: Objective, place: Callable[[str], str], now: float | None =
             case _:
                 continue
         yield Problem(place("indicator.threshold"), f"{objective.name}: {reason}", fix)
+
+
+def hidden_failures(reading: Reading, around: Surroundings) -> Iterator[Problem]:
+    """Notes on `errors` objectives of models whose failures nothing else here would see."""
+    seeing = [one for one in reading.objectives if _sees_failures(one)]
+    caveat = CAVEATS[BACKEND_COUNTERS]
+    for one in reading.objectives:
+        if not isinstance(one.indicator, Errors) or (around.hiding is None and seeing):
+            continue
+        hidden = sorted(
+            name
+            for name in around.hiding or ()
+            if one.models.holds(name) and not any(other.models.holds(name) for other in seeing)
+        )
+        if around.hiding is None or hidden:
+            named = f" of {', '.join(hidden[:3])}" + (f" and {len(hidden) - 3} more" if hidden[3:] else "")
+            reason = f"{caveat.word}{named if hidden else ''}: {caveat.meaning}"
+            yield Problem(reading.place(one.name, "indicator"), f"{one.name}: {reason}", caveat.settled_by)
+
+
+def _sees_failures(objective: Objective) -> bool:
+    match objective.indicator:
+        case Probe():
+            return True
+        case Custom(counts_failures=counts):
+            return counts
+        case _:
+            return False
 
 
 Doubt = tuple[str, str, str]

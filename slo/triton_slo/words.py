@@ -6,6 +6,7 @@ from triton_slo import conventions as names
 from triton_slo.objective import DAY, CalendarWindow, Tier
 from triton_slo.plan import Plan
 from triton_slo.promql import number, quote
+from triton_slo.sources import CAVEATS
 from triton_slo.windows import HOLD, canonical
 
 _DASHBOARD = "/d/triton-model"
@@ -64,7 +65,7 @@ def burning(plan: Plan, tier: Tier, recurs: bool) -> dict[str, str]:
         "summary": f"{who}: {objective.name} budget burns {pace} times too fast",
         "description": (
             f"{_promise(plan)} Over the last {long}{_lately(plan, tier, short, recurs)}, the error budget of {who} "
-            f"burned {pace} times faster than it may to last {_period(plan)}. {_lasting(plan)}"
+            f"burned {pace} times faster than it may to last {_period(plan)}. {_lasting(plan)}{_caveats(plan)}"
         ),
         **_causes(plan),
         "action": _own(plan).get("action") or _first_step(plan),
@@ -172,6 +173,22 @@ def _lasting(plan: Plan) -> str:
     query = f"clamp_min({names.PERIOD_BUDGET_REMAINING}{{{_group_format(plan)}}}, 0) * {period} / %f"
     ask = f"printf {quote(query)}{_group_arguments(plan)} $value | query"
     return f"{{{{ with {ask} }}}}At this pace what is left of it lasts {length}.{{{{ end }}}}{anew}"
+
+
+def _caveats(plan: Plan) -> str:
+    """What the source of the group's numbers cannot see, asked of Prometheus; nothing where it sees everything."""
+    possible = plan.measure(plan.variants[-1]).possible_sources & CAVEATS.keys()
+    if not possible:
+        return ""
+    series = f"{names.SLI_SOURCE}{{{_group_format(plan)}}}"
+    cases = "".join(
+        f'{{{{ if eq .Labels.{names.SOURCE} "{source}" }}}} '
+        f"{one.word.capitalize()} ({source}): {one.meaning}.{{{{ end }}}}"
+        for source, one in CAVEATS.items()
+        if source in possible
+    )
+    ask = f"printf {quote(series)}{_group_arguments(plan)} | query"
+    return f"{{{{ range {ask} }}}}{cases}{{{{ end }}}}"
 
 
 def _causes(plan: Plan) -> dict[str, str]:

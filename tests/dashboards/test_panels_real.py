@@ -21,6 +21,7 @@ from triton_dashboards.generate import dashboards
 from triton_dashboards.grafana.model import dashboard_model
 from triton_dashboards.recording import rules_text
 from triton_slo.artifact import Options
+from triton_slo.conventions import SLI_SOURCE
 
 pytestmark = pytest.mark.real
 
@@ -240,6 +241,17 @@ def test_exhaustion_follows_from_budget_and_burn(views: tuple[View, ...]) -> Non
         gone.value(**keys), rel=1e-6
     )
     assert 0 == gone.value(slo="errors", model="classifier", version="2")
+
+
+def test_a_budget_carries_the_caveat_of_its_source(views: tuple[View, ...]) -> None:
+    """What is estimated, or may hide failures, says so beside the budget; readiness needs no such word."""
+    (answer,) = [a for a in _view(views, "triton-slo").panel("Objectives") if SLI_SOURCE in a.expr]
+    shown = {one["metric"]["slo"]: value for one, value in zip(answer.series, answer.last(), strict=True)}
+
+    words = {"queue": "Estimated", "errors": "Failures may be hidden"}
+    assert {slo: float(list(words).index(slo) + 1) for slo in words} == shown
+    text = json.dumps(MODELS["triton-slo"])
+    assert all(f'"text": "{word}"' in text for word in words.values())
 
 
 def test_firing_alerts_are_listed_with_their_age(views: tuple[View, ...]) -> None:

@@ -17,9 +17,20 @@ from support.tools import promtools
 from triton_exporter.catalogue import state
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
+from triton_slo.lint import Surroundings, hidden_failures
 from triton_slo.reading import read
 from tritonwatch.cli import main
 
+CLIENTS = {
+    "name": "c",
+    "target": "99%",
+    "indicator": {
+        "kind": "custom",
+        "counts_failures": True,
+        "errors": "rate(a[{{window}}])",
+        "total": "rate(b[{{window}}])",
+    },
+}
 GOOD = {"name": "a", "target": "99%", "indicator": {"kind": "latency", "threshold": "1s"}}
 
 
@@ -67,6 +78,34 @@ def test_a_mistake_is_named_with_its_line(changes: dict[str, object], said: str)
 def test_all_mistakes_are_told_at_once() -> None:
     """Nobody wants to learn of the second mistake after the first is mended."""
     assert 3 == len(mistakes(target="0%", window="1d", colour="blue"))
+
+
+@pytest.mark.parametrize(
+    ("others", "hiding", "noted"),
+    [
+        pytest.param([], None, ["failures may be hidden: Triton counts"], id="nothing is known"),
+        pytest.param([{"name": "p", "target": "99%", "indicator": "probe"}], None, [], id="a probe"),
+        pytest.param([CLIENTS], None, [], id="counted by the clients"),
+        pytest.param([], frozenset(), [], id="no such model"),
+        pytest.param([], frozenset("ab"), ["failures may be hidden of a, b: Triton"], id="models by name"),
+        pytest.param(
+            [{"name": "p", "target": "99%", "indicator": "probe", "models": ["a"]}],
+            frozenset("ab"),
+            ["failures may be hidden of b: Triton"],
+            id="a probe of one of them",
+        ),
+    ],
+)
+def test_failures_that_nothing_sees_are_noted(
+    others: list[dict[str, object]], hiding: frozenset[str] | None, noted: list[str]
+) -> None:
+    """`errors` alone reads 100 % when a Python model answers with errors: check says so, and what settles it."""
+    errors = {"name": "e", "target": "99.9%", "indicator": "errors"}
+    reading = read([("o.yaml", yaml.safe_dump({"objectives": [errors, *others]}))])
+
+    found = [str(one) for one in hidden_failures(reading, Surroundings(hiding=hiding))]
+    assert len(noted) == len(found)
+    assert all(said in one and "`indicator: probe`" in one for said, one in zip(noted, found, strict=True))
 
 
 def test_a_key_written_twice_is_a_mistake() -> None:

@@ -446,6 +446,15 @@ def _budgets() -> Iterator[Budget]:
         )
 
 
+_SOURCES = {
+    "errors": "backend_counters",
+    "queue": "sampled_mean",
+    "latency": "sampled_mean",
+    "readiness": "state",
+}
+"""What each indicator of a stock Triton with Python models is computed from."""
+
+
 def _objective(budget: Budget) -> Iterator[Series]:
     labels = {
         slo.SLO: budget.slo,
@@ -484,7 +493,7 @@ def _objective(budget: Budget) -> Iterator[Series]:
         _gauge(lambda at: left - (left - budget.left) * min(1.0, max(0.0, (at - START) / (END - START)))),
     )
     yield slo.BURNING, labels, _gauge(lambda at: float(error(at, 1 / 12) > allowed))
-    yield slo.SLI_SOURCE, {**labels, slo.SOURCE: "sampled_mean"}, _gauge(1)
+    yield slo.SLI_SOURCE, {**labels, slo.SOURCE: _SOURCES[budget.indicator]}, _gauge(1)
     for event, share in ((slo.TOTAL, 1.0), (slo.ERROR, -1.0)):
         yield (
             slo.sli_events("5m"),

@@ -10,8 +10,10 @@ from functools import partial
 
 from triton_alerts.lint import check_file, rule_groups
 from triton_exporter.catalogue import state, triton
+from triton_exporter.printable import printable
 from triton_slo.duration import parse_seconds
-from triton_slo.lint import Surroundings, doubts, notes
+from triton_slo.indicators.errors import hiding_models
+from triton_slo.lint import Surroundings, doubts, hidden_failures, notes
 from triton_slo.problem import Problem, count
 from triton_slo.prometheus import Prometheus, PrometheusError
 from triton_slo.reading import read
@@ -39,11 +41,11 @@ def run(args: argparse.Namespace) -> int:
     """Print every mistake as `file:line: reason (fix: ...)`: 0 none, 1 some, 2 wrong usage."""
     try:
         texts = [(str(path), text_of(path)) for path in yaml_files(args.files)]
-        models = _models(args) if args.prometheus else None
+        models, hiding = _models(args) if args.prometheus else (None, None)
     except (OSError, PrometheusError, access.AccessError) as error:
         print(f"tritonwatch check: {error}", file=sys.stderr)
         return 2
-    around = Surroundings(args.scrape_interval, args.retention, models, time.time())
+    around = Surroundings(args.scrape_interval, args.retention, models, time.time(), hiding)
     rules = [(name, groups) for name, text in texts if (groups := rule_groups(text)) is not None]
     names = {name for name, _ in rules}
     reading = read([one for one in texts if one[0] not in names])
@@ -52,13 +54,14 @@ def run(args: argparse.Namespace) -> int:
         for one in reading.objectives
         for hint in notes(one, partial(reading.place, one.name), time.time())
     ]
+    hints += hidden_failures(reading, around)
     problems: list[Problem] = [*reading.problems, *doubts(reading, around)]
     for name, groups in rules:
         problems += check_file(name, groups, args.scrape_interval)
     for problem in problems:
         print(problem, file=sys.stderr)
     for hint in hints:
-        print(f"note: {hint}", file=sys.stderr)
+        print(printable(f"note: {hint}"), file=sys.stderr)
     alerts = sum(len(one.get("rules") or ()) for _, groups in rules for one in groups)
     objectives = count(len(reading.objectives), "objective")
     and_alerts = f" and {count(alerts, 'rule')}" if rules else ""
@@ -67,10 +70,15 @@ def run(args: argparse.Namespace) -> int:
     return 1 if problems else 0
 
 
-def _models(args: argparse.Namespace) -> frozenset[str]:
+def _models(args: argparse.Namespace) -> tuple[frozenset[str], frozenset[str]]:
+    """All models that Prometheus knows, and those whose backend may hide failures."""
     with Prometheus(access.from_arguments(args, os.environ)) as prometheus:
         query = f"group by (model) ({state.MODEL_STATE} or {triton.REQUEST_SUCCESS})"
-        return frozenset(sample.labels.get("model", "") for sample in prometheus.instant(query))
+        known, hiding = (
+            frozenset(sample.labels.get("model", "") for sample in prometheus.instant(one))
+            for one in (query, hiding_models())
+        )
+        return known, hiding
 
 
 def _duration(text: str) -> float:

@@ -138,7 +138,7 @@ def _glance(fleet: _Fleet) -> tuple[Panel, ...]:
             "Failed",
             about(
                 "Share of requests that failed. Triton counts neither queue-full rejections nor "
-                "malformed requests.",
+                "malformed requests, nor what a Python model answers with an error.",
                 model_traffic("failures"),
                 model_traffic("requests"),
             ),

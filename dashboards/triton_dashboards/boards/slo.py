@@ -36,7 +36,9 @@ from triton_slo.conventions import (
     OURS,
     PERIOD_BUDGET_REMAINING,
     PERIOD_DAYS,
+    SLI_SOURCE,
     SLO,
+    SOURCE,
     TIER,
     UNKNOWN,
     sli_error,
@@ -44,6 +46,7 @@ from triton_slo.conventions import (
 )
 from triton_slo.duration import parse_seconds
 from triton_slo.objective import WORKBOOK_TIERS
+from triton_slo.sources import CAVEATS
 
 KEYS = (SLO, INDICATOR, *GROUPING)
 """What tells one budget from another."""
@@ -166,6 +169,22 @@ def _glance(within: Scope) -> tuple[Panel, ...]:
     )
 
 
+_WORDS = tuple(dict.fromkeys(one.word for one in CAVEATS.values()))
+_CAVEAT_WORDS: dict[int, tuple[str, Color]] = {
+    number: (word.capitalize(), "orange") for number, word in enumerate(_WORDS, 1)
+}
+
+
+def _caveats(within: Scope) -> str:
+    """The number of each group's caveat, by its source."""
+    parts = []
+    for number, word in enumerate(_WORDS, 1):
+        sources = "|".join(source for source, one in CAVEATS.items() if one.word == word)
+        matcher = f'{SOURCE}=~"{sources}"'
+        parts.append(f"{number} * {within(SLI_SOURCE, matcher)}")
+    return " or ".join(parts)
+
+
 def _objectives(within: Scope) -> Panel:
     def by_key(expr: str, operator: str = "max") -> str:
         return f"{operator} by ({', '.join(KEYS)}) ({expr})"
@@ -179,16 +198,19 @@ def _objectives(within: Scope) -> Panel:
         Column("Burn 6h", by_key(burn(within, "6h")), _BURN, colored=True),
         Column("Burn 3d", by_key(burn(within, "3d")), _BURN, colored=True),
         Column("Unknown", by_key(within(UNKNOWN)), Display(words={1: ("Unknown", "red")}), colored=True),
+        Column("Caveat", by_key(_caveats(within)), Display(words=_CAVEAT_WORDS), colored=True),
     )
     link = shared.to(shared.MODEL, "Model dashboard", model=shared.field("Model"))
     return columns(
         "Objectives",
         about(
-            "One line a budget, the emptiest first.",
+            "One line a budget, the emptiest first. Caveat: what its numbers come from cannot see everything, "
+            "so the truth may be worse; `tritonwatch status` says what settles it.",
             OBJECTIVE_RATIO,
             PERIOD_BUDGET_REMAINING,
             CURRENT_BURN_RATE,
             UNKNOWN,
+            SLI_SOURCE,
         ),
         KEYS,
         shown,

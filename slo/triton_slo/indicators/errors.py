@@ -12,7 +12,7 @@ from triton_exporter.catalogue import model as models
 from triton_exporter.catalogue import triton
 from triton_slo import objective as model
 from triton_slo.indicators.measure import Events, Measure, Scope
-from triton_slo.promql import quote, regex_of
+from triton_slo.promql import Matchers, quote, regex_of
 from triton_slo.sources import BACKEND_COUNTERS, COUNTERS
 
 _REPORT_FAILURES = "dali|onnxruntime|openvino|pytorch|tensorflow|tensorrt"
@@ -41,6 +41,11 @@ def measure(indicator: model.Errors, scope: Scope) -> Measure:
             (_models(scope, "unless"), BACKEND_COUNTERS),
         ),
     )
+
+
+def hiding_models() -> str:
+    """PromQL for the models whose backend may hide failures, by label `model`."""
+    return _models(Scope(Matchers(), ("model",), ""), "unless")
 
 
 def _models(scope: Scope, operator: str) -> str:

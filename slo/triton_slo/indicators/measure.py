@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from triton_exporter.catalogue import state
 from triton_slo.promql import Matchers, by, on
 
 
@@ -71,3 +72,10 @@ class Measure:
     """Groups that show a series and had no event over a window (`[10m]`), where no event means not knowing."""
     sources: tuple[tuple[str, str], ...] = ()
     """(expression with the label `source`, or expression, fixed source): which source serves which group."""
+
+    @property
+    def possible_sources(self) -> frozenset[str]:
+        """Every source that may serve a group; those of a distribution are known to the exporter only."""
+        named = {source for _, source in self.sources if source}
+        exported = any(not source for _, source in self.sources)
+        return frozenset(named | (set(state.DISTRIBUTION_SOURCES) if exported else set()))
