@@ -15,8 +15,10 @@ _CHECKS = {
     "timeout": "check whether Triton's process is stopped, hung or short of CPU, and the network",
     "dns": "the host name does not resolve: check --triton and the name server",
     "tls": "check the certificates of Triton and of the exporter (--triton-ca-file, --triton-cert-file)",
+    "bad_response": "the connection broke off, as when Triton ends, or another server answers there: check that "
+    "Triton runs, and the address in --triton",
 }
-_OTHERWISE = "what answers there is not Triton's HTTP API, or it breaks off: check the address in --triton"
+_OTHERWISE = "another server answers there: check the address in --triton"
 
 
 class ReachabilityLog:
