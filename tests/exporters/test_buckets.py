@@ -23,6 +23,17 @@ def test_thresholds_of_a_folder(tmp_path: Path) -> None:
     assert {"request": (0.15, 2.0), "queue": (0.03,)} == thresholds(tmp_path)
 
 
+def test_thresholds_of_a_list_of_objectives(tmp_path: Path) -> None:
+    """A file with the list `objectives`, as `tritonwatch init` writes it, is read like one file for each."""
+    (tmp_path / "proposed.yaml").write_text(
+        "objectives:\n"
+        "- {name: a, indicator: {kind: latency, threshold: 70ms}, overrides: [{threshold: 80ms}]}\n"
+        "- {name: b, indicator: {kind: queue, threshold: 30ms}}\n"
+    )
+
+    assert {"request": (0.07, 0.08), "queue": (0.03,)} == thresholds(tmp_path)
+
+
 def test_shipped_objectives() -> None:
     """The objectives the stack ships with give thresholds for both signals."""
     found = thresholds(ROOT / "slo" / "objectives")

@@ -72,12 +72,19 @@ def parse_duration(text: str) -> float:
     return round(sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text)), 9)
 
 
+def _objectives(documents: Iterable[object]) -> Iterable[object]:
+    """Each objective: a document of its own, or one of the list `objectives`."""
+    for document in documents:
+        several = document.get("objectives") if isinstance(document, dict) else None
+        yield from several if isinstance(several, list) else [document]
+
+
 def _read(path: Path) -> Iterable[tuple[Signal, float]]:
     try:
         documents = list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
     except (OSError, *YAML_FAULTS) as error:
         raise ThresholdError(f"{path}: cannot be read as YAML: {fault(error)}") from error
-    for document in documents:
+    for document in _objectives(documents):
         if not isinstance(document, dict) or not isinstance(document.get("indicator"), dict):
             continue
         indicator = document["indicator"]
