@@ -186,6 +186,15 @@ def test_a_silence_matches_the_incident_and_names_its_maker(place: Place) -> Non
     assert place.clock() + 4 * 3600 == place.incident.silence.until
 
 
+def test_a_hostile_model_name_stays_text_in_the_answer_to_a_silence(place: Place) -> None:
+    """The answer quotes what the silence matches, and Slack reads mentions and links in it."""
+    place.hear({"<!channel> <http://evil.example|x>": place.clock()})
+    line = place.press("silence", "1h")
+
+    assert line.startswith("Silenced until")
+    assert "<" not in line
+
+
 def test_until_resolved_is_renewed_and_ended(place: Place) -> None:
     """It lasts while the incident does, and no bridge is needed for it to end some day."""
     place.hear({"a": place.clock()})
