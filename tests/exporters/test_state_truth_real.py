@@ -334,12 +334,12 @@ def test_a_stopped_server_is_away_within_one_timeout(triton: Explicit) -> None:
             started = time.monotonic()
             try:
                 # Not a scrape, which waits for the metrics of the stopped process.
-                while exporter.get("/state").json()["triton"]["live"]:
+                while (shown := exporter.get("/state").json())["triton"]["live"]:
                     assert time.monotonic() - started < 3.5
                     time.sleep(0.05)
             finally:
                 triton.server.process.send_signal(signal.SIGCONT)
-            assert not any(model["ready"] for model in exporter.get("/state").json()["models"])
+            assert not any(model["ready"] for model in shown["models"])
 
 
 def test_a_model_whose_process_died_is_not_ready_once_its_requests_fail(triton: Explicit) -> None:
