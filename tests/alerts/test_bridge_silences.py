@@ -216,7 +216,7 @@ def test_a_silence_of_a_ticket_leaves_the_pages_of_its_server_alone(
     suppressed = sorted(name for name, state in alertmanager.states().items() if state == "suppressed")
     assert ["TritonQueueGrowinga.b|c", "TritonQueueGrowingd"] == suppressed
     assert line.endswith(
-        'instance="gpu-1:9401", alertname="TritonQueueGrowing", severity="warning", model=~"a\\\\.b\\\\|c|d".'
+        '`instance="gpu-1:9401", alertname="TritonQueueGrowing", severity="warning", model=~"a\\\\.b\\\\|c|d"`.'
     )
     assert "silenced" == bridge.thread()[-1][0]
 

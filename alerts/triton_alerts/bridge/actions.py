@@ -14,7 +14,7 @@ from triton_alerts.bridge.incident import Event, Incident, Mark, Silence
 from triton_alerts.bridge.message import UNTIL_RESOLVED, person
 from triton_alerts.bridge.store import Store
 from triton_alerts.bridge.text import clock as utc
-from triton_alerts.bridge.text import prose
+from triton_alerts.bridge.text import code
 
 log = logging.getLogger(__name__)
 
@@ -153,7 +153,7 @@ class Actions:
             Event(at=now, kind="silenced", by=press.user, text=f"{when}: {what} (silence {made})"),
             silence=silence,
         )
-        return f"Silenced {when}: {prose(what, 500)}."
+        return f"Silenced {when}: {code(what, 500)}."
 
     def _unsilence(self, number: int, incident: Incident, press: Press, now: float) -> str:
         if incident.silence is None:
