@@ -109,8 +109,21 @@ def sli_events(window: str) -> str:
     return f"slo:sli_events:rate{window}"
 
 
+def sli_events_link(scrapes: int) -> str:
+    """Name of the recorded events per second between the last scrapes (label `event`)."""
+    return f"slo:sli_events:rate{scrapes}scrapes"
+
+
 SLI_EVENTS_NOW = "slo:sli_events:now"
 """Events per second at this evaluation, for indicators that are looked at rather than counted (readiness)."""
+SLI_EVENTS_SUM = "slo:sli_events:sum"
+"""Events since the sum began (label `event`), which windows over an hour are differences of."""
+SLI_EVENTS_CHECKPOINT = "slo:sli_events:checkpoint"
+"""The same every five minutes: what the sum goes on from after a pause of over an hour."""
+SLI_EVENTS_COUNTED = "slo:sli_events:checkpoint_rate6h"
+"""Events per second over six hours of the counters, every five minutes (label `event`)."""
+SLI_EVENTS_SINCE = "slo:sli_events:since_timestamp_seconds"
+"""Unix time at which a group's sum began."""
 
 
 TRAFFIC = (

@@ -62,7 +62,7 @@ def lag_seconds(plan: Plan) -> float:
     """How long after its end time stays excluded: what the longest window reads that is not made of others."""
     if plan.measure(plan.variants[-1]).counted is None:
         return plan.clock.real(SLICE)
-    raw = max(span.seconds for span in plan.spans.values() if span.tile is None)
+    raw = max(span.seconds for span in plan.spans.values() if span.raw)
     return raw + plan.clock.scrape_seconds
 
 

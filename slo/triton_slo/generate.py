@@ -10,9 +10,10 @@ from triton_slo.causes import cause_rules
 from triton_slo.objective import Objective
 from triton_slo.plan import Plan
 from triton_slo.proof import proof_artifacts
-from triton_slo.recording import recording_rules
+from triton_slo.recording import recording_rules, slow_rules
 from triton_slo.retired import retired_rules
 from triton_slo.rulefile import Group, render
+from triton_slo.running_sum import CHECKPOINT
 from triton_slo.unknown import unknown_rules
 
 CAUSES = "slo-causes"
@@ -33,11 +34,11 @@ def artifacts(objectives: Sequence[Objective], options: Options) -> tuple[Artifa
 
 
 def groups(plan: Plan) -> Iterator[Group]:
-    """An objective's one group: rulers can spread objectives, and alerts read what was recorded just before."""
-    yield Group(
-        f"slo-{plan.objective.name}",
-        (*recording_rules(plan), *retired_rules(plan), *unknown_rules(plan), *alert_rules(plan)),
-    )
+    """An objective's groups: alerts read what was recorded just before; what may be slow is evaluated seldom."""
+    name = f"slo-{plan.objective.name}"
+    recorded = (*recording_rules(plan), *retired_rules(plan), *unknown_rules(plan))
+    yield Group(name, (*recorded, *alert_rules(plan)))
+    yield Group(f"{name}-checkpoint", tuple(slow_rules(plan)), plan.clock.text(CHECKPOINT))
 
 
 def _artifacts(plan: Plan) -> Iterator[Artifact]:

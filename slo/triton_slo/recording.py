@@ -1,4 +1,4 @@
-"""Recording rules of an objective: events once per group, longer windows from tiles, ratios, budget.
+"""Recording rules of an objective: events once per group, longer windows from running sums, ratios, budget.
 
 Nothing here records NaN: a ratio of no events is absent, and idle groups record 0 events. A group whose series
 are gone keeps recording zeros for the objective's period, so that its history and its budget stay.
@@ -10,13 +10,22 @@ from collections.abc import Iterator
 
 from triton_slo import conventions as names
 from triton_slo.calendar_recording import budget_days, budget_remaining, calendar_rules
-from triton_slo.duration import parse_seconds, render
+from triton_slo.duration import render
 from triton_slo.excluding import counting, exclusion_rules, leaving_out
 from triton_slo.indicators import Events, Measure
-from triton_slo.objective import DAY, HALF_HOUR, TILE, CalendarWindow
+from triton_slo.objective import DAY, CalendarWindow
 from triton_slo.plan import Plan, Variant
 from triton_slo.promql import Matchers, indent, number, on
 from triton_slo.rulefile import Rule
+from triton_slo.running_sum import (
+    CHECKPOINT_WINDOW,
+    LINKS,
+    checkpoint_rule,
+    difference,
+    link_seconds,
+    rungs,
+    sum_rules,
+)
 from triton_slo.unseen import counting_unknown
 from triton_slo.windows import GUARD, Span
 
@@ -33,12 +42,17 @@ def recording_rules(plan: Plan) -> Iterator[Rule]:
         yield _rule(plan, names.LAST_SEEN, _last_seen(plan, variant, measure))
         if measure.sampled:
             yield _rule(plan, names.SLI_EVENTS_NOW, _both(measure.sampled))
-    for span in plan.spans.values():
-        if span.tile is None:
-            for variant, measure in measures:
-                yield _rule(plan, names.sli_events(span.nominal), _raw(plan, span, variant, measure))
-        else:
-            yield _rule(plan, names.sli_events(span.nominal), _tiles(plan, span))
+    raw, long = ([span for span in plan.spans.values() if span.raw is kind] for kind in (True, False))
+    for span in raw:
+        for variant, measure in measures:
+            yield _rule(plan, names.sli_events(span.nominal), _raw(plan, span, variant, measure))
+    for scrapes in LINKS:
+        span = Span(f"{scrapes} scrapes", link_seconds(plan, scrapes))
+        for variant, measure in measures:
+            yield _rule(plan, names.sli_events_link(scrapes), _raw(plan, span, variant, measure))
+    yield from sum_rules(plan)
+    for span in long:
+        yield _rule(plan, names.sli_events(span.nominal), difference(plan, span))
     for variant, measure in measures:
         yield from _targets(plan, variant)
         yield from _sources(plan, measure)
@@ -47,6 +61,15 @@ def recording_rules(plan: Plan) -> Iterator[Rule]:
     if isinstance(plan.objective.window, CalendarWindow):
         yield from calendar_rules(plan, plan.objective.window)
     yield from _budget(plan)
+
+
+def slow_rules(plan: Plan) -> Iterator[Rule]:
+    """Recording rules that need not be evaluated often, in a group of their own."""
+    if not plan.objective.exclusions:
+        span = Span(CHECKPOINT_WINDOW, plan.clock.real(CHECKPOINT_WINDOW))
+        for variant in plan.variants:
+            yield _rule(plan, names.SLI_EVENTS_COUNTED, _raw(plan, span, variant, _measure(plan, variant)))
+    yield checkpoint_rule(plan)
 
 
 def _measure(plan: Plan, variant: Variant) -> Measure:
@@ -106,22 +129,13 @@ def _raw(plan: Plan, span: Span, variant: Variant, measure: Measure) -> str:
 
 
 def _reading(plan: Plan, span: Span) -> str:
-    """How far a window reads counters: windows that others are made of reach back one scrape further.
+    """How far a window reads counters: windows that sums are made of reach back one scrape further.
 
-    The increase between the last sample of one tile and the first of the next is in neither; with one scrape
-    more, every increase is in exactly one tile, and the rate stays the same.
+    The increase between the last sample of one window and the first of the next is in neither; with one scrape
+    more, every increase is in exactly one of them, and the rate stays the same.
     """
-    shortest_tile = TILE if plan.objective.exclusions else HALF_HOUR
-    longer = parse_seconds(span.nominal) >= parse_seconds(shortest_tile)
-    return render(span.seconds + (plan.clock.scrape_seconds if longer else 0))
-
-
-def _tiles(plan: Plan, span: Span) -> str:
-    """The mean of the rates of consecutive tiles; a tile that nobody recorded holds no events."""
-    assert span.tile is not None
-    tile = f"{names.sli_events(span.tile.nominal)}{plan.own}"
-    earlier = [f"+ ({tile} offset {offset} or 0 * {tile})" for offset in span.offsets()]
-    return "(\n" + indent("\n".join([tile, *earlier])) + f"\n) / {span.count}"
+    shown = plan.spans.get(span.nominal) is span and span.nominal not in rungs(plan)
+    return render(span.seconds + (0 if shown else plan.clock.scrape_seconds))
 
 
 def _targets(plan: Plan, variant: Variant) -> Iterator[Rule]:

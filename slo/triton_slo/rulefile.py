@@ -34,6 +34,8 @@ class Group:
 
     name: str
     rules: tuple[Rule, ...]
+    interval: str = ""
+    """How often they are evaluated; empty: as often as the server evaluates rules."""
 
 
 def render(groups: Iterable[Group], name: str, format: Format) -> str:
@@ -52,6 +54,7 @@ def _group(group: Group, format: Format) -> str:
     # vmalert writes results over the network and reads them back: without this a rule would see its
     # neighbour's result one evaluation late, or not at all.
     extra = "    concurrency: 1\n" if format == "vmalert" else ""
+    extra += f"    interval: {group.interval}\n" if group.interval else ""
     return f"  - name: {scalar(group.name)}\n{extra}    rules:\n" + "".join(map(_rule, group.rules))
 
 

@@ -1,8 +1,8 @@
 """Which windows are recorded, and what each is made of.
 
-Windows up to an hour decide how fast an alert reacts, so they read the counters. A longer window is the sum of
-its tiles: 6h = the last 2h, the 2h before, and the 2h before that, each a rate recorded when it ended. Tiles
-end now, so nothing lags, traffic weighs what it should, and a 30d window reads ten samples.
+Windows up to an hour decide how fast an alert reacts, so they read the counters. A longer window is the difference
+of two running sums (`triton_slo.running_sum`): nothing lags, traffic weighs what it should, and a window of 30 days
+reads a few samples.
 """
 
 from __future__ import annotations
@@ -31,22 +31,16 @@ _BASE = (GUARD, "5m", HOLD, "30m", "1h", "6h", "1d", "3d")
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A recorded window: its name, its real length, and the tiles it is made of (none: from the counters)."""
+    """A recorded window: its name, its real length, and whether it is read from the counters."""
 
     nominal: str
     seconds: float
-    tile: Span | None = None
-    count: int = 0
+    raw: bool = True
 
     @property
     def text(self) -> str:
         """The real length in PromQL."""
         return render(self.seconds)
-
-    def offsets(self) -> list[str]:
-        """When each tile but the newest ended, as PromQL durations before now."""
-        assert self.tile is not None
-        return [render(self.tile.seconds * index) for index in range(1, self.count)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,19 +73,21 @@ def spans(objective: Objective, clock: Clock) -> dict[str, Span]:
     raw_seconds = parse_seconds("5m") if objective.exclusions else _RAW_SECONDS
     found: dict[str, Span] = {}
     for nominal in sorted(wanted, key=parse_seconds):
-        if parse_seconds(nominal) <= raw_seconds and nominal != HOLD:
+        if parse_seconds(nominal) <= raw_seconds:
             found[nominal] = Span(nominal, clock.real(nominal))
         else:
-            found[nominal] = _tiled(nominal, found.values())
+            found[nominal] = _summed(nominal, found.values())
     return found
 
 
-def _tiled(nominal: str, shorter: Iterable[Span]) -> Span:
-    """Make a window of the longest recorded one that divides it."""
+def _summed(nominal: str, shorter: Iterable[Span]) -> Span:
+    """A window as many times as long as one from the counters, which may be longer than the scale says."""
     seconds = parse_seconds(nominal)
-    tiles = [span for span in shorter if seconds % parse_seconds(span.nominal) == 0 and span.nominal != GUARD]
-    if not tiles:
+    parts = [
+        span
+        for span in shorter
+        if span.raw and span.nominal != GUARD and seconds % parse_seconds(span.nominal) == 0
+    ]
+    if not parts:
         raise ValueError(f"the window {nominal} is no multiple of {HALF_HOUR}")
-    tile = tiles[-1]
-    count = round(seconds / parse_seconds(tile.nominal))
-    return Span(nominal, tile.seconds * count, tile, count)
+    return Span(nominal, parts[-1].seconds * round(seconds / parse_seconds(parts[-1].nominal)), raw=False)

@@ -57,8 +57,8 @@ def rules(objective: Objective, *needed: str, scale: float = SCALE) -> str:
     """The generated rules that these series rest on."""
     options = Options(scrape_interval_seconds=SCRAPE, time_scale=scale)
     (text,) = (one.text for one in artifacts([objective], options) if one.name == f"slo-{objective.name}.yml")
-    (group,) = yaml.safe_load(text)["groups"]
-    return grouped({"some": resting_on(group["rules"], *needed)})
+    every = [rule for group in yaml.safe_load(text)["groups"] for rule in group["rules"]]
+    return grouped({"some": resting_on(every, *needed)})
 
 
 def objective(*spans: tuple[float, float], indicator: str = "errors", **more: object) -> Objective:

@@ -50,6 +50,15 @@ def grouped(groups: Mapping[str, Sequence[object]]) -> str:
     return json.dumps({"groups": [{"name": name, "rules": list(rules)} for name, rules in groups.items()]})
 
 
+PAUSED = "rules_paused"
+"""1 while no rule of `pausable` is evaluated, else 0."""
+
+
+def pausable(rules: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Rules that record nothing while the series `PAUSED` is 1, as while a Prometheus or vmalert is stopped."""
+    return [{**rule, "expr": f"(\n{rule['expr']}\n)\nunless on () ({PAUSED} == 1)"} for rule in rules]
+
+
 def resting_on(rules: Sequence[Mapping[str, Any]], *names: str) -> list[Mapping[str, Any]]:
     """The recording rules that these recorded series are made of; the others would only take time."""
     wanted = set(names)

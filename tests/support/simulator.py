@@ -7,7 +7,7 @@ is a count of events, and the allowance is what is lost on counters that are onl
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from itertools import pairwise
@@ -34,6 +34,18 @@ _EXTRAPOLATED = 2.2
 """Scrape intervals by which Prometheus' rate() may extrapolate what it saw: 1.1 at each end."""
 
 Counts = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Pause:
+    """No rule is evaluated in [start, end) ticks; `down`: nothing is scraped either."""
+
+    start: int
+    end: int
+    down: bool = False
+
+    def __contains__(self, tick: int) -> bool:
+        return self.start <= tick < self.end
 
 
 @dataclass(frozen=True)
@@ -85,10 +97,10 @@ class Model:
             }
         return found
 
-    def truth(self) -> tuple[int, int]:
-        """Failures that count, and all requests but the cancelled, in the period."""
+    def truth(self, start: int = BEFORE, end: int = LENGTH) -> tuple[int, int]:
+        """Failures that count, and all requests but the cancelled, in [start, end) ticks: in the period."""
         failed, good = (
-            sum(int(kinds[kind][BEFORE:].sum()) for kinds in self.events.values())
+            sum(int(kinds[kind][max(0, start) : max(0, end)].sum()) for kinds in self.events.values())
             for kind in ("BACKEND", "success")
         )
         return failed, failed + good
@@ -101,7 +113,7 @@ class Model:
         )
         return failed, failed + good
 
-    def series(self) -> Iterator[tuple[str, str]]:
+    def series(self, pauses: Sequence[Pause] = ()) -> Iterator[tuple[str, str]]:
         """promtool's input series, a value a tick."""
         for replica in self.replicas:
             for kind, counts in self.events[replica.instance].items():
@@ -109,7 +121,7 @@ class Model:
                 metric = triton.REQUEST_SUCCESS
                 if kind in REASONS:
                     metric, labels = triton.REQUEST_FAILURE, f'{labels}, reason="{kind}"'
-                yield f"{metric}{{{labels}}}", " ".join(_scraped(replica, counts))
+                yield f"{metric}{{{labels}}}", " ".join(_scraped(replica, counts, pauses))
 
 
 @cache
@@ -133,13 +145,16 @@ def counter(replica: Replica, counts: Counts) -> Iterator[tuple[int, int, int]]:
                 yield tick, int(grown[tick - life.start]), number
 
 
-def _scraped(replica: Replica, counts: Counts) -> Iterator[str]:
+def _scraped(replica: Replica, counts: Counts, pauses: Sequence[Pause]) -> Iterator[str]:
     seen = {tick: value for tick, value, _ in counter(replica, counts)}
     before = True
     # The value after tick n belongs to the time (n + 1) * TICK: promtool's first value is at time 0.
     yield "_"
+    down = [pause for pause in pauses if pause.down]
     for tick in range(LENGTH):
-        if tick in seen:
+        if any(tick in pause for pause in down):
+            yield "_"
+        elif tick in seen:
             yield str(seen[tick])
             before = False
         elif tick % EVERY == replica.phase and not before:

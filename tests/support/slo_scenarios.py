@@ -13,7 +13,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from support.promtool import NEVER
+import yaml
+
+from support.promtool import NEVER, PAUSED, grouped, pausable
 from support.slo_shapes import pyrra, sloth
 from support.tools import promtools
 from triton_exporter.catalogue import triton
@@ -47,6 +49,8 @@ class Scenario:
     series: tuple[tuple[str, str], ...] = ()
     length: float = 0
     true_ratio: float | None = None
+    paused: tuple[tuple[float, float], ...] = ()
+    """Minutes in which no rule is evaluated."""
     minutes: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -262,6 +266,55 @@ OWN = (
 )
 
 
+def _down(stretches: Sequence[Stretch], start: float, end: float) -> tuple[tuple[str, str], ...]:
+    """Traffic that goes on where nothing is scraped."""
+    found = []
+    for (name, _), failed in zip(traffic(stretches), (False, True), strict=True):
+        values, grown = [], 0.0
+        for minutes, rate, ratio in stretches:
+            for _ in range(round(minutes * 60 / STEP)):
+                scraped = not start <= len(values) * STEP / 60 < end
+                values.append(f"{grown:.6f}" if scraped else "_")
+                grown += rate * (ratio if failed else 1 - ratio) * STEP / 60
+        found.append((name, " ".join(values)))
+    return tuple(found)
+
+
+_BUSY_DAY = ((360, 60_000, 0), (270, 60, 0.008))
+"""A thousand requests a second until 18:00, then one, of which 0.8 % fail: too little to matter."""
+PAUSES = (
+    Scenario("a busy day, a quiet evening at 0.8 %", _BUSY_DAY, (), "nothing", true_ratio=129.6 / 21_616_200),
+    Scenario(
+        "the same, and no rule is evaluated for 10 min about 18:00",
+        _BUSY_DAY,
+        (),
+        "nothing",
+        true_ratio=129.6 / 21_616_200,
+        paused=((355, 365),),
+    ),
+    Scenario(
+        "the same, and Prometheus is down for an hour about 18:00",
+        (),
+        (),
+        "nothing",
+        _down(_BUSY_DAY, 330, 390),
+        630,
+        129.6 / 21_616_200,
+        ((330, 390),),
+    ),
+    Scenario(
+        "30 min at 10 %, in which Prometheus is down for 10 min",
+        (),
+        ((60, 70), (80, 90)),
+        "page",
+        _down((_OK, (30, 1000, 0.1), _CALM), 70, 80),
+        330,
+        3000 / 330_000,
+        ((70, 80),),
+    ),
+)
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What an engine did: page episodes and ticket episodes as (first, last) minute, and the budget it shows."""
@@ -288,6 +341,9 @@ def engines() -> dict[str, tuple[str, str]]:
 def run(engine: str, scenarios: Sequence[Scenario]) -> list[Outcome]:
     """Let promtool play the scenarios on an engine's rules."""
     rules, budget = engines()[engine]
+    if any(scenario.paused for scenario in scenarios):
+        document = yaml.safe_load(rules)
+        rules = grouped({group["name"]: pausable(group["rules"]) for group in document["groups"]})
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "rules.yml").write_text(rules)
         tests = [_test(scenario, budget) for scenario in scenarios]
@@ -306,11 +362,19 @@ def _test(scenario: Scenario, budget: str) -> dict[str, object]:
     return {
         "name": scenario.name,
         "interval": f"{STEP}s",
-        "input_series": [{"series": name, "values": values} for name, values in scenario.all_series()],
+        "input_series": [
+            {"series": name, "values": values} for name, values in (*scenario.all_series(), _paused(scenario))
+        ],
         "promql_expr_test": [
             {"expr": expr, "eval_time": f"{at}s", "exp_samples": NEVER} for expr, at in questions
         ],
     }
+
+
+def _paused(scenario: Scenario) -> tuple[str, str]:
+    minutes = [at * STEP / 60 for at in range(round(scenario.minutes * 60 / STEP))]
+    paused = [any(start <= at < end for start, end in scenario.paused) for at in minutes]
+    return PAUSED, " ".join(str(int(one)) for one in paused)
 
 
 def _outcomes(said: str, scenarios: Sequence[Scenario]) -> list[Outcome]:
