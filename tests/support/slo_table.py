@@ -43,7 +43,7 @@ may come back for minutes while the hours of their windows drain.
 ## Rollouts, run live
 
 Played by `tests/slo/test_rollouts_live.py` with real Tritons, an exporter beside each, a real Prometheus that finds
-them in a file, and the generated rules in a time scale of 1:100 (unknown after 15 s without data). The
+them in a file, and the generated rules in a time scale of 1:100 (unknown after 24 s without data). The
 objectives are errors by version, errors by version and server, and readiness. `tests/slo/test_retired.py` plays the
 same and more with promtool in real time.
 
