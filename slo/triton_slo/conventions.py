@@ -114,6 +114,11 @@ def sli_events_link(scrapes: int) -> str:
     return f"slo:sli_events:rate{scrapes}scrapes"
 
 
+def burn_part(name: str) -> str:
+    """Name of the series that exists while a named part of a burn alert's condition is true (label `tier`)."""
+    return f"slo:burn_{name}:bool"
+
+
 SLI_EVENTS_NOW = "slo:sli_events:now"
 """Events per second at this evaluation, for indicators that are looked at rather than counted (readiness)."""
 SLI_EVENTS_SUM = "slo:sli_events:sum"

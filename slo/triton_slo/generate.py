@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from triton_slo.alerts import alert_rules
+from triton_slo.alerts import objective_rules
 from triton_slo.artifact import Artifact, Options
 from triton_slo.causes import cause_rules
 from triton_slo.objective import Objective
 from triton_slo.plan import Plan
 from triton_slo.proof import proof_artifacts
-from triton_slo.recording import recording_rules, slow_rules
-from triton_slo.retired import retired_rules
+from triton_slo.recording import slow_rules
 from triton_slo.rulefile import Group, render
 from triton_slo.running_sum import CHECKPOINT
-from triton_slo.unknown import unknown_rules
 
 CAUSES = "slo-causes"
 
@@ -36,8 +34,7 @@ def artifacts(objectives: Sequence[Objective], options: Options) -> tuple[Artifa
 def groups(plan: Plan) -> Iterator[Group]:
     """An objective's groups: alerts read what was recorded just before; what may be slow is evaluated seldom."""
     name = f"slo-{plan.objective.name}"
-    recorded = (*recording_rules(plan), *retired_rules(plan), *unknown_rules(plan))
-    yield Group(name, (*recorded, *alert_rules(plan)))
+    yield Group(name, objective_rules(plan))
     yield Group(f"{name}-checkpoint", tuple(slow_rules(plan)), plan.clock.text(CHECKPOINT))
 
 

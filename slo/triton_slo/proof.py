@@ -13,19 +13,18 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from triton_slo import conventions as names
-from triton_slo.alerts import alert_rules, reachable
+from triton_slo.alerts import alert_rules, objective_rules
 from triton_slo.artifact import Artifact
+from triton_slo.condition_rules import burn_tiers, condition_rules
 from triton_slo.duration import render as duration
 from triton_slo.excluding import exclusion_rules
 from triton_slo.exclusion import Exclusion
 from triton_slo.objective import Custom
 from triton_slo.plan import Plan
-from triton_slo.recording import recording_rules
-from triton_slo.retired import retired_rules
 from triton_slo.rulefile import Group, render, scalar
 from triton_slo.scenes import Scene, graded, healthy, ratio_scene, silent_scene, stuck_scene, vanished_scene
 from triton_slo.specimen import specimen
-from triton_slo.unknown import MIN_SCRAPES, unknown_rules
+from triton_slo.unknown import MIN_SCRAPES
 
 Identity = tuple[str, str]
 """Name and tier of an alert; the tier is empty for alerts that have none."""
@@ -69,11 +68,12 @@ def proof_artifacts(plan: Plan) -> Iterator[Artifact]:
         rule_file = f"{name}.moved.yml"
     if isinstance(plan.objective.indicator, Custom):
         rule_file = f"{name}.alerts.yml"
-        alone = (Group(f"{name}-alerts", (*exclusion_rules(plan), *alert_rules(plan))),)
+        alone = (
+            Group(f"{name}-alerts", (*exclusion_rules(plan), *condition_rules(plan), *alert_rules(plan))),
+        )
         yield Artifact("promtool", rule_file, render(alone, name, "prometheus"))
     elif plan.objective.exclusions:
-        recorded = (*recording_rules(plan), *retired_rules(plan), *unknown_rules(plan))
-        every = (*recorded, *alert_rules(plan))
+        every = objective_rules(plan)
         yield Artifact("promtool", rule_file, render((Group(name, every),), name, "prometheus"))
     if missing := unproven(plan, found):
         listed = ", ".join(" ".join(identity).strip() for identity in missing)
@@ -193,7 +193,7 @@ def _burns(plan: Plan, model: tuple[str, str]) -> Iterator[Proof]:
     assert resolved is not None
     budget = round(1 - resolved[0], 12)
     factors = {tier.name: tier.factor(objective.window.seconds) for tier in objective.alerting.tiers}
-    live = {tier.name for tier in objective.alerting.tiers if reachable(plan, tier)}
+    live = {tier.name for tier in burn_tiers(plan)}
     calm = round(plan.clock.real(RESET, 20) / scrape)
     seen: set[float] = set()
     for factor in sorted((factors[name] for name in live), reverse=True):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import operator
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -12,11 +14,29 @@ from hypothesis import strategies as st
 from triton_slo.backtest import incident
 from triton_slo.backtest.history import COLUMNS, History, HistoryError, from_csv, from_npz, to_csv, to_npz
 from triton_slo.backtest.incident import Incident, IncidentError
-from triton_slo.backtest.policy import SLOTH, Alert, Pair, Policy, Recovery, Recurrence, pyrra
+from triton_slo.backtest.policy import SLOTH, Alert, Policy, burns, pyrra
 from triton_slo.backtest.replay import Episode, replay
 from triton_slo.backtest.score import score
+from triton_slo.condition import (
+    All,
+    Burn,
+    Compare,
+    Condition,
+    Either,
+    Expected,
+    Failures,
+    Named,
+    Quantity,
+    Recent,
+    Recurs,
+    Relative,
+    Significance,
+    Unless,
+    Window,
+)
 from triton_slo.periods import Basis
 
+OPERATORS = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
 KEY = ("errors", "m", "1")
 MINUTE = 60.0
 
@@ -74,45 +94,39 @@ def test_the_shapes_of_sloth_and_pyrra_fire_when_promtool_fires(scenario: str) -
         assert pytest.approx(span, abs=1.01) == found[key]
 
 
+SHORT, LONG = (
+    st.integers(low, high).map(lambda n: Window(f"{n}s", float(n))) for low, high in ((1, 4), (2, 9))
+)
+WINDOW = SHORT | LONG
+COMPARISON = st.one_of(
+    st.builds(
+        Compare, st.builds(Burn, WINDOW), st.sampled_from([">", "<="]), st.sampled_from([0.5, 1.0, 1.5, 4.0])
+    ),
+    st.builds(
+        Compare, st.builds(Failures, WINDOW), st.sampled_from([">", "<"]), st.sampled_from([0.5, 1.5, 3.5])
+    ),
+    st.builds(Compare, st.builds(Significance, WINDOW), st.just(">"), st.sampled_from([0.93, 1.64])),
+    st.builds(Compare, st.builds(Expected, SHORT, LONG), st.just(">="), st.sampled_from([1.0, 6.0])),
+    st.builds(Compare, st.builds(Relative, SHORT, LONG), st.just("<="), st.just(0.25)),
+    st.builds(Recurs, SHORT, LONG, st.integers(1, 2)),
+)
+CONDITION = st.recursive(
+    COMPARISON,
+    lambda inner: st.one_of(
+        st.lists(inner, min_size=1, max_size=3).map(tuple).map(All),
+        st.lists(inner, min_size=1, max_size=3).map(tuple).map(Either),
+        st.builds(Unless, inner, inner),
+        st.builds(Recent, st.builds(Named, st.just("part"), inner, st.just("")), WINDOW),
+    ),
+    max_leaves=6,
+)
 ALERT = st.builds(
     Alert,
     st.sampled_from(["a", "b"]),
     st.sampled_from(["page", "ticket"]),
-    st.lists(
-        st.builds(
-            Pair,
-            st.integers(2, 9).map(float),
-            st.integers(1, 4).map(float),
-            st.sampled_from([0.5, 1.0, 1.5, 4.0]),
-        ),
-        min_size=1,
-        max_size=2,
-    ).map(tuple),
+    CONDITION,
     pending=st.integers(0, 3).map(float),
     keep_firing=st.integers(0, 3).map(float),
-    failures=st.sampled_from([0.0, 0.5, 2.5]),
-    z=st.sampled_from([0.0, 0.93, 1.64]),
-    recovery=st.none()
-    | st.builds(
-        Recovery,
-        window=st.integers(1, 4).map(float),
-        share=st.just(0.25),
-        failures=st.sampled_from([0.0, 1.0, 6.0]),
-        calm=st.sampled_from([0.0, 2.0]),
-        few=st.sampled_from([0.0, 1.5]),
-        drop=st.sampled_from([0.0, 0.25]),
-        late_window=st.sampled_from([0.0, 5.0]),
-        late_share=st.just(0.5),
-        relapse=st.sampled_from([0.0, 0.5, 3.5]),
-    ),
-    recurrence=st.none()
-    | st.builds(
-        Recurrence,
-        st.integers(2, 6).map(float),
-        st.integers(1, 3).map(float),
-        st.integers(4, 9).map(float),
-        st.integers(1, 2),
-    ),
 )
 EVENTS = st.lists(
     st.one_of(
@@ -124,79 +138,79 @@ EVENTS = st.lists(
 )
 
 
-def brute_force(events: list[tuple[float, float]], alert: Alert, budget: float) -> list[bool]:
-    """The same alert, one step and one window at a time, as a rule engine would."""
-    known = [(0.0, 0.0) if total != total else (bad, total) for bad, total in events]
+class BruteForce:
+    """Conditions evaluated one step and one window at a time, in exact fractions."""
 
-    def sums(at: int, window: float) -> tuple[float, float]:
-        part = known[max(0, at + 1 - int(window)) : at + 1]
+    def __init__(self, events: list[tuple[float, float]], budget: float) -> None:
+        self.known = [(0, 0) if total != total else (int(bad), int(total)) for bad, total in events]
+        self.budget = Fraction(budget)
+
+    def sums(self, at: int, window: Window) -> tuple[int, int]:
+        part = self.known[max(0, at + 1 - int(window.seconds)) : at + 1]
         return sum(bad for bad, _ in part), sum(total for _, total in part)
 
-    def ratio(at: int, window: float) -> float | None:
-        bad, total = sums(at, window)
-        return bad / total if total > 0 else None
+    def ratio(self, at: int, window: Window) -> Fraction | None:
+        bad, total = self.sums(at, window)
+        return Fraction(bad, total) if total else None
 
-    def burns(at: int, window: float, threshold: float) -> bool:
-        found = ratio(at, window)
-        return found is not None and found > threshold
+    def true(self, condition: Condition, at: int) -> bool:
+        match condition:
+            case All(parts):
+                return all(self.true(part, at) for part in parts)
+            case Either(parts):
+                return any(self.true(part, at) for part in parts)
+            case Unless(inner, but):
+                return self.true(inner, at) and not self.true(but, at)
+            case Named(_, inner):
+                return self.true(inner, at)
+            case Recent(part, window):
+                return any(self.true(part, n) for n in range(max(0, at + 1 - int(window.seconds)), at + 1))
+            case Recurs(window, span, times):
+                return self.falls(window, span, at) >= times
+            case Compare(quantity, operator, limit):
+                found = self.quantity(quantity, at)
+                return found is not None and OPERATORS[operator](found, limit)
+        raise AssertionError(condition)
 
-    def enough(at: int, window: float) -> bool:
-        bad, total = sums(at, window)
-        burn = bad / total / budget
-        return bad > alert.failures and (
-            alert.z == 0 or (burn - 1) * math.sqrt(total * budget / (1 - budget)) > alert.z
-        )
+    def quantity(self, quantity: Quantity, at: int) -> Fraction | float | None:
+        """The number, None where a window that it needs had no events."""
+        bad, total = self.sums(at, quantity.window)
+        ratio = self.ratio(at, quantity.window)
+        match quantity:
+            case Failures():
+                return Fraction(bad)
+            case Burn():
+                return None if ratio is None else ratio / self.budget
+            case Significance():
+                scale = math.sqrt(total * self.budget / (1 - self.budget))
+                return None if ratio is None else float(ratio / self.budget - 1) * scale
+            case Expected(_, like):
+                before = self.ratio(at, like)
+                return None if ratio is None or before is None else before * total
+            case Relative(_, like):
+                before = self.ratio(at, like)
+                return ratio / before if ratio is not None and before else None
+        raise AssertionError(quantity)
 
-    def recovered(at: int, pair: Pair) -> bool:
-        if alert.recovery is None:
-            return False
-        guard = ratio(at, alert.recovery.window)
-        late = ratio(at, alert.recovery.late_window) if alert.recovery.late_window else None
-        if late is not None and late <= alert.recovery.late_share * pair.factor * budget:
-            return True
-        calm = max(alert.recovery.share * pair.factor, alert.recovery.calm) * budget
-        before = ratio(at, pair.short) or 0
-        few = sums(at, alert.recovery.window)[0] < alert.recovery.few
-        if (
-            guard is None
-            or (guard > calm and not few)
-            or (alert.recovery.drop and guard > alert.recovery.drop * before)
-        ):
-            return False
-        return before * sums(at, alert.recovery.window)[1] >= alert.recovery.failures
-
-    def over(at: int, pair: Pair) -> bool:
-        if alert.recovery is None or recovered(at, pair) or not alert.recovery.relapse:
-            return recovered(at, pair)
-        lately = any(recovered(step, pair) for step in range(max(0, at + 1 - int(pair.short)), at))
-        window = alert.recovery.late_window or alert.recovery.window
-        again = sums(at, window)[0] > alert.recovery.relapse and burns(at, window, pair.factor * budget)
-        return lately and not again
-
-    def recurs(at: int, pair: Pair) -> bool:
-        if alert.recurrence is None or not burns(at, alert.recurrence.hold, pair.factor * budget):
-            return False
-        falls, before = 0, None
+    def falls(self, window: Window, span: Window, at: int) -> int:
+        falls, before = 0, False
         for step in range(at + 1):
-            now = ratio(step, alert.recurrence.window)
-            if now is None:
-                continue
-            burning = now > budget
-            falls += bool(before and not burning and step > at - alert.recurrence.span)
-            before = burning
-        return falls >= alert.recurrence.bursts
+            ratio = self.ratio(step, window)
+            if ratio is not None:
+                falls += before and ratio <= self.budget and step > at - span.seconds
+                before = ratio > self.budget
+        return falls
 
-    def true_at(at: int, pair: Pair) -> bool:
-        threshold = pair.factor * budget
-        if not burns(at, pair.long, threshold) or not enough(at, pair.long):
-            return False
-        return (burns(at, pair.short, threshold) and not over(at, pair)) or recurs(at, pair)
 
+def brute_force(events: list[tuple[float, float]], alert: Alert, budget: float) -> list[bool]:
+    """Whether the alert fires at each step."""
+    assert alert.condition is not None
+    world = BruteForce(events, budget)
     firing: list[bool] = []
     true: list[bool] = []
     held: list[bool] = []
-    for at in range(len(known)):
-        true.append(any(true_at(at, pair) for pair in alert.pairs))
+    for at in range(len(events)):
+        true.append(world.true(alert.condition, at))
         pending, keep = int(alert.pending), int(alert.keep_firing)
         held.append(at >= pending and all(true[at - pending : at + 1]))
         firing.append(any(held[max(0, at - keep) : at + 1]))
@@ -236,9 +250,8 @@ def test_a_replay_fires_exactly_when_brute_force_does(
 
 def test_a_louder_alert_silences_the_later_ones() -> None:
     """With inhibition one incident is one page; what still burns after it is then told."""
-    pair = Pair(5 * MINUTE, MINUTE, 1)
-    slow = Pair(30 * MINUTE, 20 * MINUTE, 1)
-    alerts = (Alert("fast", "page", (pair,)), Alert("slow", "ticket", (slow,)))
+    fast, slow = burns(5 * MINUTE, MINUTE, 1), burns(30 * MINUTE, 20 * MINUTE, 1)
+    alerts = (Alert("fast", "page", fast), Alert("slow", "ticket", slow))
     history = steady([1.0] * 3, 60, 60)
 
     alone = {e.alert: e for e in replay(history, Policy("p", alerts), [0.999])}
@@ -253,11 +266,12 @@ def test_bursts_hold_an_alert_through_idle_minutes() -> None:
     burst = [(10.0, 10.0), (0.0, 0.0), (0.0, 10.0), (0.0, 0.0)]
     bad, total = (np.array([[part[i] for part in burst * 15]]) for i in range(2))
     history = History((KEY,), MINUTE * np.arange(1, 61), bad, total)
-    pair = Pair(30 * MINUTE, MINUTE, 1)
-    recurring = Recurrence(hold=10 * MINUTE, window=MINUTE, span=20 * MINUTE, bursts=2)
+    apart_only = burns(30 * MINUTE, MINUTE, 1)
+    bursts = Recurs(Window("1m", MINUTE), Window("20m", 20 * MINUTE), 2)
+    recurring = Either((apart_only, All((burns(30 * MINUTE, 10 * MINUTE, 1), bursts))))
 
-    apart = replay(history, Policy("p", (Alert("a", "page", (pair,)),)), [0.9])
-    held = replay(history, Policy("p", (Alert("a", "page", (pair,), recurrence=recurring),)), [0.9])
+    apart = replay(history, Policy("p", (Alert("a", "page", apart_only),)), [0.9])
+    held = replay(history, Policy("p", (Alert("a", "page", recurring),)), [0.9])
     assert 15 == len(apart)
     assert [None] == [episode.ended for episode in held[2:]]
 
@@ -285,7 +299,7 @@ def test_each_alert_tells_the_budget_it_saw() -> None:
     """Budget left is exact at the step the alert began."""
     history = steady([1.0] * 10, 990, 0, rate=100.0)
 
-    [episode] = replay(history, Policy("p", (Alert("a", "page", (Pair(600, 60, 1),)),)), [0.99])
+    [episode] = replay(history, Policy("p", (Alert("a", "page", burns(600, 60, 1)),)), [0.99])
     # One bad minute of 991 against a budget of 1 %.
     assert pytest.approx(1 - 1 / 991 / 0.01) == episode.budget_left
     assert episode.ended is None

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import re
-import subprocess
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
 
+from support.promtool import evaluated
 from support.tools import promtools
 from triton_exporter.catalogue import triton
 from triton_slo import conventions as c
@@ -30,119 +27,109 @@ CLEAN, AFTER = 120, 240
 """Minutes before and after the incident."""
 
 
-@dataclass(frozen=True)
-class Scenario:
-    """Requests each minute, and which share of them failed in each minute of the incident."""
+Firing = dict[tuple[str, str], tuple[int, int, int]]
+"""By model and tier: the first and the last minute of firing, and how many minutes it fired."""
 
-    rate: int
-    shares: Sequence[float]
-
-    @property
-    def failures(self) -> list[int]:
-        bad = [round(share * self.rate) for share in self.shares]
-        return [0] * CLEAN + bad + [0] * AFTER
+RATE = 600
+"""Requests a minute."""
 
 
-SCENARIOS = {
-    "3 min total outage": Scenario(600, [1.0] * 3),
-    "bursts: 1 bad minute in 10": Scenario(600, ([0.2] + [0.0] * 9) * 12),
-    "2 h at 1%": Scenario(600, [0.01] * 120),
+def incident(shares: Sequence[float]) -> list[int]:
+    """Failures each minute: none, then these shares of all requests, then none."""
+    return [0] * CLEAN + [round(share * RATE) for share in shares] + [0] * (CLEAN + AFTER - len(shares))
+
+
+HISTORIES = {
+    "3 min total outage": incident([1.0] * 3),
+    "bursts: 1 bad minute in 10": incident(([0.2] + [0.0] * 9) * 12),
+    "2 h at 1%": incident([0.01] * 120),
 }
 
 
-def series(name: str, labels: str, increments: Sequence[int]) -> dict[str, str]:
+def random_history(random: np.random.Generator) -> list[int]:
+    """Failures each minute: rare ones all the time, and outages, bursts and slow burning on top."""
+    share = np.full(2 * CLEAN + AFTER, random.choice([0.0, 0.0002, 0.0005]))
+    for _ in range(random.integers(1, 4)):
+        start, length = random.integers(CLEAN, CLEAN + AFTER), random.integers(1, 90)
+        share[start : start + length] = random.choice([0.005, 0.02, 0.1, 1.0])
+        if random.random() < 0.3:
+            share[start : start + length : 7] = 0
+    return [int(failed) for failed in random.binomial(RATE, share)]
+
+
+def counter(increments: Sequence[int]) -> str:
     """A counter as promtool writes it, with one term for each run of equal increments."""
     terms, value = ["0"], 0
     for increment, run in groupby(increments):
         count = len(list(run))
         terms.append(f"{value + increment}+{increment}x{count - 1}")
         value += increment * count
-    return {"series": f"{name}{{{labels}}}", "values": " ".join(terms)}
+    return " ".join(terms)
 
 
-def measured(scenario: Scenario, directory: Path) -> dict[str, tuple[int, int, int]]:
-    """Minutes at which each tier first and last fired in promtool, and how many minutes it fired."""
-    rules = []
-    for artifact in artifacts([ERRORS], OPTIONS):
-        if artifact.part == "rules":
-            (directory / artifact.name).write_text(artifact.text)
-            rules.append(artifact.name)
-    failures = scenario.failures
-    labels = 'model="m", version="1"'
+def fired_in_promtool(histories: Mapping[str, Sequence[int]], folder: Path) -> Firing:
+    """When the generated rules fired."""
+    [rules] = [one.text for one in artifacts([ERRORS], OPTIONS) if one.name == "slo-errors.yml"]
+    series = {}
+    for model, failures in histories.items():
+        labels = f'model="{model}", version="1"'
+        series[f"{triton.REQUEST_SUCCESS}{{{labels}}}"] = counter([RATE - bad for bad in failures])
+        series[f'{triton.REQUEST_FAILURE}{{{labels}, reason="BACKEND"}}'] = counter(failures)
+    minutes = max(map(len, histories.values()))
     firing = f'ALERTS{{alertstate="firing", alertname="{c.BURN_ALERTS["errors"]}"}}'
-    span = f"[{len(failures)}m:1m]"
+    span = f"[{minutes}m:1m]"
     questions = (
-        f"min by (tier) (min_over_time(timestamp({firing}){span})) / 60",
-        f"max by (tier) (max_over_time(timestamp({firing}){span})) / 60",
-        f"sum by (tier) (count_over_time({firing}{span}))",
+        f"min by (model, tier) (min_over_time(timestamp({firing}){span})) / 60",
+        f"max by (model, tier) (max_over_time(timestamp({firing}){span})) / 60",
+        f"sum by (model, tier) (count_over_time({firing}{span}))",
     )
-    test = {
-        "rule_files": rules,
-        "evaluation_interval": "1m",
-        "tests": [
-            {
-                "interval": "1m",
-                "input_series": [
-                    series(str(triton.REQUEST_SUCCESS), labels, [scenario.rate - bad for bad in failures]),
-                    series(str(triton.REQUEST_FAILURE), f'{labels}, reason="BACKEND"', failures),
-                ],
-                # Nothing is expected, so promtool says what it got.
-                "promql_expr_test": [
-                    {
-                        "expr": question,
-                        "eval_time": f"{len(failures)}m",
-                        "exp_samples": [{"labels": "x", "value": 0}],
-                    }
-                    for question in questions
-                ],
-            }
-        ],
-    }
-    (directory / "test.yml").write_text(yaml.safe_dump(test))
-    run = subprocess.run(
-        [promtools()[0], "test", "rules", "test.yml"],
-        cwd=directory,
-        capture_output=True,
-        text=True,
-        check=False,
+    asked = [(question, 60.0 * minutes) for question in questions]
+    answers = evaluated(promtools()[0], folder, rules, series, asked, interval=60, evaluation=60)
+    first, last, count = (
+        {(labels["model"], labels["tier"]): int(value) for labels, value in answer} for answer in answers
     )
-    answers = re.findall(r"got:(.*)", run.stdout + run.stderr)
-    assert 3 == len(answers), run.stdout + run.stderr
-    found = [
-        {tier: int(float(value)) for tier, value in re.findall(r'{tier="(\w+)"} ([\d.E+]+)', answer)}
-        for answer in answers
-    ]
-    return {tier: (found[0][tier], found[1][tier], found[2][tier]) for tier in found[0]}
+    return {key: (first[key], last[key], count[key]) for key in first}
 
 
-def replayed(scenario: Scenario) -> dict[str, tuple[int, int, int]]:
-    """The same minutes from the replay; promtool knows no inhibition, so neither does it here."""
-    failures = np.array([scenario.failures], dtype=float)
+def fired_in_replay(histories: Mapping[str, Sequence[int]]) -> Firing:
+    """When the replay fired; promtool has no inhibition, so the replay has none here."""
+    failures = np.array(list(histories.values()), dtype=float)
     minutes = np.arange(1, failures.shape[1] + 1)
-    history = History(
-        (("errors", "m", "1"),), 60.0 * minutes, failures, np.full(failures.shape, scenario.rate)
-    )
-    found: dict[str, list[tuple[int, int]]] = {}
+    keys = tuple(("errors", model, "1") for model in histories)
+    history = History(keys, 60.0 * minutes, failures, np.full(failures.shape, RATE))
     known = promise(ERRORS, OPTIONS)
-    for episode in replay(history, Policy("ours", known.policy.alerts), [known.target]):
+    policy = Policy("ours", known.policy.alerts)
+    found: dict[tuple[str, str], list[tuple[int, int]]] = {}
+    for episode in replay(history, policy, [known.target] * len(keys)):
         ended = episode.ended or 60.0 * (len(minutes) + 1)
-        found.setdefault(episode.alert, []).append((int(episode.started / 60), int(ended / 60) - 1))
+        key = (episode.key[1], episode.alert)
+        found.setdefault(key, []).append((int(episode.started / 60), int(ended / 60) - 1))
     return {
-        tier: (spans[0][0], spans[-1][1], sum(last - first + 1 for first, last in spans))
-        for tier, spans in found.items()
+        key: (spans[0][0], spans[-1][1], sum(last - first + 1 for first, last in spans))
+        for key, spans in found.items()
     }
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
-def test_a_replay_fires_when_the_generated_rules_fire(name: str, tmp_path: Path) -> None:
+def test_a_replay_fires_when_the_generated_rules_fire(tmp_path: Path) -> None:
     """Every tier's first minute, last minute and number of minutes firing agree within two minutes."""
-    scenario = SCENARIOS[name]
-    real, ours = measured(scenario, tmp_path), replayed(scenario)
+    real, ours = fired_in_promtool(HISTORIES, tmp_path), fired_in_replay(HISTORIES)
 
-    assert real
+    assert set(HISTORIES) == {model for model, _ in real}
     assert set(real) == set(ours)
-    for tier, minutes in real.items():
-        assert pytest.approx(minutes, abs=2) == ours[tier]
+    for key, minutes in real.items():
+        assert pytest.approx(minutes, abs=2) == ours[key], key
+
+
+def test_a_replay_fires_when_the_generated_rules_fire_on_random_histories(tmp_path: Path) -> None:
+    """The array evaluation of the condition and its PromQL agree, whatever the failures look like."""
+    random = np.random.default_rng(20)
+    histories = {f"m{number}": random_history(random) for number in range(24)}
+    real, ours = fired_in_promtool(histories, tmp_path), fired_in_replay(histories)
+
+    assert {tier for _, tier in real} == {tier.name for tier in ERRORS.alerting.tiers}
+    assert set(real) == set(ours)
+    for key, minutes in real.items():
+        assert pytest.approx(minutes, abs=2) == ours[key], key
 
 
 def test_noise_after_incidents_raises_no_more_tickets_than_sloths_shape() -> None:

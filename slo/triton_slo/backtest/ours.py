@@ -4,22 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from statistics import NormalDist
 
-from triton_slo.alerts import (
-    BURSTS,
-    CALM_SHARE,
-    DROP,
-    EXPECTED_FAILURES,
-    SINGLE_FAILURE,
-    calm_burn,
-    late_guard,
-    reachable,
-    severity,
-)
+from triton_slo.alerts import severity
 from triton_slo.artifact import Options
-from triton_slo.backtest.policy import Alert, Pair, Policy, Recovery, Recurrence, Unknown
+from triton_slo.backtest.policy import Alert, Policy, Unknown
 from triton_slo.backtest.report import Promise
+from triton_slo.condition import burn_condition
+from triton_slo.condition_rules import burn_tiers
 from triton_slo.duration import parse_seconds
 from triton_slo.excluding import lag_seconds
 from triton_slo.exclusion import Span
@@ -28,10 +19,7 @@ from triton_slo.periods import basis
 from triton_slo.plan import Plan
 from triton_slo.unknown import MIN_SCRAPES
 from triton_slo.unseen import PACE_MEMORY
-from triton_slo.windows import GUARD, HOLD, KEEP_FIRING, RECURRING
-
-_SLACK = 0.5
-"""The rules allow for half an event, because rates are extrapolated."""
+from triton_slo.windows import KEEP_FIRING
 
 
 def promise(objective: Objective, options: Options | None = None, excluded: Sequence[Span] = ()) -> Promise:
@@ -55,8 +43,7 @@ def policy(plan: Plan, excluded: Sequence[Span] = ()) -> Policy:
         after = parse_seconds(objective.unknown.after) * plan.options.time_scale
         loud = objective.unknown.severity == "critical"
         alerts.append(Alert("unknown", "page" if loud else "ticket", pending=after, missing="group"))
-    if objective.alerting.enabled:
-        alerts += [_alert(plan, tier) for tier in objective.alerting.tiers if reachable(plan, tier)]
+    alerts += [_alert(plan, tier) for tier in burn_tiers(plan)]
     return Policy(
         "ours",
         tuple(alerts),
@@ -77,30 +64,11 @@ def _unknown(plan: Plan) -> Unknown | None:
 
 
 def _alert(plan: Plan, tier: Tier) -> Alert:
-    alerting, clock = plan.objective.alerting, plan.clock
-    exact = plan.measure(plan.variants[-1]).exact
-    factor = tier.factor(plan.objective.window.seconds)
     return Alert(
         name=tier.name,
         severity="page" if severity(plan, tier) == "critical" else "ticket",
-        pairs=(Pair(clock.real(tier.long), clock.real(tier.short), factor),),
-        keep_firing=clock.real(KEEP_FIRING, 1),
-        failures=alerting.min_failures - _SLACK if exact and alerting.min_failures else 0,
-        z=max(0.0, round(NormalDist().inv_cdf(alerting.confidence), 3)) if exact else 0,
-        recovery=Recovery(
-            clock.real(GUARD),
-            CALM_SHARE,
-            EXPECTED_FAILURES if exact else 0,
-            calm_burn(plan, tier),
-            DROP,
-            SINGLE_FAILURE if exact else 0,
-            clock.real(late_guard(tier)) if late_guard(tier) else 0,
-            CALM_SHARE,
-            alerting.min_failures - _SLACK if exact and not late_guard(tier) else 0,
-        ),
-        recurrence=None
-        if late_guard(tier)
-        else Recurrence(clock.real(HOLD), clock.real(GUARD), clock.real(RECURRING), BURSTS),
+        condition=burn_condition(plan, tier),
+        keep_firing=plan.clock.real(KEEP_FIRING, 1),
     )
 
 

@@ -5,77 +5,27 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from triton_slo.condition import All, Burn, Compare, Condition, Either, Window
+from triton_slo.duration import render
+
 Severity = Literal["page", "ticket"]
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
-    """Burns when the error ratio of both windows is above `factor` times the error budget. Windows in s."""
-
-    long: float
-    short: float
-    factor: float
-
-
-@dataclass(frozen=True, slots=True)
-class Recovery:
-    """The incident is over: `window` (s) burns at most `share` of the pair's factor.
-
-    It must also have had enough events that `failures` of them would have failed had the short window's
-    error ratio gone on (0: any will do). `calm` is the least burn rate that counts as calm, whatever the
-    share, and fewer failures than `few` are calm, too; with `drop` the window's error ratio is at most this
-    share of the short window's. It is over, too, when `late_window` (s; 0: none) burns at most `late_share`
-    of the factor.
-
-    With `relapse`, an incident that was over within the last short window stays so until the late window (or
-    else `window`) has more than this many failures and burns by the factor on its own.
-    """
-
-    window: float
-    share: float
-    failures: float
-    calm: float = 0
-    drop: float = 0
-    few: float = 0
-    late_window: float = 0
-    late_share: float = 0
-    relapse: float = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Recurrence:
-    """A recurring incident: `hold` (s) burns by the factor, and burning ended `bursts` times in `span` (s).
-
-    Burning means that the error ratio of the last `window` seconds is above the budget.
-    """
-
-    hold: float
-    window: float
-    span: float
-    bursts: int
-
-
-@dataclass(frozen=True, slots=True)
 class Alert:
-    """One alert rule: it is true while any of its pairs burns and the guards agree.
+    """One alert rule.
 
-    `pending` is the rule's `for` and `keep_firing` its keep_firing_for, in seconds. More than `failures` must
-    have failed in the long window, and with `z` a one-sided score test must say that its error ratio is
-    above the budget: `(burn - 1) * sqrt(n * b / (1 - b)) > z`. With `missing` the alert is about data
-    instead: it is true while a series that was there before is gone (`group`), or all of them (`all`).
+    `pending` is the rule's `for` and `keep_firing` its keep_firing_for, in seconds. With `missing` the alert is
+    about data instead: it is true while a series that existed before is gone (`group`), or all of them (`all`).
     """
 
     name: str
     severity: Severity
-    pairs: tuple[Pair, ...] = ()
+    condition: Condition | None = None
     pending: float = 0
     keep_firing: float = 0
-    failures: float = 0
-    z: float = 0
-    recovery: Recovery | None = None
-    recurrence: Recurrence | None = None
     missing: Literal["", "group", "all"] = ""
 
 
@@ -108,12 +58,17 @@ class Policy:
     unknown: Unknown | None = None
 
 
+def burns(long: float, short: float, factor: float) -> Condition:
+    """Both windows (in seconds) burn the error budget more than `factor` times too fast."""
+    return All(tuple(Compare(Burn(Window(render(one), one)), ">", factor) for one in (long, short)))
+
+
 # https://github.com/slok/sloth/blob/main/internal/alert/windows/google-30d.yaml
 SLOTH = Policy(
     "sloth",
     (
-        Alert("page", "page", (Pair(_HOUR, 5 * _MINUTE, 14.4), Pair(6 * _HOUR, 30 * _MINUTE, 6))),
-        Alert("ticket", "ticket", (Pair(_DAY, 2 * _HOUR, 3), Pair(3 * _DAY, 6 * _HOUR, 1))),
+        Alert("page", "page", Either((burns(_HOUR, 5 * _MINUTE, 14.4), burns(6 * _HOUR, 30 * _MINUTE, 6)))),
+        Alert("ticket", "ticket", Either((burns(_DAY, 2 * _HOUR, 3), burns(3 * _DAY, 6 * _HOUR, 1)))),
     ),
 )
 
@@ -135,8 +90,8 @@ def pyrra(target: float, period_seconds: float = 28 * _DAY) -> Policy:
     )
     # Long enough to burn budget at the first alert's rate.
     absent_for = round((14 * (1 - target) * _HOUR + 2 * _MINUTE) / _MINUTE) * _MINUTE
-    burns = [
-        Alert(name, severity, (Pair(scaled(long), scaled(short), factor),), pending=scaled(pending))
+    alerts = [
+        Alert(name, severity, burns(scaled(long), scaled(short), factor), pending=scaled(pending))
         for name, severity, factor, long, short, pending in rows
     ]
-    return Policy("pyrra", (Alert("absent", "page", pending=absent_for, missing="all"), *burns))
+    return Policy("pyrra", (Alert("absent", "page", pending=absent_for, missing="all"), *alerts))

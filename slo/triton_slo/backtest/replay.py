@@ -6,18 +6,46 @@ All series of a chunk are worked on at once; a window's sum is the difference of
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 import numpy.typing as npt
 
 from triton_slo.backtest.history import History, Matrix
-from triton_slo.backtest.policy import Alert, Pair, Policy, Recovery, Recurrence, Severity
+from triton_slo.backtest.policy import Alert, Policy, Severity
 from triton_slo.backtest.view import counted, quiet
+from triton_slo.condition import (
+    All,
+    Burn,
+    Compare,
+    Condition,
+    Either,
+    Expected,
+    Failures,
+    Named,
+    Quantity,
+    Recent,
+    Recurs,
+    Relative,
+    Retired,
+    Significance,
+    Unless,
+    Window,
+)
 from triton_slo.periods import Basis
 
 Flags = npt.NDArray[np.bool_]
+
+_Comparison = Callable[[Matrix, Matrix | float], Flags]
+_OPERATORS: Mapping[str, _Comparison] = {
+    ">": operator.gt,
+    ">=": operator.ge,
+    "<": operator.lt,
+    "<=": operator.le,
+}
 
 BasisAt = Callable[[float], Basis]
 
@@ -112,27 +140,13 @@ class _Chunk:
 
     def firing(self, alert: Alert) -> Flags:
         """When the alert fires, step by step."""
-        true: Flags = np.zeros(self.shape, dtype=bool)
         if alert.missing:
             # A model that has never been there is not missing yet.
-            true = ~self._known & np.logical_or.accumulate(self._known, axis=1)
-        for pair in alert.pairs:
-            true |= self._true(alert, pair)
+            true: Flags = ~self._known & np.logical_or.accumulate(self._known, axis=1)
+        elif alert.condition:
+            true = self._evaluate(alert.condition)
         held = _held(true, alert.pending, self._step)
         return _kept(held, alert.keep_firing, self._step)
-
-    def _true(self, alert: Alert, pair: Pair) -> Flags:
-        threshold = pair.factor * self._budget
-        true = self._burns(pair.long, threshold)
-        if not true.any():
-            return true
-        true &= self._enough(alert, pair)
-        short = self._burns(pair.short, threshold)
-        if alert.recovery:
-            short &= ~self._over(alert.recovery, pair)
-        if alert.recurrence:
-            short |= self._burns(alert.recurrence.hold, threshold) & self._recurs(alert.recurrence)
-        return true & short
 
     def budget_left(self, row: int, column: int, basis: Basis) -> float:
         """Budget left at one step, over the time that has passed by then (or what the history has of it)."""
@@ -142,54 +156,57 @@ class _Chunk:
         spent = bad / total / self._budget[row, 0] if total > _NOTHING else 0.0
         return float(1 - spent * basis.share)
 
-    def _burns(self, window: float, threshold: Matrix) -> Flags:
-        bad, total = self._sums(window)
-        # Multiplied instead of divided: no events, no burn, no NaN.
-        found: Flags = (bad > threshold * total) & (total > _NOTHING)
-        return found
+    def _evaluate(self, condition: Condition) -> Flags:
+        match condition:
+            case Named(_, inner):
+                return self._evaluate(inner)
+            case All((first, *rest)):
+                found = self._evaluate(first)
+                for part in rest:
+                    # Nearly every series is healthy nearly always: its costlier parts need no look.
+                    found = found & self._evaluate(part) if found.any() else found
+                return found
+            case Either(parts):
+                return reduce(np.logical_or, map(self._evaluate, parts))
+            case Unless(inner, but):
+                found = self._evaluate(inner)
+                return found & ~self._evaluate(but) if found.any() else found
+            case Recent(part, window):
+                found = self._evaluate(part)
+                return _last(_running(found), self._steps(window.seconds)) > 0 if found.any() else found
+            case Recurs(window, span, times):
+                bad, total = self._sums(window)
+                burning = np.where(total > _NOTHING, bad > self._budget * total, np.nan)
+                ended = _last(_running(_falls(burning)), self._steps(span.seconds))
+                return ended >= times
+            case Retired():
+                return np.zeros(self.shape, dtype=bool)  # a history of events does not show it
+            case Compare(quantity, sign, limit):
+                return self._compare(quantity, _OPERATORS[sign], limit)
+        raise TypeError(f"not a condition: {condition!r}")
 
-    def _enough(self, alert: Alert, pair: Pair) -> Flags:
-        bad, total = self._sums(pair.long)
-        enough: Flags = bad > alert.failures
-        if alert.z:
-            # (burn - 1) * sqrt(n * b / (1 - b)) > z, without dividing by what may be nothing.
-            scale = np.sqrt(total / (self._budget * (1 - self._budget)))
-            enough &= (bad - self._budget * total) * scale > alert.z * total
-        return enough
+    def _compare(self, quantity: Quantity, compare: _Comparison, limit: float) -> Flags:
+        """Compare without dividing by what may be nothing: no events, no burn, no NaN."""
+        bad, total = self._sums(quantity.window)
+        some: Flags = total > _NOTHING
+        match quantity:
+            case Burn():
+                return compare(bad, limit * self._budget * total) & some
+            case Failures():
+                return compare(bad, limit)
+            case Significance():
+                scale = np.sqrt(total / (self._budget * (1 - self._budget)))
+                return compare((bad - self._budget * total) * scale, limit * total) & some
+            case Expected(_, like):
+                like_bad, like_total = self._sums(like)
+                return compare(like_bad * total, limit * like_total) & some & (like_total > _NOTHING)
+            case Relative(_, like):
+                like_bad, like_total = self._sums(like)
+                return compare(bad * like_total, limit * like_bad * total) & some & (like_bad > _NOTHING)
 
-    def _over(self, recovery: Recovery, pair: Pair) -> Flags:
-        """Recovered now, or within the short window and nothing new since."""
-        now = self._recovered(recovery, pair)
-        if not recovery.relapse or not now.any():
-            return now
-        bad, total = self._sums(recovery.late_window or recovery.window)
-        again = (bad > recovery.relapse) & (bad > pair.factor * self._budget * total)
-        lately: Flags = _last(_running(now), self._steps(pair.short)) > 0
-        return now | (lately & ~again)
-
-    def _recovered(self, recovery: Recovery, pair: Pair) -> Flags:
-        bad, total = self._sums(recovery.window)
-        calm = max(recovery.share * pair.factor, recovery.calm) * self._budget
-        over: Flags = ((bad <= calm * total) | (bad < recovery.few)) & (total > _NOTHING)
-        short_bad, short_total = self._sums(pair.short)
-        if recovery.drop:
-            over &= bad * short_total <= recovery.drop * short_bad * total
-        if recovery.failures:
-            over &= short_bad * total >= recovery.failures * short_total
-        if recovery.late_window:
-            bad, total = self._sums(recovery.late_window)
-            over |= (bad <= recovery.late_share * pair.factor * self._budget * total) & (total > _NOTHING)
-        return over
-
-    def _recurs(self, recurrence: Recurrence) -> Flags:
-        bad, total = self._sums(recurrence.window)
-        burning = np.where(total > _NOTHING, bad > self._budget * total, np.nan)
-        ended = _falls(burning)
-        found: Flags = _last(_running(ended), self._steps(recurrence.span)) >= recurrence.bursts
-        return found
-
-    def _sums(self, window: float) -> tuple[Matrix, Matrix]:
-        steps = self._steps(window)
+    def _sums(self, window: Window) -> tuple[Matrix, Matrix]:
+        """Failed and all events of the last window, at each step."""
+        steps = self._steps(window.seconds)
         return _last(self._bad, steps), _last(self._total, steps)
 
     def _steps(self, seconds: float) -> int:
