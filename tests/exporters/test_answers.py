@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import time
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.captures import CAPTURES
 from triton_exporter.answers import (
     AnswerError,
     error_text,
@@ -21,8 +21,6 @@ from triton_exporter.answers import (
 )
 from triton_exporter.reasons import classify
 from triton_exporter.snapshot import IndexEntry, InputTensor, InstanceGroup, QueuePolicy
-
-CAPTURES = Path(__file__).resolve().parents[3] / "shared" / "captures" / "triton"
 
 _WORDS = [
     "name",
@@ -134,12 +132,11 @@ def test_numbers_of_grpc_json_are_numbers() -> None:
     assert (InputTensor("X", "", (-1, 4, 0)),) == config.inputs
 
 
-@pytest.mark.skipif(not CAPTURES.is_dir(), reason="captures of real servers are not here")
 def test_configurations_of_a_real_server_are_read_whole() -> None:
     """Queue policies by priority, ensembles, decoupled models, as Triton 2.51 wrote them."""
 
     def config(name: str):
-        return parse_config((CAPTURES / f"triton-2.51-cpu-lab.config.{name}.json").read_bytes())
+        return parse_config((CAPTURES / "triton" / f"triton-2.51-cpu-lab.config.{name}.json").read_bytes())
 
     prio = config("prio")
     assert (3, QueuePolicy(10, 0, "REJECT")) == (prio.priority_levels, prio.priority_queues[1])
@@ -153,10 +150,11 @@ def test_configurations_of_a_real_server_are_read_whole() -> None:
     assert config("cached").response_cache
 
 
-@pytest.mark.skipif(not CAPTURES.is_dir(), reason="captures of real servers are not here")
 def test_statistics_of_a_real_server_add_up() -> None:
     """Batches times their sizes are the inferences, as Triton 2.51 counted them."""
-    statistics = parse_statistics((CAPTURES / "triton-2.51-cpu-lab.models_stats.json").read_bytes())
+    statistics = parse_statistics(
+        (CAPTURES / "triton" / "triton-2.51-cpu-lab.models_stats.json").read_bytes()
+    )
     # Executions that fail have a batch size, and no inferences.
     batched = [one for one in statistics if one.batches and not one.fail]
 

@@ -32,7 +32,7 @@ from triton_exporter.scrape import Reading
 from triton_exporter.snapshot import Snapshot
 from triton_exporter.state import ModelStates
 
-CAPTURES = Path(__file__).resolve().parents[3] / "shared" / "captures"
+CAPTURES = Path(__file__).resolve().parents[1] / "captures"
 MAX_BYTES = 4096
 
 _METRICS = b"""\

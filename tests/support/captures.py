@@ -1,24 +1,20 @@
-"""Recorded bodies kept beside the repository; a test that needs them skips where they are absent."""
+"""Recorded bodies of Triton and dcgm-exporter; tests/captures/README.md names their sources."""
 
 from __future__ import annotations
 
 import gzip
-from pathlib import Path
-
-import pytest
 
 from support.tools import ROOT
 
-CAPTURES = ROOT.parent / "shared" / "captures"
+CAPTURES = ROOT / "tests" / "captures"
 
 
 def bodies(folder: str, pattern: str) -> list[tuple[str, bytes]]:
-    """Name and content of each capture that matches; skips the test when there is none."""
-    found = [(path.name, _read(path)) for path in sorted((CAPTURES / folder).glob(pattern))]
+    """Name and content of each capture that matches, at least one."""
+    found = []
+    for path in sorted((CAPTURES / folder).glob(pattern)):
+        content = path.read_bytes()
+        found.append((path.name, gzip.decompress(content) if path.suffix == ".gz" else content))
     if not found:
-        pytest.skip("no captures beside this checkout (../shared/captures)")
+        raise LookupError(f"no capture {folder}/{pattern}")
     return found
-
-
-def _read(path: Path) -> bytes:
-    return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
