@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from triton_slo.convert.entry import Entry, EntryError
 from triton_slo.convert.ledger import Ledger
+from triton_slo.convert.openslo_library import Library
 from triton_slo.convert.openslo_window import days
 from triton_slo.duration import render
-
-if TYPE_CHECKING:
-    from triton_slo.convert.openslo import Library
 
 _SEVERITIES = {
     **dict.fromkeys(("page", "critical", "sev1", "p1", "high"), "critical"),

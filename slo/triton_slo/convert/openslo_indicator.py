@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from triton_slo.convert import building, queries
 from triton_slo.convert.entry import Entry, EntryError
 from triton_slo.convert.ledger import Ledger
+from triton_slo.convert.openslo_library import Library
 from triton_slo.convert.openslo_window import days
 from triton_slo.duration import parse_seconds, render
 from triton_slo.objective import WINDOW
 from triton_slo.promql import number
-
-if TYPE_CHECKING:
-    from triton_slo.convert.openslo import Library
 
 _PROMETHEUS = frozenset({"prometheus", "cortex", "mimir", "thanos", "victoriametrics"})
 _OPERATORS = {"lte": "<=", "gte": ">=", "lt": "<", "gt": ">"}
