@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 
 from triton_exporter.catalogue import triton
+from triton_slo.duration import parse_seconds
 
 GROUP = "model, version"
 _FAILED = f'{triton.REQUEST_FAILURE}{{reason!="CANCELED"}}'
@@ -77,22 +78,22 @@ def sloth_as_named(target: float = 0.999) -> str:
 
 
 def pyrra(target: float = 0.999) -> str:
-    """Windows of a 28d period, four alerts with `for`, factors 14, 7, 2, 1, and absent()."""
+    """Windows as Pyrra derives them for 30d, four alerts with `for`, factors 14, 7, 2, 1, and absent()."""
     budget = round(1 - target, 12)
     name = "pyrra:burnrate{}".format
-    rules: list[dict[str, object]] = [
-        {"record": name(w), "expr": _ratio(w)} for w in ("5m", "30m", "1h", "2h", "6h", "1d", "4d")
-    ]
-    failed, every = (f"sum by ({GROUP}) (increase({s}[4w]))" for s in (_FAILED, _ALL))
+    pairs = (
+        ("5m", "1h4m", 14, "2m", "critical"),
+        ("32m", "6h26m", 7, "16m", "critical"),
+        ("2h9m", "1d1h43m", 2, "1h4m", "warning"),
+        ("6h26m", "4d6h51m", 1, "3h13m", "warning"),
+    )
+    windows = sorted({window for short, long, *_ in pairs for window in (short, long)}, key=parse_seconds)
+    rules: list[dict[str, object]] = [{"record": name(w), "expr": _ratio(w)} for w in windows]
+    failed, every = (f"sum by ({GROUP}) (increase({s}[30d]))" for s in (_FAILED, _ALL))
     rules.append(
         {"record": "pyrra:budget_remaining", "expr": f"1 - ({failed} or 0 * {every}) / {every} / {budget!r}"}
     )
-    for short, long, factor, pending, severity in (
-        ("5m", "1h", 14, "2m", "critical"),
-        ("30m", "6h", 7, "15m", "critical"),
-        ("2h", "1d", 2, "1h", "warning"),
-        ("6h", "4d", 1, "3h", "warning"),
-    ):
+    for short, long, factor, pending, severity in pairs:
         expr = f"{name(short)} > ({factor} * {budget!r}) and {name(long)} > ({factor} * {budget!r})"
         labels = {"severity": severity, "tier": long}
         rules.append({"alert": "Pyrra", "expr": expr, "for": pending, "labels": labels})
