@@ -69,7 +69,9 @@ def sum_rules(plan: Plan) -> Iterator[Rule]:
         candidates[f"link {scrapes}"] = f"{linked}\nunless {_sums(plan, nearest.seconds)}"
     candidates["before"] = _sums(plan)
     candidates["checkpoint"] = f"last_over_time({_checkpoint(plan)}[{_nominal(plan, _RECENT)}])"
-    candidates["new"] = f"{_within(plan, longest)} and {_on(plan)} ({_young(plan, longest.seconds)})"
+    candidates["new"] = (
+        f"{_within(plan, longest)} and {_on(plan)} ({_young(plan, link_seconds(plan, LINKS[-1]))})"
+    )
     yield _rule(plan, names.SLI_EVENTS_SUM, _largest(candidates))
 
 
@@ -82,7 +84,11 @@ def checkpoint_rule(plan: Plan) -> Rule:
         earlier = f"last_over_time({_checkpoint(plan)}[{reach}] offset {back})"
         candidates[CHECKPOINT_WINDOW] = f"{earlier} + {_counted(plan)}"
         seconds = plan.clock.real(CHECKPOINT_WINDOW)
-        candidates["new"] = f"{_counted(plan)} and {_on(plan)} ({_young(plan, seconds)})"
+        hour = plan.spans[rungs(plan)[0]].seconds
+        # A window that holds a counter's first sample is extrapolated by up to half a scrape.
+        certain = number(round(1 - plan.clock.scrape_seconds / 2 / hour, 6))
+        young = f"{_on(plan)} ({_young(plan, seconds)}) unless {_on(plan)} ({_young(plan, hour)})"
+        candidates["new"] = f"{certain} * {_counted(plan)} and {young} unless {_sums(plan, hour)}"
     alive = f"{names.sli_events(TILE)}{plan.own}"
     return _rule(plan, names.SLI_EVENTS_CHECKPOINT, f"{_largest(candidates)}\nand\n{alive}")
 
