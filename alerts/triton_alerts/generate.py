@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from triton_alerts import alertmanager, document, proof, rules
+from triton_alerts import proof
 from triton_alerts.alert import Alert
+from triton_alerts.alertmanager import configuration as alertmanager
+from triton_alerts.alertmanager import document
 from triton_alerts.catalogue import FAMILIES
 from triton_alerts.proofs import PROOFS
-from triton_slo import rulefile
+from triton_alerts.rules import alert_rules as rules
 from triton_slo.artifact import Artifact, Options
+from triton_slo.rules import rulefile
 
 
 def artifacts(objectives: Sequence[object], options: Options) -> tuple[Artifact, ...]:

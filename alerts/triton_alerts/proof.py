@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
 
-from triton_alerts import links, rules
 from triton_alerts.alert import Alert
+from triton_alerts.rules import alert_rules as rules
+from triton_alerts.rules import links
 from triton_slo.artifact import Options
 
 INTERVAL = "15s"

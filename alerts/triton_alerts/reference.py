@@ -6,14 +6,14 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 
-from triton_alerts import promql
 from triton_alerts.alert import Alert
+from triton_alerts.alertmanager.inhibition import INHIBITIONS
 from triton_alerts.catalogue import FAMILIES
-from triton_alerts.inhibition import INHIBITIONS
 from triton_alerts.proofs import PROOFS
+from triton_alerts.rules import promql
 from triton_slo import conventions
 from triton_slo.artifact import Options
-from triton_slo.objective import Unknown
+from triton_slo.objective.model import Unknown
 
 _INTRO = """\
 # Alerts
@@ -164,7 +164,7 @@ def _matchers(matchers: Iterable[str]) -> str:
 
 
 def _checks() -> str:
-    from triton_alerts import lint  # promql-parser is needed for this alone
+    from triton_alerts.rules import lint  # promql-parser is needed for this alone
 
     return ", ".join(check.__name__.replace("_", " ") for check in lint.CHECKS) + ", duplicates"
 

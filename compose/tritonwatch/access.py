@@ -12,7 +12,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from triton_slo.prometheus import Access
-from tritonwatch.commands.arguments import between
+from tritonwatch.arguments import between
 
 TOKEN_VARIABLE = "TRITONWATCH_PROMETHEUS_TOKEN"  # noqa: S105 # the variable's name, not a token
 PASSWORD_VARIABLE = "TRITONWATCH_PROMETHEUS_PASSWORD"  # noqa: S105 # the same

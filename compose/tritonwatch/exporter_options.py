@@ -14,12 +14,12 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from triton_exporter.certificates import CertificateError, Certificates
+from triton_exporter.app.settings import Settings
 from triton_exporter.distribution.buckets import Buckets, ThresholdError, thresholds
-from triton_exporter.expectations import parse_expected
+from triton_exporter.http.certificates import CertificateError, Certificates
+from triton_exporter.lifecycle.expectations import parse_expected
 from triton_exporter.probe.payload import PayloadError, Tensor, load_payloads
-from triton_exporter.probe.settings import ProbeSettings
-from triton_exporter.settings import Settings
+from triton_exporter.probe.probe_settings import ProbeSettings
 from triton_exporter.yaml_faults import YAML_FAULTS, fault
 from triton_slo.problem import Problem
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from triton_slo.objective import Objective
-from triton_slo.reading import read
-from tritonwatch.commands.arguments import objective_texts
+from triton_slo.objective.model import Objective
+from triton_slo.objective.reading import read
+from tritonwatch.arguments import objective_texts
 
 
 def load(folder: Path, verb: str) -> tuple[Objective, ...] | int:

@@ -13,8 +13,8 @@ from rich.text import Text
 
 from triton_exporter.printable import printable
 from triton_slo.duration import render
-from triton_slo.live import SHOWN_WINDOWS, Overview, Standing, State, overviews
 from triton_slo.sources import CAVEATS
+from triton_slo.verdict.live import SHOWN_WINDOWS, Overview, Standing, State, overviews
 
 _STYLE: dict[State, str] = {
     "excluded": "dim",

@@ -28,7 +28,7 @@ from support.history import END  # noqa: E402
 from support.panels import Grafana, Json  # noqa: E402
 from support.tools import prometheuses, promtools  # noqa: E402
 from triton_dashboards.generate import dashboards  # noqa: E402
-from triton_dashboards.grafana.model import dashboard_model  # noqa: E402
+from triton_dashboards.grafana.dashboard import dashboard_model  # noqa: E402
 from triton_dashboards.recording import rules_text  # noqa: E402
 from triton_slo.artifact import Options  # noqa: E402
 

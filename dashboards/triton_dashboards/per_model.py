@@ -12,7 +12,7 @@ from triton_dashboards.grafana.values import Dashboard
 from triton_dashboards.query import Scope
 from triton_dashboards.view import View, view_of
 from triton_slo.artifact import Options
-from triton_slo.objective import Objective
+from triton_slo.objective.model import Objective
 
 BACKEND_ROWS = {"vllm": ("vllm",), "tensorrtllm": ("tensorrtllm",), "ensemble": ("ensemble",)}
 """Backend or platform of a model -> rows that only such a model has."""

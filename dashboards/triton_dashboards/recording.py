@@ -13,7 +13,7 @@ from triton_dashboards.traffic import NOT_CANCELED
 from triton_exporter.catalogue import Metric, triton
 from triton_slo.artifact import Options
 from triton_slo.conventions import TRAFFIC, model_traffic, server_traffic
-from triton_slo.rulefile import Group, Rule, render
+from triton_slo.rules.rulefile import Group, Rule, render
 
 _WINDOW_SECONDS = 120
 _LEVELS: tuple[tuple[Callable[[str], str], tuple[str, ...]], ...] = (

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from triton_dashboards.grafana.dashboard import dashboard_link, url_link
 from triton_dashboards.grafana.library import Json
-from triton_dashboards.grafana.model import dashboard_link, url_link
 from triton_dashboards.grafana.values import Annotation, Link, Variable
 from triton_dashboards.query import Scope
 from triton_exporter.catalogue import gpu, state, triton

@@ -10,10 +10,10 @@ from typing import Literal
 
 from triton_exporter.catalogue import Metric, triton
 from triton_exporter.catalogue.state import NOT_TRITON
-from triton_exporter.claims import claims
-from triton_exporter.parse import Exposition
+from triton_exporter.exposition.parse import Exposition
 from triton_exporter.printable import printable
 from triton_exporter.snapshot import Snapshot
+from triton_exporter.triton.claims import claims
 
 Grade = Literal["problem", "advice"]
 

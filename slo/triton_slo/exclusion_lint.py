@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from itertools import combinations
 
 from triton_slo.duration import in_words
-from triton_slo.exclusion import Exclusion, Span, clipped, merged
-from triton_slo.expression import always_answers, of_ours
-from triton_slo.objective import Objective
+from triton_slo.objective.exclusion import Exclusion, Span, clipped, merged
+from triton_slo.objective.expression import always_answers, of_ours
+from triton_slo.objective.model import Objective
 
 Doubt = tuple[str, str, str]
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from triton_slo.alerts import objective_rules
 from triton_slo.artifact import Artifact, Options
-from triton_slo.causes import cause_rules
-from triton_slo.objective import Objective
-from triton_slo.plan import Plan
-from triton_slo.proof import proof_artifacts
-from triton_slo.recording import slow_rules
-from triton_slo.rulefile import Group, render
-from triton_slo.running_sum import CHECKPOINT
+from triton_slo.burn.burn_alerts import objective_rules
+from triton_slo.objective.model import Objective
+from triton_slo.proofs.proof import proof_artifacts
+from triton_slo.rules.causes import cause_rules
+from triton_slo.rules.plan import Plan
+from triton_slo.rules.recording import slow_rules
+from triton_slo.rules.rulefile import Group, render
+from triton_slo.rules.running_sum import CHECKPOINT
 
 CAUSES = "slo-causes"
 

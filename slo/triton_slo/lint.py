@@ -13,7 +13,7 @@ from triton_exporter.distribution.buckets import DEFAULT_BOUNDS
 from triton_slo.artifact import Options
 from triton_slo.duration import parse_seconds, render
 from triton_slo.exclusion_lint import exclusion_doubts, over
-from triton_slo.objective import (
+from triton_slo.objective.model import (
     ALL_REASONS,
     WINDOW,
     CalendarWindow,
@@ -26,13 +26,13 @@ from triton_slo.objective import (
     Probe,
     Queue,
 )
-from triton_slo.periods import LAST, changes
-from triton_slo.plan import Plan
+from triton_slo.objective.reading import Reading
 from triton_slo.problem import Problem
-from triton_slo.reading import Reading
+from triton_slo.rules.periods import LAST, changes
+from triton_slo.rules.plan import Plan
+from triton_slo.rules.unknown import FORGET
+from triton_slo.rules.windows import MIN_SCRAPES
 from triton_slo.sources import BACKEND_COUNTERS, CAVEATS
-from triton_slo.unknown import FORGET
-from triton_slo.windows import MIN_SCRAPES
 
 _YEAR = 365 * 86_400
 TRITON_BOUNDS_MS = (100, 500, 2000, 5000)

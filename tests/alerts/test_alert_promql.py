@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triton_alerts import promql
+from triton_alerts.rules import promql
 from triton_slo.artifact import Options
 
 DEMO = Options(time_scale=1 / 360, scrape_interval_seconds=1.0)

@@ -11,11 +11,12 @@ import pytest
 
 from support.files import write
 from support.tools import promtools
-from triton_alerts import promql, rules
 from triton_alerts.alert import Alert
 from triton_alerts.catalogue import ALERTS, FAMILIES
 from triton_alerts.generate import artifacts
 from triton_alerts.proofs import PROOFS, WITHOUT_SERIES
+from triton_alerts.rules import alert_rules as rules
+from triton_alerts.rules import promql
 from triton_exporter.catalogue.state import LOAD_FAILURE_REASONS
 from triton_slo.artifact import Options
 

@@ -14,11 +14,12 @@ import pytest
 
 from support.files import write
 from support.tools import amtools
-from triton_alerts import alertmanager, document
 from triton_alerts.alert import Alert
+from triton_alerts.alertmanager import configuration as alertmanager
+from triton_alerts.alertmanager import document
+from triton_alerts.alertmanager.inhibition import INHIBITIONS, Inhibition
 from triton_alerts.catalogue import ALERTS
 from triton_alerts.generate import artifacts
-from triton_alerts.inhibition import INHIBITIONS, Inhibition
 from triton_slo import conventions
 from triton_slo.artifact import Options
 

@@ -18,12 +18,13 @@ import yaml
 from support.files import write
 from support.loopback import served, started
 from support.tools import alertmanagers
-from triton_alerts import alertmanager, rules
+from triton_alerts.alertmanager import configuration as alertmanager
 from triton_alerts.catalogue import ALERTS
+from triton_alerts.rules import alert_rules as rules
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts as slo_artifacts
-from triton_slo.objective import WORKBOOK_TIERS
-from triton_slo.reading import read
+from triton_slo.objective.model import WORKBOOK_TIERS
+from triton_slo.objective.reading import read
 from tritonwatch.local.triton import free_ports
 
 pytestmark = pytest.mark.real

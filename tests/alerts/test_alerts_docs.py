@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from triton_alerts import links, reference
+from triton_alerts import reference
 from triton_alerts.alert import Alert
 from triton_alerts.catalogue import ALERTS
+from triton_alerts.rules import links
 from triton_dashboards.generate import artifacts as dashboards
 from triton_slo.artifact import Options
 

@@ -19,15 +19,15 @@ from hypothesis import strategies as st
 from support.bridge_world import CHANNEL, Clock, SimulatedSlack, body_of
 from support.loopback import served
 from support.slack import Workspace
-from triton_alerts.bridge.actions import Actions, Press, pressed
-from triton_alerts.bridge.alertmanager import Alertmanager
-from triton_alerts.bridge.alertmanagers import Alertmanagers
-from triton_alerts.bridge.audit import Audit
-from triton_alerts.bridge.chores import Escalator, HeartbeatWatch, Reconciler
-from triton_alerts.bridge.courier import Courier, Escalation, Manner
-from triton_alerts.bridge.incident import Incident
-from triton_alerts.bridge.instruments import HEARTBEAT_FACT
-from triton_alerts.bridge.store import Store
+from triton_alerts.bridge.deliver.worker import Courier, Escalation, Manner
+from triton_alerts.bridge.incidents.alertmanager_client import Alertmanager
+from triton_alerts.bridge.incidents.alertmanagers import Alertmanagers
+from triton_alerts.bridge.incidents.audit import Audit
+from triton_alerts.bridge.incidents.incident import Incident
+from triton_alerts.bridge.incidents.instruments import HEARTBEAT_FACT
+from triton_alerts.bridge.incidents.store import Store
+from triton_alerts.bridge.operations.actions import Actions, Press, pressed
+from triton_alerts.bridge.operations.chores import Escalator, HeartbeatWatch, Reconciler
 
 
 class _Api(BaseHTTPRequestHandler):

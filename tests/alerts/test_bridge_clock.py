@@ -9,8 +9,8 @@ import pytest
 
 from support.bridge_world import CHANNEL, Clock, SimulatedSlack, body_of
 from support.slack import Posted, Workspace
-from triton_alerts.bridge.courier import Courier, Manner
-from triton_alerts.bridge.store import Store
+from triton_alerts.bridge.deliver.worker import Courier, Manner
+from triton_alerts.bridge.incidents.store import Store
 
 HOUR = 3600.0
 PATIENCE = 60.0

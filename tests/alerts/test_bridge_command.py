@@ -13,7 +13,7 @@ import support
 from support.bridge_world import body_of
 from triton_alerts.bridge import command
 from triton_alerts.bridge.assembly import claimed
-from triton_alerts.bridge.audit import Audit
+from triton_alerts.bridge.incidents.audit import Audit
 from tritonwatch.cli import main
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "on-call.md"

@@ -20,11 +20,11 @@ from hypothesis import strategies as st
 
 from support.bridge_world import body_of
 from support.loopback import served
-from triton_alerts.bridge.instruments import Instruments
-from triton_alerts.bridge.metrics import METRICS, RECEIVED
+from triton_alerts.bridge.incidents.instruments import Instruments
+from triton_alerts.bridge.incidents.store import Store
 from triton_alerts.bridge.receiver import PATH, REQUEST_SECONDS, Door, Receiver, Tls
 from triton_alerts.bridge.settings import Secret
-from triton_alerts.bridge.store import Store
+from triton_alerts.bridge_metrics import METRICS, RECEIVED
 
 
 @contextmanager

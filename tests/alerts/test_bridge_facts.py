@@ -7,9 +7,9 @@ from typing import Any
 import promql_parser
 import pytest
 
-from triton_alerts.bridge.chart import draw
-from triton_alerts.bridge.facts import Prometheus, burn_query, from_prometheus
-from triton_alerts.bridge.incident import Incident, Member
+from triton_alerts.bridge.deliver.chart import draw
+from triton_alerts.bridge.evidence.facts import Prometheus, burn_query, from_prometheus
+from triton_alerts.bridge.incidents.incident import Incident, Member
 
 LABELS = {
     "slo": "latency-250ms",

@@ -9,16 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triton_alerts.bridge.incident import Incident, fold
-from triton_alerts.bridge.notification import Alert, MalformedError, Notification, parse
+from triton_alerts.bridge.incidents.incident import Incident, fold
+from triton_alerts.bridge.incidents.notification import MalformedError, Notification, ReceivedAlert, parse
 
 
-def alert(name: str, start: float = 100.0, end: float | None = None, **annotations: str) -> Alert:
+def alert(name: str, start: float = 100.0, end: float | None = None, **annotations: str) -> ReceivedAlert:
     labels = {"alertname": "TritonModelLoadFailed", "model": name, "severity": "critical"}
-    return Alert(fingerprint=name, labels=labels, annotations=annotations, starts_at=start, ends_at=end)
+    return ReceivedAlert(
+        fingerprint=name, labels=labels, annotations=annotations, starts_at=start, ends_at=end
+    )
 
 
-def said(*alerts: Alert, source: str = "am-0", truncated: int = 0) -> Notification:
+def said(*alerts: ReceivedAlert, source: str = "am-0", truncated: int = 0) -> Notification:
     resolved = all(one.ends_at is not None for one in alerts)
     return Notification("page|{}", "page", resolved, alerts, {}, truncated=truncated, source=source)
 

@@ -7,9 +7,9 @@ from contextlib import closing
 from pathlib import Path
 
 from support.bridge_world import body_of
-from triton_alerts.bridge.enrich import Enricher, reasons_in
-from triton_alerts.bridge.incident import Evidence, Incident
-from triton_alerts.bridge.store import Store
+from triton_alerts.bridge.evidence.enrich import Enricher, reasons_in
+from triton_alerts.bridge.incidents.incident import Evidence, Incident
+from triton_alerts.bridge.incidents.store import Store
 
 FAILURE = {"at": None, "version": "1", "text": "weights missing", "source": "index"}
 

@@ -12,14 +12,14 @@ import pytest
 from support.bridge_world import Clock, SimulatedSlack, body_of
 from support.slack import Workspace
 from triton_alerts.bridge import command
-from triton_alerts.bridge.actions import Actions, Press
-from triton_alerts.bridge.alertmanagers import Alertmanagers
 from triton_alerts.bridge.assembly import assemble
-from triton_alerts.bridge.audit import Audit
-from triton_alerts.bridge.chores import Escalator
-from triton_alerts.bridge.courier import Courier, Escalation, Manner
-from triton_alerts.bridge.incident import Incident
-from triton_alerts.bridge.store import Store
+from triton_alerts.bridge.deliver.worker import Courier, Escalation, Manner
+from triton_alerts.bridge.incidents.alertmanagers import Alertmanagers
+from triton_alerts.bridge.incidents.audit import Audit
+from triton_alerts.bridge.incidents.incident import Incident
+from triton_alerts.bridge.incidents.store import Store
+from triton_alerts.bridge.operations.actions import Actions, Press
+from triton_alerts.bridge.operations.chores import Escalator
 
 PAGES, TICKETS = "C0PAGES", "C0TICKETS"
 HOW = Escalation(900, mention="<!subteam^S0ONCALL>")

@@ -18,14 +18,14 @@ import requests
 from support.bridge_world import CHANNEL
 from support.loopback import until_answers
 from support.tools import alertmanagers
-from triton_alerts.bridge.actions import Actions, Press
-from triton_alerts.bridge.alertmanager import Alertmanager
-from triton_alerts.bridge.alertmanagers import Alertmanagers
-from triton_alerts.bridge.audit import Audit
-from triton_alerts.bridge.chores import LOOK_SECONDS, SETTLED_SECONDS, Escalator, Reconciler
-from triton_alerts.bridge.courier import Escalation
-from triton_alerts.bridge.incident import Incident
-from triton_alerts.bridge.store import Store
+from triton_alerts.bridge.deliver.worker import Escalation
+from triton_alerts.bridge.incidents.alertmanager_client import Alertmanager
+from triton_alerts.bridge.incidents.alertmanagers import Alertmanagers
+from triton_alerts.bridge.incidents.audit import Audit
+from triton_alerts.bridge.incidents.incident import Incident
+from triton_alerts.bridge.incidents.store import Store
+from triton_alerts.bridge.operations.actions import Actions, Press
+from triton_alerts.bridge.operations.chores import LOOK_SECONDS, SETTLED_SECONDS, Escalator, Reconciler
 from tritonwatch.local.triton import free_ports
 
 CONFIG = "route: {receiver: none}\nreceivers:\n- name: none\n"

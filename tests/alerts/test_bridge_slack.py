@@ -13,12 +13,12 @@ import pytest
 
 from support.bridge_world import CHANNEL, Clock, SimulatedSlack, body_of
 from support.slack import TOKEN, SlackServer, Workspace
-from triton_alerts.bridge.courier import Courier, Manner
-from triton_alerts.bridge.message import Message
+from triton_alerts.bridge.deliver.message import Message
+from triton_alerts.bridge.deliver.slack import Redact, SlackApi, SlackWebhook
+from triton_alerts.bridge.deliver.transport import RefusedError
+from triton_alerts.bridge.deliver.worker import Courier, Manner
+from triton_alerts.bridge.incidents.store import Store
 from triton_alerts.bridge.settings import Secret
-from triton_alerts.bridge.slack import Redact, SlackApi, SlackWebhook
-from triton_alerts.bridge.store import Store
-from triton_alerts.bridge.transport import RefusedError
 
 HELLO = Message("hello", ({"type": "section", "text": {"type": "mrkdwn", "text": "hello"}},))
 

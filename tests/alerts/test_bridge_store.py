@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from support.bridge_world import CHANNEL, body_of
-from triton_alerts.bridge.store import PRUNED_AT_ONCE, Store
+from triton_alerts.bridge.incidents.store import PRUNED_AT_ONCE, Store
 
 DAY = 86_400.0
 NOW = 1_700_000_000.0

@@ -10,9 +10,9 @@ import pytest
 
 from support.bridge_world import CHANNEL, Clock, SimulatedSlack, body_of
 from support.slack import Workspace
-from triton_alerts.bridge.chores import Escalator
-from triton_alerts.bridge.courier import Courier, Escalation, Manner
-from triton_alerts.bridge.store import Store
+from triton_alerts.bridge.deliver.worker import Courier, Escalation, Manner
+from triton_alerts.bridge.incidents.store import Store
+from triton_alerts.bridge.operations.chores import Escalator
 
 STORM = 150
 NEW = "newest-model"

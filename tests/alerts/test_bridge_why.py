@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 
 from support import history
-from triton_alerts.bridge.changes import last_changes
-from triton_alerts.bridge.facts import Prometheus, from_prometheus
-from triton_alerts.bridge.gpus import gpu_state
-from triton_alerts.bridge.incident import LAST_CHANGE, Incident, Member
-from triton_alerts.bridge.servers import serving, told
+from triton_alerts.bridge.evidence.changes import last_changes
+from triton_alerts.bridge.evidence.facts import Prometheus, from_prometheus
+from triton_alerts.bridge.evidence.gpus import gpu_state
+from triton_alerts.bridge.evidence.servers import serving, told
+from triton_alerts.bridge.incidents.incident import LAST_CHANGE, Incident, Member
 from triton_exporter.catalogue import EXPORTER_JOB, gpu, state, triton
 from triton_slo import conventions as slo
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
-from triton_slo.objective import Objective
+from triton_slo.objective.model import Objective
 
 pytestmark = pytest.mark.real
 

@@ -11,8 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.slack import check_message
-from triton_alerts.bridge import message, text
-from triton_alerts.bridge.incident import (
+from triton_alerts.bridge import text
+from triton_alerts.bridge.deliver import message
+from triton_alerts.bridge.deliver.message import Style
+from triton_alerts.bridge.incidents.incident import (
     GPU,
     LAST_CHANGE,
     SERVERS,
@@ -25,8 +27,7 @@ from triton_alerts.bridge.incident import (
     Silence,
     fold,
 )
-from triton_alerts.bridge.message import Style
-from triton_alerts.bridge.notification import Alert, Notification
+from triton_alerts.bridge.incidents.notification import Notification, ReceivedAlert
 
 HOSTILE = (
     "<!channel> <!here> <@U012AB3CD> <!subteam^S012>",
@@ -247,7 +248,7 @@ def test_a_reply_names_alert_model_and_what_it_says(ended: float | None, word: s
     """Nobody should have to open the message above to know which alert a line in the thread is about."""
     said = {"summary": "Model broken failed to load on t:9401"}
     names = {"alertname": "TritonModelLoadFailed", "model": "broken", "version": "1", "severity": "critical"}
-    one = Alert(fingerprint="a", labels=names, annotations=said, starts_at=100.0, ends_at=ended)
+    one = ReceivedAlert(fingerprint="a", labels=names, annotations=said, starts_at=100.0, ends_at=ended)
     heard = Notification("k", "page", ended is not None, (one,), {})
     told = fold(None, heard, 1000.0)
     assert told.incident is not None

@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from support.tools import promtools
-from triton_alerts import lint, shape
 from triton_alerts.generate import artifacts
+from triton_alerts.rules import lint, shape
 from triton_exporter.catalogue import gpu, state, triton
 from triton_slo.artifact import Options
 from tritonwatch.cli import main

@@ -18,7 +18,7 @@ from support.repository import Repository
 from support.tools import alertmanagers
 from support.triton import live_triton
 from support.watching import INTERVAL_SECONDS, SCALE, watching
-from triton_alerts import alertmanager
+from triton_alerts.alertmanager import configuration as alertmanager
 from triton_alerts.generate import artifacts
 from triton_slo.artifact import Options
 from tritonwatch.local.triton import free_ports

@@ -8,9 +8,10 @@ from pathlib import Path
 import promql_parser
 import pytest
 
-from triton_alerts import peers, promql
-from triton_alerts.bridge import metrics as bridge
+from triton_alerts import bridge_metrics as bridge
+from triton_alerts import peers
 from triton_alerts.catalogue import ALERTS
+from triton_alerts.rules import promql
 from triton_exporter.catalogue import METRICS
 from triton_slo import conventions
 

@@ -14,7 +14,7 @@ from triton_slo.backtest.history import History
 from triton_slo.backtest.ours import promise
 from triton_slo.backtest.policy import SLOTH, Policy, pyrra
 from triton_slo.backtest.replay import replay
-from triton_slo.objective import Objective
+from triton_slo.objective.model import Objective
 
 SERIES, STEPS = 1000, 30 * 1440
 PEER_STEPS = 600

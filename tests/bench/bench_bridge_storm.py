@@ -13,12 +13,12 @@ import requests
 from support.bridge_world import CHANNEL, Clock, SimulatedSlack, body_of
 from support.loopback import served
 from support.slack import Workspace
-from triton_alerts.bridge.courier import Courier, Manner
-from triton_alerts.bridge.instruments import Instruments
-from triton_alerts.bridge.message import Style
+from triton_alerts.bridge.deliver.message import Style
+from triton_alerts.bridge.deliver.worker import Courier, Manner
+from triton_alerts.bridge.incidents.instruments import Instruments
+from triton_alerts.bridge.incidents.store import Store
 from triton_alerts.bridge.receiver import PATH, Door, Receiver
 from triton_alerts.bridge.service import KEEP_SECONDS, Service
-from triton_alerts.bridge.store import Store
 
 GROUPS, ALERTS = 500, 20
 KEPT = 6000

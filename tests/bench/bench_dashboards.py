@@ -18,7 +18,7 @@ from support.history import END, openmetrics
 from support.panels import MACROS, Grafana, fill, panels
 from support.tools import prometheuses, promtools
 from triton_dashboards.boards import fleet
-from triton_dashboards.grafana.model import dashboard_model
+from triton_dashboards.grafana.dashboard import dashboard_model
 from triton_dashboards.recording import rules_text
 from triton_exporter.catalogue import EXPORTER_JOB, Metric, own, state, triton
 from triton_slo.artifact import Options

@@ -22,10 +22,10 @@ from support.sleeper import sleep_request, write_sleeper
 from support.tools import ROOT
 from triton_exporter.catalogue import state, triton
 from triton_exporter.distribution.buckets import DEFAULT_BOUNDS, Buckets, Signal, le
-from triton_exporter.distribution.collector import Distributions
-from triton_exporter.distribution.receiver import TraceReceiver
-from triton_exporter.distribution.trace import Mailbox
+from triton_exporter.distribution.distributions import Distributions
 from triton_exporter.snapshot import ModelConfig, ModelVersion, Snapshot
+from triton_exporter.tracing.receiver import TraceReceiver
+from triton_exporter.tracing.trace import Mailbox
 from tritonwatch.local.triton import TritonPorts, TritonServer, free_ports
 
 SECONDS = float(os.environ.get("TRITONWATCH_ACCURACY_SECONDS", "300"))

@@ -25,9 +25,9 @@ from support.loopback import started
 from support.measured import Measured
 from support.tools import ROOT
 from triton_exporter.catalogue import state
-from triton_exporter.distribution.collector import Distributions
-from triton_exporter.exposition import render_text
-from triton_exporter.parse import Parser
+from triton_exporter.distribution.distributions import Distributions
+from triton_exporter.exposition.page import render_text
+from triton_exporter.exposition.parse import Parser
 from tritonwatch.local.triton import free_ports
 
 STUB = Path(__file__).parent / "stub_triton.py"

@@ -6,7 +6,7 @@ import time
 
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
-from triton_slo.objective import Objective
+from triton_slo.objective.model import Objective
 
 
 def seconds(models: int) -> float:

@@ -11,7 +11,7 @@ from promql_parser import parse as promql
 
 from support.panels import MACROS, fill, panels
 from triton_dashboards.generate import dashboards
-from triton_dashboards.grafana.model import dashboard_model
+from triton_dashboards.grafana.dashboard import dashboard_model
 from triton_dashboards.lint import lint
 from triton_slo.artifact import Options
 

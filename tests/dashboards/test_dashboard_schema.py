@@ -16,7 +16,7 @@ from jsonschema import Draft7Validator
 from support.panels import Json, panels
 from triton_dashboards import per_model
 from triton_dashboards.generate import dashboards
-from triton_dashboards.grafana.model import dashboard_model
+from triton_dashboards.grafana.dashboard import dashboard_model
 from triton_dashboards.lint import lint
 from triton_slo.artifact import Options
 

@@ -9,8 +9,8 @@ import pytest
 import triton_dashboards
 from support.panels import Json, panels
 from triton_dashboards.generate import dashboards
+from triton_dashboards.grafana.dashboard import dashboard_model
 from triton_dashboards.grafana.library import encode, panel_model
-from triton_dashboards.grafana.model import dashboard_model
 from triton_dashboards.grafana.panels import stat
 from triton_dashboards.grafana.values import Display, Query, Threshold
 from triton_slo.artifact import Options

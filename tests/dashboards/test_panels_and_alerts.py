@@ -12,7 +12,7 @@ import pytest
 from support.panels import Json, fill, panels
 from triton_alerts.catalogue import ALERTS
 from triton_dashboards.generate import dashboards
-from triton_dashboards.grafana.model import dashboard_model
+from triton_dashboards.grafana.dashboard import dashboard_model
 from triton_slo.artifact import Options
 from triton_slo.signals import SIGNALS
 

@@ -16,7 +16,7 @@ from support.lived_demo import Lived, live
 from support.panels import Answer, Grafana, Json, View, panels
 from support.tools import prometheuses
 from triton_dashboards.generate import dashboards
-from triton_dashboards.grafana.model import dashboard_model
+from triton_dashboards.grafana.dashboard import dashboard_model
 from triton_exporter.catalogue import model as config
 from triton_slo.artifact import Options
 

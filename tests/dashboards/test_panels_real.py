@@ -18,7 +18,7 @@ from support.history import END
 from support.panels import Answer, Grafana, Json, View, panels
 from support.tools import prometheuses, promtools
 from triton_dashboards.generate import dashboards
-from triton_dashboards.grafana.model import dashboard_model
+from triton_dashboards.grafana.dashboard import dashboard_model
 from triton_dashboards.recording import rules_text
 from triton_slo.artifact import Options
 from triton_slo.conventions import SLI_SOURCE

@@ -21,7 +21,7 @@ from triton_alerts.generate import artifacts as alerts
 from triton_slo import conventions as names
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts as objectives
-from triton_slo.reading import read
+from triton_slo.objective.reading import read
 
 pytestmark = pytest.mark.real
 OPTIONS = Options(time_scale=SCALE, scrape_interval_seconds=INTERVAL_SECONDS)

@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.captures import CAPTURES
-from triton_exporter.answers import (
+from triton_exporter.lifecycle.reasons import classify
+from triton_exporter.snapshot import IndexEntry, InputTensor, InstanceGroup, QueuePolicy
+from triton_exporter.triton.answers import (
     AnswerError,
     error_text,
     parse_config,
@@ -19,8 +21,6 @@ from triton_exporter.answers import (
     parse_server,
     parse_statistics,
 )
-from triton_exporter.reasons import classify
-from triton_exporter.snapshot import IndexEntry, InputTensor, InstanceGroup, QueuePolicy
 
 _WORDS = [
     "name",

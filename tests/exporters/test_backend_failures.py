@@ -6,9 +6,14 @@ from collections.abc import Iterable
 
 import pytest
 
-from triton_exporter.backend_failures import LEAST_FAILURES, LEAST_SECONDS, MEMORY_SECONDS, BackendFailures
 from triton_exporter.catalogue import triton
-from triton_exporter.lifecycle import Lifecycle
+from triton_exporter.lifecycle.backend_failures import (
+    LEAST_FAILURES,
+    LEAST_SECONDS,
+    MEMORY_SECONDS,
+    BackendFailures,
+)
+from triton_exporter.lifecycle.tracker import Lifecycle
 from triton_exporter.snapshot import IndexEntry, ModelVersion, Snapshot
 
 KEY = ModelVersion("m", "1")

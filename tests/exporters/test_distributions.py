@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from triton_exporter.catalogue import own, state, triton
 from triton_exporter.distribution.buckets import Buckets
-from triton_exporter.distribution.collector import MAX_GONE, Distributions
+from triton_exporter.distribution.distributions import MAX_GONE, Distributions
 
 Row = tuple[str, float, float, float]
 """Labels, requests, request microseconds, queue microseconds."""

@@ -16,13 +16,13 @@ from support.otlp import as_json, request
 from support.repository import Repository
 from support.sleeper import sleep_request, write_sleeper
 from support.triton import control, infer, live_triton
+from triton_exporter.app.distribution_features import parts
+from triton_exporter.app.settings import Settings
 from triton_exporter.catalogue import own, state, triton
-from triton_exporter.client import Client
 from triton_exporter.distribution.buckets import Buckets
-from triton_exporter.distribution.parts import parts
-from triton_exporter.distribution.trace import Mailbox
-from triton_exporter.distribution.trace_rate import TraceRate
-from triton_exporter.settings import Settings
+from triton_exporter.http.client import Client
+from triton_exporter.tracing.trace import Mailbox
+from triton_exporter.tracing.trace_rate import TraceRate
 from tritonwatch.local.triton import TritonServer, free_ports
 
 pytestmark = pytest.mark.real

@@ -15,7 +15,7 @@ from support.repository import Repository, write
 from support.triton import infer, live_triton
 from triton_exporter.catalogue import triton
 from triton_exporter.doctor import Facts, examine
-from triton_exporter.parse import parse
+from triton_exporter.exposition.parse import parse
 from triton_exporter.snapshot import Snapshot
 from tritonwatch.local.triton import TritonServer, free_ports
 

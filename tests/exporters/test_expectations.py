@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from triton_exporter.expectations import ExpectedFile, parse_expected_file
-from triton_exporter.lifecycle import Lifecycle
+from triton_exporter.lifecycle.expectations import ExpectedFile, parse_expected_file
+from triton_exporter.lifecycle.tracker import Lifecycle
 from triton_exporter.snapshot import Snapshot
 
 _NOTHING = Snapshot(1.0)

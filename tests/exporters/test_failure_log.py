@@ -6,9 +6,9 @@ import logging
 
 import pytest
 
-from triton_exporter.failure_log import QUIET_SECONDS, FailureLog
-from triton_exporter.lifecycle import Lifecycle
-from triton_exporter.reachability_log import ReachabilityLog
+from triton_exporter.lifecycle.failure_log import QUIET_SECONDS, FailureLog
+from triton_exporter.lifecycle.reachability_log import ReachabilityLog
+from triton_exporter.lifecycle.tracker import Lifecycle
 from triton_exporter.snapshot import IndexEntry, Snapshot
 
 

@@ -210,7 +210,7 @@ def test_a_look_that_fails_unforeseen_is_unknown_and_the_next_look_counts(
             raise ZeroDivisionError
         return f"/v2/models/{one.model}"
 
-    monkeypatch.setattr("triton_exporter.look._path", path)
+    monkeypatch.setattr("triton_exporter.triton.poll._path", path)
     answers = {"/v2/repository/index": body(_INDEX.encode()), "/metrics": body(b"")}
     with (
         faulty(answers) as target,

@@ -9,11 +9,11 @@ import sys
 from support.dcgm import Card, serving, write
 from triton_exporter.catalogue import dcgm, gpu
 from triton_exporter.doctor import Finding
+from triton_exporter.exposition.parse import parse
 from triton_exporter.gpu.advice import Examined, advise
-from triton_exporter.gpu.dcgm import read
-from triton_exporter.gpu.mapping import Claim
-from triton_exporter.gpu.reading import Device, Entity, Reading
-from triton_exporter.parse import parse
+from triton_exporter.gpu.gpu_reading import Device, Entity, GpuReading
+from triton_exporter.gpu.mapping import GpuClaim
+from triton_exporter.gpu.sources.dcgm_metrics import read
 from triton_exporter.snapshot import InstanceGroup, ModelConfig, ModelVersion
 from tritonwatch.local.triton import free_ports
 
@@ -25,7 +25,7 @@ def about(found: tuple[Finding, ...], word: str) -> list[Finding]:
     return [advice for advice in found if word in advice.seen]
 
 
-def look(text: str) -> Reading:
+def look(text: str) -> GpuReading:
     return read(parse(text.encode()), 0.0)
 
 
@@ -75,8 +75,8 @@ def test_an_unscaled_ratio_is_explained() -> None:
 
 def test_stale_data_a_frozen_triton_wrong_labels_and_guesses_are_told() -> None:
     """Each has its finding."""
-    frozen = Reading("triton", 0.0, {"GPU-a": Device("GPU-a")})
-    guess = Claim(M, Entity("GPU-a"), 1.0, "config", "guess")
+    frozen = GpuReading("triton", 0.0, {"GPU-a": Device("GPU-a")})
+    guess = GpuClaim(M, Entity("GPU-a"), 1.0, "config", "guess")
     found = advise(
         Examined(
             "nvml",
@@ -95,14 +95,14 @@ def test_stale_data_a_frozen_triton_wrong_labels_and_guesses_are_told() -> None:
 
 def test_what_is_fine_is_not_mentioned() -> None:
     """Fresh data from NVML and a certain mapping give no advice."""
-    sure = Claim(M, Entity("GPU-a"), 1.0, "config", "certain")
+    sure = GpuClaim(M, Entity("GPU-a"), 1.0, "config", "certain")
 
     assert () == advise(Examined("nvml", ages={"GPU-a": 2.0}, claims=(sure,), configs=ON_GPU))
 
 
 def test_a_device_that_is_not_there_is_named() -> None:
     """A typing mistake in --gpu-devices is told with what there is."""
-    reading = Reading("nvml", 0.0, {"GPU-a": Device("GPU-a")})
+    reading = GpuReading("nvml", 0.0, {"GPU-a": Device("GPU-a")})
     (advice,) = advise(Examined("nvml", reading=reading, devices=("GPU-a/3", "GPU-typo")))
 
     assert "GPU-typo" in advice.seen

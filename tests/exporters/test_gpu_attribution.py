@@ -11,9 +11,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from triton_exporter.catalogue import gpu
 from triton_exporter.gpu.attribution import BusyMeter, share_energy, share_utilization
-from triton_exporter.gpu.ledger import Ledger, Pair
-from triton_exporter.gpu.mapping import Claim
-from triton_exporter.gpu.reading import Device, Entity, Reading, Slot
+from triton_exporter.gpu.gpu_reading import Device, Entity, GpuReading, Slot
+from triton_exporter.gpu.gpu_use import GpuUse, Pair
+from triton_exporter.gpu.mapping import GpuClaim
 from triton_exporter.snapshot import BatchStatistics, ModelStatistics, ModelVersion
 
 ratios = st.floats(0, 1)
@@ -85,7 +85,7 @@ def test_a_reload_neither_loses_nor_repeats_execution_time() -> None:
 
 G = Entity("GPU-a")
 MODELS = [ModelVersion("a", "1"), ModelVersion("b", "1"), ModelVersion("b", "2")]
-CLAIMS = tuple(Claim(key, G, 1.0, "config", "likely") for key in MODELS)
+CLAIMS = tuple(GpuClaim(key, G, 1.0, "config", "likely") for key in MODELS)
 
 
 def statistics(seconds: dict[ModelVersion, float]) -> list[ModelStatistics]:
@@ -95,13 +95,13 @@ def statistics(seconds: dict[ModelVersion, float]) -> list[ModelStatistics]:
     ]
 
 
-def sample(at: float, joules: float, utilization: float, watts: float) -> Reading:
+def sample(at: float, joules: float, utilization: float, watts: float) -> GpuReading:
     values = {
         Slot(gpu.ENERGY, G): joules,
         Slot(gpu.UTILIZATION, G): utilization,
         Slot(gpu.POWER, G): watts,
     }
-    return Reading("dcgm", at, {G.uuid: Device(G.uuid)}, values=values)
+    return GpuReading("dcgm", at, {G.uuid: Device(G.uuid)}, values=values)
 
 
 class Accounts(RuleBasedStateMachine):
@@ -109,7 +109,7 @@ class Accounts(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.ledger = Ledger()
+        self.ledger = GpuUse()
         self.at = 0.0
         self.joules = 1e6
         self.used = 0.0
@@ -160,7 +160,7 @@ TestAccounts.settings = settings(max_examples=60, stateful_step_count=20, deadli
 
 def test_idle_energy_is_nobodys() -> None:
     """A model that used the GPU half of 10 s at 300 W gets the energy above the 100 W seen while idle."""
-    ledger = Ledger()
+    ledger = GpuUse()
     key = MODELS[0]
     claims = CLAIMS[:1]
     ledger.see(statistics({key: 0.0}), claims)
@@ -177,9 +177,9 @@ def test_idle_energy_is_nobodys() -> None:
 
 def test_a_guess_gets_no_share() -> None:
     """A model whose GPU is only guessed stays in the unattributed rest."""
-    ledger = Ledger()
+    ledger = GpuUse()
     key = MODELS[0]
-    guess = (Claim(key, G, 1.0, "config", "guess"),)
+    guess = (GpuClaim(key, G, 1.0, "config", "guess"),)
     ledger.see(statistics({key: 0.0}), guess)
     ledger.share(sample(0.0, 0.0, 0.0, 100.0), [G.uuid])
     ledger.see(statistics({key: 5.0}), guess)
@@ -191,9 +191,9 @@ def test_a_guess_gets_no_share() -> None:
 
 def test_a_model_on_two_gpus_is_split_by_its_instances() -> None:
     """Execution time goes to each GPU by the instances there and adds up to the model's."""
-    ledger = Ledger()
+    ledger = GpuUse()
     key, other = MODELS[0], Entity("GPU-b")
-    claims = (Claim(key, G, 0.75, "config", "likely"), Claim(key, other, 0.25, "config", "likely"))
+    claims = (GpuClaim(key, G, 0.75, "config", "likely"), GpuClaim(key, other, 0.25, "config", "likely"))
     ledger.see(statistics({key: 0.0}), claims)
     ledger.see(statistics({key: 8.0}), claims)
 
@@ -202,7 +202,7 @@ def test_a_model_on_two_gpus_is_split_by_its_instances() -> None:
 
 def test_a_model_that_is_gone_leaves_no_series() -> None:
     """After unloading it has no share; loaded again it starts at 0."""
-    ledger = Ledger()
+    ledger = GpuUse()
     key = MODELS[0]
     ledger.see(statistics({key: 0.0}), CLAIMS[:1])
     ledger.see(statistics({key: 8.0}), CLAIMS[:1])
@@ -217,7 +217,7 @@ def test_a_model_that_is_gone_leaves_no_series() -> None:
 
 def test_a_model_that_came_between_two_samples_gets_its_share() -> None:
     """What it executed since it was first seen counts in the sample that follows."""
-    ledger = Ledger()
+    ledger = GpuUse()
     key = MODELS[0]
     ledger.share(sample(0.0, 0.0, 0.0, 100.0), [G.uuid])
     ledger.see(statistics({key: 0.0}), CLAIMS[:1])

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from support.captures import bodies
 from support.dcgm import DIALECTS, Card, Part, line, serving, write
 from triton_exporter.catalogue import Metric, dcgm, gpu
-from triton_exporter.gpu.dcgm import MAX_GPUS, is_blank, read
-from triton_exporter.gpu.dcgm_source import DcgmSource
-from triton_exporter.gpu.reading import Entity, Reading, Slot
-from triton_exporter.gpu.source import SourceError
-from triton_exporter.parse import parse
+from triton_exporter.exposition.parse import parse
+from triton_exporter.gpu.gpu_reading import Entity, GpuReading, Slot
+from triton_exporter.gpu.sources.dcgm_metrics import MAX_GPUS, is_blank, read
+from triton_exporter.gpu.sources.dcgm_source import DcgmSource
+from triton_exporter.gpu.sources.source import SourceError
 
 CARD = Card()
 GPU = Entity(CARD.uuid)
@@ -54,11 +54,11 @@ NEWER = COMMON | {
 """What the dialects after 1.x say besides."""
 
 
-def look(text: str) -> Reading:
+def look(text: str) -> GpuReading:
     return read(parse(text.encode("utf-8", "surrogatepass")), 0.0)
 
 
-def rows(*lines: str) -> Reading:
+def rows(*lines: str) -> GpuReading:
     return look("".join(f"{one}\n" for one in lines))
 
 

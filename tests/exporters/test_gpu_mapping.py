@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import pytest
 
+from triton_exporter.gpu.gpu_reading import Device, Entity, GpuReading, Instance
 from triton_exporter.gpu.mapping import (
-    Claim,
     Evidence,
+    GpuClaim,
     Visible,
     claims,
     label_problems,
     labelled_ordinals,
     visible,
 )
-from triton_exporter.gpu.reading import Device, Entity, Instance, Reading
 from triton_exporter.snapshot import (
     EnsembleStep,
     InstanceGroup,
@@ -29,8 +29,8 @@ A, B, C = Entity("GPU-a"), Entity("GPU-b"), Entity("GPU-c")
 M = ModelVersion("m", "1")
 
 
-def node(*devices: Device, instances: tuple[Instance, ...] = (), **pods: frozenset[Entity]) -> Reading:
-    return Reading("dcgm", 0.0, {one.uuid: one for one in devices}, instances, pods=pods)
+def node(*devices: Device, instances: tuple[Instance, ...] = (), **pods: frozenset[Entity]) -> GpuReading:
+    return GpuReading("dcgm", 0.0, {one.uuid: one for one in devices}, instances, pods=pods)
 
 
 def card(entity: Entity, bus: str, name: str = "H100") -> Device:
@@ -43,7 +43,7 @@ def model(
     return {M: ModelConfig("m", backend, instance_groups=groups, parameters=parameters)}
 
 
-def on(*found: Claim) -> list[tuple[Entity, str, str]]:
+def on(*found: GpuClaim) -> list[tuple[Entity, str, str]]:
     return [(claim.entity, claim.source, claim.confidence) for claim in found]
 
 
@@ -112,9 +112,9 @@ def told(configs: dict[ModelVersion, ModelConfig], own: str = "abc", **labels: s
     return Evidence(configs, labels=named, triton_gpus=frozenset(f"GPU-{one}" for one in own))
 
 
-def bare(*entities: Entity) -> Reading:
+def bare(*entities: Entity) -> GpuReading:
     """What Triton itself tells of GPUs: UUIDs and nothing else."""
-    return Reading("triton", 0.0, {one.uuid: Device(one.uuid) for one in entities})
+    return GpuReading("triton", 0.0, {one.uuid: Device(one.uuid) for one in entities})
 
 
 @pytest.mark.parametrize(

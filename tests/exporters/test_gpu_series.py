@@ -12,15 +12,15 @@ from support.dcgm import DIALECTS, Card, Part, serving, write
 from support.exporter import Scraped, exporting
 from triton_exporter.catalogue import Metric, gpu, triton
 from triton_exporter.catalogue import dcgm as names
-from triton_exporter.exposition import render_text
-from triton_exporter.gpu import native
+from triton_exporter.exposition.page import render_text
+from triton_exporter.exposition.parse import parse
 from triton_exporter.gpu.choice import PATIENCE, RETRY_SECONDS, Choice
-from triton_exporter.gpu.collector import Gpus, Options
-from triton_exporter.gpu.dcgm_source import DcgmSource
 from triton_exporter.gpu.freshness import MAX_GPUS, Freshness
-from triton_exporter.gpu.reading import Device, Entity, Reading, Slot
-from triton_exporter.gpu.source import SourceError
-from triton_exporter.parse import parse
+from triton_exporter.gpu.gpu_reading import Device, Entity, GpuReading, Slot
+from triton_exporter.gpu.gpus import Gpus, Options
+from triton_exporter.gpu.sources import native
+from triton_exporter.gpu.sources.dcgm_source import DcgmSource
+from triton_exporter.gpu.sources.source import SourceError
 from triton_exporter.snapshot import (
     BatchStatistics,
     InstanceGroup,
@@ -41,25 +41,25 @@ QUIET = b"nv_x 1\n"
 class Told:
     """A source that says what the test tells it."""
 
-    def __init__(self, name: str, answer: Reading | None = None) -> None:
+    def __init__(self, name: str, answer: GpuReading | None = None) -> None:
         self.name = name
         self.answer = answer
         self.asked: list[float] = []
         self.closed = False
 
-    def read(self, at: float) -> Reading:
+    def read(self, at: float) -> GpuReading:
         self.asked.append(at)
         if self.answer is None:
             raise SourceError("refused", "told to")
-        return Reading(self.name, at, self.answer.devices, values=self.answer.values)
+        return GpuReading(self.name, at, self.answer.devices, values=self.answer.values)
 
     def close(self) -> None:
         self.closed = True
 
 
-def reading(joules: float = 1.0, **more: float) -> Reading:
+def reading(joules: float = 1.0, **more: float) -> GpuReading:
     values = {Slot(gpu.ENERGY, Entity(U)): joules, Slot(gpu.TEMPERATURE, Entity(U)): 50.0}
-    return Reading("told", 0.0, {U: Device(U, "0", "Test")}, values=values)
+    return GpuReading("told", 0.0, {U: Device(U, "0", "Test")}, values=values)
 
 
 def page(part: Gpus, now: float) -> Scraped:
@@ -181,7 +181,7 @@ def test_a_dead_source_leaves_the_last_data_until_they_are_old() -> None:
 
 def test_a_gpu_without_an_energy_counter_is_as_young_as_the_last_read() -> None:
     """A vGPU has nothing that always moves; constant values are no sign of age there."""
-    still = Reading("dcgm", 0.0, {U: Device(U)}, values={Slot(gpu.TEMPERATURE, Entity(U)): 50.0})
+    still = GpuReading("dcgm", 0.0, {U: Device(U)}, values={Slot(gpu.TEMPERATURE, Entity(U)): 50.0})
     part = gpus(Told("dcgm", still), max_age_seconds=20)
     for at in range(0, 100, 5):
         part.poll(float(at))
@@ -193,11 +193,11 @@ def test_a_gpu_without_an_energy_counter_is_as_young_as_the_last_read() -> None:
 def test_a_gpu_that_falls_off_ages_while_the_others_stay_young() -> None:
     """A GPU that its source no longer lists keeps its age, so that somebody notices."""
     other = "GPU-b"
-    both = Reading("dcgm", 0.0, {U: Device(U), other: Device(other)})
+    both = GpuReading("dcgm", 0.0, {U: Device(U), other: Device(other)})
     told = Told("dcgm", both)
     part = gpus(told)
     part.poll(0.0)
-    told.answer = Reading("dcgm", 0.0, {other: Device(other)})
+    told.answer = GpuReading("dcgm", 0.0, {other: Device(other)})
     part.poll(60.0)
 
     seen = page(part, 61.0)
@@ -210,7 +210,7 @@ def test_invented_gpus_do_not_fill_the_memory() -> None:
     freshness = Freshness()
     for at in range(10):
         named = [f"GPU-{at}-{number}" for number in range(100)]
-        freshness.note(Reading("dcgm", float(at), {uuid: Device(uuid) for uuid in named}))
+        freshness.note(GpuReading("dcgm", float(at), {uuid: Device(uuid) for uuid in named}))
 
     assert MAX_GPUS == len(freshness.ages(10.0))
 
@@ -220,7 +220,7 @@ def test_invented_gpus_do_not_fill_the_memory() -> None:
 OTHER = "GPU-00000000-0000-4000-8000-00000000000f"
 
 
-def two_gpus(pod: str = "") -> Reading:
+def two_gpus(pod: str = "") -> GpuReading:
     values = {
         Slot(metric, Entity(uuid)): value
         for uuid in (U, OTHER)
@@ -228,13 +228,13 @@ def two_gpus(pod: str = "") -> Reading:
     }
     devices = {uuid: Device(uuid, name="Test") for uuid in (U, OTHER)}
     pods = {pod: frozenset({Entity(U)})} if pod else {}
-    return Reading("dcgm", 0.0, devices, values=values, pods=pods, watches_xids=True)
+    return GpuReading("dcgm", 0.0, devices, values=values, pods=pods, watches_xids=True)
 
 
 class Node(Told):
     """A dcgm-exporter of a node with two GPUs."""
 
-    def read(self, at: float) -> Reading:
+    def read(self, at: float) -> GpuReading:
         assert self.answer is not None
         return replace(self.answer, at=at)
 
@@ -295,7 +295,7 @@ def test_a_lost_gpu_of_tritons_is_not_forgotten() -> None:
     source = Node("dcgm", two_gpus())
     part = node(source, devices=(U,))
     part.poll(0.0)
-    source.answer = Reading("dcgm", 0.0, {OTHER: Device(OTHER)})
+    source.answer = GpuReading("dcgm", 0.0, {OTHER: Device(OTHER)})
     part.poll(300.0)
 
     assert 300 == page(part, 300.0).value(gpu.DATA_AGE, gpu_uuid=U)
@@ -373,14 +373,14 @@ def test_models_are_shown_on_their_gpus_with_remainders() -> None:
     """A model's info, busy seconds, shares of utilization, energy and memory, and what is left over."""
     own = Entity(U)
 
-    def at(joules: float, watts: float, utilization: float) -> Reading:
+    def at(joules: float, watts: float, utilization: float) -> GpuReading:
         values = {
             Slot(gpu.ENERGY, own): joules,
             Slot(gpu.POWER, own): watts,
             Slot(gpu.UTILIZATION, own): utilization,
             Slot(gpu.MEMORY_USED, own): 1000.0,
         }
-        return Reading("dcgm", 0.0, {U: Device(U, "0", "Test")}, values=values)
+        return GpuReading("dcgm", 0.0, {U: Device(U, "0", "Test")}, values=values)
 
     told = Told("dcgm", at(1.0, 100.0, 0.0))
     part = gpus(told)

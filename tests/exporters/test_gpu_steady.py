@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from triton_exporter.catalogue import gpu
-from triton_exporter.gpu.reading import Device, Entity, Reading, Slot
+from triton_exporter.gpu.gpu_reading import Device, Entity, GpuReading, Slot
 from triton_exporter.gpu.steady import Steady
 
 U = "GPU-a"
@@ -15,11 +15,11 @@ ENERGY = Slot(gpu.ENERGY, Entity(U))
 POWER = Slot(gpu.POWER, Entity(U))
 
 
-def told(source: str, joules: float, watts: float = 1.0) -> Reading:
-    return Reading(source, 0.0, {U: Device(U)}, values={ENERGY: joules, POWER: watts})
+def told(source: str, joules: float, watts: float = 1.0) -> GpuReading:
+    return GpuReading(source, 0.0, {U: Device(U)}, values={ENERGY: joules, POWER: watts})
 
 
-def shown(*looks: Reading) -> list[float]:
+def shown(*looks: GpuReading) -> list[float]:
     steady = Steady()
     return [steady.counters(look, {U}).values[ENERGY] for look in looks]
 

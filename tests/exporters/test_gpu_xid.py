@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from triton_exporter.catalogue.gpu import XID_CLASSES
-from triton_exporter.gpu.reading import XidReport
+from triton_exporter.gpu.gpu_reading import XidReport
 from triton_exporter.gpu.xid import MOST_STRANGERS, XIDS, XidCounter, classify
 
 A = "GPU-a"

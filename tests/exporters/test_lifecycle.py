@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from triton_exporter.catalogue import state as catalogue
 from triton_exporter.family import Sample
-from triton_exporter.lifecycle import MEMORY_SECONDS, Lifecycle
+from triton_exporter.lifecycle.model_states import HOLD_SECONDS, ModelStates
+from triton_exporter.lifecycle.tracker import MEMORY_SECONDS, Lifecycle
 from triton_exporter.snapshot import IndexEntry, ModelStatistics, ModelVersion, Snapshot
-from triton_exporter.state import HOLD_SECONDS, ModelStates
 
 _NAMES = st.sampled_from("abc")
 _VERSIONS = st.sampled_from(["", "1", "2"])

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from triton_exporter.catalogue import state as catalogue
-from triton_exporter.lifecycle import Lifecycle
+from triton_exporter.lifecycle.model_states import ModelStates
+from triton_exporter.lifecycle.tracker import Lifecycle
 from triton_exporter.snapshot import IndexEntry, ModelVersion, Snapshot
-from triton_exporter.state import ModelStates
 
 _KEY = ModelVersion("m", "1")
 

@@ -9,9 +9,9 @@ import time
 from collections import Counter
 
 from support.faults import Answer, body, faulty, hang
-from triton_exporter.client import Client, Limits
-from triton_exporter.look import PER_LOOK, Looker
+from triton_exporter.http.client import Client, Limits
 from triton_exporter.snapshot import ModelVersion
+from triton_exporter.triton.poll import PER_LOOK, Looker
 
 TIMEOUT = 1.0
 

@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from support.captures import bodies
 from support.tools import promtools
-from triton_exporter.parse import Exposition, Parser, parse, parse_series
+from triton_exporter.exposition.parse import Exposition, Parser, parse, parse_series
 
 Found = Counter[tuple[str, frozenset[tuple[str, str]], str]]
 

@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from support.loopback import served
-from triton_exporter import scrape
+from triton_exporter.app.pages import packed
 from triton_exporter.catalogue import state
-from triton_exporter.exposition import TEXT, text_pieces
+from triton_exporter.exposition import scrape
+from triton_exporter.exposition.cached import Kept
+from triton_exporter.exposition.page import TEXT, text_pieces
+from triton_exporter.exposition.scrape import Reading, SharedReader
 from triton_exporter.family import Family, Sample
-from triton_exporter.kept import Kept
-from triton_exporter.pages import packed
-from triton_exporter.scrape import Reading, SharedReader
-from triton_exporter.serving import Page, Server
+from triton_exporter.http.server import Page, Server
 
 _METRICS = (state.UP, state.SERVER_LIVE, state.SERVER_READY)
 

@@ -21,10 +21,10 @@ from support.repository import Repository, write
 from support.triton import infer, live_triton
 from triton_exporter.catalogue import probe as catalogue
 from triton_exporter.catalogue import state, triton
-from triton_exporter.certificates import Certificates
+from triton_exporter.http.certificates import Certificates
 from triton_exporter.probe.payload import DATATYPES, Tensor, load_payloads
+from triton_exporter.probe.probe_settings import ProbeSettings
 from triton_exporter.probe.send import sender
-from triton_exporter.probe.settings import ProbeSettings
 from triton_exporter.snapshot import ModelVersion
 from tritonwatch.local.triton import TritonPorts, TritonServer, free_ports
 

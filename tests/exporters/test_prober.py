@@ -13,13 +13,13 @@ import grpc
 import pytest
 
 from support.faults import body, faulty
-from triton_exporter.certificates import Certificates
-from triton_exporter.lifecycle import Lifecycle
+from triton_exporter.http.certificates import Certificates
+from triton_exporter.lifecycle.tracker import Lifecycle
 from triton_exporter.probe.outcome import Outcome
 from triton_exporter.probe.payload import Tensor
+from triton_exporter.probe.probe_settings import ProbeSettings
 from triton_exporter.probe.prober import MOST_AT_ONCE, RETRY_SECONDS, Prober
 from triton_exporter.probe.send import PROBE_HEADER, REQUEST_ID, sender
-from triton_exporter.probe.settings import ProbeSettings
 from triton_exporter.snapshot import (
     IndexEntry,
     InputTensor,

@@ -26,11 +26,11 @@ from support.faults import body, faulty
 from support.loopback import served
 from support.tls import authority, certificate
 from support.tools import promtools
-from triton_exporter import web_config
 from triton_exporter.catalogue import own, state, triton
-from triton_exporter.connections import DROPS, MOST, Connection, Connections
-from triton_exporter.serving import Handler, Page, Request, Server
-from triton_exporter.web_config import WebConfig, WebConfigError, load_web_config
+from triton_exporter.http import web_config
+from triton_exporter.http.connections import DROPS, MOST, Connection, Connections
+from triton_exporter.http.server import Handler, Page, Request, Server
+from triton_exporter.http.web_config import WebConfig, WebConfigError, load_web_config
 from tritonwatch.exporter_options import choose
 
 _METRICS = b"""\

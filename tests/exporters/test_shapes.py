@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from triton_exporter.catalogue import state
 from triton_exporter.distribution.histogram import Histogram
-from triton_exporter.distribution.ledger import Interval, Ledger, Trace
+from triton_exporter.distribution.observations import Interval, Observations, Trace
 from triton_exporter.distribution.shape import Binned, Curve, Observed, Point, Shape
 from triton_exporter.snapshot import ModelVersion
 
@@ -118,9 +118,9 @@ def test_small_shares_are_not_lost() -> None:
     assert [99, 99, 100, 100] == one.cumulative()
 
 
-def ledger() -> tuple[Ledger, Counter[str]]:
+def ledger() -> tuple[Observations, Counter[str]]:
     lost: Counter[str] = Counter()
-    return Ledger(histogram(), lambda reason, count: lost.update({reason: count}), 0.0), lost
+    return Observations(histogram(), lambda reason, count: lost.update({reason: count}), 0.0), lost
 
 
 def interval(end: float, requests: float, took: float) -> Interval:

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from triton_exporter.catalogue import state, triton
 from triton_exporter.distribution.buckets import Buckets
-from triton_exporter.distribution.collector import Distributions
-from triton_exporter.distribution.trace import Mailbox, TracedRequest
+from triton_exporter.distribution.distributions import Distributions
 from triton_exporter.snapshot import ModelConfig, ModelVersion, Snapshot
+from triton_exporter.tracing.trace import Mailbox, TracedRequest
 
 M = 'model="m",version="1"'
 REQUEST, QUEUE, NATIVE = state.REQUEST_DURATION, state.QUEUE_DURATION, triton.FIRST_RESPONSE_MS

@@ -21,13 +21,13 @@ from hypothesis import strategies as st
 from support.otlp import as_json, as_protobuf, document, request, span
 from triton_exporter.catalogue import own, state, triton
 from triton_exporter.distribution.agreement import Agreement
-from triton_exporter.distribution.collector import Distributions
-from triton_exporter.distribution.otlp import Assembler, OtlpError, Span, decode_json, decode_protobuf
-from triton_exporter.distribution.receiver import TraceReceiver
-from triton_exporter.distribution.trace import Mailbox, TracedRequest
-from triton_exporter.distribution.trace_file import TraceFiles, timelines
-from triton_exporter.distribution.trace_rate import read_rate
+from triton_exporter.distribution.distributions import Distributions
 from triton_exporter.snapshot import ModelConfig, ModelVersion, Snapshot
+from triton_exporter.tracing.otlp import Assembler, OtlpError, Span, decode_json, decode_protobuf
+from triton_exporter.tracing.receiver import TraceReceiver
+from triton_exporter.tracing.trace import Mailbox, TracedRequest
+from triton_exporter.tracing.trace_file import TraceFiles, timelines
+from triton_exporter.tracing.trace_rate import read_rate
 from tritonwatch.exporter_options import OptionsError, choose
 
 T = 1_700_000_000.0

@@ -21,16 +21,16 @@ from support.faults import body, faulty
 from support.repository import Repository, write
 from support.tls import authority, certificate, tls_in_front_of
 from support.triton import live_triton
+from triton_exporter.app.distribution_features import parts
+from triton_exporter.app.settings import Settings
 from triton_exporter.catalogue import own, probe, state, triton
-from triton_exporter.certificates import CertificateError, Certificates, Renewed
-from triton_exporter.client import Client, FetchError, Limits
-from triton_exporter.distribution.parts import parts
-from triton_exporter.distribution.trace_rate import TraceRate
+from triton_exporter.http.certificates import CertificateError, Certificates, Renewed
+from triton_exporter.http.client import Client, FetchError, Limits
 from triton_exporter.probe.payload import Tensor
+from triton_exporter.probe.probe_settings import ProbeSettings
 from triton_exporter.probe.send import sender
-from triton_exporter.probe.settings import ProbeSettings
-from triton_exporter.settings import Settings
 from triton_exporter.snapshot import ModelVersion
+from triton_exporter.tracing.trace_rate import TraceRate
 from tritonwatch.local.triton import TritonPorts, free_ports
 
 

@@ -15,22 +15,22 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from support.otlp import as_json, as_protobuf, request
-from triton_exporter import answers as triton_answers
 from triton_exporter.catalogue import gpu
 from triton_exporter.catalogue.state import LOAD_FAILURE_REASONS
-from triton_exporter.distribution.otlp import Assembler, OtlpError, decode_json, decode_protobuf
-from triton_exporter.distribution.trace_file import timelines
-from triton_exporter.exposition import openmetrics_pieces, relayed_openmetrics, render_text
-from triton_exporter.gpu import dcgm as dcgm_rows
-from triton_exporter.lifecycle import Lifecycle
-from triton_exporter.logs import LogTail, load_failure
-from triton_exporter.parse import Parser, parse
-from triton_exporter.reasons import classify
-from triton_exporter.relay import Relay
-from triton_exporter.report import report
-from triton_exporter.scrape import Reading
+from triton_exporter.exposition.page import openmetrics_pieces, relayed_openmetrics, render_text
+from triton_exporter.exposition.parse import Parser, parse
+from triton_exporter.exposition.relay import Relay
+from triton_exporter.exposition.scrape import Reading
+from triton_exporter.gpu.sources import dcgm_metrics as dcgm_rows
+from triton_exporter.lifecycle.logs import LogTail, load_failure
+from triton_exporter.lifecycle.model_states import ModelStates
+from triton_exporter.lifecycle.reasons import classify
+from triton_exporter.lifecycle.report import report
+from triton_exporter.lifecycle.tracker import Lifecycle
 from triton_exporter.snapshot import Snapshot
-from triton_exporter.state import ModelStates
+from triton_exporter.tracing.otlp import Assembler, OtlpError, decode_json, decode_protobuf
+from triton_exporter.tracing.trace_file import timelines
+from triton_exporter.triton import answers as triton_answers
 
 CAPTURES = Path(__file__).resolve().parents[1] / "captures"
 MAX_BYTES = 4096

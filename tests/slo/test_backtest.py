@@ -22,9 +22,9 @@ from triton_slo.backtest.fetch import fetch, stretches
 from triton_slo.backtest.history import COLUMNS, History, to_csv, to_npz
 from triton_slo.backtest.incident import COLUMNS as INCIDENT_COLUMNS
 from triton_slo.backtest.ours import policy, promise
-from triton_slo.objective import Objective
-from triton_slo.plan import Plan
+from triton_slo.objective.model import Objective
 from triton_slo.prometheus import Access, Prometheus
+from triton_slo.rules.plan import Plan
 from tritonwatch.cli import main
 
 DAYS, STEP = 2, 60

@@ -17,7 +17,7 @@ from triton_slo.backtest.incident import Incident, IncidentError
 from triton_slo.backtest.policy import SLOTH, Alert, Policy, burns, pyrra
 from triton_slo.backtest.replay import Episode, replay
 from triton_slo.backtest.score import score
-from triton_slo.condition import (
+from triton_slo.burn.condition import (
     All,
     Burn,
     Compare,
@@ -34,7 +34,7 @@ from triton_slo.condition import (
     Unless,
     Window,
 )
-from triton_slo.periods import Basis
+from triton_slo.rules.periods import Basis
 
 OPERATORS = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
 KEY = ("errors", "m", "1")

@@ -19,7 +19,7 @@ from triton_slo.backtest.ours import promise
 from triton_slo.backtest.policy import SLOTH, Policy
 from triton_slo.backtest.replay import replay
 from triton_slo.generate import artifacts
-from triton_slo.objective import Objective
+from triton_slo.objective.model import Objective
 
 ERRORS = Objective(name="errors", target=0.999, indicator="errors")
 OPTIONS = Options(scrape_interval_seconds=15)

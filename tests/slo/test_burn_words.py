@@ -15,10 +15,10 @@ import yaml
 from support.files import write
 from support.tools import promtools
 from triton_exporter.catalogue import model, state, triton
-from triton_slo import words
 from triton_slo.artifact import Options
+from triton_slo.burn import words
 from triton_slo.generate import artifacts
-from triton_slo.reading import read
+from triton_slo.objective.reading import read
 from triton_slo.sources import CAVEATS
 
 pytestmark = pytest.mark.real

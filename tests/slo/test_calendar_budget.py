@@ -20,16 +20,16 @@ from triton_slo.artifact import Options
 from triton_slo.backtest.history import History
 from triton_slo.backtest.ours import promise
 from triton_slo.backtest.replay import replay
+from triton_slo.burn.words import burning
 from triton_slo.convert import openslo, openslo_export
 from triton_slo.convert.entry import Entry, documents
 from triton_slo.convert.ledger import Ledger
 from triton_slo.lint import Surroundings, lint
-from triton_slo.live import standings
-from triton_slo.objective import Objective
-from triton_slo.periods import LAST
-from triton_slo.plan import Plan
+from triton_slo.objective.model import Objective
 from triton_slo.prometheus import Sample
-from triton_slo.words import burning
+from triton_slo.rules.periods import LAST
+from triton_slo.rules.plan import Plan
+from triton_slo.verdict.live import standings
 from tritonwatch.status_table import tables, to_json
 
 DAY = 86_400

@@ -17,8 +17,8 @@ from support.promtool import evaluated, grouped
 from support.simulator import LENGTH, TICK, Life, Model, Replica
 from support.tools import promtools
 from triton_slo import conventions as names
-from triton_slo.objective import CalendarWindow
-from triton_slo.periods import FIRST, LAST, period_at
+from triton_slo.objective.model import CalendarWindow
+from triton_slo.rules.periods import FIRST, LAST, period_at
 
 KINDS = ("week", "month", "quarter")
 ZONES = (

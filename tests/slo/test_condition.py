@@ -10,12 +10,12 @@ from support.promtool import evaluated
 from support.tools import ROOT, promtools
 from triton_exporter.catalogue import triton
 from triton_slo import conventions
-from triton_slo.alerts import alert_rules
 from triton_slo.artifact import Options
-from triton_slo.condition import burn_condition, named_parts
+from triton_slo.burn.burn_alerts import alert_rules
+from triton_slo.burn.condition import burn_condition, named_parts
 from triton_slo.generate import artifacts
-from triton_slo.objective import Objective
-from triton_slo.plan import Plan
+from triton_slo.objective.model import Objective
+from triton_slo.rules.plan import Plan
 
 OBJECTIVES = [
     Objective(name="e", target=0.999, indicator="errors"),

@@ -18,8 +18,8 @@ from support.tools import promtools
 from triton_slo.convert import openslo, openslo_export, writing
 from triton_slo.convert.entry import Entry, documents
 from triton_slo.convert.ledger import Ledger
-from triton_slo.objective import Objective
-from triton_slo.reading import read
+from triton_slo.objective.model import Objective
+from triton_slo.objective.reading import read
 from tritonwatch.cli import main
 
 SHOP = """\

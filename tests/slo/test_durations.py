@@ -9,8 +9,8 @@ from triton_slo.artifact import Options
 from triton_slo.duration import parse_seconds
 from triton_slo.generate import artifacts
 from triton_slo.indicators.durations import first_response_edge
-from triton_slo.objective import FirstResponse
-from triton_slo.reading import read
+from triton_slo.objective.model import FirstResponse
+from triton_slo.objective.reading import read
 
 
 def test_every_threshold_in_milliseconds_names_its_bucket() -> None:

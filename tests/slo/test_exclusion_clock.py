@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from support import history
 from support.tools import prometheuses
 from triton_slo.artifact import Options
-from triton_slo.excluding import exclusion_rules, lag_seconds
-from triton_slo.exclusion import DAYS
-from triton_slo.objective import Objective
-from triton_slo.plan import Plan
-from triton_slo.zone import clock_rule
+from triton_slo.objective.exclusion import DAYS
+from triton_slo.objective.model import Objective
+from triton_slo.objective.zone import clock_rule
+from triton_slo.rules.excluding import exclusion_rules, lag_seconds
+from triton_slo.rules.plan import Plan
 
 IRREGULAR = {"Africa/Casablanca", "Africa/El_Aaiun", "Asia/Gaza", "Asia/Hebron"}
 """Zones whose law follows the moon, or is made anew each year."""

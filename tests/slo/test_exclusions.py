@@ -24,12 +24,12 @@ from triton_slo.artifact import Options
 from triton_slo.backtest.history import History, to_csv
 from triton_slo.backtest.ours import promise
 from triton_slo.backtest.replay import replay
-from triton_slo.exclusion import DAYS, Exclusion, merged
 from triton_slo.generate import artifacts
-from triton_slo.live import standings
-from triton_slo.objective import WORKBOOK_TIERS, Objective
+from triton_slo.objective.exclusion import DAYS, Exclusion, merged
+from triton_slo.objective.model import WORKBOOK_TIERS, Objective
+from triton_slo.objective.reading import read
 from triton_slo.prometheus import Sample
-from triton_slo.reading import read
+from triton_slo.verdict.live import standings
 from tritonwatch.cli import main
 
 TICK, SCRAPE, EVALUATION = 5, 15, 60

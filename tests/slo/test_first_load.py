@@ -13,7 +13,7 @@ from triton_exporter.catalogue import Metric, state
 from triton_slo import conventions as names
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
-from triton_slo.reading import read
+from triton_slo.objective.reading import read
 
 SCRAPES = 40  # ten minutes
 [READINESS] = read([("o.yaml", "{name: readiness, target: 99.9%, indicator: readiness}")]).objectives

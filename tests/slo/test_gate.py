@@ -12,9 +12,18 @@ from support.history import END
 from support.tools import prometheuses
 from triton_exporter.catalogue import EXPORTER_JOB, own, state
 from triton_slo import conventions as c
-from triton_slo.evidence import Ages
-from triton_slo.gate import Firing, Judgement, Limits, in_part, judge, judge_readiness, witnesses, worst
-from triton_slo.live import Standing
+from triton_slo.verdict.evidence import Ages
+from triton_slo.verdict.gate import (
+    Firing,
+    Judgement,
+    Limits,
+    in_part,
+    judge,
+    judge_readiness,
+    witnesses,
+    worst,
+)
+from triton_slo.verdict.live import Standing
 from tritonwatch.cli import main
 
 LATER = END - 5 * 86400

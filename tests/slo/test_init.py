@@ -19,8 +19,8 @@ from support.triton import live_triton
 from triton_exporter.catalogue import state
 from triton_exporter.distribution.buckets import le
 from triton_exporter.snapshot import IndexEntry, ModelConfig
+from triton_slo.objective.reading import read
 from triton_slo.propose import Seen, Source, Timing, propose, queue_threshold, round_up
-from triton_slo.reading import read
 from tritonwatch import files
 from tritonwatch.cli import main
 from tritonwatch.local.triton import TritonServer

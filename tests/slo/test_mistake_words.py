@@ -11,8 +11,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from triton_slo.exclusion import Exclusion
-from triton_slo.objective import (
+from triton_slo.objective.exclusion import Exclusion
+from triton_slo.objective.model import (
     Alerting,
     CalendarWindow,
     Choice,
@@ -24,7 +24,7 @@ from triton_slo.objective import (
     Tier,
     Unknown,
 )
-from triton_slo.reading import read
+from triton_slo.objective.reading import read
 from tritonwatch.cli import main
 
 GOOD: dict[str, Any] = {"name": "a", "target": "99%", "indicator": {"kind": "latency", "threshold": "1s"}}

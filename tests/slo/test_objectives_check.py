@@ -18,7 +18,7 @@ from triton_exporter.catalogue import state
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
 from triton_slo.lint import Surroundings, hidden_failures
-from triton_slo.reading import read
+from triton_slo.objective.reading import read
 from tritonwatch.cli import main
 
 CLIENTS = {

@@ -21,7 +21,7 @@ from triton_slo import conventions as names
 from triton_slo.artifact import Options
 from triton_slo.duration import parse_seconds
 from triton_slo.generate import artifacts
-from triton_slo.objective import Objective
+from triton_slo.objective.model import Objective
 
 pytestmark = pytest.mark.real
 

@@ -8,9 +8,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from triton_slo.artifact import Options
-from triton_slo.objective import Objective
-from triton_slo.plan import Plan
+from triton_slo.objective.model import Objective
 from triton_slo.promql import Matchers
+from triton_slo.rules.plan import Plan
 
 MODELS = ("llm-7b", "llm-70b", "embedder", "a.b", "axb")
 VERSIONS = ("1", "2", "10")

@@ -12,7 +12,7 @@ from triton_exporter.catalogue import probe, state
 from triton_slo import conventions as names
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
-from triton_slo.reading import read
+from triton_slo.objective.reading import read
 
 GROUP = 'model="a", version="1"'
 OBJECTIVE = "{name: probe, target: 99%, indicator: probe}"

@@ -14,7 +14,7 @@ from triton_exporter.catalogue import state, triton
 from triton_slo import conventions as names
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
-from triton_slo.objective import Objective
+from triton_slo.objective.model import Objective
 
 STEP, SCRAPES = 30, 40
 GOOD = f"0+60x{SCRAPES}"

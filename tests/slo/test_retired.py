@@ -14,7 +14,7 @@ from triton_exporter.catalogue import probe, state, triton
 from triton_slo import conventions as names
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
-from triton_slo.objective import Objective
+from triton_slo.objective.model import Objective
 from triton_slo.promql import by
 
 STEP = 30

@@ -20,7 +20,7 @@ from triton_exporter.catalogue import state, triton
 from triton_slo import conventions as names
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
-from triton_slo.objective import Objective, Unknown
+from triton_slo.objective.model import Objective, Unknown
 from triton_slo.prometheus import Access, Prometheus
 from tritonwatch.local.triton import TritonServer
 

@@ -10,12 +10,12 @@ import pytest
 import yaml
 
 from support.tools import ROOT, promtools
-from triton_slo import proof
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
-from triton_slo.objective import Objective
-from triton_slo.plan import Plan
-from triton_slo.reading import read
+from triton_slo.objective.model import Objective
+from triton_slo.objective.reading import read
+from triton_slo.proofs import proof
+from triton_slo.rules.plan import Plan
 
 SHIPPED = ROOT / "slo" / "objectives"
 PROMTOOLS = pytest.mark.parametrize("promtool", promtools(), ids=lambda path: str(path.parent))

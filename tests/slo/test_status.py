@@ -15,10 +15,10 @@ from support.history import END
 from support.tools import prometheuses
 from triton_exporter.catalogue import state
 from triton_slo import conventions as c
-from triton_slo.live import SELECTOR, Standing, overviews, standings
 from triton_slo.prometheus import Access, Prometheus, Sample
 from triton_slo.sources import CAVEATS
-from triton_slo.status import look
+from triton_slo.verdict.live import SELECTOR, Standing, overviews, standings
+from triton_slo.verdict.status import look
 from tritonwatch.cli import main
 from tritonwatch.status_table import caveats, duration, rate, ratio, to_json
 

@@ -17,7 +17,7 @@ from triton_exporter.catalogue import model as models
 from triton_slo import conventions as c
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
-from triton_slo.objective import Objective
+from triton_slo.objective.model import Objective
 from triton_slo.prometheus import Access, Prometheus
 from tritonwatch.cli import main
 

@@ -16,13 +16,13 @@ import requests
 from support import history
 from support.exporter import exporting
 from support.triton import live_triton
-from triton_exporter.probe.settings import ProbeSettings
+from triton_exporter.probe.probe_settings import ProbeSettings
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
-from triton_slo.objective import Objective
-from triton_slo.plan import Plan
+from triton_slo.objective.model import Objective
 from triton_slo.prometheus import Access, Prometheus
-from triton_slo.status import look
+from triton_slo.rules.plan import Plan
+from triton_slo.verdict.status import look
 from tritonwatch.cli import main
 from tritonwatch.local.triton import TritonServer
 

@@ -16,13 +16,13 @@ from support.tools import prometheuses
 from triton_exporter.catalogue import model as models
 from triton_exporter.catalogue import own, state, triton
 from triton_slo.artifact import Options
-from triton_slo.gate import Limits, burning_tiers, judge
-from triton_slo.live import Standing
-from triton_slo.objective import CalendarWindow, Objective
-from triton_slo.periods import period_at
-from triton_slo.plan import Plan
+from triton_slo.objective.model import CalendarWindow, Objective
 from triton_slo.prometheus import Access, Prometheus
-from triton_slo.status import look
+from triton_slo.rules.periods import period_at
+from triton_slo.rules.plan import Plan
+from triton_slo.verdict.gate import Limits, burning_tiers, judge
+from triton_slo.verdict.live import Standing
+from triton_slo.verdict.status import look
 from tritonwatch.cli import main
 
 START = END - 2 * 86400

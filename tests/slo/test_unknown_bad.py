@@ -18,8 +18,8 @@ from triton_slo.backtest.history import History
 from triton_slo.backtest.ours import promise
 from triton_slo.backtest.replay import replay
 from triton_slo.generate import artifacts
-from triton_slo.objective import WORKBOOK_TIERS, Objective
-from triton_slo.reading import read
+from triton_slo.objective.model import WORKBOOK_TIERS, Objective
+from triton_slo.objective.reading import read
 
 SCRAPE = 30
 OPTIONS = Options(scrape_interval_seconds=SCRAPE)

@@ -20,7 +20,7 @@ from triton_exporter.catalogue import triton
 from triton_slo import conventions as names
 from triton_slo.artifact import Format, Options
 from triton_slo.generate import artifacts
-from triton_slo.objective import Objective
+from triton_slo.objective.model import Objective
 from tritonwatch.local.triton import free_ports
 
 pytestmark = pytest.mark.real

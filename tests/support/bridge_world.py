@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from support.slack import ALL_SCOPES, Posted, Workspace
-from triton_alerts.bridge.courier import Courier, Manner
-from triton_alerts.bridge.incident import Event
-from triton_alerts.bridge.slack import SlackApi, broken, refusal
-from triton_alerts.bridge.store import Store
+from triton_alerts.bridge.deliver.slack import SlackApi, broken, refusal
+from triton_alerts.bridge.deliver.worker import Courier, Manner
+from triton_alerts.bridge.incidents.incident import Event
+from triton_alerts.bridge.incidents.store import Store
 
 HOUR = 3600.0
 START = 1_700_000_000.0

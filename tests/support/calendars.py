@@ -11,9 +11,9 @@ from typing import Any
 from support.promtool import resting_on
 from support.simulator import SCRAPE
 from triton_slo.artifact import Options
-from triton_slo.objective import Objective
-from triton_slo.plan import Plan
-from triton_slo.recording import recording_rules
+from triton_slo.objective.model import Objective
+from triton_slo.rules.plan import Plan
+from triton_slo.rules.recording import recording_rules
 
 
 def unix(text: str) -> int:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from triton_slo.objective import Objective
-from triton_slo.reading import read
+from triton_slo.objective.model import Objective
+from triton_slo.objective.reading import read
 from tritonwatch.cli import main
 
 SLOTH = """\

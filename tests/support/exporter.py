@@ -12,10 +12,10 @@ import requests
 from prometheus_client.parser import text_string_to_metric_families
 
 from support.loopback import served
-from triton_exporter.app import Exporter
+from triton_exporter.app.exporter import Exporter
+from triton_exporter.app.settings import Settings
 from triton_exporter.catalogue import Metric
-from triton_exporter.serving import Server
-from triton_exporter.settings import Settings
+from triton_exporter.http.server import Server
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,9 @@ from typing import Any
 import yaml
 from PIL import Image, ImageChops
 
-from triton_alerts.bridge import message
-from triton_alerts.bridge.incident import (
+from triton_alerts.bridge.deliver import message
+from triton_alerts.bridge.deliver.message import Message, Style
+from triton_alerts.bridge.incidents.incident import (
     GPU,
     LAST_CHANGE,
     SERVERS,
@@ -31,9 +32,8 @@ from triton_alerts.bridge.incident import (
     Mark,
     Member,
 )
-from triton_alerts.bridge.message import Message, Style
 from triton_alerts.catalogue import ALERTS
-from triton_slo import words
+from triton_slo.burn import words
 
 NOW = 1_795_230_600.0
 RULES = Path(__file__).parents[2] / "alerts" / "generated" / "rules"

@@ -12,7 +12,7 @@ from triton_slo.artifact import Options
 from triton_slo.backtest.history import History
 from triton_slo.backtest.ours import promise
 from triton_slo.backtest.replay import replay
-from triton_slo.objective import Objective
+from triton_slo.objective.model import Objective
 
 MODELS, DAYS = 50, 30
 RATES = (1, 10, 100)

@@ -22,7 +22,7 @@ from triton_exporter.catalogue import triton
 from triton_slo import conventions as names
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
-from triton_slo.objective import Objective
+from triton_slo.objective.model import Objective
 
 STEP = 30
 """Seconds between scrapes and between evaluations."""

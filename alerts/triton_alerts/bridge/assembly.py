@@ -12,24 +12,25 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from triton_alerts.bridge import changes, enrich, facts, gpus, servers, settings
-from triton_alerts.bridge.actions import Actions
-from triton_alerts.bridge.alertmanager import Alertmanager
-from triton_alerts.bridge.alertmanagers import Alertmanagers
-from triton_alerts.bridge.audit import Audit
-from triton_alerts.bridge.chart import Charts
-from triton_alerts.bridge.chores import Escalator, HeartbeatWatch, Reconciler
-from triton_alerts.bridge.courier import Courier, Escalation, Manner
-from triton_alerts.bridge.instruments import Instruments
-from triton_alerts.bridge.message import Style
+from triton_alerts.bridge import settings
+from triton_alerts.bridge.deliver.chart import Charts
+from triton_alerts.bridge.deliver.message import Style
+from triton_alerts.bridge.deliver.slack import SlackApi, SlackWebhook
+from triton_alerts.bridge.deliver.terminal import Terminal
+from triton_alerts.bridge.deliver.transport import Transport
+from triton_alerts.bridge.deliver.worker import Courier, Escalation, Manner
+from triton_alerts.bridge.evidence import changes, enrich, facts, gpus, servers
+from triton_alerts.bridge.incidents.alertmanager_client import Alertmanager
+from triton_alerts.bridge.incidents.alertmanagers import Alertmanagers
+from triton_alerts.bridge.incidents.audit import Audit
+from triton_alerts.bridge.incidents.instruments import Instruments
+from triton_alerts.bridge.incidents.store import Store
+from triton_alerts.bridge.operations.actions import Actions
+from triton_alerts.bridge.operations.chores import Escalator, HeartbeatWatch, Reconciler
+from triton_alerts.bridge.operations.socket_mode import Socket
 from triton_alerts.bridge.receiver import Door, Receiver, Tls
 from triton_alerts.bridge.service import TICK_SECONDS, Chore, Service
 from triton_alerts.bridge.settings import STACK_USER, Secret
-from triton_alerts.bridge.slack import SlackApi, SlackWebhook
-from triton_alerts.bridge.socket_mode import Socket
-from triton_alerts.bridge.store import Store
-from triton_alerts.bridge.terminal import Terminal
-from triton_alerts.bridge.transport import Transport
 
 DATABASE_FILE = "bridge.sqlite"
 AUDIT_FILE = "audit.jsonl"

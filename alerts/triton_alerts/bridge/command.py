@@ -14,17 +14,18 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-from triton_alerts.bridge import message, mistakes, settings
+from triton_alerts.bridge import mistakes, settings
 from triton_alerts.bridge.assembly import AUDIT_FILE, assemble, claimed, slack_transport
-from triton_alerts.bridge.audit import Audit
-from triton_alerts.bridge.incident import fold
-from triton_alerts.bridge.notification import MalformedError, parse
+from triton_alerts.bridge.deliver import message
+from triton_alerts.bridge.deliver.slack import Redact
+from triton_alerts.bridge.deliver.terminal import Terminal, render
+from triton_alerts.bridge.deliver.transport import RefusedError
+from triton_alerts.bridge.incidents.audit import Audit
+from triton_alerts.bridge.incidents.incident import fold
+from triton_alerts.bridge.incidents.notification import MalformedError, parse
 from triton_alerts.bridge.receiver import PATH
 from triton_alerts.bridge.sample import sample
 from triton_alerts.bridge.service import Service
-from triton_alerts.bridge.slack import Redact
-from triton_alerts.bridge.terminal import Terminal, render
-from triton_alerts.bridge.transport import RefusedError
 from triton_slo.problem import Problem
 
 

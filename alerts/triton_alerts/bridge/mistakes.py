@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from triton_alerts.bridge import settings
-from triton_alerts.bridge.incident import SEVERITIES
+from triton_alerts.bridge.incidents.incident import SEVERITIES
 from triton_alerts.bridge.receiver import Tls
 from triton_slo.problem import Problem
 

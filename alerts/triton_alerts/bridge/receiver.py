@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from triton_alerts.bridge.instruments import HEARTBEAT_FACT, Instruments
-from triton_alerts.bridge.notification import MalformedError, Notification, parse
-from triton_alerts.bridge.store import Store
+from triton_alerts.bridge.incidents.instruments import HEARTBEAT_FACT, Instruments
+from triton_alerts.bridge.incidents.notification import MalformedError, Notification, parse
+from triton_alerts.bridge.incidents.store import Store
 from triton_slo.conventions import SEVERITY
 
 PATH = "/alertmanager"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from triton_alerts.bridge.incident import Event, Evidence, Incident, Member
+from triton_alerts.bridge.incidents.incident import Event, Evidence, Incident, Member
 
 
 def sample(now: float) -> tuple[Incident, Incident, tuple[Event, ...]]:

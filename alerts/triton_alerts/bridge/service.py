@@ -9,9 +9,9 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from triton_alerts.bridge.courier import Courier
+from triton_alerts.bridge.deliver.worker import Courier
+from triton_alerts.bridge.incidents.store import PRUNED_AT_ONCE, Store
 from triton_alerts.bridge.receiver import Receiver
-from triton_alerts.bridge.store import PRUNED_AT_ONCE, Store
 
 TICK_SECONDS = 1.0
 KEEP_SECONDS = 7 * 86_400.0

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from triton_alerts.bridge.slack import API_URL
+from triton_alerts.bridge.deliver.slack import API_URL
 from triton_slo.problem import Problem
 
 STACK_USER = "tritonwatch"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from triton_alerts import bridge_metrics as bridge
 from triton_alerts import peers
-from triton_alerts.bridge import metrics as bridge
 from triton_alerts.proof import Fires, boundary, fires, quiet, reset
 from triton_alerts.proofs.cast import NOBODY, SERVER, only, series
 from triton_exporter.catalogue import EXPORTER_JOB, own, state

@@ -21,13 +21,13 @@ from triton_slo.backtest.ours import promise
 from triton_slo.backtest.policy import SLOTH, pyrra
 from triton_slo.backtest.report import Policies, backtest
 from triton_slo.duration import parse_seconds
-from triton_slo.excluded_time import excluded_spans
-from triton_slo.exclusion import Span
-from triton_slo.objective import Objective
-from triton_slo.plan import Plan
+from triton_slo.objective.exclusion import Span
+from triton_slo.objective.model import Objective
 from triton_slo.prometheus import Prometheus, PrometheusError
+from triton_slo.rules.plan import Plan
+from triton_slo.verdict.excluded_time import excluded_spans
 from tritonwatch import access, backtest_table, files
-from tritonwatch.commands.arguments import moment, text_of, whole
+from tritonwatch.arguments import moment, text_of, whole
 from tritonwatch.objective_files import load
 
 EXAMPLE = "tritonwatch backtest --prometheus http://127.0.0.1:9090 --last 30d --incidents incidents.csv"

@@ -8,17 +8,17 @@ import sys
 import time
 from functools import partial
 
-from triton_alerts.lint import check_file, rule_groups
+from triton_alerts.rules.lint import check_file, rule_groups
 from triton_exporter.catalogue import state, triton
 from triton_exporter.printable import printable
 from triton_slo.duration import parse_seconds
 from triton_slo.indicators.errors import hiding_models
 from triton_slo.lint import Surroundings, doubts, hidden_failures, notes
+from triton_slo.objective.reading import read
 from triton_slo.problem import Problem, count
 from triton_slo.prometheus import Prometheus, PrometheusError
-from triton_slo.reading import read
 from tritonwatch import access
-from tritonwatch.commands.arguments import path, positive, text_of, yaml_files
+from tritonwatch.arguments import path, positive, text_of, yaml_files
 
 EXAMPLE = "tritonwatch check slo/objectives/*.yaml --retention 15d"
 

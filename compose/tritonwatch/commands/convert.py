@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from triton_slo.convert import openslo, openslo_export, sloth, writing
 from triton_slo.convert.entry import Entry, documents
 from triton_slo.convert.ledger import Ledger
-from triton_slo.objective import Objective, Rolling
+from triton_slo.objective.model import Objective, Rolling
+from triton_slo.objective.reading import read
 from triton_slo.problem import Problem, count
-from triton_slo.reading import read
 from tritonwatch import output
-from tritonwatch.commands.arguments import path, text_of, yaml_files
+from tritonwatch.arguments import path, text_of, yaml_files
 
 EXAMPLE = "tritonwatch convert --from sloth slos.yaml --out objectives/converted.yaml"
 

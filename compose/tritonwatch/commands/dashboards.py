@@ -13,16 +13,16 @@ from pathlib import Path
 from triton_dashboards import per_model
 from triton_dashboards.delivery import FOLDER_UID, changes, delivered
 from triton_dashboards.generate import dashboards
-from triton_dashboards.grafana.model import dashboard_text
+from triton_dashboards.grafana.dashboard import dashboard_text
 from triton_dashboards.lint import lint
 from triton_exporter.catalogue import gpu, state
 from triton_exporter.catalogue import model as config
 from triton_slo.artifact import Options
-from triton_slo.objective import Objective
+from triton_slo.objective.model import Objective
+from triton_slo.objective.reading import read
 from triton_slo.prometheus import Prometheus, PrometheusError
-from triton_slo.reading import read
 from tritonwatch import access, output
-from tritonwatch.commands.arguments import checked, misplaced, objective_texts, selector
+from tritonwatch.arguments import checked, misplaced, objective_texts, selector
 from tritonwatch.grafana import Grafana, GrafanaError
 
 EXAMPLE = (

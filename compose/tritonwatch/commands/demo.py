@@ -7,7 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tritonwatch.commands.arguments import scale
+from tritonwatch.arguments import scale
 
 EXAMPLE = "tritonwatch demo --once --port-base 21000"
 

@@ -11,17 +11,17 @@ import time
 from contextlib import closing, suppress
 from typing import Any
 
+from triton_exporter.app.gpu_features import assemble
+from triton_exporter.app.settings import Settings
 from triton_exporter.catalogue.state import NOT_TRITON
-from triton_exporter.certificates import Renewed
-from triton_exporter.client import Client, FetchError, Limits
 from triton_exporter.doctor import Facts, Finding, examine
-from triton_exporter.gpu.assemble import assemble
-from triton_exporter.look import Looker
-from triton_exporter.parse import Exposition, parse
+from triton_exporter.exposition.parse import Exposition, parse
+from triton_exporter.exposition.scrape import read
+from triton_exporter.http.certificates import Renewed
+from triton_exporter.http.client import Client, FetchError, Limits
 from triton_exporter.printable import printable
-from triton_exporter.scrape import read
-from triton_exporter.settings import Settings
 from triton_exporter.snapshot import Snapshot
+from triton_exporter.triton.poll import Looker
 from tritonwatch.exporter_options import TRITON_OPTIONS, OptionsError, chosen_some, declare_some
 
 EXAMPLE = "tritonwatch doctor --triton http://127.0.0.1:8000"

@@ -9,10 +9,10 @@ import sys
 import threading
 from types import FrameType
 
-from triton_exporter.app import Exporter
-from triton_exporter.memory import give_back_large_buffers
-from triton_exporter.serving import Server
-from triton_exporter.web_config import WebConfigError, load_web_config
+from triton_exporter.app.exporter import Exporter
+from triton_exporter.app.memory import give_back_large_buffers
+from triton_exporter.http.server import Server
+from triton_exporter.http.web_config import WebConfigError, load_web_config
 from tritonwatch.exporter_options import OptionsError, chosen, declare, metrics_url
 
 _TURN_SECONDS = 0.0005

@@ -12,18 +12,18 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from triton_exporter.printable import printable
-from triton_slo import evidence, gate
 from triton_slo.artifact import Options
-from triton_slo.canary import Verdict, compare
 from triton_slo.duration import parse_seconds
-from triton_slo.gate import Firing, Judgement
-from triton_slo.live import Standing
-from triton_slo.plan import Plan
 from triton_slo.prometheus import Prometheus, PrometheusError
+from triton_slo.rules.plan import Plan
 from triton_slo.sources import CAVEATS
-from triton_slo.status import look
+from triton_slo.verdict import evidence, gate
+from triton_slo.verdict.canary import Verdict, compare
+from triton_slo.verdict.gate import Firing, Judgement
+from triton_slo.verdict.live import Standing
+from triton_slo.verdict.status import look
 from tritonwatch import access
-from tritonwatch.commands.arguments import moment
+from tritonwatch.arguments import moment
 from tritonwatch.objective_files import load
 
 EXAMPLE = "tritonwatch gate --prometheus http://127.0.0.1:9090 --model classifier --canary 2 --baseline 1"

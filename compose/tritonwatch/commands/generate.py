@@ -8,13 +8,13 @@ import sys
 import time
 from collections.abc import Sequence
 
-from triton_alerts.receivers import fallback_receiver, ticket_hours
+from triton_alerts.alertmanager.receivers import fallback_receiver, ticket_hours
 from triton_slo.artifact import Artifact, Format, Options
 from triton_slo.lint import Surroundings, doubts
+from triton_slo.objective.reading import read
 from triton_slo.problem import count
-from triton_slo.reading import read
 from tritonwatch import output
-from tritonwatch.commands.arguments import (
+from tritonwatch.arguments import (
     checked,
     misplaced,
     objective_texts,

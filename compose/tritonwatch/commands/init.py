@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from triton_exporter.app.settings import Settings
 from triton_exporter.catalogue import Metric, state, triton
-from triton_exporter.certificates import Renewed
-from triton_exporter.client import Client, FetchError, Limits
-from triton_exporter.look import Looker
-from triton_exporter.parse import Exposition, parse
-from triton_exporter.settings import Settings
+from triton_exporter.exposition.parse import Exposition, parse
+from triton_exporter.http.certificates import Renewed
+from triton_exporter.http.client import Client, FetchError, Limits
 from triton_exporter.snapshot import ModelConfig, Snapshot
+from triton_exporter.triton.poll import Looker
 from triton_slo.prometheus import Access, Prometheus, PrometheusError
 from triton_slo.propose import Source, Timing, merge, propose
 from tritonwatch import access, output

@@ -16,12 +16,12 @@ from rich.text import Text
 
 from triton_exporter.printable import printable
 from triton_slo.artifact import Options
-from triton_slo.live import Standing
-from triton_slo.plan import Plan
 from triton_slo.prometheus import Prometheus, PrometheusError
-from triton_slo.status import look
+from triton_slo.rules.plan import Plan
+from triton_slo.verdict.live import Standing
+from triton_slo.verdict.status import look
 from tritonwatch import access, status_table
-from tritonwatch.commands.arguments import between, moment, whole
+from tritonwatch.arguments import between, moment, whole
 from tritonwatch.objective_files import load
 
 EXAMPLE = "tritonwatch status --prometheus http://127.0.0.1:9090 --top 20"

@@ -14,7 +14,7 @@ import requests
 from triton_exporter.catalogue.bridge import BRIDGE_JOB
 from tritonwatch import files
 from tritonwatch.cli import main as tritonwatch
-from tritonwatch.local.grafana import grafana_child
+from tritonwatch.local.grafana_server import grafana_child
 from tritonwatch.local.process import Child, Guard, describe_exit, kill_group, last_lines
 from tritonwatch.local.prometheus import alertmanager_command, prometheus_command, prometheus_config
 from tritonwatch.local.triton import CannotStartError, TritonPorts, TritonServer, port_is_free

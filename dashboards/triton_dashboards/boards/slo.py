@@ -45,7 +45,7 @@ from triton_slo.conventions import (
     sli_events,
 )
 from triton_slo.duration import parse_seconds
-from triton_slo.objective import WORKBOOK_TIERS
+from triton_slo.objective.model import WORKBOOK_TIERS
 from triton_slo.sources import CAVEATS
 
 KEYS = (SLO, INDICATOR, *GROUPING)

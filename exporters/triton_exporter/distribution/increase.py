@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence, Set
 from math import isfinite
 from typing import Generic, TypeVar
 
-from triton_exporter.parse import Family, Series
+from triton_exporter.exposition.parse import ParsedFamily, Series
 from triton_exporter.snapshot import ModelVersion
 
 K = TypeVar("K", bound=Hashable)
@@ -28,7 +28,7 @@ class Increases(Generic[K]):
         self.totals: dict[K, float] = {}
         """What the counters stood at in the last body."""
 
-    def take(self, family: Family, complete: bool) -> Mapping[K, float]:
+    def take(self, family: ParsedFamily, complete: bool) -> Mapping[K, float]:
         """Growth since the last body, 0 included, by key.
 
         In a body that is not `complete`, a series that is missing is not gone: its last value is kept.

@@ -9,7 +9,7 @@ from math import inf, isfinite
 from triton_exporter.catalogue import Metric
 from triton_exporter.distribution.increase import Increases, owner
 from triton_exporter.distribution.shape import Binned, Curve
-from triton_exporter.parse import Exposition, Family, Series
+from triton_exporter.exposition.parse import Exposition, ParsedFamily, Series
 from triton_exporter.snapshot import ModelVersion
 
 SUMMARY_WINDOW_SECONDS = 60.0
@@ -112,7 +112,7 @@ class Summaries:
         mean = sum(recent[2::3]) / sum(recent[1::3])
         return Curve(points, mean)
 
-    def _learn(self, family: Family) -> None:
+    def _learn(self, family: ParsedFamily) -> None:
         self._series = family.series
         self._quantiles = {}
         for position, series in enumerate(family.series):

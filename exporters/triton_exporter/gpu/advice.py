@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from triton_exporter.catalogue import Metric, dcgm, gpu
 from triton_exporter.doctor import Finding
-from triton_exporter.gpu.mapping import GUESS, Claim
-from triton_exporter.gpu.reading import Reading, canonical_uuid
+from triton_exporter.gpu.gpu_reading import GpuReading, canonical_uuid
+from triton_exporter.gpu.mapping import GUESS, GpuClaim
 from triton_exporter.snapshot import ModelConfig, ModelVersion
 
 _STALE_SECONDS = 90.0
@@ -25,11 +25,11 @@ class Examined:
 
     source: str = "none"
     details: Mapping[str, str] = field(default_factory=dict)
-    reading: Reading | None = None
-    triton: Reading | None = None
+    reading: GpuReading | None = None
+    triton: GpuReading | None = None
     ages: Mapping[str, float] = field(default_factory=dict)
     configs: Mapping[ModelVersion, ModelConfig] = field(default_factory=dict)
-    claims: tuple[Claim, ...] = ()
+    claims: tuple[GpuClaim, ...] = ()
     problems: Mapping[ModelVersion, str] = field(default_factory=dict)
     devices: tuple[str, ...] = ()
     wanted: frozenset[str] = frozenset()

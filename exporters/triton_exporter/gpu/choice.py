@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from triton_exporter.gpu.reading import Reading
-from triton_exporter.gpu.source import Source, SourceError
+from triton_exporter.gpu.gpu_reading import GpuReading
+from triton_exporter.gpu.sources.source import Source, SourceError
 
 RETRY_SECONDS = 30.0
 """How long a source that failed rests before it is tried again while another serves."""
@@ -34,7 +34,7 @@ class Choice:
     _tried: dict[str, float] = field(default_factory=dict)
     _misses: int = 0
 
-    def read(self, at: float) -> Reading | None:
+    def read(self, at: float) -> GpuReading | None:
         """Read the best source that answers now, or None."""
         for source in self._candidates(at):
             self._tried[source.name] = at

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from triton_exporter.catalogue import gpu
-from triton_exporter.gpu.reading import Entity, Reading, Slot
+from triton_exporter.gpu.gpu_reading import Entity, GpuReading, Slot
 
 MAX_GPUS = 256
 """GPUs remembered; a source that invents new ones for ever cannot fill the memory."""
@@ -22,7 +22,7 @@ class Freshness:
     _new_at: dict[str, float] = field(default_factory=dict)
     _said: dict[str, frozenset[tuple[Slot, float]]] = field(default_factory=dict)
 
-    def note(self, reading: Reading) -> frozenset[str]:
+    def note(self, reading: GpuReading) -> frozenset[str]:
         """Take in a reading and give back the GPUs whose data are new."""
         said: dict[str, set[tuple[Slot, float]]] = {uuid: set() for uuid in reading.devices}
         for slot, value in reading.values.items():

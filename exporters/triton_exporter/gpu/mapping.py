@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from triton_exporter.catalogue.gpu import MAPPING_CONFIDENCES
-from triton_exporter.gpu.reading import Device, Entity, Reading, canonical_uuid
+from triton_exporter.gpu.gpu_reading import Device, Entity, GpuReading, canonical_uuid
 from triton_exporter.snapshot import ModelConfig, ModelStatistics, ModelVersion
 
 CERTAIN, LIKELY, GUESS = MAPPING_CONFIDENCES
@@ -45,7 +45,7 @@ class Visible:
         return tuple(self.order[ordinal] for ordinal in ordinals if 0 <= ordinal < len(self.order))
 
 
-class Claim(NamedTuple):
+class GpuClaim(NamedTuple):
     """A model version runs on a GPU with `weight` of its instances there (weights of a model add up to 1)."""
 
     key: ModelVersion
@@ -98,7 +98,7 @@ def labelled_ordinals(evidence: Evidence) -> dict[int, str]:
 
 def visible(
     operator: tuple[str, ...],
-    reading: Reading | None,
+    reading: GpuReading | None,
     triton_gpus: frozenset[str],
     pod: str = "",
     named: Mapping[int, str] | None = None,
@@ -131,7 +131,7 @@ def visible(
 
 
 def _placed(
-    order: tuple[Entity, ...], reading: Reading, named: Mapping[int, str], *, known: bool, certain: bool
+    order: tuple[Entity, ...], reading: GpuReading, named: Mapping[int, str], *, known: bool, certain: bool
 ) -> Visible:
     """Settle the order of several GPUs, which are sorted by position; `certain` says that all are there."""
     devices = [reading.devices[entity.uuid] for entity in order]
@@ -161,7 +161,7 @@ def _have_positions(devices: Collection[Device]) -> bool:
     return all(device.pci_bus_id for device in devices) or all(device.index for device in devices)
 
 
-def _are_indices(at: Mapping[int, Entity], reading: Reading) -> bool:
+def _are_indices(at: Mapping[int, Entity], reading: GpuReading) -> bool:
     return all(reading.devices[entity.uuid].index == str(ordinal) for ordinal, entity in at.items())
 
 
@@ -171,7 +171,7 @@ def _rearranged(order: tuple[Entity, ...], at: Mapping[int, Entity]) -> tuple[En
     return tuple(at.get(ordinal) or next(others) for ordinal in range(len(order)))
 
 
-def claims(evidence: Evidence, seen: Visible) -> tuple[Claim, ...]:
+def claims(evidence: Evidence, seen: Visible) -> tuple[GpuClaim, ...]:
     """What each model version runs on; a model that runs on no GPU, or none that can be named, has none."""
     memory = {
         ModelVersion(row.model, row.version): tuple(
@@ -179,7 +179,7 @@ def claims(evidence: Evidence, seen: Visible) -> tuple[Claim, ...]:
         )
         for row in evidence.statistics
     }
-    found: list[Claim] = []
+    found: list[GpuClaim] = []
     for key, config in evidence.configs.items():
         if not config.is_ensemble:
             found.extend(_claim(key, config, memory.get(key, ()), evidence, seen))
@@ -192,7 +192,7 @@ def _claim(
     memory_devices: tuple[int, ...],
     evidence: Evidence,
     seen: Visible,
-) -> list[Claim]:
+) -> list[GpuClaim]:
     claim = _claim_config(key, config, seen)
     if not claim or (claim[0].confidence == GUESS and memory_devices):
         claim = _spread(key, dict.fromkeys(seen.pick(memory_devices), 1.0), seen, "statistics") or claim
@@ -205,7 +205,7 @@ def _claim(
     return claim
 
 
-def label_problems(evidence: Evidence, found: Iterable[Claim], seen: Visible) -> dict[ModelVersion, str]:
+def label_problems(evidence: Evidence, found: Iterable[GpuClaim], seen: Visible) -> dict[ModelVersion, str]:
     """Model versions on a GPU whose own series name no GPU, one that is not Triton's, or another one.
 
     Triton asks DCGM for the CUDA ordinal as if it were DCGM's number, and leaves the label out for models
@@ -228,7 +228,7 @@ def label_problems(evidence: Evidence, found: Iterable[Claim], seen: Visible) ->
     return problems
 
 
-def _claim_config(key: ModelVersion, config: ModelConfig, seen: Visible) -> list[Claim]:
+def _claim_config(key: ModelVersion, config: ModelConfig, seen: Visible) -> list[GpuClaim]:
     weights: dict[Entity, float] = {}
     for group in config.instance_groups:
         for entity in seen.pick(group.gpus) if group.kind == "KIND_GPU" else ():
@@ -260,10 +260,10 @@ def _ordinals(config: ModelConfig) -> set[int]:
 
 def _spread(
     key: ModelVersion, weights: Mapping[Entity, float], seen: Visible, source: str, confidence: str = ""
-) -> list[Claim]:
+) -> list[GpuClaim]:
     whole = sum(weights.values())
     return [
-        Claim(key, entity, weight / whole, source, confidence or seen.sureness(weights))
+        GpuClaim(key, entity, weight / whole, source, confidence or seen.sureness(weights))
         for entity, weight in weights.items()
     ]
 
@@ -273,7 +273,7 @@ def _parse(text: str) -> Entity:
     return Entity(canonical_uuid(uuid), instance)
 
 
-def _in_pci_order(reading: Reading) -> list[Entity]:
+def _in_pci_order(reading: GpuReading) -> list[Entity]:
     parts: dict[str, list[Entity]] = {}
     for instance in reading.instances:
         if instance.entity not in parts.setdefault(instance.entity.uuid, []):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from triton_exporter.gpu.reading import Entity
+from triton_exporter.gpu.gpu_reading import Entity
 
 PATIENCE_SECONDS = 60.0
 """How long to wait for Triton to tell its GPUs before all are shown."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Container
 from dataclasses import dataclass, field, replace
 
-from triton_exporter.gpu.reading import Reading, Slot
+from triton_exporter.gpu.gpu_reading import GpuReading, Slot
 
 _DIP = 0.5
 """A value below this share of the one before means that the counter started again, above an older sample."""
@@ -36,7 +36,7 @@ class Steady:
 
     _tracks: dict[Slot, _Track] = field(default_factory=dict)
 
-    def counters(self, reading: Reading, known: Container[str]) -> Reading:
+    def counters(self, reading: GpuReading, known: Container[str]) -> GpuReading:
         """The same reading with counters that only fall when they really started again."""
         origin = "server" if reading.source == "triton" else "driver"
         values = dict(reading.values)

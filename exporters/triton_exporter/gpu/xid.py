@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from triton_exporter.gpu.reading import XidKind, XidReport
+from triton_exporter.gpu.gpu_reading import XidKind, XidReport
 
 
 class Xid(NamedTuple):

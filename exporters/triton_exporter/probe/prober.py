@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from triton_exporter.catalogue import probe as catalogue
-from triton_exporter.claims import claims
 from triton_exporter.family import Family, Sample, series
-from triton_exporter.lifecycle import Lifecycle
+from triton_exporter.lifecycle.tracker import Lifecycle
 from triton_exporter.probe.outcome import Outcome
 from triton_exporter.probe.payload import NoPayloadError, Tensor, made_up
-from triton_exporter.probe.settings import ProbeSettings
+from triton_exporter.probe.probe_settings import ProbeSettings
 from triton_exporter.snapshot import ModelConfig, ModelVersion, Snapshot
+from triton_exporter.triton.claims import claims
 
 BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 MEMORY_SECONDS = 900.0

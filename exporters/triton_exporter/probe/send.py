@@ -19,11 +19,11 @@ from tritonclient.utils import (  # type: ignore[import-untyped]
     triton_to_np_dtype,
 )
 
-from triton_exporter.certificates import CertificateError, Certificates
+from triton_exporter.http.certificates import CertificateError, Certificates
 from triton_exporter.probe.outcome import Outcome
 from triton_exporter.probe.payload import Tensor
+from triton_exporter.probe.probe_settings import ProbeSettings
 from triton_exporter.probe.prober import Send
-from triton_exporter.probe.settings import ProbeSettings
 from triton_exporter.snapshot import ModelVersion
 
 PROBE_HEADER = "x-tritonwatch-probe"

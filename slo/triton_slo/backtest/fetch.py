@@ -9,12 +9,12 @@ import numpy as np
 from triton_slo.backtest.history import Grid, History
 from triton_slo.conventions import ERROR, TOTAL
 from triton_slo.indicators import Events
-from triton_slo.objective import Objective
-from triton_slo.plan import Plan
+from triton_slo.objective.model import Objective
 from triton_slo.prometheus import Prometheus
 from triton_slo.promql import by
-from triton_slo.raw import window_events
-from triton_slo.recording import events as recorded_events
+from triton_slo.rules.plan import Plan
+from triton_slo.rules.recording import events as recorded_events
+from triton_slo.verdict.raw import window_events
 
 RECORDED = "5m"
 """Nominal window of the recorded events that can stand in for counters, at steps of the same length."""

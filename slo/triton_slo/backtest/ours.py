@@ -5,21 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from triton_slo.alerts import severity
 from triton_slo.artifact import Options
-from triton_slo.backtest.policy import Alert, Policy, Unknown
+from triton_slo.backtest.policy import Alert, Policy, UnknownSteps
 from triton_slo.backtest.report import Promise
-from triton_slo.condition import burn_condition
-from triton_slo.condition_rules import burn_tiers
+from triton_slo.burn.burn_alerts import severity
+from triton_slo.burn.condition import burn_condition
+from triton_slo.burn.condition_rules import burn_tiers
 from triton_slo.duration import parse_seconds
-from triton_slo.excluding import lag_seconds
-from triton_slo.exclusion import Span
-from triton_slo.objective import Choice, Objective, Tier
-from triton_slo.periods import basis
-from triton_slo.plan import Plan
-from triton_slo.unknown import MIN_SCRAPES
-from triton_slo.unseen import PACE_MEMORY
-from triton_slo.windows import KEEP_FIRING
+from triton_slo.objective.exclusion import Span
+from triton_slo.objective.model import Choice, Objective, Tier
+from triton_slo.rules.excluding import lag_seconds
+from triton_slo.rules.periods import basis
+from triton_slo.rules.plan import Plan
+from triton_slo.rules.unknown import MIN_SCRAPES
+from triton_slo.rules.unseen import PACE_MEMORY
+from triton_slo.rules.windows import KEEP_FIRING
 
 
 def promise(objective: Objective, options: Options | None = None, excluded: Sequence[Span] = ()) -> Promise:
@@ -54,13 +54,13 @@ def policy(plan: Plan, excluded: Sequence[Span] = ()) -> Policy:
     )
 
 
-def _unknown(plan: Plan) -> Unknown | None:
+def _unknown(plan: Plan) -> UnknownSteps | None:
     if plan.objective.unknown.policy != "bad":
         return None
     after = plan.clock.real(plan.objective.unknown.after, MIN_SCRAPES)
     unseen = plan.measure(plan.variants[-1]).unseen
     assert unseen is not None
-    return Unknown(after, plan.clock.real(PACE_MEMORY) + 2 * after, unseen / plan.options.time_scale)
+    return UnknownSteps(after, plan.clock.real(PACE_MEMORY) + 2 * after, unseen / plan.options.time_scale)
 
 
 def _alert(plan: Plan, tier: Tier) -> Alert:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from triton_slo.condition import All, Burn, Compare, Condition, Either, Window
+from triton_slo.burn.condition import All, Burn, Compare, Condition, Either, Window
 from triton_slo.duration import render
 
 Severity = Literal["page", "ticket"]
@@ -30,8 +30,8 @@ class Alert:
 
 
 @dataclass(frozen=True, slots=True)
-class Unknown:
-    """Unknown steps are failed events, once they have lasted for `after` (s).
+class UnknownSteps:
+    """UnknownSteps steps are failed events, once they have lasted for `after` (s).
 
     They are as many as the series had a step before: the median of the last `memory` (s), or where that knows none
     `otherwise` a second.
@@ -55,7 +55,7 @@ class Policy:
     inhibits: bool = False
     excluded: tuple[tuple[float, float], ...] = ()
     lag: float = 0
-    unknown: Unknown | None = None
+    unknown: UnknownSteps | None = None
 
 
 def burns(long: float, short: float, factor: float) -> Condition:

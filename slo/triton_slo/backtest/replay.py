@@ -17,7 +17,7 @@ import numpy.typing as npt
 from triton_slo.backtest.history import History, Matrix
 from triton_slo.backtest.policy import Alert, Policy, Severity
 from triton_slo.backtest.view import counted, quiet
-from triton_slo.condition import (
+from triton_slo.burn.condition import (
     All,
     Burn,
     Compare,
@@ -35,7 +35,7 @@ from triton_slo.condition import (
     Unless,
     Window,
 )
-from triton_slo.periods import Basis
+from triton_slo.rules.periods import Basis
 
 Flags = npt.NDArray[np.bool_]
 

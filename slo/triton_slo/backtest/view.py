@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from triton_slo.backtest.history import History
-from triton_slo.backtest.policy import Policy, Unknown
+from triton_slo.backtest.policy import Policy, UnknownSteps
 
 Flags = npt.NDArray[np.bool_]
 
@@ -39,7 +39,7 @@ def counted(history: History, policy: Policy) -> History:
     return replace(seen, bad=np.where(left_out, 0.0, seen.bad), total=np.where(left_out, 0.0, seen.total))
 
 
-def _failed(history: History, unknown: Unknown) -> History:
+def _failed(history: History, unknown: UnknownSteps) -> History:
     bad, total = history.bad.copy(), history.total.copy()
     after, memory = (round(seconds / history.step) for seconds in (unknown.after, unknown.memory))
     for row, missing in enumerate(np.isnan(history.total)):

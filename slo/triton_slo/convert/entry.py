@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import yaml
 
 from triton_exporter.yaml_faults import YAML_FAULTS
+from triton_slo.objective.reading import MAX_CHARACTERS, Loader, duplicate_keys, yaml_problem
 from triton_slo.problem import Problem
-from triton_slo.reading import MAX_CHARACTERS, Loader, duplicate_keys, yaml_problem
 
 _MERGE = "tag:yaml.org,2002:merge"
 _TRUE = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}

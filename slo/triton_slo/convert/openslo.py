@@ -12,7 +12,7 @@ from triton_slo.convert import building, openslo_alerts, openslo_export, openslo
 from triton_slo.convert.entry import Entry, EntryError
 from triton_slo.convert.ledger import Ledger
 from triton_slo.convert.openslo_library import Library
-from triton_slo.objective import Objective
+from triton_slo.objective.model import Objective
 
 
 def convert(documents: Sequence[Entry], window: str, ledger: Ledger) -> tuple[Objective, ...]:

@@ -10,7 +10,7 @@ from triton_slo.convert.ledger import Ledger
 from triton_slo.convert.openslo_library import Library
 from triton_slo.convert.openslo_window import days
 from triton_slo.duration import parse_seconds, render
-from triton_slo.objective import WINDOW
+from triton_slo.objective.model import WINDOW
 from triton_slo.promql import number
 
 _PROMETHEUS = frozenset({"prometheus", "cortex", "mimir", "thanos", "victoriametrics"})

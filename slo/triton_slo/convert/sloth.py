@@ -8,7 +8,7 @@ from typing import Any
 from triton_slo.convert import building, queries
 from triton_slo.convert.entry import Entry, EntryError
 from triton_slo.convert.ledger import Ledger
-from triton_slo.objective import WORKBOOK_TIERS, Objective, Severity
+from triton_slo.objective.model import WORKBOOK_TIERS, Objective, Severity
 
 VERSION = "prometheus/v1"
 _SEVERITIES: tuple[Severity, ...] = ("critical", "warning", "info", "none")

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from triton_slo.objective import Objective
+from triton_slo.objective.model import Objective
 
 
 class _Dumper(yaml.SafeDumper):

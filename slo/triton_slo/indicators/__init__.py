@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from triton_slo import objective as model
 from triton_slo.indicators import custom, durations, errors, probing, readiness
 from triton_slo.indicators.measure import Events, Measure, Scope
+from triton_slo.objective import model as model
 
 __all__ = ["Events", "Measure", "Scope", "measure"]
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from triton_slo import objective as model
 from triton_slo.indicators.measure import Events, Measure, Scope
+from triton_slo.objective import model as model
 from triton_slo.sources import CLIENTS
 
 

@@ -8,8 +8,8 @@ slice hides its tail, so the share that is shown is an estimate.
 from __future__ import annotations
 
 from triton_exporter.catalogue import Metric, llm, state, triton
-from triton_slo import objective as model
 from triton_slo.indicators.measure import Events, Measure, Scope
+from triton_slo.objective import model as model
 from triton_slo.promql import le_matcher, number
 from triton_slo.sources import SLICES
 

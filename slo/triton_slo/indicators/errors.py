@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from triton_exporter.catalogue import model as models
 from triton_exporter.catalogue import triton
-from triton_slo import objective as model
 from triton_slo.indicators.measure import Events, Measure, Scope
+from triton_slo.objective import model as model
 from triton_slo.promql import Matchers, quote, regex_of
 from triton_slo.sources import BACKEND_COUNTERS, COUNTERS
 

@@ -1,0 +1,153 @@
+"""Alertmanager's configuration: who hears of what, how alerts are bundled, and which silence others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from triton_alerts.alertmanager import document
+from triton_alerts.alertmanager.inhibition import INHIBITIONS, Inhibition
+from triton_alerts.alertmanager.receivers import fallback_receiver, ticket_hours, webhook
+from triton_alerts.rules import promql
+from triton_slo.artifact import Artifact, Options
+
+FILE = "alertmanager.yml"
+TEMPLATES = "tritonwatch.tmpl"
+
+Block = dict[str, Any]
+"""A mapping of the configuration, as Alertmanager reads it from YAML."""
+
+# Label of whoever federates several Prometheus servers; where nobody sets it, it is empty everywhere.
+_CLUSTER = "cluster"
+_OF_A_MODEL = [_CLUSTER, "model"]
+_OF_A_SERVER = [_CLUSTER, "instance"]
+_DELIVERY = 'alertname=~"AlertBridge.*|AlertmanagerNotificationsFailing|AlertmanagerDown"'
+_MIN_REPEAT_SECONDS = 600
+"""A reminder sooner than this is noise, whatever the time scale."""
+
+# Texts for people whom no bridge serves: the fallback's mails and pages.
+_TEMPLATE_TEXT = """\
+{{ define "triton.title" }}[{{ .Status | toUpper }}] {{ .CommonLabels.alertname }}\
+{{ with .CommonLabels.instance }} on {{ . }}{{ end }}{{ end }}
+{{ define "triton.text" }}{{ range .Alerts }}{{ .Status | toUpper }} {{ .Annotations.summary }}
+{{ .Annotations.description }}
+{{ with .Annotations.cause }}Cause: {{ . }}
+{{ end }}{{ with .Annotations.action }}First: {{ . }}
+{{ end }}{{ with .Annotations.runbook_url }}Runbook: {{ . }}
+{{ end }}
+{{ end }}{{ end }}
+"""
+
+
+def artifacts(options: Options) -> tuple[Artifact, ...]:
+    """The configuration, and the templates it loads from beside it."""
+    return (
+        Artifact("alertmanager", FILE, document.render(config(options))),
+        Artifact("alertmanager", TEMPLATES, _TEMPLATE_TEXT),
+    )
+
+
+def config(options: Options) -> Block:
+    """The configuration at the options' time scale."""
+    made: Block = {
+        "global": {"resolve_timeout": "5m"},
+        "templates": [TEMPLATES],
+        "route": _root(options),
+        "inhibit_rules": [_inhibit_rule(one) for one in INHIBITIONS],
+        "receivers": _receivers(options),
+    }
+    if options.ticket_hours:
+        made["time_intervals"] = [ticket_hours(options.ticket_hours)]
+    return made
+
+
+def _root(options: Options) -> Block:
+    """The tree of routes, the first match wins; the root catches alerts that are not ours."""
+    return {
+        "receiver": "ticket",
+        "group_by": [_CLUSTER, "alertname"],
+        **_times(options, "30s", "5m", "12h"),
+        "routes": [
+            _watchdog(options),
+            *_delivery(options),
+            {"receiver": "info", "matchers": ['severity=~"none|info"']},
+            {
+                "receiver": "page",
+                "matchers": ['severity="critical"'],
+                "group_by": _OF_A_MODEL,
+                # The interval is also how soon a failed delivery is tried again and a resolve told.
+                **_times(options, "30s", "1m", "4h"),
+                "routes": [{"receiver": "page", "matchers": ['model=""'], "group_by": _OF_A_SERVER}],
+            },
+            _tickets(options),
+        ],
+    }
+
+
+def _watchdog(options: Options) -> Block:
+    return {
+        "receiver": "watchdog",
+        "matchers": ['alertname="Watchdog"'],
+        "group_by": [_CLUSTER, "alertname"],
+        # A repeat shorter than the interval makes one ping in each interval.
+        "group_wait": "0s",
+        "group_interval": promql.scaled("1m", options),
+        "repeat_interval": "1s" if options.time_scale < 1 else "50s",
+    }
+
+
+def _delivery(options: Options) -> list[Block]:
+    """Trouble on the way to Slack goes by the other way too, as it may never arrive by this one."""
+    if not options.fallback:
+        return []
+    return [
+        {
+            "receiver": "fallback",
+            "matchers": [_DELIVERY],
+            "group_by": [_CLUSTER, "alertname"],
+            **_times(options, "10s", "1m", "1h"),
+            "continue": True,
+        }
+    ]
+
+
+def _tickets(options: Options) -> Block:
+    hours = {"active_time_intervals": ["ticket-hours"]} if options.ticket_hours else {}
+    return {
+        "receiver": "ticket",
+        "matchers": ['severity="warning"'],
+        "group_by": _OF_A_MODEL,
+        **hours,
+        "routes": [{"receiver": "ticket", "matchers": ['model=""'], "group_by": _OF_A_SERVER, **hours}],
+    }
+
+
+def _times(options: Options, wait: str, interval: str, repeat: str) -> dict[str, str]:
+    return {
+        "group_wait": promql.scaled(wait, options),
+        "group_interval": promql.scaled(interval, options),
+        "repeat_interval": promql.scaled(repeat, options, _MIN_REPEAT_SECONDS),
+    }
+
+
+def _receivers(options: Options) -> list[Block]:
+    bridge = webhook(options.webhook_url, options.webhook_token_file)
+    # A heartbeat has no end to tell of.
+    heartbeats = [{**bridge, "send_resolved": False}]
+    if options.watchdog_url:
+        heartbeats.append({**webhook(options.watchdog_url, ""), "send_resolved": False})
+    return [
+        {"name": "ticket", "webhook_configs": [bridge]},
+        {"name": "page", "webhook_configs": [bridge]},
+        {"name": "watchdog", "webhook_configs": heartbeats},
+        # On purpose without a way out: info is looked at, never sent.
+        {"name": "info"},
+        *([fallback_receiver(options.fallback)] if options.fallback else []),
+    ]
+
+
+def _inhibit_rule(one: Inhibition) -> Block:
+    return {
+        "source_matchers": list(one.source),
+        "target_matchers": list(one.target),
+        "equal": [_CLUSTER, *one.equal],
+    }

@@ -1,0 +1,1 @@
+"""Messages out: what to send next, and how."""

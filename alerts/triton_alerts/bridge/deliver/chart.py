@@ -1,0 +1,92 @@
+"""A picture of the series behind an incident, drawn once and shared in its thread when that is possible."""
+
+from __future__ import annotations
+
+import io
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC
+
+from triton_alerts.bridge.deliver.transport import RefusedError
+from triton_alerts.bridge.evidence.facts import Point, Prometheus, QueryError, burn_query
+from triton_alerts.bridge.incidents.incident import Incident, subject
+from triton_alerts.bridge.incidents.store import Store
+
+BEFORE_SECONDS = 3600.0
+POINTS = 240
+MOST_SERIES = 8
+AT_ONCE = 3
+
+log = logging.getLogger(__name__)
+Upload = Callable[[str, str, str, bytes, str], None]
+
+
+@dataclass(frozen=True)
+class Charts:
+    """Chore that adds one chart to each incident's thread. It is tried once: a page is whole without it."""
+
+    store: Store
+    prometheus: Prometheus
+    upload: Upload
+    count: Callable[[str, str], None]
+
+    def __call__(self, now: float) -> None:
+        for number in self.store.without_chart(AT_ONCE):
+            incident, delivery = self.store.incident(number), self.store.delivery(number)
+            if incident is None or delivery is None:
+                continue
+            # Noted before it is tried: two charts are worse than none.
+            self.store.remember(f"chart {number}", "")
+            try:
+                self._share(incident, delivery.root_channel, delivery.root_ts, now)
+            except (QueryError, RefusedError) as error:
+                log.info("no chart for incident %s: %s", incident.name, error)
+
+    def _share(self, incident: Incident, channel: str, thread: str, now: float) -> None:
+        member = next(iter(incident.firing or incident.members.values()))
+        query = burn_query(member)
+        if not query:
+            return
+        start = min(incident.since, now) - BEFORE_SECONDS
+        series = self.prometheus.over(query, start, now, max(1.0, (now - start) / POINTS))
+        if not series:
+            return
+        title = f"{subject(member.labels)}: {query.partition('{')[0]}"
+        png = draw(title, [(_name(labels), points) for labels, points in series], incident.since)
+        self.upload(channel, thread, f"incident-{incident.name}.png", png, title)
+        self.count("delivered", "chart")
+
+
+def draw(title: str, series: Sequence[tuple[str, Sequence[Point]]], since: float) -> bytes:
+    """A PNG of some series over time, with the moment the incident began."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.dates import DateFormatter
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 3), dpi=110, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    for name, points in series[:MOST_SERIES]:
+        axes.plot(
+            [_moment(at) for at, _ in points], [value for _, value in points], label=name, linewidth=1.6
+        )
+    axes.axvline(_moment(since), color="#c0392b", linestyle="--", linewidth=1.2, label="began")
+    # Names come from labels: a dollar sign would start mathematics.
+    axes.set_title(title.replace("$", "\\$"), fontsize=10, loc="left")
+    axes.xaxis.set_major_formatter(DateFormatter("%H:%M", tz=UTC))  # type: ignore[no-untyped-call]
+    axes.set_xlabel("UTC", fontsize=8)
+    axes.grid(visible=True, alpha=0.3)
+    axes.legend(loc="upper left", fontsize=8)
+    out = io.BytesIO()
+    figure.savefig(out, format="png")
+    return out.getvalue()
+
+
+def _moment(at: float) -> float:
+    """matplotlib counts time in days."""
+    return at / 86_400.0
+
+
+def _name(labels: dict[str, str]) -> str:
+    return subject(labels)[:60].replace("$", "\\$").lstrip("_")

@@ -1,0 +1,414 @@
+"""What on-call reads: an incident as Slack blocks that answer the first five questions.
+
+What is broken, since when and how badly, why, what to do first, who has it. Pure: same incident and time,
+same message. https://docs.slack.dev/reference/block-kit/blocks
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from triton_alerts.bridge import text
+from triton_alerts.bridge.evidence import causes
+from triton_alerts.bridge.incidents.incident import (
+    GPU,
+    LAST_CHANGE,
+    NAMED_PER_EVENT,
+    SERVERS,
+    SEVERITIES,
+    SPLIT,
+    Event,
+    Incident,
+    Member,
+    subject,
+)
+from triton_alerts.bridge.incidents.matchers import Matcher
+from triton_alerts.bridge.text import (
+    clock,
+    code,
+    code_block,
+    duration,
+    link,
+    plain,
+    prose,
+    slack_hour,
+    slack_time,
+)
+
+UNTIL_RESOLVED = "resolved"
+"""Value of the silence that is renewed for as long as the incident lasts."""
+Block = dict[str, Any]
+
+DOT = {"critical": "🔴", "warning": "🟠", "info": "🔵", "none": "⚪"}
+RESOLVED = "🟢"
+DIGEST_LINES = 40
+"""Incidents one digest names: 40 lines of 200 characters stay under Slack's limit of all blocks together."""
+
+_SHOWN = 5
+_WIDE = (LAST_CHANGE, GPU)
+"""Facts of several long lines: below the others, over the whole width."""
+_WORD = {"critical": "page", "warning": "ticket", "info": "for information", "none": "watchdog"}
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """`text` is what notifications and screen readers get, `blocks` what the channel shows."""
+
+    text: str
+    blocks: tuple[Block, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """What this bridge offers: buttons need Socket Mode; `grafana` completes relative dashboard addresses."""
+
+    buttons: bool = False
+    grafana: str = ""
+
+
+def root(incident: Incident, style: Style, now: float) -> Message:
+    """The incident's one message in the channel."""
+    title = headline(incident)
+    blocks: list[Block] = [
+        {"type": "header", "text": {"type": "plain_text", "text": plain(title, text.HEADER), "emoji": False}},
+        {"type": "section", "fields": [_field(name, value) for name, value in _facts(incident, now)]},
+        *_why(incident),
+        *_first_step(incident),
+        *_actions(incident, style),
+        {"type": "context", "elements": [{"type": "mrkdwn", "text": _footer(incident)}]},
+    ]
+    return Message(prose(f"{title} · {_names(incident)}", 1000), tuple(blocks))
+
+
+def bare(message: Message) -> Message:
+    """The message without blocks, for when Slack refuses them."""
+    return Message(message.text)
+
+
+def headline(incident: Incident) -> str:
+    """State, and what is wrong, in one line."""
+    lead = _lead(incident)
+    title = (
+        lead.annotations.get("summary") or f"{lead.labels.get('alertname', 'Alert')}: {subject(lead.labels)}"
+    )
+    others = len({subject(m.labels) for m in incident.firing or incident.members.values()}) - 1
+    if others > 0:
+        title += f" and {others} more"
+    if not incident.open:
+        return f"{RESOLVED} Resolved: {title}"
+    dot = DOT[incident.severity]
+    if incident.silenced:
+        return f"{dot}🔕 {title}"
+    return f"{dot}👀 {title}" if incident.acknowledged is not None else f"{dot} {title}"
+
+
+def reply(incident: Incident, events: Sequence[Event], missed: int = 0) -> Message:
+    """What changed, for the thread; `missed` older changes are only counted."""
+    lines = [f"_{missed} earlier changes are summed up above_"] if missed else []
+    lines += [_event_line(incident, event) for event in events]
+    body = "\n".join(lines) or "No change."
+    if len(body) <= text.SECTION:
+        return Message(body, (_section(body),))
+    # Never cut inside an entity or a link: whole lines only, a section each.
+    return Message(lines[-1], tuple(_section(line) for line in lines))
+
+
+def digest(incidents: Sequence[Incident], waiting: int, now: float) -> Message:
+    """Many incidents in one message, when they come faster than Slack takes messages."""
+    still = sum(1 for incident in incidents if incident.open)
+    head = f"{len(incidents)} incidents: {still} firing, {len(incidents) - still} already resolved"
+    if waiting > len(incidents):
+        head += f" ({waiting - len(incidents)} more follow)"
+    note = "They came faster than Slack takes messages, or while it could not be reached. "
+    note += "Each one still firing gets its own message next, most urgent first."
+    lines = [_digest_line(incident, now) for incident in incidents[:DIGEST_LINES]]
+    blocks: list[Block] = [
+        {"type": "header", "text": {"type": "plain_text", "text": plain(f"📋 {head}", text.HEADER)}},
+        {"type": "context", "elements": [{"type": "mrkdwn", "text": note}]},
+    ]
+    blocks += [_section("\n".join(lines[start : start + 10])) for start in range(0, len(lines), 10)]
+    return Message(f"📋 {head}", tuple(blocks))
+
+
+def escalation(incident: Incident, mention: str, after: float, permalink: str, now: float) -> Message:
+    """Nobody has it: call the next ones. `mention` is Slack markup from the configuration."""
+    where = f" ({link(permalink, 'thread')})" if permalink else ""
+    body = (
+        f"{mention} *Nobody has acknowledged this for {duration(after)}*{where}\n"
+        f"{prose(headline(incident), 500)}\n"
+        f"firing since {slack_time(incident.since)}, incident `{incident.name}`"
+    )
+    return Message(body, (_section(body.strip()),))
+
+
+def _lead(incident: Incident) -> Member:
+    members = incident.firing or tuple(incident.members.values())
+    return min(members, key=lambda member: (SEVERITIES.index(member.severity), member.starts_at))
+
+
+def _facts(incident: Incident, now: float) -> list[tuple[str, str]]:
+    since = "Firing since" if incident.open else "Fired"
+    facts = [
+        ("What", _what(incident)),
+        (since, _since(incident, now)),
+        ("How badly", _badly(incident)),
+    ]
+    facts.append(("Who has it", _who(incident)))
+    # What is so now says nothing about an incident that is over.
+    left_out = _WIDE if incident.open else (*_WIDE, SERVERS)
+    known = [(name, value) for name, value in _evidence(incident) if name not in left_out]
+    facts += [(prose(name, 60), prose(value, 300)) for name, value in known]
+    return facts[:10]
+
+
+def _evidence(incident: Incident) -> tuple[tuple[str, str], ...]:
+    return incident.evidence.facts if incident.evidence else ()
+
+
+def _what(incident: Incident) -> str:
+    lines = dict.fromkeys(_where(member) for member in incident.firing or incident.members.values())
+    shown = list(lines)[:_SHOWN]
+    return "\n".join(shown) + (f"\nand {len(lines) - _SHOWN} more" if len(lines) > _SHOWN else "")
+
+
+def _where(member: Member) -> str:
+    labels = member.labels
+    name = code(labels["model"], 120) if labels.get("model") else code(subject(labels), 120)
+    if labels.get("model") and labels.get("version"):
+        name += f" version {code(labels['version'], 40)}"
+    if labels.get("instance") and subject(labels) != labels["instance"]:
+        name += f" on {code(labels['instance'], 120)}"
+    return name
+
+
+def _since(incident: Incident, now: float) -> str:
+    start = slack_time(incident.since)
+    if incident.closed_at is not None:
+        end = max(
+            incident.since, max(member.ends_at or incident.since for member in incident.members.values())
+        )
+        return f"{start}\nuntil {slack_time(end)}: *{duration(end - incident.since)}*"
+    return f"{start}\nfor {duration(now - incident.since)} as of {slack_hour(now)}"
+
+
+def _badly(incident: Incident) -> str:
+    firing = incident.firing
+    ended = len(incident.members) - len(firing)
+    counts = f"{len(firing)} firing" if firing else f"{ended} resolved"
+    if firing and ended:
+        counts += f", {ended} resolved"
+    word = f"{_WORD[incident.severity]} ({incident.severity})"
+    return f"{word}\n{counts}" if len(incident.members) > 1 else word
+
+
+def _who(incident: Incident) -> str:
+    silenced = ""
+    if incident.silence is not None:
+        until = "resolved" if incident.silence.until_resolved else slack_time(incident.silence.until)
+        covered = sum(map(incident.silence.covers, incident.firing))
+        what = "it" if incident.silenced else f"{covered} of {len(incident.firing)} alerts"
+        silenced = f"{person(incident.silence.by)} silenced {what} until {until}"
+        if incident.silenced:
+            return silenced
+    if incident.acknowledged is not None:
+        taken = f"{person(incident.acknowledged.by)}, {slack_time(incident.acknowledged.at)}"
+    elif not incident.open:
+        return "nobody needed to"
+    else:
+        taken = "*nobody yet*" + ("\nescalated" if incident.escalated_at is not None else "")
+    return f"{taken}\n{silenced}" if silenced else taken
+
+
+def person(by: str) -> str:
+    """A Slack user as a mention, anyone else as text."""
+    known = by.isalnum() and by.isascii() and by[:1] in ("U", "W") and by.isupper()
+    return f"<@{by}>" if known else prose(by, 80)
+
+
+def _why(incident: Incident) -> list[Block]:
+    lead = _lead(incident)
+    # Once it is over the story is told by the thread; what caused it stays worth reading.
+    description = lead.annotations.get("description", "") if incident.open else ""
+    lines = [prose(description, 1200)] if description else []
+    cause = causes.cause(incident, lead)
+    if cause and SPLIT not in dict(_evidence(incident)):  # which says the same, and is newer
+        lines.append(f"Cause: {prose(causes.worded(cause), 600)}")
+    blocks = [_section("*Why*\n" + "\n".join(lines))] if lines else []
+    reasons = incident.evidence.reasons if incident.evidence else {}
+    room = 2600 // max(1, min(len(reasons), 3))
+    for name, reason in list(reasons.items())[:3]:
+        blocks.append(_section(f"*Triton says* about {code(name)}\n{code_block(reason, room)}"))
+    known = dict(_evidence(incident))
+    # How a GPU is doing now says nothing about an incident that is over.
+    wide = [name for name in _WIDE if name in known and (incident.open or name != GPU)]
+    return blocks + [_section(f"*{name}*\n{prose(known[name], 900)}") for name in wide]
+
+
+def _first_step(incident: Incident) -> list[Block]:
+    step = causes.first_step(incident, _lead(incident))
+    return [_section(f"*Do first*\n{prose(step, 800)}")] if step and incident.open else []
+
+
+def _actions(incident: Incident, style: Style) -> list[Block]:
+    elements = _buttons(incident) if style.buttons and incident.open else []
+    lead = _lead(incident)
+    for label, url in _links(incident, lead, style):
+        if text.safe_url(url):
+            elements.append(
+                {"type": "button", "text": _plain(label), "url": url, "action_id": f"open_{label.lower()}"}
+            )
+    return (
+        [{"type": "actions", "block_id": f"incident:{incident.name}", "elements": elements}]
+        if elements
+        else []
+    )
+
+
+def _buttons(incident: Incident) -> list[Block]:
+    acknowledged = incident.acknowledged is not None
+    acknowledge = _button(
+        "Hand back" if acknowledged else "Acknowledge", "release" if acknowledged else "acknowledge"
+    )
+    if not acknowledged:
+        acknowledge["style"] = "primary"
+    if incident.silence is not None:
+        silence: Block = _button("Undo silence", "unsilence")
+    else:
+        silence = {
+            "type": "static_select",
+            "action_id": "silence",
+            "placeholder": _plain("Silence"),
+            "confirm": {
+                "title": _plain("Silence these alerts?"),
+                "text": {
+                    "type": "plain_text",
+                    "text": plain(", ".join(map(str, incident.matchers)), text.CONFIRM),
+                },
+                "confirm": _plain("Silence"),
+                "deny": _plain("Cancel"),
+            },
+            "options": [
+                {"text": _plain(label), "value": value}
+                for label, value in (
+                    ("for 1 hour", "1h"),
+                    ("for 4 hours", "4h"),
+                    ("until resolved", UNTIL_RESOLVED),
+                )
+            ],
+        }
+    return [acknowledge, silence, _button("Re-check", "recheck")]
+
+
+def _links(incident: Incident, lead: Member, style: Style) -> list[tuple[str, str]]:
+    dashboard = lead.annotations.get("dashboard_url", "")
+    if dashboard.startswith("/"):
+        dashboard = f"{style.grafana.rstrip('/')}{dashboard}"
+    if text.safe_url(dashboard):
+        end = incident.closed_at
+        wanted = {"var_model": lead.labels.get("model", ""), "from": str(int((incident.since - 1800) * 1000))}
+        wanted["to"] = str(int((end + 900) * 1000)) if end is not None else "now"
+        dashboard = text.with_query(dashboard, **{name: value for name, value in wanted.items() if value})
+    found = [("Runbook", lead.annotations.get("runbook_url", "")), ("Dashboard", dashboard)]
+    found.append(("Query", lead.generator_url))
+    if incident.open and incident.external_url:
+        group = (Matcher(name=name, values=(value,)) for name, value in sorted(incident.group_labels.items()))
+        found.append(("Alertmanager", f"{incident.external_url}/#/alerts?filter={_filter(group)}"))
+        if not style.buttons and incident.matchers:
+            found.append(
+                ("Silence", f"{incident.external_url}/#/silences/new?filter={_filter(incident.matchers)}")
+            )
+    return found
+
+
+def _filter(matchers: Iterable[Matcher]) -> str:
+    """Matchers in an address, as Alertmanager's pages read them."""
+    return quote("{" + text.clean(",".join(map(str, matchers))) + "}")
+
+
+def _footer(incident: Incident) -> str:
+    names = Counter(member.labels.get("alertname", "?") for member in incident.members.values())
+    parts = [", ".join(code(name, 80) for name in list(names)[:3]), f"incident `{incident.name}`"]
+    if incident.recurrence:
+        parts.append(f"{_ordinal(incident.recurrence + 1)} time in 24 h")
+    if owners := {
+        member.labels["owner"] for member in incident.members.values() if member.labels.get("owner")
+    }:
+        parts.append(f"owner {prose(', '.join(sorted(owners)[:3]), 100)}")
+    return " · ".join(parts)
+
+
+def _names(incident: Incident) -> str:
+    names = dict.fromkeys(subject(member.labels) for member in incident.firing or incident.members.values())
+    return ", ".join(list(names)[:_SHOWN])
+
+
+def _event_line(incident: Incident, event: Event) -> str:
+    names = _named(event)
+    by = person(event.by) if event.by else ""
+    lasted = duration((incident.closed_at or event.at) - incident.since)
+    what = {
+        "fired": f"{DOT[incident.severity]} fires: {names}",
+        "resolved": f"{RESOLVED} resolved: {names}",
+        "passed": f"{RESOLVED} fired unseen and is over: {names}",
+        "closed": f"{RESOLVED} *all resolved* after {lasted}",
+        "acknowledged": f"👀 {by} has it",
+        "silenced": f"🔕 {by} silenced it {prose(event.text, 500)}",
+        "unsilenced": f"🔔 {prose(event.text, 500)} {by}".rstrip(),
+        "escalated": f"📣 escalated: nobody acknowledged it for {prose(event.text, 80)}",
+        "released": f"👋 {by} handed it back: nobody has it",
+        "raised": _raised_line(event, by),
+        "note": f"{prose(event.text, 600)}" + (f" (asked by {by})" if by else ""),
+    }[event.kind]
+    return f"{slack_time(event.at)}  {what}"
+
+
+def _raised_line(event: Event, by: str) -> str:
+    word = {"critical": "a page", "warning": "a ticket"}.get(event.text, prose(event.text, 80))
+    line = f"{DOT.get(event.text, '')} *now {word}*"
+    return f"{line}: {by} acknowledged it before, nobody has it now" if by else line
+
+
+def _named(event: Event) -> str:
+    """Which alerts, for whom, and what they say of it; events of older bridges name only for whom."""
+    names = ", ".join(code(name, 50) for name in event.subjects)
+    if event.count > len(event.subjects) == NAMED_PER_EVENT:
+        names += f" and {event.count - len(event.subjects)} more"
+    if event.alerts:
+        names = f"{', '.join(prose(name, 80) for name in event.alerts)} for {names}"
+    if event.count > len(event.subjects) < NAMED_PER_EVENT:
+        names += f" ({event.count} alerts)"  # several of one model, such as the tiers of a budget
+    said = "\n".join(f"• {prose(one, 250)}" for one in event.summaries)
+    return f"{names}\n{said}" if said else names
+
+
+def _digest_line(incident: Incident, now: float) -> str:
+    line = f"{prose(headline(incident), 120)} (`{incident.name}`), "
+    if incident.open:
+        return line + f"since {slack_time(incident.since)}"
+    end = incident.closed_at or now
+    return line + f"{clock(incident.since)}, for {duration(end - incident.since)}"
+
+
+def _ordinal(number: int) -> str:
+    suffix = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{suffix}"
+
+
+def _field(name: str, value: str) -> Block:
+    return {"type": "mrkdwn", "text": f"*{name}*\n{value}"}
+
+
+def _section(body: str) -> Block:
+    return {"type": "section", "text": {"type": "mrkdwn", "text": body}}
+
+
+def _plain(label: str) -> Block:
+    return {"type": "plain_text", "text": plain(label, text.BUTTON)}
+
+
+def _button(label: str, action: str) -> Block:
+    return {"type": "button", "text": _plain(label), "action_id": action, "value": action}

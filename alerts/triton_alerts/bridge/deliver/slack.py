@@ -1,0 +1,265 @@
+"""Slack's Web API and incoming webhooks as transports: one attempt each, every failure classified.
+
+slack_sdk's own retries are switched off: they retry a broken connection blindly, which can post twice, and
+wait without bound for Retry-After. The courier retries instead.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import logging
+import re
+import urllib.error
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from slack_sdk import WebClient
+from slack_sdk.errors import SlackApiError, SlackClientError
+from slack_sdk.webhook import WebhookClient
+
+from triton_alerts.bridge.deliver.message import Message
+from triton_alerts.bridge.deliver.transport import RefusedError, Sent
+
+API_URL = "https://slack.com/api/"
+TIMEOUT_SECONDS = 10
+EVENT_TYPE = "tritonwatch_alert"
+LOOK_BACK_SECONDS = 300.0
+"""How far before its sending a message in doubt is looked for: clocks differ."""
+LOOK_PAGES = 5
+
+_RATE = {"ratelimited", "rate_limited"}
+_SERVER = {
+    *("internal_error", "fatal_error", "service_unavailable", "request_timeout", "team_added_to_org"),
+    *("accesslimited", "unknown_error"),
+}
+_MESSAGE = {
+    *("invalid_blocks", "invalid_blocks_format", "msg_too_long", "msg_blocks_too_long", "no_text"),
+    *("invalid_arguments", "invalid_attachments", "too_many_attachments", "metadata_too_large"),
+    *("invalid_metadata_format", "invalid_payload", "invalid_form_data", "block_mismatch"),
+}
+_GONE = {
+    *("message_not_found", "cant_update_message", "edit_window_closed", "thread_not_found"),
+    *("cannot_reply_to_message", "restricted_action_thread_locked"),
+}
+_SECRET = re.compile(
+    r"xox[a-z]-[\w-]+|xapp-[\w-]+|(?:https?://)?hooks\.slack(?:-gov)?\.com/[^\s'\"]+|(?i:bearer) [\w.~+/=-]+"
+    r"|(?<=://)[^/\s:@]+:[^/\s@]+(?=@)"
+)
+
+log = logging.getLogger(__name__)
+
+
+def refusal(status: int, headers: Mapping[str, str], code: str) -> RefusedError:
+    """Classify an answer by HTTP status and Slack's error code.
+
+    https://docs.slack.dev/reference/methods/chat.postMessage#errors; fatal_error and 5xx may have posted.
+    """
+    if status == 429 or code in _RATE:
+        after = next((value for name, value in headers.items() if name.lower() == "retry-after"), "")
+        return RefusedError("rate_limited", code or "429", float(after) if after.isdigit() else 30.0)
+    if status >= 500 or code in _SERVER:
+        return RefusedError("server_error", code or str(status), in_doubt=True)
+    if code in _MESSAGE:
+        return RefusedError("refused_message", code)
+    return RefusedError("gone" if code in _GONE else "setup", code or str(status))
+
+
+def broken(error: OSError | http.client.HTTPException) -> RefusedError:
+    """Classify a request that got no answer; it is in doubt unless the connection was never made."""
+    reason = error.reason if isinstance(error, urllib.error.URLError) else error
+    if isinstance(reason, TimeoutError) or "timed out" in str(reason):
+        return RefusedError("timeout", "no answer in time", in_doubt=True)
+    never_made = isinstance(error, urllib.error.URLError) and not isinstance(reason, ConnectionResetError)
+    return RefusedError("connection", type(reason).__name__, in_doubt=not never_made)
+
+
+@dataclass
+class SlackApi:
+    """The first-class way: a bot token with chat:write, files:write and, to settle doubts, channels:history.
+
+    `token` is read before every request, so that a rotated secret is taken up.
+    """
+
+    token: Callable[[], str]
+    base_url: str = API_URL
+    timeout_seconds: int = TIMEOUT_SECONDS
+    threads: bool = field(default=True, init=False)
+
+    def post(
+        self, channel: str, message: Message, name: str, thread: str = "", *, loud: bool = False
+    ) -> Sent:
+        answer = self._call(
+            "chat.postMessage",
+            channel=channel,
+            metadata={"event_type": EVENT_TYPE, "event_payload": {"id": name}},
+            unfurl_links=False,
+            unfurl_media=False,
+            **_content(message),
+            **({"thread_ts": thread, "reply_broadcast": loud} if thread else {}),
+        )
+        posted = answer.get("message") or {}
+        return Sent(
+            str(answer["channel"]), str(answer["ts"]), not thread or posted.get("thread_ts") == thread
+        )
+
+    def edit(self, channel: str, ts: str, message: Message) -> None:
+        # An update that leaves blocks out keeps the old ones.
+        content = _content(message)
+        self._call("chat.update", channel=channel, ts=ts, **{"blocks": [], **content})
+
+    def find(self, channel: str, name: str, since: float, thread: str = "") -> Sent | None:
+        cursor = ""
+        for _ in range(LOOK_PAGES):
+            page = self._look(channel, since, thread, cursor)
+            if page is None:
+                return None
+            for one in page.get("messages", ()):
+                if (one.get("metadata") or {}).get("event_payload", {}).get("id") == name:
+                    in_thread = not thread or one.get("thread_ts") == thread
+                    return Sent(channel, str(one["ts"]), in_thread)
+            cursor = (page.get("response_metadata") or {}).get("next_cursor") or ""
+            if not cursor:
+                return None
+        return None
+
+    def permalink(self, channel: str, ts: str) -> str:
+        try:
+            return str(self._ask("chat.getPermalink", channel=channel, message_ts=ts).get("permalink", ""))
+        except RefusedError:
+            return ""
+
+    def upload(self, channel: str, thread: str, name: str, png: bytes, alt: str) -> None:
+        """Share a picture in a thread. https://docs.slack.dev/messaging/working-with-files#upload"""
+        try:
+            self._client().files_upload_v2(
+                channel=channel, thread_ts=thread, filename=name, content=png, title=alt, alt_txt=alt
+            )
+        except (SlackClientError, OSError, ValueError, http.client.HTTPException) as error:
+            raise _classified(error) from error
+
+    def respond(self, url: str, body: str) -> None:
+        """Answer a button press so that only the one who pressed sees it."""
+        client = WebhookClient(url, timeout=self.timeout_seconds, retry_handlers=[])
+        try:
+            client.send(text=body, response_type="ephemeral", replace_original=False)
+        except (OSError, http.client.HTTPException) as error:
+            log.info("could not answer the one who pressed: %s", type(error).__name__)
+
+    def check(self) -> str:
+        """Who the token belongs to; raises RefusedError."""
+        answer = self._call("auth.test")
+        return f"{answer.get('user', '?')} in {answer.get('team', '?')}"
+
+    def _look(self, channel: str, since: float, thread: str, cursor: str) -> dict[str, Any] | None:
+        method = "conversations.replies" if thread else "conversations.history"
+        more: dict[str, Any] = {"ts": thread} if thread else {}
+        if cursor:
+            more["cursor"] = cursor
+        oldest = f"{max(0.0, since - LOOK_BACK_SECONDS):.6f}"
+        try:
+            return self._ask(
+                method, channel=channel, oldest=oldest, limit=200, include_all_metadata=True, **more
+            )
+        except RefusedError as error:
+            if error.kind in ("setup", "gone", "refused_message"):  # no scope, no thread: one cannot look
+                return None
+            raise
+
+    def _call(self, method: str, **arguments: Any) -> dict[str, Any]:
+        return self._request(method, json=arguments)
+
+    def _ask(self, method: str, **arguments: Any) -> dict[str, Any]:
+        # Methods that only read do not take JSON.
+        return self._request(method, params=arguments)
+
+    def _request(self, method: str, **how: Any) -> dict[str, Any]:
+        try:
+            answer = self._client().api_call(method, **how)
+        except (SlackClientError, OSError, ValueError, http.client.HTTPException) as error:
+            raise _classified(error) from error
+        data = answer.data
+        return data if isinstance(data, dict) else {}
+
+    def _client(self) -> WebClient:
+        return WebClient(
+            token=_known(self.token), base_url=self.base_url, timeout=self.timeout_seconds, retry_handlers=[]
+        )
+
+
+@dataclass
+class SlackWebhook:
+    """The degraded way: an incoming webhook cannot edit, thread, upload or take buttons."""
+
+    url: Callable[[], str]
+    timeout_seconds: int = TIMEOUT_SECONDS
+    threads: bool = field(default=False, init=False)
+
+    def post(
+        self, channel: str, message: Message, name: str, thread: str = "", *, loud: bool = False
+    ) -> Sent:
+        client = WebhookClient(_known(self.url), timeout=self.timeout_seconds, retry_handlers=[])
+        try:
+            answer = client.send(unfurl_links=False, unfurl_media=False, **_content(message))
+        except (OSError, http.client.HTTPException) as error:
+            raise broken(error) from error
+        except ValueError:  # its words hold the address
+            raise RefusedError("setup", "the webhook is no address") from None
+        if answer.status_code != 200 or answer.body.strip() != "ok":
+            raise refusal(answer.status_code, answer.headers, _code(answer.body))
+        return Sent(channel, "")
+
+    def edit(self, channel: str, ts: str, message: Message) -> None:
+        """An incoming webhook cannot edit; the courier does not ask."""
+
+    def find(self, channel: str, name: str, since: float, thread: str = "") -> Sent | None:
+        return None
+
+    def permalink(self, channel: str, ts: str) -> str:
+        return ""
+
+
+class Redact(logging.Formatter):
+    """Keeps tokens, passwords and webhook addresses out of the log, whoever wrote the line; tracebacks too."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return _SECRET.sub("[secret]", super().format(record))
+
+
+def _known(secret: Callable[[], str]) -> str:
+    """The secret as it is now; a file that is gone or empty is for a person to mend, and nothing was sent."""
+    try:
+        value = secret()
+    except (OSError, UnicodeDecodeError) as error:
+        raise RefusedError("setup", f"the secret's file cannot be read ({type(error).__name__})") from None
+    if not value:
+        raise RefusedError("setup", "the secret's file is empty")
+    return value
+
+
+def _content(message: Message) -> dict[str, Any]:
+    blocks = {"blocks": list(message.blocks)} if message.blocks else {}
+    return {"text": message.text, **blocks}
+
+
+def _classified(error: Exception) -> RefusedError:
+    if isinstance(error, SlackApiError):
+        data = error.response.data if isinstance(error.response.data, dict) else {}
+        code = str(data.get("error", ""))
+        if " " in code:  # slack_sdk's words for a body that is not JSON, such as a proxy's error page
+            return refusal(max(error.response.status_code, 500), error.response.headers, "")
+        return refusal(error.response.status_code, error.response.headers, code)
+    if isinstance(error, OSError | http.client.HTTPException):
+        return broken(error)
+    if isinstance(error, ValueError):  # bytes that are no text
+        return refusal(502, {}, "")
+    return RefusedError("setup", type(error).__name__)
+
+
+def _code(body: str) -> str:
+    try:
+        data = json.loads(body)
+    except ValueError:
+        return body.strip()[:80]
+    return str(data.get("error", "")) if isinstance(data, dict) else ""

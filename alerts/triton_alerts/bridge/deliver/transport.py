@@ -1,0 +1,58 @@
+"""What the courier asks of a way to reach people: Slack's API, an incoming webhook, a terminal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from triton_alerts.bridge.deliver.message import Message
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """Where a message ended up. `in_thread` is False when the thread it was meant for is gone."""
+
+    channel: str
+    ts: str
+    in_thread: bool = True
+
+
+class RefusedError(Exception):
+    """The message was not accepted, or nobody knows.
+
+    `kind` is one of triton_alerts.bridge_metrics.ERROR_KINDS, `detail` the peer's own code, `retry_after` the
+    seconds it asked to wait, `in_doubt` whether it may have been posted all the same.
+    """
+
+    def __init__(
+        self, kind: str, detail: str, retry_after: float | None = None, *, in_doubt: bool = False
+    ) -> None:
+        super().__init__(f"{kind}: {detail}")
+        self.kind = kind
+        self.detail = detail
+        self.retry_after = retry_after
+        self.in_doubt = in_doubt
+
+
+class Transport(Protocol):
+    """Every method may raise RefusedError, and nothing else for what a peer does.
+
+    `threads` says whether messages can be answered and edited; without it each change is a new message.
+    `name` identifies a message across attempts.
+    """
+
+    threads: bool
+
+    def post(
+        self, channel: str, message: Message, name: str, thread: str = "", *, loud: bool = False
+    ) -> Sent:
+        """Post a message, into a thread if one is given; `loud` shows a reply in the channel too."""
+
+    def edit(self, channel: str, ts: str, message: Message) -> None:
+        """Replace a message."""
+
+    def find(self, channel: str, name: str, since: float, thread: str = "") -> Sent | None:
+        """Look for a message that may have been posted; None when it was not, or one cannot look."""
+
+    def permalink(self, channel: str, ts: str) -> str:
+        """The address of a message, or nothing."""

@@ -1,0 +1,239 @@
+"""Tells one channel about its incidents, in order, at the pace Slack allows, until everything is told.
+
+A courier makes at most one request per step and keeps nothing that a kill could lose: before a message is
+sent its name is written down, and after a kill or a lost answer that name is looked for in Slack first.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from triton_alerts.bridge.deliver import message
+from triton_alerts.bridge.deliver.message import Message, Style
+from triton_alerts.bridge.deliver.plan import EDIT_SPACING_SECONDS, POST_SPACING_SECONDS, Op, Wait, plan
+from triton_alerts.bridge.deliver.transport import RefusedError, Sent, Transport
+from triton_alerts.bridge.incidents.incident import Incident
+from triton_alerts.bridge.incidents.store import Delivery, Store
+
+EVENTS_PER_REPLY = 12
+LONGEST_WAIT_SECONDS = 60.0
+SETUP_WAIT_SECONDS = 60.0
+"""How long to wait when a person has to mend something (token, channel) before anything can be sent."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Escalation:
+    """Un-acknowledged pages are sent once more, to `channel` (the page's own if empty), with `mention`."""
+
+    after_seconds: float = 0.0
+    channel: str = ""
+    mention: str = "<!here>"
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How couriers write: the style of messages, and what evidence is worth waiting for."""
+
+    style: Style = field(default_factory=Style)
+    escalation: Escalation = field(default_factory=Escalation)
+    evidence_seconds: float = 0.0
+
+
+@dataclass
+class Courier:
+    """The sender of one channel. `count` receives (what, kind) for the bridge's own metrics."""
+
+    channel: str
+    store: Store
+    transport: Transport
+    manner: Manner
+    clock: Callable[[], float]
+    rng: random.Random
+    count: Callable[[str, str], None] = lambda _what, _kind: None
+    post_at: float = 0.0
+    edit_at: float = 0.0
+    failures: int = 0
+    healthy: bool = True
+    _stepped: float = 0.0
+
+    def step(self) -> float:
+        """Make at most one request; returns the seconds until there may be more to do."""
+        now = self.clock()
+        # A clock that was put back must not make what waits for a second wait for an hour.
+        back = max(0.0, self._stepped - now)
+        self.post_at, self.edit_at, self._stepped = self.post_at - back, self.edit_at - back, now
+        todo = plan(
+            self.store.pending(self.channel),
+            now,
+            post_at=self.post_at,
+            edit_at=self.edit_at,
+            threads=self.transport.threads,
+            evidence_seconds=self.manner.evidence_seconds,
+            has_evidence=self._has_evidence,
+        )
+        if isinstance(todo, Wait):
+            return min(todo.seconds, LONGEST_WAIT_SECONDS)
+        try:
+            self._do(todo, now)
+        except RefusedError as refusal:
+            self._refused(todo, refusal, self.clock())
+        else:
+            self.failures, self.healthy = 0, True
+            if todo.kind != "edit":
+                self.count("delivered", todo.kind)
+        return 0.0
+
+    def _has_evidence(self, delivery: Delivery) -> bool:
+        incident = self.store.incident(delivery.incident)
+        return incident is None or incident.evidence is not None
+
+    def _do(self, op: Op, now: float) -> None:
+        if op.kind == "edit":
+            self._edit(op, now)
+        elif op.resumed and (sent := self._look(op)) is not None:
+            self._arrived(op, sent, now, found=True)
+        else:
+            self._post(op, now)
+
+    def _edit(self, op: Op, now: float) -> None:
+        one = op.first
+        self.edit_at = now + EDIT_SPACING_SECONDS
+        incident = self._incident(one)
+        self.transport.edit(
+            one.root_channel, one.root_ts, self._fit(message.root(incident, self.manner.style, now), one)
+        )
+        self.store.set(one, told_version=one.version, edited_at=now, attempts=0, next_try=0.0)
+        self.count("delivered", "edit")
+
+    def _look(self, op: Op) -> Sent | None:
+        one = op.first
+        try:
+            sent = self.transport.find(one.root_channel or self.channel, op.name, one.inflight_at, op.thread)
+        except RefusedError as refusal:
+            refusal.in_doubt = True  # not being able to look settles nothing
+            raise
+        self.count("in_doubt", "found" if sent is not None else "resent")
+        return sent
+
+    def _post(self, op: Op, now: float) -> None:
+        self.post_at = now + POST_SPACING_SECONDS
+        body, loud = self._safely_composed(op, now)
+        if not op.resumed:
+            self.store.begin(op.deliveries, op.name, op.kind, now)
+        channel = op.first.root_channel if op.thread else self.channel
+        sent = self.transport.post(channel, self._fit(body, op.first), op.name, op.thread, loud=loud)
+        self._arrived(op, sent, now, found=False)
+
+    def _safely_composed(self, op: Op, now: float) -> tuple[Message, bool]:
+        try:
+            return self._compose(op, now)
+        except Exception:
+            # A defect in the wording must not cost the page.
+            log.exception("incident %s could not be put into words", op.first.incident)
+            return Message(f"{op.kind}: see Alertmanager; the bridge could not word this message"), False
+
+    def _compose(self, op: Op, now: float) -> tuple[Message, bool]:
+        incident = self._incident(op.first)
+        if op.kind == "root":
+            return message.root(incident, self.manner.style, now), False
+        if op.kind == "digest":
+            return message.digest([self._incident(one) for one in op.deliveries], op.waiting, now), False
+        if op.kind == "escalation":
+            return self._escalation(op, incident, now), True
+        events = self.store.events(op.first.incident, op.first.told_seq, _seq(op, op.first))
+        missed = max(0, len(events) - EVENTS_PER_REPLY)
+        # What became a page inside its thread must be seen in the channel.
+        loud = any(event.kind == "raised" for event in events)
+        return message.reply(incident, events[missed:], missed), loud
+
+    def _escalation(self, op: Op, incident: Incident, now: float) -> Message:
+        main = self.store.delivery(op.first.incident)
+        where = (
+            self.transport.permalink(main.root_channel, main.root_ts)
+            if main is not None and main.root_ts
+            else ""
+        )
+        how = self.manner.escalation
+        return message.escalation(incident, how.mention, how.after_seconds, where, now)
+
+    def _arrived(self, op: Op, sent: Sent, now: float, *, found: bool) -> None:
+        """Note what was told: now, or by the earlier attempt that was found."""
+        one = op.first
+        if op.kind == "digest":
+            for each in op.deliveries:
+                self.store.finish(each, **_told_by_digest(each, _seq(op, each)))
+        elif op.kind == "reply":
+            self.store.finish(one, told_seq=_seq(op, one))
+            if not sent.in_thread:
+                # Slack posts at top level, without a word, when the thread's parent was deleted.
+                self.store.set(one, root_ts="", root_channel="", told_version=0)
+        else:
+            told = _seq(op, one)
+            self.store.finish(one, root_ts=sent.ts, root_channel=sent.channel, told_seq=told, edited_at=now)
+            # A message found after a kill shows the state of then; the next edit brings it up to date.
+            self.store.set(one, told_version=0 if found else one.version)
+
+    def _refused(self, op: Op, refusal: RefusedError, now: float) -> None:
+        self.count("failed", refusal.kind)
+        log.warning("channel %s: %s refused: %s", self.channel, op.kind, refusal)
+        # An earlier attempt that may have arrived stays in doubt whatever became of this one.
+        if not refusal.in_doubt and not op.resumed and op.kind != "edit":
+            self.store.begin(op.deliveries, "", "", 0.0)
+        if refusal.kind == "gone":
+            self._gone(op)
+        elif refusal.kind == "refused_message":
+            self._plainer(op, now)
+        else:
+            self._back_off(op, refusal, now)
+
+    def _gone(self, op: Op) -> None:
+        if op.kind == "edit":  # too old to edit, or deleted by a person: the thread still tells
+            self.store.set(op.first, told_version=op.first.version)
+        else:
+            self.store.begin(op.deliveries, "", "", 0.0)
+            self.store.set(op.first, root_ts="", root_channel="", told_version=0)
+
+    def _plainer(self, op: Op, now: float) -> None:
+        for one in op.deliveries:
+            attempts = one.attempts + 1
+            later = now + self._jitter(attempts) if one.plainness else now
+            self.store.set(one, plainness=1, attempts=attempts, next_try=later)
+
+    def _back_off(self, op: Op, refusal: RefusedError, now: float) -> None:
+        self.failures += 1
+        self.healthy = False
+        wait = SETUP_WAIT_SECONDS if refusal.kind == "setup" else self._jitter(self.failures)
+        wait = wait if refusal.retry_after is None else refusal.retry_after + self.rng.uniform(0.05, 0.5)
+        if op.kind == "edit":
+            self.edit_at = now + wait
+        if op.kind != "edit" or refusal.kind != "rate_limited":
+            self.post_at = self.edit_at = now + wait
+
+    def _jitter(self, failures: int) -> float:
+        """Exponential backoff with full jitter above half, at most a minute."""
+        ceiling = min(LONGEST_WAIT_SECONDS, 2.0 ** min(failures - 1, 10))
+        return self.rng.uniform(ceiling / 2, ceiling)
+
+    def _fit(self, body: Message, delivery: Delivery) -> Message:
+        return message.bare(body) if delivery.plainness else body
+
+    def _incident(self, delivery: Delivery) -> Incident:
+        incident = self.store.incident(delivery.incident)
+        assert incident is not None, "a delivery cannot outlive its incident"
+        return incident
+
+
+def _seq(op: Op, one: Delivery) -> int:
+    """Up to which event a message tells: one that is sent again tells what it told the first time."""
+    return one.inflight_seq if op.resumed else one.last_seq
+
+
+def _told_by_digest(one: Delivery, seq: int) -> dict[str, int]:
+    """A digest tells a closed incident in full; an open one still gets its own message."""
+    full = one.closed_at is not None and seq == one.last_seq
+    return {"digest_seq": seq, "told_seq": seq} if full else {"digest_seq": seq}

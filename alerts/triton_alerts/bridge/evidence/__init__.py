@@ -1,0 +1,1 @@
+"""What Prometheus knows about an incident."""

@@ -1,0 +1,47 @@
+"""Why, and what to do about it: what the alert says itself, else what follows from Triton's own words.
+
+An alert that fires at the exporter's first look does not know its cause yet; Triton's reason is there already.
+"""
+
+from __future__ import annotations
+
+import re
+
+from triton_alerts.bridge.incidents.incident import Incident, Member
+from triton_alerts.catalogue import ALERTS
+from triton_exporter.lifecycle.reasons import classify
+from triton_slo import conventions as slo
+
+UNKNOWN = "not known"
+_STEPS: dict[str, dict[str, str]] = {alert.name: dict(alert.steps) for alert in ALERTS if alert.steps}
+_STEPS[slo.BURN_ALERTS["readiness"]] = _STEPS["TritonModelNotReadyProlonged"]
+
+
+def cause(incident: Incident, lead: Member) -> str:
+    """The alert's own cause; for a model that is not ready else the class of Triton's reason; else nothing."""
+    told = lead.annotations.get("cause", "")
+    if told not in ("", UNKNOWN):
+        return told
+    return _class_of_reason(incident, lead) if lead.labels.get("alertname") in _STEPS else ""
+
+
+def worded(name: str) -> str:
+    """A cause's name as people say it: `state:unavailable` is unavailable, `compute_infer` compute infer."""
+    return re.sub(r"\b(?:state|failure):", "", name).replace("_", " ")
+
+
+def first_step(incident: Incident, lead: Member) -> str:
+    """The alert's own first step, or that for the cause which Triton's reason shows and the alert did not know."""
+    own = lead.annotations.get("action", "")
+    steps = _STEPS.get(lead.labels.get("alertname", ""), {})
+    if lead.annotations.get("cause", "") in steps:
+        return own
+    return steps.get(_class_of_reason(incident, lead), own)
+
+
+def _class_of_reason(incident: Incident, lead: Member) -> str:
+    model = lead.labels.get("model", "")
+    reasons = incident.evidence.reasons if model and incident.evidence is not None else {}
+    about = [text for name, text in reasons.items() if name == model or name.startswith(f"{model} v")]
+    classes = {classify(text) for text in about} - {"other"}
+    return classes.pop() if len(classes) == 1 else ""

@@ -1,0 +1,124 @@
+"""What changed last: a model's loads, unloads, versions and failed reloads, read from the exporter's series."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+from triton_alerts.bridge.evidence.enrich import Source
+from triton_alerts.bridge.evidence.facts import Point, Prometheus, selector
+from triton_alerts.bridge.incidents.incident import LAST_CHANGE, Evidence, Incident, Member
+from triton_alerts.bridge.text import duration
+from triton_exporter.catalogue import state
+
+LOOKS = ((6 * 3600.0, 15.0), (7 * 86400.0, 900.0))
+"""How far before the incident is looked, and how finely (both seconds); the second when the first finds nothing."""
+SHOWN = 3
+
+_PASSING = frozenset({"loading", "unloading"})
+_WORDS = {
+    "ready": "loaded",
+    "loading": "is loading",
+    "unloading": "is unloading",
+    "unloaded": "unloaded",
+    "not_loaded": "unloaded",
+    "unavailable": "failed to load",
+    "missing": "went missing",
+}
+"""State -> what happened to a version that came into it; `unknown` says nothing about the model."""
+
+Timeline = dict[float, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What happened to a version (empty: any) on a server, at a Unix time."""
+
+    at: float
+    version: str
+    what: str
+    instance: str
+
+
+def last_changes(prometheus: Prometheus, clock: Callable[[], float]) -> Source:
+    """The newest changes of the incident's model, and how long before or after the alert they were."""
+
+    def ask(incident: Incident) -> Evidence:
+        member = next(
+            (m for m in incident.firing or incident.members.values() if m.labels.get("model")), None
+        )
+        if member is None:
+            return Evidence(at=0)
+        for reach, step in LOOKS:
+            series = prometheus.over(query(member), incident.since - reach, clock(), step)
+            if found := changes(series):
+                return Evidence(at=0, facts=((LAST_CHANGE, told(found, incident.since)),))
+        return Evidence(at=0)
+
+    return ask
+
+
+def query(member: Member) -> str:
+    """The states the model's versions are in, and its failed reloads."""
+    where = selector(member, "instance", "model")
+    return f"{state.MODEL_STATE}{where} == 1 or {state.MODEL_RELOAD_FAILURES}{where}"
+
+
+def changes(series: Iterable[tuple[Mapping[str, str], list[Point]]]) -> list[Change]:
+    """Every change that the series show, the newest first."""
+    states: dict[str, dict[str, Timeline]] = {}
+    found: list[Change] = []
+    for labels, points in series:
+        instance = labels.get("instance", "")
+        if "state" not in labels:
+            found += _failed_reloads(instance, labels.get("reason", ""), points)
+        elif labels["state"] in _WORDS:
+            timeline = states.setdefault(instance, {}).setdefault(labels.get("version", ""), {})
+            timeline.update((at, labels["state"]) for at, _ in points)
+    for instance, versions in states.items():
+        seen = sorted({at for timeline in versions.values() for at in timeline})
+        for version, timeline in versions.items():
+            found += _of_version(instance, version, timeline, seen)
+    return sorted(found, key=lambda change: (-change.at, change.version, change.instance))
+
+
+def told(found: list[Change], since: float) -> str:
+    """The newest changes, a line each; what happened to several servers alike is one line."""
+    lines: dict[tuple[str, str], list[Change]] = {}
+    for change in found:
+        lines.setdefault((change.version, change.what), []).append(change)
+    return "\n".join(_line(alike, since) for alike in list(lines.values())[:SHOWN])
+
+
+def _line(alike: list[Change], since: float) -> str:
+    last = alike[0]
+    name = f"version {last.version} {last.what}" if last.version else last.what
+    servers = len({change.instance for change in alike})
+    where = f" on {servers} servers" if servers > 1 else ""
+    # No hour of the clock: the others in the message are in the reader's zone, which only Slack knows.
+    order = "before" if last.at <= since else "after"
+    return f"{name}{where} {duration(abs(since - last.at))} {order} this began"
+
+
+def _failed_reloads(instance: str, reason: str, points: list[Point]) -> list[Change]:
+    return [
+        Change(at, "", f"a reload failed ({reason})", instance)
+        for (_, before), (at, after) in pairwise(points)
+        if after > before
+    ]
+
+
+def _of_version(instance: str, version: str, timeline: Timeline, seen: list[float]) -> list[Change]:
+    found = []
+    times = sorted(timeline)
+    if seen[0] < times[0]:
+        found.append(Change(times[0], version, f"first seen, {timeline[times[0]]}", instance))
+    for before, at in pairwise(times):
+        settled = timeline[at] not in _PASSING or at == times[-1]
+        if timeline[at] != timeline[before] and settled:
+            found.append(Change(at, version, _WORDS[timeline[at]], instance))
+    # Gone from the list while the model's other versions are still on it; alone, it may be the exporter.
+    if later := [at for at in seen if at > times[-1]]:
+        found.append(Change(later[0], version, "gone from the list", instance))
+    return found

@@ -1,0 +1,128 @@
+"""Finds out what the alert itself does not say, within a time limit: the page never waits for it longer.
+
+Each source is a function from an incident to Evidence; sources are asked at the same time, and one that does
+not answer in time is left out.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import requests
+
+from triton_alerts.bridge.incidents.incident import Event, Evidence, Incident
+from triton_alerts.bridge.incidents.store import Store
+
+BUDGET_SECONDS = 1.5
+"""How long a first message waits for evidence, and how long evidence is looked for."""
+FRESH_SECONDS = 60.0
+AT_ONCE = 20
+"""Incidents looked at per second; in a storm the most urgent ones come first."""
+LONGEST_REASON = 8_000
+LARGEST_STATE = 8 * 1024 * 1024
+
+Source = Callable[[Incident], Evidence]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class Enricher:
+    """Chore that attaches evidence to open incidents. `failed` gets the name of a source without answer."""
+
+    store: Store
+    sources: Mapping[str, Source]
+    failed: Callable[[str], None] = lambda _name: None
+    wake: Callable[[], None] = lambda: None
+    _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(8, "enrich"))
+
+    def __call__(self, now: float) -> None:
+        stale = [
+            (number, incident)
+            for number, incident in self.store.open_incidents()
+            if incident.evidence is None or now - incident.evidence.at >= FRESH_SECONDS
+        ]
+        stale.sort(
+            key=lambda pair: (pair[1].evidence is not None, pair[1].severity != "critical", pair[1].opened_at)
+        )
+        for number, incident in stale[:AT_ONCE]:
+            evidence = self.gather(incident, now)
+            self.store.change(number, partial(_attach, evidence))
+            self.wake()
+
+    def gather(self, incident: Incident, now: float) -> Evidence:
+        """Ask every source at once and take what came back in time."""
+        asked: dict[str, Future[Evidence]] = {
+            name: self._pool.submit(source, incident) for name, source in self.sources.items()
+        }
+        wait(asked.values(), BUDGET_SECONDS)
+        reasons: dict[str, str] = {}
+        facts: list[tuple[str, str]] = []
+        for name, future in asked.items():
+            if future.cancel() or not future.done() or future.exception() is not None:
+                log.info("no evidence from %s for incident %s", name, incident.name)
+                self.failed(name)
+                continue
+            reasons.update(future.result().reasons)
+            facts.extend(future.result().facts)
+        return Evidence(at=now, reasons=reasons, facts=tuple(facts))
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _attach(found: Evidence, before: Incident) -> tuple[Incident, tuple[Event, ...]]:
+    """Keep what was known when a later look finds nothing: the reason often vanishes with the repair."""
+    if before.evidence is not None:
+        kept = dict(before.evidence.facts) | dict(found.facts)
+        found = Evidence(
+            at=found.at, reasons=before.evidence.reasons | found.reasons, facts=tuple(kept.items())
+        )
+    return before.model_copy(update={"evidence": found}), ()
+
+
+def exporter(urls: Sequence[str], get: Callable[[str], Any] | None = None) -> Source:
+    """Triton's own words for each model of the incident, from the exporters' `/state`."""
+    fetch = get or _get_json
+
+    def ask(incident: Incident) -> Evidence:
+        wanted = {m.labels["model"] for m in incident.members.values() if m.labels.get("model")}
+        reasons: dict[str, str] = {}
+        for url in urls if wanted else ():
+            reasons.update(reasons_in(fetch(f"{url.rstrip('/')}/state"), wanted))
+        return Evidence(at=0, reasons=reasons)
+
+    return ask
+
+
+def reasons_in(state: Any, models: set[str]) -> dict[str, str]:
+    """The reasons in an exporter's state document, by model and version; tolerates what it does not know."""
+    reasons: dict[str, str] = {}
+    for entry in state.get("models", []) if isinstance(state, dict) else []:
+        if not isinstance(entry, dict) or entry.get("model") not in models or entry.get("ready"):
+            continue
+        failure = entry.get("last_load_failure")
+        failure = failure if isinstance(failure, dict) else {}
+        # While Triton tries again the model is LOADING and has no reason; the last failure's is the cause.
+        reason = str(entry.get("reason") or failure.get("text") or "")
+        version = str(entry.get("version") or failure.get("version") or "")
+        if reason:
+            reasons[f"{entry['model']} v{version}" if version else str(entry["model"])] = reason[
+                :LONGEST_REASON
+            ]
+    return reasons
+
+
+def _get_json(url: str) -> Any:
+    with requests.get(url, timeout=BUDGET_SECONDS, stream=True) as response:
+        response.raise_for_status()
+        body = response.raw.read(LARGEST_STATE + 1, decode_content=True)
+    if len(body) > LARGEST_STATE:
+        raise ValueError(f"{url} answered more than {LARGEST_STATE} bytes")
+    return json.loads(body)

@@ -1,0 +1,156 @@
+"""The state of the GPUs that an incident is about, or that its model runs on: one query, a line for each GPU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from triton_alerts.bridge.evidence.enrich import Source
+from triton_alerts.bridge.evidence.facts import Prometheus, selector
+from triton_alerts.bridge.incidents.incident import GPU, Evidence, Incident, Member
+from triton_exporter.catalogue import gpu
+from triton_slo import conventions as slo
+
+SHOWN = 3
+XID_WINDOW = "1h"
+
+_FACT = "fact"
+_BOARD = "on (instance, gpu_uuid)"
+_PART = "on (instance, gpu_uuid, gpu_instance_id)"
+_NORMAL = "idle|app_clocks|display_clock|sync_boost"
+_GIB = 1024**3
+
+
+@dataclass
+class _Gpu:
+    values: dict[str, float] = field(default_factory=dict)
+    name: str = ""
+    part: str = ""
+    confidence: str = ""
+    throttled: set[str] = field(default_factory=set)
+    xids: set[str] = field(default_factory=set)
+
+
+def gpu_state(prometheus: Prometheus) -> Source:
+    """How busy, full and hot each GPU is, whether it is throttled, and its XID errors of the last hour."""
+
+    def ask(incident: Incident) -> Evidence:
+        members = incident.firing or tuple(incident.members.values())
+        member = next((one for one in members if concerns(one)), None)
+        if member is None:
+            return Evidence(at=0)
+        found = _collect(prometheus.instant(query(member)))
+        return Evidence(at=0, facts=((GPU, told(found)),) if found else ())
+
+    return ask
+
+
+def concerns(member: Member) -> bool:
+    """Whether the alert names a model or a GPU."""
+    return any(member.labels.get(name) for name in ("model", "gpu_uuid")) or (
+        member.labels.get(slo.COMPONENT) == "gpu"
+    )
+
+
+def query(member: Member) -> str:
+    """Everything that is told of the GPUs, in one round trip; each part carries its name in a label."""
+    where = selector(member, "instance", "gpu_uuid", "gpu_instance_id")
+    runs = f"{gpu.MODEL_GPU_INFO}{selector(member, 'instance', 'model', 'version', 'gpu_uuid')}"
+    of_model = bool(member.labels.get("model"))
+
+    def only(expression: str, joined: str) -> str:
+        return f"({expression}) and {joined} {runs}" if of_model else expression
+
+    reasons = _with(where, f'reason!~"{_NORMAL}"')
+    causes = _with(where, 'cause=~"thermal|power"')
+    xids = f"{gpu.XID_ERRORS}{where}"
+    parts = {
+        "name": only(f"{gpu.INFO}{where}", _BOARD),
+        "busy": only(f"{gpu.UTILIZATION}{where}", _PART),
+        "used": only(f"{gpu.MEMORY_USED}{where}", _PART),
+        "total": only(f"{gpu.MEMORY_TOTAL}{where}", _PART),
+        "celsius": only(f"{gpu.TEMPERATURE}{where}", _BOARD),
+        "reason": only(f"{gpu.THROTTLE_REASON}{reasons}", _BOARD),
+        # Counted time, for the sources that do not tell why just now.
+        "cause": only(f"rate({gpu.THROTTLED_SECONDS}{causes}[5m])", _BOARD),
+        # A code that the table does not know appears with its first error: increase() misses that one.
+        "xid": only(f"({xids} unless {xids} offset {XID_WINDOW}) or increase({xids}[{XID_WINDOW}])", _BOARD),
+    }
+    if of_model:
+        parts["runs"] = runs
+    return " or ".join(
+        f'label_replace({expression}, "{_FACT}", "{name}", "", "")' for name, expression in parts.items()
+    )
+
+
+def told(found: dict[tuple[str, str, str], _Gpu]) -> str:
+    """A line for each GPU, those in trouble first."""
+    ranked = sorted(found.items(), key=lambda one: (not one[1].xids, not one[1].throttled, one[0]))
+    lines = [_line(uuid, one) for (_, uuid, _), one in ranked[:SHOWN]]
+    if len(ranked) > SHOWN:
+        lines.append(f"and {len(ranked) - SHOWN} more GPUs")
+    return "\n".join(lines)
+
+
+def _collect(series: list[tuple[dict[str, str], float]]) -> dict[tuple[str, str, str], _Gpu]:
+    """By instance, GPU and part of it. What is known of the whole board is told of each of its parts."""
+    keys = {_key(labels) for labels, _ in series if labels[_FACT] in ("busy", "used", "runs")}
+    keys |= {_key(labels) for labels, _ in series if not any(_key(labels)[:2] == key[:2] for key in keys)}
+    found = {key: _Gpu(part=key[2]) for key in sorted(keys)}
+    for labels, value in series:
+        key = _key(labels)
+        for one in [found[key]] if key in found else [g for k, g in found.items() if k[:2] == key[:2]]:
+            _note(one, labels, value)
+    return found
+
+
+def _key(labels: dict[str, str]) -> tuple[str, str, str]:
+    return labels.get("instance", ""), labels.get("gpu_uuid", ""), labels.get("gpu_instance_id", "")
+
+
+def _note(one: _Gpu, labels: dict[str, str], value: float) -> None:
+    fact = labels[_FACT]
+    if fact == "name":
+        one.name = labels.get("name", "").removeprefix("NVIDIA ")
+    elif fact == "runs":
+        one.confidence = labels.get("confidence", "")
+    else:
+        one.values[fact] = max(value, one.values.get(fact, value))
+    if fact == "reason" and value > 0:
+        one.throttled.add(labels.get("reason", ""))
+    if fact == "cause" and value > 0.05:
+        one.throttled.add(labels.get("cause", ""))
+    if fact == "xid" and value > 0:
+        one.xids.add(f"{labels.get('xid', '?')} ({labels.get('class', 'unknown')})")
+
+
+def _line(uuid: str, one: _Gpu) -> str:
+    name = " ".join(word for word in (one.name, uuid[:12]) if word)
+    if one.part:
+        name += f" part {one.part}"
+    if one.confidence == "guess":
+        name += " (a guess)"
+    return f"{name}: {', '.join(_figures(one)) or 'nothing known'}"
+
+
+def _figures(one: _Gpu) -> list[str]:
+    figures, known = [], one.values
+    if "busy" in known:
+        figures.append(f"{100 * known['busy']:.0f} % busy")
+    if "used" in known:
+        total = f" of {known['total'] / _GIB:.1f}" if "total" in known else ""
+        figures.append(f"{known['used'] / _GIB:.1f}{total} GiB used")
+    if "celsius" in known:
+        figures.append(f"{known['celsius']:.0f} °C")
+    if one.throttled:
+        figures.append(f"throttled by {', '.join(sorted(one.throttled))}")
+    elif "reason" in known or "cause" in known:
+        figures.append("not throttled")
+    if one.xids:
+        figures.append(f"XID {', '.join(sorted(one.xids))} in the last hour")
+    elif "xid" in known:
+        figures.append("no XID in the last hour")
+    return figures
+
+
+def _with(where: str, matcher: str) -> str:
+    return f"{where[:-1]}{', ' if len(where) > 2 else ''}{matcher}}}"

@@ -1,0 +1,48 @@
+"""Where the model of an incident is served, when the alert is about all of its servers together."""
+
+from __future__ import annotations
+
+from triton_alerts.bridge.evidence.enrich import Source
+from triton_alerts.bridge.evidence.facts import Prometheus, selector
+from triton_alerts.bridge.incidents.incident import SERVERS, Evidence, Incident, Member
+from triton_exporter.catalogue import state
+
+NAMED = 3
+
+
+def serving(prometheus: Prometheus) -> Source:
+    """On how many servers the model is ready, and where it is not; nothing when the alert names its server."""
+
+    def ask(incident: Incident) -> Evidence:
+        members = incident.firing or tuple(incident.members.values())
+        member = next((one for one in members if one.labels.get("model")), None)
+        if member is None or member.labels.get("instance"):
+            return Evidence(at=0)
+        ready = {
+            labels.get("instance", "?"): value > 0 for labels, value in prometheus.instant(query(member))
+        }
+        return Evidence(at=0, facts=((SERVERS, told(ready)),) if ready else ())
+
+    return ask
+
+
+def query(member: Member) -> str:
+    """Whether each server has the model ready, in the version that the alert names or any."""
+    return f"max by (instance) ({state.MODEL_READY}{selector(member, 'model', 'version')})"
+
+
+def told(ready: dict[str, bool]) -> str:
+    """Those in trouble by name; all by name when none is."""
+    bad = sorted(name for name, good in ready.items() if not good)
+    if not bad:
+        return f"ready on {_all(len(ready))}: {_names(sorted(ready))}"
+    return f"ready on {len(ready) - len(bad)} of {len(ready)}\nnot on {_names(bad)}"
+
+
+def _all(count: int) -> str:
+    return f"all {count}" if count > 1 else "its only one"
+
+
+def _names(names: list[str]) -> str:
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return ", ".join(names[:NAMED]) + more

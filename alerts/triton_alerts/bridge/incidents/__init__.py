@@ -1,0 +1,1 @@
+"""Incidents and what happens to them."""

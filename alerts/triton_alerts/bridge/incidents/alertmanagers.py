@@ -1,0 +1,77 @@
+"""Which of several Alertmanagers knows an alert: one that never had it says nothing about it."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from triton_alerts.bridge.incidents.alertmanager_client import Alertmanager, UnreachableError
+from triton_alerts.bridge.incidents.incident import Incident, Member
+from triton_alerts.bridge.incidents.store import Store
+
+SAME_START_SECONDS = 0.01
+"""The API gives milliseconds, the webhook nanoseconds."""
+SENDERS_KEPT = 50
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Alertmanagers:
+    """The Alertmanagers that can be asked.
+
+    Each is responsible for the alerts of the senders of which it has listed an alert once: the address that
+    notifications come from is not the one that it is asked at.
+    """
+
+    each: tuple[Alertmanager, ...]
+    store: Store
+
+    def at(self, url: str) -> Alertmanager:
+        """Return the one with this URL; the first when it is not configured any more, or not recorded."""
+        if not self.each:
+            raise UnreachableError("the bridge was started without --alertmanager")
+        return next((one for one in self.each if one.url == url), self.each[0])
+
+    def of(self, incident: Incident) -> Alertmanager:
+        """Return the one that knows the incident's alerts; raises UnreachableError."""
+        self.at("")
+        senders = {member.source for member in incident.firing}
+        for one in self.each:
+            if senders & set(self.senders(one)):
+                return one
+        problem = UnreachableError("no Alertmanager given with --alertmanager lists its alerts")
+        for one in self.each:
+            try:
+                if incident.members.keys() & one.firing().keys():
+                    return one
+            except UnreachableError as error:
+                problem = error
+        raise problem
+
+    def senders(self, one: Alertmanager) -> list[str]:
+        """Whose notifications it has listed alerts of, oldest first."""
+        return list(json.loads(self.store.recall(_fact(one)) or "[]"))
+
+    def learn(self, one: Alertmanager, firing: Mapping[str, float], incidents: Iterable[Incident]) -> None:
+        """Record who sent the alerts that it lists."""
+        known = self.senders(one)
+        found = {
+            member.source
+            for incident in incidents
+            for name, member in incident.members.items()
+            if member.firing and _is_same(member, firing.get(name))
+        }
+        if new := sorted(found - set(known)):
+            self.store.remember(_fact(one), json.dumps([*known, *new][-SENDERS_KEPT:]))
+
+
+def _is_same(member: Member, starts_at: float | None) -> bool:
+    # Two servers that share no labels to tell them apart have alerts with one fingerprint.
+    return starts_at is not None and abs(starts_at - member.starts_at) <= SAME_START_SECONDS
+
+
+def _fact(one: Alertmanager) -> str:
+    return f"senders of {one.url}"

@@ -1,0 +1,57 @@
+"""Who did what: one JSON object a line, on disk before the one who pressed is answered."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from triton_alerts.bridge.incidents.incident import Incident
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class Audit:
+    """An append-only trail. A line that a crash cut short is skipped when reading."""
+
+    path: Path
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def write(self, at: float, who: str, action: str, incident: str, outcome: str) -> None:
+        line = {"at": at, "who": who, "action": action, "incident": incident, "outcome": outcome}
+        with self._lock, self.path.open("ab") as trail:
+            if trail.tell() and not self._ends_whole():
+                trail.write(b"\n")
+            trail.write(json.dumps(line, ensure_ascii=False).encode("utf-8", "replace") + b"\n")
+            trail.flush()
+            os.fsync(trail.fileno())
+
+    def escalated(self, at: float, incident: Incident, channel: str) -> None:
+        """Note that the bridge itself called for help; a trail that cannot be written holds up no call."""
+        try:
+            self.write(at, "bridge", "escalate", incident.name, f"nobody had it; told in {channel}")
+        except OSError as error:
+            log.error("the audit trail cannot be written: escalate %s: %s", incident.name, error)
+
+    def read(self) -> Iterator[dict[str, object]]:
+        """Every whole line, oldest first."""
+        if not self.path.exists():
+            return
+        with self.path.open("rb") as trail:
+            for line in trail:
+                try:
+                    entry = json.loads(line)
+                except ValueError:
+                    continue
+                if isinstance(entry, dict):
+                    yield entry
+
+    def _ends_whole(self) -> bool:
+        with self.path.open("rb") as trail:
+            trail.seek(-1, os.SEEK_END)
+            return trail.read(1) == b"\n"

@@ -1,0 +1,345 @@
+"""An incident: one group of alerts from the moment one of them fires until none does.
+
+Alertmanager's group key is the same for today's and tomorrow's incident, so an incident is a group key and
+an episode. Folding a notification into an incident is a pure function; all it needs arrives as arguments.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from triton_alerts.bridge.incidents.matchers import Matcher, of_alerts, subject_names
+from triton_alerts.bridge.incidents.notification import Notification, ReceivedAlert
+from triton_slo.conventions import SEVERITY
+
+SEVERITIES = ("critical", "warning", "info", "none")
+"""Closed set of the label `severity`, most urgent first."""
+
+NAMED_PER_EVENT = 10
+"""Members an event names; the others are counted."""
+
+TOLD_PER_EVENT = 3
+"""Different summaries an event repeats."""
+
+LAST_CHANGE, GPU = "Last change", "GPU"
+"""Names of facts that are told over the whole width of a message."""
+SPLIT, SERVERS = "Where it goes", "Servers"
+"""Names of facts: a burn split by cause; where the model is ready."""
+
+Outcome = Literal["opened", "changed", "repeated", "stale", "held"]
+EventKind = Literal[
+    "fired",
+    "resolved",
+    "passed",
+    "closed",
+    "acknowledged",
+    "silenced",
+    "unsilenced",
+    "escalated",
+    "released",
+    "raised",
+    "note",
+]
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class Member(_Frozen):
+    """One alert of the incident; `ends_at` is None while it fires, `source` who told its state last."""
+
+    labels: dict[str, str]
+    annotations: dict[str, str] = {}
+    starts_at: float
+    ends_at: float | None = None
+    generator_url: str = ""
+    source: str = ""
+
+    @property
+    def firing(self) -> bool:
+        return self.ends_at is None
+
+    @property
+    def severity(self) -> str:
+        value = self.labels.get(SEVERITY, "")
+        return value if value in SEVERITIES else "warning"
+
+
+class Mark(_Frozen):
+    """Who did something, and when."""
+
+    by: str
+    at: float
+
+
+class Silence(_Frozen):
+    """An Alertmanager silence made from the incident; `until_resolved` is renewed until the incident ends.
+
+    One without matchers was made by an older bridge and matches the whole group. `alertmanager` is the URL of
+    the one that has it.
+    """
+
+    id: str
+    by: str
+    until: float
+    until_resolved: bool = False
+    matchers: tuple[Matcher, ...] = ()
+    alertmanager: str = ""
+
+    def covers(self, member: Member) -> bool:
+        return all(matcher.matches(member.labels) for matcher in self.matchers)
+
+
+class Evidence(_Frozen):
+    """What was found out about the incident at a time, as lines to show.
+
+    `reasons` are Triton's own words by model and version, `facts` pairs of a label and a value.
+    """
+
+    at: float
+    reasons: dict[str, str] = {}
+    facts: tuple[tuple[str, str], ...] = ()
+
+
+class Incident(_Frozen):
+    """Everything known about one incident; members are keyed by fingerprint."""
+
+    name: str
+    key: str
+    receiver: str
+    group_labels: dict[str, str] = {}
+    external_url: str = ""
+    opened_at: float
+    closed_at: float | None = None
+    members: dict[str, Member] = {}
+    recurrence: int = 0
+    acknowledged: Mark | None = None
+    silence: Silence | None = None
+    escalated_at: float | None = None
+    released_at: float | None = None
+    """Since when nobody has it: it was handed back, or became more urgent than what was acknowledged."""
+    peak: str = ""
+    """The most urgent severity that has fired; incidents of older bridges do not know it."""
+    evidence: Evidence | None = None
+
+    @property
+    def open(self) -> bool:
+        return self.closed_at is None
+
+    @property
+    def firing(self) -> tuple[Member, ...]:
+        return tuple(member for member in self.members.values() if member.firing)
+
+    @property
+    def severity(self) -> str:
+        """The most urgent severity among what fires, or among all when nothing does."""
+        return min((m.severity for m in self.firing or self.members.values()), key=SEVERITIES.index)
+
+    @property
+    def silenced(self) -> bool:
+        """Whether a silence made from here covers everything that fires."""
+        return self.silence is not None and all(map(self.silence.covers, self.firing))
+
+    @property
+    def matchers(self) -> tuple[Matcher, ...]:
+        """What a silence of this incident matches."""
+        members = self.firing or tuple(self.members.values())
+        return of_alerts(self.group_labels, [member.labels for member in members])
+
+    @property
+    def since(self) -> float:
+        """When the first of its alerts started."""
+        return min(member.starts_at for member in self.members.values())
+
+
+class Event(_Frozen):
+    """One change worth telling: `count` members, some of them named; which alerts, and what those said."""
+
+    at: float
+    kind: EventKind
+    count: int = 0
+    subjects: tuple[str, ...] = ()
+    alerts: tuple[str, ...] = ()
+    summaries: tuple[str, ...] = ()
+    by: str = ""
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """What a notification did to an incident."""
+
+    incident: Incident | None
+    events: tuple[Event, ...]
+    outcome: Outcome
+
+
+def fold(
+    current: Incident | None, heard: Notification, now: float, *, trust: bool = False, recurrence: int = 0
+) -> Fold:
+    """Merge a notification into the group's newest incident.
+
+    `held` means: an alert that was resolved is said to fire, with the same start, by another Alertmanager
+    than the one that resolved it. Either that peer is late or the alert is back; the caller asks again after
+    a while with `trust=True`, which takes the notification at its word.
+    """
+    known = current.members if current is not None else {}
+    contested = not trust and any(
+        _contested(known.get(alert.fingerprint), alert, heard) for alert in heard.alerts
+    )
+    if current is not None and current.open:
+        merged = _merge(current, heard, now, trust)
+        return replace(merged, outcome="held") if contested else merged
+    news = [alert for alert in heard.alerts if _is_news(known.get(alert.fingerprint), alert, heard, trust)]
+    if not news:
+        return Fold(None, (), "held" if contested else "repeated" if current is not None else "stale")
+    opened = _open(heard, news, now, recurrence, previous=current)
+    return Fold(opened.incident, opened.events, "held" if contested else "opened")
+
+
+def subject(labels: Mapping[str, str]) -> str:
+    """Name what an alert is about: model and version, GPU, or instance."""
+    names = subject_names(labels)
+    if not names:
+        return labels.get("alertname", "alert")
+    return f"{labels['model']} v{labels['version']}" if "version" in names else labels[names[0]]
+
+
+def _contested(member: Member | None, alert: ReceivedAlert, heard: Notification) -> bool:
+    return (
+        member is not None
+        and not member.firing
+        and alert.ends_at is None
+        and alert.starts_at <= member.starts_at
+        and heard.source != member.source
+    )
+
+
+def _is_news(member: Member | None, alert: ReceivedAlert, heard: Notification, trust: bool) -> bool:
+    if member is None or alert.starts_at > member.starts_at:
+        return True
+    return alert.ends_at is None and not member.firing and (trust or not _contested(member, alert, heard))
+
+
+def _open(
+    heard: Notification, news: list[ReceivedAlert], now: float, recurrence: int, previous: Incident | None
+) -> Fold:
+    base = Incident(
+        name=_name(heard.key, now, previous),
+        key=heard.key,
+        receiver=heard.receiver,
+        group_labels=dict(heard.group_labels),
+        external_url=heard.external_url,
+        opened_at=now,
+        recurrence=recurrence,
+    )
+    return _merge(base, replace(heard, alerts=tuple(news)), now, trust=True)
+
+
+def _name(key: str, now: float, previous: Incident | None) -> str:
+    salt = f"{key}|{now!r}|{previous.name if previous is not None else ''}"
+    return hashlib.sha256(salt.encode("utf-8", "replace")).hexdigest()[:8]
+
+
+def _merge(current: Incident, heard: Notification, now: float, trust: bool) -> Fold:
+    members = dict(current.members)
+    fired: list[Member] = []
+    resolved: list[Member] = []
+    passed: list[Member] = []
+    for alert in heard.alerts:
+        before = members.get(alert.fingerprint)
+        after = _member(before, alert, heard, trust)
+        members[alert.fingerprint] = after
+        if after.firing and (before is None or not before.firing):
+            fired.append(after)
+        elif not after.firing and before is None and current.members:
+            passed.append(after)  # Alertmanager tells of its end alone: it was inhibited, or too short
+        elif not after.firing and (before is None or before.firing):
+            resolved.append(after)
+    if heard.all_resolved and not heard.truncated:
+        # Nothing of this group fires at this Alertmanager: the alerts that it sent before and does not list have
+        # ended too, while they were silenced or inhibited. A twin may never have had the alerts of another one.
+        listed = {alert.fingerprint for alert in heard.alerts}
+        for fingerprint, member in members.items():
+            if member.firing and member.source == heard.source and fingerprint not in listed:
+                members[fingerprint] = member.model_copy(update={"ends_at": now, "source": heard.source})
+                resolved.append(members[fingerprint])
+    closed_at = None if any(member.firing for member in members.values()) else now
+    after_all = current.model_copy(update={"members": members, "closed_at": closed_at})
+    events = _events(fired, resolved, passed, now, closed=closed_at is not None)
+    after_all, raised = _raise(current, after_all, now)
+    events += raised
+    changed = bool(events) or after_all != current
+    return Fold(after_all, events, "changed" if changed else "repeated")
+
+
+def _raise(before: Incident, after: Incident, now: float) -> tuple[Incident, tuple[Event, ...]]:
+    """Record the most urgent severity; where it rose, nobody has the incident and escalation starts again."""
+    known = before.peak or (before.severity if before.members else "")
+    peak = min(
+        filter(None, (known, *(member.severity for member in after.firing))), key=SEVERITIES.index, default=""
+    )
+    after = after.model_copy(update={"peak": peak})
+    if not known or peak == known:
+        return after, ()
+    had = before.acknowledged.by if before.acknowledged is not None else ""
+    after = after.model_copy(update={"acknowledged": None, "escalated_at": None, "released_at": now})
+    return after, (Event(at=now, kind="raised", by=had, text=peak),)
+
+
+def _member(before: Member | None, alert: ReceivedAlert, heard: Notification, trust: bool) -> Member:
+    after = Member(
+        labels=dict(alert.labels),
+        annotations=dict(alert.annotations),
+        starts_at=alert.starts_at,
+        ends_at=alert.ends_at,
+        generator_url=alert.generator_url,
+        source=heard.source,
+    )
+    if before is None:
+        return after
+    if alert.starts_at < before.starts_at and alert.ends_at is not None:
+        return before  # the end of an earlier firing, told late
+    if not before.firing:
+        if not after.firing and alert.starts_at <= before.starts_at:
+            return before
+        if not trust and _contested(before, alert, heard):
+            return before
+        return after
+    # A repeat must not look like a change only because another peer said it.
+    return after.model_copy(update={"source": before.source}) if after.firing else after
+
+
+def _events(
+    fired: list[Member], resolved: list[Member], passed: list[Member], now: float, *, closed: bool
+) -> tuple[Event, ...]:
+    events = []
+    if fired:
+        events.append(_event("fired", fired, now))
+    if resolved:
+        events.append(_event("resolved", resolved, now))
+    if passed:
+        events.append(_event("passed", passed, now))
+    if closed and (fired or resolved):
+        events.append(Event(at=now, kind="closed"))
+    return tuple(events)
+
+
+def _event(kind: EventKind, members: list[Member], now: float) -> Event:
+    names = tuple(dict.fromkeys(subject(member.labels) for member in members))
+    alerts = tuple(dict.fromkeys(member.labels.get("alertname", "alert") for member in members))
+    said = tuple(dict.fromkeys(m.annotations["summary"] for m in members if m.annotations.get("summary")))
+    return Event(
+        at=now,
+        kind=kind,
+        count=len(members),
+        subjects=names[:NAMED_PER_EVENT],
+        alerts=alerts[:TOLD_PER_EVENT],
+        summaries=said[:TOLD_PER_EVENT],
+    )

@@ -1,0 +1,103 @@
+"""The bridge's own metrics, as its catalogue rows name them."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Callable, Iterable
+from importlib.metadata import PackageNotFoundError, version
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from triton_alerts import bridge_metrics as metrics
+from triton_alerts.bridge.incidents.incident import SEVERITIES
+from triton_alerts.bridge.incidents.store import Store
+from triton_exporter.catalogue.metric import Metric
+
+HEARTBEAT_FACT = "heartbeat"
+
+
+class Instruments:
+    """Counters that start at 0 for every known label value, and gauges read from the store when scraped."""
+
+    def __init__(self, store: Store, clock: Callable[[], float]) -> None:
+        self.registry = CollectorRegistry()
+        self.received = self._counter(metrics.RECEIVED, metrics.OUTCOMES)
+        self.rejected = self._counter(metrics.REJECTED, ("400", "401", "413"))
+        self.store_failures = self._counter(metrics.STORE_FAILURES)
+        self.delivered = self._counter(metrics.DELIVERED, metrics.MESSAGE_KINDS)
+        self.failed = self._counter(metrics.SEND_FAILURES, metrics.ERROR_KINDS)
+        self.in_doubt = self._counter(metrics.IN_DOUBT, ("found", "resent"))
+        self.actions = self._counter(metrics.ACTIONS)
+        self.enrichment_failures = self._counter(
+            metrics.ENRICHMENT_FAILURES,
+            ("exporter", "prometheus", "changes", "gpu", "servers", "alertmanager", "chart"),
+        )
+        self._gauge(metrics.BUILD_INFO).labels(_version()).set(1)
+        self.registry.register(_StoreState(store, clock))
+
+    def count(self, what: str, kind: str) -> None:
+        """Count what a courier did: delivered, failed or in_doubt."""
+        counters = {"delivered": self.delivered, "failed": self.failed, "in_doubt": self.in_doubt}
+        counters[what].labels(kind).inc()
+
+    def show_socket(self, connected: Callable[[], bool]) -> None:
+        """Expose whether buttons work; without this the series is absent."""
+        self._gauge(metrics.SOCKET_CONNECTED).set_function(lambda: float(connected()))
+
+    def exposition(self) -> bytes:
+        return generate_latest(self.registry)
+
+    def _counter(self, row: Metric, values: Iterable[str] = ()) -> Counter:
+        counter = Counter(row.name, row.help, row.labels, registry=self.registry)
+        for value in values:
+            counter.labels(value)
+        return counter
+
+    def _gauge(self, row: Metric) -> Gauge:
+        return Gauge(row.name, row.help, row.labels, registry=self.registry)
+
+
+class _StoreState(Collector):
+    def __init__(self, store: Store, clock: Callable[[], float]) -> None:
+        self._store = store
+        self._clock = clock
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        oldest = self._store.oldest_pending()
+        age = 0.0 if oldest is None else max(0.0, self._clock() - oldest)
+        yield _family(metrics.OLDEST_UNDELIVERED_AGE, age)
+        yield _family(metrics.UNDELIVERED, self._store.count_pending())
+        count = self._store.count_open()
+        family = GaugeMetricFamily(
+            str(metrics.OPEN_INCIDENTS), metrics.OPEN_INCIDENTS.help, labels=["severity"]
+        )
+        for severity in SEVERITIES[:-1]:
+            family.add_metric([severity], count.get(severity, 0))
+        yield family
+        if heartbeat := self._store.recall(HEARTBEAT_FACT):
+            yield _family(metrics.HEARTBEAT, float(heartbeat))
+        yield _family(metrics.DATABASE_SIZE, self._size())
+
+    def describe(self) -> Iterable[GaugeMetricFamily]:
+        return ()
+
+    def _size(self) -> float:
+        size = 0
+        for suffix in ("", "-wal"):
+            with contextlib.suppress(OSError, sqlite3.Error):
+                size += self._store.path.with_name(self._store.path.name + suffix).stat().st_size
+        return float(size)
+
+
+def _family(row: Metric, value: float) -> GaugeMetricFamily:
+    return GaugeMetricFamily(row.name, row.help, value=value)
+
+
+def _version() -> str:
+    try:
+        return version("tritonwatch")
+    except PackageNotFoundError:
+        return "unknown"

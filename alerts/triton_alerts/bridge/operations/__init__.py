@@ -1,0 +1,1 @@
+"""What people press and what becomes due while incidents are open."""

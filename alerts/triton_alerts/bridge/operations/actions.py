@@ -1,0 +1,177 @@
+"""What the buttons do: acknowledge, hand back, silence, undo, re-check. Each press is done once and kept."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from triton_alerts.bridge.deliver.message import UNTIL_RESOLVED, person
+from triton_alerts.bridge.incidents.alertmanager_client import UnreachableError
+from triton_alerts.bridge.incidents.alertmanagers import Alertmanagers
+from triton_alerts.bridge.incidents.audit import Audit
+from triton_alerts.bridge.incidents.incident import Event, Incident, Mark, Silence
+from triton_alerts.bridge.incidents.store import Store
+from triton_alerts.bridge.text import clock as utc
+from triton_alerts.bridge.text import code
+
+log = logging.getLogger(__name__)
+
+HOURS = {"1h": 1, "4h": 4}
+RENEW_SECONDS = 86_400.0
+"""A silence "until resolved" lasts a day and is renewed, so that it ends by itself if the bridge is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Press:
+    """One button pressed by one person; `id` is the same when Slack delivers it again."""
+
+    id: str
+    action: str
+    value: str
+    incident: str
+    user: str
+    response_url: str = ""
+    channel: str = ""
+
+
+def pressed(envelope: str, payload: Mapping[str, Any]) -> list[Press]:
+    """The presses in an interactive payload; what is not ours is left out."""
+    presses = []
+    user, channel = _id(payload.get("user")), _id(payload.get("channel"))
+    listed = payload.get("actions")
+    for action in listed if isinstance(listed, list) else ():
+        if not isinstance(action, dict):
+            continue
+        block = str(action.get("block_id", ""))
+        name = str(action.get("action_id", ""))
+        if not block.startswith("incident:") or name.startswith("open_"):
+            continue
+        option = action.get("selected_option")
+        value = (option.get("value") if isinstance(option, dict) else "") or action.get("value") or ""
+        # The time of the press tells two presses of one button apart, and one delivered twice together.
+        number = f"{user} {block} {name} {value} {action.get('action_ts') or envelope}"
+        answer = str(payload.get("response_url", ""))
+        presses.append(Press(number, name, str(value), block[9:], user, answer, channel))
+    return presses
+
+
+def _id(named: object) -> str:
+    return str(named.get("id", "")) if isinstance(named, dict) else ""
+
+
+@dataclass(frozen=True)
+class Actions:
+    """Carries out presses. `count` receives (action, outcome) for the bridge's own metrics.
+
+    `users` and `channels` are the Slack ids whose presses count, and where; empty: all who see the message.
+    """
+
+    store: Store
+    audit: Audit
+    alertmanagers: Alertmanagers
+    clock: Callable[[], float]
+    wake: Callable[[], None] = lambda: None
+    count: Callable[[str, str], None] = lambda _action, _outcome: None
+    users: frozenset[str] = frozenset()
+    channels: frozenset[str] = frozenset()
+
+    def do(self, press: Press) -> str:
+        """Carry out one press; returns a line for the one who pressed."""
+        now = self.clock()
+        if not self.store.first_press(press.id, now):
+            return ""
+        number = self.store.find(press.incident)
+        handlers = {
+            "acknowledge": self._acknowledge,
+            "release": self._release,
+            "silence": self._silence,
+            "unsilence": self._unsilence,
+            "recheck": self._recheck,
+        }
+        handler = handlers.get(press.action)
+        incident = self.store.incident(number) if number is not None else None
+        if self._is_foreign(press):
+            line, outcome = "Not done: you may not do this here. Your press is in the audit trail.", "refused"
+        elif handler is None or number is None or incident is None:
+            line, outcome = f"Incident {press.incident} is not known here any more.", "unknown"
+        else:
+            try:
+                line, outcome = handler(number, incident, press, now), "done"
+            except UnreachableError as error:
+                line, outcome = f"Not done: {error}", "failed"
+        try:
+            self.audit.write(now, press.user, press.action, press.incident, line)
+        except OSError as error:  # what was done is done: say that, and that nobody will find it in the trail
+            log.error("the audit trail cannot be written: %s %s: %s", press.action, press.incident, error)
+            line += " (The audit trail could not be written.)"
+        self.count(press.action if handler is not None else "other", outcome)
+        self.wake()
+        return line
+
+    def _is_foreign(self, press: Press) -> bool:
+        return bool(
+            (self.users and press.user not in self.users)
+            or (self.channels and press.channel not in self.channels)
+        )
+
+    def _acknowledge(self, number: int, incident: Incident, press: Press, now: float) -> str:
+        if incident.acknowledged is not None:
+            return f"{person(incident.acknowledged.by)} has it already."
+        mark = Mark(by=press.user, at=now)
+        self._change(number, Event(at=now, kind="acknowledged", by=press.user), acknowledged=mark)
+        return "You have it."
+
+    def _release(self, number: int, incident: Incident, press: Press, now: float) -> str:
+        note = Event(at=now, kind="released", by=press.user)
+        self._change(number, note, acknowledged=None, escalated_at=None, released_at=now)
+        return "Handed back: nobody has it now."
+
+    def _silence(self, number: int, incident: Incident, press: Press, now: float) -> str:
+        if not incident.open:
+            return "It is resolved; there is nothing to silence."
+        until_resolved = press.value == UNTIL_RESOLVED
+        if not until_resolved and press.value not in HOURS:
+            return "Not done: there is no silence of that length."
+        until = now + (RENEW_SECONDS if until_resolved else HOURS[press.value] * 3600)
+        matchers = incident.matchers
+        alertmanager = self.alertmanagers.of(incident)
+        made = alertmanager.silence(matchers, now, until, press.user, f"incident {incident.name}, from Slack")
+        silence = Silence(
+            id=made,
+            by=press.user,
+            until=until,
+            until_resolved=until_resolved,
+            matchers=matchers,
+            alertmanager=alertmanager.url,
+        )
+        when = "until it is resolved" if until_resolved else f"until {utc(until)}"
+        what = ", ".join(map(str, matchers))
+        self._change(
+            number,
+            Event(at=now, kind="silenced", by=press.user, text=f"{when}: {what} (silence {made})"),
+            silence=silence,
+        )
+        return f"Silenced {when}: {code(what, 500)}."
+
+    def _unsilence(self, number: int, incident: Incident, press: Press, now: float) -> str:
+        if incident.silence is None:
+            return "There is no silence to undo."
+        self.alertmanagers.at(incident.silence.alertmanager).unsilence(incident.silence.id)
+        self._change(
+            number, Event(at=now, kind="unsilenced", by=press.user, text="silence undone"), silence=None
+        )
+        return "Silence undone."
+
+    def _recheck(self, number: int, incident: Incident, press: Press, now: float) -> str:
+        firing = self.alertmanagers.of(incident).firing()
+        still = sum(1 for name, member in incident.members.items() if member.firing and name in firing)
+        line = f"{still} of {len(incident.firing)} still fire in Alertmanager"
+        evidence = incident.evidence.model_copy(update={"at": 0.0}) if incident.evidence is not None else None
+        self._change(number, Event(at=now, kind="note", by=press.user, text=line), evidence=evidence)
+        return f"{line}; the facts above are looked up again."
+
+    def _change(self, number: int, event: Event, **values: Any) -> None:
+        self.store.change(number, lambda before: (before.model_copy(update=values), (event,)))
+        self.store.hurry(number)

@@ -1,0 +1,274 @@
+"""What comes due while incidents are open: escalation, silences that end, alerts that ended unseen, and a
+watchdog that has gone quiet."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+
+from triton_alerts.bridge.deliver.worker import Escalation
+from triton_alerts.bridge.incidents.alertmanager_client import Alertmanager, UnreachableError
+from triton_alerts.bridge.incidents.alertmanagers import Alertmanagers
+from triton_alerts.bridge.incidents.incident import Event, Incident, Silence
+from triton_alerts.bridge.incidents.instruments import HEARTBEAT_FACT
+from triton_alerts.bridge.incidents.store import Store
+from triton_alerts.bridge.operations.actions import RENEW_SECONDS
+from triton_alerts.bridge.text import duration
+from triton_slo.conventions import COMPONENT, SEVERITY
+
+LOOK_SECONDS = 60.0
+MISSING_SECONDS = 180.0
+"""An alert counts as ended when Alertmanager has not listed it for so long: three of Prometheus's resends."""
+SETTLED_SECONDS = 300.0
+"""So long after its start Alertmanager has been told everything again."""
+
+log = logging.getLogger(__name__)
+Changed = tuple[Incident, tuple[Event, ...]]
+
+
+@dataclass(frozen=True)
+class Escalator:
+    """Sends pages that nobody acknowledged or silenced once more; again only after one was handed back."""
+
+    store: Store
+    how: Escalation
+    channel_for: Callable[[str], str]
+    wake: Callable[[], None]
+    escalated: Callable[[float, Incident, str], None] = lambda _at, _incident, _channel: None
+
+    def __call__(self, now: float) -> None:
+        for number, incident in self.store.open_incidents():
+            if self._due(incident, now):
+                channel = self.how.channel or self.channel_for(incident.severity)
+                self.store.escalate(number, channel, now, partial(self._mark, now))
+                self.escalated(now, incident, channel)
+                self.wake()
+
+    def _due(self, incident: Incident, now: float) -> bool:
+        waits = incident.acknowledged is None and not incident.silenced and incident.escalated_at is None
+        nobody_since = max(incident.opened_at, incident.released_at or 0.0)
+        return waits and incident.severity == "critical" and now - nobody_since >= self.how.after_seconds
+
+    def _mark(self, now: float, before: Incident) -> Changed:
+        event = Event(at=now, kind="escalated", text=duration(self.how.after_seconds))
+        return before.model_copy(update={"escalated_at": now}), (event,)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What an Alertmanager answered: starts of what fires, ends of silences; `settled`: it was sent everything."""
+
+    firing: Mapping[str, float]
+    silences: Mapping[str, float]
+    settled: bool
+
+
+@dataclass
+class Reconciler:
+    """Compares incidents with Alertmanager, which sends nothing about an alert that ends while it is silenced.
+
+    Each silence and each alert is looked at alone: a refusal holds up nothing else.
+    """
+
+    store: Store
+    alertmanagers: Alertmanagers
+    wake: Callable[[], None]
+    failed: Callable[[], None] = lambda: None
+    _looked: float = 0.0
+    _missing: dict[tuple[int, str], float] = field(default_factory=dict)
+    """Since when an incident's alert or silence is not listed."""
+
+    def __call__(self, now: float) -> None:
+        if 0 <= now - self._looked < LOOK_SECONDS:
+            return
+        self._looked = now
+        opened, silenced = self.store.open_incidents(), self.store.silenced_incidents()
+        if not opened and not silenced:
+            self._missing.clear()
+            return
+        answers = {}
+        for one in self.alertmanagers.each:
+            try:
+                answers[one.url] = self._ask(one, now)
+            except UnreachableError as error:
+                self._complain(one, error)
+                continue
+            self.alertmanagers.learn(one, answers[one.url].firing, (incident for _, incident in opened))
+        missing = self._missing_alerts(opened, answers) | self._missing_silences(silenced, answers)
+        self._missing = {key: min(self._missing.get(key, now), now) for key in missing}
+        self._end_alerts(opened, now)
+        for number, incident in silenced:
+            if incident.silence is None:
+                continue
+            one = self.alertmanagers.at(incident.silence.alertmanager)
+            try:
+                self._keep_silence(number, incident, incident.silence, one, answers.get(one.url), now)
+            except UnreachableError as error:
+                self._complain(one, error)
+
+    def _ask(self, one: Alertmanager, now: float) -> Answer:
+        return Answer(one.firing(), one.silences(), now - one.up_since() >= SETTLED_SECONDS)
+
+    def _complain(self, one: Alertmanager, error: UnreachableError) -> None:
+        log.warning("could not compare with Alertmanager at %s: %s", one.url, error)
+        self.failed()
+
+    def _missing_alerts(
+        self, opened: Sequence[tuple[int, Incident]], answers: Mapping[str, Answer]
+    ) -> set[tuple[int, str]]:
+        """Return the alerts that no responsible Alertmanager lists; they stay missing while one cannot be asked."""
+        missing = set()
+        senders = {one.url: set(self.alertmanagers.senders(one)) for one in self.alertmanagers.each}
+        for number, incident in opened:
+            for name, member in incident.members.items():
+                responsible = [url for url, known in senders.items() if member.source in known]
+                if not member.firing or not responsible:
+                    continue
+                asked = [answers[url] for url in responsible if url in answers and answers[url].settled]
+                if len(asked) < len(responsible):
+                    # Not being able to ask settles nothing.
+                    missing |= {(number, name)} & self._missing.keys()
+                elif not any(name in answer.firing for answer in asked):
+                    missing.add((number, name))
+        return missing
+
+    def _missing_silences(
+        self, silenced: Sequence[tuple[int, Incident]], answers: Mapping[str, Answer]
+    ) -> set[tuple[int, str]]:
+        missing = set()
+        for number, incident in silenced:
+            if incident.silence is None or not self.alertmanagers.each:
+                continue
+            key = (number, incident.silence.id)
+            answer = answers.get(self.alertmanagers.at(incident.silence.alertmanager).url)
+            if key in self._missing if answer is None else incident.silence.id not in answer.silences:
+                missing.add(key)
+        return missing
+
+    def _end_alerts(self, opened: Sequence[tuple[int, Incident]], now: float) -> None:
+        for number, incident in opened:
+            ended = {
+                name
+                for name in incident.members
+                if now - self._missing.get((number, name), now) >= MISSING_SECONDS
+            }
+            if ended:
+                self.store.change(number, partial(_end, ended, now))
+                self.wake()
+
+    def _keep_silence(
+        self,
+        number: int,
+        incident: Incident,
+        silence: Silence,
+        one: Alertmanager,
+        answer: Answer | None,
+        now: float,
+    ) -> None:
+        if not incident.open:
+            if silence.until_resolved:
+                if answer is None:
+                    return
+                one.unsilence(silence.id)
+            self.store.change(number, partial(_set_silence, silence, None, ()))
+        elif silence.until <= now:
+            self._silence_over(number, silence, "the silence has ended, and it still fires", now)
+        elif answer is None:
+            return
+        elif now - self._missing.get((number, silence.id), now) >= LOOK_SECONDS:
+            text = "the silence was ended in Alertmanager, or lost there, and it still fires"
+            self._silence_over(number, silence, text, now)
+        elif silence.id in answer.silences:
+            kept = silence
+            if silence.until_resolved and silence.until - now < RENEW_SECONDS / 2:
+                kept = self._renewed(one, incident, silence, now)
+            elif abs(answer.silences[silence.id] - silence.until) > 1.0:
+                # Somebody moved its end in Alertmanager.
+                kept = silence.model_copy(update={"until": answer.silences[silence.id]})
+            self.store.change(number, partial(_set_silence, silence, kept, ()))
+
+    def _renewed(self, one: Alertmanager, incident: Incident, silence: Silence, now: float) -> Silence:
+        until, comment = now + RENEW_SECONDS, f"incident {incident.name}, from Slack"
+        matchers = silence.matchers or incident.matchers
+        number = one.silence(matchers, now, until, silence.by, comment, silence.id)
+        return silence.model_copy(update={"id": number, "until": until, "matchers": matchers})
+
+    def _silence_over(self, number: int, silence: Silence, text: str, now: float) -> None:
+        event = Event(at=now, kind="unsilenced", text=text)
+        self.store.change(number, partial(_set_silence, silence, None, (event,)))
+        self.wake()
+
+
+def _set_silence(
+    known: Silence | None, silence: Silence | None, events: tuple[Event, ...], before: Incident
+) -> Changed:
+    """Replace the silence, unless somebody has changed it meanwhile."""
+    if before.silence is None or before.silence != known:
+        return before, ()
+    return before.model_copy(update={"silence": silence}), events
+
+
+def _end(ended: set[str], now: float, before: Incident) -> Changed:
+    members = dict(before.members)
+    gone = [name for name, member in members.items() if member.firing and name in ended]
+    for name in gone:
+        members[name] = members[name].model_copy(update={"ends_at": now, "source": "asked"})
+    if not gone:
+        return before, ()
+    text = f"{len(gone)} alerts ended unseen: Alertmanager no longer lists them"
+    events = [Event(at=now, kind="note", text=text)]
+    closed_at = None if any(member.firing for member in members.values()) else now
+    if closed_at is not None:
+        events.append(Event(at=now, kind="closed"))
+    return before.model_copy(update={"members": members, "closed_at": closed_at}), tuple(events)
+
+
+@dataclass
+class HeartbeatWatch:
+    """Opens an incident of its own when the watchdog was heard once and then no more."""
+
+    store: Store
+    timeout_seconds: float
+    wake: Callable[[], None]
+    _started: float | None = None
+
+    def __call__(self, now: float) -> None:
+        # The clock may be put back.
+        self._started = now if self._started is None else min(self._started, now)
+        heard = self.store.recall(HEARTBEAT_FACT)
+        if heard is None:
+            return
+        # What was missed while the bridge itself was away is not Alertmanager's silence.
+        quiet = now - max(float(heard), self._started) > self.timeout_seconds
+        silent_since = self.store.recall("silent_since") or ""
+        if quiet and not silent_since:
+            self.store.remember("silent_since", heard)
+            self._say(float(heard), None, now)
+        elif not quiet and silent_since and float(heard) > float(silent_since):
+            self._say(float(silent_since), now, now)
+            self.store.remember("silent_since", "")
+
+    def _say(self, start: float, end: float | None, now: float) -> None:
+        alert = {
+            "status": "firing" if end is None else "resolved",
+            "labels": {"alertname": "AlertPipelineSilent", SEVERITY: "critical", COMPONENT: "meta"},
+            "annotations": {
+                "summary": "The alert pipeline has gone quiet: no watchdog arrives",
+                "description": "Prometheus or Alertmanager no longer reaches the bridge. Until it does, no "
+                "alert will arrive, whatever breaks.",
+                "action": "See whether Prometheus and Alertmanager run and reach each other.",
+            },
+            "startsAt": _rfc3339(start),
+            **({"endsAt": _rfc3339(end)} if end is not None else {}),
+        }
+        body = {"version": "4", "receiver": "bridge", "groupKey": "watchdog", "alerts": [alert]}
+        self.store.receive(json.dumps({**body, "status": alert["status"]}).encode(), "bridge", now)
+        self.wake()
+
+
+def _rfc3339(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat()

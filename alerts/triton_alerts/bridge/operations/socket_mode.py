@@ -1,0 +1,89 @@
+"""Slack's Socket Mode: button presses over a connection the bridge opens, so that no port faces the internet."""
+
+from __future__ import annotations
+
+import http.client
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from slack_sdk import WebClient
+from slack_sdk.errors import SlackApiError, SlackClientError
+from slack_sdk.socket_mode import SocketModeClient
+from slack_sdk.socket_mode.client import BaseSocketModeClient
+from slack_sdk.socket_mode.request import SocketModeRequest
+from slack_sdk.socket_mode.response import SocketModeResponse
+
+from triton_alerts.bridge.operations.actions import Press, pressed
+
+RETRY_SECONDS = 10.0
+"""Slack: apps.connections.open is tier 3; some twenty calls a minute are always taken."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class Socket:
+    """Chore that keeps a connection open. Every request is answered at once and worked off in order after."""
+
+    app_token: Callable[[], str]
+    base_url: str
+    do: Callable[[Press], str]
+    respond: Callable[[str, str], None]
+    _client: SocketModeClient | None = None
+    _try_at: float = 0.0
+    _worker: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "buttons"))
+
+    def connected(self) -> bool:
+        return self._client is not None and self._client.is_connected()
+
+    def __call__(self, now: float) -> None:
+        if self._client is not None or now < self._try_at:
+            return  # once connected slack_sdk reconnects by itself
+        self._try_at = now + RETRY_SECONDS
+        try:
+            client = SocketModeClient(
+                app_token=self.app_token(),
+                web_client=WebClient(base_url=self.base_url, retry_handlers=[]),
+                trace_enabled=False,
+            )
+        except (OSError, UnicodeDecodeError) as error:
+            log.warning("the app token cannot be read, buttons do not work yet: %s", type(error).__name__)
+            return
+        client.socket_mode_request_listeners.append(self._heard)
+        try:
+            client.connect()
+        except (SlackClientError, OSError, ValueError, http.client.HTTPException) as error:
+            log.warning("Socket Mode is not connected, buttons do not work yet: %s", _why(error))
+            client.close()
+            return
+        self._client = client
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.close()
+        self._worker.shutdown(wait=True, cancel_futures=True)
+
+    def _heard(self, client: BaseSocketModeClient, request: SocketModeRequest) -> None:
+        # Slack shows the person an error after 3 seconds.
+        client.send_socket_mode_response(SocketModeResponse(envelope_id=request.envelope_id))
+        if request.type == "interactive":
+            for press in pressed(request.envelope_id, request.payload):
+                self._worker.submit(self._work, press)
+
+    def _work(self, press: Press) -> None:
+        try:
+            line = self.do(press)
+        except Exception:
+            log.exception("a button could not be carried out")
+            line = "That did not work; the bridge's log says why."
+        if line and press.response_url.startswith(("https://", "http://127.0.0.1:")):
+            self.respond(press.response_url, line)
+
+
+def _why(error: Exception) -> str:
+    """Slack's own word, such as invalid_auth, else the kind of failure."""
+    if isinstance(error, SlackApiError):
+        return str(error.response.get("error") or error.response.status_code)
+    return type(error).__name__

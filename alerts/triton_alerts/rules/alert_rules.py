@@ -1,0 +1,97 @@
+"""Alerts as Prometheus rules."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from triton_alerts.alert import Alert, Lookup
+from triton_alerts.rules import links, promql
+from triton_slo import conventions
+from triton_slo.artifact import Options
+from triton_slo.rules.rulefile import Group, Rule
+
+_FIRST_SCRAPE_SECONDS = 15.0
+"""A Prometheus that has just started has no target for 5 s, 10 s if a tick is missed: it hands targets over that
+rarely whatever the scrape interval, so no time scale may shorten the wait for them."""
+
+
+def group(family: str, alerts: Iterable[Alert], options: Options) -> Group:
+    """One rule group holding a family."""
+    return Group(f"triton-{family}", tuple(rule(alert, options) for alert in alerts))
+
+
+def rule(alert: Alert, options: Options) -> Rule:
+    """One alerting rule, links included."""
+    return Rule(
+        expr=promql.lower(alert.expr, options),
+        alert=alert.name,
+        hold=_hold(alert, options),
+        keep_firing_for=promql.scaled(alert.keep, options) if alert.keep else "",
+        labels=labels(alert),
+        annotations=texts(alert, options),
+    )
+
+
+def _hold(alert: Alert, options: Options) -> str:
+    """The alert's `for`; what waits for targets to appear waits for the first scrape at any scale."""
+    if not alert.hold:
+        return ""
+    if "absent(" in alert.expr:
+        return promql.scaled(alert.hold, options, _FIRST_SCRAPE_SECONDS)
+    return promql.scaled(alert.hold, options)
+
+
+def labels(alert: Alert) -> dict[str, str]:
+    """The labels every alert carries, whatever its expression yields."""
+    return {
+        conventions.SEVERITY: alert.severity,
+        conventions.COMPONENT: alert.component,
+        conventions.OWNER: alert.owner,
+    }
+
+
+def texts(alert: Alert, options: Options) -> dict[str, str]:
+    """What a person reads, in Prometheus' template language."""
+    made = {
+        "summary": with_windows(alert.summary, options),
+        "description": with_windows(alert.description, options),
+        "action": _first_step(alert, options),
+        "cause": with_windows(alert.cause, options) + (_looked_up(alert.cause_from, options)),
+        "runbook_url": links.runbook_url(alert.name, options),
+        "dashboard_url": links.dashboard_url(alert, options),
+    }
+    return {name: text for name, text in made.items() if text}
+
+
+def with_windows(text: str, options: Options) -> str:
+    """The text with each `[15m]` written as the window really is."""
+    return re.sub(r"\[(\d+[smhdw])\]", lambda match: promql.window(match[1], options), text)
+
+
+def _looked_up(lookup: Lookup | None, options: Options) -> str:
+    if lookup is None:
+        return ""
+    return (
+        f"{{{{ range $i, $s := {_query(lookup, options)} | sortByLabel `{lookup.label}` }}}}"
+        f"{{{{ if $i }}}}, {{{{ end }}}}{{{{ $s.Labels.{lookup.label} }}}}{{{{ end }}}}"
+    )
+
+
+def _first_step(alert: Alert, options: Options) -> str:
+    """What to do first about the one cause there is; with none or several, what is always right."""
+    usual = with_windows(alert.action, options)
+    lookup = alert.cause_from
+    if lookup is None or not alert.steps:
+        return usual
+    cases = "{{ else ".join(f"if eq $cause `{cause}` }}}}{text}" for cause, text in alert.steps)
+    return (
+        f"{{{{ $found := {_query(lookup, options)} }}}}{{{{ if eq (len $found) 1 }}}}"
+        f"{{{{ $cause := $found | first | label `{lookup.label}` }}}}"
+        f"{{{{ {cases}{{{{ else }}}}{usual}{{{{ end }}}}{{{{ else }}}}{usual}{{{{ end }}}}"
+    )
+
+
+def _query(lookup: Lookup, options: Options) -> str:
+    given = " ".join(f"$labels.{label}" for label in lookup.given)
+    return f"query (printf `{promql.lower(lookup.expr, options)}` {given})"

@@ -1,0 +1,302 @@
+"""Finds in alerting rules what promtool accepts in silence.
+
+The rules of thumb follow Cloudflare's pint (https://cloudflare.github.io/pint/), as far as they can be judged
+without a Prometheus: one function each, in CHECKS.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import promql_parser as promql
+import yaml
+
+from triton_alerts.rules import shape
+from triton_exporter.yaml_faults import YAML_FAULTS
+from triton_slo import conventions
+from triton_slo.problem import Problem
+
+_COMPARISONS = frozenset({">", "<", ">=", "<=", "==", "!="})
+_SEVERITIES = ("critical", "warning", "info", "none")
+_ANNOTATIONS = ("summary", "description", "runbook_url", "dashboard_url")
+_NAME = re.compile(
+    r"(?:Triton|TrtLlm|Vllm|Gpu|Prometheus|Alertmanager|AlertBridge)(?:[A-Z0-9][a-z0-9]*)+|Watchdog"
+)
+_OURS = re.compile(r"triton_|nv_|vllm:")
+_RATES = frozenset({"rate", "increase", "irate", "resets"})
+_WINDOWED = _RATES | {"delta", "idelta", "deriv", "changes", "predict_linear"}
+_ABSENCE = frozenset({"absent", "absent_over_time"})
+
+
+@dataclass(frozen=True)
+class Alerting:
+    """One alerting rule as a rule file holds it."""
+
+    place: str
+    rule: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        return str(self.rule["alert"])
+
+    @cached_property
+    def nodes(self) -> tuple[promql.Expr, ...]:
+        """All parts of the expression; the whole comes first."""
+        return tuple(shape.nodes(promql.parse(str(self.rule["expr"]))))
+
+    def calls(self, *names: str) -> Iterator[promql.Call]:
+        """The calls of these functions."""
+        return (one for one in self.nodes if isinstance(one, promql.Call) and one.func.name in names)
+
+    def texts(self) -> Iterator[str]:
+        """The annotations."""
+        return map(str, dict(self.rule.get("annotations") or {}).values())
+
+
+Check = Callable[[Alerting, float], Iterable[str]]
+"""What is wrong with one rule, in words; the number is the scrape interval in seconds."""
+
+
+def problems(groups: Sequence[Mapping[str, Any]], scrape_interval_seconds: float = 15.0) -> list[Problem]:
+    """Everything found in the alerting rules of these groups (as read from a rule file)."""
+    rules = [
+        Alerting(f"{_beginning(group, rule)}: {rule['alert']}", rule)
+        for group in groups
+        for rule in group.get("rules", ())
+        if "alert" in rule
+    ]
+    found = [
+        Problem(rule.place, reason, fix)
+        for rule in rules
+        for check, fix in CHECKS.items()
+        for reason in dict.fromkeys(check(rule, scrape_interval_seconds))
+    ]
+    return found + list(_duplicates(rules))
+
+
+class _Lined(dict[Any, Any]):
+    """A mapping of a YAML file, with the line on which it begins."""
+
+    line = 0
+
+
+class _LinedLoader(yaml.SafeLoader):
+    """Reads mappings with their lines."""
+
+
+def _lined(loader: yaml.SafeLoader, node: yaml.MappingNode) -> Iterator[_Lined]:
+    mapping = _Lined()
+    mapping.line = node.start_mark.line + 1
+    yield mapping
+    mapping.update(loader.construct_mapping(node))
+
+
+_LinedLoader.add_constructor("tag:yaml.org,2002:map", _lined)
+
+
+def _beginning(group: Mapping[str, Any], rule: object) -> str:
+    """`file:line: group` as far as they are known."""
+    line = f":{rule.line}" if isinstance(rule, _Lined) else ""
+    return f"{group['file']}{line}: {group['name']}" if "file" in group else str(group["name"])
+
+
+def rule_groups(text: str) -> list[Mapping[str, Any]] | None:
+    """The groups of a rule file or a PrometheusRule resource; None if the text is neither."""
+    try:
+        read = yaml.load(text, Loader=_LinedLoader)  # noqa: S506 - a SafeLoader that remembers lines
+    except YAML_FAULTS:
+        return None
+    if isinstance(read, dict) and read.get("kind") == "PrometheusRule":
+        read = read.get("spec")
+    groups = read.get("groups") if isinstance(read, dict) else None
+    return [one for one in groups if isinstance(one, dict)] if isinstance(groups, list) else None
+
+
+def check_file(
+    name: str, groups: Iterable[Mapping[str, Any]], scrape_interval_seconds: float
+) -> list[Problem]:
+    """Everything found in one rule file, a rule at a time where one cannot be read at all."""
+    sound, found = [], []
+    for group in groups:
+        rules = []
+        for rule in group.get("rules") or ():
+            mistake = _unreadable(rule)
+            if mistake:
+                place = _beginning({"file": name, "name": group.get("name")}, rule)
+                found.append(Problem(place, mistake, "promtool check rules says where"))
+            else:
+                rules.append(rule)
+        sound.append({"file": name, "name": group.get("name"), "rules": rules})
+    return [*found, *problems(sound, scrape_interval_seconds)]
+
+
+def _unreadable(rule: object) -> str:
+    if not isinstance(rule, dict) or "expr" not in rule or not {"alert", "record"} & set(rule):
+        return "not a rule: it lacks expr, or alert or record"
+    try:
+        promql.parse(str(rule["expr"]))
+    except ValueError as error:
+        return f"{rule.get('alert') or rule.get('record')}: {error}"
+    if not all(isinstance(rule.get(key) or {}, dict) for key in ("labels", "annotations")):
+        return f"{rule.get('alert') or rule.get('record')}: labels or annotations are no mapping"
+    return ""
+
+
+def value_in_label(one: Alerting, _: float) -> Iterator[str]:
+    """A label that changes with the value makes a new alert each time."""
+    for name, value in dict(one.rule.get("labels") or {}).items():
+        if re.search(r"\$value|\.Value\b", str(value)):
+            yield f"label {name} holds the value, so the alert starts anew whenever it changes"
+
+
+def no_comparison(one: Alerting, _: float) -> Iterator[str]:
+    """An expression that compares nothing fires for every series there is."""
+    compares = any(isinstance(node, promql.BinaryExpr) and str(node.op) in _COMPARISONS for node in one.nodes)
+    if not compares and not any(one.calls("vector", *_ABSENCE)):
+        yield "the expression compares nothing, so the alert fires whenever the series exist"
+
+
+def regexp_without_effect(one: Alerting, _: float) -> Iterator[str]:
+    """A regular expression that is a plain word, or that everything matches."""
+    for selector in shape.selectors(one.nodes):
+        for matcher in selector.matchers.matchers:
+            if "Re" not in str(matcher.op):
+                continue
+            if matcher.value == ".*":
+                yield f"matcher on {matcher.name} matches everything"
+            elif re.fullmatch(r"[\w:/ -]*", matcher.value):
+                yield f"matcher on {matcher.name} is a plain word: = or != says the same"
+
+
+def short_window(one: Alerting, scrape_interval_seconds: float) -> Iterator[str]:
+    """A window that holds less than two samples yields nothing."""
+    for call in one.calls(*_WINDOWED):
+        for argument in call.args:
+            if isinstance(argument, promql.MatrixSelector):
+                seconds = argument.range.total_seconds()
+                if seconds < 2 * scrape_interval_seconds:
+                    yield f"{call.func.name} over {seconds:g} s sees less than two scrapes"
+
+
+def labels_and_annotations(one: Alerting, _: float) -> Iterator[str]:
+    """What every alert must carry to be routed and understood."""
+    labels, annotations = (dict(one.rule.get(key) or {}) for key in ("labels", "annotations"))
+    if labels.get(conventions.SEVERITY) not in _SEVERITIES:
+        yield f"label severity is none of {', '.join(_SEVERITIES)}"
+    if not labels.get(conventions.COMPONENT):
+        yield "label component is missing"
+    for name in _ANNOTATIONS:
+        if not annotations.get(name):
+            yield f"annotation {name} is missing"
+    if "\n" in str(annotations.get("summary", "")):
+        yield "annotation summary is longer than one line"
+
+
+def unknown_label_in_text(one: Alerting, _: float) -> Iterator[str]:
+    """A text that shows a label the expression has aggregated away, or misspells one."""
+    yielded = shape.labels(one.nodes[0])
+    if yielded is None:
+        return
+    for label in sorted({name for text in one.texts() for name in re.findall(r"\$labels\.(\w+)", text)}):
+        if label not in yielded | set(one.rule.get("labels") or ()):
+            yield f"an annotation shows label {label}, which the expression does not yield"
+
+
+def unmatched_vectors(one: Alerting, _: float) -> Iterator[str]:
+    """Two vectors with different labels, and nothing said about which must agree: they never meet."""
+    for node in one.nodes:
+        if not isinstance(node, promql.BinaryExpr) or str(node.op) == "or":
+            continue
+        if node.modifier is not None and node.modifier.matching is not None:
+            continue
+        left, right = shape.labels(node.lhs), shape.labels(node.rhs)
+        if left and right and left != right:
+            yield f"the sides of {node.op} differ in {', '.join(sorted(left ^ right))} and never meet"
+
+
+def counter_without_rate(one: Alerting, _: float) -> Iterator[str]:
+    """A counter's own value says how long the process has run."""
+    bare = Counter(str(selector) for selector in shape.selectors(one.nodes))
+    for call in one.calls(*_RATES, "changes", *_ABSENCE, "last_over_time"):
+        bare.subtract(str(selector) for selector in shape.selectors(shape.nodes(call)))
+    names = {str(selector): selector.name or "" for selector in shape.selectors(one.nodes)}
+    for text, count in bare.items():
+        if count > 0 and shape.kind(names[text]) == "counter":
+            yield f"counter {names[text]} is used without rate or increase"
+
+
+def rate_of_gauge(one: Alerting, _: float) -> Iterator[str]:
+    """A rate takes every fall of a gauge for a reset."""
+    for call in one.calls(*_RATES - {"resets"}):
+        for selector in shape.selectors(shape.nodes(call)):
+            if shape.kind(selector.name or "") == "gauge":
+                yield f"{call.func.name} of the gauge {selector.name}: use delta or deriv"
+
+
+def unguarded_division(one: Alerting, _: float) -> Iterator[str]:
+    """What is divided by 0 is NaN or infinity, and one of them spoils a whole sum or average."""
+    for whole in one.nodes:
+        if not isinstance(whole, promql.AggregateExpr):
+            continue
+        for node in shape.nodes(whole.expr):
+            if isinstance(node, promql.BinaryExpr) and str(node.op) == "/" and shape.may_be_zero(node.rhs):
+                yield f"{whole.op} over a division by what may be 0"
+
+
+def unstable_threshold(one: Alerting, _: float) -> Iterator[str]:
+    """A single sample over a threshold, or one missed scrape, is no news."""
+    recorded = all(shape.is_recorded(selector.name or "") for selector in shape.selectors(one.nodes))
+    if one.rule.get("for") or recorded:
+        return
+    if any(one.calls(*_ABSENCE)):
+        yield "absent() without `for` fires at every missed scrape"
+    elif not any(isinstance(node, promql.MatrixSelector) for node in one.nodes) and not any(
+        one.calls("vector", "time")
+    ):
+        yield "a threshold without `for` and without a window fires on a single sample"
+
+
+def unknown_series(one: Alerting, _: float) -> Iterator[str]:
+    """A series of our stack that nobody exposes."""
+    for selector in shape.selectors(one.nodes):
+        name = selector.name or ""
+        if _OURS.match(name) and shape.family(name) is None:
+            yield f"nobody exposes {name}"
+
+
+def badly_named(one: Alerting, _: float) -> Iterator[str]:
+    """A name that does not say which part of the stack it is about."""
+    if not _NAME.fullmatch(one.name):
+        yield "the name is not in CamelCase with the component first"
+
+
+CHECKS: dict[Check, str] = {
+    value_in_label: "show the value in an annotation",
+    no_comparison: "compare with a threshold",
+    regexp_without_effect: "use = or !=, or drop the matcher",
+    short_window: "use a window of at least four scrapes",
+    labels_and_annotations: "add it",
+    unknown_label_in_text: "keep the label in by() or without(), or correct its name",
+    unmatched_vectors: "aggregate both sides alike, or say on(...)",
+    counter_without_rate: "use rate() or increase()",
+    rate_of_gauge: "use delta() or deriv()",
+    unguarded_division: "divide after aggregating, or keep only divisors above 0: (... > 0)",
+    unstable_threshold: "add `for` or a window",
+    unknown_series: "correct the name; docs/metrics lists them",
+    badly_named: "TritonModelLoadFailed is an example",
+}
+"""Check -> how to mend what it finds."""
+
+
+def _duplicates(rules: Sequence[Alerting]) -> Iterator[Problem]:
+    seen: dict[tuple[str, str, str], str] = {}
+    for one in rules:
+        key = (one.name, str(one.rule["expr"]), str(sorted(dict(one.rule.get("labels") or {}).items())))
+        if key in seen:
+            yield Problem(one.place, f"the same rule as {seen[key]}", "keep one")
+        seen.setdefault(key, one.place)

@@ -1,0 +1,1 @@
+"""The exporter put together from its parts."""

@@ -1,0 +1,278 @@
+"""One exporter put together: threads that look, a lock that guards what they saw, pages that show it."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from functools import partial
+from importlib import metadata
+
+from triton_exporter.app.features import plugins
+from triton_exporter.app.pages import SCRAPE_TIMEOUT, View, budget, json_page, landing_page, packed
+from triton_exporter.app.settings import Settings
+from triton_exporter.catalogue import own
+from triton_exporter.catalogue import state as catalogue
+from triton_exporter.exposition.relay import Relay
+from triton_exporter.exposition.scrape import Reading, SharedReader, read
+from triton_exporter.family import Closer, Collector, Family, Observer, Poller, Sample, Watcher, series
+from triton_exporter.http.certificates import Renewed
+from triton_exporter.http.client import Client, Limits
+from triton_exporter.http.connections import Connections
+from triton_exporter.http.server import Handler, Page, Request
+from triton_exporter.lifecycle.backend_failures import BackendFailures
+from triton_exporter.lifecycle.expectations import ExpectedFile
+from triton_exporter.lifecycle.failure_log import FailureLog
+from triton_exporter.lifecycle.logs import LogReader, LogTail
+from triton_exporter.lifecycle.model_states import ModelStates
+from triton_exporter.lifecycle.reachability_log import ReachabilityLog
+from triton_exporter.lifecycle.report import report
+from triton_exporter.lifecycle.tracker import Lifecycle
+from triton_exporter.probe.prober import Prober
+from triton_exporter.snapshot import Snapshot
+from triton_exporter.triton.poll import Looker
+
+_LOG = logging.getLogger(__name__)
+
+ENDPOINTS = ("metrics", "live", "ready", "metadata", "index", "statistics", "config", "model_ready", "poll")
+"""Closed set of values of the label `endpoint`; `poll` is a look at something other than Triton."""
+
+
+class Exporter:
+    """Looks at one Triton until stopped.
+
+    Everything the parts know is guarded by one lock: observing, seeing and rendering are short and do no IO.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        parts: Sequence[object] | None = None,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self.settings = settings
+        self.states = ModelStates(Lifecycle(settings.expected))
+        self._now = now
+        self.connections = Connections()
+        # What feeds the lifecycle comes before it, what looks at it after.
+        self._parts = (
+            *_sources(settings, self.states.lifecycle),
+            self.states,
+            FailureLog(self.states.lifecycle),
+            ReachabilityLog(settings.triton_url),
+            *(plugins(settings) if parts is None else parts),
+            self.connections,
+        )
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._failures: Counter[tuple[str, str]] = Counter()
+        self._last_success = 0.0
+        self._relay = Relay()
+        self._reading: Reading | None = None  # the last one
+        limits = Limits(settings.timeout_seconds, settings.max_body_bytes)
+        # One connection for each thread that looks.
+        tls = Renewed(settings.certificates)
+        metrics = Client(settings.metrics_url, limits, settings.triton_headers, tls)
+        api = Client(settings.triton_url, limits, settings.triton_headers, tls)
+        self._reader = SharedReader(
+            lambda: read(metrics, "", now),
+            self._publish,
+            self._digest,
+            settings.sampling_interval_seconds,
+        )
+        self._looker = Looker(api, now, self._count_failure)
+        self._threads: list[threading.Thread] = []
+
+    def start(self) -> None:
+        """Start the threads; returns at once."""
+        self._spawn("metrics", self._reader.run)
+        self._spawn("state", self._look_for_ever)
+        for part in self._parts:
+            if isinstance(part, Poller):
+                self._spawn(type(part).__name__, partial(self._poll_for_ever, part))
+
+    def stop(self, timeout_seconds: float = 0.5) -> None:
+        """End the threads; one that waits on the network ends with the process."""
+        self._stop.set()
+        self._reader.stop()
+        deadline = time.monotonic() + timeout_seconds
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+    def pages(self) -> Mapping[str, Handler]:
+        """What the server serves, by path."""
+        landing = landing_page(self.settings.triton_url, ("/metrics", "/state", "/-/healthy", "/-/ready"))
+        return {
+            "/": landing,
+            "/metrics": self.metrics,
+            "/state": self.state,
+            "/-/healthy": lambda _: Page(b"healthy\n"),
+            "/-/ready": self.ready,
+        }
+
+    def metrics(self, request: Request) -> Page:
+        """The page Prometheus scrapes: 200 whatever Triton does."""
+        view = View.of(request)
+        page = Page(self._scrape(request, view), view.content_type)
+        return packed(page, request.headers.get("accept-encoding", ""))
+
+    def _scrape(self, request: Request, view: View) -> Generator[bytes]:
+        """The exporter's own series first: they are written, and on their way, while Triton answers."""
+        started = time.monotonic()
+        with self._reader.fresh(budget(request.headers, self.settings.timeout_seconds)) as fresh:
+            with self._lock:
+                known = view.ours(self._known(self._now()))
+                if SCRAPE_TIMEOUT in request.headers and not view.names:
+                    self.states.scraped()
+            yield from known
+            del known  # as large as Triton's own page
+            reading = fresh()
+            if reading is None:
+                took = time.monotonic() - started
+                reading = Reading(b"", "timeout", "no answer within the scrape's time", self._now(), took)
+            with self._lock:
+                # Digested first, so that the page itself shows what was wrong with it.
+                relayed = view.theirs(self._relay, reading)
+                told = view.ours(self._told(reading))
+            yield relayed
+            yield from told
+            yield view.end
+
+    def state(self, request: Request) -> Page:
+        """Every model with its state, since when, and why."""
+        with self._lock:
+            answer = report(self.states.lifecycle, self._reading, self.settings.triton_url)
+        return packed(json_page(answer), request.headers.get("accept-encoding", ""))
+
+    def ready(self, request: Request) -> Page:
+        """Whether the exporter has looked at Triton's APIs and metrics once, whatever they said."""
+        looked = self._reading is not None and self.states.lifecycle.snapshot.at > 0
+        return Page(b"ready\n") if looked else Page(b"has not looked yet\n", status=503)
+
+    def _known(self, now: float) -> Iterable[Family]:
+        """What the parts know."""
+        for part in self._parts:
+            if isinstance(part, Collector):
+                yield from _collected(part, now)
+
+    def _told(self, reading: Reading) -> Iterable[Family]:
+        """What the reading itself tells, and how looking went."""
+        up = reading.up and self.states.lifecycle.snapshot.api_failure != catalogue.NOT_TRITON
+        yield Family(catalogue.UP, [Sample(str(catalogue.UP), up)])
+        yield from self._relay.families()
+        # Absent until there was one: an age counted from 1970 tells nobody anything.
+        succeeded = [Sample(str(own.LAST_SUCCESS), self._last_success)] if self._last_success else []
+        yield Family(own.LAST_SUCCESS, succeeded)
+        yield Family(own.SCRAPE_DURATION, [Sample(str(own.SCRAPE_DURATION), reading.duration_seconds)])
+        yield Family(
+            own.SCRAPE_FAILURES,
+            [
+                Sample(series(own.SCRAPE_FAILURES, endpoint, reason), self._failures[endpoint, reason])
+                for endpoint in ENDPOINTS
+                for reason in catalogue.DOWN_REASONS
+                if reason
+            ],
+        )
+        yield Family(own.BUILD_INFO, [Sample(series(own.BUILD_INFO, _version()), 1)])
+
+    def _publish(self, reading: Reading) -> None:
+        self._reading = reading
+        if reading.up:
+            self._last_success = reading.at
+        else:
+            self._count_failure("metrics", reading.reason)
+
+    def _digest(self, reading: Reading) -> None:
+        if not reading.up:
+            return
+        with self._lock:
+            for part in self._parts:
+                if isinstance(part, Observer):
+                    _guarded(part.observe, reading.body, reading.at)
+
+    def _look_for_ever(self) -> None:
+        while not self._stop.is_set():
+            started = time.monotonic()
+            self._show(self._look())
+            took = time.monotonic() - started
+            pause = max(self.settings.state_interval_seconds - took, self._looker.pause_seconds)
+            self._stop.wait(max(0.01, pause))
+
+    def _look(self) -> Snapshot:
+        """One look; whatever Triton sent, it is lost alone, and what is not known is not shown as known."""
+        try:
+            return self._looker.look()
+        except Exception:  # noqa: BLE001 - the boundary, as in _guarded
+            _LOG.exception("could not look at Triton")
+            self._count_failure("index", "bad_response")
+            return Snapshot(self._now(), api_failure="bad_response")
+
+    def _show(self, snapshot: Snapshot) -> None:
+        with self._lock:
+            for part in self._parts:
+                if isinstance(part, Watcher):
+                    _guarded(part.see, snapshot)
+
+    def _poll_for_ever(self, poller: Poller) -> None:
+        while not self._stop.is_set():
+            started = time.monotonic()
+            if not _guarded(poller.poll, self._now()):
+                self._count_failure("poll", "bad_response")
+            self._stop.wait(max(0.01, poller.interval_seconds - (time.monotonic() - started)))
+        if isinstance(poller, Closer):
+            poller.close()
+
+    def _count_failure(self, endpoint: str, reason: str) -> None:
+        with self._lock:
+            self._failures[endpoint, reason] += 1
+
+    def _spawn(self, name: str, target: Callable[[], None]) -> None:
+        thread = threading.Thread(target=target, name=name, daemon=True)
+        thread.start()
+        self._threads.append(thread)
+
+
+def _sources(settings: Settings, lifecycle: Lifecycle) -> Iterable[object]:
+    """What tells the lifecycle things that Triton's APIs do not."""
+    if settings.expected_file is not None:
+        yield ExpectedFile(settings.expected_file, settings.expected, lifecycle)
+    if settings.log is not None:
+        yield LogReader(LogTail(settings.log), lifecycle, settings.state_interval_seconds)
+    if settings.probe.models:
+        yield _prober(settings, lifecycle)
+    yield BackendFailures(lifecycle)
+
+
+def _prober(settings: Settings, lifecycle: Lifecycle) -> Prober:
+    # Here, because the official client is an extra that only probing needs.
+    from triton_exporter.probe.send import sender
+
+    send = sender(settings.triton_url, settings.probe, settings.triton_headers, settings.certificates)
+    return Prober(settings.probe, lifecycle, send, random.random)
+
+
+def _collected(collector: Collector, now: float) -> Sequence[Family]:
+    """All families of one part, or none: half a part would look whole."""
+    found: list[Family] = []
+    _guarded(lambda: found.extend(collector.families(now)))
+    return found
+
+
+def _guarded(call: Callable[..., None], *arguments: object) -> bool:
+    """Call a part; what it did not foresee is logged, and the others go on."""
+    try:
+        call(*arguments)
+    except Exception:  # noqa: BLE001 - the boundary: one part must not take down the others
+        _LOG.exception("%s failed", getattr(call, "__qualname__", call))
+        return False
+    return True
+
+
+def _version() -> str:
+    try:
+        return metadata.version("tritonwatch")
+    except metadata.PackageNotFoundError:
+        return "unknown"

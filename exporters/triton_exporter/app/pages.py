@@ -1,0 +1,142 @@
+"""What the exporter serves, by path: metrics in two formats, the state in JSON, its own health."""
+
+from __future__ import annotations
+
+import html
+import json
+import zlib
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import Any
+
+from triton_exporter.exposition import page as exposition
+from triton_exporter.exposition import parse
+from triton_exporter.exposition.relay import Relay
+from triton_exporter.exposition.scrape import Reading
+from triton_exporter.family import Family
+from triton_exporter.http.server import Page, Request
+
+SCRAPE_TIMEOUT = "x-prometheus-scrape-timeout-seconds"
+_GZIP = 31  # zlib's word for it
+_SMALL = 1400  # bytes; a smaller answer gains nothing from gzip
+
+
+def budget(headers: Mapping[str, str], default_seconds: float) -> float:
+    """How long a scrape may wait for Triton, so that its answer still arrives in Prometheus' time."""
+    try:
+        timeout = float(headers.get(SCRAPE_TIMEOUT, ""))
+    except ValueError:
+        return default_seconds
+    # Half a second to render and send, as blackbox_exporter leaves, or a quarter of a short timeout.
+    return min(default_seconds, timeout - min(0.5, timeout / 4)) if 0 < timeout < 3600 else default_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What one scrape asked for: the format, and which names (none: all)."""
+
+    openmetrics: bool
+    names: frozenset[str]
+
+    @classmethod
+    def of(cls, request: Request) -> View:
+        """Read it off the request."""
+        names = frozenset(request.query.get("name[]", ()))
+        return cls(_prefers_openmetrics(request.headers.get("accept", "")), names)
+
+    def ours(self, families: Iterable[Family]) -> exposition.Pieces:
+        """The exporter's families."""
+        wanted = [family for family in families if not self.names or _named(family.metric.name, self.names)]
+        return (exposition.openmetrics_pieces if self.openmetrics else exposition.text_pieces)(wanted)
+
+    def theirs(self, relay: Relay, reading: Reading) -> bytes:
+        """Triton's."""
+        if self.openmetrics:
+            return exposition.relayed_openmetrics(_filtered(relay.take(reading), self.names))
+        if not self.names:
+            return relay.text(reading)
+        return "".join([family.text for family in _filtered(relay.take(reading), self.names)]).encode()
+
+    @property
+    def end(self) -> bytes:
+        """What the page must end with."""
+        return exposition.EOF if self.openmetrics else b""
+
+    @property
+    def content_type(self) -> str:
+        """What the format is called."""
+        return exposition.OPENMETRICS if self.openmetrics else exposition.TEXT
+
+
+def packed(page: Page, accepted: str) -> Page:
+    """The page in gzip when the peer takes it and it pays."""
+    small = isinstance(page.body, bytes) and len(page.body) < _SMALL
+    if small or not _accepts_gzip(accepted):
+        return page
+    body = b"".join(_gzip((page.body,))) if isinstance(page.body, bytes) else _gzip_pieces(page.body)
+    return replace(page, body=body, headers={**page.headers, "Content-Encoding": "gzip"})
+
+
+def _gzip_pieces(pieces: Generator[bytes]) -> Generator[bytes]:
+    with closing(pieces):
+        yield from _gzip(pieces)
+
+
+def _gzip(pieces: Iterable[bytes]) -> Generator[bytes]:
+    # Level 1: the page lives for one scrape, and a higher level costs three times the time for a fifth less.
+    packer = zlib.compressobj(level=1, wbits=_GZIP)
+    yield from map(packer.compress, pieces)
+    yield packer.flush()
+
+
+def json_page(value: Any, status: int = 200) -> Page:
+    """A page of indented JSON."""
+    return Page(json.dumps(value, indent=2).encode() + b"\n", "application/json; charset=utf-8", status)
+
+
+def landing_page(triton_url: str, paths: Collection[str]) -> Callable[[Request], Page]:
+    """A page for people: what this is, and where to go."""
+    links = "".join(f'<li><a href="{path}">{path}</a></li>' for path in paths)
+    text = (
+        "<!DOCTYPE html><html lang=en><title>tritonwatch exporter</title>"
+        f"<h1>tritonwatch exporter</h1><p>watching {html.escape(triton_url)}</p><ul>{links}</ul></html>\n"
+    )
+    return lambda _: Page(text.encode(), "text/html; charset=utf-8")
+
+
+def _named(name: str, names: Collection[str]) -> bool:
+    return name in names or any(f"{name}{suffix}" in names for suffix in ("_bucket", "_sum", "_count"))
+
+
+def _filtered(body: parse.Exposition, names: Collection[str]) -> Iterable[parse.ParsedFamily]:
+    return [family for name, family in body.families.items() if not names or _named(name, names)]
+
+
+def _prefers_openmetrics(accept: str) -> bool:
+    """Whether OpenMetrics is asked for at least as much as the text format (RFC 9110, section 12.5.1)."""
+    weights = {"application/openmetrics-text": 0.0, "text/plain": 0.0}
+    for choice in accept.split(","):
+        media, *parameters = (part.strip().lower() for part in choice.split(";"))
+        if media in weights:
+            weights[media] = max(weights[media], _weight(parameters))
+    return 0 < weights["application/openmetrics-text"] >= weights["text/plain"]
+
+
+def _accepts_gzip(accepted: str) -> bool:
+    for choice in accepted.split(","):
+        coding, *parameters = (part.strip().lower() for part in choice.split(";"))
+        if coding == "gzip":
+            return _weight(parameters) > 0
+    return False
+
+
+def _weight(parameters: Iterable[str]) -> float:
+    for parameter in parameters:
+        name, _, value = parameter.partition("=")
+        if name.strip() == "q":
+            try:
+                return float(value)
+            except ValueError:
+                return 0.0
+    return 1.0

@@ -1,0 +1,45 @@
+"""What the operator chose: one frozen value, passed down from the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from triton_exporter.distribution.buckets import Buckets
+from triton_exporter.http.certificates import Certificates
+from triton_exporter.probe.probe_settings import ProbeSettings
+
+GpuSource = Literal["auto", "dcgm", "nvml", "triton", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Settings of one exporter; times are seconds, URLs have no trailing slash."""
+
+    triton_url: str
+    metrics_url: str
+    gpu: GpuSource = "auto"
+    dcgm_url: str = ""
+    gpu_interval_seconds: float = 5.0
+    gpu_max_age_seconds: float = 120.0
+    gpu_devices: tuple[str, ...] = ()
+    gpu_models: tuple[str, ...] = ()
+    pod_name: str = ""
+    listen_host: str = "127.0.0.1"
+    listen_port: int = 9401
+    sampling_interval_seconds: float = 1.0
+    state_interval_seconds: float = 1.0
+    timeout_seconds: float = 5.0
+    max_body_bytes: int = 64 * 1024 * 1024
+    expected: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    expected_file: Path | None = None
+    log: Path | None = None
+    triton_headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    certificates: Certificates = field(default_factory=Certificates)
+    probe: ProbeSettings = field(default_factory=ProbeSettings)
+    buckets: Buckets = field(default_factory=Buckets)
+    # Where Triton may post traces (host, port), and the file it may write them to; None: not traced.
+    otlp_listen: tuple[str, int] | None = None
+    trace_file: Path | None = None

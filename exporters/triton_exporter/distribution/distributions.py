@@ -1,0 +1,305 @@
+"""The distributions of one Triton: observed at every sampling interval, shown on every scrape."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from triton_exporter.catalogue import Metric, own, state, triton
+from triton_exporter.catalogue.state import DISTRIBUTION_SOURCES
+from triton_exporter.distribution.buckets import SIGNALS, Buckets, Signal
+from triton_exporter.distribution.histogram import Histogram, Samples
+from triton_exporter.distribution.increase import Increases, counted_as, owner
+from triton_exporter.distribution.observations import Interval, Observations, Trace
+from triton_exporter.distribution.shape import Binned
+from triton_exporter.distribution.triton_shapes import NativeHistograms, Summaries
+from triton_exporter.exposition import parse
+from triton_exporter.exposition.cached import Kept
+from triton_exporter.exposition.parse import Exposition, Parser
+from triton_exporter.family import Family, Sample, series
+from triton_exporter.snapshot import ModelVersion, Snapshot
+from triton_exporter.tracing.trace import LOSSES, OUTCOMES, RESULTS, Mailbox, TracedRequest
+
+TRACED_MODEL_SECONDS = 600.0
+"""A model with a traced request this recent has its intervals wait for traces."""
+
+FIRST_TRACE_SECONDS = 60.0
+"""Where traces can come, how long the intervals of a new model wait for them before any has come."""
+
+MAX_AHEAD_SECONDS = 2.0
+"""How far the clock of a Triton on another machine may be ahead; a trace beyond that is lost."""
+
+_METRICS: Mapping[Signal, Metric] = {"request": state.REQUEST_DURATION, "queue": state.QUEUE_DURATION}
+_COUNTERS: Mapping[Signal, Metric] = {
+    "request": triton.REQUEST_DURATION_US,
+    "queue": triton.QUEUE_DURATION_US,
+}
+_SUMMARIES: Mapping[Signal, Metric] = {
+    "request": triton.REQUEST_SUMMARY_US,
+    "queue": triton.QUEUE_SUMMARY_US,
+}
+_COUNT = triton.REQUEST_SUCCESS.name
+_WANTED = frozenset(
+    {_COUNT, triton.FIRST_RESPONSE_MS.name}
+    | {metric.name for metric in (*_COUNTERS.values(), *_SUMMARIES.values())}
+)
+MAX_GONE = 100
+"""Model versions that are kept at most after Triton stopped showing them; more, and the oldest go at once."""
+
+SUMMARY_TURNS = 5
+"""A quantile curve of the last minute is read at every fifth sample: it hardly moves in between."""
+
+_MICRO, _MILLI = 1e-6, 1e-3
+_Gains = Mapping[ModelVersion, float]
+
+
+@dataclass(slots=True)
+class _Model:
+    """What is kept about one model version; `seen` is when Triton last showed it (Unix seconds)."""
+
+    ledgers: dict[Signal, Observations]
+    discarded: dict[Signal, str]
+    turn: int
+    seen: float = 0.0
+    outcomes: Counter[str] = field(default_factory=Counter)
+    queue_full: float = 0.0
+    sources: dict[Signal, dict[str, str]] = field(default_factory=lambda: {signal: {} for signal in SIGNALS})
+
+
+class Distributions:
+    """Collector, Observer and Watcher (see `family`): one pair of histograms per model version.
+
+    Triton's counters say how many requests each sampling interval brought and how long they took in all, so
+    count and sum are exact. How they spread is told by the best source there is for the model: Triton's own
+    histogram, traces, summaries, or else the mean of the interval, observed once per request. `sources`
+    leaves only some of DISTRIBUTION_SOURCES. A model version that Triton no longer shows stays on the page for
+    `memory_seconds`, so that Prometheus sees its last requests, but never more than MAX_GONE of them.
+    """
+
+    def __init__(
+        self,
+        buckets: Buckets | None = None,
+        mailbox: Mailbox | None = None,
+        sources: Collection[str] = DISTRIBUTION_SOURCES,
+        memory_seconds: float = 300.0,
+    ) -> None:
+        self._buckets = buckets or Buckets()
+        self._mailbox = mailbox
+        self._allowed = frozenset(sources)
+        self._memory = memory_seconds
+        self._parser = Parser()
+        self._requests = Increases(owner)
+        self._micros = {signal: Increases(owner) for signal in SIGNALS}
+        self._native = NativeHistograms(triton.FIRST_RESPONSE_MS, _MILLI)
+        self._summaries = {signal: Summaries(_SUMMARIES[signal], _MICRO) for signal in SIGNALS}
+        self._models: dict[ModelVersion, _Model] = {}
+        self._streaming: Mapping[ModelVersion, bool] = {}
+        self._cached: frozenset[ModelVersion] = frozenset()
+        self._ensembles: frozenset[ModelVersion] = frozenset()
+        self._watermark = float("-inf")
+        self._turn = 0
+        self._noted: list[tuple[ModelVersion, Signal, str, float]] | None = None
+        self._families: tuple[Family, ...] = ()
+
+    def see(self, snapshot: Snapshot) -> None:
+        """Learn which models stream responses, which have a response cache, and which are ensembles."""
+        self._streaming = {model: config.decoupled for model, config in snapshot.configs.items()}
+        self._cached = frozenset(model for model, config in snapshot.configs.items() if config.response_cache)
+        self._ensembles = frozenset(model for model, config in snapshot.configs.items() if config.is_ensemble)
+
+    def observe(self, exposition: bytes, now: float) -> None:
+        """Take in one body of Triton's /metrics."""
+        body = _filled(self._parser.parse(exposition, _WANTED), exposition)
+        self._take_traces(now)
+        requests = _grown(self._requests, body, _COUNT)
+        micros = {signal: _grown(self._micros[signal], body, _COUNTERS[signal].name) for signal in SIGNALS}
+        native = self._native.take(body)
+        summed = {signal: self._summaries[signal].take(body, now) for signal in SIGNALS}
+        self._turn = (self._turn + 1) % SUMMARY_TURNS
+        for version, count in requests.items():
+            model = self._models.get(version) or self._add(version, now)
+            model.seen = now
+            for signal, ledger in model.ledgers.items():
+                seconds = micros[signal].get(version, 0.0) * _MICRO
+                gained = count
+                if not count and not seconds and self._frozen(version, signal):
+                    gained, seconds = summed[signal].get(version, (0.0, 0.0))
+                if gained or seconds or ledger.holds:
+                    found = native.get(version) if signal == "request" else None
+                    self._count(version, signal, model, Interval(now, gained, seconds, "", None), found)
+                ledger.close(now, self._watermark)
+        self._leave(now)
+
+    def families(self, now: float) -> Iterable[Family]:
+        """Both histograms, where they come from, and what they leave out."""
+        models = self._models.values()
+        for signal in SIGNALS:
+            yield Family(_METRICS[signal], Samples([model.ledgers[signal].histogram for model in models]))
+        yield from self._notes()
+        if self._mailbox:
+            yield from self._trace_families(self._mailbox)
+
+    def _count(
+        self,
+        version: ModelVersion,
+        signal: Signal,
+        model: _Model,
+        interval: Interval,
+        native: tuple[Binned, float] | None,
+    ) -> None:
+        """Enter one interval with the best shape that is known now, and wait for a better one or not."""
+        ledger = model.ledgers[signal]
+        shape = self._native_shape(version, interval, native) if native else None
+        exact = shape is not None and set(self._buckets.thresholds.get(signal, ())).issubset(shape.bounds)
+        if exact:
+            ledger.count(interval._replace(source="histogram", shape=shape), wait=False)
+            return
+        traced = "trace" in self._allowed and interval.end - ledger.traced_at < TRACED_MODEL_SECONDS
+        curve = None
+        if "summary" in self._allowed and self._summaries[signal].tells(version):
+            if model.turn != self._turn and not traced:
+                ledger.hold(interval.requests, interval.seconds)
+                return
+            curve = self._summaries[signal].curve(version)
+        source = "summary" if curve else "histogram" if shape else "sampled_mean"
+        ledger.count(interval._replace(source=source, shape=curve or shape), wait=traced)
+
+    def _leave(self, now: float) -> None:
+        """Let go of model versions that Triton does not show: what they held at once, the rest in time."""
+        gone = [version for version, model in self._models.items() if model.seen < now]
+        for version in gone:
+            for ledger in self._models[version].ledgers.values():
+                if ledger.holds:
+                    ledger.count(Interval(now, 0.0, 0.0, "sampled_mean", None), wait=False)
+                ledger.close(now, self._watermark)
+        gone.sort(key=lambda version: self._models[version].seen, reverse=True)
+        for position, version in enumerate(gone):
+            if position >= MAX_GONE or now - self._models[version].seen > self._memory:
+                del self._models[version]
+
+    def _native_shape(
+        self, version: ModelVersion, interval: Interval, native: tuple[Binned, float]
+    ) -> Binned | None:
+        """Triton's own histogram, which times the first response: that is the request only if it is the last.
+
+        Where the model's configuration is unknown, both times must agree, to the millisecond that the
+        histogram cuts off.
+        """
+        if "histogram" not in self._allowed:
+            return None
+        shape, seconds = native
+        streams = self._streaming.get(version)
+        if streams is None:
+            streams = abs(interval.seconds - seconds) > interval.requests * _MILLI + 0.02 * interval.seconds
+        return None if streams else shape
+
+    def _frozen(self, version: ModelVersion, signal: Signal) -> bool:
+        """Whether Triton counts only in its summaries (counter_latencies=false)."""
+        summed = self._summaries[signal].totals.get(version, 0.0)
+        return summed > 0 and self._requests.totals.get(version) == 0
+
+    def _take_traces(self, now: float) -> None:
+        if self._mailbox is None:
+            return
+        for request in self._mailbox.take():
+            # Believed, a date ahead would close every interval until then, and lose the traces of them all.
+            if request.ended > now + MAX_AHEAD_SECONDS:
+                self._mailbox.lose("ahead")
+                continue
+            self._watermark = max(self._watermark, request.ended)
+            model = self._models.get(counted_as(request.model, self._ensembles, self._requests.totals))
+            if model:
+                self._trace(model, request, self._mailbox.rate)
+
+    def _trace(self, model: _Model, request: TracedRequest, rate: float) -> None:
+        model.outcomes[request.outcome] += 1
+        if request.outcome == "queue_full" and model.ledgers["request"].believes_traces:
+            model.queue_full += rate
+        if request.outcome == "completed" or (
+            request.outcome == "not_executed" and request.model in self._cached
+        ):
+            times = {"request": request.request_seconds, "queue": request.queue_seconds}
+            for signal, ledger in model.ledgers.items():
+                seconds = times[signal]
+                if seconds is not None:
+                    ledger.trace(Trace(request.ended, seconds, request.trace_id))
+
+    def _notes(self) -> Sequence[Family]:
+        """Sources and discarded requests, written again only when one has changed."""
+        now = [
+            (version, signal, ledger.source, ledger.discarded)
+            for version, model in self._models.items()
+            for signal, ledger in model.ledgers.items()
+        ]
+        if now != self._noted:
+            self._noted = now
+            discarded = [
+                Sample(self._models[version].discarded[signal], count) for version, signal, _, count in now
+            ]
+            self._families = (
+                Family(state.DISTRIBUTION_SOURCE, Kept(list(self._source_samples()))),
+                Family(own.DISCARDED_REQUESTS, Kept(discarded)),
+            )
+        return self._families
+
+    def _source_samples(self) -> Iterable[Sample]:
+        for version, model in self._models.items():
+            for signal, ledger in model.ledgers.items():
+                used = model.sources[signal]
+                if ledger.source not in used:
+                    used[ledger.source] = series(state.DISTRIBUTION_SOURCE, *version, signal, ledger.source)
+                for source, name in used.items():
+                    yield Sample(name, source == ledger.source)
+
+    def _trace_families(self, mailbox: Mailbox) -> Iterable[Family]:
+        traced, full = state.TRACED_REQUESTS, state.QUEUE_FULL_ESTIMATE
+        models = self._models.items()
+        yield Family(
+            traced,
+            [
+                Sample(series(traced, *version, outcome), model.outcomes[outcome])
+                for version, model in models
+                for outcome in OUTCOMES
+            ],
+        )
+        yield Family(full, [Sample(series(full, *version), model.queue_full) for version, model in models])
+        lost, batches = mailbox.lost(), mailbox.batches()
+        yield Family(
+            own.TRACES_LOST, [Sample(series(own.TRACES_LOST, one), lost.get(one, 0)) for one in LOSSES]
+        )
+        yield Family(
+            own.TRACE_BATCHES,
+            [Sample(series(own.TRACE_BATCHES, one), batches.get(one, 0)) for one in RESULTS],
+        )
+
+    def _add(self, version: ModelVersion, now: float) -> _Model:
+        model = _Model(
+            {signal: self._ledger(version, signal, now) for signal in SIGNALS},
+            {signal: series(own.DISCARDED_REQUESTS, *version, signal) for signal in SIGNALS},
+            turn=len(self._models) % SUMMARY_TURNS,
+        )
+        self._models[version] = model
+        return model
+
+    def _ledger(self, version: ModelVersion, signal: Signal, now: float) -> Observations:
+        histogram = Histogram(_METRICS[signal], version, self._buckets.bounds(version.model, signal))
+        if self._mailbox is None:
+            return Observations(histogram, lambda *_: None, now)
+        hoped = now - TRACED_MODEL_SECONDS + FIRST_TRACE_SECONDS
+        return Observations(histogram, self._mailbox.lose, now, traced_at=hoped)
+
+
+def _filled(body: Exposition, text: bytes) -> Exposition:
+    """Triton leaves out a family without series: in a sound body, what is missing has none (any more)."""
+    if body.faults or b"# TYPE nv_" not in text:
+        return body
+    return Exposition(dict.fromkeys(_WANTED, _NOTHING) | dict(body.families), {})
+
+
+_NOTHING = parse.ParsedFamily("", "untyped", "", (), (), "", b"")
+
+
+def _grown(increases: Increases[ModelVersion], body: Exposition, name: str) -> _Gains:
+    family = body.families.get(name)
+    return increases.take(family, complete=not body.faults) if family else {}

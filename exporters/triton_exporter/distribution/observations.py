@@ -1,0 +1,172 @@
+"""Which requests were counted, and which shape they get: one ledger per histogram."""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from triton_exporter.distribution.agreement import Agreement
+from triton_exporter.distribution.histogram import Histogram
+from triton_exporter.distribution.shape import Observed, Point, Shape
+from triton_exporter.family import Exemplar
+
+LONGEST_REQUEST_SECONDS = 1e6
+"""A longer mean (11 days) is Triton's arithmetic, not a request: an unsigned time that fell below zero.
+
+https://github.com/triton-inference-server/server/issues/1985
+"""
+
+TRACE_GRACE_SECONDS = 1.0
+"""How far out of order Triton's spans can end: a batch may lack requests this much older than its newest."""
+
+TRACE_WAIT_SECONDS = 15.0
+"""How long an interval waits for its traces: three times Triton's default bsp_schedule_delay of 5 s."""
+
+TRACE_GAP_SECONDS = 30.0
+"""How long requests wait, beyond that, for the next traced one to speak for them."""
+
+MAX_TRACES = 20_000
+"""Traces kept per histogram while they wait for their interval."""
+
+
+class Trace(NamedTuple):
+    """One traced request: when it ended (Unix seconds), what it took (seconds), which trace it was."""
+
+    ended: float
+    seconds: float
+    trace_id: str
+
+
+class Interval(NamedTuple):
+    """Requests counted up to `end` (Unix seconds), their seconds, and the best shape without traces."""
+
+    end: float
+    requests: float
+    seconds: float
+    source: str
+    shape: Shape | None
+
+
+@dataclass(slots=True)
+class Observations:
+    """One histogram and the requests that wait for their shape.
+
+    Every counted request enters the histogram exactly once, whatever source gives the shape; so sum and
+    count are Triton's own, and a change of source is seen in neither. What ended by `closed` (Unix seconds)
+    needs no traces any more. Traces that contradict the counters are lost, and `believes_traces` is false
+    until they agree again.
+    """
+
+    histogram: Histogram
+    lose: Callable[[str, int], None]
+    closed: float
+    source: str = "sampled_mean"
+    discarded: float = 0.0
+    traced_at: float = float("-inf")
+    believes_traces: bool = True
+    _held_requests: float = 0.0
+    _held_seconds: float = 0.0
+    _waiting: deque[Interval] = field(default_factory=deque)
+    _group: list[Interval] = field(default_factory=list)
+    _traces: list[Trace] = field(default_factory=list)
+    _agreement: Agreement = field(default_factory=Agreement)
+
+    def trace(self, trace: Trace) -> None:
+        """Take in one traced request; one whose interval is closed is lost, and so is one too many."""
+        self.traced_at = max(self.traced_at, trace.ended)
+        if trace.ended <= self.closed:
+            self.lose("late", 1)
+        elif len(self._traces) >= MAX_TRACES:
+            self.lose("overflow", 1)
+        else:
+            insort(self._traces, trace)
+
+    def hold(self, requests: float, seconds: float) -> None:
+        """Keep requests for the next interval that is counted."""
+        self._held_requests += requests
+        self._held_seconds += seconds
+
+    @property
+    def holds(self) -> bool:
+        """Whether requests are held."""
+        return self._held_requests > 0
+
+    def count(self, interval: Interval, wait: bool) -> None:
+        """Take in what one interval brought; with `wait`, its shape may come from traces.
+
+        Triton adds to its counters one after the other, so a body can hold a request's time without the
+        request; that time waits for the next interval, and the sum stays exact.
+        """
+        requests = interval.requests + self._held_requests
+        seconds = interval.seconds + self._held_seconds
+        if requests <= 0:
+            self._held_seconds = seconds
+            return
+        self._held_requests = self._held_seconds = 0.0
+        if seconds / requests > LONGEST_REQUEST_SECONDS:
+            self.discarded += requests
+            return
+        whole = interval._replace(requests=requests, seconds=seconds)
+        if wait:
+            self._waiting.append(whole)
+        else:
+            self._settle(whole)
+
+    def close(self, now: float, watermark: float) -> None:
+        """Settle what need not wait any longer; all requests that ended by `watermark` have been traced."""
+        ready = max(watermark - TRACE_GRACE_SECONDS, now - TRACE_WAIT_SECONDS)
+        while self._waiting and self._waiting[0].end <= ready:
+            interval = self._waiting.popleft()
+            self._group.append(interval)
+            self.closed = interval.end
+            traces = self._traces_until(interval.end)
+            if traces:
+                self._settle_traced(traces)
+        if self._group and self._group[0].end <= now - TRACE_WAIT_SECONDS - TRACE_GAP_SECONDS:
+            self._settle_group()
+        if not self._waiting:
+            # Traces of requests that no counter counts (failed ones) must not pile up.
+            self._traces_until(now - TRACE_WAIT_SECONDS - TRACE_GAP_SECONDS)
+
+    def _traces_until(self, end: float) -> list[Trace]:
+        if not self._traces:
+            return []
+        taken = 0
+        while taken < len(self._traces) and self._traces[taken].ended <= end:
+            taken += 1
+        traces, self._traces = self._traces[:taken], self._traces[taken:]
+        return traces
+
+    def _settle(self, interval: Interval) -> None:
+        shape = interval.shape or Point(interval.seconds / interval.requests)
+        self.source = interval.source
+        self.histogram.add(interval.requests, interval.seconds, shape)
+
+    def _settle_group(self) -> None:
+        """Settle each interval of the group without traces."""
+        for interval in self._group:
+            self._settle(interval)
+        self._group.clear()
+
+    def _settle_traced(self, traces: list[Trace]) -> None:
+        """Let the traced requests speak for all of the group.
+
+        Triton traces every Nth request, so each traced one stands for those since the one before it; to
+        give it the whole group is what keeps rare requests neither over- nor understated.
+        """
+        seconds = sorted(trace.seconds for trace in traces)
+        counted = [(interval.requests, interval.seconds) for interval in self._group]
+        self.believes_traces = self._agreement.take(self.closed, counted, seconds)
+        if not self.believes_traces:
+            self.lose("contradicts", len(traces))
+            self._settle_group()
+            return
+        self.source = "trace"
+        shape = Observed(seconds)
+        requests = sum(interval.requests for interval in self._group)
+        self.histogram.add(requests, sum(interval.seconds for interval in self._group), shape)
+        self.histogram.remember(Exemplar(trace.trace_id, trace.seconds, trace.ended) for trace in traces)
+        self._group.clear()

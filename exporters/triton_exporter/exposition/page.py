@@ -1,0 +1,161 @@
+"""Write the page: Triton's own text byte for byte, then the exporter's families.
+
+Formats: https://prometheus.io/docs/instrumenting/exposition_formats/ and
+https://prometheus.io/docs/specs/om/open_metrics_spec/
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator
+
+from triton_exporter.catalogue import Metric
+from triton_exporter.exposition import parse
+from triton_exporter.family import Family, Sample, Written, escape
+
+TEXT = "text/plain; version=0.0.4; charset=utf-8"
+OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+
+Pieces = tuple[bytes, ...]
+"""A page in pieces: to put 10 MB together once more costs as much time as to send them."""
+
+_PIECE = 256 * 1024
+
+
+def render_text(families: Iterable[Family]) -> bytes:
+    """The exporter's families in the text format 0.0.4."""
+    return b"".join(text_pieces(families))
+
+
+def text_pieces(families: Iterable[Family]) -> Pieces:
+    """The same in pieces that are worth sending one by one."""
+    return tuple(_gathered(piece for family in families for piece in _text(family)))
+
+
+def openmetrics_pieces(families: Iterable[Family]) -> Pieces:
+    """The exporter's families in OpenMetrics, with exemplars and without the closing EOF."""
+    return tuple(_gathered(piece for family in families for piece in _openmetrics(family)))
+
+
+def relayed_openmetrics(families: Iterable[parse.ParsedFamily]) -> bytes:
+    """Triton's families in OpenMetrics: no sample changes its name or value.
+
+    A counter must end in `_total` there, and Triton's do not; they are of unknown type instead.
+    """
+    return "".join([_relayed(family) for family in families]).encode("utf-8", "replace")
+
+
+EOF = b"# EOF\n"
+
+
+def _gathered(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Put small pieces together; large ones are left as they are."""
+    waiting: list[bytes] = []
+    size = 0
+    for piece in pieces:
+        if len(piece) < _PIECE:
+            waiting.append(piece)
+            size += len(piece)
+            if size < _PIECE:
+                continue
+            piece = b""
+        yield b"".join(waiting)
+        if piece:
+            yield piece
+        waiting, size = [], 0
+    yield b"".join(waiting)
+
+
+def _text(family: Family) -> Iterable[bytes]:
+    metric = family.metric
+    yield f"# HELP {metric} {_help(metric)}\n# TYPE {metric} {_type(metric)}\n".encode()
+    if isinstance(family.samples, Written):
+        yield from family.samples.pieces()
+    else:
+        yield written(family.samples)
+
+
+def written(samples: Iterable[Sample]) -> bytes:
+    """Samples in the text format, line by line."""
+    lines = [f"{sample.series} {number(sample.value)}\n" for sample in samples]
+    return "".join(lines).encode("utf-8", "replace")
+
+
+def _openmetrics(family: Family) -> Iterable[bytes]:
+    metric = family.metric
+    name = metric.name.removesuffix("_total") if metric.kind == "counter" else metric.name
+    text = _help(metric).replace('"', r"\"")
+    yield f"# TYPE {name} {_type(metric)}\n# HELP {name} {text}\n".encode()
+    if isinstance(family.samples, Written) and not family.samples.has_exemplars:
+        yield from family.samples.pieces()
+    else:
+        yield "".join([_sample(sample) for sample in family.samples]).encode("utf-8", "replace")
+
+
+def _sample(sample: Sample) -> str:
+    line = f"{sample.series} {number(sample.value)}"
+    if sample.exemplar is not None:
+        trace, value, at = sample.exemplar
+        line += f' # {{trace_id="{trace}"}} {number(value)} {at:.3f}'
+    return line + "\n"
+
+
+def _relayed(family: parse.ParsedFamily) -> str:
+    name, kind = family.name, family.kind
+    if kind == "counter" and name.endswith("_total"):
+        name = name.removesuffix("_total")
+    elif kind in ("counter", "untyped"):
+        kind = "unknown"
+    samples = _samples_of(family)
+    # OpenMetrics allows no stray white space; a body that Prometheus refuses would cost it every series.
+    if not _is_strict(samples, len(family.series)):
+        samples = "".join([_rewritten(*one) for one in family.samples()])
+    text = family.help.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+    return f"# TYPE {name} {kind}\n# HELP {name} {text}\n" + samples
+
+
+def _samples_of(family: parse.ParsedFamily) -> str:
+    start = 0
+    while family.text.startswith("#", start):
+        start = family.text.find("\n", start) + 1
+    return family.text[start:]
+
+
+def _is_strict(samples: str, count: int) -> bool:
+    """Whether every line is `series value`, as Triton writes them."""
+    one_each = samples.count(" ") == samples.count("\n") == count
+    after_labels = samples.count("} ") == samples.count("}")  # not `x{a="b"}2 6`, value and time
+    if one_each and after_labels and not any(odd in samples for odd in _ODD):
+        return True  # one blank a line can only be the one before the value
+    return _STRICT.fullmatch(samples) is not None
+
+
+_ODD = ("\t", ",}", "{}", "\n#", "\n\n")
+
+
+def _rewritten(one: parse.Series, value: float) -> str:
+    labels = ",".join([f'{name}="{escape(text)}"' for name, text in one.labels.items()])
+    return f"{one.name}{{{labels}}} {number(value)}\n" if labels else f"{one.name} {number(value)}\n"
+
+
+_PAIR = r'[a-zA-Z_]\w*="(?:[^"\\\n]|\\[\\n"])*"'
+_STRICT = re.compile(rf"(?:[a-zA-Z_:][\w:]*(?:\{{{_PAIR}(?:,{_PAIR})*\}})? \S+\n)*", re.ASCII)
+
+
+def _help(metric: Metric) -> str:
+    return metric.help.replace("\\", r"\\").replace("\n", r"\n")
+
+
+def _type(metric: Metric) -> str:
+    return "gauge" if metric.kind == "info" else metric.kind
+
+
+def number(value: float) -> str:
+    """A sample value as Prometheus writes it; whole numbers without a fraction."""
+    if math.isfinite(value):
+        whole = int(value)
+        return str(whole) if whole == value and abs(whole) < 1 << 53 else repr(value)
+    if math.isnan(value):
+        return "NaN"
+    return "+Inf" if value > 0 else "-Inf"

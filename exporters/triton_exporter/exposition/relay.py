@@ -1,0 +1,61 @@
+"""Pass on what Triton exposed: unchanged when it is sound, else its good part with the bad lines counted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from weakref import ref
+
+from triton_exporter.catalogue import own
+from triton_exporter.catalogue.reserved import is_reserved
+from triton_exporter.exposition.parse import FAULTS, Exposition, Parser
+from triton_exporter.exposition.scrape import Reading
+from triton_exporter.family import Family, Sample, series
+
+COLLISION = "collision"
+"""Kind of a bad line that bears a name of the exporter, of Prometheus or of the rules."""
+
+
+class Relay:
+    """Digests each reading once, however many scrapes share it. Used under the exporter's lock."""
+
+    def __init__(self) -> None:
+        self._parser = Parser()
+        # Weak: until the next scrape nobody needs the megabytes of this one.
+        self._reading: Callable[[], Reading | None] = lambda: None
+        self._exposition = Exposition({}, {})
+        self._mended: bytes | None = None
+        self._bad: Counter[str] = Counter()
+
+    def take(self, reading: Reading) -> Exposition:
+        """Parse a reading, and count its bad lines the first time it is shown."""
+        if reading is not self._reading():
+            self._reading = ref(reading)
+            self._exposition = self._digest(reading.body)
+        return self._exposition
+
+    def text(self, reading: Reading) -> bytes:
+        """The body to pass on: Triton's very bytes when nothing is wrong with them."""
+        self.take(reading)
+        return reading.body if self._mended is None else self._mended
+
+    def families(self) -> Iterable[Family]:
+        """Bad lines by kind."""
+        yield Family(
+            own.BAD_LINES,
+            [Sample(series(own.BAD_LINES, kind), self._bad[kind]) for kind in (*FAULTS, COLLISION)],
+        )
+
+    def _digest(self, body: bytes) -> Exposition:
+        exposition = self._parser.parse(body)
+        # A Python model can expose any name.
+        forged = set(filter(is_reserved, exposition.families))
+        if not forged and not exposition.faults:
+            self._mended = None
+            return exposition
+        self._bad.update(exposition.faults)
+        self._bad[COLLISION] += sum(len(exposition.families[name].values) for name in forged)
+        good = {name: family for name, family in exposition.families.items() if name not in forged}
+        kept = Exposition(good, exposition.faults)
+        self._mended = kept.text.encode()
+        return kept

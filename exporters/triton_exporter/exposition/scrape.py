@@ -1,0 +1,154 @@
+"""Read Triton's /metrics in one thread for everybody: the sampling loop and every concurrent scrape."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+
+from triton_exporter.catalogue.state import NOT_TRITON
+from triton_exporter.http.client import Client, FetchError
+
+_TRITON = re.compile(rb"^(?:# (?:HELP|TYPE) )?nv_", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class Reading:
+    """One look at /metrics; `reason` is empty when it answered, else one of DOWN_REASONS.
+
+    A body beside a reason is what arrived before the answer broke off.
+    """
+
+    body: bytes
+    reason: str
+    detail: str
+    at: float
+    duration_seconds: float
+
+    @property
+    def up(self) -> bool:
+        return not self.reason
+
+
+def read(client: Client, path: str, now: Callable[[], float]) -> Reading:
+    """Fetch once. Every failure is a reading, none is an exception."""
+    started = time.monotonic()
+    body, reason, detail = b"", "", ""
+    try:
+        with closing(client):  # not kept open: see Looker.look
+            answer = client.get(path)
+        if answer.status == 200 and _of_triton(answer.body):
+            body = answer.body
+        elif answer.status == 200:
+            reason, detail = NOT_TRITON, "the page holds no metric of Triton (nv_...)"
+        else:
+            reason, detail = "http_error", f"HTTP {answer.status}"
+    except FetchError as error:
+        # What arrived before the answer broke off is still true; its cut line counts as a bad one.
+        body, reason, detail = error.partial, error.reason, str(error)
+    return Reading(body, reason, detail, now(), time.monotonic() - started)
+
+
+def _of_triton(body: bytes) -> bool:
+    """Whether a page holds Triton's metrics, or nothing, as that of a Triton without any."""
+    return not body.strip() or _TRITON.search(body) is not None
+
+
+PATIENCE_SECONDS = 0.5
+"""How long work that nobody waits for lets the pages of waiting scrapes go first."""
+
+
+class SharedReader:
+    """Fetches at every tick of the sampling interval and whenever a scrape asks.
+
+    A scrape that finds a fetch under way shares it; one that runs out of time gets None, and the fetch goes
+    on for the others. Only this thread ever waits on the network, so a name server that hangs delays nobody.
+    `publish` is called before the scrapes get their reading, `digest` after they are done with it.
+    """
+
+    def __init__(
+        self,
+        fetch: Callable[[], Reading],
+        publish: Callable[[Reading], None],
+        digest: Callable[[Reading], None],
+        interval_seconds: float,
+    ) -> None:
+        self._fetch = fetch
+        self._publish = publish
+        self._digest = digest
+        self._interval = interval_seconds
+        self._changed = threading.Condition()
+        self._started = 0  # number of fetches begun
+        self._done = 0  # number of fetches ended
+        self._wanted = 0  # a fetch with this number has been asked for
+        self._scrapes: list[int] = []  # which fetch each scrape under way asked for
+        self._last: Reading | None = None
+        self._stopping = False
+
+    @contextmanager
+    def fresh(self, timeout_seconds: float) -> Iterator[Callable[[], Reading | None]]:
+        """Ask for a reading that ends after this call began; what is yielded waits for it.
+
+        It is None when there is none in time. Until the block ends, nothing is digested meanwhile.
+        """
+        deadline = time.monotonic() + timeout_seconds
+        with self._changed:
+            target = self._started if self._started > self._done else self._started + 1
+            self._wanted = max(self._wanted, target)
+            self._scrapes.append(target)
+            self._changed.notify_all()
+        try:
+            yield lambda: self._reading(target, deadline)
+        finally:
+            with self._changed:
+                self._scrapes.remove(target)
+                self._changed.notify_all()
+
+    def _reading(self, target: int, deadline: float) -> Reading | None:
+        with self._changed:
+            while self._done < target and not self._stopping:
+                left = deadline - time.monotonic()
+                if left <= 0 or not self._changed.wait(left):
+                    break
+            return self._last if self._done >= target else None
+
+    def run(self) -> None:
+        """Fetch until stopped."""
+        tick = time.monotonic()
+        while self._wait(tick):
+            reading = self._fetch()
+            self._publish(reading)
+            with self._changed:
+                self._last = reading
+                self._done = self._started
+                self._changed.notify_all()
+                # Digesting takes longer than writing a page: scrapes that have their reading go first.
+                self._changed.wait_for(self._is_quiet, PATIENCE_SECONDS)
+            self._digest(reading)
+            # Ticks that passed during a slow fetch are skipped, not caught up.
+            while tick <= time.monotonic():
+                tick += self._interval
+
+    def _is_quiet(self) -> bool:
+        # A peer that is slow to take its page must not hold up the next scrape.
+        waited_for = self._wanted > self._started
+        return self._stopping or waited_for or self._done not in self._scrapes
+
+    def stop(self) -> None:
+        """End `run` after the fetch under way."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+
+    def _wait(self, tick: float) -> bool:
+        with self._changed:
+            while not self._stopping and self._wanted <= self._started:
+                left = tick - time.monotonic()
+                if left <= 0:
+                    break
+                self._changed.wait(left)
+            self._started += 1
+            return not self._stopping

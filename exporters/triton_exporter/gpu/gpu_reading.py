@@ -1,0 +1,157 @@
+"""One look at a GPU source, in canonical series and base units, whatever the source."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from triton_exporter.catalogue import Metric, gpu
+
+XidKind = Literal["last", "window", "total", "event"]
+
+TOLERANCE = 0.01
+"""How far above 1 a ratio may stand before it is no ratio; what is within is rounding."""
+
+NO_READING_AT_ZERO = frozenset({gpu.POWER, gpu.POWER_LIMIT, gpu.MEMORY_TOTAL, gpu.MEMORY_TEMPERATURE})
+"""Families in which NVIDIA's libraries say 0 for what they could not measure."""
+
+_LIMITS: Mapping[str, tuple[float, float]] = {
+    "ratio": (0.0, 1.0 + TOLERANCE),
+    "C": (-100.0, 200.0),
+    "W": (0.0, 1e5),
+    "Hz": (0.0, 1e11),
+    "bytes": (0.0, 2.0**50),
+    "bytes/s": (0.0, 2.0**50),
+}
+"""By unit: the least and the most a real card could say. Anything else is at least 0."""
+
+
+class Entity(NamedTuple):
+    """A GPU, or one MIG instance of it (`instance` is its GPU instance id, empty for the whole)."""
+
+    uuid: str
+    instance: str = ""
+
+
+class Slot(NamedTuple):
+    """One series: `label` is the value of the family's own label (pipe, direction, ...), if it has one."""
+
+    metric: Metric
+    entity: Entity
+    label: str = ""
+
+
+class XidReport(NamedTuple):
+    """What a source says of one XID code on one GPU.
+
+    `kind`: `last` names the last code (0 for none), `window` counts the last minutes, `total` counts
+    since the source started, `event` is so many new ones.
+    """
+
+    uuid: str
+    code: int
+    events: float
+    kind: XidKind
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A GPU that is there; what the source does not tell is empty."""
+
+    uuid: str
+    index: str = ""
+    name: str = ""
+    driver_version: str = ""
+    pci_bus_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """A MIG instance that is there."""
+
+    entity: Entity
+    compute_instance: str = ""
+    profile: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuReading:
+    """What one source said at Unix time `at`.
+
+    `pods` names the pods that use a GPU, where the source tells; `dialect` how it speaks.
+    """
+
+    source: str
+    at: float
+    devices: Mapping[str, Device] = field(default_factory=dict)
+    instances: tuple[Instance, ...] = ()
+    values: Mapping[Slot, float] = field(default_factory=dict)
+    xids: tuple[XidReport, ...] = ()
+    watches_xids: bool = False
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    pods: Mapping[str, frozenset[Entity]] = field(default_factory=dict)
+    dialect: str = ""
+
+
+def judge(metric: Metric, value: float, dropped: Counter[str]) -> float | None:
+    """Keep a value that can be true; count and drop any other."""
+    if not math.isfinite(value):
+        dropped["malformed"] += 1
+        return None
+    if value == 0 and metric in NO_READING_AT_ZERO:
+        dropped["blank"] += 1
+        return None
+    low, high = _LIMITS.get(metric.unit, (0.0, math.inf))
+    if metric is gpu.TEMPERATURE_MARGIN or low <= value <= high:
+        return min(value, 1.0) if metric.unit == "ratio" else value
+    dropped["implausible"] += 1
+    return None
+
+
+def complete(values: Mapping[Slot, float]) -> dict[Slot, float]:
+    """Add what follows from other values, and leave out a whole GPU's value beside those of its parts."""
+    done = dict(values)
+    for entity in {slot.entity for slot in values}:
+        _fill_total(done, entity)
+        engine = done.get(Slot(gpu.ENGINE_ACTIVE, entity))
+        if engine is not None:
+            done.setdefault(Slot(gpu.UTILIZATION, entity), engine)
+    in_parts = {(slot.metric, slot.entity.uuid, slot.label) for slot in done if slot.entity.instance}
+    return {
+        slot: value
+        for slot, value in done.items()
+        if slot.entity.instance or (slot.metric, slot.entity.uuid, slot.label) not in in_parts
+    }
+
+
+def _fill_total(values: dict[Slot, float], entity: Entity) -> None:
+    if Slot(gpu.MEMORY_TOTAL, entity) in values:
+        return
+    parts = [
+        values.get(Slot(part, entity)) for part in (gpu.MEMORY_USED, gpu.MEMORY_FREE, gpu.MEMORY_RESERVED)
+    ]
+    known = [part for part in parts if part is not None]
+    if len(known) == len(parts):
+        values[Slot(gpu.MEMORY_TOTAL, entity)] = sum(known)
+
+
+def is_split(metric: Metric) -> bool:
+    """Whether the family has one series per MIG instance; others speak of the whole board."""
+    return "gpu_instance_id" in metric.labels
+
+
+def canonical_uuid(text: str) -> str:
+    """A GPU's UUID as DCGM writes it (`GPU-...`), or empty when the text is none."""
+    text = text.strip()
+    if not text or text.startswith("<<<") or text.upper() in ("N/A", "[N/A]"):
+        return ""
+    return text if text.startswith(("GPU-", "MIG-")) else f"GPU-{text}"
+
+
+def canonical_pci(text: str) -> str:
+    """A PCI bus id with an eight-digit domain in lower case, as both DCGM and CUDA ids can be written."""
+    domain, colon, rest = text.strip().lower().partition(":")
+    return f"{domain.rjust(8, '0')}:{rest}" if colon and rest else ""

@@ -1,0 +1,291 @@
+"""GPUs as one part of the exporter: polls the source, watches Triton, shows the canonical series."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from triton_exporter.catalogue import Metric, gpu
+from triton_exporter.doctor import Finding
+from triton_exporter.exposition.parse import Parser
+from triton_exporter.family import Family, Sample, escape
+from triton_exporter.gpu import xid
+from triton_exporter.gpu.advice import Examined, advise
+from triton_exporter.gpu.choice import Choice
+from triton_exporter.gpu.freshness import Freshness
+from triton_exporter.gpu.gpu_reading import Entity, GpuReading, Slot, is_split
+from triton_exporter.gpu.gpu_use import GpuUse
+from triton_exporter.gpu.mapping import (
+    Evidence,
+    GpuClaim,
+    Visible,
+    claims,
+    label_problems,
+    labelled_ordinals,
+    visible,
+)
+from triton_exporter.gpu.scope import Scope
+from triton_exporter.gpu.sources import native
+from triton_exporter.gpu.steady import Steady
+from triton_exporter.snapshot import ModelConfig, ModelStatistics, ModelVersion, Snapshot
+
+_Rows = dict[tuple[str, ...], float]
+"""Values of one family by the values of its labels."""
+
+_MOST_SERIES = 50_000
+"""Rendered series remembered."""
+
+_SHOWN = tuple(
+    metric
+    for metric in vars(gpu).values()
+    if isinstance(metric, Metric) and metric.labels[:1] == ("gpu_uuid",)
+)
+"""Every family about a GPU; those that are not in a reading are filled from elsewhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the operator says of GPUs. Times are seconds.
+
+    `devices` is the order of Triton's CUDA devices, `sure_models` are patterns of models that really run on
+    the GPUs their config names, `pod` is the name of Triton's pod.
+    """
+
+    interval_seconds: float = 5.0
+    max_age_seconds: float = 120.0
+    devices: tuple[str, ...] = ()
+    sure_models: tuple[str, ...] = ()
+    pod: str = ""
+
+
+class Gpus:
+    """A Poller, Observer, Watcher and Collector; see triton_exporter.family for who calls what when."""
+
+    def __init__(self, choice: Choice, own_series: native.NativeSource, options: Options) -> None:
+        self.interval_seconds = options.interval_seconds
+        self._choice = choice
+        self._native = own_series
+        self._options = options
+        self._lock = threading.Lock()
+        self._parser = Parser()
+        self._observed_at = float("-inf")
+        self._reading: GpuReading | None = None
+        self._source = "none"
+        self._failures: _Rows = {}
+        self._details: Mapping[str, str] = {}
+        self._freshness = Freshness()
+        self._xids = xid.XidCounter()
+        self._dropped: _Rows = defaultdict(float)
+        self._steady = Steady()
+        self._ledger = GpuUse()
+        self._scope = Scope()
+        self._labels: Mapping[ModelVersion, frozenset[str]] = {}
+        self._triton_gpus: frozenset[str] = frozenset()
+        self._own: GpuReading | None = None
+        self._configs: Mapping[ModelVersion, ModelConfig] = {}
+        self._claims: tuple[GpuClaim, ...] = ()
+        self._problems: Mapping[ModelVersion, str] = {}
+        self._memory: Mapping[tuple[ModelVersion, Entity], float] = {}
+        self._rendered: dict[tuple[str, ...], str] = {}
+
+    # --- Fed by the exporter --------------------------------------------------------------------------------
+
+    def poll(self, now: float) -> None:
+        """Read the best source that answers."""
+        reading = self._choice.read(now)
+        with self._lock:
+            self._source = self._choice.current
+            self._failures = {key: float(count) for key, count in self._choice.failures.items()}
+            self._details = dict(self._choice.detail)
+            if reading is None:
+                return
+            new = self._freshness.note(reading)
+            reading = self._reading = self._steady.counters(reading, self._freshness.known)
+            self._learn_scope(now)
+            for reason, rows in reading.dropped.items():
+                self._dropped[reading.source, reason] += rows
+            if reading.watches_xids:
+                known = self._freshness.known & reading.devices.keys()
+                self._xids.update(known, [report for report in reading.xids if report.uuid in known], now)
+            self._ledger.share(reading, new)
+
+    def observe(self, exposition: bytes, now: float) -> None:
+        """Take what Triton itself says of GPUs, as often as GPUs are read."""
+        if now - self._observed_at < self.interval_seconds:
+            return
+        self._observed_at = now
+        # Nearly every Triton without a GPU is told by this search, which costs a hundredth of parsing.
+        parsed = self._parser.parse(exposition if b"gpu_uuid=" in exposition else b"", only=native.FAMILIES)
+        reading = native.read(parsed, now)
+        self._native.tell(reading)
+        with self._lock:
+            self._labels = native.model_labels(parsed)
+            self._triton_gpus = frozenset(reading.devices)
+            self._own = reading
+            self._learn_scope(now)
+
+    def see(self, snapshot: Snapshot) -> None:
+        """Take in configs and statistics: which model is on which GPU, and how long it executed."""
+        with self._lock:
+            self._configs = snapshot.configs
+            seen = self._learn_scope(snapshot.at)
+            if not seen.order and not self._triton_gpus and not self._claims:
+                return  # no GPU anywhere: nothing to map, at any number of models
+            evidence = self._evidence(snapshot.statistics or ())
+            self._claims = claims(evidence, seen)
+            self._problems = label_problems(evidence, self._claims, seen)
+            if snapshot.statistics is not None:
+                self._memory = _memory_by_gpu(snapshot, seen)
+                self._ledger.see(evidence.statistics, self._claims)
+
+    def _evidence(self, statistics: tuple[ModelStatistics, ...] = ()) -> Evidence:
+        return Evidence(self._configs, statistics, self._labels, self._triton_gpus, self._options.sure_models)
+
+    def _learn_scope(self, now: float) -> Visible:
+        named = labelled_ordinals(self._evidence()) if self._triton_gpus else {}
+        seen = visible(self._options.devices, self._reading, self._triton_gpus, self._options.pod, named)
+        if self._reading is not None:
+            told = self._observed_at > float("-inf")
+            self._scope.learn(seen.order if seen.known else (), triton_told=told, now=now)
+        return seen
+
+    def examine(self, now: float) -> tuple[Finding, ...]:
+        """What to change to see more, from what was polled, observed and seen so far."""
+        with self._lock:
+            return advise(
+                Examined(
+                    self._source,
+                    self._details,
+                    self._reading,
+                    self._own,
+                    self._freshness.ages(now),
+                    self._configs,
+                    self._claims,
+                    self._problems,
+                    self._options.devices,
+                    self._choice.wanted,
+                )
+            )
+
+    # --- Shown ----------------------------------------------------------------------------------------------
+
+    def families(self, now: float) -> Iterable[Family]:
+        """All GPU families; those about a GPU without a value are left out, not 0."""
+        with self._lock:
+            return list(self._families(now))
+
+    def _families(self, now: float) -> Iterator[Family]:
+        yield self._family(gpu.SOURCE, {(name,): float(name == self._source) for name in gpu.SOURCES})
+        yield self._family(gpu.SOURCE_FAILURES_TOTAL, self._failures)
+        yield self._family(gpu.ROWS_DROPPED, self._dropped)
+        ages = {
+            uuid: age for uuid, age in self._freshness.ages(now).items() if self._scope.holds(Entity(uuid))
+        }
+        young = frozenset(uuid for uuid, age in ages.items() if age <= self._options.max_age_seconds)
+        rows = self._rows(young, ages, now)
+        for metric in _SHOWN:
+            if rows.get(metric):
+                yield self._family(metric, rows[metric])
+        yield from self._model_families(young)
+
+    def _rows(self, young: frozenset[str], ages: Mapping[str, float], now: float) -> dict[Metric, _Rows]:
+        rows: dict[Metric, _Rows] = defaultdict(dict)
+        rows[gpu.DATA_AGE] = {(uuid,): age for uuid, age in ages.items()}
+        for (uuid, code), count in self._xids.counts(now).items():
+            if uuid in ages:
+                rows[gpu.XID_ERRORS][uuid, str(code), xid.classify(code)] = count
+        for uuid in ages.keys() & self._ledger.idle_energy.keys():
+            rows[gpu.ENERGY_IDLE][uuid,] = self._ledger.idle_energy[uuid]
+            rows[gpu.ENERGY_UNATTRIBUTED][uuid,] = self._ledger.other_energy[uuid]
+        if self._reading is not None:
+            self._add_reading(self._reading, young, rows)
+        return rows
+
+    def _add_reading(self, reading: GpuReading, young: frozenset[str], rows: dict[Metric, _Rows]) -> None:
+        def shown(entity: Entity) -> bool:
+            return entity.uuid in young and self._scope.holds(entity)
+
+        for device in reading.devices.values():
+            if device.uuid in young:
+                rows[gpu.INFO][
+                    device.uuid, device.index, device.name, device.driver_version, device.pci_bus_id
+                ] = 1.0
+        for instance in reading.instances:
+            if shown(instance.entity):
+                rows[gpu.INSTANCE_INFO][*instance.entity, instance.compute_instance, instance.profile] = 1.0
+        for slot, value in reading.values.items():
+            if shown(slot.entity):
+                rows[slot.metric][_labels(slot)] = value
+        for entity, shares in self._ledger.utilization.items():
+            if shown(entity):
+                rows[gpu.UTILIZATION_UNATTRIBUTED][entity] = shares.rest
+        claimed = defaultdict[Entity, float](float)
+        for (_, entity), size in self._memory.items():
+            claimed[entity] += size
+        for slot, value in reading.values.items():
+            if slot.metric is gpu.MEMORY_USED and shown(slot.entity):
+                rows[gpu.MEMORY_UNATTRIBUTED][slot.entity] = value - claimed[slot.entity]
+
+    def _model_families(self, young: frozenset[str]) -> Iterator[Family]:
+        info: _Rows = {
+            (*claim.key, *claim.entity, claim.source, claim.confidence): 1.0 for claim in self._claims
+        }
+        busy: _Rows = {(*pair.key, *pair.entity): seconds for pair, seconds in self._ledger.busy.items()}
+        energy: _Rows = {
+            (*pair.key, *pair.entity): self._ledger.energy[pair]
+            for pair in self._ledger.busy
+            if pair.entity.uuid in self._ledger.idle_energy
+        }
+        shares: _Rows = {
+            (*pair.key, *entity): part
+            for entity, shared in self._ledger.utilization.items()
+            if entity.uuid in young
+            for pair, part in shared.parts.items()
+            if pair in self._ledger.busy
+        }
+        memory: _Rows = {(*key, *entity): size for (key, entity), size in self._memory.items()}
+        problems: _Rows = {(*key, problem): 1.0 for key, problem in self._problems.items()}
+        for metric, rows in (
+            (gpu.MODEL_GPU_INFO, info),
+            (gpu.MODEL_LABEL_PROBLEM, problems),
+            (gpu.MODEL_BUSY, busy),
+            (gpu.MODEL_UTILIZATION, shares),
+            (gpu.MODEL_ENERGY, energy),
+            (gpu.MODEL_MEMORY, memory),
+        ):
+            if rows:
+                yield self._family(metric, rows)
+
+    def _family(self, metric: Metric, rows: _Rows) -> Family:
+        return Family(metric, [Sample(self._series(metric, labels), value) for labels, value in rows.items()])
+
+    def _series(self, metric: Metric, labels: tuple[str, ...]) -> str:
+        key = (metric.name, *labels)
+        text = self._rendered.get(key)
+        if text is None:
+            if len(self._rendered) >= _MOST_SERIES:
+                self._rendered.clear()
+            text = self._rendered[key] = _render(metric, labels)
+        return text
+
+
+def _render(metric: Metric, values: tuple[str, ...]) -> str:
+    # An empty label is to Prometheus the same as none, and on most GPUs the instance is empty.
+    pairs = [f'{name}="{escape(text)}"' for name, text in zip(metric.labels, values, strict=True) if text]
+    return f"{metric}{{{','.join(pairs)}}}"
+
+
+def _labels(slot: Slot) -> tuple[str, ...]:
+    own = (slot.label,) if slot.label else ()
+    return (*slot.entity, *own) if is_split(slot.metric) else (slot.entity.uuid, *own)
+
+
+def _memory_by_gpu(snapshot: Snapshot, seen: Visible) -> dict[tuple[ModelVersion, Entity], float]:
+    found: dict[tuple[ModelVersion, Entity], float] = defaultdict(float)
+    for row in snapshot.statistics or ():
+        for use in row.memory:
+            for entity in seen.pick([use.device]) if use.kind == "GPU" else ():
+                found[ModelVersion(row.model, row.version), entity] += use.bytes
+    return found

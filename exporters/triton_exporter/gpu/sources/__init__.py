@@ -1,0 +1,1 @@
+"""Where GPU readings come from: dcgm-exporter, NVML, Triton."""

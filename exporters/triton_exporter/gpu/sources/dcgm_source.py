@@ -1,0 +1,55 @@
+"""dcgm-exporter over HTTP: one bounded GET per look, whatever it answers."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit, urlunsplit
+
+from triton_exporter.exposition.parse import Parser
+from triton_exporter.gpu.gpu_reading import GpuReading
+from triton_exporter.gpu.sources import dcgm_metrics as dcgm
+from triton_exporter.gpu.sources.source import SourceError
+from triton_exporter.http.client import Client, FetchError, Limits
+
+DEFAULT_URL = "http://127.0.0.1:9400/metrics"
+"""Where dcgm-exporter listens by default."""
+
+MAX_BODY_BYTES = 16 * 1024 * 1024
+"""A real one sends about 8 kB per GPU."""
+
+
+class DcgmSource:
+    """Reads one dcgm-exporter; a URL without a path means /metrics."""
+
+    name = dcgm.SOURCE
+
+    def __init__(self, url: str = DEFAULT_URL, timeout_seconds: float = 5.0) -> None:
+        parts = urlsplit(url)
+        self._path = f"{parts.path.rstrip('/') or '/metrics'}{'?' + parts.query if parts.query else ''}"
+        base = urlunsplit((parts.scheme, parts.netloc, "", "", ""))
+        self._client = Client(base, Limits(timeout_seconds, MAX_BODY_BYTES))
+        self._parser = Parser()
+
+    def read(self, at: float) -> GpuReading:
+        """Fetch and read. Raises SourceError; a body that breaks off is read as far as it came."""
+        try:
+            answer = self._client.get(self._path)
+        except FetchError as error:
+            reading = self._digest(error.partial, at)
+            if not reading.values:
+                raise SourceError(error.reason, str(error)) from error
+            return reading
+        finally:
+            self._client.close()  # polls are seconds apart, and nobody tells a source when the process ends
+        if answer.status != 200:
+            raise SourceError("http_error", f"HTTP {answer.status}")
+        reading = self._digest(answer.body, at)
+        if not reading.devices:
+            raise SourceError("no_gpu", "no GPU rows in the answer")
+        return reading
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._client.close()
+
+    def _digest(self, body: bytes, at: float) -> GpuReading:
+        return dcgm.read(self._parser.parse(body), at)

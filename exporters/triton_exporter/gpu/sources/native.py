@@ -1,0 +1,101 @@
+"""Triton's own GPU series to a reading: the last source, for want of a better one."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+
+from triton_exporter.catalogue import Metric, gpu, triton
+from triton_exporter.exposition.parse import Exposition
+from triton_exporter.gpu.gpu_reading import Device, Entity, GpuReading, Slot, complete, judge
+from triton_exporter.gpu.sources.source import SourceError
+from triton_exporter.snapshot import ModelVersion
+
+SOURCE = "triton"
+
+_CANONICAL: Mapping[str, Metric] = {
+    triton.GPU_UTILIZATION.name: gpu.UTILIZATION,
+    triton.GPU_MEMORY_TOTAL_BYTES.name: gpu.MEMORY_TOTAL,
+    triton.GPU_MEMORY_USED_BYTES.name: gpu.MEMORY_USED,
+    triton.GPU_POWER_USAGE.name: gpu.POWER,
+    triton.GPU_POWER_LIMIT.name: gpu.POWER_LIMIT,
+    triton.ENERGY_CONSUMPTION.name: gpu.ENERGY,
+}
+
+LABELLED = (triton.REQUEST_SUCCESS.name, triton.INFERENCE_COUNT.name)
+"""Per-model families that carry gpu_uuid if any does."""
+
+FAMILIES = frozenset({*_CANONICAL, *LABELLED})
+"""What has to be parsed of Triton's text."""
+
+
+def read(exposition: Exposition, at: float) -> GpuReading:
+    """Read Triton's own GPU series.
+
+    A GPU whose total memory is 0 is one that Triton gave up reading: all its series stay 0 for ever, so it
+    is listed as a device without values.
+    """
+    rows: dict[str, dict[Metric, float]] = defaultdict(dict)
+    for name, metric in _CANONICAL.items():
+        for uuid, value in _rows(exposition, name):
+            rows[uuid][metric] = value
+    dropped: Counter[str] = Counter()
+    values: dict[Slot, float] = {}
+    for uuid, found in rows.items():
+        if found.get(gpu.MEMORY_TOTAL) == 0:
+            dropped["blank"] += len(found)
+            continue
+        for metric, value in found.items():
+            kept = judge(metric, value, dropped)
+            if kept is not None:
+                values[Slot(metric, Entity(uuid))] = kept
+    return GpuReading(
+        SOURCE, at, {uuid: Device(uuid) for uuid in rows}, values=complete(values), dropped=dict(dropped)
+    )
+
+
+def model_labels(exposition: Exposition) -> dict[ModelVersion, frozenset[str]]:
+    """Each model version that has series, with the GPUs its series name (none where gpu_uuid is missing)."""
+    found: dict[ModelVersion, set[str]] = defaultdict(set)
+    for name in LABELLED:
+        family = exposition.families.get(name)
+        for series in family.series if family else ():
+            key = ModelVersion(series.labels.get("model", ""), series.labels.get("version", ""))
+            named = found[key]
+            named.update(uuid for uuid in [series.labels.get("gpu_uuid", "")] if uuid)
+    return {key: frozenset(uuids) for key, uuids in found.items()}
+
+
+def _rows(exposition: Exposition, name: str) -> list[tuple[str, float]]:
+    family = exposition.families.get(name)
+    if family is None:
+        return []
+    rows = [(series.labels.get("gpu_uuid", ""), value) for series, value in family.samples()]
+    return [(uuid, value) for uuid, value in rows if uuid]
+
+
+class NativeSource:
+    """What Triton last said about GPUs; `tell` may be called from another thread than `read`."""
+
+    name = SOURCE
+
+    def __init__(self, max_age_seconds: float) -> None:
+        self._max_age = max_age_seconds
+        self._last = GpuReading(SOURCE, -math.inf)
+
+    def tell(self, reading: GpuReading) -> None:
+        """Take in what was read of Triton's text."""
+        self._last = reading
+
+    def read(self, at: float) -> GpuReading:
+        """The last reading. Raises SourceError when it is old or shows no GPU that Triton can read."""
+        last = self._last
+        if at - last.at > self._max_age:
+            raise SourceError("timeout", "Triton's metrics have not been read lately")
+        if not last.values:
+            raise SourceError("no_gpu", "Triton shows no GPU that it can read")
+        return last
+
+    def close(self) -> None:
+        """Nothing is held."""

@@ -1,0 +1,1 @@
+"""Client and server of HTTP, TLS on both sides."""

@@ -1,0 +1,230 @@
+"""Ask Triton over HTTP, reading only, never longer than a deadline and never more than a limit.
+
+The standard library's client is used rather than requests because its deadline must be total: a server that
+sends a byte a second keeps every per-read timeout alive for ever.
+"""
+
+from __future__ import annotations
+
+import http.client
+import math
+import socket
+import ssl
+import time
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+from triton_exporter.http.certificates import CertificateError
+
+INDEX_PATH = "/v2/repository/index"
+_CHUNK = 256 * 1024
+
+
+class FetchError(Exception):
+    """Triton could not be asked; `reason` is one of the catalogue's DOWN_REASONS.
+
+    `partial` holds what had arrived when the answer broke off.
+    """
+
+    def __init__(self, reason: str, detail: str, partial: bytes = b"") -> None:
+        super().__init__(f"{reason}: {detail}")
+        self.reason = reason
+        self.partial = partial
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Status and body of one answer."""
+
+    status: int
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long one request may take in all, and how much it may bring."""
+
+    timeout_seconds: float = 5.0
+    max_body_bytes: int = 64 * 1024 * 1024
+
+
+@dataclass
+class Client:
+    """One keep-alive connection to one server, for one thread.
+
+    It can send GET, and POST to the repository index only (Triton answers 405 to GET there): no request of
+    this class can change the server.
+    """
+
+    base_url: str
+    limits: Limits = Limits()
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    tls: Callable[[], ssl.SSLContext] = field(default=ssl.create_default_context, repr=False)
+    until: float = field(default=math.inf, init=False)  # time.monotonic() that no request may pass
+    _connection: _Connection | None = field(default=None, init=False, repr=False)
+
+    def get(self, path: str) -> Answer:
+        """GET one path below the base URL. Raises FetchError; any status is an answer."""
+        return self._request("GET", path, None)
+
+    def index(self) -> Answer:
+        """Ask for the repository index. Raises FetchError."""
+        return self._request("POST", INDEX_PATH, b"{}")
+
+    def close(self) -> None:
+        """Close the connection; the next request opens another."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _request(self, method: str, path: str, body: bytes | None) -> Answer:
+        deadline = min(time.monotonic() + self.limits.timeout_seconds, self.until)
+        reused = self._connection is not None
+        try:
+            return self._once(method, path, body, deadline)
+        except FetchError as error:
+            # A kept connection that the server has closed says so only when it is used again.
+            if not (reused and error.reason in ("refused", "bad_response") and not error.partial):
+                raise
+        return self._once(method, path, body, deadline)
+
+    def _once(self, method: str, path: str, body: bytes | None, deadline: float) -> Answer:
+        connection = self._connection
+        if connection is None:
+            connection = self._connection = _open(self.base_url, self.tls)
+        connection.deadline = deadline
+        keep = False
+        try:
+            connection.request(method, urlsplit(self.base_url).path + path, body, self._headers())
+            # A connection that is not kept hands its socket to the response, which must be closed too: a
+            # peer that pours on would else hold it as long as anybody holds the error.
+            with connection.getresponse() as response:
+                answer = Answer(response.status, _read(response, self.limits.max_body_bytes))
+                keep = not response.will_close
+        except TimeoutError as error:
+            raise FetchError("timeout", "no answer in time") from error
+        except ssl.SSLError as error:
+            raise FetchError("tls", str(error)) from error
+        except socket.gaierror as error:
+            raise FetchError("dns", str(error)) from error
+        except ConnectionRefusedError as error:
+            raise FetchError("refused", str(error)) from error
+        except ConnectionError as error:
+            raise FetchError("bad_response", f"the connection ended: {error}") from error
+        except OSError as error:
+            raise FetchError("unreachable", str(error)) from error
+        except (http.client.HTTPException, ValueError) as error:
+            raise FetchError("bad_response", f"{type(error).__name__}: {error}") from error
+        finally:
+            if not keep:
+                self.close()
+        return answer
+
+    def _headers(self) -> dict[str, str]:
+        return {"User-Agent": "tritonwatch", "Accept-Encoding": "identity", **self.headers}
+
+
+def _open(base_url: str, tls: Callable[[], ssl.SSLContext]) -> _Connection:
+    parts = urlsplit(base_url)
+    secure = parts.scheme == "https"
+    try:
+        context = tls() if secure else None
+    except CertificateError as error:
+        raise FetchError("tls", str(error)) from error
+    return _Connection(parts.hostname or "", parts.port or (443 if secure else 80), context)
+
+
+def _read(response: http.client.HTTPResponse, limit: int) -> bytes:
+    encoding = (response.getheader("Content-Encoding") or "identity").lower()
+    if encoding not in ("identity", "gzip", "deflate"):
+        raise FetchError("bad_response", f"unknown content encoding {encoding[:40]!r}")
+    unpack = None if encoding == "identity" else zlib.decompressobj(wbits=47)
+    chunks: list[bytes] = []
+    size = 0
+    while True:
+        try:
+            chunk = response.read1(_CHUNK)
+        except (http.client.HTTPException, ConnectionError) as error:
+            raise FetchError("bad_response", "the answer broke off", b"".join(chunks)) from error
+        if not chunk:
+            break
+        # Never inflate more than is still allowed: 10 MB of zeros pack into 10 kB.
+        if unpack is not None:
+            chunk = _inflate(unpack, chunk, limit - size + 1)
+        size += len(chunk)
+        if size > limit:
+            raise FetchError("too_large", f"more than {limit} bytes")
+        chunks.append(chunk)
+    if response.length:  # read1 does not complain about a body shorter than its Content-Length
+        raise FetchError("bad_response", "the answer broke off", b"".join(chunks))
+    return b"".join(chunks)
+
+
+def _inflate(unpack: Any, chunk: bytes, limit: int) -> bytes:
+    try:
+        data: bytes = unpack.decompress(chunk, limit)
+    except zlib.error as error:
+        raise FetchError("bad_response", f"broken compression: {error}") from error
+    return data
+
+
+class _Deadline:
+    """A socket whose every read shares one deadline."""
+
+    deadline: float = 0.0
+
+    def recv_into(self, *args: Any, **kwargs: Any) -> int:
+        self.settimeout(_remaining(self.deadline))  # type: ignore[attr-defined]
+        size: int = super().recv_into(*args, **kwargs)  # type: ignore[misc]
+        return size
+
+
+class _PlainSocket(_Deadline, socket.socket):
+    pass
+
+
+class _SecureSocket(_Deadline, ssl.SSLSocket):
+    pass
+
+
+class _Connection(http.client.HTTPConnection):
+    deadline: float = 0.0
+
+    def __init__(self, host: str, port: int, tls: ssl.SSLContext | None) -> None:
+        super().__init__(host, port)
+        self._tls = tls
+
+    def request(self, *args: Any, **kwargs: Any) -> None:
+        if self.sock is not None:
+            self._arm()
+        super().request(*args, **kwargs)
+
+    def connect(self) -> None:
+        plain = socket.create_connection((self.host, self.port), _remaining(self.deadline))
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self._tls is None:
+            self.sock = _PlainSocket(plain.family, plain.type, plain.proto, fileno=plain.detach())
+        else:
+            self._tls.sslsocket_class = _SecureSocket
+            plain.settimeout(_remaining(self.deadline))
+            try:
+                self.sock = self._tls.wrap_socket(plain, server_hostname=self.host)
+            except BaseException:
+                plain.close()
+                raise
+        self._arm()
+
+    def _arm(self) -> None:
+        assert isinstance(self.sock, _PlainSocket | _SecureSocket)
+        self.sock.deadline = self.deadline
+        self.sock.settimeout(_remaining(self.deadline))
+
+
+def _remaining(deadline: float) -> float:
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError("deadline passed")
+    return left

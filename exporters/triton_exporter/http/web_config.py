@@ -1,0 +1,217 @@
+"""TLS, client certificates and passwords of the exporter, in the web config file form of exporter-toolkit.
+
+https://github.com/prometheus/exporter-toolkit/blob/master/docs/web-configuration.md
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import ssl
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from triton_exporter.http.certificates import (
+    CertificateError,
+    CertificateProblem,
+    Renewed,
+    load_own,
+    unreadable,
+)
+from triton_exporter.yaml_faults import YAML_FAULTS, fault
+
+_VERSIONS = {
+    "TLS10": ssl.TLSVersion.TLSv1,
+    "TLS11": ssl.TLSVersion.TLSv1_1,
+    "TLS12": ssl.TLSVersion.TLSv1_2,
+    "TLS13": ssl.TLSVersion.TLSv1_3,
+}
+
+
+class WebConfigError(Exception):
+    """Mistakes in the web config file, all of them: each says where, what, and how to mend it."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = tuple(problems)
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class _Tls(_Strict):
+    cert_file: str = Field(min_length=1)
+    key_file: str = Field(min_length=1)
+    client_auth_type: Literal[
+        "NoClientCert",
+        "RequestClientCert",
+        "RequireAnyClientCert",
+        "VerifyClientCertIfGiven",
+        "RequireAndVerifyClientCert",
+    ] = "NoClientCert"
+    client_ca_file: str = ""
+    min_version: Literal["TLS10", "TLS11", "TLS12", "TLS13"] = "TLS12"
+    max_version: Literal["TLS10", "TLS11", "TLS12", "TLS13"] = "TLS13"
+
+    @model_validator(mode="after")
+    def _checks_clients_as_it_says(self) -> _Tls:
+        wants = self.client_auth_type
+        if wants in ("RequestClientCert", "RequireAnyClientCert"):
+            raise ValueError(f"{wants} checks nothing; use RequireAndVerifyClientCert")
+        if wants == "NoClientCert" and self.client_ca_file:
+            raise ValueError("client_ca_file without client_auth_type admits everybody")
+        if wants != "NoClientCert" and not self.client_ca_file:
+            raise ValueError(f"{wants} needs client_ca_file")
+        return self
+
+
+class _Http(_Strict):
+    http2: bool = True
+    headers: dict[str, str] = {}
+
+
+class _File(_Strict):
+    tls_server_config: _Tls | None = None
+    http_server_config: _Http = _Http()
+    basic_auth_users: dict[str, str] = {}
+
+
+@dataclass
+class WebConfig:
+    """How the exporter's own server guards itself."""
+
+    tls: Renewed | None = None
+    users: Mapping[str, str] = field(default_factory=dict, repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    _known: set[bytes] = field(default_factory=set, init=False, repr=False)
+    _bcrypt: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
+
+    def admits(self, authorization: str) -> bool:
+        """Whether an Authorization header names a user with the right password; anything does without users."""
+        if not self.users:
+            return True
+        credentials = _basic(authorization)
+        if credentials is None:
+            return False  # at once: every scanner sends such requests, and bcrypt is slow on purpose
+        user, password = credentials
+        stored = self.users.get(user)
+        # A password that was right is remembered by its digest.
+        digest = hashlib.sha256(f"{user}\0{password}\0{stored}".encode()).digest()
+        if any(hmac.compare_digest(digest, known) for known in self._known):
+            return True
+        # An unknown user costs as much time as a wrong password, so that names cannot be guessed by it.
+        anybody = next(iter(self.users.values()))
+        # One at a time: wrong passwords may take one core, not all.
+        with self._bcrypt:
+            right = _matches(password, stored or anybody) and stored is not None
+        if right:
+            self._known.add(digest)
+        return right
+
+
+def load_web_config(path: Path) -> WebConfig:
+    """Read the file and what it names; paths in it are relative to it. Raises WebConfigError."""
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+        config = _File.model_validate(content)
+    except ValidationError as error:
+        raise WebConfigError([_problem(path, one["loc"], one["msg"]) for one in error.errors()]) from error
+    except (OSError, *YAML_FAULTS) as error:
+        raise WebConfigError([f"{path}: {fault(error)}"]) from error
+    problems = [
+        f"{path}: basic_auth_users.{user}: is no bcrypt hash (fix: make one with htpasswd -nBC 10 {user})"
+        for user, stored in config.basic_auth_users.items()
+        if not stored.startswith(("$2a$", "$2b$", "$2y$")) or len(stored) != 60
+    ]
+    if config.basic_auth_users and not _have_bcrypt():
+        problems.append(f"{path}: basic_auth_users: needs bcrypt (fix: pip install 'tritonwatch[auth]')")
+    tls = None
+    if config.tls_server_config is not None:
+        tls = Renewed(_ServerFiles(config.tls_server_config, path.parent))
+        try:
+            tls()
+        except CertificateError as error:
+            problems += [f"{path}: tls_server_config: {problem}" for problem in error.problems]
+    if problems:
+        raise WebConfigError(problems)
+    return WebConfig(tls, config.basic_auth_users, config.http_server_config.headers)
+
+
+def _problem(path: Path, place: tuple[int | str, ...], text: str) -> str:
+    name = ".".join(str(part) for part in place)
+    known = "; known here: " + ", ".join(_File.model_fields) if len(place) == 1 else ""
+    return f"{path}: {name or 'the file'}: {text[0].lower()}{text[1:]}{known}"
+
+
+@dataclass(frozen=True, slots=True)
+class _ServerFiles:
+    """TlsFiles (see `certificates`) of the server; paths are relative to `folder`."""
+
+    tls: _Tls
+    folder: Path
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        names = (self.tls.cert_file, self.tls.key_file, self.tls.client_ca_file)
+        return tuple(self.folder / name for name in names if name)
+
+    def context(self) -> ssl.SSLContext:
+        problems = [problem for path in self.paths for problem in unreadable(path)]
+        if problems:
+            raise CertificateError(problems)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = _VERSIONS[self.tls.min_version]
+        context.maximum_version = _VERSIONS[self.tls.max_version]
+        load_own(context, self.folder / self.tls.cert_file, self.folder / self.tls.key_file)
+        if self.tls.client_auth_type != "NoClientCert":
+            self._demand_certificates(context)
+        return context
+
+    def _demand_certificates(self, context: ssl.SSLContext) -> None:
+        authority = self.folder / self.tls.client_ca_file
+        try:
+            context.load_verify_locations(authority)
+        except ssl.SSLError as error:
+            problem = CertificateProblem(str(authority), "is not a certificate", "write it as PEM")
+            raise CertificateError([problem]) from error
+        always = self.tls.client_auth_type == "RequireAndVerifyClientCert"
+        context.verify_mode = ssl.CERT_REQUIRED if always else ssl.CERT_OPTIONAL
+
+
+def _basic(authorization: str) -> tuple[str, str] | None:
+    """User and password, or None where the header holds none."""
+    scheme, _, packed = authorization.partition(" ")
+    if scheme.lower() != "basic":
+        return None
+    try:
+        user, colon, password = base64.b64decode(packed, validate=True).decode().partition(":")
+    except (binascii.Error, UnicodeDecodeError):
+        return None
+    return (user, password) if colon else None
+
+
+def _have_bcrypt() -> bool:
+    try:
+        import bcrypt  # noqa: F401 - an extra: only passwords need it
+    except ModuleNotFoundError:
+        return False
+    return True
+
+
+def _matches(password: str, stored: str) -> bool:
+    import bcrypt
+
+    try:
+        # bcrypt reads 72 bytes; Go's refuses longer passwords, and so does this.
+        return len(password.encode()) <= 72 and bcrypt.checkpw(password.encode(), stored.encode())
+    except ValueError:
+        return False

@@ -1,0 +1,86 @@
+"""Find models that Triton calls ready and whose backend fails every request, as with a dead python process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from triton_exporter.catalogue import triton
+from triton_exporter.distribution.increase import Increases, owner
+from triton_exporter.exposition.parse import Parser, Series
+from triton_exporter.lifecycle.tracker import Lifecycle
+from triton_exporter.snapshot import ModelVersion, Snapshot
+from triton_exporter.triton.claims import claims
+
+LEAST_FAILURES = 5
+LEAST_SECONDS = 5.0
+"""A model is not answering when so many requests, over so long a time, have failed and none has worked."""
+
+MEMORY_SECONDS = 600.0
+"""How long after the last failure: without requests nobody knows whether the model works."""
+
+_NAMES = frozenset({triton.REQUEST_SUCCESS.name, triton.REQUEST_FAILURE.name})
+
+
+@dataclass(slots=True)
+class _Row:
+    """Failures of one model version since a request last worked, and failed probes before them."""
+
+    began: float
+    last: float
+    probes: int
+    failures: float = 0.0
+
+
+class BackendFailures:
+    """Observer and Watcher (see `family`); comes before the lifecycle.
+
+    It reads Triton's metrics because its statistics count rejected and cancelled requests among the failures.
+    """
+
+    def __init__(self, lifecycle: Lifecycle) -> None:
+        self._lifecycle = lifecycle
+        self._parser = Parser()
+        self._failed = Increases(_owner_of_failure)
+        self._worked = Increases(owner)
+        self._rows: dict[ModelVersion, _Row] = {}
+
+    def observe(self, exposition: bytes, now: float) -> None:
+        """Take in one body of Triton's /metrics."""
+        families = self._parser.parse(exposition, _NAMES).families
+        if not families.keys() >= _NAMES:
+            return
+        worked = self._worked.take(families[triton.REQUEST_SUCCESS.name], complete=True)
+        failed = self._failed.take(families[triton.REQUEST_FAILURE.name], complete=True)
+        for key in [key for key in self._rows if worked.get(key)]:
+            del self._rows[key]
+        for key, count in failed.items():
+            if count and not worked.get(key):
+                row = self._rows.setdefault(key, _Row(now, now, self._failed_probes(key)))
+                row.failures += count
+                row.last = now
+
+    def see(self, snapshot: Snapshot) -> None:
+        """Report what does not answer to the lifecycle."""
+        if snapshot.index is None and snapshot.api_failure != "refused":
+            return  # not known; a server that refuses has ended
+        ready = {key for key, claim in claims(snapshot).items() if claim.ready} if self._rows else set()
+        self._rows = {
+            key: row
+            for key, row in self._rows.items()
+            if key in ready and snapshot.at - row.last <= MEMORY_SECONDS
+        }
+        self._lifecycle.failing_backends = {
+            key: f"not_answering: its last {row.failures:.0f} requests failed in the backend and none worked; "
+            "check the model's process and Triton's log"
+            for key, row in self._rows.items()
+            if row.failures - (self._failed_probes(key) - row.probes) >= LEAST_FAILURES
+            and row.last - row.began >= LEAST_SECONDS
+        }
+
+    def _failed_probes(self, key: ModelVersion) -> int:
+        """How many probes failed: a probe can be wrong where the model is not."""
+        return self._lifecycle.probe_failures.get(key, 0)
+
+
+def _owner_of_failure(series: Series) -> ModelVersion | None:
+    return owner(series) if series.labels.get("reason") == "BACKEND" else None

@@ -1,0 +1,89 @@
+"""The operator's list of models that should serve: given at once, or in a file that is read again."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from triton_exporter.catalogue import own
+from triton_exporter.family import Family, Sample
+from triton_exporter.lifecycle.tracker import Lifecycle
+from triton_exporter.snapshot import Snapshot
+
+_LOG = logging.getLogger(__name__)
+
+Expected = Mapping[str, tuple[str, ...]]
+
+
+def parse_expected(words: Iterable[str]) -> Expected:
+    """Read `model` and `model:version`; a model without versions may serve any. Raises ValueError."""
+    expected: dict[str, tuple[str, ...]] = {}
+    for word in words:
+        model, colon, version = word.strip().partition(":")
+        if not model or (colon and not version.isdecimal()):
+            raise ValueError(f"{word.strip()!r} is no model or model:version, such as embedder or embedder:2")
+        expected[model] = (*expected.get(model, ()), *([version] if version else []))
+    return expected
+
+
+def parse_expected_file(text: str) -> Expected:
+    """One model a line; empty lines and what follows a # are left out. Raises ValueError with the line."""
+    words = []
+    for number, line in enumerate(text.splitlines(), 1):
+        word = line.partition("#")[0].strip()
+        try:
+            parse_expected([word] if word else [])
+        except ValueError as error:
+            raise ValueError(f"line {number}: {error}") from error
+        if word:
+            words.append(word)
+    return parse_expected(words)
+
+
+class ExpectedFile:
+    """Poller that reads the file again, and Watcher that hands the list over under the exporter's lock.
+
+    A file that cannot be read, or holds a mistake, leaves the last good list in force.
+    """
+
+    def __init__(
+        self, path: Path, always: Expected, lifecycle: Lifecycle, interval_seconds: float = 5.0
+    ) -> None:
+        self.interval_seconds = interval_seconds
+        self._path = path
+        self._always = always
+        self._lifecycle = lifecycle
+        self._lock = threading.Lock()
+        self._expected = always
+        self._problem = "not read yet"
+        self.poll(0.0)
+
+    @property
+    def problem(self) -> str:
+        """Why the file is not in force, or empty."""
+        return self._problem
+
+    def poll(self, now: float) -> None:
+        """Read the file."""
+        try:
+            expected = parse_expected_file(self._path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            problem = str(error) if isinstance(error, ValueError) else f"{error.strerror}"
+            if problem != self._problem:
+                _LOG.warning("%s: %s; the last good list stays in force", self._path, problem)
+            self._problem = problem
+            return
+        with self._lock:
+            self._problem = ""
+            self._expected = {**self._always, **expected}
+
+    def see(self, snapshot: Snapshot) -> None:
+        """Put the list in force."""
+        with self._lock:
+            self._lifecycle.expected = self._expected
+
+    def families(self, now: float) -> Iterable[Family]:
+        """Whether the file is in force."""
+        yield Family(own.EXPECTED_FILE_VALID, [Sample(str(own.EXPECTED_FILE_VALID), not self._problem)])

@@ -1,0 +1,51 @@
+"""Write every failed load into the exporter's log: the text that is too long and too free for a label."""
+
+from __future__ import annotations
+
+import logging
+
+from triton_exporter.lifecycle.reasons import classify
+from triton_exporter.lifecycle.tracker import Failure, Lifecycle
+from triton_exporter.printable import printable
+from triton_exporter.snapshot import Snapshot
+
+_LOG = logging.getLogger(__name__)
+
+QUIET_SECONDS = 600.0
+"""How long the same words about a model are not repeated: poll mode tries again every few seconds."""
+
+_LONGEST = 1000
+
+
+class FailureLog:
+    """Watcher (see `family`); comes after the lifecycle it reads."""
+
+    def __init__(self, lifecycle: Lifecycle) -> None:
+        self._lifecycle = lifecycle
+        self._told: dict[str, Failure] = {}
+
+    def see(self, _snapshot: Snapshot) -> None:
+        """Tell what failed since the last look."""
+        failures = self._lifecycle.last_failures
+        self._told = {model: told for model, told in self._told.items() if model in failures}
+        for model, failure in failures.items():
+            if _is_news(failure, self._told.get(model)):
+                self._told[model] = failure
+                _tell(model, failure)
+
+
+def _is_news(failure: Failure, told: Failure | None) -> bool:
+    if told is None or (failure.version, failure.text) != (told.version, told.text):
+        return True
+    return failure.at >= told.at + QUIET_SECONDS
+
+
+def _tell(model: str, failure: Failure) -> None:
+    version = f" version {_plain(failure.version)}" if failure.version else ""
+    text = _plain(" ".join(failure.text.split()))
+    _LOG.warning("model %s%s failed to load (%s): %s", _plain(model), version, classify(failure.text), text)
+
+
+def _plain(text: str) -> str:
+    """The text in one line that cannot steer a terminal."""
+    return printable(text[:_LONGEST])

@@ -1,0 +1,239 @@
+"""Read Triton's log for the load failures that no API shows: hot reloads, configs, ensembles, start-up.
+
+The lines come from model_lifecycle.cc and model_repository_manager.cc of Triton's core.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from triton_exporter.catalogue import own
+from triton_exporter.family import Family, Sample
+from triton_exporter.lifecycle.tracker import Lifecycle
+from triton_exporter.snapshot import Snapshot
+
+_PATTERNS = (
+    re.compile(r"failed to load '(?P<model>[^']+)' version (?P<version>\d+): (?P<text>.*)"),
+    re.compile(r"Poll failed for model directory '(?P<model>[^']+)': (?P<text>.*)"),
+    re.compile(r"failed to load model '(?P<model>[^']+)': (?P<text>.*)"),
+)
+_ENSEMBLE_PATTERNS = (
+    re.compile(r"(?P<text>ensemble '(?P<model>[^']+)' depends on '.*)"),
+    re.compile(r"(?P<text>ensemble (?P<model>\S+) contains models that are not available .*)"),
+    re.compile(r"Invalid argument: (?P<text>in ensemble (?P<model>[^,]+), .*)"),
+)
+_LOADED = re.compile(r"successfully (?P<what>un)?loaded '(?P<model>[^']+)'")
+_STARTED = re.compile(
+    r"_memory_manager\.cc:\d+\] \"?(?:Pinned memory pool is|Unable to allocate pinned|CUDA memory pool)"
+)
+_LONGEST_LINE = 64 * 1024
+_MOST_A_POLL = 4 * 1024 * 1024
+_MOST_WAITING = 10_000
+_MOST_EARLIER = 1024 * 1024
+"""Bytes of the log from before the exporter's start that are searched for reasons."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadFailure:
+    """One failed load in the log; the version is empty where the log names none."""
+
+    model: str
+    version: str
+    text: str
+    of_ensemble: bool = False  # Triton could not put an ensemble together from its steps
+
+    @property
+    def repeated(self) -> bool:
+        """Whether Triton wrote it without having tried the ensemble's step again: the step's error is missing."""
+        return self.of_ensemble and self.text.endswith("failed with error:")
+
+
+def load_failure(line: str) -> LoadFailure | None:
+    """What a line of Triton's log says about a failed load, or None."""
+    for pattern in (*_PATTERNS, *_ENSEMBLE_PATTERNS):
+        match = pattern.search(line)
+        if match is not None:
+            groups = match.groupdict()
+            # Since 24.09 messages are quoted, with line ends escaped.
+            text = groups["text"].rstrip('" \r').replace(r"\n", "\n")
+            of_ensemble = pattern in _ENSEMBLE_PATTERNS
+            return LoadFailure(groups["model"], groups.get("version") or "", text, of_ensemble)
+    return None
+
+
+def standing_failures(lines: Iterable[str]) -> list[LoadFailure]:
+    """Return the last failure of each model that was not loaded or unloaded since, in the server's last run."""
+    found: dict[str, LoadFailure] = {}
+    for line in lines:
+        failure, loaded = load_failure(line), _LOADED.search(line)
+        if failure is not None:
+            if not (failure.repeated and failure.model in found):
+                found[failure.model] = failure
+        elif loaded is not None:
+            before = found.get(loaded["model"])
+            # Triton unloads an ensemble because of its failure.
+            if before is not None and not (loaded["what"] and before.of_ensemble):
+                del found[before.model]
+        elif _STARTED.search(line):
+            found.clear()
+    return list(found.values())
+
+
+class LogTail:
+    """New lines of a file that may be rotated, truncated or not there yet, or of a pipe.
+
+    A file that is there at first is read from its end on, and `earlier` holds the last lines before; one that
+    appears later is read from its beginning. Never blocks.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._fd: int | None = None
+        self._rest = b""
+        self._skipping = False  # inside a line longer than is kept
+        self._open(from_end=True)
+        self.earlier = self._before()
+
+    @property
+    def readable(self) -> bool:
+        """Whether the file or pipe is open."""
+        return self._fd is not None
+
+    def lines(self) -> list[str]:
+        """Whole lines since the last call, at most 4 MiB of them."""
+        if self._fd is None:
+            self._open(from_end=False)
+        data = self._read(_MOST_A_POLL)
+        if not data and self._replaced():
+            self.close()
+            # The end of an unfinished line is not in the new file.
+            self._rest, self._skipping = b"", False
+            self._open(from_end=False)
+            data = self._read(_MOST_A_POLL)
+        return self._split(data)
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+    def _open(self, *, from_end: bool) -> None:
+        try:
+            # Without O_NONBLOCK, opening a pipe waits for its writer.
+            self._fd = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK)
+            if from_end and self._path.is_file():
+                os.lseek(self._fd, 0, os.SEEK_END)
+        except OSError:
+            self._fd = None
+
+    def _before(self) -> list[str]:
+        """Whole lines of the last MiB before the end at which a file was opened."""
+        if self._fd is None or not self._path.is_file():
+            return []
+        try:
+            end = os.lseek(self._fd, 0, os.SEEK_CUR)
+            start = max(0, end - _MOST_EARLIER)
+            data = os.pread(self._fd, end - start, start)
+        except OSError:
+            return []
+        lines = self._split(data)
+        return lines if start == 0 else lines[1:]
+
+    def _read(self, limit: int) -> bytes:
+        if self._fd is None:
+            return b""
+        chunks, size = [], 0
+        try:
+            while size < limit and (chunk := os.read(self._fd, min(limit - size, 1 << 16))):
+                chunks.append(chunk)
+                size += len(chunk)
+        except BlockingIOError:
+            pass  # a pipe with nothing in it
+        except OSError:
+            self.close()
+        return b"".join(chunks)
+
+    def _replaced(self) -> bool:
+        """Whether the path now names another file (rotated), or this one was cut (copytruncate)."""
+        if self._fd is None:
+            return False
+        try:
+            named, opened = self._path.stat(), os.fstat(self._fd)
+        except OSError:
+            return False  # rotated away; the new file is still to come
+        if not self._path.is_file():
+            return False
+        if (named.st_dev, named.st_ino) != (opened.st_dev, opened.st_ino):
+            return True
+        return opened.st_size < os.lseek(self._fd, 0, os.SEEK_CUR)
+
+    def _split(self, data: bytes) -> list[str]:
+        *whole, rest = (self._rest + data).split(b"\n")
+        if whole and self._skipping:
+            whole, self._skipping = whole[1:], False
+        if len(rest) > _LONGEST_LINE:
+            rest, self._skipping = b"", True
+        self._rest = rest
+        return [line.decode("utf-8", "replace") for line in whole if len(line) <= _LONGEST_LINE]
+
+
+class LogReader:
+    """Poller that reads the log, and Watcher that hands over what it found under the exporter's lock."""
+
+    def __init__(self, tail: LogTail, lifecycle: Lifecycle, interval_seconds: float = 1.0) -> None:
+        self.interval_seconds = interval_seconds
+        self._tail = tail
+        self._lifecycle = lifecycle
+        self._lock = threading.Lock()
+        self._found: list[LoadFailure] = []
+        self._lines = 0
+        self._earlier = standing_failures(tail.earlier)
+        tail.earlier.clear()
+        lifecycle.log_read = True
+
+    def poll(self, now: float) -> None:
+        """Read what is new."""
+        lines = self._tail.lines()
+        found = [failure for failure in map(load_failure, lines) if failure is not None]
+        with self._lock:
+            self._lines += len(lines)
+            # Nobody collects while Triton hangs; what is lost then is only a count.
+            self._found = [*self._found, *found][-_MOST_WAITING:]
+
+    def see(self, snapshot: Snapshot) -> None:
+        """Hand the failures found since the last look to the lifecycle."""
+        self._note_earlier(snapshot.at)
+        with self._lock:
+            found, self._found = self._found, []
+        for failure in found:
+            if failure.of_ensemble:
+                if not failure.repeated:
+                    self._lifecycle.count_ensemble(failure.model, failure.text, snapshot.at)
+            else:
+                self._lifecycle.count_logged(failure.model, failure.version, failure.text, snapshot.at)
+
+    def _note_earlier(self, at: float) -> None:
+        """Hand over the reasons of failures from before the exporter's start, once it is known what is there."""
+        index = self._lifecycle.snapshot.index
+        if not self._earlier or index is None:
+            return
+        there = {entry.model for entry in index} | self._lifecycle.expected.keys()
+        for failure in self._earlier:
+            if failure.model in there:
+                self._lifecycle.note_failure(failure.model, failure.version, failure.text, at)
+        self._earlier = []
+
+    def families(self, now: float) -> Iterable[Family]:
+        """Whether the log can be read, and how much of it was."""
+        yield Family(own.LOG_READABLE, [Sample(str(own.LOG_READABLE), self._tail.readable)])
+        yield Family(own.LOG_LINES, [Sample(str(own.LOG_LINES), self._lines)])
+
+    def close(self) -> None:
+        """Close the log."""
+        self._tail.close()

@@ -1,0 +1,105 @@
+"""Show the lifecycle of all models as series."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from triton_exporter.catalogue import Metric
+from triton_exporter.catalogue import state as catalogue
+from triton_exporter.exposition.cached import Kept
+from triton_exporter.family import Family, Sample, series
+from triton_exporter.lifecycle.tracker import Lifecycle, Record
+from triton_exporter.snapshot import ModelVersion, Snapshot
+
+HOLD_SECONDS = 15.0
+"""How long a failure counter stays at 0 after it first appears, unless Prometheus has taken the 0 before: a
+counter that appears with 1 shows Prometheus no increase."""
+
+_Records = Sequence[tuple[ModelVersion, Record]]
+
+
+@dataclass
+class ModelStates:
+    """Watcher and Collector over one Lifecycle."""
+
+    lifecycle: Lifecycle
+    _held: dict[str, float] = field(default_factory=dict, init=False)  # since when a counter is held at 0
+    _shown: set[str] = field(default_factory=set, init=False)  # models whose counters have been shown
+    _written: tuple[object, Sequence[Family]] = field(default=(None, ()), init=False)
+
+    def see(self, snapshot: Snapshot) -> None:
+        """Take in one look."""
+        self.lifecycle.see(snapshot)
+
+    def scraped(self) -> None:
+        """Prometheus has taken a whole page: counters it saw at 0 may now move."""
+        self._held.clear()
+
+    def families(self, now: float) -> Iterable[Family]:
+        """Liveness, readiness, state, expectation, load failures, episodes and load times."""
+        yield _single(catalogue.SERVER_LIVE, self.lifecycle.snapshot.live)
+        yield _single(catalogue.SERVER_READY, self.lifecycle.snapshot.ready)
+        self._hold(now)
+        # At 1,000 models this is a megabyte that changes a few times a day.
+        current = (self.lifecycle.version, frozenset(self._held))
+        if self._written[0] != current:
+            self._written = (current, self._families())
+        yield from self._written[1]
+
+    def _hold(self, now: float) -> None:
+        models = self.lifecycle.counted_models()
+        self._held = {model: since for model, since in self._held.items() if now - since < HOLD_SECONDS}
+        self._held |= dict.fromkeys(models - self._shown, now)
+        self._shown = set(models)
+
+    def _families(self) -> Sequence[Family]:
+        lifecycle = self.lifecycle
+        records = sorted(lifecycle.records.items())
+        expected = lifecycle.expected_models()
+        families = [
+            _family(catalogue.MODEL_READY, ((key, record.claim.ready) for key, record in records)),
+            _family(catalogue.MODEL_STATE, _states(records)),
+            _family(
+                catalogue.MODEL_EXPECTED,
+                (((model,), model in expected) for model in sorted({key.model for key, _ in records})),
+            ),
+            _family(catalogue.MODEL_LOAD_FAILURES, self._failures(lifecycle.failures)),
+            _family(
+                catalogue.MODEL_NOT_READY_SINCE,
+                (
+                    (key, record.not_ready_since)
+                    for key, record in records
+                    if record.not_ready_since is not None
+                ),
+            ),
+            _family(catalogue.MODEL_FIRST_LOAD, ((key, 1) for key, record in records if record.first_load)),
+            _family(
+                catalogue.MODEL_LOAD_DURATION_ESTIMATED,
+                ((key, record.load.seconds) for key, record in records if record.load.seconds is not None),
+            ),
+        ]
+        if lifecycle.log_read:
+            families.append(
+                _family(catalogue.MODEL_RELOAD_FAILURES, self._failures(lifecycle.reload_failures))
+            )
+        return families
+
+    def _failures(self, failures: Mapping[tuple[str, str], int]) -> Iterable[tuple[tuple[str, ...], float]]:
+        for model in sorted(self.lifecycle.counted_models()):
+            for reason in catalogue.LOAD_FAILURE_REASONS:
+                yield (model, reason), 0 if model in self._held else failures.get((model, reason), 0)
+
+
+def _states(records: _Records) -> Iterable[tuple[tuple[str, ...], float]]:
+    for key, record in records:
+        for state in catalogue.MODEL_STATES:
+            yield (*key, state), state == record.claim.state
+
+
+def _family(metric: Metric, values: Iterable[tuple[tuple[str, ...], float]]) -> Family:
+    return Family(metric, Kept([Sample(series(metric, *labels), value) for labels, value in values]))
+
+
+def _single(metric: Metric, value: float) -> Family:
+    return Family(metric, [Sample(metric.name, value)])

@@ -1,0 +1,1 @@
+"""Configuration and work of each model as series."""

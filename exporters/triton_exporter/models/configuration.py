@@ -1,0 +1,89 @@
+"""Show how each ready model is configured."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+
+from triton_exporter.catalogue import Metric
+from triton_exporter.catalogue import model as catalogue
+from triton_exporter.exposition.cached import Kept
+from triton_exporter.family import Family, Sample, series
+from triton_exporter.snapshot import ModelConfig, ModelVersion, QueuePolicy, Snapshot
+
+_METRICS = (
+    catalogue.INFO,
+    catalogue.MAX_BATCH_SIZE,
+    catalogue.INSTANCES,
+    catalogue.MAX_QUEUE_DELAY,
+    catalogue.QUEUE_SIZE_LIMIT,
+    catalogue.QUEUE_TIMEOUT,
+    catalogue.PRIORITY_LEVELS,
+    catalogue.RESPONSE_CACHE,
+    catalogue.DECOUPLED,
+    catalogue.ENSEMBLE_STEP,
+)
+
+
+class Configurations:
+    """Watcher and Collector: rendered again only when a configuration changes."""
+
+    def __init__(self) -> None:
+        self._configs: Mapping[ModelVersion, ModelConfig] = {}
+        self._families: tuple[Family, ...] = _families({})
+
+    def see(self, snapshot: Snapshot) -> None:
+        """Take in the configurations of one look."""
+        if snapshot.configs != self._configs:
+            self._configs = snapshot.configs
+            self._families = _families(snapshot.configs)
+
+    def families(self, now: float) -> Iterable[Family]:
+        """Every configuration series of every ready model."""
+        return self._families
+
+
+def _families(configs: Mapping[ModelVersion, ModelConfig]) -> tuple[Family, ...]:
+    samples: dict[Metric, list[Sample]] = {metric: [] for metric in _METRICS}
+    for key, config in sorted(configs.items()):
+        for metric, labels, value in _describe(config):
+            samples[metric].append(Sample(series(metric, *key, *labels), value))
+    return tuple(Family(metric, Kept(found)) for metric, found in samples.items())
+
+
+def _describe(config: ModelConfig) -> Iterator[tuple[Metric, tuple[str, ...], float]]:
+    yield catalogue.INFO, (config.backend, config.platform), 1
+    yield catalogue.MAX_BATCH_SIZE, (), config.max_batch_size
+    for (kind, gpu), count in sorted(_instances(config).items()):
+        yield catalogue.INSTANCES, (kind, gpu), count
+    if config.dynamic_batching or config.sequence_batching:
+        yield catalogue.MAX_QUEUE_DELAY, (), config.max_queue_delay_microseconds / 1e6
+    yield from _limits("", config.queue)
+    for level, policy in sorted(config.priority_queues.items()):
+        yield from _limits(str(level), policy)
+    yield catalogue.PRIORITY_LEVELS, (), config.priority_levels
+    yield catalogue.RESPONSE_CACHE, (), config.response_cache
+    yield catalogue.DECOUPLED, (), config.decoupled
+    # A model may stand twice in an ensemble; its series holds the first position.
+    seen = set()
+    for position, step in enumerate(config.steps, 1):
+        if step not in seen:
+            seen.add(step)
+            yield catalogue.ENSEMBLE_STEP, (step.model, str(step.version)), position
+
+
+def _limits(priority: str, policy: QueuePolicy) -> Iterator[tuple[Metric, tuple[str, ...], float]]:
+    if policy.max_queue_size > 0:
+        yield catalogue.QUEUE_SIZE_LIMIT, (priority,), policy.max_queue_size
+    if policy.timeout_microseconds > 0:
+        labels = (priority, policy.timeout_action.lower())
+        yield catalogue.QUEUE_TIMEOUT, labels, policy.timeout_microseconds / 1e6
+
+
+def _instances(config: ModelConfig) -> Counter[tuple[str, str]]:
+    found: Counter[tuple[str, str]] = Counter()
+    for group in config.instance_groups:
+        kind = group.kind.removeprefix("KIND_").lower()
+        for gpu in group.gpus if group.kind == "KIND_GPU" and group.gpus else ("",):
+            found[kind, str(gpu)] += group.count
+    return found

@@ -1,0 +1,172 @@
+"""Show what each model did, from its statistics: counters that no reload of Triton's turns back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from triton_exporter.catalogue import Metric
+from triton_exporter.catalogue import model as catalogue
+from triton_exporter.exposition.cached import Kept
+from triton_exporter.family import Family, Sample, series
+from triton_exporter.snapshot import ModelStatistics, ModelVersion, Snapshot
+
+MEMORY_SECONDS = 900.0
+"""How long the counters of a model that has left are still shown."""
+
+_BATCH = "batch"  # first word of the identity of a batch size's executions
+_COUNTERS = {
+    metric.name: metric
+    for metric in (
+        catalogue.BUSY_SECONDS,
+        catalogue.FAILED_REQUESTS,
+        catalogue.FAILED_SECONDS,
+        catalogue.RESPONSES,
+    )
+}
+_METRICS = (*_COUNTERS.values(), catalogue.BATCH_SIZE, catalogue.LAST_INFERENCE, catalogue.MEMORY)
+
+# What a counter is called within one model version: a metric's name with further labels, or a batch size.
+_Identity = tuple[str, tuple[str, ...]]
+
+
+@dataclass(slots=True)
+class _Account:
+    """The counters of one model version: Triton's last values, and the totals shown."""
+
+    seen: float = 0.0
+    last: dict[_Identity, float] = field(default_factory=dict)
+    totals: dict[_Identity, float] = field(default_factory=dict)
+    last_inference: float = 0.0
+    bounds: tuple[int, ...] = ()
+    current: ModelStatistics | None = None
+    named: dict[_Identity, str] = field(default_factory=dict)  # series as written
+    batch_series: tuple[str, ...] = ()
+
+
+class Executions:
+    """Watcher and Collector. Triton sets the statistics of a version back to 0 at every reload, hot ones too.
+
+    What had been counted before the exporter first looked is not shown: its own restart would otherwise look
+    to Prometheus like all of it happening again.
+    """
+
+    def __init__(self) -> None:
+        self._accounts: dict[ModelVersion, _Account] = {}
+        self._looked = False
+        self._statistics: tuple[ModelStatistics, ...] | None = None
+        self._families: Sequence[Family] | None = None
+
+    def see(self, snapshot: Snapshot) -> None:
+        """Take in the statistics of one look."""
+        if snapshot.api_failure == "refused":
+            # The server's process has ended: whatever comes next counts from 0.
+            for account in self._accounts.values():
+                account.last.clear()
+                account.current = None
+            self._statistics = self._families = None
+        if snapshot.statistics is None or snapshot.statistics is self._statistics:
+            return
+        self._statistics, self._families = snapshot.statistics, None
+        current = {ModelVersion(one.model, one.version): one for one in snapshot.statistics}
+        for key, statistics in current.items():
+            account = self._accounts.setdefault(key, _Account())
+            config = snapshot.configs.get(key)
+            if config is not None:
+                account.bounds = account.bounds or batch_bounds(config.max_batch_size)
+            _take(account, statistics, snapshot.at, baseline=not self._looked)
+        for key in self._accounts.keys() - current.keys():
+            # Unloaded: it counts from 0 when it comes back.
+            self._accounts[key].last.clear()
+            self._accounts[key].current = None
+            if snapshot.at - self._accounts[key].seen > MEMORY_SECONDS:
+                del self._accounts[key]
+        self._looked = True
+
+    def families(self, now: float) -> Iterable[Family]:
+        """Counters of work, batch sizes, and the last inference and memory of what is loaded."""
+        if self._families is None:
+            shown: dict[Metric, list[Sample]] = {metric: [] for metric in _METRICS}
+            for key, account in sorted(self._accounts.items()):
+                for metric, sample in _samples(key, account):
+                    shown[metric].append(sample)
+            self._families = [Family(metric, Kept(samples)) for metric, samples in shown.items()]
+        return self._families
+
+
+def batch_bounds(max_batch_size: int) -> tuple[int, ...]:
+    """Powers of two up to the largest batch, which is always a bound itself."""
+    largest = max(1, max_batch_size)
+    powers = [1 << power for power in range(largest.bit_length()) if 1 << power < largest]
+    return (*powers, largest)
+
+
+def _take(account: _Account, statistics: ModelStatistics, at: float, *, baseline: bool) -> None:
+    account.seen = at
+    if account.current is statistics:
+        return
+    account.current = statistics
+    # A hot reload forgets the time of the last inference though the model goes on.
+    account.last_inference = max(account.last_inference, statistics.last_inference_seconds)
+    for identity, value in _counters(statistics).items():
+        before = account.last.get(identity, value if baseline else 0.0)
+        account.last[identity] = value
+        grown = value - before if value >= before else value
+        account.totals[identity] = account.totals.get(identity, 0.0) + grown
+
+
+def _counters(statistics: ModelStatistics) -> Mapping[_Identity, float]:
+    return dict(_walk(statistics))
+
+
+def _walk(statistics: ModelStatistics) -> Iterator[tuple[_Identity, float]]:
+    yield (catalogue.BUSY_SECONDS.name, ()), sum(batch.busy_ns for batch in statistics.batches) / 1e9
+    yield (catalogue.FAILED_REQUESTS.name, ()), statistics.fail
+    yield (catalogue.FAILED_SECONDS.name, ()), statistics.fail_ns / 1e9
+    for batch in statistics.batches:
+        yield (_BATCH, (str(batch.size),)), batch.executions
+    for response in statistics.responses:
+        yield (catalogue.RESPONSES.name, (response.index, "success")), response.success
+        yield (catalogue.RESPONSES.name, (response.index, "fail")), response.fail
+        yield (catalogue.RESPONSES.name, (response.index, "empty")), response.empty
+        yield (catalogue.RESPONSES.name, (response.index, "cancel")), response.cancel
+
+
+def _samples(key: ModelVersion, account: _Account) -> Iterator[tuple[Metric, Sample]]:
+    named = account.named
+    for identity, total in account.totals.items():
+        metric = _COUNTERS.get(identity[0])
+        if metric is not None:
+            if identity not in named:
+                named[identity] = series(metric, *key, *identity[1])
+            yield metric, Sample(named[identity], total)
+    yield from ((catalogue.BATCH_SIZE, sample) for sample in _batches(key, account))
+    if account.last_inference:
+        metric = catalogue.LAST_INFERENCE
+        if (metric.name, ()) not in named:
+            named[metric.name, ()] = series(metric, *key)
+        yield metric, Sample(named[metric.name, ()], account.last_inference)
+    for use in account.current.memory if account.current is not None else ():
+        yield (
+            catalogue.MEMORY,
+            Sample(series(catalogue.MEMORY, *key, use.kind, str(use.device)), use.bytes),
+        )
+
+
+def _batches(key: ModelVersion, account: _Account) -> Iterator[Sample]:
+    if not account.bounds:
+        return
+    if not account.batch_series:
+        metric = catalogue.BATCH_SIZE
+        bounds = (*(f"{bound}.0" for bound in account.bounds), "+Inf")
+        account.batch_series = (
+            *(series(metric, *key, suffix="_bucket", le=le) for le in bounds),
+            series(metric, *key, suffix="_sum"),
+            series(metric, *key, suffix="_count"),
+        )
+    sizes = {int(labels[0]): count for (name, labels), count in account.totals.items() if name == _BATCH}
+    below = [sum(count for size, count in sizes.items() if size <= bound) for bound in account.bounds]
+    count = sum(sizes.values())
+    total = sum(size * count for size, count in sizes.items())
+    for name, value in zip(account.batch_series, (*below, count, total, count), strict=True):
+        yield Sample(name, value)

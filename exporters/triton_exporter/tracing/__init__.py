@@ -1,0 +1,1 @@
+"""Triton's traces: received or read, and turned into durations."""

@@ -1,0 +1,1 @@
+"""What Triton answers over its HTTP API, polled and parsed once."""

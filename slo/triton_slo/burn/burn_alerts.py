@@ -1,0 +1,129 @@
+"""Burn-rate alerts and alerts on unknown data, and which of them inhibits which.
+
+`condition` defines when a burn alert fires. Each named part of the condition is recorded as a series
+that exists, with the value 1, while the part is true; so an alert stays short, and every part can be graphed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import get_args
+
+from triton_slo import conventions as names
+from triton_slo.burn import words
+from triton_slo.burn.condition import late_guard
+from triton_slo.burn.condition_rules import alert_expression, burn_tiers, condition_rules
+from triton_slo.objective.model import Severity, Tier
+from triton_slo.rules.excluding import counting
+from triton_slo.rules.plan import Plan
+from triton_slo.rules.recording import recording_rules
+from triton_slo.rules.retired import retired_rules
+from triton_slo.rules.rulefile import Rule
+from triton_slo.rules.unknown import unknown_rules
+from triton_slo.rules.windows import KEEP_FIRING
+
+
+@dataclass(frozen=True, slots=True)
+class Inhibition:
+    """While an alert with `source` labels fires, those with `target` labels and the same `equal` are silent."""
+
+    source: tuple[str, ...]
+    target: tuple[str, ...]
+    equal: tuple[str, ...]
+
+
+_SEVERITIES: tuple[str, ...] = get_args(Severity)
+"""Worst first."""
+_SLO = f'{names.COMPONENT}="slo"'
+_GROUP = (names.SLO, *names.GROUPING)
+INHIBITIONS: tuple[Inhibition, ...] = (
+    *(
+        Inhibition(
+            (_SLO, f'{names.URGENCY}="{urgency}"'),
+            (_SLO, f'{names.URGENCY}=~"[{urgency + 1}-{names.URGENCIES}]"'),
+            _GROUP,
+        )
+        for urgency in range(1, names.URGENCIES)
+    ),
+    # A model without data has one cause, whatever the number of its objectives.
+    Inhibition(
+        (f'alertname="{names.UNKNOWN_ALERT}"', f'{names.INDICATOR}="readiness"'),
+        (f'alertname="{names.UNKNOWN_ALERT}"', f'{names.INDICATOR}!="readiness"'),
+        names.GROUPING,
+    ),
+    # A model that is not ready cannot answer in time either.
+    Inhibition(
+        (f'alertname="{names.BURN_ALERTS["readiness"]}"', _SLO, f'{names.SEVERITY}="critical"'),
+        (_SLO, f'{names.INDICATOR}=~"latency|queue|errors|first_response|probe"'),
+        names.GROUPING,
+    ),
+)
+"""Matchers as Alertmanager writes them; nothing here knows names, thresholds or windows of tiers."""
+
+
+def objective_rules(plan: Plan) -> tuple[Rule, ...]:
+    """All rules of an objective, in the order in which they need each other."""
+    recorded = (*recording_rules(plan), *retired_rules(plan), *unknown_rules(plan), *condition_rules(plan))
+    return (*recorded, *alert_rules(plan))
+
+
+def alert_rules(plan: Plan) -> Iterator[Rule]:
+    """All alerts of an objective, most urgent first."""
+    objective = plan.objective
+    if objective.unknown.policy != "ignore":
+        yield _unknown_alert(plan)
+    for tier in burn_tiers(plan):
+        yield _burn_alert(plan, tier)
+
+
+def severity(plan: Plan, tier: Tier) -> str:
+    """The tier's severity, or what the objective says instead."""
+    return plan.objective.alerting.severities.get(tier.name, tier.severity)
+
+
+def urgency(plan: Plan, tier: Tier) -> int:
+    """The tier's place among the objective's tiers: by severity, then by how fast the budget burns."""
+
+    def rank(one: Tier) -> tuple[int, float]:
+        return _SEVERITIES.index(severity(plan, one)), -one.factor(plan.objective.window.seconds)
+
+    ranks = sorted(rank(one) for one in plan.objective.alerting.tiers)
+    return min(1 + ranks.index(rank(tier)), names.URGENCIES)
+
+
+def _burn_alert(plan: Plan, tier: Tier) -> Rule:
+    objective = plan.objective
+    return Rule(
+        alert=names.BURN_ALERTS[objective.indicator.kind],
+        expr=counting(plan, alert_expression(plan, tier)),
+        keep_firing_for=plan.clock.text(KEEP_FIRING, 1),
+        labels=_labels(
+            plan,
+            severity(plan, tier),
+            {names.TIER: tier.name, names.URGENCY: str(urgency(plan, tier))},
+        ),
+        annotations=words.burning(plan, tier, recurs=not late_guard(tier)),
+    )
+
+
+def _labels(plan: Plan, severity: str, extra: dict[str, str]) -> dict[str, str]:
+    objective = plan.objective
+    owner = {names.OWNER: words.literal(objective.owner)} if objective.owner else {}
+    return {
+        **{label: words.literal(value) for label, value in objective.labels.items()},
+        **plan.labels,
+        names.SEVERITY: severity,
+        **extra,
+        names.COMPONENT: "slo",
+        **owner,
+    }
+
+
+def _unknown_alert(plan: Plan) -> Rule:
+    return Rule(
+        alert=names.UNKNOWN_ALERT,
+        expr=counting(plan, f"{names.UNKNOWN}{plan.own} == 1"),
+        labels=_labels(plan, plan.objective.unknown.severity, {}),
+        annotations=words.unknown(plan),
+    )

@@ -1,0 +1,260 @@
+"""The condition of a burn alert, defined once as a tree of named parts.
+
+Rules (PromQL), the backtest (arrays) and the documentation are derived from this tree; nothing restates it.
+
+A tier fires while the error budget burns too fast over its long window and its short window (SRE Workbook,
+chapter 5), with four additions:
+
+* *enough*: a minimum number of failures and a one-sided score test, so that one failure at night pages nobody.
+* *recovered*: the last minutes had enough events to show that the cause is gone, so that an alert does not outlive
+  its incident.
+* *over*: a recovery stays in force while the short window still contains the incident, unless failures relapse.
+* *recurring*: bursts keep the alert firing between them.
+
+No alert fires for a group that is *retired*: unloaded on purpose, or replaced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from statistics import NormalDist
+from typing import Literal
+
+from triton_slo.duration import parse_seconds
+from triton_slo.objective.model import Tier
+from triton_slo.rules.plan import Plan
+from triton_slo.rules.windows import GUARD, HOLD, RECURRING, canonical
+
+CALM_SHARE = 0.5
+CALM_BURN = 2.0
+"""An incident can have ended only when the last minutes burn at most half of the tier's factor (or twice too
+fast, whichever is more: a ticket for slow burning must not depend on single failures)."""
+DROP = 0.25
+"""... at most this share of what the short window shows ..."""
+EXPECTED_FAILURES = 6
+"""... and would have shown this many failures had the incident continued: P(X <= 1 | Poisson 6) is 1.7 %."""
+SINGLE_FAILURE = 1.5
+"""One failure in the last minutes does not keep an incident open (extrapolation can make 1.2 of one failure)."""
+LATE_GUARD = "30m"
+"""Tiers with a longer short window also recover when this window burns at most half of their factor: while the
+short window drains, nothing shorter can tell a remnant from an incident."""
+BURSTS = 2
+"""Ends of burning within the hour that make an incident a recurring one."""
+EXTRAPOLATION_SLACK = 0.5
+"""A rate that Prometheus extrapolates gives 4.9 failures for 5: minimum numbers allow for half an event."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A window by its nominal name and its real length in seconds."""
+
+    nominal: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Burn:
+    """Error ratio over a window, divided by the error budget: how many times too fast the budget burns."""
+
+    window: Window
+
+
+@dataclass(frozen=True, slots=True)
+class Failures:
+    """Number of failed events in a window."""
+
+    window: Window
+
+
+@dataclass(frozen=True, slots=True)
+class Significance:
+    """Score test of "the error ratio is above the budget b" over n events: (burn - 1) * sqrt(n * b / (1 - b))."""
+
+    window: Window
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """Failures that `window` would have had at the error ratio of the window `like`."""
+
+    window: Window
+    like: Window
+
+
+@dataclass(frozen=True, slots=True)
+class Relative:
+    """Error ratio of `window` as a share of the error ratio of `like`."""
+
+    window: Window
+    like: Window
+
+
+Quantity = Burn | Failures | Significance | Expected | Relative
+Operator = Literal[">", ">=", "<", "<="]
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """A quantity against a number; false where there were no events."""
+
+    quantity: Quantity
+    operator: Operator
+    limit: float
+
+
+@dataclass(frozen=True, slots=True)
+class All:
+    """True while all parts are true."""
+
+    parts: tuple[Condition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Either:
+    """True while any part is true."""
+
+    parts: tuple[Condition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Unless:
+    """True while `condition` is true and `but` is not."""
+
+    condition: Condition
+    but: Condition
+
+
+@dataclass(frozen=True, slots=True)
+class Recent:
+    """True when the named part was true at any evaluation of the last window."""
+
+    part: Named
+    window: Window
+
+
+@dataclass(frozen=True, slots=True)
+class Recurs:
+    """True when burning (an error ratio over `window` above the budget) ended at least `times` times in `span`."""
+
+    window: Window
+    span: Window
+    times: int
+
+
+@dataclass(frozen=True, slots=True)
+class Retired:
+    """True for a group that was unloaded on purpose or replaced (`triton_slo.rules.retired`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A part that the rules record as a series of its own, and what it means in words."""
+
+    name: str
+    condition: Condition = field(compare=False)
+    meaning: str = field(compare=False)
+
+
+Condition = Compare | All | Either | Unless | Recent | Recurs | Retired | Named
+
+
+def burn_condition(plan: Plan, tier: Tier) -> Condition:
+    """The condition of one tier of an objective."""
+    factor, least = tier.factor(plan.objective.window.seconds), plan.objective.alerting.min_failures
+    long, short, guard = (_window(plan, name) for name in (tier.long, tier.short, GUARD))
+    # Only where one event is one event do minimum failures and statistical tests mean anything.
+    exact = plan.measure(plan.variants[-1]).exact
+    burning, burning_now = (Compare(Burn(one), ">", factor) for one in (long, short))
+    recovered = _recovered(plan, tier, exact)
+    now: Condition
+    if late_guard(tier):
+        # The short window bridges bursts without help. For days after an incident the long window contains a
+        # remnant, and single failures in quiet hours would pass for the incident's return.
+        now = Unless(burning_now, recovered)
+    else:
+        relapsed = All(
+            (Compare(Failures(guard), ">", least - EXTRAPOLATION_SLACK), Compare(Burn(guard), ">", factor))
+        )
+        over = Named(
+            "over",
+            Either((recovered, Unless(Recent(recovered, short), relapsed))),
+            f"recovered within the last {short.nominal}, and failures have not relapsed since",
+        )
+        recurring = All(
+            (
+                Compare(Burn(_window(plan, HOLD)), ">", factor),
+                Recurs(guard, _window(plan, RECURRING), BURSTS),
+            )
+        )
+        now = Either((Unless(burning_now, over if exact else recovered), recurring))
+    parts: list[Condition] = [burning]
+    if enough := tuple(_enough(plan, long)) if exact else ():
+        words = f"enough failures within {long.nominal} to be sure that the budget burns too fast"
+        parts.append(Named("enough", All(enough), words))
+    if "model" in plan.objective.group_by:
+        now = Unless(now, Retired())
+    words = f"still burning over {short.nominal}, not over" + ("" if late_guard(tier) else ", or recurring")
+    return All((*parts, Named("now", now, words)))
+
+
+def _enough(plan: Plan, long: Window) -> Iterator[Condition]:
+    alerting = plan.objective.alerting
+    if alerting.min_failures > 0:
+        yield Compare(Failures(long), ">", alerting.min_failures - EXTRAPOLATION_SLACK)
+    z = round(NormalDist().inv_cdf(alerting.confidence), 3)
+    if z > 0:
+        yield Compare(Significance(long), ">", z)
+
+
+def _recovered(plan: Plan, tier: Tier, exact: bool) -> Named:
+    guard, short = _window(plan, GUARD), _window(plan, tier.short)
+    factor = tier.factor(plan.objective.window.seconds)
+    calm: Condition = Compare(Burn(guard), "<=", round(max(CALM_SHARE * factor, CALM_BURN), 9))
+    dropped = Compare(Relative(guard, short), "<=", DROP)
+    recovered: Condition = All((calm, dropped))
+    if exact:
+        # Where there is little traffic, one failure alone burns faster than calm.
+        calm = Either((calm, Compare(Failures(guard), "<", SINGLE_FAILURE)))
+        recovered = All((calm, dropped, Compare(Expected(guard, short), ">=", EXPECTED_FAILURES)))
+    words = f"the last {guard.nominal} are calm, and would not be if the incident continued"
+    if late := late_guard(tier):
+        calm_late = Compare(Burn(_window(plan, late)), "<=", round(CALM_SHARE * factor, 9))
+        # Calm is true of every healthy group: only while the short window burns does it end anything.
+        recovered = All((Compare(Burn(short), ">", factor), Either((recovered, calm_late))))
+        words += f"; or the last {late} burn at most half as fast as the alert's threshold"
+    return Named("recovered", recovered, words)
+
+
+def late_guard(tier: Tier) -> str:
+    """The second window that can show a recovery; empty for tiers with a short window of at most that length."""
+    return LATE_GUARD if parse_seconds(tier.short) > parse_seconds(LATE_GUARD) else ""
+
+
+def _window(plan: Plan, nominal: str) -> Window:
+    name = canonical(nominal)
+    return Window(name, plan.spans[name].seconds)
+
+
+def named_parts(condition: Condition) -> tuple[Named, ...]:
+    """All named parts, each after the parts it is made of, and each once."""
+    found: dict[str, Named] = {}
+    _collect(condition, found)
+    return tuple(found.values())
+
+
+def _collect(condition: Condition, found: dict[str, Named]) -> None:
+    match condition:
+        case All(parts) | Either(parts):
+            for part in parts:
+                _collect(part, found)
+        case Unless(inner, but):
+            _collect(inner, found)
+            _collect(but, found)
+        case Recent(part, _):
+            _collect(part, found)
+        case Named(name, inner):
+            _collect(inner, found)
+            found.setdefault(name, condition)
+        case Compare() | Recurs() | Retired():
+            pass

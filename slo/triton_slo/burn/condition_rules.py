@@ -1,0 +1,132 @@
+"""Burn conditions as PromQL: a recorded series for each named part, and the short expression of the alert.
+
+A named part is recorded as a series that exists, with the value 1, while the part is true: healthy groups cost no
+series, and `slo:burn_recovered:bool` and the others can be graphed beside the alert.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from triton_slo import conventions as names
+from triton_slo.burn.condition import (
+    All,
+    Burn,
+    Compare,
+    Condition,
+    Either,
+    Expected,
+    Failures,
+    Named,
+    Quantity,
+    Recent,
+    Recurs,
+    Relative,
+    Retired,
+    Significance,
+    Unless,
+    Window,
+    burn_condition,
+    named_parts,
+)
+from triton_slo.duration import render
+from triton_slo.objective.model import Tier
+from triton_slo.promql import indent, number
+from triton_slo.rules.plan import Plan
+from triton_slo.rules.recording import burn, events
+from triton_slo.rules.rulefile import Rule
+
+
+def burn_tiers(plan: Plan) -> tuple[Tier, ...]:
+    """The tiers that have an alert, most urgent first."""
+    alerting = plan.objective.alerting
+    return tuple(tier for tier in alerting.tiers if reachable(plan, tier)) if alerting.enabled else ()
+
+
+def reachable(plan: Plan, tier: Tier) -> bool:
+    """Whether any group's error ratio can exceed the tier's threshold: `factor * budget < 1`."""
+    tightest = min(round(1 - variant.target, 12) for variant in plan.variants)
+    return tier.factor(plan.objective.window.seconds) * tightest < 1
+
+
+def condition_rules(plan: Plan) -> Iterator[Rule]:
+    """Record the named parts of every tier's condition; they read the recorded ratios and events."""
+    for tier in burn_tiers(plan):
+        expression = _Expression(plan, tier)
+        for part in named_parts(burn_condition(plan, tier)):
+            yield Rule(
+                expr=f"0 * (\n{indent(expression.of(part.condition))}\n) + 1",
+                record=names.burn_part(part.name),
+                labels={**plan.labels, names.TIER: tier.name},
+            )
+
+
+def alert_expression(plan: Plan, tier: Tier) -> str:
+    """The condition of a tier's alert; its value is the burn rate over the long window."""
+    return _Expression(plan, tier).of(burn_condition(plan, tier))
+
+
+@dataclass(frozen=True, slots=True)
+class _Expression:
+    plan: Plan
+    tier: Tier
+
+    def of(self, condition: Condition) -> str:
+        """PromQL of a condition, one operand a line; a sample exists for each group where it is true."""
+        match condition:
+            case All(parts):
+                return self._joined("and", *parts)
+            case Either(parts):
+                return self._joined("or", *parts)
+            case Unless(inner, but):
+                return self._joined("unless", inner, but)
+            case Compare(quantity, operator, limit):
+                return f"{self._quantity(quantity)} {operator} {number(limit)}"
+            case Recent(part, window):
+                return f"last_over_time({self._part(part)}[{render(window.seconds)}])"
+            case Recurs(_, span, times):
+                burning = f"{names.BURNING}{self.plan.own}"
+                return f"resets({burning}[{render(span.seconds)}]) >= {times}"
+            case Retired():
+                # A group that serves again is seen later than it was retired.
+                return f"{names.RETIRED}{self.plan.own} >= {names.LAST_SEEN}{self.plan.own}"
+            case Named():
+                return self._part(condition)
+
+    def _joined(self, word: str, *parts: Condition) -> str:
+        # Recorded parts carry the tier; ratios and events do not.
+        matching = f" ignoring ({names.TIER})" if any(map(named_parts, parts)) else ""
+        return f"\n{word}{matching} ".join(map(self._operand, parts))
+
+    def _operand(self, condition: Condition) -> str:
+        text = self.of(condition)
+        # Comparisons bind closer than set operators, selectors and calls closer still.
+        if isinstance(condition, Compare | Recurs | Recent | Retired | Named):
+            return text
+        return f"(\n{indent(text)}\n)"
+
+    def _part(self, part: Named) -> str:
+        return f"{names.burn_part(part.name)}{self.plan.own.equal(names.TIER, self.tier.name)}"
+
+    def _quantity(self, quantity: Quantity) -> str:
+        match quantity:
+            case Burn(window):
+                return burn(self.plan, window.nominal)
+            case Failures(window):
+                return self._count(window, names.ERROR)
+            case Significance(window):
+                budget = f"{names.ERROR_BUDGET_RATIO}{self.plan.own}"
+                count = self._count(window, names.TOTAL)
+                return f"({burn(self.plan, window.nominal)} - 1) * sqrt({count} * {budget} / (1 - {budget}))"
+            case Expected(window, like):
+                return f"{self._ratio(like)} * {self._count(window, names.TOTAL)}"
+            case Relative(window, like):
+                return f"{self._ratio(window)} / {self._ratio(like)}"
+
+    def _count(self, window: Window, event: str) -> str:
+        recorded = events(self.plan, window.nominal, event)
+        return f"sum without ({names.EVENT}) ({recorded}) * {number(window.seconds)}"
+
+    def _ratio(self, window: Window) -> str:
+        return f"{names.sli_error(window.nominal)}{self.plan.own}"

@@ -1,0 +1,254 @@
+"""What alerts say, as Prometheus templates: what burns, how fast, how long the budget lasts, and why."""
+
+from __future__ import annotations
+
+from triton_slo import conventions as names
+from triton_slo.objective.model import DAY, CalendarWindow, Tier
+from triton_slo.promql import number, quote
+from triton_slo.rules.plan import Plan
+from triton_slo.rules.windows import HOLD, canonical
+from triton_slo.sources import CAVEATS
+
+_DASHBOARD = "/d/triton-model"
+CAUSES_OF = {
+    "latency": "latency",
+    "queue": "latency",
+    "first_response": "latency",
+    "errors": "errors",
+    "readiness": "readiness",
+    "probe": "probe",
+}
+"""Indicator of an alert -> indicator of the recorded cause split that explains it."""
+
+_WHERE_TIME_GOES = "See whether the time goes into the queue or into computing, and what changed last."
+FIRST_STEPS = {
+    "latency": _WHERE_TIME_GOES,
+    "queue": _WHERE_TIME_GOES,
+    "first_response": _WHERE_TIME_GOES,
+    "errors": "Read the model's errors in Triton's log; if they began with a new version, roll it back.",
+    "readiness": "Read Triton's own reason in the exporter's /state or in its log; roll back the model's last "
+    "change.",
+    "probe": "Send the probe's request by hand, and see where it fails.",
+    "custom": "See which events fail, and what changed last.",
+}
+"""Indicator -> what to do first when no cause is known."""
+FIRST_STEPS_BY_CAUSE = {
+    "latency": {
+        "^queue$": "Requests wait for their turn: add instances or replicas, or let clients send less at once.",
+        "^compute": "Computing takes the time: roll back a version that made it slower. Else, if the GPU is idle, "
+        "raise concurrency or batching; if it is busy, scale out.",
+    },
+    "errors": {
+        "^failure:REJECTED$": "The queue turns requests away: add instances or replicas, or let clients send less.",
+        "^failure:BACKEND$": "The model's own code fails: read its errors in Triton's log; if they began with a "
+        "new version, roll it back.",
+    },
+}
+"""Indicator of the cause split -> pattern of the largest cause -> what to do first."""
+
+
+def literal(text: str) -> str:
+    """Keep Prometheus from running a user's text as a template."""
+    return text.replace("{{", '{{ "{{" }}')
+
+
+def burning(plan: Plan, tier: Tier, recurs: bool) -> dict[str, str]:
+    """Annotations of a burn alert; its value is the burn rate over the long window.
+
+    `recurs`: bursts may hold the alert while the short window shows no burn.
+    """
+    objective, who = plan.objective, _who(plan)
+    pace = '{{ $value | printf "%.1f" }}'
+    long, short = canonical(tier.long), canonical(tier.short)
+    return {
+        **_own(plan),
+        "summary": f"{who}: {objective.name} budget burns {pace} times too fast",
+        "description": (
+            f"{_promise(plan)} Over the last {long}{_lately(plan, tier, short, recurs)}, the error budget of {who} "
+            f"burned {pace} times faster than it may to last {_period(plan)}. {_lasting(plan)}{_caveats(plan)}"
+        ),
+        **_causes(plan),
+        "action": _own(plan).get("action") or _first_step(plan),
+        **_links(plan, names.BURN_ALERTS[objective.indicator.kind]),
+    }
+
+
+def unknown(plan: Plan) -> dict[str, str]:
+    """Annotations of the alert on unknown data, by its reason."""
+    objective, who = plan.objective, _who(plan)
+    after = objective.unknown.after
+    said = {
+        "vanished": f"Its series have been gone for {after}: the model, its server or the exporter disappeared.",
+        "stuck": f"Requests have waited for {after} and none was answered: the model seems to be stuck.",
+        "no_bucket": "Its histogram has no bucket that ends at the threshold; start the exporter with "
+        "--buckets-from and this objective, or move the threshold.",
+    }
+    if objective.indicator.kind == "probe":
+        said["silent"] = (
+            f"No probe has told anything about it for {after}: the prober stands still, or the model does not "
+            "take the probe's input."
+        )
+    cases = "".join(
+        f'{{{{ if eq $labels.{names.REASON} "{reason}" }}}}{text}{{{{ end }}}}'
+        for reason, text in said.items()
+    )
+    counts = ", and counts as failed" if objective.unknown.policy == "bad" else ""
+    return {
+        **_own(plan),
+        "summary": f"{who}: nobody knows whether the objective {objective.name} holds",
+        "description": f"{cases} Unknown is not good{counts}: {_promise(plan)}",
+        "cause": f"{{{{ $labels.{names.REASON} }}}}",
+        "action": _own(plan).get("action")
+        or "See whether the model's server and its exporter answer and are "
+        "scraped; then send the model a request.",
+        **_links(plan, names.UNKNOWN_ALERT),
+    }
+
+
+def _own(plan: Plan) -> dict[str, str]:
+    return {name: literal(text) for name, text in plan.objective.annotations.items()}
+
+
+def _who(plan: Plan) -> str:
+    if plan.objective.group_by == names.GROUPING:
+        return "{{ $labels.model }}{{ with $labels.version }} version {{ . }}{{ end }}"
+    return ", ".join(f"{label} {{{{ $labels.{label} }}}}" for label in plan.objective.group_by) or "the fleet"
+
+
+def _promise(plan: Plan) -> str:
+    """What was promised to this group: where an override is in force, the recorded target and threshold."""
+    objective = plan.objective
+    share = f"{number(round(objective.target * 100, 10))} %"
+    text = literal(objective.description.strip().rstrip(".")) or objective.name
+    general = f"Promised for {share}: {text}."
+    if not objective.overrides:
+        return general
+    target, threshold = (
+        f"{one}{{{_group_format(plan)}}}" for one in (names.OBJECTIVE_RATIO, names.THRESHOLD_SECONDS)
+    )
+    differs = [f"{target} != {number(objective.target)}"]
+    if objective.threshold_seconds is not None:
+        differs.append(f"{threshold} != {number(objective.threshold_seconds)}")
+    percent, limit = (
+        "{{ . | first | value | printf `%.10g` }} %",
+        "{{ . | first | value | humanizeDuration }}",
+    )
+    effective = f"{{{{ with {_asked(plan, f'{target} * 100')} }}}}{percent}{{{{ end }}}}"
+    limited = f"{{{{ with {_asked(plan, threshold)} }}}}, threshold {limit}{{{{ end }}}}"
+    overridden = f"Promised for {_who(plan)} by an override: {effective}{limited}."
+    return (
+        f"{{{{ with {_asked(plan, ' or '.join(differs))} }}}}{overridden}{{{{ else }}}}{general}{{{{ end }}}}"
+    )
+
+
+def _lately(plan: Plan, tier: Tier, short: str, recurs: bool) -> str:
+    """What the short window shows: the burn goes on, or only bursts that recur hold the alert."""
+    now = f", and still over the last {short}"
+    if not recurs:
+        return now
+    ratio, budget = (
+        f"{one}{{{_group_format(plan)}}}" for one in (names.sli_error(short), names.ERROR_BUDGET_RATIO)
+    )
+    burning = f"{ratio} / {budget} > {number(tier.factor(plan.objective.window.seconds))}"
+    bursts = f", in recurring bursts, the last of them within {HOLD}"
+    return f"{{{{ with {_asked(plan, burning)} }}}}{now}{{{{ else }}}}{bursts}{{{{ end }}}}"
+
+
+def _period(plan: Plan) -> str:
+    window = plan.objective.window
+    return f"the {window.calendar}" if isinstance(window, CalendarWindow) else window.nominal
+
+
+def _lasting(plan: Plan) -> str:
+    """How long what is left of the budget lasts: `remaining * period / burn`, asked of Prometheus.
+
+    Of a calendar's, also when it begins anew: that may come first.
+    """
+    period, anew = number(plan.period_seconds), ""
+    length = "{{ . | first | value | humanizeDuration }}"
+    if isinstance(plan.objective.window, CalendarWindow):
+        period = f"scalar({names.PERIOD_DAYS}{plan.own} * {DAY})"
+        end = quote(f"{names.PERIOD_END}{plan.own} - time()")
+        anew = f"{{{{ with query {end} }}}} It begins anew in {length}.{{{{ end }}}}"
+    query = f"clamp_min({names.PERIOD_BUDGET_REMAINING}{{{_group_format(plan)}}}, 0) * {period} / %f"
+    ask = f"printf {quote(query)}{_group_arguments(plan)} $value | query"
+    return f"{{{{ with {ask} }}}}At this pace what is left of it lasts {length}.{{{{ end }}}}{anew}"
+
+
+def _caveats(plan: Plan) -> str:
+    """What the source of the group's numbers cannot see, asked of Prometheus; nothing where it sees everything."""
+    possible = plan.measure(plan.variants[-1]).possible_sources & CAVEATS.keys()
+    if not possible:
+        return ""
+    series = f"{names.SLI_SOURCE}{{{_group_format(plan)}}}"
+    cases = "".join(
+        f'{{{{ if eq .Labels.{names.SOURCE} "{source}" }}}} '
+        f"{one.word.capitalize()} ({source}): {one.meaning}.{{{{ end }}}}"
+        for source, one in CAVEATS.items()
+        if source in possible
+    )
+    ask = f"printf {quote(series)}{_group_arguments(plan)} | query"
+    return f"{{{{ range {ask} }}}}{cases}{{{{ end }}}}"
+
+
+def _causes(plan: Plan) -> dict[str, str]:
+    split = CAUSES_OF.get(plan.objective.indicator.kind)
+    if split is None or plan.objective.group_by != names.GROUPING:
+        return {}
+    series = f"{names.CAUSE_SHARE}{{{names.INDICATOR}={quote(split)},model=%q,version=%q}}"
+    ask = f"printf {quote(f'sort_desc({series} > 0.01)')} $labels.model $labels.version | query"
+    each = (
+        f"{{{{ if $i }}}}, {{{{ end }}}}{{{{ .Labels.{names.CAUSE} }}}} {{{{ .Value | humanizePercentage }}}}"
+    )
+    return {
+        "cause": f"{{{{ with {ask} }}}}{{{{ range $i, $_ := . }}}}{each}{{{{ end }}}}"
+        "{{ else }}not known{{ end }}"
+    }
+
+
+def _first_step(plan: Plan) -> str:
+    """What to do about the largest cause, asked of Prometheus; a GPU held back is none of them: it overlaps."""
+    kind = plan.objective.indicator.kind
+    usual = FIRST_STEPS.get(kind, FIRST_STEPS["custom"])
+    split = CAUSES_OF.get(kind)
+    steps = FIRST_STEPS_BY_CAUSE.get(split or "", {})
+    if not steps or plan.objective.group_by != names.GROUPING:
+        return usual
+    fixed = f'{names.INDICATOR}={quote(split or "")},{names.CAUSE}!="gpu_throttled"'
+    query = f"topk(1, {names.CAUSE_SHARE}{{{fixed},model=%q,version=%q}})"
+    cases = "".join(
+        f"{{{{ {'else ' if number else ''}if match {quote(cause)} $cause }}}}{text}"
+        for number, (cause, text) in enumerate(steps.items())
+    )
+    return (
+        f"{{{{ with printf {quote(query)} $labels.model $labels.version | query }}}}"
+        f'{{{{ $cause := . | first | label "{names.CAUSE}" }}}}{cases}{{{{ else }}}}{usual}{{{{ end }}}}'
+        f"{{{{ else }}}}{usual}{{{{ end }}}}"
+    )
+
+
+def _asked(plan: Plan, query: str) -> str:
+    """A template's question to Prometheus; each selector in `query` names its group by `_group_format`."""
+    selectors = query.count(_group_format(plan))
+    return f"printf {quote(query)}{_group_arguments(plan) * selectors} | query"
+
+
+def _group_format(plan: Plan) -> str:
+    fixed = "".join(f",{label}={quote(value)}" for label, value in plan.fixed_labels.items())
+    groups = "".join(f",{label}=%q" for label in plan.objective.group_by)
+    return f"{names.SLO}={quote(plan.objective.name)}{fixed}{groups}"
+
+
+def _group_arguments(plan: Plan) -> str:
+    return "".join(f" $labels.{label}" for label in plan.objective.group_by)
+
+
+def _links(plan: Plan, alert: str) -> dict[str, str]:
+    options = plan.options
+    variables = "&".join(
+        f"var-{label}={{{{ $labels.{label} | urlquery }}}}"
+        for label in names.GROUPING
+        if label in plan.objective.group_by
+    )
+    board = f"{options.dashboard_url.rstrip('/')}{_DASHBOARD}" + (f"?{variables}" if variables else "")
+    return {"runbook_url": options.runbook_url.format(alert=alert), "dashboard_url": board}

@@ -1,0 +1,1 @@
+"""Objectives as users write them: read, checked, valid once they exist."""

@@ -1,0 +1,210 @@
+"""Time that does not count: planned maintenance, once, every week, or while an expression says so."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Annotated, Any, Literal, Self, get_args
+from zoneinfo import ZoneInfo
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from triton_slo.objective import expression
+from triton_slo.objective.zone import clock_rule, known, offsets
+
+Day = Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
+DAYS: tuple[Day, ...] = get_args(Day)
+Span = tuple[float, float]
+"""Start and end in Unix seconds; the end is not in it."""
+
+_DAY_SECONDS = 86_400
+_EPOCH_WEEKDAY = 3
+"""1970-01-01 was a Thursday."""
+_MOMENT = r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}(:[0-9]{2})?(Z|[+-][0-9]{2}:[0-9]{2})?"
+_YEARS = range(1970, 2200)
+_TIME = r"([01]\d|2[0-3]):[0-5]\d"
+
+
+def _text(value: Any) -> Any:
+    """Write a moment, which YAML reads as a datetime, and an hour of one digit in full."""
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return f"0{value}" if isinstance(value, str) and value[1:2] == ":" else value
+
+
+def _days(value: Any) -> Any:
+    if value == "all":
+        return DAYS
+    return (value,) if isinstance(value, str) else value
+
+
+When = Annotated[
+    str, Field(pattern=f"^({_MOMENT}|{_TIME})$"), BeforeValidator(_text, json_schema_input_type=str)
+]
+
+
+def _zone(value: str) -> str:
+    known(value)
+    return value
+
+
+TimeZone = Annotated[str, AfterValidator(_zone)]
+
+
+class Exclusion(BaseModel):
+    """Time that does not count: from one moment to another, on days of the week, or while PromQL has a result.
+
+    With `days`, `start` and `end` are what the clocks of the time zone show, and an end that is not after the start
+    is on the next day: an hour that clocks skip excludes nothing, one that they show twice is excluded twice.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    reason: str = Field(min_length=1, max_length=200)
+    days: (
+        Annotated[
+            tuple[Day, ...],
+            Field(min_length=1),
+            BeforeValidator(_days, json_schema_input_type=str | list[Day]),
+        ]
+        | None
+    ) = None
+    start: When | None = None
+    end: When | None = None
+    timezone: TimeZone | None = None
+    promql: str | None = None
+
+    @model_validator(mode="after")
+    def _one_form(self) -> Self:
+        if self.promql is not None:
+            if (self.start, self.end, self.days, self.timezone) != (None,) * 4:
+                raise ValueError("an exclusion has either start and end, or promql")
+            expression.parse(self.promql, "promql", "group((\n{}\n))")
+            return self
+        if self.start is None or self.end is None:
+            raise ValueError("an exclusion has both start and end, or promql")
+        if self.days is not None:
+            self._recurring()
+        else:
+            self._once()
+        return self
+
+    def _recurring(self) -> None:
+        assert self.start is not None
+        assert self.end is not None
+        if "-" in self.start or "-" in self.end:
+            raise ValueError("with days, start and end are times of the day, such as 22:00")
+        if self.duration * len(set(self.days or ())) >= 7 * _DAY_SECONDS:
+            raise ValueError("excludes the whole week; drop the objective instead")
+        clock_rule(self.timezone or "UTC")
+
+    def _once(self) -> None:
+        for text in (self.start, self.end):
+            assert text is not None
+            if "T" not in text:
+                raise ValueError(
+                    f"{text} is a time of the day: add days, or write a date, as 2026-12-24T{text}Z"
+                )
+            aware = _date(text).tzinfo is not None
+            if aware == (self.timezone is not None):
+                raise ValueError(
+                    f"{text}: a moment has a time zone, and only one: end it with Z or +01:00, or add timezone"
+                )
+        if not self.seconds[0] < self.seconds[1]:
+            raise ValueError("an exclusion ends after it starts")
+
+    @property
+    def seconds(self) -> Span:
+        """Start and end of an exclusion from one moment to another. Raises ValueError on no such date."""
+        assert self.start is not None
+        assert self.end is not None
+        return self._moment(self.start), self._moment(self.end)
+
+    def _moment(self, text: str) -> float:
+        moment = _date(text)
+        if self.timezone is None:
+            return moment.timestamp()
+        there = moment.replace(tzinfo=ZoneInfo(self.timezone))
+        shown = datetime.fromtimestamp(there.timestamp(), there.tzinfo)
+        if shown.replace(tzinfo=None) != moment:
+            raise ValueError(
+                f"{text} never comes in {self.timezone}: the clocks skip it; "
+                f"write {shown:%H:%M}, or a time before they change"
+            )
+        return there.timestamp()
+
+    def ambiguous(self) -> Iterator[str]:
+        """Moments that the clocks of the zone show twice; the first of the two is taken."""
+        if self.timezone is not None and self.days is None:
+            for text in (self.start, self.end):
+                assert text is not None
+                one = _date(text).replace(tzinfo=ZoneInfo(self.timezone))
+                if one.utcoffset() != one.replace(fold=1).utcoffset():
+                    yield text
+
+    @property
+    def opens(self) -> int:
+        """Second of the day at which a recurring exclusion begins."""
+        assert self.start is not None
+        return _second(self.start)
+
+    @property
+    def duration(self) -> int:
+        """Length of a recurring exclusion in seconds of the clock; a whole day where it ends as it starts."""
+        assert self.end is not None
+        return (_second(self.end) - self.opens) % _DAY_SECONDS or _DAY_SECONDS
+
+    def spans(self, start: float, end: float) -> Iterator[Span]:
+        """When it holds between two Unix times, in order; nothing for promql, which only Prometheus knows."""
+        if self.promql is not None:
+            return
+        if self.days is None:
+            yield from clipped([self.seconds], start, end)
+            return
+        yield from clipped(merged(self._recurrences(start, end)), start, end)
+
+    def _recurrences(self, start: float, end: float) -> Iterator[Span]:
+        """Each day's part, in pieces where the clocks of the zone change meanwhile."""
+        for since, until, offset in offsets(self.timezone or "UTC", math.floor(start), math.ceil(end)):
+            # Clock times as seconds since 1970; the first day is the one whose exclusion may still hold.
+            clock = range(since + offset - self.opens, until + offset - self.opens)
+            for day in range(clock.start // _DAY_SECONDS, clock.stop // _DAY_SECONDS + 1):
+                low = day * _DAY_SECONDS + self.opens - offset
+                if DAYS[(day + _EPOCH_WEEKDAY) % 7] in (self.days or ()):
+                    yield from clipped([(low, low + self.duration)], since, until)
+
+
+def _date(text: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(
+            f"{text} is no moment that exists: look at its day, its hour and its offset"
+        ) from None
+    if moment.year not in _YEARS:
+        raise ValueError(f"{text} is not in the years {_YEARS[0]} to {_YEARS[-1]}")
+    return moment
+
+
+def _second(text: str) -> int:
+    hour, minute = text.split(":")
+    return int(hour) * 3600 + int(minute) * 60
+
+
+def clipped(spans: list[Span], start: float, end: float) -> Iterator[Span]:
+    """What of these spans lies between two times."""
+    for low, high in spans:
+        if max(low, start) < min(high, end):
+            yield max(low, start), min(high, end)
+
+
+def merged(spans: Iterator[Span] | list[Span]) -> list[Span]:
+    """The same time in spans that do not touch, in order."""
+    found: list[Span] = []
+    for low, high in sorted(spans):
+        if found and low <= found[-1][1]:
+            found[-1] = (found[-1][0], max(high, found[-1][1]))
+        else:
+            found.append((low, high))
+    return found

@@ -1,0 +1,545 @@
+"""What a user promises: an objective, valid once it exists.
+
+The YAML form and the value are one frozen pydantic model; parsing once at the edge is `reading`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from functools import cached_property
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    model_validator,
+)
+
+from triton_slo import conventions
+from triton_slo.duration import parse_seconds
+from triton_slo.objective import expression, mistake
+from triton_slo.objective.exclusion import Exclusion, TimeZone
+
+Calendar = Literal["week", "month", "quarter"]
+Severity = Literal["critical", "warning", "info", "none"]
+Source = Literal["auto", "histogram", "slices"]
+
+DAY = 86_400
+HALF_HOUR = "30m"
+TILE = "5m"
+"""What windows are made of where there are exclusions."""
+WINDOW = "{{window}}"
+"""What custom PromQL holds where the range goes."""
+FAILURE_REASONS = ("REJECTED", "BACKEND", "OTHER")
+"""Failure reasons that count by default: all of Triton's but CANCELED, which is the client's doing."""
+ALL_REASONS = (*FAILURE_REASONS, "CANCELED")
+"""What Triton's failure counter tells apart."""
+
+
+def _ratio(value: Any) -> float:
+    """Read `99.5%`, `"0.995"` or `0.995`."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ValueError("a ratio is written 99.5% or 0.995")
+    try:
+        # What float() reads besides (other scripts' digits, `1_0`, `nan`) is a slip, or another tool's.
+        if isinstance(value, str) and not re.fullmatch(r"\s*([0-9]+\.?[0-9]*|\.[0-9]+)\s*%?\s*", value):
+            raise ValueError
+        if isinstance(value, str) and value.strip().endswith("%"):
+            # Through a rounding to 12 digits, so that 99.9% is 0.999 and not 0.9990000000000001.
+            return round(float(value.strip()[:-1]) / 100, 12)
+        return float(value)
+    except ValueError:
+        raise ValueError(f"{str(value)[:40]!r} is not a ratio; write 99.5% or 0.995") from None
+
+
+def _target(value: float) -> float:
+    if not (math.isfinite(value) and 0 < value < 1):
+        raise ValueError("a target lies between 0% and 100%, both excluded: 100% leaves no budget to burn")
+    return value
+
+
+def _duration(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(
+            f"{mistake.shown(value)} is not a duration; write it with its unit, such as 100ms or 1h"
+        )
+    parse_seconds(value)
+    return value
+
+
+def _regex(value: str) -> str:
+    try:
+        re.compile(value)
+    except re.error as error:
+        raise ValueError(f"not a regular expression: {error}") from None
+    # Go's RE2 knows no look-around and no back-references; Prometheus would refuse the file.
+    if re.search(r"\(\?(?:[=!]|<[=!]|P=|P>|\()|\\[1-9]", value):
+        raise ValueError("Prometheus (RE2) has no look-around and no back-references")
+    return value
+
+
+def _listed(value: Any) -> Any:
+    return (value,) if isinstance(value, str) else value
+
+
+def _label_name(value: str) -> str:
+    if not re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]*", value) or value.startswith("__"):
+        raise ValueError(f"{value!r} is no label name (letters, digits and _, not starting with __)")
+    return value
+
+
+Target = Annotated[
+    float, BeforeValidator(_ratio, json_schema_input_type=float | str), AfterValidator(_target)
+]
+Ratio = Annotated[float, BeforeValidator(_ratio, json_schema_input_type=float | str)]
+Duration = Annotated[str, BeforeValidator(_duration)]
+Regex = Annotated[str, AfterValidator(_regex)]
+LabelName = Annotated[str, AfterValidator(_label_name)]
+Text = Annotated[str, Field(max_length=2000)]
+Names = Annotated[
+    tuple[Annotated[str, Field(min_length=1, max_length=500)], ...],
+    BeforeValidator(_listed, json_schema_input_type=str | list[str]),
+]
+
+
+class _Value(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Choice(_Value):
+    """Names chosen one by one, or by a regular expression (RE2, anchored at both ends); neither means all."""
+
+    names: Names | None = None
+    regex: Regex | None = None
+
+    @model_validator(mode="after")
+    def _one_form(self) -> Self:
+        if self.names is not None and self.regex is not None:
+            raise ValueError("choose by names or by regex, not both")
+        if self.names == () or self.regex == "":
+            raise ValueError("chooses nothing; write `all`, a list of names, or {regex: ...}")
+        return self
+
+    def holds(self, name: str) -> bool:
+        """Whether a name is among the chosen."""
+        if self.names is not None:
+            return name in self.names
+        return self.regex is None or re.fullmatch(self.regex, name) is not None
+
+    @property
+    def everything(self) -> bool:
+        """Whether nothing is left out."""
+        return self.names is None and self.regex is None
+
+
+def _choice(value: Any) -> Any:
+    if value == "all":
+        return {}
+    if isinstance(value, dict) and value:
+        return value
+    if isinstance(value, str | list | tuple):
+        return {"names": value}
+    if isinstance(value, Choice):
+        return value
+    raise ValueError("write `all`, a list of names (numbers in quotes), or {regex: ...}")
+
+
+class _RegexForm(_Value):
+    regex: str
+
+
+Selection = Annotated[Choice, BeforeValidator(_choice, json_schema_input_type=str | list[str] | _RegexForm)]
+"""Which models or versions: `all`, a list of names, or `{regex: ...}`."""
+
+
+class Rolling(_Value):
+    """The last so many days, at every moment."""
+
+    rolling: Duration
+
+    @property
+    def seconds(self) -> float:
+        """Length of the window."""
+        return parse_seconds(self.rolling)
+
+    @property
+    def nominal(self) -> str:
+        """Name of the window in recorded series."""
+        return f"{round(self.seconds / DAY)}d"
+
+    @property
+    def words(self) -> str:
+        """The window as people read it."""
+        return self.nominal
+
+    @model_validator(mode="after")
+    def _whole_days(self) -> Self:
+        if self.seconds % DAY or not 7 * DAY <= self.seconds <= 90 * DAY:
+            raise ValueError(
+                "a rolling window has 7 to 90 whole days, such as 30d; else write week, month or quarter"
+            )
+        return self
+
+
+class CalendarWindow(_Value):
+    """A calendar week (from Monday), month or quarter in a time zone; the budget starts anew with each."""
+
+    calendar: Calendar
+    timezone: TimeZone = "UTC"
+
+    @property
+    def seconds(self) -> float:
+        """Nominal length (7, 30 or 90 days), which burn factors are worked out from."""
+        return {"week": 7, "month": 30, "quarter": 90}[self.calendar] * DAY
+
+    @property
+    def longest_seconds(self) -> float:
+        """Length of the longest such period, to the day."""
+        return {"week": 7, "month": 31, "quarter": 92}[self.calendar] * DAY
+
+    @property
+    def nominal(self) -> str:
+        """Name of the window in recorded series."""
+        return self.calendar
+
+    @property
+    def words(self) -> str:
+        """The window as people read it."""
+        return f"{self.calendar}, {self.timezone}"
+
+
+def _window(value: Any) -> Any:
+    if isinstance(value, str):
+        return {"calendar": value} if value in ("week", "month", "quarter") else {"rolling": value}
+    if isinstance(value, dict):
+        if "calendar" not in value and "rolling" not in value:
+            raise ValueError("says neither how long the window is (rolling) nor which period (calendar)")
+        if "calendar" in value and "rolling" in value:
+            raise ValueError("a window is rolling or of the calendar, not both")
+        if "rolling" in value and "timezone" in value:
+            raise ValueError("a rolling window has no time zone: it ends now, everywhere")
+    return value
+
+
+def _window_form(value: Any) -> str:
+    keys = value if isinstance(value, dict) else vars(value) if isinstance(value, BaseModel) else ()
+    return "calendar" if "calendar" in keys else "rolling"
+
+
+Window = Annotated[
+    Annotated[CalendarWindow, Tag("calendar")] | Annotated[Rolling, Tag("rolling")],
+    Discriminator(_window_form),
+    BeforeValidator(_window, json_schema_input_type=str | CalendarWindow | Rolling),
+]
+
+
+class Readiness(_Value):
+    """Share of time that a model version which should serve is ready."""
+
+    kind: Literal["readiness"] = "readiness"
+
+
+class _Threshold(_Value):
+    threshold: Duration
+    source: Source = "auto"
+
+    @property
+    def seconds(self) -> float:
+        """The threshold in seconds."""
+        return parse_seconds(self.threshold)
+
+
+class Latency(_Threshold):
+    """Share of requests answered within the threshold."""
+
+    kind: Literal["latency"] = "latency"
+
+
+class Queue(_Threshold):
+    """Share of requests that queued no longer than the threshold; a queue rejection is an error."""
+
+    kind: Literal["queue"] = "queue"
+
+
+class FirstResponse(_Threshold):
+    """Share of requests whose first token or response came within the threshold."""
+
+    kind: Literal["first_response"] = "first_response"
+    engine: Literal["triton", "vllm"] = "triton"
+
+
+class Errors(_Value):
+    """Share of requests that did not fail for a reason that counts."""
+
+    kind: Literal["errors"] = "errors"
+    reasons: Names = FAILURE_REASONS
+
+    @model_validator(mode="after")
+    def _some(self) -> Self:
+        if not self.reasons:
+            raise ValueError(f"reasons counts no failure at all; write some of {', '.join(ALL_REASONS)}")
+        return self
+
+
+class Probe(_Value):
+    """Share of probes (cheap real inferences) that worked."""
+
+    kind: Literal["probe"] = "probe"
+
+
+class Custom(_Value):
+    """Any PromQL with `{{window}}` for the range: `good` and `total` events, or one `error_ratio`.
+
+    `counts_failures` says that its events are requests as clients or a gateway saw them, and that each failed one
+    counts: it sees failures that a backend hides from Triton's own counters.
+    """
+
+    kind: Literal["custom"] = "custom"
+    good: str | None = None
+    errors: str | None = None
+    total: str | None = None
+    error_ratio: str | None = None
+    counts_failures: bool = False
+
+    @model_validator(mode="after")
+    def _one_form(self) -> Self:
+        given = {key for key in ("good", "errors", "total", "error_ratio") if getattr(self, key) is not None}
+        if given not in ({"good", "total"}, {"errors", "total"}, {"error_ratio"}):
+            raise ValueError("custom needs good and total, or errors and total, or error_ratio alone")
+        for key in sorted(given):
+            if WINDOW not in getattr(self, key):
+                raise ValueError(
+                    f"{key} must hold {{{{window}}}} where the range goes, as in rate(x[{{{{window}}}}])"
+                )
+        for key in sorted(given):
+            expression.parse(getattr(self, key).replace(WINDOW, "5m"), key)
+        return self
+
+
+Indicator = Annotated[
+    Readiness | Latency | Queue | FirstResponse | Errors | Probe | Custom, Field(discriminator="kind")
+]
+
+
+class Override(_Value):
+    """Another target or threshold for some models; where two overrides match, the first holds."""
+
+    models: Selection = Choice()
+    versions: Selection = Choice()
+    target: Target | None = None
+    threshold: Duration | None = None
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if self.target is None and self.threshold is None:
+            raise ValueError("an override needs a target or a threshold")
+        if self.models.everything and self.versions.everything:
+            raise ValueError("an override of everything is the objective itself; name models or versions")
+        return self
+
+    @property
+    def threshold_seconds(self) -> float | None:
+        """The threshold in seconds, or None where it is the objective's."""
+        return None if self.threshold is None else parse_seconds(self.threshold)
+
+
+class Tier(_Value):
+    """One pair of windows: alert when budget burns `factor` times too fast over both of them."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,40}$")]
+    severity: Severity
+    long: Duration
+    short: Duration
+    budget: Ratio | None = None
+    burn: Annotated[float, Field(gt=0)] | None = None
+
+    @model_validator(mode="after")
+    def _sound(self) -> Self:
+        if (self.budget is None) == (self.burn is None):
+            raise ValueError("a tier has either budget (share spent in the long window) or burn (factor)")
+        if parse_seconds(self.short) >= parse_seconds(self.long):
+            raise ValueError("the short window must be shorter than the long one")
+        for window in (self.long, self.short):
+            if parse_seconds(window) > 3600 and parse_seconds(window) % parse_seconds(HALF_HOUR):
+                raise ValueError(f"{window}: windows over an hour are whole multiples of {HALF_HOUR}")
+            if parse_seconds(window) < 60 or parse_seconds(window) > 90 * DAY:
+                raise ValueError(f"{window}: a burn window has at least 1m and at most 90d")
+        return self
+
+    def factor(self, period_seconds: float) -> float:
+        """Burn rate at which the tier fires: `budget * period / long`, never under 1 (SRE Workbook, ch. 5).
+
+        Under 1 a budget is not used up by the end of the period, so nobody needs to be told.
+        """
+        if self.burn is not None:
+            return self.burn
+        assert self.budget is not None
+        return max(1.0, round(self.budget * period_seconds / parse_seconds(self.long), 9))
+
+
+WORKBOOK_TIERS: tuple[Tier, ...] = (
+    Tier(name="page_fast", severity="critical", long="1h", short="5m", budget=0.02),
+    Tier(name="page_slow", severity="critical", long="6h", short="30m", budget=0.05),
+    Tier(name="ticket_fast", severity="warning", long="1d", short="2h", budget=0.1),
+    Tier(name="ticket_slow", severity="warning", long="3d", short="6h", budget=0.1),
+)
+"""Window pairs: https://sre.google/workbook/alerting-on-slos/ (table 5-8; 1d/2h from its rules)."""
+
+
+class Alerting(_Value):
+    """How an objective alerts; `alerting: off` is short for `enabled: false`.
+
+    `min_failures` events must have failed within a tier's long window, and the error ratio must exceed the
+    budget with `confidence` (one-sided score test), so that one failure at night wakes nobody.
+    """
+
+    enabled: bool = True
+    tiers: tuple[Tier, ...] = Field(default=WORKBOOK_TIERS, min_length=1)
+    severities: dict[str, Severity] = Field(default_factory=dict)
+    min_failures: Annotated[int, Field(ge=0)] = 5
+    confidence: Annotated[
+        float, BeforeValidator(_ratio, json_schema_input_type=float | str), Field(ge=0.5, lt=1)
+    ] = 0.95
+
+    @model_validator(mode="after")
+    def _known_tiers(self) -> Self:
+        names = [tier.name for tier in self.tiers]
+        if len(set(names)) != len(names):
+            raise ValueError("two tiers have the same name")
+        if unknown := sorted(set(self.severities) - set(names)):
+            raise ValueError(f"severities name tiers that do not exist: {', '.join(unknown)}")
+        return self
+
+
+COUNTS_UNKNOWN = ("readiness", "probe")
+"""Indicators whose events come at a steady rate, so that unknown time can be counted as failed."""
+
+
+class Unknown(_Value):
+    """What to do when a group that should have data has none: alert, count it as failed too, or neither."""
+
+    policy: Literal["alert", "bad", "ignore"] = "alert"
+    severity: Severity = "critical"
+    after: Duration = "10m"
+
+
+def _alerting(value: Any) -> Any:
+    return {"enabled": value} if isinstance(value, bool) else value
+
+
+def _indicator(value: Any) -> Any:
+    if isinstance(value, str):
+        return {"kind": value}
+    if isinstance(value, dict) and "kind" not in value:
+        raise ValueError(
+            "say which `kind`: readiness, latency, queue, first_response, errors, probe or custom"
+        )
+    return value
+
+
+RESERVED_LABELS = frozenset(
+    {
+        conventions.SLO,
+        conventions.INDICATOR,
+        conventions.SEVERITY,
+        conventions.TIER,
+        conventions.URGENCY,
+        conventions.COMPONENT,
+        conventions.OWNER,
+        conventions.EVENT,
+        conventions.REASON,
+        "alertname",
+        "model",
+        "version",
+        "le",
+    }
+)
+"""Labels that the rules set themselves."""
+
+
+class Objective(_Value):
+    """A promise about an indicator over a window, for every model it selects."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]
+    description: Text = ""
+    owner: Annotated[str, Field(max_length=200)] = ""
+    target: Target
+    window: Window = Rolling(rolling="30d")
+    indicator: Annotated[Indicator, BeforeValidator(_indicator, json_schema_input_type=str | Indicator)]
+    models: Selection = Choice()
+    versions: Selection = Choice()
+    group_by: tuple[LabelName, ...] = conventions.GROUPING
+    overrides: tuple[Override, ...] = ()
+    labels: dict[LabelName, Text] = Field(default_factory=dict)
+    annotations: dict[LabelName, Text] = Field(default_factory=dict)
+    alerting: Annotated[Alerting, BeforeValidator(_alerting, json_schema_input_type=bool | Alerting)] = (
+        Alerting()
+    )
+    unknown: Unknown = Unknown()
+    exclusions: tuple[Exclusion, ...] = ()
+
+    @model_validator(mode="after")
+    def _built(self) -> Self:
+        # What the rules cannot honour yet is refused: a promise that is silently not kept is worse than none.
+        if self.unknown.policy == "bad" and self.indicator.kind not in COUNTS_UNKNOWN:
+            raise ValueError(
+                f"unknown.policy bad is for {' and '.join(COUNTS_UNKNOWN)}, which watch time: nobody saw how many "
+                f"events of {self.indicator.kind} failed unseen; use alert here, and bad in a readiness objective"
+            )
+        if parse_seconds(self.unknown.after) >= self.window.seconds:
+            raise ValueError(
+                f"unknown.after {self.unknown.after} is as long as the window ({self.window.words}), after which "
+                "a group is forgotten: nothing would ever be called unknown; write minutes or hours"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _coherent(self) -> Self:
+        recorded = (RESERVED_LABELS | {conventions.SOURCE}) - set(conventions.GROUPING)
+        if taken := sorted(recorded & set(self.group_by)):
+            raise ValueError(f"group_by holds labels the rules set themselves: {', '.join(taken)}")
+        if taken := sorted((RESERVED_LABELS | set(self.group_by)) & set(self.labels)):
+            raise ValueError(f"labels the rules set themselves: {', '.join(taken)}")
+        if any(override.threshold for override in self.overrides) and self.threshold_seconds is None:
+            raise ValueError(f"indicator {self.indicator.kind} has no threshold to override")
+        if isinstance(self.indicator, Custom) and self.overrides and "model" not in self.group_by:
+            raise ValueError("overrides choose by model, which group_by leaves out")
+        if self.exclusions:
+            self._in_tiles()
+        return self
+
+    def _in_tiles(self) -> None:
+        # Only windows of up to 5m are read from counters then; longer ones are made of these.
+        for tier in self.alerting.tiers:
+            for window in (tier.long, tier.short):
+                if parse_seconds(window) > parse_seconds(TILE) and parse_seconds(window) % parse_seconds(
+                    TILE
+                ):
+                    raise ValueError(
+                        f"tier {tier.name}: with exclusions, {window} must be a multiple of {TILE}"
+                    )
+
+    def resolve(self, model: str, version: str) -> tuple[float, float | None] | None:
+        """Target and threshold (seconds) for a model version; None if the objective does not cover it."""
+        if not (self.models.holds(model) and self.versions.holds(version)):
+            return None
+        for override in self.overrides:
+            if override.models.holds(model) and override.versions.holds(version):
+                return override.target or self.target, override.threshold_seconds or self.threshold_seconds
+        return self.target, self.threshold_seconds
+
+    @cached_property
+    def threshold_seconds(self) -> float | None:
+        """The threshold of latency, queue and first_response; None where there is none."""
+        return self.indicator.seconds if isinstance(self.indicator, _Threshold) else None
+
+    @cached_property
+    def budget(self) -> float:
+        """Share of events that may fail: 1 - target, without floating-point dust."""
+        return round(1 - self.target, 12)

@@ -1,0 +1,28 @@
+"""The JSON schema of objectives, for editors: from the same model that reads them."""
+
+from __future__ import annotations
+
+import json
+
+from triton_slo.objective.model import Objective
+
+FILE = "objective.schema.json"
+
+
+def schema() -> str:
+    """Schema of a file that holds one objective, or several under `objectives`."""
+    one = Objective.model_json_schema()
+    definitions = one.pop("$defs")
+    several = {
+        "type": "object",
+        "required": ["objectives"],
+        "additionalProperties": False,
+        "properties": {"objectives": {"type": "array", "items": {"$ref": "#/$defs/Objective"}}},
+    }
+    document = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "tritonwatch objectives",
+        "anyOf": [{"$ref": "#/$defs/Objective"}, several],
+        "$defs": {**definitions, "Objective": one},
+    }
+    return json.dumps(document, indent=2, sort_keys=True) + "\n"

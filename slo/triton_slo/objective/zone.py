@@ -1,0 +1,110 @@
+"""Clocks of a time zone as arithmetic, because PromQL knows only UTC.
+
+A zone's changes to and from summer time follow a rule such as "the last Sunday of March, 01:00 UTC" (POSIX TZ). The
+rule is worked out of the changes of 28 years, after which the calendar's weekdays repeat, so it is the same
+whenever it is worked out, and holds for as long as the law does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from zoneinfo import ZoneInfo
+
+_YEARS = range(2026, 2026 + 28)
+_DAY = 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class ClockChange:
+    """The first `weekday` (0: Sunday) of `month` from the day `first` on, at `second` of standard time's day."""
+
+    month: int
+    weekday: int
+    first: int
+    second: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClockRule:
+    """Seconds that standard time is ahead of UTC, and what summer time adds between two changes (None: never)."""
+
+    standard: int
+    summer: int = 0
+    begins: ClockChange | None = None
+    ends: ClockChange | None = None
+
+
+_MACHINES = frozenset({"localtime", "posixrules", "Factory", "posix", "right", "SystemV"})
+"""Names that a tz database may hold and that mean something else, or nothing, on the next machine."""
+
+
+def known(timezone: str) -> ZoneInfo:
+    """The time zone. Raises ValueError if there is no such, or none that is the same everywhere."""
+    if timezone.partition("/")[0] in _MACHINES:
+        raise ValueError(
+            f"{timezone!r} is not the same zone on every machine; write one such as Europe/Berlin"
+        )
+    try:
+        return ZoneInfo(timezone)
+    except (KeyError, ValueError, OSError):
+        raise ValueError(f"{timezone!r} is no time zone; write one such as Europe/Berlin") from None
+
+
+@cache
+def clock_rule(timezone: str) -> ClockRule:
+    """How a zone's clocks run. Raises ValueError if there is no such zone, or its changes follow no rule."""
+    zone = known(timezone)
+    start, end = (int(datetime(year, 1, 1, tzinfo=UTC).timestamp()) for year in (_YEARS[0], _YEARS[-1] + 1))
+    changes = list(_changes(zone, start, end))
+    if not changes:
+        return ClockRule(_offset(zone, start))
+    offsets = {offset for _, offset in changes}
+    standard, summer = min(offsets), max(offsets)
+    begins = _change([at + standard for at, offset in changes if offset == summer])
+    ends = _change([at + standard for at, offset in changes if offset == standard])
+    if len(offsets) != 2 or begins is None or ends is None:
+        raise ValueError(f"the clocks of {timezone} change by no fixed rule; write the times in UTC")
+    return ClockRule(standard, summer - standard, begins, ends)
+
+
+def offsets(timezone: str, start: int, end: int) -> list[tuple[int, int, int]]:
+    """(start, end, seconds ahead of UTC) of each stretch between two Unix times in which no clock is changed."""
+    zone = known(timezone)
+    begun = [(start, _offset(zone, start)), *_changes(zone, start, end)]
+    ends = [*(at for at, _ in begun[1:]), end]
+    return [(at, until, offset) for (at, offset), until in zip(begun, ends, strict=True)]
+
+
+def _changes(zone: ZoneInfo, at: int, end: int) -> list[tuple[int, int]]:
+    """(Unix time, offset from then on) of each change between two Unix times."""
+    found, before = [], _offset(zone, at)
+    for day in (*range(at + _DAY, end, _DAY), end):
+        if (offset := _offset(zone, day)) != before:
+            low, high = max(at, day - _DAY), day
+            while high - low > 1:
+                middle = (low + high) // 2
+                low, high = (low, middle) if _offset(zone, middle) == offset else (middle, high)
+            found.append((high, offset))
+            before = offset
+    return found
+
+
+def _offset(zone: ZoneInfo, at: int) -> int:
+    offset = datetime.fromtimestamp(at, zone).utcoffset()
+    assert offset is not None
+    return int(offset.total_seconds())
+
+
+def _change(local: list[int]) -> ClockChange | None:
+    """The rule that changes follow, one a year, given in standard time; None if they follow none."""
+    moments = [datetime.fromtimestamp(at, UTC) for at in local]
+    kinds = {
+        (one.month, one.isoweekday() % 7, one.hour * 3600 + one.minute * 60 + one.second) for one in moments
+    }
+    days = [one.day for one in moments]
+    if len(kinds) != 1 or [one.year for one in moments] != list(_YEARS) or max(days) - min(days) > 6:
+        return None
+    ((month, weekday, second),) = kinds
+    return ClockChange(month, weekday, min(days), second)

@@ -1,0 +1,250 @@
+"""Proofs: for every alert a promtool test that makes it fire and one that keeps it quiet.
+
+The series are what Triton and the exporter would expose; promtool runs the generated rules over them. Each tier
+is proven at an error ratio between its own threshold and the next faster tier's, so that exactly the right
+ones fire. A custom indicator's sources are the user's own: there the alerts are proven over recorded series.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from triton_slo import conventions as names
+from triton_slo.artifact import Artifact
+from triton_slo.burn.burn_alerts import alert_rules, objective_rules
+from triton_slo.burn.condition_rules import burn_tiers, condition_rules
+from triton_slo.duration import render as duration
+from triton_slo.objective.exclusion import Exclusion
+from triton_slo.objective.model import Custom
+from triton_slo.proofs.scenes import (
+    Scene,
+    graded,
+    healthy,
+    ratio_scene,
+    silent_scene,
+    stuck_scene,
+    vanished_scene,
+)
+from triton_slo.proofs.specimen import specimen
+from triton_slo.rules.excluding import exclusion_rules
+from triton_slo.rules.plan import Plan
+from triton_slo.rules.rulefile import Group, render, scalar
+from triton_slo.rules.unknown import MIN_SCRAPES
+
+Identity = tuple[str, str]
+"""Name and tier of an alert; the tier is empty for alerts that have none."""
+
+INCIDENT_SCRAPES = 60
+RESET = "5m"
+"""How soon after recovery every alert must be over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What must fire, and nothing else, at a moment (seconds from the start)."""
+
+    at: float
+    firing: frozenset[Identity]
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """A test: its name, its series, and what must be seen."""
+
+    name: str
+    scene: Scene
+    checks: tuple[Check, ...]
+
+
+def proof_artifacts(plan: Plan) -> Iterator[Artifact]:
+    """The proofs as files; for custom indicators also the rule file of alerts alone that they run.
+
+    Raises LookupError if an alert came without both of its proofs.
+    """
+    name = f"slo-{plan.objective.name}"
+    model = specimen(plan.objective)
+    if model is None:
+        return
+    rule_file = f"../rules/{name}.yml"
+    found = tuple(proofs(plan, model))
+    if plan.objective.exclusions:
+        plan, twins = _excluded(plan, found)
+        found = (*found, *twins)
+        rule_file = f"{name}.moved.yml"
+    if isinstance(plan.objective.indicator, Custom):
+        rule_file = f"{name}.alerts.yml"
+        alone = (
+            Group(f"{name}-alerts", (*exclusion_rules(plan), *condition_rules(plan), *alert_rules(plan))),
+        )
+        yield Artifact("promtool", rule_file, render(alone, name, "prometheus"))
+    elif plan.objective.exclusions:
+        every = objective_rules(plan)
+        yield Artifact("promtool", rule_file, render((Group(name, every),), name, "prometheus"))
+    if missing := unproven(plan, found):
+        listed = ", ".join(" ".join(identity).strip() for identity in missing)
+        raise LookupError(f"{name}: not proven to fire and to stay quiet: {listed}")
+    yield Artifact("promtool", f"{name}.test.yml", _document(plan, rule_file, found))
+
+
+def _excluded(plan: Plan, found: Sequence[Proof]) -> tuple[Plan, list[Proof]]:
+    """What fires at any other time does not in an exclusion; the rules for it have one, after all other proofs.
+
+    promtool's clock begins in 1970: it would meet none of the user's exclusions, or meet one where it should not.
+    """
+    scrape = plan.options.scrape_interval_seconds
+    before = math.ceil(max(check.at for proof in found for check in proof.checks) / scrape) + 10
+    twins = []
+    for proof in found:
+        if checks := tuple(
+            Check(before * scrape + one.at, frozenset()) for one in proof.checks if one.firing
+        ):
+            scene = tuple((series, f"_x{before} {values}") for series, values in proof.scene)
+            twins.append(Proof(f"excluded: {proof.name}", scene, checks))
+    end = max((check.at for proof in twins for check in proof.checks), default=before * scrape) + scrape
+    low, high = (
+        datetime.fromtimestamp(round(at), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        for at in ((before - 2) * scrape - 1, end + 1)
+    )
+    moved = Exclusion(reason="moved to where promtool looks", start=low, end=high)
+    objective = plan.objective.model_copy(update={"exclusions": (moved,)})
+    return Plan(objective, plan.options), twins
+
+
+def identities(plan: Plan) -> list[Identity]:
+    """All alerts of an objective."""
+    return [(rule.alert, rule.labels.get(names.TIER, "")) for rule in alert_rules(plan)]
+
+
+def unproven(plan: Plan, found: Sequence[Proof]) -> list[Identity]:
+    """Alerts that no proof makes fire, or none keeps quiet."""
+    checks = [check for proof in found for check in proof.checks]
+    return [
+        identity
+        for identity in identities(plan)
+        if not any(identity in check.firing for check in checks)
+        or all(identity in check.firing for check in checks)
+    ]
+
+
+def proofs(plan: Plan, model: tuple[str, str]) -> Iterator[Proof]:
+    """All proofs of an objective, on one model that it covers."""
+    scrape = plan.options.scrape_interval_seconds
+    everything = healthy(plan, model, 2 * INCIDENT_SCRAPES)
+    yield Proof("healthy: all quiet", everything, _quiet_throughout(plan))
+    yield from _burns(plan, model)
+    if plan.objective.unknown.policy == "ignore":
+        return
+    unknown = frozenset({(names.UNKNOWN_ALERT, "")})
+    after = plan.clock.real(plan.objective.unknown.after, MIN_SCRAPES)
+    scrapes = round(after / scrape)
+    if plan.objective.unknown.policy == "bad":
+        yield from _unknown_burns(plan, model, scrapes)
+        return
+    yield Proof(
+        "series vanish: unknown",
+        vanished_scene(plan, model, INCIDENT_SCRAPES, 2 * scrapes),
+        (
+            Check(INCIDENT_SCRAPES * scrape, frozenset()),
+            Check((INCIDENT_SCRAPES + scrapes + 2) * scrape, unknown),
+        ),
+    )
+    if plan.measure(plan.variants[-1]).stuck:
+        scene = stuck_scene(plan, model, 2 * scrapes)
+        yield Proof("requests wait, none is answered: unknown", scene, (Check(1.5 * after, unknown),))
+    if plan.measure(plan.variants[-1]).silent:
+        scene = silent_scene(plan, model, 2 * scrapes)
+        early, late = Check(0.5 * after, frozenset()), Check(1.5 * after, unknown)
+        yield Proof("no probe is sent: unknown", scene, (early, late))
+
+
+def _unknown_burns(plan: Plan, model: tuple[str, str], scrapes: int) -> Iterator[Proof]:
+    """Unknown time burns the budget like failures: at the pace of a total outage, which every tier sees."""
+    scrape, measure = plan.options.scrape_interval_seconds, plan.measure(plan.variants[-1])
+    objective, resolved = plan.objective, plan.objective.resolve(*model)
+    assert resolved is not None
+    tiers = objective.alerting.tiers if objective.alerting.enabled else ()
+    factors = {tier.name: tier.factor(objective.window.seconds) for tier in tiers}
+    budget = round(1 - resolved[0], 12)
+    alert = names.BURN_ALERTS[objective.indicator.kind]
+    burning = frozenset((alert, name) for name, factor in factors.items() if factor * budget < 1)
+    firing = frozenset({(names.UNKNOWN_ALERT, ""), *burning})
+    highest = max((factors[name] * budget for _, name in burning), default=0.0)
+    # b of b + n slices are bad: over the highest threshold, with as much again to be sure.
+    bad = round(min(2 * INCIDENT_SCRAPES * highest / (1 - highest), 40 * INCIDENT_SCRAPES)) + scrapes
+    quiet, loud = Check(INCIDENT_SCRAPES * scrape, frozenset()), (INCIDENT_SCRAPES + scrapes + bad) * scrape
+    vanished = vanished_scene(plan, model, INCIDENT_SCRAPES, 2 * scrapes + bad)
+    yield Proof("series vanish: unknown, and burning", vanished, (quiet, Check(loud, firing)))
+    if measure.stuck:
+        scene = stuck_scene(plan, model, INCIDENT_SCRAPES + 2 * scrapes + bad)
+        yield Proof("requests wait, none is answered: unknown, and burning", scene, (Check(loud, firing),))
+    if measure.silent:
+        scene = silent_scene(plan, model, INCIDENT_SCRAPES + 2 * scrapes + bad)
+        early = Check(0.5 * scrapes * scrape, frozenset())
+        yield Proof("no probe is sent: unknown, and burning", scene, (early, Check(loud, firing)))
+
+
+def _quiet_throughout(plan: Plan) -> tuple[Check, ...]:
+    scrape = plan.options.scrape_interval_seconds
+    return tuple(Check(n * scrape, frozenset()) for n in (INCIDENT_SCRAPES, 2 * INCIDENT_SCRAPES - 1))
+
+
+def _burns(plan: Plan, model: tuple[str, str]) -> Iterator[Proof]:
+    """One incident at each tier's pace, and what is left of it 5 minutes after recovery: nothing."""
+    objective, scrape = plan.objective, plan.options.scrape_interval_seconds
+    if not objective.alerting.enabled:
+        return
+    alert = names.BURN_ALERTS[objective.indicator.kind]
+    resolved = objective.resolve(*model)
+    assert resolved is not None
+    budget = round(1 - resolved[0], 12)
+    factors = {tier.name: tier.factor(objective.window.seconds) for tier in objective.alerting.tiers}
+    live = {tier.name for tier in burn_tiers(plan)}
+    calm = round(plan.clock.real(RESET, 20) / scrape)
+    seen: set[float] = set()
+    for factor in sorted((factors[name] for name in live), reverse=True):
+        faster = [f for f in factors.values() if f > factor]
+        ratio = _between(factor * budget, min([f * budget for f in faster] + [1.0])) if graded(plan) else 1.0
+        if ratio in seen:
+            continue
+        seen.add(ratio)
+        firing = frozenset((alert, name) for name in live if factors[name] * budget < ratio)
+        yield Proof(
+            f"{ratio:.4%} of events fail: {', '.join(sorted(name for _, name in firing))}",
+            ratio_scene(plan, model, ratio, INCIDENT_SCRAPES, calm + 2),
+            (
+                Check((INCIDENT_SCRAPES - 1) * scrape, firing),
+                Check((INCIDENT_SCRAPES + calm) * scrape, frozenset()),
+            ),
+        )
+
+
+def _between(low: float, high: float) -> float:
+    """A ratio safely between two thresholds."""
+    return round(math.sqrt(low * high), 6)
+
+
+def _document(plan: Plan, rule_file: str, found: Sequence[Proof]) -> str:
+    interval = duration(plan.options.scrape_interval_seconds)
+    head = (
+        "# Generated by `tritonwatch generate`. Run with `promtool test rules`.\n"
+        f"rule_files:\n  - {scalar(rule_file)}\nevaluation_interval: {interval}\ntests:\n"
+    )
+    return head + "".join(_case(proof, interval) for proof in found)
+
+
+def _case(proof: Proof, interval: str) -> str:
+    lines = [f"  - name: {scalar(proof.name)}", f"    interval: {interval}", "    input_series:"]
+    for series, values in proof.scene:
+        lines += [f"      - series: {scalar(series)}", f"        values: {scalar(values)}"]
+    lines.append("    promql_expr_test:")
+    for check in proof.checks:
+        expression = f'group by (alertname, {names.TIER}) (ALERTS{{alertstate="firing"}})'
+        lines += [f"      - expr: {scalar(expression)}", f"        eval_time: {duration(check.at)}"]
+        lines.append("        exp_samples:" + ("" if check.firing else " []"))
+        for alert, tier in sorted(check.firing):
+            labels = f'{{alertname="{alert}"' + (f', {names.TIER}="{tier}"}}' if tier else "}")
+            lines += [f"          - labels: {scalar(labels)}", "            value: 1"]
+    return "\n".join(lines) + "\n"

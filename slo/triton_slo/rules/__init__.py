@@ -1,0 +1,1 @@
+"""Recording rules of an objective."""

@@ -1,0 +1,167 @@
+"""Recording rules of a calendar period: when it began, what happened since, and what that leaves of its budget.
+
+Events since the start are recorded as running sums. A sum is that of an hour ago plus the last hour's events, so
+an evaluation reads a few samples instead of a quarter's; each minute of the hour has its own chain, so no chain
+depends on every evaluation. A sum is carried on only where the start recorded beside it is today's: with a new
+period it begins anew, first from 5 minutes, then from 30. After an outage it goes on from the last sum that a
+window reaches back to; a group that has no sum begins with its longest window that lies within the period.
+
+The calendar is worked out on the wall clock (Unix seconds as if it showed UTC), because PromQL's calendar functions
+know only UTC; `triton_slo.rules.periods` says how clocks are set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from triton_slo import conventions as names
+from triton_slo.duration import parse_seconds
+from triton_slo.objective.model import DAY, CalendarWindow
+from triton_slo.promql import indent, number
+from triton_slo.rules.periods import changes
+from triton_slo.rules.plan import Plan
+from triton_slo.rules.rulefile import Rule
+
+_NOW, _MONTH, _START, _END = "now", "month", "start", "end"
+_CARRIED = (
+    ("1h", "1h"),
+    # The first hour of a period, and of what follows an outage.
+    ("30m", "30m"),
+    ("5m", "5m"),
+    # The first minutes after an outage: far enough into the period nothing is lost, ...
+    ("6h", "6h"),
+    ("1d", "1d"),
+    ("3d", "3d"),
+    # ... otherwise what was recorded between the sum and the window is.
+    ("2h", "1h"),
+    ("4h", "1h"),
+    ("12h", "6h"),
+    ("2d", "1d"),
+    ("7d", "3d"),
+    ("14d", "3d"),
+    ("28d", "3d"),
+    ("56d", "3d"),
+)
+"""From which sum back, and by which window, a sum is carried on; the first that there is."""
+_BEGINNING = ("3d", "1d", "6h", "1h", "30m", "5m")
+
+
+def calendar_rules(plan: Plan, window: CalendarWindow) -> Iterator[Rule]:
+    """The current period, the events in it, and their error ratio; all after the rules for windows."""
+    for edge, expr in _wall_clock(plan, window):
+        labels = {**plan.labels, names.EDGE: edge}
+        # An edge is worked out from another one, whose label must go: vmalert would keep it as exported_edge.
+        expr = expr if edge == _NOW else f"sum without ({names.EDGE}) (\n  {expr}\n)"
+        yield Rule(expr=expr, record=names.PERIOD_LOCAL, labels=labels)
+    yield _rule(plan, names.PERIOD_START, _to_utc(plan, window, _START))
+    yield _rule(plan, names.PERIOD_END, _to_utc(plan, window, _END))
+    yield _rule(plan, names.PERIOD_EVENTS, _events(plan, window))
+    error, total = (
+        f"{names.PERIOD_EVENTS}{plan.own.equal(names.EVENT, event)}" for event in (names.ERROR, names.TOTAL)
+    )
+    yield _rule(plan, names.sli_error(window.nominal), f"{error}\n/ ignoring ({names.EVENT})\n({total} > 0)")
+
+
+def budget_days(plan: Plan) -> str:
+    """Days that the budget stands for: the whole period for seconds, the period so far for other events."""
+    return f"({_end(plan) if plan.time_based else 'time()'} - {_start(plan)}) / {DAY}"
+
+
+def budget_remaining(plan: Plan) -> str:
+    """What is left of `(1 - target) * events`: of the whole period's seconds, or of the events so far.
+
+    The whole period has as many seconds more than have passed as it is longer, at the servers there were.
+    """
+    spent = f"{names.PERIOD_BURN_RATE}{plan.own}"
+    if not plan.time_based:
+        return f"1 - {spent}"
+    passed = f"(time() - {_start(plan)}) / ({_end(plan)} - {_start(plan)})"
+    return f"1 - {spent} * on () group_left () ({passed})"
+
+
+def _rule(plan: Plan, record: str, expr: str) -> Rule:
+    return Rule(expr=expr, record=record, labels=plan.labels)
+
+
+def _start(plan: Plan) -> str:
+    return f"{names.PERIOD_START}{plan.own}"
+
+
+def _end(plan: Plan) -> str:
+    return f"{names.PERIOD_END}{plan.own}"
+
+
+def _wall(plan: Plan, edge: str) -> str:
+    return f"{names.PERIOD_LOCAL}{plan.own.equal(names.EDGE, edge)}"
+
+
+def _wall_clock(plan: Plan, window: CalendarWindow) -> Iterator[tuple[str, str]]:
+    """The wall clock now, at the period's first midnight, and at the next period's."""
+    offset, zone = changes(window.timezone)
+    terms = [f"time() + {offset}"]
+    terms += [f"{_signed(one.after - one.before)} * (time() >= bool {one.at})" for one in zone]
+    yield _NOW, "vector(\n" + indent("\n".join(terms)) + "\n)"
+    now, start = _wall(plan, _NOW), _wall(plan, _START)
+    midnight = f"floor({now} / {DAY}) * {DAY}"
+    month = f"{midnight} - (day_of_month({now}) - 1) * {DAY}"
+    match window.calendar:
+        case "week":  # day_of_week counts from Sunday
+            yield _START, f"{midnight} - (day_of_week({now}) + 6) % 7 * {DAY}"
+            yield _END, f"{start} + {7 * DAY}"
+        case "month":
+            yield _START, month
+            yield _END, f"{start} + days_in_month({start}) * {DAY}"
+        case "quarter":
+            yield _MONTH, month
+            this = _wall(plan, _MONTH)
+            before = (f"days_in_month({this} - {days * DAY})" for days in (1, 32))
+            place = f"(month({this}) - 1) % 3"
+            back = " ".join(
+                f"- ({place} >= bool {n}) * {days} * {DAY}" for n, days in enumerate(before, start=1)
+            )
+            yield _START, f"{this} {back}"
+            length = " + ".join(f"days_in_month({start} + {days * DAY})" for days in (0, 31, 62))
+            yield _END, f"{start} + ({length}) * {DAY}"
+
+
+def _signed(seconds: int) -> str:
+    return f"{'-' if seconds < 0 else '+'} {abs(seconds)}"
+
+
+def _to_utc(plan: Plan, window: CalendarWindow, edge: str) -> str:
+    """Unix time of a wall clock's midnight: the first where there are two, the change where there is none."""
+    offset, zone = changes(window.timezone)
+    wall = _wall(plan, edge)
+    terms = [f"{wall} - {offset}"]
+    for one in zone:
+        set_at = one.at + max(one.before, one.after)
+        terms.append(f"{_signed(one.before - one.after)} * ({wall} >= bool {set_at})")
+    return f"sum without ({names.EDGE}) (\n" + indent("\n".join(terms)) + "\n)"
+
+
+def _events(plan: Plan, window: CalendarWindow) -> str:
+    sums, start = f"{names.PERIOD_EVENTS}{plan.own}", _start(plan)
+
+    def within(nominal: str) -> str:
+        """Events in a window that ends now."""
+        seconds = number(plan.spans[nominal].seconds)
+        return f"{names.sli_events(nominal)}{plan.own} * {seconds}"
+
+    def carried(back: str, nominal: str) -> str:
+        same = f"({start} == {start} offset {back})"
+        return f"(({sums} offset {back} + {within(nominal)}) and on () {same})"
+
+    reach = window.longest_seconds
+    found = [carried(_back(plan, back), nominal) for back, nominal in _CARRIED if parse_seconds(back) < reach]
+    found += [
+        f"({within(nominal)} and on () ({start} <= time() - {number(plan.spans[nominal].seconds)}))"
+        for nominal in _BEGINNING
+    ]
+    shortest = f"{names.sli_events(_BEGINNING[-1])}{plan.own}"
+    found.append(f"({shortest} * on () group_left () (time() - {start}))")
+    return "\nor\n".join(found)
+
+
+def _back(plan: Plan, nominal: str) -> str:
+    span = plan.spans.get(nominal)
+    return span.text if span else plan.clock.text(nominal)

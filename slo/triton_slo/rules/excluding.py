@@ -1,0 +1,136 @@
+"""Exclusions in PromQL: a recorded series says that time does not count, and everything else asks that series.
+
+Counters are read over a window that looks back, so time stays excluded for as long after its end: then no window
+reaches into it, and no event inside is counted. That drops a few minutes of good events and bad ones alike.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+from triton_slo import conventions as names
+from triton_slo.duration import render
+from triton_slo.indicators import Events, Measure
+from triton_slo.objective.exclusion import DAYS, Exclusion
+from triton_slo.objective.zone import ClockChange, ClockRule, clock_rule
+from triton_slo.promql import Matchers, by, indent, number, on, quote
+from triton_slo.rules.plan import Plan
+from triton_slo.rules.rulefile import Rule
+from triton_slo.rules.windows import SLICE
+
+_DAY = 86_400
+_RESOLUTION_SCRAPES = 1
+
+
+def exclusion_rules(plan: Plan) -> Iterator[Rule]:
+    """The rule that records which exclusions hold; none where there are none."""
+    parts = [
+        f"label_replace(\n{indent(_holds(plan, one))},\n  {quote(names.REASON)}, {quote(_replacement(one))}, "
+        '"", ""\n)'
+        for one in plan.objective.exclusions
+    ]
+    if parts:
+        yield Rule(expr="\nor\n".join(parts), record=names.SLI_EXCLUDED, labels=plan.labels)
+
+
+def counting(plan: Plan, expr: str) -> str:
+    """An expression, and nothing while an exclusion holds."""
+    return f"(\n{indent(expr)}\n)\nunless on () {_excluded(plan)}" if plan.objective.exclusions else expr
+
+
+def leaving_out(plan: Plan, own: Matchers, measure: Measure) -> Measure:
+    """The measure without what happens in exclusions: looked at then, there is nothing; `own` is of its groups."""
+    if not plan.objective.exclusions or measure.sampled is None:
+        return measure
+    # Nothing, not absence: a mean over a window must not spread what surrounds an exclusion into it.
+    labels = plan.objective.group_by
+    nothing = f"0 * max {by(labels)} ({names.LAST_SEEN}{own}) and on () {_excluded(plan)}"
+    error, total = (
+        f"({counting(plan, expr)})\nor {on(labels)}\n({nothing})"
+        for expr in (measure.sampled.error, measure.sampled.total)
+    )
+    return replace(measure, sampled=Events(error, total))
+
+
+def _excluded(plan: Plan) -> str:
+    return f"{names.SLI_EXCLUDED}{plan.own}"
+
+
+def lag_seconds(plan: Plan) -> float:
+    """How long after its end time stays excluded: what the longest window reads that is not made of others."""
+    if plan.measure(plan.variants[-1]).counted is None:
+        return plan.clock.real(SLICE)
+    raw = max(span.seconds for span in plan.spans.values() if span.raw)
+    return raw + plan.clock.scrape_seconds
+
+
+def _replacement(exclusion: Exclusion) -> str:
+    return exclusion.reason.replace("$", "$$")
+
+
+def _holds(plan: Plan, exclusion: Exclusion) -> str:
+    """One unlabelled sample while an exclusion holds or has just ended, else nothing."""
+    lag = lag_seconds(plan)
+    if exclusion.promql is not None:
+        step = plan.clock.text("15s", _RESOLUTION_SCRAPES)
+        inner = f"(\n{indent(exclusion.promql)}\n)"
+        return f"group (last_over_time({inner}[{render(lag)}:{step}]) or {inner})"
+    if exclusion.days is None:
+        start, end = exclusion.seconds
+        return f"vector(1) and (vector(time()) >= {number(start)} < {number(end + lag)})"
+    # Looked at now, as long ago as it lags, and so often between that no exclusion slips through.
+    looks = math.ceil(lag / exclusion.duration)
+    backs = [0.0, *(lag * look / looks for look in range(1, looks + 1))]
+    shown = "\nor\n".join(_recurring(exclusion, back) for back in backs)
+    return f"vector(1) and (\n{indent(shown)}\n)"
+
+
+def _recurring(exclusion: Exclusion, back: float) -> str:
+    """Whether the clocks of the zone showed a time inside, so many seconds ago."""
+    # Clocks put back by the exclusion's start: it then begins at midnight of its day.
+    clock = _clock(clock_rule(exclusion.timezone or "UTC"), -back, exclusion.opens)
+    conditions = []
+    if exclusion.duration < _DAY:
+        conditions.append(f"({clock} % {_DAY} < {exclusion.duration})")
+    days = set(exclusion.days or ())
+    if len(days) < len(DAYS):
+        # One bit a day, Sunday the lowest.
+        mask = sum(1 << (number + 1) % 7 for number, day in enumerate(DAYS) if day in days)
+        conditions.append(f"(floor({mask} / 2 ^ day_of_week({clock})) % 2 == 1)")
+    return "(" + "\n  and ".join(conditions) + ")"
+
+
+def _clock(rule: ClockRule, shift: float, minus: int) -> str:
+    """What the clocks of a zone show, as seconds since 1970, at a time shifted by so many seconds."""
+    standard = f"vector(time(){_plus(shift + rule.standard - minus)})"
+    if rule.begins is None or rule.ends is None:
+        return standard
+    return f"({standard} + {rule.summer} * {_summer(rule.begins, rule.ends, shift + rule.standard)})"
+
+
+def _summer(begins: ClockChange, ends: ClockChange, standard: float) -> str:
+    """1 in summer time, else 0; `standard` is what standard time adds to `time()`."""
+    if begins.month < ends.month:
+        return _between(begins, ends, standard)
+    return f"(1 - {_between(ends, begins, standard)})"
+
+
+def _between(first: ClockChange, second: ClockChange, standard: float) -> str:
+    """1 from one change to another of the same year, else 0."""
+    one, other = (f"vector(time(){_plus(standard - change.second)})" for change in (first, second))
+    inside = f"(month({one}) > bool {first.month}) * (month({one}) <= bool {second.month})"
+    begun = f"({inside} + {_on_or_after(first, one)})"
+    ended = f"(month({other}) > bool {second.month}) - {_on_or_after(second, other)}"
+    return f"({begun} * (1 - {ended}))"
+
+
+def _on_or_after(change: ClockChange, at: str) -> str:
+    """1 in the change's month, once its day has begun, else 0: the last such weekday is late enough."""
+    since = f"(day_of_week({at}) + {7 - change.weekday}) % 7"
+    return f"(month({at}) == bool {change.month}) * (day_of_month({at}) - {since} >= bool {change.first})"
+
+
+def _plus(seconds: float) -> str:
+    return "" if not seconds else f" {'+' if seconds > 0 else '-'} {number(abs(round(seconds, 3)))}"

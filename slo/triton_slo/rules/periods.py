@@ -1,0 +1,114 @@
+"""Calendar periods in a time zone: when the current one began and ends, and how the zone's clock is set.
+
+The rules of time zones come from `zoneinfo`. Prometheus knows none of them, so rules carry the changes of the
+clock from `FIRST` to `LAST` as numbers; after `LAST` they keep the last offset, and a period may begin an hour off.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from zoneinfo import ZoneInfo
+
+from triton_slo.objective.model import DAY, CalendarWindow
+from triton_slo.rules.plan import Plan
+
+FIRST = datetime(2025, 1, 1, tzinfo=UTC)
+LAST = datetime(2040, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """A calendar period: Unix seconds of its first moment, and of the first moment after it."""
+
+    start: float
+    end: float
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A clock is set: the Unix second at which, and its offsets from UTC (seconds) before and after."""
+
+    at: int
+    before: int
+    after: int
+
+
+def period_at(window: CalendarWindow, at: float) -> Period:
+    """The period that holds Unix time `at`."""
+    now = datetime.fromtimestamp(at, ZoneInfo(window.timezone))
+    # Midnight may come twice, where a clock is set back on it: the first one counts, also in the second hour.
+    first = now.replace(hour=0, minute=0, second=0, microsecond=0, fold=0)
+    match window.calendar:
+        case "week":
+            first -= timedelta(days=now.weekday())
+            following = first + timedelta(days=7)
+        case "month":
+            first = first.replace(day=1)
+            following = _months_later(first, 1)
+        case "quarter":
+            first = first.replace(month=(now.month - 1) // 3 * 3 + 1, day=1)
+            following = _months_later(first, 3)
+    # Subtracting two times of one zone ignores changes of its offset in between; Unix time does not.
+    return Period(first.timestamp(), following.timestamp())
+
+
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """What a budget is a share of, in seconds: all that it stands for, and as much of that as has passed.
+
+    A rolling window has passed as a whole. A calendar period stands for itself where events are seconds, whose
+    number is known beforehand, and otherwise for the part of it that has passed.
+    """
+
+    passed_seconds: float
+    budget_seconds: float
+
+    @property
+    def share(self) -> float:
+        """The part of the budget's time that has passed (0 to 1)."""
+        return self.passed_seconds / self.budget_seconds
+
+
+def basis(plan: Plan, at: float) -> Basis:
+    """What an objective's budget is a share of at Unix time `at`."""
+    window = plan.objective.window
+    if not isinstance(window, CalendarWindow):
+        seconds = window.seconds * plan.options.time_scale
+        return Basis(seconds, seconds)
+    period = period_at(window, at)
+    passed = max(1.0, at - period.start)
+    return Basis(passed, period.end - period.start if plan.time_based else passed)
+
+
+def _months_later(first: datetime, months: int) -> datetime:
+    month = first.month - 1 + months
+    return first.replace(year=first.year + month // 12, month=month % 12 + 1)
+
+
+@cache
+def changes(timezone: str) -> tuple[int, Sequence[Change]]:
+    """The offset (seconds) of a zone at `FIRST`, and how its clock is set until `LAST`, in order."""
+    zone, start = ZoneInfo(timezone), int(FIRST.timestamp())
+
+    def offset(at: int) -> int:
+        found = datetime.fromtimestamp(at, zone).utcoffset()
+        assert found is not None
+        return round(found.total_seconds())
+
+    found: list[Change] = []
+    for day in range(start, int(LAST.timestamp()), DAY):
+        before, after = offset(day), offset(day + DAY)
+        if before != after:
+            seconds = range(day, day + DAY + 1)
+            found.append(
+                Change(seconds[bisect_left(seconds, True, key=_differs(offset, before))], before, after)
+            )
+    return offset(start), tuple(found)
+
+
+def _differs(offset: Callable[[int], int], before: int) -> Callable[[int], bool]:
+    return lambda at: offset(at) != before

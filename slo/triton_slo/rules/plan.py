@@ -1,0 +1,154 @@
+"""An objective and the options, worked out: what every rule of it needs to know."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from triton_slo import conventions
+from triton_slo.artifact import Options
+from triton_slo.indicators import Measure, Scope, measure
+from triton_slo.objective.model import CalendarWindow, Choice, Custom, Objective, Override, Readiness
+from triton_slo.promql import Matchers, parse_selector
+from triton_slo.rules.windows import SLICE, Clock, Span, spans
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A part of the models that shares a target and a threshold; matchers are on `model` and `version`."""
+
+    matchers: Matchers
+    target: float
+    threshold: float | None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """An objective under given options."""
+
+    objective: Objective
+    options: Options
+
+    @cached_property
+    def clock(self) -> Clock:
+        """How nominal windows become real ones."""
+        return Clock(self.options.time_scale, self.options.scrape_interval_seconds)
+
+    @cached_property
+    def spans(self) -> dict[str, Span]:
+        """Recorded windows by nominal name."""
+        return spans(self.objective, self.clock)
+
+    @cached_property
+    def source_matchers(self) -> Matchers:
+        """Matchers of `--selector`, which every selector on source series carries."""
+        return Matchers(parse_selector(self.options.selector)[0])
+
+    @cached_property
+    def fixed_labels(self) -> dict[str, str]:
+        """Labels that `--selector` fixes (`cluster="eu1"`); results carry them, so that tenants stay apart."""
+        return parse_selector(self.options.selector)[1]
+
+    @cached_property
+    def labels(self) -> dict[str, str]:
+        """Labels of every recorded series."""
+        objective = self.objective
+        return {
+            conventions.SLO: objective.name,
+            conventions.INDICATOR: objective.indicator.kind,
+            **self.fixed_labels,
+        }
+
+    @cached_property
+    def own(self) -> Matchers:
+        """Matchers of this objective's recorded series."""
+        matchers = Matchers().equal(conventions.SLO, self.objective.name)
+        for label, value in self.fixed_labels.items():
+            matchers = matchers.equal(label, value)
+        return matchers
+
+    @cached_property
+    def period(self) -> Span | None:
+        """The window of a rolling objective; None where a calendar sets it."""
+        return self.spans.get(self.objective.window.nominal)
+
+    @cached_property
+    def variants(self) -> tuple[Variant, ...]:
+        """The objective split by its overrides; every selected model falls into exactly one."""
+        return _variants(self.objective)
+
+    @cached_property
+    def time_based(self) -> bool:
+        """Whether events are seconds, whose number in a whole period is known before it is over."""
+        indicator = self.objective.indicator
+        by_ratio = isinstance(indicator, Custom) and indicator.error_ratio is not None
+        return by_ratio or isinstance(indicator, Readiness)
+
+    @cached_property
+    def period_seconds(self) -> float:
+        """The real length of the period, of a calendar's longest; calendars are not scaled."""
+        window = self.objective.window
+        if isinstance(window, CalendarWindow):
+            return window.longest_seconds
+        return window.seconds * self.options.time_scale
+
+    def measure(self, variant: Variant) -> Measure:
+        """How the indicator is measured for a variant's models."""
+        scope = Scope(
+            self.source_matchers.also(*variant.matchers.parts),
+            self.objective.group_by,
+            self.clock.text(SLICE),
+        )
+        found = measure(self.objective.indicator, variant.threshold, scope)
+        # A model that takes requests and answers none calls itself ready.
+        stuck = self.objective.unknown.policy == "bad" and self.objective.indicator.kind == "readiness"
+        return replace(found, stuck=True) if stuck else found
+
+
+def _variants(objective: Objective) -> tuple[Variant, ...]:
+    chosen = Matchers().choosing("model", objective.models).choosing("version", objective.versions)
+    # Overrides that list whole models are many (one a model) and cannot overlap once a name is taken: they
+    # cost a set look-up. The others are few, and narrow what is left for those after them, listed models too.
+    taken: dict[str, None] = {}
+    left = [chosen]
+    named: dict[tuple[Matchers, tuple[float, float | None]], list[str]] = {}
+    variants: list[Variant] = []
+    for override in objective.overrides:
+        value = (
+            override.target or objective.target,
+            override.threshold_seconds or objective.threshold_seconds,
+        )
+        if override.models.names is not None and override.versions.everything and len(left) == 1:
+            fresh = [name for name in override.models.names if name not in taken]
+            named.setdefault((left[0], value), []).extend(fresh)
+            taken.update(dict.fromkeys(fresh))
+            continue
+        free = [matchers.outside("model", _names(taken)) for matchers in left]
+        variants += [Variant(_inside(matchers, override), *value) for matchers in free]
+        left = [rest for matchers in left for rest in _outside(matchers, override)]
+    listed = [
+        Variant(free.choosing("model", _names(names)), *value)
+        for (free, value), names in named.items()
+        if names
+    ]
+    others = [matchers.outside("model", _names(taken)) for matchers in left]
+    rest = [Variant(matchers, objective.target, objective.threshold_seconds) for matchers in others]
+    return (*listed, *variants, *rest)
+
+
+def _names(names: Iterable[str]) -> Choice:
+    found = tuple(names)
+    return Choice(names=found) if found else Choice()
+
+
+def _inside(matchers: Matchers, override: Override) -> Matchers:
+    return matchers.choosing("model", override.models).choosing("version", override.versions)
+
+
+def _outside(matchers: Matchers, override: Override) -> list[Matchers]:
+    """What an override leaves: other models, and other versions of its models."""
+    others = [] if override.models.everything else [matchers.outside("model", override.models)]
+    if override.versions.everything:
+        return others
+    return [*others, matchers.choosing("model", override.models).outside("version", override.versions)]

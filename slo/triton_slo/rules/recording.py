@@ -1,0 +1,199 @@
+"""Recording rules of an objective: events once per group, longer windows from running sums, ratios, budget.
+
+Nothing here records NaN: a ratio of no events is absent, and idle groups record 0 events. A group whose series
+are gone keeps recording zeros for the objective's period, so that its history and its budget stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from triton_slo import conventions as names
+from triton_slo.duration import render
+from triton_slo.indicators import Events, Measure
+from triton_slo.objective.model import DAY, CalendarWindow
+from triton_slo.promql import Matchers, indent, number, on
+from triton_slo.rules.calendar import budget_days, budget_remaining, calendar_rules
+from triton_slo.rules.excluding import counting, exclusion_rules, leaving_out
+from triton_slo.rules.plan import Plan, Variant
+from triton_slo.rules.rulefile import Rule
+from triton_slo.rules.running_sum import (
+    CHECKPOINT_WINDOW,
+    LINKS,
+    checkpoint_rule,
+    difference,
+    link_seconds,
+    rungs,
+    sum_rules,
+)
+from triton_slo.rules.unseen import counting_unknown
+from triton_slo.rules.windows import GUARD, Span
+
+_MEMORY = "15m"
+"""How long Prometheus may be down without forgetting groups that were gone before."""
+_MEMORY_SCRAPES = 20
+
+
+def recording_rules(plan: Plan) -> Iterator[Rule]:
+    """All recording rules of an objective, in the order in which they need each other."""
+    measures = [(variant, _measure(plan, variant)) for variant in plan.variants]
+    yield from exclusion_rules(plan)
+    for variant, measure in measures:
+        yield _rule(plan, names.LAST_SEEN, _last_seen(plan, variant, measure))
+        if measure.sampled:
+            yield _rule(plan, names.SLI_EVENTS_NOW, _both(measure.sampled))
+    raw, long = ([span for span in plan.spans.values() if span.raw is kind] for kind in (True, False))
+    for span in raw:
+        for variant, measure in measures:
+            yield _rule(plan, names.sli_events(span.nominal), _raw(plan, span, variant, measure))
+    for scrapes in LINKS:
+        span = Span(f"{scrapes} scrapes", link_seconds(plan, scrapes))
+        for variant, measure in measures:
+            yield _rule(plan, names.sli_events_link(scrapes), _raw(plan, span, variant, measure))
+    yield from sum_rules(plan)
+    for span in long:
+        yield _rule(plan, names.sli_events(span.nominal), difference(plan, span))
+    for variant, measure in measures:
+        yield from _targets(plan, variant)
+        yield from _sources(plan, measure)
+    for nominal in plan.spans:
+        yield _rule(plan, names.sli_error(nominal), ratio(plan, nominal))
+    if isinstance(plan.objective.window, CalendarWindow):
+        yield from calendar_rules(plan, plan.objective.window)
+    yield from _budget(plan)
+
+
+def slow_rules(plan: Plan) -> Iterator[Rule]:
+    """Recording rules that need not be evaluated often, in a group of their own."""
+    if not plan.objective.exclusions:
+        span = Span(CHECKPOINT_WINDOW, plan.clock.real(CHECKPOINT_WINDOW))
+        for variant in plan.variants:
+            yield _rule(plan, names.SLI_EVENTS_COUNTED, _raw(plan, span, variant, _measure(plan, variant)))
+    yield checkpoint_rule(plan)
+
+
+def _measure(plan: Plan, variant: Variant) -> Measure:
+    """What the indicator says, with what the objective makes of unknown and of excluded time."""
+    own = _own(plan, variant)
+    return leaving_out(plan, own, counting_unknown(plan, own, plan.measure(variant)))
+
+
+def _rule(plan: Plan, record: str, expr: str) -> Rule:
+    return Rule(expr=expr, record=record, labels=plan.labels)
+
+
+def events(plan: Plan, nominal: str, event: str, matchers: Matchers | None = None) -> str:
+    """Selector of recorded events per second."""
+    own = (matchers or plan.own).equal(names.EVENT, event)
+    return f"{names.sli_events(nominal)}{own}"
+
+
+def ratio(plan: Plan, nominal: str) -> str:
+    """Error ratio over a window; absent where nothing happened."""
+    error, total = (events(plan, nominal, event) for event in (names.ERROR, names.TOTAL))
+    return f"{error}\n/ ignoring ({names.EVENT})\n({total} > 0)"
+
+
+def _both(both: Events) -> str:
+    """Errors and totals in one series name, told apart by the label `event`."""
+    error, total = (
+        f'label_replace(\n{indent(expr)},\n  "{names.EVENT}", "{event}", "", ""\n)'
+        for expr, event in ((both.error, names.ERROR), (both.total, names.TOTAL))
+    )
+    return f"{error}\nor\n{total}"
+
+
+def _last_seen(plan: Plan, variant: Variant, measure: Measure) -> str:
+    memory = plan.clock.text(_MEMORY, _MEMORY_SCRAPES)
+    remembered = f"last_over_time({names.LAST_SEEN}{_own(plan, variant)}[{memory}])"
+    period = number(plan.period_seconds)
+    return f"time() * {_paren(measure.presence)}\nor {_on(plan)}\n({remembered} > time() - {period})"
+
+
+def _raw(plan: Plan, span: Span, variant: Variant, measure: Measure) -> str:
+    """A window read from counters, or averaged from what was recorded at each evaluation."""
+    parts = []
+    sampled = f"avg_over_time({names.SLI_EVENTS_NOW}{_own(plan, variant)}[{span.text}])"
+    if measure.counted:
+        counted = _both(measure.counted(_reading(plan, span)))
+        on_both = _on(plan, names.EVENT)
+        parts.append(
+            counting(plan, f"{_paren(counted)}\n+ {on_both}\n{sampled}" if measure.adds else counted)
+        )
+    if measure.sampled:
+        parts.append(sampled)
+    seen = f"0 * {names.LAST_SEEN}{_own(plan, variant)}"
+    parts.append(_both(Events(seen, seen)))
+    # Each part is itself an `or` without `on`: unbracketed, its second half would be matched on all labels.
+    return f"\nor {_on(plan, names.EVENT)}\n".join(_paren(part) for part in parts)
+
+
+def _reading(plan: Plan, span: Span) -> str:
+    """How far a window reads counters: windows that sums are made of reach back one scrape further.
+
+    The increase between the last sample of one window and the first of the next is in neither; with one scrape
+    more, every increase is in exactly one of them, and the rate stays the same.
+    """
+    shown = plan.spans.get(span.nominal) is span and span.nominal not in rungs(plan)
+    return render(span.seconds + (0 if shown else plan.clock.scrape_seconds))
+
+
+def _targets(plan: Plan, variant: Variant) -> Iterator[Rule]:
+    seen = f"0 * {names.LAST_SEEN}{_own(plan, variant)}"
+    budget = round(1 - variant.target, 12)
+    yield _rule(plan, names.OBJECTIVE_RATIO, f"{seen} + {number(variant.target)}")
+    yield _rule(plan, names.ERROR_BUDGET_RATIO, f"{seen} + {number(budget)}")
+    if variant.threshold is not None:
+        yield _rule(plan, names.THRESHOLD_SECONDS, f"{seen} + {number(variant.threshold)}")
+
+
+def _sources(plan: Plan, measure: Measure) -> Iterator[Rule]:
+    """Which source serves which group, so that an estimate is known for one."""
+    for expr, source in measure.sources:
+        labels = {**plan.labels, **({names.SOURCE: source} if source else {})}
+        yield Rule(expr=expr, record=names.SLI_SOURCE, labels=labels)
+
+
+def burn(plan: Plan, nominal: str) -> str:
+    """How many times too fast the budget burns over a window."""
+    return f"{names.sli_error(nominal)}{plan.own} / {names.ERROR_BUDGET_RATIO}{plan.own}"
+
+
+def _budget(plan: Plan) -> Iterator[Rule]:
+    window = plan.objective.window
+    days, left = f"vector({number(window.seconds / DAY)})", f"1 - {names.PERIOD_BURN_RATE}{plan.own}"
+    if isinstance(window, CalendarWindow):
+        days, left = budget_days(plan), budget_remaining(plan)
+    yield _rule(plan, names.PERIOD_DAYS, days)
+    yield _rule(plan, names.CURRENT_BURN_RATE, burn(plan, "5m"))
+    yield _rule(plan, names.PERIOD_BURN_RATE, burn(plan, window.nominal))
+    yield _rule(plan, names.PERIOD_BUDGET_REMAINING, left)
+    yield _rule(
+        plan, names.BURNING, f"{names.sli_error(GUARD)}{plan.own} > bool {names.ERROR_BUDGET_RATIO}{plan.own}"
+    )
+    yield Rule(expr="vector(1)", record=names.INFO, labels={**plan.labels, **_info(plan)})
+
+
+def _info(plan: Plan) -> dict[str, str]:
+    objective = plan.objective
+    threshold = getattr(objective.indicator, "threshold", "")
+    about = {
+        names.OWNER: objective.owner,
+        "description": objective.description,
+        "target": number(objective.target),
+        "window": objective.window.words,
+        "threshold": threshold,
+    }
+    return {label: value for label, value in about.items() if value}
+
+
+def _own(plan: Plan, variant: Variant) -> Matchers:
+    return plan.own.also(*variant.matchers.parts)
+
+
+def _on(plan: Plan, *extra: str) -> str:
+    return on((*plan.objective.group_by, *extra))
+
+
+def _paren(text: str) -> str:
+    return f"(\n{indent(text)}\n)" if "\n" in text or " " in text else text

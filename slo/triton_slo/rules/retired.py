@@ -1,0 +1,92 @@
+"""Groups that nobody has to serve any more: unloaded on purpose, or replaced by others of their model.
+
+A group is retired from the moment at which no server should serve it and either it was unloaded on purpose or its
+model is ready elsewhere (another version, or another server where groups are of servers). The time is recorded,
+because the server that shows the reason may be gone soon after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from triton_exporter.catalogue import state, triton
+from triton_slo import conventions as names
+from triton_slo.promql import Matchers, by, indent, on
+from triton_slo.rules.plan import Plan
+from triton_slo.rules.rulefile import Rule
+
+SERVER_LABELS = ("instance", "pod")
+"""Labels that name a server: where groups have one, a group may move to another server."""
+IDENTITY = ("model", "version", *SERVER_LABELS)
+"""Labels by which a group is found in Triton's and the exporter's own series."""
+_MEMORY = "15m"
+"""How long Prometheus may be down without forgetting what was retired before."""
+_MEMORY_SCRAPES = 20
+
+
+def retired_rules(plan: Plan) -> Iterator[Rule]:
+    """The rule that records when each group was last known to be retired."""
+    if "model" not in plan.objective.group_by:
+        return
+    labels = plan.objective.group_by
+    seen = f"{names.LAST_SEEN}{with_version(plan)}"
+    memory = plan.clock.text(_MEMORY, _MEMORY_SCRAPES)
+    now = (
+        f"(\n  {seen}\n  and {on(_identity(plan))} ({unloaded(plan)})\n"
+        f"  or\n  {seen}\n  and on (model) ({ready(plan)})\n)\n"
+        f"unless {on(_identity(plan))} (\n{indent(serving(plan))}\n)"
+    )
+    before = f"last_over_time({names.RETIRED}{plan.own}[{memory}])\nand {on(labels)} {seen}"
+    expr = f"0 * (\n{indent(now)}\n) + time()\nor {on(labels)}\n(\n{indent(before)}\n)"
+    yield Rule(expr=expr, record=names.RETIRED, labels=plan.labels)
+
+
+def unless_retired(plan: Plan) -> str:
+    """What follows an expression so that it leaves out retired groups; empty where groups are not of models."""
+    if "model" not in plan.objective.group_by:
+        return ""
+    # A group that serves again is seen later than it was retired.
+    retired = f"{names.RETIRED}{plan.own} >= {names.LAST_SEEN}{plan.own}"
+    return f"unless {on(plan.objective.group_by)} ({retired})"
+
+
+def unloaded(plan: Plan) -> str:
+    """Groups that some server unloaded on purpose."""
+    return f"max {by(_identity(plan))} ({state.MODEL_STATE}{_unloaded(plan)}) == 1"
+
+
+def ready(plan: Plan) -> str:
+    """Models that a live server serves; Triton's own counters show it where there is no exporter."""
+    return (
+        f"max by (model) ({state.MODEL_READY}{_models(plan)}) == 1\n"
+        f"    or on (model) group by (model) ({triton.REQUEST_SUCCESS}{_models(plan)})"
+    )
+
+
+def serving(plan: Plan) -> str:
+    """Groups that some server serves or should serve."""
+    listed = _models(plan).also('version!=""')
+    rests = f"({state.MODEL_STATE}{_unloaded(plan)} == 1)"
+    meant = f"{state.MODEL_READY}{listed} unless on (instance, model, version) {rests}"
+    labels = by(_identity(plan))
+    return (
+        f"group {labels} ({meant})\n"
+        f"or {on(_identity(plan))}\ngroup {labels} ({triton.REQUEST_SUCCESS}{_models(plan)})"
+    )
+
+
+def with_version(plan: Plan) -> Matchers:
+    """Matchers of the recorded groups; an entry without a version becomes its versions once they load."""
+    return plan.own.also('version!=""') if "version" in plan.objective.group_by else plan.own
+
+
+def _identity(plan: Plan) -> tuple[str, ...]:
+    return tuple(label for label in plan.objective.group_by if label in IDENTITY)
+
+
+def _unloaded(plan: Plan) -> Matchers:
+    return _models(plan).also('state=~"unloaded|unloading"')
+
+
+def _models(plan: Plan) -> Matchers:
+    return plan.source_matchers.choosing("model", plan.objective.models)

@@ -1,0 +1,170 @@
+"""Running sums of events, which windows over an hour are differences of.
+
+A sum is that of an hour ago plus the last hour's events, as the counters show them. An evaluation that never took
+place leaves no hole: the sums of half an hour and of ten minutes ago serve as well. Whatever is read can only miss
+events, never count one twice, so the largest of these candidates misses the fewest. After a pause of over an hour
+the checkpoint helps: a group of rules that is evaluated every five minutes, keeps the sum for a day, and reads
+six hours of the counters.
+
+Where time is left out (`exclusions`), nothing is read over more than five minutes: what happens in a pause is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from triton_slo import conventions as names
+from triton_slo.duration import render
+from triton_slo.objective.model import HALF_HOUR, TILE
+from triton_slo.promql import indent, number, on
+from triton_slo.rules.plan import Plan
+from triton_slo.rules.rulefile import Rule
+from triton_slo.rules.windows import HOLD, MIN_SCRAPES, Span
+
+CHECKPOINT = "5m"
+"""How often the checkpoint is evaluated."""
+CHECKPOINT_WINDOW = "6h"
+"""What it reads of the counters: a pause of the rules up to this length loses nothing."""
+_REACH = "1d"
+"""After a pause up to this length sums go on from before it; after a longer one they begin anew."""
+_SPARSE = "1h"
+_RECENT = "11m"
+"""Holds an evaluation of the checkpoint, also a late one."""
+LINKS = (1, MIN_SCRAPES)
+"""Scrapes between two evaluations: as many as most servers are set to."""
+_RUNG = "rung"
+
+
+def rungs(plan: Plan) -> tuple[str, ...]:
+    """Windows from counters by which a sum goes on, longest first."""
+    return (TILE,) if plan.objective.exclusions else ("1h", HALF_HOUR, HOLD)
+
+
+def link_seconds(plan: Plan, scrapes: int) -> float:
+    """Length of the window that links a sum to the one before."""
+    return scrapes * plan.clock.scrape_seconds
+
+
+def sum_rules(plan: Plan) -> Iterator[Rule]:
+    """Since when a sum runs, and the sum; after the windows from counters, before those that are not."""
+    total = f"{names.sli_events(TILE)}{plan.own.equal(names.EVENT, names.TOTAL)}"
+    memory = f"[{_nominal(plan, _REACH)}:{_nominal(plan, _SPARSE)}]"
+    since = (
+        _since(plan),
+        f"last_over_time({_since(plan)}{memory})",
+        f"time() + 0 * sum without ({names.EVENT}) ({total})",
+    )
+    first = f"\nor {_on(plan)}\n".join(since)
+    yield _rule(plan, names.SLI_EVENTS_SINCE, f"(\n{indent(first)}\n)\nand {_on(plan)}\n{total}")
+    longest = plan.spans[rungs(plan)[0]]
+    candidates = {
+        nominal: f"{_sums(plan, plan.spans[nominal].seconds)} + {_within(plan, plan.spans[nominal])}"
+        for nominal in rungs(plan)
+    }
+    # While there is no sum of ten minutes ago: each goes on from its neighbour, so that all of them agree.
+    nearest = plan.spans[rungs(plan)[-1]]
+    for scrapes in LINKS:
+        events = f"{number(link_seconds(plan, scrapes))} * {names.sli_events_link(scrapes)}{plan.own}"
+        linked = f"{_sums(plan, link_seconds(plan, scrapes))} + {events}"
+        candidates[f"link {scrapes}"] = f"{linked}\nunless {_sums(plan, nearest.seconds)}"
+    candidates["before"] = _sums(plan)
+    candidates["checkpoint"] = f"last_over_time({_checkpoint(plan)}[{_nominal(plan, _RECENT)}])"
+    candidates["new"] = (
+        f"{_within(plan, longest)} and {_on(plan)} ({_young(plan, link_seconds(plan, LINKS[-1]))})"
+    )
+    yield _rule(plan, names.SLI_EVENTS_SUM, _largest(candidates))
+
+
+def checkpoint_rule(plan: Plan) -> Rule:
+    """What outlasts a pause; evaluated every few minutes, in a group of its own."""
+    reach = _nominal(plan, _REACH)
+    candidates = {"now": _sums(plan), "before": f"last_over_time({_checkpoint(plan)}[{reach}])"}
+    if not plan.objective.exclusions:
+        back = _nominal(plan, CHECKPOINT_WINDOW)
+        earlier = f"last_over_time({_checkpoint(plan)}[{reach}] offset {back})"
+        candidates[CHECKPOINT_WINDOW] = f"{earlier} + {_counted(plan)}"
+        seconds = plan.clock.real(CHECKPOINT_WINDOW)
+        hour = plan.spans[rungs(plan)[0]].seconds
+        # A window that holds a counter's first sample is extrapolated by up to half a scrape.
+        certain = number(round(1 - plan.clock.scrape_seconds / 2 / hour, 6))
+        young = f"{_on(plan)} ({_young(plan, seconds)}) unless {_on(plan)} ({_young(plan, hour)})"
+        candidates["new"] = f"{certain} * {_counted(plan)} and {young} unless {_sums(plan, hour)}"
+    alive = f"{names.sli_events(TILE)}{plan.own}"
+    return _rule(plan, names.SLI_EVENTS_CHECKPOINT, f"{_largest(candidates)}\nand\n{alive}")
+
+
+def difference(plan: Plan, span: Span) -> str:
+    """Events per second over a window: the sum of now less that of when the window began."""
+    young = f"(0 * {_sums(plan)} and {_on(plan)} ({_young(plan, span.seconds)}))"
+    began = "\nor\n".join((young, *_bases(plan, span)))
+    return f"clamp_min(\n  {_sums(plan)}\n  - (\n{indent(began, 4)}\n  ),\n  0\n) / {number(span.seconds)}"
+
+
+def _bases(plan: Plan, span: Span) -> Iterator[str]:
+    """The sum of when a window began; where that lies in a pause, the first of these that there is.
+
+    An hour (or six) after it less the events in between; one of before the pause.
+    """
+    longest, counted = plan.spans[rungs(plan)[0]], plan.clock.real(CHECKPOINT_WINDOW)
+    yield _sums(plan, span.seconds)
+    if span.seconds > longest.seconds:
+        later = span.seconds - longest.seconds
+        yield f"({_sums(plan, later)} - {_within(plan, longest, later)})"
+    if span.seconds >= counted and not plan.objective.exclusions:
+        later = span.seconds - counted
+        yield f"({_checkpoint(plan, later)} - {_counted(plan, later)})"
+    if span.seconds >= counted:
+        sparse = f"[{_nominal(plan, _REACH)}:{_nominal(plan, _SPARSE)}]"
+        yield f"last_over_time({_checkpoint(plan)}{sparse} offset {span.text})"
+
+
+def _young(plan: Plan, seconds: float) -> str:
+    """Groups whose sum began so lately: all of it is in a window of that length."""
+    return f"{_since(plan)} > time() - {number(seconds)}"
+
+
+def _largest(candidates: Mapping[str, str]) -> str:
+    labelled = (
+        f'label_replace(\n{indent(expr)},\n  "{_RUNG}", "{rung}", "", ""\n)'
+        for rung, expr in candidates.items()
+    )
+    return f"max without ({_RUNG}) (\n" + indent("\nor\n".join(labelled)) + "\n)"
+
+
+def _rule(plan: Plan, record: str, expr: str) -> Rule:
+    return Rule(expr=expr, record=record, labels=plan.labels)
+
+
+def _sums(plan: Plan, ago: float = 0) -> str:
+    return f"{names.SLI_EVENTS_SUM}{plan.own}{_offset(ago)}"
+
+
+def _checkpoint(plan: Plan, ago: float = 0) -> str:
+    return f"{names.SLI_EVENTS_CHECKPOINT}{plan.own}{_offset(ago)}"
+
+
+def _since(plan: Plan) -> str:
+    return f"{names.SLI_EVENTS_SINCE}{plan.own}"
+
+
+def _within(plan: Plan, span: Span, ago: float = 0) -> str:
+    """Events of a window that is read from counters."""
+    return f"{number(span.seconds)} * {names.sli_events(span.nominal)}{plan.own}{_offset(ago)}"
+
+
+def _counted(plan: Plan, ago: float = 0) -> str:
+    """Events of the checkpoint's window."""
+    seconds = number(plan.clock.real(CHECKPOINT_WINDOW))
+    return f"{seconds} * {names.SLI_EVENTS_COUNTED}{plan.own}{_offset(ago)}"
+
+
+def _offset(seconds: float) -> str:
+    return f" offset {render(seconds)}" if seconds else ""
+
+
+def _nominal(plan: Plan, nominal: str) -> str:
+    return plan.clock.text(nominal)
+
+
+def _on(plan: Plan) -> str:
+    return on(plan.objective.group_by)

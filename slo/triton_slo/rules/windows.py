@@ -1,0 +1,93 @@
+"""Which windows are recorded, and what each is made of.
+
+Windows up to an hour decide how fast an alert reacts, so they read the counters. A longer window is the difference
+of two running sums (`running_sum`): nothing lags, traffic weighs what it should, and a window of 30 days
+reads a few samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from triton_slo.duration import parse_seconds, render
+from triton_slo.objective.model import HALF_HOUR, CalendarWindow, Objective
+
+GUARD = "3m"
+"""An alert ends when the last 3 minutes show that its cause is gone."""
+HOLD = "10m"
+"""What must still burn for a recurring incident (bursts) to hold its alert."""
+KEEP_FIRING = "1m"
+RECURRING = "1h"
+"""Where bursts are counted."""
+SLICE = "1m"
+"""Length of a time slice, for indicators that know only means."""
+MIN_SCRAPES = 4
+"""A rate over fewer samples than this says little; no real window is shorter."""
+
+_RAW_SECONDS = 3600
+_BASE = (GUARD, "5m", HOLD, "30m", "1h", "6h", "1d", "3d")
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A recorded window: its name, its real length, and whether it is read from the counters."""
+
+    nominal: str
+    seconds: float
+    raw: bool = True
+
+    @property
+    def text(self) -> str:
+        """The real length in PromQL."""
+        return render(self.seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """How nominal time becomes real time: a scale, and a floor of 4 scrapes."""
+
+    scale: float = 1.0
+    scrape_seconds: float = 15.0
+
+    def real(self, nominal: str, min_scrapes: int = MIN_SCRAPES) -> float:
+        """Real seconds of a nominal duration."""
+        return max(parse_seconds(nominal) * self.scale, min_scrapes * self.scrape_seconds)
+
+    def text(self, nominal: str, min_scrapes: int = MIN_SCRAPES) -> str:
+        """The same in PromQL."""
+        return render(self.real(nominal, min_scrapes))
+
+
+def canonical(duration: str) -> str:
+    """One spelling for each length: `60m` is `1h`."""
+    return render(parse_seconds(duration))
+
+
+def spans(objective: Objective, clock: Clock) -> dict[str, Span]:
+    """All windows that an objective records, shortest first."""
+    wanted = {*_BASE, *(canonical(w) for tier in objective.alerting.tiers for w in (tier.long, tier.short))}
+    if not isinstance(objective.window, CalendarWindow):
+        wanted.add(objective.window.nominal)
+    # An exclusion masks what is recorded every few seconds; an hour read from counters would ignore it.
+    raw_seconds = parse_seconds("5m") if objective.exclusions else _RAW_SECONDS
+    found: dict[str, Span] = {}
+    for nominal in sorted(wanted, key=parse_seconds):
+        if parse_seconds(nominal) <= raw_seconds:
+            found[nominal] = Span(nominal, clock.real(nominal))
+        else:
+            found[nominal] = _summed(nominal, found.values())
+    return found
+
+
+def _summed(nominal: str, shorter: Iterable[Span]) -> Span:
+    """A window as many times as long as one from the counters, which may be longer than the scale says."""
+    seconds = parse_seconds(nominal)
+    parts = [
+        span
+        for span in shorter
+        if span.raw and span.nominal != GUARD and seconds % parse_seconds(span.nominal) == 0
+    ]
+    if not parts:
+        raise ValueError(f"the window {nominal} is no multiple of {HALF_HOUR}")
+    return Span(nominal, parts[-1].seconds * round(seconds / parse_seconds(parts[-1].nominal)), raw=False)

@@ -1,0 +1,1 @@
+"""What recorded series say about objectives: status, gate, canary comparison."""

@@ -1,0 +1,139 @@
+"""Asks a Prometheus what a gate needs to know: how old the data is, what fires, and how two versions did."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from triton_exporter.catalogue import own, state
+from triton_slo import conventions
+from triton_slo.objective.exclusion import Span
+from triton_slo.prometheus import Prometheus, Sample, Series
+from triton_slo.promql import Matchers
+from triton_slo.rules.plan import Plan
+from triton_slo.verdict.canary import Slice
+from triton_slo.verdict.excluded_time import excluded_spans
+from triton_slo.verdict.gate import Firing
+from triton_slo.verdict.raw import window_events
+
+_ALERTS = "ALERTS"
+"""The series in which Prometheus itself keeps the state of alerts: not ours to rename."""
+SLICE = "5m"
+"""Nominal window whose recorded rates cut a comparison into slices."""
+SLICE_SECONDS = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ages:
+    """How old the last look at Triton is, in seconds: by (model, version), and over all exporters."""
+
+    by_group: Mapping[tuple[str, str], float]
+    overall: float | None
+
+    def of(self, model: str, version: str) -> float | None:
+        """The age of a group's data; None if unknown.
+
+        Without a version it is the oldest of the model's versions, without a model that of all data.
+        """
+        if not model:
+            return self.overall
+        if version:
+            return self.by_group.get((model, version))
+        return max((age for (one, _), age in self.by_group.items() if one == model), default=None)
+
+
+def ages(prometheus: Prometheus, at: float | None = None) -> Ages:
+    """Look how old the data is.
+
+    A scrape may be fresh and its content old (Triton hangs), or the other way round (the exporter is gone and
+    Prometheus still shows its last answer), so the exporter's own time of its last complete look decides; of
+    several servers, that of the one looked at longest ago.
+    """
+    looked = f"max by (job, instance) ({own.LAST_SUCCESS})"
+    by_group = f"min by (model, version) (0 * {state.MODEL_READY} + on (job, instance) group_left {looked})"
+    found = prometheus.instant(by_group, at)
+    oldest = prometheus.instant(f"min({own.LAST_SUCCESS})", at)
+    return Ages(
+        {(s.labels.get("model", ""), s.labels.get("version", "")): s.at - s.value for s in found},
+        oldest[0].at - oldest[0].value if oldest else None,
+    )
+
+
+def firing(prometheus: Prometheus, at: float | None = None) -> tuple[Firing, ...]:
+    """Burn alerts that fire now, as Prometheus' own rules say."""
+    matchers = f'alertstate="firing", {conventions.COMPONENT}="slo", {conventions.TIER}!=""'
+    return tuple(_firing(sample) for sample in prometheus.instant(f"{_ALERTS}{{{matchers}}}", at))
+
+
+def _firing(sample: Sample) -> Firing:
+    keys = (conventions.SLO, "model", "version", conventions.SEVERITY, conventions.TIER)
+    slo, model, version, severity, tier = (sample.labels.get(key, "") for key in keys)
+    return Firing(slo, model, version, severity, tier)
+
+
+def stopped(prometheus: Prometheus, at: float | None = None) -> tuple[str, ...]:
+    """Objectives that were recorded in the last hour and are not now: their rules failed, or were taken away."""
+    query = f"group by ({conventions.SLO}) (last_over_time({conventions.INFO}[1h]))"
+    now = f"group by ({conventions.SLO}) ({conventions.INFO})"
+    found = prometheus.instant(f"{query} unless {now}", at)
+    return tuple(sorted(sample.labels.get(conventions.SLO, "") for sample in found))
+
+
+def slices(
+    prometheus: Prometheus,
+    slo: str,
+    group: Mapping[str, str],
+    start: float,
+    end: float,
+    plan: Plan | None = None,
+) -> tuple[Slice, ...]:
+    """Events of one model version (or other group), slice by slice; empty when there are none.
+
+    Recorded events where there are some, else, with a plan, the source series.
+    """
+    first = start + SLICE_SECONDS
+    found = {
+        event: prometheus.range(_recorded(slo, group, event), first, end, SLICE_SECONDS)
+        for event in (conventions.ERROR, conventions.TOTAL)
+    }
+    if not found[conventions.TOTAL] and plan is not None:
+        found = _raw_slices(prometheus, plan, group, first, end)
+    bad, total = (_by_time(found[event]) for event in (conventions.ERROR, conventions.TOTAL))
+    return tuple(
+        Slice(min(bad.get(at, 0.0), rate) * SLICE_SECONDS, rate * SLICE_SECONDS)
+        for at, rate in sorted(total.items())
+    )
+
+
+def _recorded(slo: str, group: Mapping[str, str], event: str) -> str:
+    matchers = Matchers()
+    for label, value in {**group, conventions.SLO: slo, conventions.EVENT: event}.items():
+        matchers = matchers.equal(label, value)
+    return f"sum ({conventions.sli_events(SLICE)}{matchers})"
+
+
+def _raw_slices(
+    prometheus: Prometheus, plan: Plan, group: Mapping[str, str], first: float, last: float
+) -> dict[str, tuple[Series, ...]]:
+    found: dict[str, tuple[Series, ...]] = {conventions.ERROR: (), conventions.TOTAL: ()}
+    for variant in plan.variants:
+        events = window_events(plan, plan.measure(variant), SLICE_SECONDS)
+        for event, query in ((conventions.ERROR, events.error), (conventions.TOTAL, events.total)):
+            series = prometheus.range(query, first, last, SLICE_SECONDS)
+            found[event] += tuple(one for one in series if one.labels == group)
+    spans = excluded_spans(plan.objective.exclusions, first - SLICE_SECONDS, last, prometheus)
+    return {event: tuple(_outside(one, spans) for one in series) for event, series in found.items()}
+
+
+def _outside(series: Series, spans: Sequence[Span]) -> Series:
+    """Only slices that no excluded time reaches into."""
+    kept = [
+        (at, value)
+        for at, value in zip(series.times, series.values, strict=True)
+        if not any(low < at and at - SLICE_SECONDS < high for low, high in spans)
+    ]
+    return replace(series, times=tuple(at for at, _ in kept), values=tuple(value for _, value in kept))
+
+
+def _by_time(found: Sequence[Series]) -> dict[float, float]:
+    return {at: value for series in found for at, value in zip(series.times, series.values, strict=True)}

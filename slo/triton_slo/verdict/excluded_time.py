@@ -1,0 +1,42 @@
+"""When an objective's exclusions held, for whoever looks back: from the calendar, or Prometheus for PromQL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from triton_slo.objective.exclusion import Exclusion, Span, clipped, merged
+from triton_slo.prometheus import Prometheus
+
+_STEP_SECONDS = 60.0
+_MOST_POINTS = 10_000
+
+
+def excluded_spans(
+    exclusions: Sequence[Exclusion], start: float, end: float, prometheus: Prometheus | None = None
+) -> list[Span]:
+    """Excluded time between two Unix times, in order, none twice. Raises PrometheusError.
+
+    Raises LookupError for an exclusion in PromQL where there is no Prometheus to ask.
+    """
+    return merged([span for one in exclusions for span in _spans(one, start, end, prometheus)])
+
+
+def counted_spans(excluded: Sequence[Span], start: float, end: float, lag: float = 0.0) -> list[Span]:
+    """What is left of the time between: it begins again `lag` seconds after an exclusion."""
+    found, begin = [], start
+    for low, high in clipped(list(excluded), start - lag, end):
+        found.append((begin, low))
+        begin = max(begin, high + lag)
+    return [(low, high) for low, high in (*found, (begin, end)) if low < high]
+
+
+def _spans(one: Exclusion, start: float, end: float, prometheus: Prometheus | None) -> Iterator[Span]:
+    if one.promql is None:
+        yield from one.spans(start, end)
+        return
+    if prometheus is None:
+        raise LookupError(f"the exclusion {one.reason!r} is PromQL, which only Prometheus can answer")
+    step = max(_STEP_SECONDS, (end - start) / _MOST_POINTS)
+    for series in prometheus.range(f"group ((\n{one.promql}\n))", start, end, step):
+        # It may have begun or ended anywhere between two looks: rather too much is left out than too little.
+        yield from clipped([(at - step, at + step) for at in series.times], start, end)

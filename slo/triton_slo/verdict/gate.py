@@ -1,0 +1,256 @@
+"""May a release go on? Promote, hold or roll back, from where the objectives stand. Fails closed.
+
+What is unknown or old holds: a gate that promotes for lack of data is worse than none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from triton_slo.objective.model import Objective, Tier
+from triton_slo.rules.windows import canonical
+from triton_slo.sources import BACKEND_COUNTERS, CAVEATS, SEES_FAILURES
+from triton_slo.verdict.canary import Comparison, Verdict
+from triton_slo.verdict.live import Standing
+
+_RANK: dict[Verdict, int] = {"promote": 0, "hold": 1, "rollback": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Firing:
+    """A burn alert that fires now."""
+
+    slo: str
+    model: str
+    version: str
+    severity: str
+    tier: str
+
+    def concerns(self, row: Standing) -> bool:
+        """Whether it is about this objective and group."""
+        return (self.slo, self.model, self.version) == (row.slo, row.model, row.version)
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """One verdict with its reason, about one objective and group; data age in seconds, None if unknown.
+
+    `comparison` holds the numbers where a canary was compared with its baseline.
+    """
+
+    verdict: Verdict
+    reason: str
+    slo: str
+    model: str = ""
+    version: str = ""
+    data_age_seconds: float | None = None
+    comparison: Comparison | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a gate asks for: how old data may be, more budget left than `minimum_budget` (0 to 1).
+
+    `trusted` are sources with a caveat that promote all the same.
+    """
+
+    max_age_seconds: float = 300.0
+    minimum_budget: float = 0.0
+    trusted: frozenset[str] = frozenset()
+
+
+Witnesses = Mapping[tuple[str, str], "Judgement"]
+"""By model and version: the worst judgement on the objectives that see failures which a backend hides."""
+
+
+def judge_readiness(
+    canary: Standing, ages: Sequence[float | None], firing: Sequence[Firing], limits: Limits
+) -> Judgement:
+    """Judge a canary by whether it is ready now.
+
+    Readiness is looked at, not counted: its seconds hang together, and a two-sample test on them would claim
+    a confidence it has not.
+    """
+    age = None if None in ages else max(known for known in ages if known is not None)
+    verdict: Verdict = "hold"
+    if pages := _pages(_about(canary, firing)):
+        verdict, reason = "rollback", f"pages now: {pages}"
+    elif canary.excluded:
+        verdict, reason = "hold", _excluded(canary)
+    elif stale := _stale(age, limits):
+        reason = stale
+    elif canary.unknown or canary.burn_now is None:
+        reason = f"unknown: {canary.unknown or 'not looked at yet'}"
+    elif canary.burn_now > 1:
+        reason = f"not ready all the time: burning {canary.burn_now:.3g}x now"
+    else:
+        verdict, reason = "promote", f"ready, burning {canary.burn_now:.3g}x now"
+    return Judgement(verdict, reason, canary.slo, canary.model, canary.version, age)
+
+
+def burning_tiers(row: Standing, objective: Objective) -> tuple[Firing, ...]:
+    """Tiers whose two windows both burn now: what alerts would say where no rules are loaded.
+
+    Alerts also ask for enough failures and whether it is over already; a gate that cannot know is strict.
+    """
+    if row.excluded:
+        return ()
+    period = objective.window.seconds
+    return tuple(
+        Firing(row.slo, row.model, row.version, _severity(objective, tier), tier.name)
+        for tier in objective.alerting.tiers
+        if min(row.burn.get(canonical(window), 0.0) for window in (tier.long, tier.short))
+        > tier.factor(period)
+    )
+
+
+def _severity(objective: Objective, tier: Tier) -> str:
+    return objective.alerting.severities.get(tier.name, tier.severity)
+
+
+def judge(
+    rows: Iterable[Standing],
+    age_of: Callable[[str, str], float | None],
+    firing: Sequence[Firing],
+    limits: Limits,
+    witnesses: Witnesses = MappingProxyType({}),
+) -> tuple[Judgement, ...]:
+    """Judge each standing; `age_of(model, version)` is the age of its data in seconds, None if unknown."""
+    return tuple(
+        proven(
+            _judgement(row, age_of(row.model, row.version), _about(row, firing), limits),
+            row,
+            limits,
+            witnesses,
+        )
+        for row in rows
+    )
+
+
+def witnesses(
+    rows: Iterable[Standing],
+    age_of: Callable[[str, str], float | None],
+    firing: Sequence[Firing],
+    limits: Limits,
+) -> dict[tuple[str, str], Judgement]:
+    """Judge the objectives that see failed requests whatever a backend reports; the worst of each group."""
+    found: dict[tuple[str, str], Judgement] = {}
+    seeing = [row for row in rows if SEES_FAILURES.intersection(row.sources)]
+    for one in judge(seeing, age_of, firing, limits):
+        key = (one.model, one.version)
+        found[key] = max((found.get(key, one), one), key=lambda judgement: _RANK[judgement.verdict])
+    return found
+
+
+def proven(judgement: Judgement, row: Standing, limits: Limits, witnesses: Witnesses) -> Judgement:
+    """Promote nothing on numbers that cannot see what would have to hold it; the reason says what settles it."""
+    if judgement.verdict != "promote":
+        return judgement
+    for source in row.caveats:
+        doubt = CAVEATS[source]
+        settled_by = doubt.settled_by
+        if source in limits.trusted:
+            continue
+        if source == BACKEND_COUNTERS:
+            witness = witnesses.get((row.model, row.version)) or witnesses.get((row.model, ""))
+            if witness is not None and witness.verdict == "promote":
+                continue
+            if witness is not None:
+                settled_by = f"see objective {witness.slo}, {witness.verdict}: {witness.reason}"
+        reason = (
+            f"{judgement.reason}, but {doubt.word} ({source}): {doubt.meaning}; to settle it, {settled_by}"
+        )
+        return replace(judgement, verdict="hold", reason=f"{reason}; or accept it by --trust {source}")
+    return judgement
+
+
+def judge_canary(
+    canary: Standing,
+    comparison: Comparison,
+    ages: Sequence[float | None],
+    firing: Sequence[Firing],
+    limits: Limits,
+    witnesses: Witnesses = MappingProxyType({}),
+) -> Judgement:
+    """Judge a canary: by what pages for it, by the age of both versions' data, then by the comparison.
+
+    Its own budget is not asked: a version of this morning has hardly any history to have a budget of.
+    """
+    verdict, reason = comparison.verdict, comparison.reason
+    age = None if None in ages else max(known for known in ages if known is not None)
+    if pages := _pages(_about(canary, firing)):
+        verdict, reason = "rollback", f"pages now: {pages}"
+    elif canary.excluded:
+        verdict, reason = "hold", _excluded(canary)
+    elif stale := _stale(age, limits):
+        verdict, reason = "hold", stale
+    found = Judgement(verdict, reason, canary.slo, canary.model, canary.version, age, comparison)
+    return proven(found, canary, limits, witnesses)
+
+
+def in_part(judgements: Sequence[Judgement], warnings: Sequence[str]) -> tuple[Judgement, ...]:
+    """Promote nothing on an answer that Prometheus itself calls incomplete."""
+    if not warnings:
+        return tuple(judgements)
+    reason = f"Prometheus warns: {warnings[0]}"
+    return tuple(
+        replace(one, verdict="hold", reason=reason) if one.verdict == "promote" else one for one in judgements
+    )
+
+
+def worst(judgements: Iterable[Judgement]) -> Verdict:
+    """The verdict on all together: the worst of them, and hold where there is nothing to judge."""
+    return max((one.verdict for one in judgements), key=_RANK.__getitem__, default="hold")
+
+
+def _judgement(row: Standing, age: float | None, firing: Sequence[Firing], limits: Limits) -> Judgement:
+    verdict, reason = _verdict(row, age, firing, limits)
+    return Judgement(verdict, reason, row.slo, row.model, row.version, age)
+
+
+def _verdict(
+    row: Standing, age: float | None, firing: Sequence[Firing], limits: Limits
+) -> tuple[Verdict, str]:
+    # A page is the strongest thing there is, also while the data under it stops coming.
+    if pages := _pages(firing):
+        return "rollback", f"pages now: {pages}{_pace(row)}"
+    if row.excluded:
+        return "hold", _excluded(row)
+    if row.state == "unknown":
+        return "hold", f"unknown: {row.unknown}"
+    if stale := _stale(age, limits):
+        return "hold", stale
+    if firing:
+        return "hold", f"burns budget: {', '.join(alert.tier for alert in firing)}{_pace(row)}"
+    if row.budget_left is None:
+        return "hold", "no events in the whole period: nothing is known about it"
+    left = f"budget left is {row.budget_left:.1%}"
+    if row.budget_left <= limits.minimum_budget:
+        return "hold", f"{left}, more than {limits.minimum_budget:.1%} is needed"
+    return "promote", left + (", idle now" if row.state == "idle" else _pace(row))
+
+
+def _about(row: Standing, firing: Sequence[Firing]) -> list[Firing]:
+    return [alert for alert in firing if alert.concerns(row)]
+
+
+def _pages(firing: Sequence[Firing]) -> str:
+    return ", ".join(alert.tier for alert in firing if alert.severity == "critical")
+
+
+def _excluded(row: Standing) -> str:
+    return f"time does not count now: {row.excluded}"
+
+
+def _stale(age: float | None, limits: Limits) -> str:
+    if age is None:
+        return "unknown how old the data is: the exporter says nothing about this model"
+    if age > limits.max_age_seconds:
+        return f"the data is {age:.0f} s old, at most {limits.max_age_seconds:.0f} s are allowed"
+    return ""
+
+
+def _pace(row: Standing) -> str:
+    return "" if row.burn_now is None else f", burning {row.burn_now:.3g}x now"

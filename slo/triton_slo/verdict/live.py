@@ -1,0 +1,316 @@
+"""Where every objective stands: recorded series in, frozen values out.
+
+The same values come from the recorded series of a Prometheus that has our rules, and from the same
+expressions asked raw of one that has not. Whatever is missing is unknown (None), never 100 %.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Literal
+
+from triton_slo import conventions
+from triton_slo.burn.words import CAUSES_OF
+from triton_slo.prometheus import Sample
+from triton_slo.sources import CAVEATS
+
+State = Literal["excluded", "unknown", "exhausted", "burning", "ok", "idle"]
+Lasts = Literal["unknown", "exhausted", "estimated", "past_period_end", "not_burning"]
+
+SHOWN_WINDOWS = ("1h", "6h", "3d")
+"""Nominal windows whose burn rates a table shows besides "now"."""
+_PACE = "1h"
+_FRESH_SECONDS = 300.0
+"""Prometheus' own lookback: what was last seen longer ago is not there any more."""
+_ERROR_PREFIX = conventions.sli_error("")
+_PLAIN = (
+    conventions.OBJECTIVE_RATIO,
+    conventions.THRESHOLD_SECONDS,
+    conventions.PERIOD_DAYS,
+    conventions.PERIOD_START,
+    conventions.PERIOD_END,
+    conventions.CURRENT_BURN_RATE,
+    conventions.PERIOD_BURN_RATE,
+    conventions.PERIOD_BUDGET_REMAINING,
+    conventions.INFO,
+    conventions.LAST_SEEN,
+    conventions.UNKNOWN,
+    conventions.SLI_EXCLUDED,
+    conventions.SLI_SOURCE,
+    conventions.CAUSE_SHARE,
+)
+
+SELECTOR = f'{{__name__=~"{"|".join((*_PLAIN, _ERROR_PREFIX + ".+"))}", {conventions.OURS}}}'
+"""PromQL for all recorded series that `standings` reads, in one question."""
+
+
+UNKNOWN_TIME = "unknown_in_period_seconds"
+"""Name under which `look` gives `standings` the seconds a group was unknown; nothing records it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """One objective for one model version (or other group) at one moment.
+
+    Ratios are 0 to 1; None is unknown. `target` and `threshold_seconds` are those in force for this model,
+    overrides included; indicators without a threshold have none. `burn` maps nominal windows to burn rates (1
+    spends the budget exactly over the period), `burn_now` is that of the shortest. `budget_left` is 1 when
+    nothing is spent and negative when more than all is. `exhausted_in_seconds` estimates when it is spent if
+    the last hour's pace goes on and nothing is won back: 0 when it is spent, infinite when nothing burns, or
+    when a calendar period, and with it the budget, begins anew before; `lasts` says which.
+    `period_ends_in_seconds` is None for rolling windows. `idle` means that there is data and it says that
+    nothing happened; then ratios are None as well. `unknown` says why nothing is known now and
+    `unknown_seconds` for how long; `unknown_in_period_seconds` is all such time of the period. `excluded` is
+    why time does not count now. `causes` are shares (0 to 1) of what the indicator measures, largest first.
+    """
+
+    slo: str
+    indicator: str
+    group: Mapping[str, str]
+    target: float | None = None
+    threshold_seconds: float | None = None
+    sli: float | None = None
+    burn_now: float | None = None
+    burn: Mapping[str, float] = field(default_factory=dict)
+    budget_left: float | None = None
+    exhausted_in_seconds: float | None = None
+    lasts: Lasts = "unknown"
+    period_ends_in_seconds: float | None = None
+    unknown: str = ""
+    unknown_seconds: float | None = None
+    unknown_in_period_seconds: float | None = None
+    idle: bool = False
+    excluded: str = ""
+    causes: tuple[tuple[str, float], ...] = ()
+    sources: tuple[str, ...] = ()
+
+    @property
+    def model(self) -> str:
+        return self.group.get("model", "")
+
+    @property
+    def version(self) -> str:
+        return self.group.get("version", "")
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """Sources of its numbers that cannot see everything: keys of `sources.CAVEATS`."""
+        return tuple(source for source in self.sources if source in CAVEATS)
+
+    @property
+    def shown_state(self) -> str:
+        """The state with the caveats of its numbers: `ok (estimated)`."""
+        if self.budget_left is None or self.state in ("excluded", "unknown"):
+            return self.state
+        words = dict.fromkeys(CAVEATS[source].word for source in self.caveats)
+        return f"{self.state} ({', '.join(words)})" if words else self.state
+
+    @property
+    def state(self) -> State:
+        """The one word for it; what does not count now is not judged, what is unknown cannot be trusted."""
+        if self.excluded:
+            return "excluded"
+        if self.unknown or (self.budget_left is None and not self.idle):
+            return "unknown"
+        if self.budget_left is not None and self.budget_left <= 0:
+            return "exhausted"
+        if self.burn_now is None:
+            return "idle"
+        return "burning" if self.burn_now > 1 else "ok"
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """One objective over all its groups: how many there are, how many are in trouble, and the worst."""
+
+    slo: str
+    indicator: str
+    groups: int
+    exhausted: int
+    burning: int
+    unknown: int
+    worst: Standing
+
+
+def standings(samples: Iterable[Sample]) -> tuple[Standing, ...]:
+    """Read recorded series into one value per objective and group, the most urgent first."""
+    board = _Board(samples)
+    return tuple(sorted((board.standing(key) for key in board.entries()), key=_urgency))
+
+
+def overviews(rows: Sequence[Standing]) -> tuple[Overview, ...]:
+    """Sum up each objective; the most urgent first, as the rows are."""
+    found = []
+    for slo, members in groupby(sorted(rows, key=lambda row: row.slo), key=lambda row: row.slo):
+        group = sorted(members, key=_urgency)
+        states = [row.state for row in group]
+        found.append(
+            Overview(
+                slo,
+                group[0].indicator,
+                len([row for row in group if row.group]),
+                states.count("exhausted"),
+                states.count("burning"),
+                states.count("unknown"),
+                group[0],
+            )
+        )
+    return tuple(sorted(found, key=lambda overview: _urgency(overview.worst)))
+
+
+_Key = tuple[str, str, tuple[tuple[str, str], ...]]
+_EXTRA = frozenset(
+    {
+        "__name__",
+        conventions.SLO,
+        conventions.INDICATOR,
+        conventions.REASON,
+        conventions.SOURCE,
+        conventions.CAUSE,
+    }
+)
+
+
+class _Board:
+    """Samples laid out by series name and by (objective, indicator, group)."""
+
+    def __init__(self, samples: Iterable[Sample]) -> None:
+        self._values: dict[_Key, dict[str, float]] = defaultdict(dict)
+        self._labels: dict[_Key, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+        self._causes: dict[tuple[str, tuple[tuple[str, str], ...]], list[tuple[str, float]]] = defaultdict(
+            list
+        )
+        self._infos: dict[str, str] = {}
+        self._excluded: dict[str, list[tuple[set[tuple[str, str]], str]]] = defaultdict(list)
+        self._at = 0.0
+        for sample in samples:
+            self._take(sample)
+
+    def _take(self, sample: Sample) -> None:
+        if math.isnan(sample.value):
+            return  # no rule of ours records NaN; another's must not become a number here
+        name, labels = sample.labels.get("__name__", ""), sample.labels
+        self._at = max(self._at, sample.at)
+        slo, indicator = labels.get(conventions.SLO, ""), labels.get(conventions.INDICATOR, "")
+        group = tuple(sorted((key, value) for key, value in labels.items() if key not in _EXTRA))
+        if name == conventions.INFO:
+            self._infos[slo] = indicator
+            return
+        if name == conventions.SLI_EXCLUDED:
+            # Of the whole objective; its labels beyond that are those of all its series (a selector's).
+            self._excluded[slo].append((set(group), labels.get(conventions.REASON, "")))
+            return
+        if name == conventions.CAUSE_SHARE:
+            self._causes[indicator, group].append((labels.get(conventions.CAUSE, ""), sample.value))
+            return
+        key = (slo, indicator, group)
+        self._values[key][name] = sample.value
+        for label in (conventions.REASON, conventions.SOURCE):
+            if label in labels:
+                self._labels[key][label].append(labels[label])
+
+    def entries(self) -> list[_Key]:
+        """Every objective and group there is; an objective without any group still has one entry.
+
+        A model that Triton lists and never loaded has no version; once it loads, its versions stand for it.
+        """
+        versioned = {
+            (slo, indicator, tuple(pair for pair in group if pair[0] != "version"))
+            for slo, indicator, group in self._values
+            if "version" in dict(group)
+        }
+        grouped = [key for key in self._values if key[2] and not (key in versioned and self._nothing(key))]
+        covered = {slo for slo, _, _ in grouped}
+        bare = {**{slo: indicator for slo, indicator, _ in self._values}, **self._infos}
+        return grouped + [(slo, indicator, ()) for slo, indicator in bare.items() if slo not in covered]
+
+    def _nothing(self, key: _Key) -> bool:
+        """Whether nothing ever happened to a group: a model that is listed and was never meant to serve."""
+        return not self._values[key].keys() & {conventions.PERIOD_BURN_RATE, conventions.UNKNOWN}
+
+    def standing(self, key: _Key) -> Standing:
+        """All that is known about one."""
+        slo, indicator, group = key
+        values, general = self._values[key], self._values.get((slo, indicator, ()), {})
+
+        def value(name: str) -> float | None:
+            return values.get(name, general.get(name))
+
+        target, spent = value(conventions.OBJECTIVE_RATIO), value(conventions.PERIOD_BURN_RATE)
+        left = value(conventions.PERIOD_BUDGET_REMAINING)
+        if left is None and spent is not None:
+            left = 1 - spent
+        burn = {} if target is None else _burn_rates(values, 1 - target)
+        now, seen = value(conventions.CURRENT_BURN_RATE), values.get(conventions.LAST_SEEN)
+        period_end = value(conventions.PERIOD_END)
+        ends_in = None if period_end is None else max(0.0, period_end - self._at)
+        lasts, seconds = _lasting(left, burn.get(_PACE, now), value(conventions.PERIOD_DAYS), ends_in)
+        unknown = ", ".join(sorted(set(self._labels[key][conventions.REASON])))
+        # Data without events leaves no ratio; data that is gone leaves none either, but is not seen any more.
+        idle = now is None and seen is not None and self._at - seen <= _FRESH_SECONDS
+        return Standing(
+            slo=slo,
+            indicator=indicator,
+            group=dict(group),
+            target=target,
+            threshold_seconds=value(conventions.THRESHOLD_SECONDS),
+            sli=None
+            if left is None or target is None
+            else _sli(1 - left if spent is None else spent, target),
+            burn_now=now,
+            burn=burn,
+            budget_left=left,
+            exhausted_in_seconds=seconds,
+            lasts=lasts,
+            period_ends_in_seconds=ends_in,
+            unknown=unknown or ("" if idle or left is not None else "no data"),
+            unknown_seconds=self._at - seen if unknown and seen is not None else None,
+            unknown_in_period_seconds=values.get(UNKNOWN_TIME),
+            idle=idle and not unknown,
+            excluded=", ".join(sorted(why for of, why in self._excluded[slo] if of <= set(group))),
+            causes=self._split(indicator, group),
+            sources=tuple(sorted(set(self._labels[key][conventions.SOURCE]))),
+        )
+
+    def _split(self, indicator: str, group: tuple[tuple[str, str], ...]) -> tuple[tuple[str, float], ...]:
+        split = CAUSES_OF.get(indicator, "")
+        return tuple(sorted(self._causes.get((split, group), ()), key=lambda cause: -cause[1]))
+
+
+def _sli(spent: float, target: float) -> float:
+    """The share of good events at which the budget burned so fast, without floating-point dust."""
+    return min(1.0, max(0.0, round(1 - spent * (1 - target), 12)))
+
+
+def _burn_rates(values: Mapping[str, float], budget: float) -> dict[str, float]:
+    return {
+        name.removeprefix(_ERROR_PREFIX): ratio / budget
+        for name, ratio in values.items()
+        if name.startswith(_ERROR_PREFIX)
+    }
+
+
+def _lasting(
+    left: float | None, burn: float | None, period_days: float | None, ends_in: float | None
+) -> tuple[Lasts, float | None]:
+    """Seconds until the budget is spent at a burn rate: left * period / burn (SRE workbook, chapter 5)."""
+    if left is not None and left <= 0:
+        return "exhausted", 0.0
+    if left is None or burn is None or period_days is None:
+        return "unknown", None
+    if burn <= 0:
+        return "not_burning", math.inf
+    seconds = left * period_days * 86400 / burn
+    if ends_in is not None and seconds >= ends_in:
+        return "past_period_end", math.inf
+    return "estimated", seconds
+
+
+def _urgency(row: Standing) -> tuple[float, float, str, tuple[tuple[str, str], ...]]:
+    left = row.budget_left
+    order = -math.inf if row.state == "unknown" else math.inf if left is None else left
+    return order, -(row.burn_now or 0.0), row.slo, tuple(sorted(row.group.items()))

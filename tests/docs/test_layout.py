@@ -1,0 +1,55 @@
+"""The layout of the packages: small folders, and a name for one thing only."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from support.tools import ROOT
+
+PACKAGES = [
+    ROOT / "exporters" / "triton_exporter",
+    ROOT / "slo" / "triton_slo",
+    ROOT / "alerts" / "triton_alerts",
+    ROOT / "dashboards" / "triton_dashboards",
+    ROOT / "compose" / "tritonwatch",
+]
+ONE_FILE_A_VERB = ROOT / "compose" / "tritonwatch" / "commands"
+
+
+def modules(folder: Path, pattern: str = "**/*.py") -> list[Path]:
+    """Modules under a folder, without the files that only mark packages."""
+    return [path for path in sorted(folder.glob(pattern)) if not path.name.startswith("__")]
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.name)
+def test_a_folder_holds_at_most_a_dozen_modules(package: Path) -> None:
+    """A newcomer reads the list of a folder at a glance."""
+    folders = {path.parent for path in modules(package)} - {ONE_FILE_A_VERB}
+    large = {str(folder.relative_to(ROOT)) for folder in folders if len(modules(folder, "*.py")) > 12}
+
+    assert set() == large
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.name)
+def test_a_module_name_occurs_once_in_a_package(package: Path) -> None:
+    """Nobody opens the wrong file."""
+    names = Counter(path.stem for path in modules(package) if path.parent.name != "proofs")
+
+    assert [] == [name for name, count in names.items() if count > 1]
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.name)
+def test_a_class_name_occurs_once_in_a_package(package: Path) -> None:
+    """A name in a traceback or a search stands for one thing."""
+    names = Counter(
+        node.name
+        for path in modules(package)
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef)
+    )
+
+    assert [] == [name for name, count in names.items() if count > 1]
