@@ -87,6 +87,31 @@ _FAILED = (
                 of_ensemble=True,
             ),
         ),
+        (
+            (
+                'E1122 model_repository_manager.cc:703] "Invalid argument: ensemble ens allows maximum batch size '
+                '4, but it contains model b2 which only allows maximum batch size to be 2"'
+            ),
+            LoadFailure(
+                "ens",
+                "",
+                "ensemble ens allows maximum batch size 4, but it contains model b2 which only allows maximum "
+                "batch size to be 2",
+                of_ensemble=True,
+            ),
+        ),
+        (
+            (
+                'E1122 model_repository_manager.cc:703] "Invalid argument: circular dependency between ensembles: '
+                'ens -> ... -> other -> ens"'
+            ),
+            LoadFailure(
+                "ens",
+                "",
+                "circular dependency between ensembles: ens -> ... -> other -> ens",
+                of_ensemble=True,
+            ),
+        ),
         ("I1121 04:02:52.194371 21575 model_lifecycle.cc:777] \"failed to load 'badbackend'\"", None),
         ("I1121 04:02:53.654531 21575 model_lifecycle.cc:839] \"successfully loaded 'echo'\"", None),
         ("", None),
@@ -184,6 +209,9 @@ _ENSEMBLE = (
     "loaded version. Model 'bad' loading failed with error: "
 )
 
+_RUBBISH = ("", "p\ufffd", "\ufffdr\x04\ufffd\ufffd\x7f", "`\ufffd\x06\ufffd\ufffd\x7f")
+"""What Triton 2.51 wrote where the error of a step belongs that it had not loaded again."""
+
 
 @pytest.mark.parametrize(
     ("lines", "models"),
@@ -202,11 +230,28 @@ def test_old_failures_stand_until_a_load_or_a_restart(lines: list[str], models: 
     assert models == {failure.model for failure in standing_failures(lines)}
 
 
-def test_a_repeated_line_does_not_hide_the_error_of_the_step() -> None:
-    """Triton repeats the line about an ensemble without the error."""
-    (failure,) = standing_failures([_ENSEMBLE + 'no tokenizer;"', _ENSEMBLE + '"'])
+@pytest.mark.parametrize("rest", _RUBBISH)
+def test_a_repeated_line_does_not_hide_the_error_of_the_step(rest: str) -> None:
+    """Triton repeats the line about an ensemble without the error, or with rubbish in its place."""
+    (failure,) = standing_failures([_ENSEMBLE + 'no tokenizer;"', _ENSEMBLE + f'{rest}"'])
 
     assert failure.text.endswith("no tokenizer;")
+
+
+def test_an_ensemble_is_counted_once_though_triton_repeats_its_line_with_rubbish(tmp_path: Path) -> None:
+    """Each load of another model writes the line again, with other bytes of memory for the step's error."""
+    log = tmp_path / "triton.log"
+    log.write_text("")
+    lifecycle = Lifecycle()
+    reader = LogReader(LogTail(log), lifecycle)
+    with log.open("a") as file:
+        file.writelines(f'{_ENSEMBLE}{rest}"\n' for rest in ("no tokenizer;", *_RUBBISH, "no tokenizer;"))
+    reader.poll(1.0)
+    reader.see(Snapshot(1.0, live=True, index=(IndexEntry("ens"),)))
+    reader.close()
+
+    assert 1 == lifecycle.failures.total()
+    assert lifecycle.last_failures["ens"].text.endswith("no tokenizer;")
 
 
 def test_a_restart_of_the_exporter_keeps_the_reason_and_counts_nothing_again(tmp_path: Path) -> None:

@@ -25,8 +25,12 @@ _PATTERNS = (
 _ENSEMBLE_PATTERNS = (
     re.compile(r"(?P<text>ensemble '(?P<model>[^']+)' depends on '.*)"),
     re.compile(r"(?P<text>ensemble (?P<model>\S+) contains models that are not available .*)"),
+    re.compile(r"(?P<text>ensemble (?P<model>\S+) allows maximum batch size .*)"),
+    re.compile(r"(?P<text>circular dependency between ensembles: (?P<model>.+?) -> .*)"),
     re.compile(r"Invalid argument: (?P<text>in ensemble (?P<model>[^,]+), .*)"),
 )
+_STEP_ERROR = "failed with error:"
+_WORDS = re.compile(r"[A-Za-z]{2,} \S")
 _LOADED = re.compile(r"successfully (?P<what>un)?loaded '(?P<model>[^']+)'")
 _STARTED = re.compile(
     r"_memory_manager\.cc:\d+\] \"?(?:Pinned memory pool is|Unable to allocate pinned|CUDA memory pool)"
@@ -50,7 +54,7 @@ class LoadFailure:
     @property
     def repeated(self) -> bool:
         """Whether Triton wrote it without having tried the ensemble's step again: the step's error is missing."""
-        return self.of_ensemble and self.text.endswith("failed with error:")
+        return self.of_ensemble and self.text.endswith(_STEP_ERROR)
 
 
 def load_failure(line: str) -> LoadFailure | None:
@@ -62,8 +66,22 @@ def load_failure(line: str) -> LoadFailure | None:
             # Since 24.09 messages are quoted, with line ends escaped.
             text = groups["text"].rstrip('" \r').replace(r"\n", "\n")
             of_ensemble = pattern in _ENSEMBLE_PATTERNS
+            if of_ensemble:
+                text = _without_rubbish(text)
             return LoadFailure(groups["model"], groups.get("version") or "", text, of_ensemble)
     return None
+
+
+def _without_rubbish(text: str) -> str:
+    """Cut off what is no words where the error of an ensemble's step belongs.
+
+    Of a step that was not loaded again Triton has no error, and writes what happens to be in its memory: nothing,
+    or some bytes, other ones each time.
+    https://github.com/triton-inference-server/core/blob/main/src/model_repository_manager/model_repository_manager.cc
+    """
+    before, found, error = text.rpartition(_STEP_ERROR)
+    missing = before.endswith(("' ", "' loading ")) and not _WORDS.search(error)
+    return before + found if missing else text
 
 
 def standing_failures(lines: Iterable[str]) -> list[LoadFailure]:

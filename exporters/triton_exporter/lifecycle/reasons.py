@@ -46,6 +46,8 @@ _PATTERNS: dict[str, tuple[str, ...]] = {
         "failed to poll",
         "unable to get the .* model config",
         "^in ensemble ",
+        "^ensemble .* allows maximum batch size",
+        "circular dependency",
     ),
     "python_error": (r"model\.py", "Traceback", r"\wError\b", r"\wException\b", "At:\n"),
 }
