@@ -190,16 +190,16 @@ def test_hidden_failures_hold_unless_another_objective_sees_them() -> None:
     group = {"model": "m", "version": "1"}
     hidden = Standing("errors", "errors", group, burn_now=0.0, budget_left=1.0, sources=("backend_counters",))
     probe, failing = (
-        Standing("probe", "probe", group, burn_now=0.0, budget_left=left, sources=("prober",))
+        Standing("probe", "probe", group, target=0.99, burn_now=0.0, budget_left=left, sources=("prober",))
         for left in (1.0, -1.0)
     )
     clients = Standing(
-        "gateway", "custom", {"model": "m"}, burn_now=0.0, budget_left=1.0, sources=("clients",)
+        "gateway", "custom", {"model": "m"}, target=0.99, burn_now=0.0, budget_left=1.0, sources=("clients",)
     )
     own = Standing("own", "custom", group, burn_now=0.0, budget_left=1.0, sources=("custom",))
 
-    def verdict(*others: Standing) -> tuple[str, str]:
-        seen = witnesses(others, lambda *_: 1.0, [], Limits())
+    def verdict(*others: Standing, events: float = 1000.0) -> tuple[str, str]:
+        seen = witnesses(others, lambda *_: 1.0, [], Limits(), lambda _: events)
         [one] = judge([hidden], lambda *_: 1.0, [], Limits(), seen)
         return one.verdict, one.reason
 
@@ -207,6 +207,12 @@ def test_hidden_failures_hold_unless_another_objective_sees_them() -> None:
     assert "hold" == verdict()[0] == verdict(own)[0] == verdict(failing)[0] == verdict(probe, failing)[0]
     assert "but failures may be hidden (backend_counters)" in verdict()[1]
     assert "to settle it, see objective probe, hold: budget left is -100.0%" in verdict(failing)[1]
+    # Four probes answered say nothing about one request in five that fails.
+    assert ("promote", "hold") == (verdict(probe, events=299)[0], verdict(probe, events=298)[0])
+    assert (
+        "hold: it has counted 4 requests in the last 3 days, and 299 are needed"
+        in verdict(probe, events=4)[1]
+    )
 
 
 @pytest.mark.real

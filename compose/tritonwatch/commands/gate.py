@@ -16,7 +16,7 @@ from triton_slo.artifact import Options
 from triton_slo.duration import parse_seconds
 from triton_slo.prometheus import Prometheus, PrometheusError
 from triton_slo.rules.plan import Plan
-from triton_slo.sources import CAVEATS
+from triton_slo.sources import BACKEND_COUNTERS, CAVEATS
 from triton_slo.verdict import evidence, gate
 from triton_slo.verdict.canary import Verdict, compare
 from triton_slo.verdict.gate import Firing, Judgement
@@ -144,7 +144,14 @@ def _judge(
     firing = dict.fromkeys((*evidence.firing(prometheus, args.at), *worked_out))
     limits = gate.Limits(args.max_age, args.min_budget, frozenset(args.trust))
     ages = evidence.ages(prometheus, args.at)
-    witnesses = gate.witnesses(everything, ages.of, tuple(firing), limits)
+    doubted = {row.model for row in rows if BACKEND_COUNTERS in row.caveats}
+    witnesses = gate.witnesses(
+        [row for row in everything if row.model in doubted],
+        ages.of,
+        tuple(firing),
+        limits,
+        lambda row: _events(prometheus, row, args, plans.get(row.slo)),
+    )
     known = _Evidence(rows, ages, tuple(firing), limits, plans, witnesses)
     stopped = _stopped(prometheus, everything, args)
     if args.canary is None:
@@ -155,6 +162,12 @@ def _judge(
     # What is known of the baseline must be known of the canary.
     wanted = args.objective or sorted({row.slo for row in rows if row.version == args.baseline})
     return compared + stopped + _never_seen(wanted, canaries, args)
+
+
+def _events(prometheus: Prometheus, row: Standing, args: argparse.Namespace, plan: Plan | None) -> float:
+    end = time.time() if args.at is None else args.at
+    seen = evidence.slices(prometheus, row.slo, row.group, end - gate.WITNESS_SECONDS, end, plan)
+    return sum(one.total for one in seen)
 
 
 def _asked(row: Standing, args: argparse.Namespace) -> bool:

@@ -5,6 +5,7 @@ What is unknown or old holds: a gate that promotes for lack of data is worse tha
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -60,6 +61,10 @@ class Limits:
     minimum_budget: float = 0.0
     trusted: frozenset[str] = frozenset()
 
+
+WITNESS_SECONDS = 3 * 86_400.0
+"""How far back the events of an objective that sees failures are counted."""
+_SURE = 0.95
 
 Witnesses = Mapping[tuple[str, str], "Judgement"]
 """By model and version: the worst judgement on the objectives that see failures which a backend hides."""
@@ -134,14 +139,37 @@ def witnesses(
     age_of: Callable[[str, str], float | None],
     firing: Sequence[Firing],
     limits: Limits,
+    events_of: Callable[[Standing], float],
 ) -> dict[tuple[str, str], Judgement]:
-    """Judge the objectives that see failed requests whatever a backend reports; the worst of each group."""
+    """Judge the objectives that see failed requests whatever a backend reports; the worst of each group.
+
+    `events_of` counts the events that one has seen in the last WITNESS_SECONDS.
+    """
     found: dict[tuple[str, str], Judgement] = {}
     seeing = [row for row in rows if SEES_FAILURES.intersection(row.sources)]
-    for one in judge(seeing, age_of, firing, limits):
+    for row, judgement in zip(seeing, judge(seeing, age_of, firing, limits), strict=True):
+        one = _seen_enough(judgement, row, events_of)
         key = (one.model, one.version)
         found[key] = max((found.get(key, one), one), key=lambda judgement: _RANK[judgement.verdict])
     return found
+
+
+def _seen_enough(judgement: Judgement, row: Standing, events_of: Callable[[Standing], float]) -> Judgement:
+    """Hold until a model that breaks the promise would have failed at least once, as good as surely.
+
+    A probe every 30 s that has been answered four times says nothing about one request in five that fails.
+    """
+    if judgement.verdict != "promote" or row.target is None:
+        return judgement
+    needed = math.ceil(math.log(1 - _SURE) / math.log(row.target))
+    seen = events_of(row)
+    if seen >= needed:
+        return judgement
+    reason = (
+        f"it has counted {seen:.0f} requests in the last 3 days, and {needed} are needed to be {_SURE:.0%} sure "
+        f"that its target of {row.target:.4%} is met"
+    )
+    return replace(judgement, verdict="hold", reason=reason)
 
 
 def proven(judgement: Judgement, row: Standing, limits: Limits, witnesses: Witnesses) -> Judgement:
