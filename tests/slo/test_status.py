@@ -226,6 +226,28 @@ def test_idle_is_not_unknown() -> None:
 
 
 @pytest.mark.parametrize(
+    ("retired", "more", "shown"),
+    [
+        pytest.param(END - 900, {}, [], id="retired without events"),
+        pytest.param(END - 960, {}, ["unknown"], id="it served again and vanished"),
+        pytest.param(END - 900, {c.PERIOD_BURN_RATE: 0.2}, ["idle"], id="it had events"),
+    ],
+)
+def test_a_model_that_was_unloaded_on_purpose_is_not_unknown(
+    retired: float, more: dict[str, float], shown: list[str]
+) -> None:
+    """A model that was unloaded and deleted is neither unknown nor holds a gate for the rest of the period."""
+    values = {c.LAST_SEEN: END - 900, c.OBJECTIVE_RATIO: 0.99, c.RETIRED: retired, **more}
+    other = Sample({"__name__": c.LAST_SEEN, **SPENT}, END, END)
+
+    rows = standings(
+        [other, *[Sample({"__name__": name, **GOOD}, value, END) for name, value in values.items()]]
+    )
+
+    assert shown == [row.state for row in rows if row.model == GOOD["model"]]
+
+
+@pytest.mark.parametrize(
     ("versions", "more", "shown"),
     [
         pytest.param(["1"], {}, ["1"], id="its version is there"),

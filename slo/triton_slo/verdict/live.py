@@ -38,6 +38,7 @@ _PLAIN = (
     conventions.PERIOD_BUDGET_REMAINING,
     conventions.INFO,
     conventions.LAST_SEEN,
+    conventions.RETIRED,
     conventions.UNKNOWN,
     conventions.SLI_EXCLUDED,
     conventions.SLI_SOURCE,
@@ -216,14 +217,19 @@ class _Board:
     def entries(self) -> list[_Key]:
         """Every objective and group there is; an objective without any group still has one entry.
 
-        A model that Triton lists and never loaded has no version; once it loads, its versions stand for it.
+        A model that Triton lists and never loaded has no version; once it loads, its versions stand for it. A
+        retired one, unloaded on purpose or replaced, has an entry where it had events in the period.
         """
         versioned = {
             (slo, indicator, tuple(pair for pair in group if pair[0] != "version"))
             for slo, indicator, group in self._values
             if "version" in dict(group)
         }
-        grouped = [key for key in self._values if key[2] and not (key in versioned and self._nothing(key))]
+        grouped = [
+            key
+            for key in self._values
+            if key[2] and not ((key in versioned or self._retired(key)) and self._nothing(key))
+        ]
         covered = {slo for slo, _, _ in grouped}
         bare = {**{slo: indicator for slo, indicator, _ in self._values}, **self._infos}
         return grouped + [(slo, indicator, ()) for slo, indicator in bare.items() if slo not in covered]
@@ -231,6 +237,12 @@ class _Board:
     def _nothing(self, key: _Key) -> bool:
         """Whether nothing ever happened to a group: a model that is listed and was never meant to serve."""
         return not self._values[key].keys() & {conventions.PERIOD_BURN_RATE, conventions.UNKNOWN}
+
+    def _retired(self, key: _Key) -> bool:
+        # A group that serves again is seen later than it was retired.
+        values = self._values[key]
+        seen = values.get(conventions.LAST_SEEN, math.inf)
+        return values.get(conventions.RETIRED, -math.inf) >= seen
 
     def standing(self, key: _Key) -> Standing:
         """All that is known about one."""
