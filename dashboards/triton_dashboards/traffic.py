@@ -20,6 +20,12 @@ PHASES: tuple[tuple[str, Metric], ...] = (
 )
 """Parts of a request in the order they happen."""
 
+SHARE_FAILED = (
+    "Share of requests that failed. Triton counts neither queue-full rejections nor malformed requests, nor what "
+    "a Python model answers with an error."
+)
+"""What a panel of failed requests says about itself."""
+
 
 @dataclass(frozen=True, slots=True)
 class Recorded:

@@ -18,7 +18,7 @@ from triton_dashboards.grafana.values import (
 )
 from triton_dashboards.query import Scope, or_zero, scope, worst
 from triton_dashboards.tables import Column, columns
-from triton_dashboards.traffic import Recorded
+from triton_dashboards.traffic import SHARE_FAILED, Recorded
 from triton_exporter.catalogue import own, state
 from triton_slo import signals
 from triton_slo.artifact import Options
@@ -137,8 +137,7 @@ def _glance(fleet: _Fleet) -> tuple[Panel, ...]:
         stat(
             "Failed",
             about(
-                "Share of requests that failed. Triton counts neither queue-full rejections nor "
-                "malformed requests, nor what a Python model answers with an error.",
+                SHARE_FAILED,
                 model_traffic("failures"),
                 model_traffic("requests"),
             ),

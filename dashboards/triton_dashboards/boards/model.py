@@ -13,7 +13,7 @@ from triton_dashboards.grafana.panels import stat, state_timeline, timeseries
 from triton_dashboards.grafana.values import Dashboard, Display, Link, Panel, Query, Row, Threshold
 from triton_dashboards.query import or_zero, quantile, ratio, total
 from triton_dashboards.tables import Column, columns
-from triton_dashboards.traffic import PHASES, Raw
+from triton_dashboards.traffic import PHASES, SHARE_FAILED, Raw
 from triton_dashboards.view import View, limited, lined, promised, quantiles, view
 from triton_exporter.catalogue import gpu, state, triton
 from triton_exporter.catalogue import model as config
@@ -94,7 +94,7 @@ def glance(seen: View) -> tuple[Panel, ...]:
         ),
         stat(
             "Failed",
-            about("Share of requests that failed.", triton.REQUEST_FAILURE),
+            about(SHARE_FAILED, triton.REQUEST_FAILURE),
             [Query(raw.failed())],
             limited(reading.FAILED, seen.failed_limit),
         ),

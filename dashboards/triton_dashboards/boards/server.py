@@ -10,7 +10,7 @@ from triton_dashboards.grafana.panels import stat, state_timeline, timeseries
 from triton_dashboards.grafana.values import Dashboard, Display, Override, Panel, Query, Row, Threshold
 from triton_dashboards.query import Scope, or_zero, ratio, scope, total
 from triton_dashboards.tables import Column, columns
-from triton_dashboards.traffic import Recorded
+from triton_dashboards.traffic import SHARE_FAILED, Recorded
 from triton_exporter.catalogue import gpu, own, state, triton
 from triton_slo import signals
 from triton_slo.artifact import Options
@@ -217,7 +217,7 @@ def _traffic(within: Scope) -> tuple[Panel, ...]:
         ),
         timeseries(
             "Failed",
-            about("Share of requests that failed.", server_traffic("failures")),
+            about(SHARE_FAILED, server_traffic("failures")),
             [Query(traffic.failed(by), _LEGEND)],
             reading.FAILED,
         ),
