@@ -8,6 +8,8 @@ import threading
 import time
 from collections import Counter
 
+import pytest
+
 from support.faults import Answer, body, faulty, hang
 from triton_exporter.http.client import Client, Limits
 from triton_exporter.snapshot import ModelVersion
@@ -75,6 +77,23 @@ def test_configurations_that_cannot_be_read_do_not_keep_others_from_being_read()
         known = polling.look().configs.keys()
 
     assert {ModelVersion(name, "1") for name in models[PER_LOOK:]} == set(known)
+
+
+@pytest.mark.parametrize("hung", ["config", "ready"])
+def test_a_kind_of_question_that_hangs_does_not_keep_the_other_from_being_asked(hung: str) -> None:
+    """Each second poll begins with the other kind, so that two polls have asked about a model that answers."""
+    other = {"config": "ready", "ready": "config"}[hung]
+    answers = {
+        f"/v2/models/m/versions/1/{hung}": hang,
+        f"/v2/models/m/versions/1/{other}": body(b'{"name":"m"}'),
+    }
+    with faulty({"/v2/repository/index": index("m"), **answers}) as target:
+        polling = looker(target.url)
+        polling.look()
+        snapshot = polling.look()
+
+    known = {"config": snapshot.configs, "ready": snapshot.ready_versions}
+    assert {ModelVersion("m", "1")} == known[other].keys()
 
 
 def test_a_configuration_that_cannot_be_read_again_does_not_keep_others_from_it() -> None:

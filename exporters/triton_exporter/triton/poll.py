@@ -58,6 +58,7 @@ class Looker:
     _queue: list[ModelVersion] = field(default_factory=list, init=False)
     _config_turns: dict[ModelVersion, int] = field(default_factory=dict, init=False)  # when last asked for
     _turn: int = field(default=0, init=False)
+    _configs_first: bool = field(default=True, init=False)
     _silent: bool = field(default=False, init=False)  # a question of this poll got no answer
     _version: str = field(default="", init=False)
     _extensions: tuple[str, ...] = field(default=(), init=False)
@@ -196,12 +197,21 @@ class Looker:
         for known in (self._configs, self._ready, self._config_turns):
             for gone in known.keys() - serving:
                 del known[gone]
+        # What hangs takes all the time that is left: which comes first changes with each poll.
+        kinds = (self._ask_configs, self._ask_whether_ready)
+        for ask in kinds if self._configs_first else reversed(kinds):
+            ask(serving)
+        self._configs_first = not self._configs_first
+
+    def _ask_configs(self, serving: frozenset[ModelVersion]) -> None:
         # In turn, the one asked for longest ago first: one that cannot be read must not keep others waiting.
         # A hot reload can change a configuration without a trace, so those that are known are read again.
         new = sorted(serving - self._configs.keys(), key=self._config_turn)
         reread = sorted(self._configs, key=self._config_turn)
         for one in [*new[:PER_LOOK], *reread[:REREAD_PER_LOOK]]:
             self._ask_config(one)
+
+    def _ask_whether_ready(self, serving: frozenset[ModelVersion]) -> None:
         # Each in turn, new ones first; what a hung model kept from being asked comes first next time.
         waiting = [one for one in self._queue if one in serving]
         waiting = sorted(serving.difference(waiting)) + waiting
