@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triton_alerts.bridge.incidents.incident import Incident, fold
+from triton_alerts.bridge.incidents.incident import Incident, Silence, fold
 from triton_alerts.bridge.incidents.notification import MalformedError, Notification, ReceivedAlert, parse
 
 
@@ -106,12 +106,35 @@ def test_the_end_of_an_earlier_firing_does_not_end_this_one() -> None:
     assert {"a", "b"} == {member.labels["model"] for member in incident.firing}
 
 
+def test_an_end_with_an_earlier_start_of_the_same_alertmanager_counts() -> None:
+    """Alertmanager gives an alert the earlier start when a second Prometheus sends it late."""
+    merged, _ = told(said(alert("a", 200.0)), said(alert("a", 100.0, end=230.0)))
+    twin, _ = told(said(alert("a", 200.0)), said(alert("a", 100.0, end=230.0), source="am-1"))
+
+    assert merged is not None
+    assert twin is not None
+    assert [False, True] == [merged.open, twin.open]
+
+
 def test_all_resolved_ends_what_is_no_longer_listed() -> None:
     """The last body of a group lists only what ended since the flush before."""
     incident, _ = told(said(alert("a"), alert("b")), said(alert("b", end=130.0)))
 
     assert incident is not None
     assert not incident.open
+
+
+def test_all_resolved_ends_no_alert_that_is_silenced() -> None:
+    """Alertmanager lists no silenced alert, so the end of another alert of the group says nothing about it."""
+    opened = fold(None, said(alert("a")), 1000.0).incident
+    assert opened is not None
+    silence = Silence(id="1", by="U0ANA", until=5000.0, matchers=opened.matchers)
+    grown = fold(opened.model_copy(update={"silence": silence}), said(alert("b", 110.0)), 1001.0).incident
+    shrunk = fold(grown, said(alert("b", 110.0, end=130.0)), 1002.0)
+
+    assert shrunk.incident is not None
+    assert ["a"] == [member.labels["model"] for member in shrunk.incident.firing]
+    assert ["resolved"] == [event.kind for event in shrunk.events]
 
 
 def test_all_resolved_of_a_late_twin_ends_only_what_it_lists() -> None:

@@ -263,11 +263,13 @@ def _merge(current: Incident, heard: Notification, now: float, trust: bool) -> F
         elif not after.firing and (before is None or before.firing):
             resolved.append(after)
     if heard.all_resolved and not heard.truncated:
-        # Nothing of this group fires at this Alertmanager: the alerts that it sent before and does not list have
-        # ended too, while they were silenced or inhibited. A twin may never have had the alerts of another one.
+        # Nothing else of this group is notified about by this Alertmanager: the alerts that it sent before and does
+        # not list have ended too. A twin may never have had the alerts of another one, and an alert that is
+        # silenced from here is not listed while it fires: whether it ended is asked.
         listed = {alert.fingerprint for alert in heard.alerts}
         for fingerprint, member in members.items():
-            if member.firing and member.source == heard.source and fingerprint not in listed:
+            hidden = current.silence is not None and current.silence.covers(member)
+            if member.firing and member.source == heard.source and fingerprint not in listed and not hidden:
                 members[fingerprint] = member.model_copy(update={"ends_at": now, "source": heard.source})
                 resolved.append(members[fingerprint])
     closed_at = None if any(member.firing for member in members.values()) else now
@@ -304,8 +306,14 @@ def _member(before: Member | None, alert: ReceivedAlert, heard: Notification, tr
     )
     if before is None:
         return after
-    if alert.starts_at < before.starts_at and alert.ends_at is not None:
-        return before  # the end of an earlier firing, told late
+    if (
+        alert.ends_at is not None
+        and alert.starts_at < before.starts_at
+        and (heard.source != before.source or alert.ends_at <= before.starts_at)
+    ):
+        # The end of an earlier firing, told late. One Alertmanager moves a start back, though, when a second
+        # Prometheus sends an earlier one.
+        return before
     if not before.firing:
         if not after.firing and alert.starts_at <= before.starts_at:
             return before
