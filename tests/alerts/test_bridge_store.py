@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -51,6 +53,26 @@ def steps_of_pruning(store: Store) -> int:
     store.prune(NOW - 7 * DAY)
     store._connection.set_progress_handler(None, 100)
     return counted
+
+
+def test_a_reader_sees_no_notification_that_is_half_stored(store: Store) -> None:
+    """Chores read all open incidents while notifications arrive; half of one would end the chore."""
+    fill(store, 300)
+    stored = threading.Event()
+
+    def read() -> None:
+        while not stored.is_set():
+            store.open_incidents()
+
+    with ThreadPoolExecutor(2) as pool:
+        readers = [pool.submit(read) for _ in range(2)]
+        try:
+            for number in range(150):
+                store.receive(body_of(f"new {number}", {"m": NOW}, {}), "am", NOW)
+        finally:
+            stored.set()
+    for reader in readers:
+        reader.result()
 
 
 def test_the_cost_of_pruning_does_not_grow_with_the_incidents_that_stay(store: Store) -> None:
