@@ -237,6 +237,36 @@ def test_an_alert_that_the_silence_does_not_hold_is_not_shown_as_silenced(
     assert [True, False] == [before, bridge.incident().silenced]
 
 
+@pytest.mark.real
+def test_a_silence_of_a_model_leaves_other_servers_alone(
+    bridge: Bridge, alertmanager: RealAlertmanager
+) -> None:
+    """The model's alert on a server that joins later was seen by nobody."""
+    labels = {"alertname": "A", "severity": "critical", "model": "m", "version": "1"}
+    alertmanager.fire({**labels, "instance": "gpu-1:9401"})
+    bridge.hear(alertmanager.notification({"model": "m"}, "Am"))
+    bridge.press("silence", "1h")
+    alertmanager.fire({**labels, "instance": "gpu-2:9401"})
+
+    time.sleep(0.2)
+    answer = requests.get(f"{alertmanager.url}/api/v2/alerts", timeout=5).json()
+    assert {"gpu-1:9401": "suppressed", "gpu-2:9401": "active"} == {
+        one["labels"]["instance"]: one["status"]["state"] for one in answer
+    }
+
+
+@pytest.mark.real
+def test_undo_ends_every_silence_of_the_incident(bridge: Bridge, alertmanager: RealAlertmanager) -> None:
+    """Two people press on the message as both saw it; the second hears that it is silenced."""
+    alertmanager.fire({"alertname": "A", "severity": "critical"})
+    bridge.hear(alertmanager.notification({}, "A"))
+    lines = [bridge.press("silence", "4h"), bridge.press("silence", "1h")]
+    bridge.press("unsilence")
+
+    assert "<@U0ANA> has silenced it already." == lines[1]
+    assert ["expired"] == alertmanager.silences()
+
+
 PAGE = {"alertname": "A", "severity": "critical", "instance": "gpu-1:9401"}
 SECOND = {"alertname": "B", "severity": "critical", "instance": "gpu-2:9401"}
 

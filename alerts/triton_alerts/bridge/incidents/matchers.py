@@ -38,8 +38,9 @@ class Matcher(BaseModel):
 
 
 def of_alerts(group: Labels, alerts: Sequence[Labels]) -> tuple[Matcher, ...]:
-    """Match the alerts' names, severities and subjects within their group."""
-    names = ["alertname", SEVERITY, SLO, *(name for labels in alerts for name in subject_names(labels))]
+    """Match the alerts' names, severities, subjects and servers within their group."""
+    subjects = [name for labels in alerts for name in subject_names(labels)]
+    names = ["alertname", SEVERITY, SLO, *subjects, "instance"]
     found = {name: Matcher(name=name, values=(value,)) for name, value in sorted(group.items()) if value}
     for name in names:
         values = tuple(sorted({labels.get(name, "") for labels in alerts}))

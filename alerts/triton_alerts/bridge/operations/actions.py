@@ -131,6 +131,8 @@ class Actions:
     def _silence(self, number: int, incident: Incident, press: Press, now: float) -> str:
         if not incident.open:
             return "It is resolved; there is nothing to silence."
+        if incident.silence is not None:  # two people saw the same message; undo ends one silence
+            return f"{person(incident.silence.by)} has silenced it already."
         until_resolved = press.value == UNTIL_RESOLVED
         if not until_resolved and press.value not in HOURS:
             return "Not done: there is no silence of that length."
