@@ -151,6 +151,25 @@ def test_a_page_nobody_takes_is_escalated_once(place: Place) -> None:
     )
 
 
+def test_the_message_of_an_escalation_shows_the_end(place: Place) -> None:
+    """Its readers may see no other message of the incident; for what is over by then nobody is called."""
+    start = place.clock()
+    escalate = Escalator(place.store, place.courier.manner.escalation, lambda _: CHANNEL, lambda: None)
+    place.hear({"a": start})
+    place.send()
+    place.clock.now += 901
+    escalate(place.clock())
+    place.send()
+    before = place.workspace.roots()[-1].shown
+    place.hear({}, {"a": (start, place.clock())})
+    place.send()
+    after = place.workspace.roots()[-1].shown
+
+    assert [True, False] == ["firing since" in shown for shown in (before, after)]
+    assert [True, False] == ["<!subteam^S0ONCALL>" in shown for shown in (before, after)]
+    assert "Resolved" in after
+
+
 @pytest.mark.parametrize("action", ["acknowledge", "silence"])
 def test_a_page_that_somebody_has_is_not_escalated(place: Place, action: str) -> None:
     """Acknowledging or silencing is an answer."""

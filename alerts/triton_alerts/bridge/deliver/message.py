@@ -135,12 +135,13 @@ def digest(incidents: Sequence[Incident], waiting: int, now: float) -> Message:
 
 
 def escalation(incident: Incident, mention: str, after: float, permalink: str, now: float) -> Message:
-    """Nobody has it: call the next ones. `mention` is Slack markup from the configuration."""
+    """Nobody has it: call the next ones, unless it is over. `mention` is Slack markup from the configuration."""
     where = f" ({link(permalink, 'thread')})" if permalink else ""
+    call, fires = (f"{mention} ", "firing since") if incident.open else ("", "fired")
     body = (
-        f"{mention} *Nobody has acknowledged this for {duration(after)}*{where}\n"
+        f"{call}*Nobody has acknowledged this for {duration(after)}*{where}\n"
         f"{prose(headline(incident), 500)}\n"
-        f"firing since {slack_time(incident.since)}, incident `{incident.name}`"
+        f"{fires} {slack_time(incident.since)}, incident `{incident.name}`"
     )
     return Message(body, (_section(body.strip()),))
 

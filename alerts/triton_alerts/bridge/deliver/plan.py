@@ -126,11 +126,13 @@ def _unseen(one: Delivery) -> bool:
 
 
 def _wants_post(one: Delivery) -> bool:
-    return one.role == "escalation" or one.told_seq < one.last_seq
+    return not one.root_ts if one.role == "escalation" else one.told_seq < one.last_seq
 
 
 def _wants_edit(one: Delivery) -> bool:
-    return one.role == "main" and bool(one.root_ts) and one.told_version < one.version and not one.inflight
+    if one.role == "escalation" and one.closed_at is None:
+        return False  # its readers are told of the end alone
+    return bool(one.root_ts) and one.told_version < one.version and not one.inflight
 
 
 def _edit_due(one: Delivery, now: float) -> float:

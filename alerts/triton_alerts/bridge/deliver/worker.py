@@ -104,9 +104,12 @@ class Courier:
         one = op.first
         self.edit_at = now + EDIT_SPACING_SECONDS
         incident = self._incident(one)
-        self.transport.edit(
-            one.root_channel, one.root_ts, self._fit(message.root(incident, self.manner.style, now), one)
+        body = (
+            self._escalation(op, incident, now)
+            if one.role == "escalation"
+            else message.root(incident, self.manner.style, now)
         )
+        self.transport.edit(one.root_channel, one.root_ts, self._fit(body, one))
         self.store.set(one, told_version=one.version, edited_at=now, attempts=0, next_try=0.0)
         self.count("delivered", "edit")
 

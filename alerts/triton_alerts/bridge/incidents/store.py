@@ -267,7 +267,8 @@ class Store:
     def pending(self, channel: str) -> list[Delivery]:
         """Deliveries of a channel that have something to send, oldest first."""
         return self._deliveries(
-            "WHERE d.channel = ? AND (d.inflight != '' OR (d.role = 'escalation' AND d.root_ts = '') "
+            "WHERE d.channel = ? AND (d.inflight != '' OR (d.role = 'escalation' AND (d.root_ts = '' "
+            "OR (i.closed_at IS NOT NULL AND d.told_version < i.version))) "
             "OR (d.role = 'main' AND (d.told_seq < i.last_seq "
             "OR (d.root_ts != '' AND d.told_version < i.version)))) ORDER BY d.id",
             channel,
