@@ -14,6 +14,7 @@ from triton_exporter.exposition.parse import Exposition
 from triton_exporter.printable import printable
 from triton_exporter.snapshot import Snapshot
 from triton_exporter.triton.claims import claims
+from triton_exporter.triton.unreachable import what_to_check
 
 Grade = Literal["problem", "advice"]
 
@@ -74,9 +75,18 @@ class Facts:
         return self.first is not None and metric.name in self.first.families
 
 
+Check = Callable[[Facts], Iterator[Finding]]
+
+
 def examine(facts: Facts) -> list[Finding]:
     """Everything worth changing, problems first."""
-    checks = (_reachable,) if facts.is_stranger else CHECKS
+    if facts.is_stranger:
+        checks: tuple[Check, ...] = (_reachable,)
+    elif facts.snapshot.api_failure:
+        # Metrics may answer all the same: from another Triton of that machine, whose traffic this is not about.
+        checks = (_reachable, _metrics)
+    else:
+        checks = CHECKS
     found = [finding for check in checks for finding in check(facts)]
     return sorted(found, key=lambda finding: finding.grade != "problem")
 
@@ -119,7 +129,7 @@ _TRUST = (
 
 
 def _reach(failure: str) -> str:
-    return _TRUST if failure == "tls" else "check --triton"
+    return _TRUST if failure == "tls" else what_to_check(failure)
 
 
 def _metrics(facts: Facts) -> Iterator[Finding]:
@@ -352,7 +362,7 @@ _BUCKETS = (
     "} ] }"
 )
 
-CHECKS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
+CHECKS: tuple[Check, ...] = (
     _reachable,
     _metrics,
     _restricted,

@@ -93,6 +93,21 @@ def test_a_closed_port_is_one_problem() -> None:
     assert "--exit-on-error=false" in found["Triton's API refuses connections"]["do"]
 
 
+def test_nothing_is_advised_from_metrics_of_another_triton(newer: FaultyServer) -> None:
+    """The API does not answer, and metrics of another server of the same machine do: one problem, in words."""
+    [http] = free_ports(1)
+    where = ("--triton-metrics", f"{newer.url}/metrics")
+
+    assert ["Triton's API refuses connections"] == list(
+        findings("--triton", f"http://127.0.0.1:{http}", *where)
+    )
+    result = doctor("--triton", "http://nowhere.invalid:8000", *where)
+    assert 1 == result.returncode
+    assert result.stdout.startswith("No Triton answers at http://nowhere.invalid:8000\n")
+    assert "the host name does not resolve: check --triton and the name server" in result.stdout
+    assert 1 == result.stdout.count("[")
+
+
 _BOUNDS = ("100", "500", "2000", "5000", "+Inf")
 
 

@@ -140,7 +140,12 @@ def _exposition(metrics: Client) -> tuple[Exposition | None, str]:
 def _text(facts: Facts, findings: list[Finding]) -> str:
     version = facts.snapshot.triton_version or "of unknown version"
     models = len({entry.model for entry in facts.snapshot.index or ()})
-    head = f"Triton {version} at {facts.url}, {models} models"
+    answers = not facts.snapshot.api_failure
+    head = (
+        f"Triton {version} at {facts.url}, {models} models"
+        if answers
+        else f"No Triton answers at {facts.url}"
+    )
     text = "\n".join([head, *(_paragraph(finding) for finding in findings)])
     return "\n".join(map(printable, text.split("\n")))
 

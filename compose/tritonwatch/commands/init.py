@@ -18,6 +18,7 @@ from triton_exporter.http.certificates import Renewed
 from triton_exporter.http.client import Client, FetchError, Limits
 from triton_exporter.snapshot import ModelConfig, Snapshot
 from triton_exporter.triton.poll import Looker
+from triton_exporter.triton.unreachable import what_to_check
 from triton_slo.prometheus import Access, Prometheus, PrometheusError
 from triton_slo.propose import Source, Timing, merge, propose
 from tritonwatch import access, output
@@ -117,7 +118,8 @@ def _look(settings: Settings) -> tuple[Snapshot, Mapping[str, ModelConfig]]:
             "give --triton the address of Triton's HTTP API"
         )
     if snapshot.api_failure:
-        raise InitError(f"Triton at {url} does not answer ({snapshot.api_failure}); is it this address?")
+        reason = snapshot.api_failure
+        raise InitError(f"Triton at {url} does not answer ({reason}): {what_to_check(reason)}")
     if snapshot.index is None:
         raise InitError(
             f"Triton at {url} does not list its models ({failures[-1] if failures else 'no reason'})"

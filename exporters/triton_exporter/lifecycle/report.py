@@ -23,7 +23,7 @@ def report(lifecycle: Lifecycle, reading: Reading | None, triton_url: str) -> di
             "url": triton_url,
             "version": snapshot.triton_version,
             "looked_at": _time(snapshot.at),
-            "up": reading is not None and reading.up,
+            "up": reading is not None and reading.up and snapshot.api_failure != NOT_TRITON,
             "metrics_failure": reading.reason if reading is not None else "",
             "metrics_failure_text": reading.detail[:MOST_TEXT] if reading is not None else "",
             "live": snapshot.live,
