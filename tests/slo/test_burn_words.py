@@ -38,8 +38,7 @@ SLOW = {
 """Half of the requests are too slow."""
 BURNS = (
     "Promised for {target} %: {promise}. Over the last {long}, and still over the last {short}, the error budget "
-    "of ranker version 2 burned {pace} times faster than it may to last 30d. At this pace what is left of it "
-    "lasts 0s."
+    "of ranker version 2 burned {pace} times faster than it may to last 30d. Nothing of the budget is left."
 )
 
 

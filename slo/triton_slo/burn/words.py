@@ -172,7 +172,9 @@ def _lasting(plan: Plan) -> str:
         anew = f"{{{{ with query {end} }}}} It begins anew in {length}.{{{{ end }}}}"
     query = f"clamp_min({names.PERIOD_BUDGET_REMAINING}{{{_group_format(plan)}}}, 0) * {period} / %f"
     ask = f"printf {quote(query)}{_group_arguments(plan)} $value | query"
-    return f"{{{{ with {ask} }}}}At this pace what is left of it lasts {length}.{{{{ end }}}}{anew}"
+    gone = "{{ if eq (. | first | value) 0.0 }}Nothing of the budget is left."
+    lasts = f"{{{{ else }}}}At this pace what is left of it lasts {length}.{{{{ end }}}}"
+    return f"{{{{ with {ask} }}}}{gone}{lasts}{{{{ end }}}}{anew}"
 
 
 def _caveats(plan: Plan) -> str:
