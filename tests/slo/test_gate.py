@@ -324,6 +324,15 @@ def test_a_canary_is_ready_or_holds(burn: float | None, ages: list[float | None]
     assert "rollback" == judge_readiness(canary, ages, [page], Limits()).verdict
 
 
+def test_a_fast_burn_is_written_as_a_plain_number() -> None:
+    """A total outage burns 1000 times too fast, not 1e+03 times."""
+    gone = Standing("errors", "errors", {"model": "m", "version": "1"}, burn_now=1000.0, budget_left=-9.0)
+    page = Firing("errors", "m", "1", "critical", "page_fast")
+
+    [paged] = judge([gone], lambda *_: 1.0, [page], Limits())
+    assert "pages now: page_fast, burning 1000x now" == paged.reason
+
+
 def test_a_group_without_a_version_is_as_old_as_its_oldest_version() -> None:
     """A gateway counts by model; its objective is judged on fresh data of that model, and not held for ever."""
     ages = Ages({("m", "1"): 5.0, ("m", "2"): 90.0, ("other", "1"): 400.0}, 400.0)

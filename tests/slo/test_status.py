@@ -108,6 +108,16 @@ def test_the_table_shows_every_row_and_hostile_names_as_they_are(
 
 
 @pytest.mark.real
+def test_several_objectives_are_chosen_at_once(prometheus: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """`--objective` is repeatable, as in `gate`; the last one alone would hide the others."""
+    words = ["--json", "--at", str(END), "--objective", "errors", "--objective", "latency"]
+    assert 0 == main(["status", "--prometheus", prometheus, *words])
+
+    answer = json.loads(capsys.readouterr().out)
+    assert {"errors", "latency"} == {one["slo"] for one in answer["objectives"]}
+
+
+@pytest.mark.real
 def test_each_row_has_the_target_and_threshold_in_force_for_its_model(
     prometheus: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -34,7 +34,13 @@ _LEAST_SECONDS = 0.2
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     parser.add_argument("--json", action="store_true", help="write JSON instead of a table")
-    parser.add_argument("--objective", metavar="NAME", help="only this objective")
+    parser.add_argument(
+        "--objective",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="only this objective (repeatable)",
+    )
     parser.add_argument("--model", metavar="NAME", help="only this model")
     parser.add_argument("--top", type=whole, default=0, metavar="N", help="only the N most urgent rows")
     when = parser.add_mutually_exclusive_group()
@@ -84,7 +90,11 @@ def _fail(reason: object, code: int) -> int:
 
 
 def _chosen(rows: Sequence[Standing], args: argparse.Namespace) -> list[Standing]:
-    chosen = [row for row in rows if args.objective in (None, row.slo) and args.model in (None, row.model)]
+    chosen = [
+        row
+        for row in rows
+        if (not args.objective or row.slo in args.objective) and args.model in (None, row.model)
+    ]
     if not chosen:
         raise PrometheusError("no objective matches --objective and --model")
     return chosen

@@ -89,9 +89,9 @@ def judge_readiness(
     elif canary.unknown or canary.burn_now is None:
         reason = f"unknown: {canary.unknown or 'not looked at yet'}"
     elif canary.burn_now > 1:
-        reason = f"not ready all the time: burning {canary.burn_now:.3g}x now"
+        reason = f"not ready all the time: burning {_times(canary.burn_now)} now"
     else:
-        verdict, reason = "promote", f"ready, burning {canary.burn_now:.3g}x now"
+        verdict, reason = "promote", f"ready, burning {_times(canary.burn_now)} now"
     return Judgement(verdict, reason, canary.slo, canary.model, canary.version, age)
 
 
@@ -281,4 +281,8 @@ def _stale(age: float | None, limits: Limits) -> str:
 
 
 def _pace(row: Standing) -> str:
-    return "" if row.burn_now is None else f", burning {row.burn_now:.3g}x now"
+    return "" if row.burn_now is None else f", burning {_times(row.burn_now)} now"
+
+
+def _times(burn: float) -> str:
+    return f"{burn:.0f}x" if burn >= 100 else f"{burn:.3g}x"
