@@ -334,7 +334,7 @@ def test_without_buttons_a_link_leads_to_the_silence(value: str) -> None:
     matchers = unquote(query)
 
     assert "http://alertmanager:9093/#/silences/new" == page
-    of_the_alert = 'severity="critical",version="3"'
+    of_the_alert = 'severity="critical",version="3",instance="t:9401"'
     assert f'{{alertname={json.dumps(value)},model="ranker",{of_the_alert}}}' == matchers
 
 
