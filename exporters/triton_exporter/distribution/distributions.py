@@ -11,7 +11,7 @@ from triton_exporter.catalogue.state import DISTRIBUTION_SOURCES
 from triton_exporter.distribution.buckets import SIGNALS, Buckets, Signal
 from triton_exporter.distribution.histogram import Histogram, Samples
 from triton_exporter.distribution.increase import Increases, counted_as, owner
-from triton_exporter.distribution.observations import Interval, Observations, Trace
+from triton_exporter.distribution.observations import TRACE_GRACE_SECONDS, Interval, Observations, Trace
 from triton_exporter.distribution.shape import Binned
 from triton_exporter.distribution.triton_shapes import NativeHistograms, Summaries
 from triton_exporter.exposition import parse
@@ -29,6 +29,9 @@ FIRST_TRACE_SECONDS = 60.0
 
 MAX_AHEAD_SECONDS = 2.0
 """How far the clock of a Triton on another machine may be ahead; a trace beyond that is lost."""
+
+TRACE_DOUBT_SECONDS = 300.0
+"""How long after a batch that came behind a newer trace no trace proves that all older ones have come."""
 
 _METRICS: Mapping[Signal, Metric] = {"request": state.REQUEST_DURATION, "queue": state.QUEUE_DURATION}
 _COUNTERS: Mapping[Signal, Metric] = {
@@ -97,7 +100,7 @@ class Distributions:
         self._streaming: Mapping[ModelVersion, bool] = {}
         self._cached: frozenset[ModelVersion] = frozenset()
         self._ensembles: frozenset[ModelVersion] = frozenset()
-        self._watermark = float("-inf")
+        self._newest_trace = self._doubted = float("-inf")
         self._turn = 0
         self._noted: list[tuple[ModelVersion, Signal, str, float]] | None = None
         self._families: tuple[Family, ...] = ()
@@ -128,7 +131,7 @@ class Distributions:
                 if gained or seconds or ledger.holds:
                     found = native.get(version) if signal == "request" else None
                     self._count(version, signal, model, Interval(now, gained, seconds, "", None), found)
-                ledger.close(now, self._watermark)
+                ledger.close(now, self._watermark(now))
         self._leave(now)
 
     def families(self, now: float) -> Iterable[Family]:
@@ -172,7 +175,7 @@ class Distributions:
             for ledger in self._models[version].ledgers.values():
                 if ledger.holds:
                     ledger.count(Interval(now, 0.0, 0.0, "sampled_mean", None), wait=False)
-                ledger.close(now, self._watermark)
+                ledger.close(now, self._watermark(now))
         gone.sort(key=lambda version: self._models[version].seen, reverse=True)
         for position, version in enumerate(gone):
             if position >= MAX_GONE or now - self._models[version].seen > self._memory:
@@ -202,15 +205,23 @@ class Distributions:
     def _take_traces(self, now: float) -> None:
         if self._mailbox is None:
             return
+        newest = self._newest_trace
         for request in self._mailbox.take():
             # Believed, a date ahead would close every interval until then, and lose the traces of them all.
             if request.ended > now + MAX_AHEAD_SECONDS:
                 self._mailbox.lose("ahead")
                 continue
-            self._watermark = max(self._watermark, request.ended)
+            if request.ended < newest - TRACE_GRACE_SECONDS:
+                # Triton sends in order: somebody else sends, too, or it was held up.
+                self._doubted = now
+            self._newest_trace = max(self._newest_trace, request.ended)
             model = self._models.get(counted_as(request.model, self._ensembles, self._requests.totals))
             if model:
                 self._trace(model, request, self._mailbox.rate)
+
+    def _watermark(self, now: float) -> float:
+        """Until when all requests that ended have been traced, as far as the order of the traces proves it."""
+        return self._newest_trace if now - self._doubted >= TRACE_DOUBT_SECONDS else float("-inf")
 
     def _trace(self, model: _Model, request: TracedRequest, rate: float) -> None:
         model.outcomes[request.outcome] += 1
