@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator
 from triton_alerts.alert import Alert
 from triton_alerts.alertmanager.inhibition import INHIBITIONS
 from triton_alerts.catalogue import FAMILIES
-from triton_alerts.proofs import PROOFS
 from triton_alerts.rules import promql
 from triton_slo import conventions
 from triton_slo.artifact import Options
@@ -21,8 +20,8 @@ _INTRO = """\
 <!-- Written by `python -m triton_alerts.reference`. A test compares it; edit the catalogue, not this page. -->
 
 {count} alerts in {families} families, and the burn alerts that the objectives make. Each has a
-[runbook](../alerts/runbooks/README.md) and proofs that promtool checks: that it fires, stays quiet, at its
-boundary, without series, and across resets.
+[runbook](../alerts/runbooks/README.md). The proofs in `tests/alerts/proofs` show with promtool that each alert
+fires and stays quiet, at its boundary, without series and across resets; a test fails if an alert lacks one.
 
 | severity | what happens |
 |---|---|
@@ -115,8 +114,7 @@ def _family(name: str, alerts: Iterable[Alert]) -> Iterator[str]:
         yield f"* **First:** {_plain(alert.action)}"
         yield from (f"* **First, if `{cause}`:** {step}" for cause, step in alert.steps)
         yield f"* {_facts(alert)}"
-        yield f"* Tells apart by {_labels(alert.labels)}. Silence by {alert.silence}."
-        yield f"* {_proofs(alert)}\n"
+        yield f"* Tells apart by {_labels(alert.labels)}. Silence by {alert.silence}.\n"
         yield f"```promql\n{promql.lower(alert.expr, Options())}\n```\n"
 
 
@@ -127,11 +125,6 @@ def _facts(alert: Alert) -> str:
     if alert.keep:
         facts.append(f"keeps firing for {alert.keep}")
     return ", ".join(facts)
-
-
-def _proofs(alert: Alert) -> str:
-    promises = [proof.promise for proof in PROOFS if proof.alert == alert.name and proof.kind != "missing"]
-    return f"Proven: {'; '.join(promises)}."
 
 
 def _labels(labels: Iterable[str]) -> str:

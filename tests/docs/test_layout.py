@@ -37,7 +37,7 @@ def test_a_folder_holds_at_most_a_dozen_modules(package: Path) -> None:
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.name)
 def test_a_module_name_occurs_once_in_a_package(package: Path) -> None:
     """Nobody opens the wrong file."""
-    names = Counter(path.stem for path in modules(package) if path.parent.name != "proofs")
+    names = Counter(path.stem for path in modules(package))
 
     assert [] == [name for name, count in names.items() if count > 1]
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from urllib.parse import quote_plus
-
 from triton_alerts.alert import Alert
 from triton_slo.artifact import Options
 
@@ -28,15 +25,8 @@ def dashboard_url(alert: Alert, options: Options) -> str:
 
     Without a base address it is a path, to be opened under the Grafana one has.
     """
-    return _dashboard(alert, options, lambda label: f"{{{{ $labels.{label} | urlquery }}}}")
-
-
-def expected_dashboard_url(alert: Alert, options: Options, labels: Mapping[str, str]) -> str:
-    """The dashboard's address once Prometheus has filled in these labels."""
-    return _dashboard(alert, options, lambda label: quote_plus(labels.get(label, "")))
-
-
-def _dashboard(alert: Alert, options: Options, fill: Callable[[str], str]) -> str:
     uid, variables = _DASHBOARDS[alert.dashboard]
-    query = "&".join(f"var-{label}={fill(label)}" for label in variables if label in alert.labels)
+    query = "&".join(
+        f"var-{label}={{{{ $labels.{label} | urlquery }}}}" for label in variables if label in alert.labels
+    )
     return f"{options.dashboard_url.rstrip('/')}/d/{uid}" + (f"?{query}" if query else "")

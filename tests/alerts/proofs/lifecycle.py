@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from triton_alerts.proof import Fires, boundary, fires, quiet, reset
-from triton_alerts.proofs.cast import MODEL, SERVER, VERSION, only, series
+from alerts.proofs.cast import MODEL, SERVER, VERSION, only, series
+from alerts.proofs.proof import Fires, boundary, fires, quiet, reset
 from triton_exporter.catalogue import state, triton
 
 _UNAVAILABLE = series(state.MODEL_STATE, VERSION, state="unavailable")

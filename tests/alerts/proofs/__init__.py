@@ -1,10 +1,10 @@
-"""The promises promtool checks, one module a family."""
+"""What promtool proves of the alert catalogue, one module for each family."""
 
 from __future__ import annotations
 
+from alerts.proofs import gpu, lifecycle, llm, meta, traffic
+from alerts.proofs.proof import Proof, missing
 from triton_alerts.catalogue import ALERTS
-from triton_alerts.proof import Proof, missing
-from triton_alerts.proofs import gpu, lifecycle, llm, meta, traffic
 
 WITHOUT_SERIES = frozenset({"Watchdog", "TritonExporterAbsent"})
 """Alerts that fire just because there are no series."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from alerts.proofs.cast import NOBODY, SERVER, only, series
+from alerts.proofs.proof import Fires, boundary, fires, quiet, reset
 from triton_alerts import bridge_metrics as bridge
 from triton_alerts import peers
-from triton_alerts.proof import Fires, boundary, fires, quiet, reset
-from triton_alerts.proofs.cast import NOBODY, SERVER, only, series
 from triton_exporter.catalogue import EXPORTER_JOB, own, state
 
 _PROMETHEUS = {"instance": "prometheus:9090", "job": peers.PROMETHEUS_JOB}

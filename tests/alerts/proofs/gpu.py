@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from triton_alerts.proof import Fires, boundary, fires, quiet, reset
-from triton_alerts.proofs.cast import GPU, SERVER, VERSION, only, series
+from alerts.proofs.cast import GPU, SERVER, VERSION, only, series
+from alerts.proofs.proof import Fires, boundary, fires, quiet, reset
 from triton_exporter.catalogue import gpu, triton
 
 _ID = only(GPU, "instance", "gpu_uuid")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from triton_alerts.proof import Fires
+from alerts.proofs.proof import Fires
 from triton_exporter.catalogue import EXPORTER_JOB
 
 SERVER = {"instance": "gpu-1:9095", "job": EXPORTER_JOB}

@@ -1,12 +1,14 @@
-"""What promtool is asked about an alert: series in, alerts out."""
+"""One proof about an alert, and the file that has promtool check it: series in, alerts out."""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
+from urllib.parse import quote_plus
 
 from triton_alerts.alert import Alert
 from triton_alerts.rules import alert_rules as rules
@@ -68,17 +70,18 @@ def missing(alert: Alert) -> Proof:
     return Proof("missing", alert.name, "is quiet without series", {}, at)
 
 
-def promtool_cases(
-    proofs: Sequence[Proof], alerts: Mapping[str, Alert], options: Options
-) -> list[dict[str, Any]]:
-    """The proofs as `tests` of a promtool test file; proofs on the same series share one."""
+def promtool_file(rule_file: str, proofs: Iterable[Proof], alerts: Iterable[Alert]) -> str:
+    """Write the proofs of these alerts as a file for `promtool test rules`; the same series share a test."""
+    by_name = {alert.name: alert for alert in alerts}
     by_series: dict[tuple[tuple[str, str], ...], list[Proof]] = {}
     for proof in proofs:
-        by_series.setdefault(tuple(proof.series.items()), []).append(proof)
-    return [_case(group, alerts, options) for group in by_series.values()]
+        if proof.alert in by_name:
+            by_series.setdefault(tuple(proof.series.items()), []).append(proof)
+    tests = [_case(group, by_name) for group in by_series.values()]
+    return json.dumps({"rule_files": [rule_file], "evaluation_interval": INTERVAL, "tests": tests})
 
 
-def _case(proofs: Sequence[Proof], alerts: Mapping[str, Alert], options: Options) -> dict[str, Any]:
+def _case(proofs: Sequence[Proof], alerts: Mapping[str, Alert]) -> dict[str, Any]:
     return {
         "name": "; ".join(f"{proof.alert} {proof.promise}" for proof in proofs),
         "interval": INTERVAL,
@@ -87,20 +90,24 @@ def _case(proofs: Sequence[Proof], alerts: Mapping[str, Alert], options: Options
             {
                 "eval_time": proof.at,
                 "alertname": proof.alert,
-                "exp_alerts": [_expected(one, alerts[proof.alert], options) for one in proof.fires],
+                "exp_alerts": [_expected(one, alerts[proof.alert]) for one in proof.fires],
             }
             for proof in proofs
         ],
     }
 
 
-def _expected(one: Fires, alert: Alert, options: Options) -> dict[str, Any]:
+def _expected(one: Fires, alert: Alert) -> dict[str, Any]:
     """Every label and every text, written out without Prometheus' help: so a misspelt label shows."""
-    texts = {name: _filled(text, one) for name, text in rules.texts(alert, options).items()}
+    texts = {name: _filled(text, one) for name, text in rules.texts(alert, Options()).items()}
     if "cause" in texts:
         texts["cause"] = one.cause
         texts["action"] = dict(alert.steps).get(one.cause, alert.action)
-    texts["dashboard_url"] = links.expected_dashboard_url(alert, options, one.labels)
+    texts["dashboard_url"] = re.sub(
+        r"\{\{ \$labels\.(\w+) \| urlquery \}\}",
+        lambda match: quote_plus(one.labels.get(match[1], "")),
+        links.dashboard_url(alert, Options()),
+    )
     return {"exp_labels": {**rules.labels(alert), **one.labels}, "exp_annotations": texts}
 
 

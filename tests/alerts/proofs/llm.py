@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from triton_alerts.proof import Fires, boundary, fires, quiet, reset
-from triton_alerts.proofs.cast import VERSION, only, series
+from alerts.proofs.cast import VERSION, only, series
+from alerts.proofs.proof import Fires, boundary, fires, quiet, reset
 from triton_exporter.catalogue import Metric, llm
 
 _ENGINE = only(VERSION, "instance", "model", "version")
