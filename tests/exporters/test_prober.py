@@ -116,6 +116,16 @@ def test_a_failed_probe_is_repeated_within_three_seconds_and_an_unproven_one_is_
     assert 4 == world.poll(61.0 + RETRY_SECONDS + 0.02)["m0"]
 
 
+def test_a_dead_process_is_a_failure_though_no_probe_has_worked_before() -> None:
+    """An exporter that starts after the process has died cannot have seen its input work."""
+    world = World(1, lambda: 0.5)
+    world.outcome = Outcome("failed", 0.01, "[500] Stub process 'm0_0' is not healthy.")
+    world.poll(1.0)
+    world.look(1.5)
+
+    assert {"m0"} == {key.model for key in world.lifecycle.failed_probes}
+
+
 def test_requests_of_others_that_work_outweigh_a_failed_probe() -> None:
     """Probes that worked are not among them, and what stopped growing an interval ago does not count."""
     world = World(1, lambda: 0.5)

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+
+_DEAD = re.compile(r"Stub process .*is not healthy")
+"""What Triton's python backend answers for a model whose process has died, whatever the input.
+
+https://github.com/triton-inference-server/python_backend/blob/main/src/python_be.cc
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,3 +19,8 @@ class Outcome:
     result: str
     seconds: float
     text: str = ""
+
+    @property
+    def of_dead_process(self) -> bool:
+        """Whether the model's process is dead: that is true whether its input has ever worked or not."""
+        return self.result == "failed" and bool(_DEAD.search(self.text))

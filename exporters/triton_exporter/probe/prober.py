@@ -232,7 +232,8 @@ def _follow(target: _Target, counted: int | None, now: float) -> None:
 
 def _record(target: _Target, ended: Outcome) -> None:
     target.in_flight = False
-    unproven = not target.proven and ended.result not in ("success", "bad_input")
+    says_nothing = not target.proven and not ended.of_dead_process
+    unproven = says_nothing and ended.result not in ("success", "bad_input")
     target.last = replace(ended, result="unproven") if unproven else ended
     target.results[target.last.result] += 1
     if ended.result != "success":
