@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from support.promtool import evaluated, grouped, resting_on
+from support.promtool import PAUSED, evaluated, grouped, pausable, resting_on
 from support.slo_scenarios import series
 from support.tools import promtools
 from triton_exporter.catalogue import probe, state, triton
@@ -59,15 +59,17 @@ def ask(
     *only: str,
     group_by: tuple[str, ...] = ("model", "version"),
     kind: str = "errors",
+    step: int = STEP,
 ) -> list[Labels]:
     """What the rules of an objective give; `only` leaves out what these series do not rest on."""
     objective = Objective(name="errors", target=0.999, indicator=kind, group_by=group_by)
-    options = Options(scrape_interval_seconds=STEP)
+    options = Options(scrape_interval_seconds=step)
     [text] = [one.text for one in artifacts([objective], options) if one.name == "slo-errors.yml"]
     rules = yaml.safe_load(text)["groups"][0]["rules"]
-    chosen = grouped({"slo": resting_on(rules, *only) if only else rules})
+    rules = resting_on(rules, *only) if only else rules
+    chosen = grouped({"slo": pausable(rules) if PAUSED in scene else rules})
     asked = [(query, minutes * 60)]
-    [answer] = evaluated(promtools()[-1], folder, chosen, scene, asked, interval=STEP, evaluation=STEP)
+    [answer] = evaluated(promtools()[-1], folder, chosen, scene, asked, interval=step, evaluation=step)
     return sorted((labels for labels, _ in answer), key=str)
 
 
@@ -201,3 +203,43 @@ def test_an_unload_ends_the_burn_alerts(decided: bool, tmp_path: Path) -> None:
 
     assert burning == ask(FIRING, minutes - 1, scene, tmp_path)
     assert ([] if decided else burning) == ask(FIRING, minutes + 3, scene, tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["errors", "probe"])
+@pytest.mark.parametrize("pause", [11, 14, 40])
+def test_nothing_is_unknown_before_the_first_scrape_after_a_pause(
+    pause: int, kind: str, tmp_path: Path
+) -> None:
+    """A Prometheus that comes back evaluates rules before it has scraped anything."""
+    scene = around_a_pause(pause, after="1+4x40")
+    assert [] == after_a_pause(scene, pause, 0, tmp_path, kind)
+    assert [] == after_a_pause(scene, pause, 1, tmp_path, kind)
+    assert [] == after_a_pause(scene, pause, 5, tmp_path, kind)
+
+
+@pytest.mark.parametrize("before", [0, 20])
+@pytest.mark.parametrize("pause", [11, 40, 300])
+def test_a_model_that_is_gone_is_unknown_also_after_a_pause(pause: int, before: int, tmp_path: Path) -> None:
+    """It vanished while Prometheus was down, or minutes before: nobody may forget it."""
+    scene = around_a_pause(pause, after="_x40", before=before)
+    assert pages("1") == after_a_pause(scene, pause, 5, tmp_path, "errors")
+
+
+def around_a_pause(pause: int, after: str, before: int = 0) -> Labels:
+    """A version served for an hour, until so many minutes before a pause in which all of Prometheus is down.
+
+    Rules go on half a minute before the scrapes do.
+    """
+    served = f"1+4x{239 - 4 * before} " + (f"stale _x{4 * before - 1} " if before else "")
+    values = f"{served}_x{4 * pause + 2} {after}"
+    return {
+        PAUSED: f"0x239 1x{4 * pause - 1} 0x42",
+        series(triton.REQUEST_SUCCESS): values,
+        series(probe.REQUESTS, result="success"): values,
+    }
+
+
+def after_a_pause(scene: Labels, pause: int, minutes: float, folder: Path, kind: str) -> list[Labels]:
+    """The groups that are unknown so long after rules go on."""
+    query, at = f"group {by(('model', 'version'))} ({names.UNKNOWN})", 60 + pause + minutes
+    return ask(query, at, scene, folder, names.UNKNOWN, kind=kind, step=15)

@@ -15,6 +15,7 @@ from triton_slo.objective.model import DAY, CalendarWindow
 from triton_slo.promql import Matchers, indent, number, on
 from triton_slo.rules.calendar import budget_days, budget_remaining, calendar_rules
 from triton_slo.rules.excluding import counting, exclusion_rules, leaving_out
+from triton_slo.rules.memory import remembered
 from triton_slo.rules.plan import Plan, Variant
 from triton_slo.rules.rulefile import Rule
 from triton_slo.rules.running_sum import (
@@ -28,10 +29,6 @@ from triton_slo.rules.running_sum import (
 )
 from triton_slo.rules.unseen import counting_unknown
 from triton_slo.rules.windows import GUARD, Span
-
-_MEMORY = "15m"
-"""How long Prometheus may be down without forgetting groups that were gone before."""
-_MEMORY_SCRAPES = 20
 
 
 def recording_rules(plan: Plan) -> Iterator[Rule]:
@@ -104,10 +101,9 @@ def _both(both: Events) -> str:
 
 
 def _last_seen(plan: Plan, variant: Variant, measure: Measure) -> str:
-    memory = plan.clock.text(_MEMORY, _MEMORY_SCRAPES)
-    remembered = f"last_over_time({names.LAST_SEEN}{_own(plan, variant)}[{memory}])"
+    before = remembered(plan, f"{names.LAST_SEEN}{_own(plan, variant)}")
     period = number(plan.period_seconds)
-    return f"time() * {_paren(measure.presence)}\nor {_on(plan)}\n({remembered} > time() - {period})"
+    return f"time() * {_paren(measure.presence)}\nor {_on(plan)}\n{_paren(before)} > time() - {period}"
 
 
 def _raw(plan: Plan, span: Span, variant: Variant, measure: Measure) -> str:

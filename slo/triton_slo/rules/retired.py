@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from triton_exporter.catalogue import state, triton
 from triton_slo import conventions as names
 from triton_slo.promql import Matchers, by, indent, on
+from triton_slo.rules.memory import remembered
 from triton_slo.rules.plan import Plan
 from triton_slo.rules.rulefile import Rule
 
@@ -19,9 +20,6 @@ SERVER_LABELS = ("instance", "pod")
 """Labels that name a server: where groups have one, a group may move to another server."""
 IDENTITY = ("model", "version", *SERVER_LABELS)
 """Labels by which a group is found in Triton's and the exporter's own series."""
-_MEMORY = "15m"
-"""How long Prometheus may be down without forgetting what was retired before."""
-_MEMORY_SCRAPES = 20
 
 
 def retired_rules(plan: Plan) -> Iterator[Rule]:
@@ -30,13 +28,13 @@ def retired_rules(plan: Plan) -> Iterator[Rule]:
         return
     labels = plan.objective.group_by
     seen = f"{names.LAST_SEEN}{with_version(plan)}"
-    memory = plan.clock.text(_MEMORY, _MEMORY_SCRAPES)
     now = (
         f"(\n  {seen}\n  and {on(_identity(plan))} ({unloaded(plan)})\n"
         f"  or\n  {seen}\n  and on (model) ({ready(plan)})\n)\n"
         f"unless {on(_identity(plan))} (\n{indent(serving(plan))}\n)"
     )
-    before = f"last_over_time({names.RETIRED}{plan.own}[{memory}])\nand {on(labels)} {seen}"
+    before = remembered(plan, f"{names.RETIRED}{plan.own}")
+    before = f"(\n{indent(before)}\n)\nand {on(labels)} {seen}"
     expr = f"0 * (\n{indent(now)}\n) + time()\nor {on(labels)}\n(\n{indent(before)}\n)"
     yield Rule(expr=expr, record=names.RETIRED, labels=plan.labels)
 

@@ -11,6 +11,7 @@ from triton_exporter.catalogue import state, triton
 from triton_slo import conventions as names
 from triton_slo.promql import Matchers, by, number, on
 from triton_slo.rules.excluding import counting
+from triton_slo.rules.memory import warm
 from triton_slo.rules.plan import Plan
 from triton_slo.rules.retired import unless_retired, with_version
 from triton_slo.rules.rulefile import Rule
@@ -32,7 +33,7 @@ def unknown_rules(plan: Plan) -> Iterator[Rule]:
     after = plan.clock.text(plan.objective.unknown.after, MIN_SCRAPES)
     for _, measure in measures:
         if measure.silent:
-            yield _rule(plan, "silent", f"({measure.silent(after)} {unless_retired(plan)}) == 1")
+            yield _rule(plan, "silent", f"({measure.silent(after)} {unless_retired(plan)}) == 1 {warm(plan)}")
         if measure.no_bucket:
             yield _rule(plan, "no_bucket", f"({measure.no_bucket}) == 1")
 
@@ -42,16 +43,16 @@ def _rule(plan: Plan, reason: str, expr: str) -> Rule:
 
 
 def _vanished(plan: Plan) -> str:
-    """Seen before, gone for a while, and neither retired nor unexpected."""
+    """Seen before, gone for a while, and neither retired nor unexpected; never right after a pause of the rules."""
     after = number(plan.clock.real(plan.objective.unknown.after, MIN_SCRAPES))
     forget = number(plan.clock.real(FORGET, 2 * MIN_SCRAPES))
     seen = f"{names.LAST_SEEN}{with_version(plan)}"
     gone, recent = f"{seen} < time() - {after}", f"{seen} > time() - {forget}"
     if "model" not in plan.objective.group_by:
-        return f"0 * (\n  {gone}\n  and {recent}\n) + 1"
+        return f"0 * (\n  {gone}\n  and {recent}\n  {warm(plan)}\n) + 1"
     expected = f"max by (model) ({state.MODEL_EXPECTED}{_models(plan)})"
     wanted = f"({recent} or {seen} and on (model) ({expected} == 1))"
-    lines = [gone, f"and {wanted}", f"unless on (model) ({expected} == 0)", unless_retired(plan)]
+    lines = [gone, warm(plan), f"and {wanted}", f"unless on (model) ({expected} == 0)", unless_retired(plan)]
     return "0 * (\n" + "\n".join(f"  {line}" for line in lines) + "\n) + 1"
 
 
