@@ -14,7 +14,7 @@ from support.tools import ROOT
 from tritonwatch.cli import main
 
 TRITONWATCH = f"{sys.executable} -m tritonwatch"
-ERRORS = ROOT / "slo" / "objectives" / "errors.yaml"
+READINESS = ROOT / "slo" / "objectives" / "readiness.yaml"
 
 
 def shell(command: str) -> subprocess.CompletedProcess[str]:
@@ -24,10 +24,14 @@ def shell(command: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("command", "code", "said"),
     [
-        (f"check {ERRORS} >&-", 0, ""),
-        (f"check {ERRORS} <&- >&- 2>&-", 0, ""),
+        (f"check {READINESS} >&-", 0, ""),
+        (f"check {READINESS} <&- >&- 2>&-", 0, ""),
         ("check /nonexistent >&-", 2, "tritonwatch check: /nonexistent: No such file or directory\n"),
-        (f"check {ERRORS} >/dev/full", 1, "tritonwatch: cannot write the output: No space left on device\n"),
+        (
+            f"check {READINESS} >/dev/full",
+            1,
+            "tritonwatch: cannot write the output: No space left on device\n",
+        ),
         ("dashboards list | true; exit ${PIPESTATUS[0]}", 1, ""),
     ],
 )
@@ -40,7 +44,7 @@ def test_a_stream_that_takes_nothing_ends_no_verb_in_a_traceback(command: str, c
 
 def test_errors_never_land_in_the_output() -> None:
     """With the error stream closed, what is printed stays what another program can read."""
-    done = shell(f"{TRITONWATCH} convert --to openslo {ERRORS} 2>&-")
+    done = shell(f"{TRITONWATCH} convert --to openslo {READINESS} 2>&-")
 
     assert 3 == done.returncode
     assert "could not be expressed" not in done.stdout

@@ -140,7 +140,7 @@ def test_a_replay_forgets_the_month_before(kind: str) -> None:
 def test_an_alert_says_how_long_the_months_budget_lasts(tool: Path, tmp_path: Path) -> None:
     """The text's query works: what is left, times the days that it stands for, over the pace."""
     plan = Plan(objective("o", "month", BERLIN), Options())
-    said = burning(plan, plan.objective.alerting.tiers[0])["description"]
+    said = burning(plan, plan.objective.alerting.tiers[0], recurs=True)["description"]
     rule = {"alert": "A", "expr": f"{names.CURRENT_BURN_RATE} > 1", "annotations": {"said": said}}
     labels = f'slo="o", indicator="errors", {GROUP}'
     given = [
