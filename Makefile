@@ -31,11 +31,12 @@ tools-next: $(STAMP) ## Fetch newer Prometheus, Alertmanager and vmalert and an 
 demo: setup ## Watch a real Triton: ARGS=--once ends after the story
 	$(BIN)/tritonwatch demo $(ARGS)
 
-lint: $(STAMP) ## ruff, mypy strict, import-linter
+lint: $(STAMP) ## ruff, mypy strict, import-linter, vulture
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/vulture
 
 check: lint ## Lint and the tests that start no real servers, in under a minute
 	$(BIN)/python -X dev -m pytest -m "not real" -n 2 --dist loadfile $(ARGS)

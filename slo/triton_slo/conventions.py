@@ -21,10 +21,8 @@ TOTAL = "total"
 CAUSE = "cause"
 """Label of the recorded split of time and errors: queue, compute_infer, failure:BACKEND, state:loading."""
 REASON = "reason"
-"""Label of unknown data: vanished, stuck, no_bucket, silent."""
-UNKNOWN_REASONS = ("vanished", "stuck", "no_bucket", "silent")
-"""Closed set: the series are gone; requests wait and none completes; no bucket ends at the threshold;
-no probe says anything about the model."""
+"""Label of unknown data: vanished (the series are gone), stuck (requests wait and none completes),
+no_bucket (no bucket ends at the threshold) or silent (no probe says anything about the model)."""
 SOURCE = "source"
 """Label: what an indicator was computed from; `triton_slo.sources` says what each of them cannot see."""
 SEVERITY = "severity"

@@ -215,6 +215,7 @@ def test_bad_input_is_refused_with_its_line(
     assert not (tmp_path / "objectives").exists()
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("promtool", promtools(), ids=str)
 def test_what_comes_out_passes_check_generate_and_promtool(tmp_path: Path, promtool: Path) -> None:
     """Converted objectives give rules that every promtool loads, with proofs that pass."""

@@ -69,6 +69,7 @@ def test_what_is_lost_is_told_with_its_line(tmp_path: Path, capsys: pytest.Captu
     assert ("region",) == found["checkout-speed"].group_by
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("promtool", promtools(), ids=str)
 def test_what_comes_out_passes_check_generate_and_promtool(tmp_path: Path, promtool: Path) -> None:
     """A converted file is as good as one written by hand."""

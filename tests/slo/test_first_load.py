@@ -26,6 +26,7 @@ def _series(metric: Metric, values: str, **labels: str) -> dict[str, str]:
     return {"series": f"{metric}{{{inside}}}", "values": values}
 
 
+@pytest.mark.real
 @pytest.mark.parametrize(
     ("now", "first_load", "fails"),
     [

@@ -211,6 +211,7 @@ HOSTILE = st.text(min_size=1, max_size=12) | st.sampled_from(
 )
 
 
+@pytest.mark.real
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
 @given(st.lists(st.tuples(HOSTILE, HOSTILE, HOSTILE, HOSTILE, HOSTILE), min_size=8, max_size=8))
 def test_hostile_text_gives_valid_rules_or_a_refusal(rows: list[tuple[str, ...]]) -> None:

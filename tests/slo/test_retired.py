@@ -190,6 +190,7 @@ def test_a_prober_is_not_silent_about_a_version_that_was_replaced(replaced: bool
     assert unknown == ask(query, minutes, scene, tmp_path, names.UNKNOWN, kind="probe")
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("decided", [True, False], ids=["unloaded", "still loaded"])
 def test_an_unload_ends_the_burn_alerts(decided: bool, tmp_path: Path) -> None:
     """The page and the tickets of a failing version end with it; a version that is merely idle keeps them."""

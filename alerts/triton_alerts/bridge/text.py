@@ -13,7 +13,6 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 HEADER = 150
 SECTION = 3000
-FIELD = 2000
 URL = 3000
 BUTTON = 75
 CONFIRM = 300

@@ -17,7 +17,6 @@ from grafanalib._gen import DashboardEncoder  # type: ignore[import-untyped]
 __all__ = [
     "DATASOURCE",
     "SCHEMA_VERSION",
-    "BarGauge",
     "Heatmap",
     "Json",
     "Target",
@@ -68,13 +67,6 @@ class Heatmap(core.Panel):  # type: ignore[misc]
 
     def to_json_data(self) -> Json:
         return dict(self.panel_json({"type": "heatmap"}))
-
-
-class BarGauge(core.Panel):  # type: ignore[misc]
-    """A bar gauge in the form of Grafana 7 and later; grafanalib's predates fieldConfig."""
-
-    def to_json_data(self) -> Json:
-        return dict(self.panel_json({"type": "bargauge"}))
 
 
 _PANEL_KEYS = frozenset(

@@ -166,48 +166,6 @@ def state_timeline(
     return Panel(body, width, height)
 
 
-def bar_gauge(
-    title: str,
-    description: str,
-    queries: Sequence[Query],
-    display: Display,
-    *,
-    width: int = 8,
-    height: int = 8,
-) -> Panel:
-    """Bars that compare a handful of things now, longest meaning fullest."""
-    body = library.BarGauge(
-        **_common(title, description, [Query(q.expr, q.legend, instant=True) for q in queries]),
-        thresholds=list(display.thresholds),
-        extraJson={
-            "fieldConfig": {
-                "defaults": _limits(display)
-                | {
-                    "unit": display.unit,
-                    "decimals": display.decimals,
-                    "mappings": _mappings(display),
-                    "color": {"mode": "thresholds"},
-                },
-                "overrides": [override.to_json_data() for override in display.overrides],
-            },
-            "options": {
-                "displayMode": "gradient",
-                "orientation": "horizontal",
-                "showUnfilled": True,
-                "valueMode": "color",
-                "namePlacement": "auto",
-                "sizing": "auto",
-                "minVizWidth": 8,
-                "minVizHeight": 16,
-                "maxVizHeight": 32,
-                "legend": {"showLegend": False, "displayMode": "list", "placement": "bottom", "calcs": []},
-                "reduceOptions": {"calcs": ["lastNotNull"], "fields": "", "values": False},
-            },
-        },
-    )
-    return Panel(body, width, height)
-
-
 def heatmap(
     title: str,
     description: str,

@@ -9,7 +9,6 @@ Field list: https://docs.nvidia.com/datacenter/dcgm/latest/dcgm-api/dcgm-api-fie
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from triton_exporter.catalogue import gpu
 from triton_exporter.catalogue.metric import Metric
@@ -22,8 +21,6 @@ NANOSECOND = 1e-9
 KILOBYTE = 1e3
 NVLINK_UNIT = 1000.0 * 1024.0
 """DCGM divides KiB/s by 1000 and calls it MB/s."""
-
-Combine = Literal["first", "sum"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ class Tensor:
 
 
 class NoPayloadError(Exception):
-    """No input can be made up for this model; the message is one of SKIP_REASONS."""
+    """No input can be made up for this model; the message is stateful, datatype, too_large or no_grpc."""
 
 
 class PayloadError(ValueError):
@@ -51,9 +51,6 @@ class PayloadError(ValueError):
     def __init__(self, problems: list[str]) -> None:
         super().__init__("\n".join(problems))
         self.problems = tuple(problems)
-
-
-SKIP_REASONS = ("stateful", "datatype", "too_large", "no_grpc")
 
 
 def made_up(config: ModelConfig) -> tuple[Tensor, ...]:

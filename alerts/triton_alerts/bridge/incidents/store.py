@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from triton_alerts.bridge.incidents.incident import SEVERITIES, Event, Incident, Outcome, fold
 from triton_alerts.bridge.incidents.notification import Notification, parse
@@ -51,7 +51,6 @@ CREATE TABLE IF NOT EXISTS pressed (id TEXT PRIMARY KEY, at REAL NOT NULL);
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 """
 
-Role = Literal["main", "escalation"]
 Change = Callable[[Incident], tuple[Incident, Sequence[Event]]]
 
 
@@ -81,7 +80,6 @@ class Delivery:
     attempts: int
     next_try: float
     edited_at: float
-    pending_since: float | None
     inflight: str
     inflight_kind: str
     inflight_seq: int
@@ -93,7 +91,7 @@ class Delivery:
 _DELIVERY = """
 SELECT d.id, d.incident, d.channel, d.role, i.severity, i.opened_at, i.closed_at, i.last_seq, i.version,
        d.root_channel, d.root_ts, d.told_seq, d.told_version, d.digest_seq, d.plainness, d.attempts,
-       d.next_try, d.edited_at, d.pending_since, d.inflight, d.inflight_kind, d.inflight_seq, d.inflight_at,
+       d.next_try, d.edited_at, d.inflight, d.inflight_kind, d.inflight_seq, d.inflight_at,
        EXISTS (SELECT 1 FROM events e WHERE e.incident = d.incident AND e.seq > d.told_seq
                AND json_extract(e.document, '$.kind') = 'raised')
 FROM deliveries d JOIN incidents i ON i.id = d.incident
