@@ -210,8 +210,9 @@ class Store:
     def _insert(self, incident: Incident, events: Sequence[Event]) -> None:
         cursor = self._run(
             "INSERT INTO incidents (name, key, document, severity, opened_at, closed_at, last_seq, version) "
-            "VALUES (?, ?, '', 0, ?, NULL, 0, 0)",
-            *(incident.name, incident.key, incident.opened_at),
+            "VALUES (?, ?, ?, 0, ?, NULL, 0, 0)",
+            # Whole from the start: another thread that fetches rows meanwhile sees this one before it is committed.
+            *(incident.name, incident.key, incident.model_dump_json(), incident.opened_at),
         )
         number = int(cursor.lastrowid or 0)
         self._add_channel(number, incident.severity)
@@ -412,6 +413,5 @@ class Store:
             return self._run(statement, *values).fetchall()
 
     def _row(self, statement: str, *values: object) -> tuple[Any, ...] | None:
-        with self._lock:
-            row: tuple[Any, ...] | None = self._run(statement, *values).fetchone()
+        row: tuple[Any, ...] | None = self._run(statement, *values).fetchone()
         return row
