@@ -1,7 +1,7 @@
 """Pauses: rules that are not evaluated for minutes or hours, while scraping goes on or with all of Prometheus down.
 
 As in the budget simulator everything is a twelfth of its nominal length: an hour is 5 minutes, the period of 7 days
-is 14 hours. Between pauses rules are evaluated every 15 s, which stands for 3 minutes.
+is 14 hours. Between pauses rules are evaluated every 30 s, which stands for 6 minutes.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
@@ -17,6 +18,7 @@ from support.simulator import EVERY, LENGTH, PERIOD, SCRAPE, TICK, TILE, Life, M
 from support.slo_scenarios import PAUSES, run
 from support.slo_table import true_budget
 from support.tools import promtools
+from triton_exporter.catalogue import triton
 from triton_slo import conventions as names
 from triton_slo.artifact import Options
 from triton_slo.duration import parse_seconds
@@ -31,31 +33,36 @@ OBJECTIVE = Objective.model_validate(
 SCALE = TILE * TICK / parse_seconds("1h")
 WINDOWS = {"6h": 6 * TILE, "1d": 24 * TILE, "3d": 72 * TILE, "7d": PERIOD}
 WHOLE = (Replica("a", (Life(0, LENGTH),)),)
+EVALUATION = 2 * EVERY
+"""Ticks between two evaluations of the rules."""
 AWAKE = TILE // 6
 """Ticks (10 minutes) after a pause in which nothing is asked: counters need a few scrapes."""
 
 
-def rules() -> str:
-    options = Options(scrape_interval_seconds=SCRAPE, time_scale=SCALE)
+def recording(options: Options) -> list[dict[str, str]]:
     (text,) = (one.text for one in artifacts([OBJECTIVE], options) if one.name == "slo-errors.yml")
-    recording = [
-        rule for group in yaml.safe_load(text)["groups"] for rule in group["rules"] if "record" in rule
-    ]
-    kept = resting_on(recording, *(names.sli_events(window) for window in WINDOWS))
-    return grouped({"budget": pausable(kept)})
+    return [rule for group in yaml.safe_load(text)["groups"] for rule in group["rules"] if "record" in rule]
 
 
-def check(models: Sequence[Model], pauses: Sequence[Pause], folder: Path) -> None:
+def rules(*windows: str) -> str:
+    every = recording(Options(scrape_interval_seconds=SCRAPE, time_scale=SCALE))
+    return grouped({"budget": pausable(resting_on(every, *(names.sli_events(window) for window in windows)))})
+
+
+def check(
+    models: Sequence[Model], pauses: Sequence[Pause], folder: Path, *, until: int = LENGTH, step: int = 4
+) -> None:
     """Whatever is asked between the pauses: failures and requests of each window within 1 % of the truth."""
-    paused = " ".join("1" if any(tick in pause for pause in pauses) else "0" for tick in range(LENGTH))
+    paused = " ".join("1" if any(tick in pause for pause in pauses) else "0" for tick in range(until))
     series = {name: values for model in models for name, values in model.series(pauses)}
     ticks = [
         tick
-        for tick in range(TILE, LENGTH, 3 * TILE)
+        for tick in range(TILE, until, step * TILE)
         if not any(pause.start <= tick <= pause.end + AWAKE for pause in pauses)
     ]
+    windows = {window: length for window, length in WINDOWS.items() if length < until}
     asked = [
-        (window, tick, event) for window in WINDOWS for tick in ticks for event in (names.ERROR, names.TOTAL)
+        (window, tick, event) for window in windows for tick in ticks for event in (names.ERROR, names.TOTAL)
     ]
     queries = [
         (f'{names.sli_events(window)}{{{names.EVENT}="{event}"}}', float(tick * TICK))
@@ -64,11 +71,11 @@ def check(models: Sequence[Model], pauses: Sequence[Pause], folder: Path) -> Non
     answers = evaluated(
         promtools()[-1],
         folder,
-        rules(),
+        rules(*windows),
         {**series, PAUSED: f"0 {paused}"},
         queries,
         interval=TICK,
-        evaluation=SCRAPE,
+        evaluation=EVALUATION * TICK,
     )
     for (window, tick, event), answer in zip(asked, answers, strict=True):
         found = {labels["model"]: value * WINDOWS[window] * TICK for labels, value in answer}
@@ -81,12 +88,13 @@ def bounds(model: Model, pauses: Sequence[Pause], start: int, end: int, every: b
     """1 % about the truth; what happened around a window's ends, or in a pause that it began in, may count."""
     first, last = start, start
     for pause in pauses:
-        if start - EVERY in pause or start + EVERY in pause:
+        if start - EVALUATION in pause or start + EVALUATION in pause:
             first, last = min(first, pause.start), max(last, pause.end)
-    least = model.truth(last + EVERY, end - 2 * EVERY)[every]
-    most = model.truth(first - EVERY, end + EVERY)[every]
+    least = model.truth(last + EVALUATION, end - EVALUATION - EVERY)[every]
+    most = model.truth(first - EVALUATION, end + EVERY)[every]
     # Sums of neighbouring evaluations may differ by what happened between two of them, at the busiest time.
-    apart = 1 + EVERY * max(rate * (1 if every else share) for rate, share in model.stretches)
+    rate = max(rate * (1 if every else share) for rate, share in model.stretches)
+    apart = 1 + EVALUATION * rate * len(model.replicas)
     return 0.99 * least - apart, 1.01 * most + apart
 
 
@@ -95,8 +103,13 @@ OUTAGES = ((2.0, 0.0), (2.0, 0.0), (2.0, 0.5), (2.0, 0.0), (2.0, 0.0), (2.0, 0.0
 MODELS = (Model("busy then quiet", BUSY_THEN_QUIET, WHOLE, 1), Model("outages", OUTAGES, WHOLE, 2))
 
 
+DOWN = 350
+"""Minutes that nothing may be scraped: a window of 6 hours must hold a scrape of before and one of after, and be
+evaluated while it does, every 6 minutes here."""
+
+
 def at(hour: float, minutes: float, down: bool) -> Pause:
-    start = round(hour * TILE)
+    start, minutes = round(hour * TILE), min(minutes, DOWN) if down else minutes
     return Pause(start, start + round(minutes * TILE / 60), down)
 
 
@@ -113,6 +126,65 @@ def test_a_pause_leaves_no_hole_in_any_window(
 ) -> None:
     """Three pauses, one of them where the period begins: every window stays within 1 % of what was scraped."""
     check(MODELS, [at(hour, minutes, down) for hour, minutes in pauses], tmp_path)
+
+
+UNTIL = 4 * 24 * TILE
+
+
+def any_pauses(seed: int) -> list[Pause]:
+    """Three pauses of 4 minutes to 6 hours, of the rules or of everything; and now and then a missed evaluation."""
+    random = np.random.default_rng(seed)
+    long = [
+        at(24 * day + random.uniform(2, 16), random.uniform(4, 360), bool(random.integers(2)))
+        for day in (0, 1, 2)
+    ]
+    missed = random.choice(UNTIL // EVALUATION, 40, replace=False) * EVALUATION
+    return long + [Pause(int(tick), int(tick) + EVERY) for tick in missed if tick > TILE]
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_any_pauses_leave_no_hole(seed: int, tmp_path: Path) -> None:
+    """Whenever rules pause or miss an evaluation, and whenever a server restarts meanwhile."""
+    pauses = any_pauses(seed)
+    restart = int(np.random.default_rng(seed).integers(TILE, UNTIL - TILE))
+    twice = (
+        Replica("a", (Life(0, restart, 10**6), Life(restart + 2, LENGTH))),
+        Replica("b", (Life(0, LENGTH),), phase=0),
+    )
+    models = (Model("outages", OUTAGES, WHOLE, seed), Model("restarts", ((5.0, 0.02),), twice, seed))
+    check(models, pauses, tmp_path, until=UNTIL, step=1)
+
+
+def test_jittered_scrapes_do_not_raise_the_sum(tmp_path: Path) -> None:
+    """A minute of failures every seven, scraped up to 5 s early or late, some never: within 1 % after ten hours."""
+    scrape, length, start = 30, 10 * 3600, 2 * 3600
+    random = np.random.default_rng(5)
+    failed = np.where(np.arange(length) % 437 < 60, random.poisson(2, length), 0).cumsum()
+    scraped = ["_"] * length
+    for due in range(10, length, scrape):
+        if random.random() > 0.01:
+            at = due + int(random.integers(-5, 6))
+            scraped[at] = str(1000 + failed[at])
+    labels = 'model="m", version="1", instance="a"'
+    series = {
+        f'{triton.REQUEST_FAILURE}{{{labels}, reason="BACKEND"}}': " ".join(scraped),
+        f"{triton.REQUEST_SUCCESS}{{{labels}}}": " ".join("_" if one == "_" else "1" for one in scraped),
+    }
+    # Quiet moments, so that no failure waits for its scrape.
+    first, last = (next(at for at in range(end, 0, -60) if at % 437 > 150) for end in (start, length - 60))
+    asked = [(f'{names.SLI_EVENTS_SUM}{{{names.EVENT}="error"}}', float(at)) for at in (first, last)]
+    recorded = resting_on(recording(Options(scrape_interval_seconds=scrape)), names.SLI_EVENTS_SUM)
+    answers = evaluated(
+        promtools()[-1],
+        tmp_path,
+        grouped({"sum": recorded}),
+        series,
+        asked,
+        interval=1,
+        evaluation=60,
+    )
+    before, after = (answer[0][1] for answer in answers)
+    assert pytest.approx(failed[last] - failed[first], rel=0.01) == after - before
 
 
 def test_a_pause_pages_nobody_and_hides_nothing() -> None:

@@ -85,6 +85,26 @@ class History:
                         str(self.folder / "rules.yml"),
                     )
 
+    def add(self, series: Mapping[str, Sequence[tuple[float, float]]]) -> None:
+        """Write series as (time, value), of which each may hold what promtool cannot record."""
+        path = self.folder / "added.om"
+        with path.open("w", encoding="utf-8") as file:
+            for name, points in series.items():
+                file.writelines(f"{name} {value:.9g} {at:.3f}\n" for at, value in points)
+            file.write("# EOF\n")
+        self._promtool("--max-block-duration=2400h", "openmetrics", str(path), str(self.folder / "data"))
+        path.unlink()
+
+    def recorded(self, series: str) -> list[tuple[Mapping[str, str], list[tuple[float, float]]]]:
+        """All that was recorded of series: labels, and (time, value) of each."""
+        with serve("", self.folder, server=prometheuses()[-1]) as url:
+            query = {"query": f"{series}[{self.end - self.start + HOUR}s]", "time": self.end}
+            answer = requests.post(f"{url}/api/v1/query", data=query, timeout=600).json()
+        return [
+            (one["metric"], [(float(at), float(value)) for at, value in one["values"]])
+            for one in answer["data"]["result"]
+        ]
+
     def ask(self, exprs: Sequence[str], at: float) -> list[Answer]:
         """Each expression at a time, with what it read."""
         with serve("", self.folder, server=prometheuses()[-1]) as url:
@@ -116,7 +136,7 @@ def _ask(url: str, expr: str, at: float) -> Answer:
 
 
 def levels(rules: Sequence[Rule]) -> Iterator[list[Rule]]:
-    """Recording rules in turns: each reads only what earlier ones recorded, or itself."""
+    """Recording rules in turns: each reads what earlier ones recorded, or itself, or what no rule here records."""
     left = list(rules)
     while left:
         waiting = {rule["record"] for rule in left}

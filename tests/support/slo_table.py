@@ -21,6 +21,13 @@ the incident to the first page (or ticket, where that is deserved) and from its 
 *Late* are alerts that begin after an incident is over. *Budget* is what is left of it at the end, as recorded.
 What an evaluation costs is in [samples read](slo-samples.md).
 """
+_PAUSES = """
+## While no rule is evaluated
+
+Prometheus or vmalert restarts or is stopped: no rule of any engine is evaluated for these minutes, and where
+Prometheus is down, nothing is scraped either. Played as the rows above.
+
+"""
 _TAIL = """
 ## Slower by choice
 
@@ -64,15 +71,40 @@ unload, looks like one that vanished: it pages until it has been gone for a day.
 """
 
 
+Outcomes = Mapping[str, Sequence[Outcome]]
+"""By engine, in the order of the scenarios."""
+
+
 def table(
-    scenarios: Sequence[Scenario], outcomes: Mapping[str, Sequence[Outcome]], noise: Sequence[Noise]
+    scenarios: Sequence[Scenario],
+    outcomes: Outcomes,
+    pauses: Sequence[Scenario],
+    paused: Outcomes,
+    noise: Sequence[Noise],
 ) -> str:
     """The whole page."""
+    return "\n".join(
+        (
+            _HEAD,
+            rows(scenarios, outcomes)
+            + pauses_section(pauses, paused)
+            + _TAIL.format(noise=noise_table(noise)),
+        )
+    )
+
+
+def pauses_section(pauses: Sequence[Scenario], paused: Outcomes) -> str:
+    """What each engine does where no rule is evaluated for a while."""
+    return _PAUSES + rows(pauses, paused)
+
+
+def rows(scenarios: Sequence[Scenario], outcomes: Outcomes) -> str:
+    """A table, a scenario a row."""
     lines = ["| scenario | deserves | " + " | ".join(ENGINES) + " |", "|---|---|" + "---|" * len(ENGINES)]
     for number, scenario in enumerate(scenarios):
         cells = [describe(scenario, outcomes[engine][number]) for engine in ENGINES]
         lines.append(f"| {scenario.name} | {scenario.deserves} | " + " | ".join(cells) + " |")
-    return _HEAD + "\n" + "\n".join(lines) + "\n" + _TAIL.format(noise=noise_table(noise))
+    return "\n".join(lines) + "\n"
 
 
 def describe(scenario: Scenario, outcome: Outcome) -> str:

@@ -1,10 +1,11 @@
 """Running sums of events, which windows over an hour are differences of.
 
 A sum is that of an hour ago plus the last hour's events, as the counters show them. An evaluation that never took
-place leaves no hole: the sums of half an hour and of ten minutes ago serve as well. Whatever is read can only miss
-events, never count one twice, so the largest of these candidates misses the fewest. After a pause of over an hour
-the checkpoint helps: a group of rules that is evaluated every five minutes, keeps the sum for a day, and reads
-six hours of the counters.
+place leaves no hole: where no sum was recorded an hour ago, those of half an hour and of ten minutes ago serve as
+well. Whatever is missing in a candidate makes it smaller, so the largest misses the fewest. `rate` extrapolates,
+however, by up to a scrape's jitter in a window: the shorter the window, the more of its events that is, and the
+largest of many would creep upward. After a pause of over an hour the checkpoint helps: a group of rules that is
+evaluated every five minutes, keeps the sum for a day, and reads six hours of the counters.
 
 Where time is left out (`exclusions`), nothing is read over more than five minutes: what happens in a pause is lost.
 """
@@ -57,10 +58,14 @@ def sum_rules(plan: Plan) -> Iterator[Rule]:
     first = f"\nor {_on(plan)}\n".join(since)
     yield _rule(plan, names.SLI_EVENTS_SINCE, f"(\n{indent(first)}\n)\nand {_on(plan)}\n{total}")
     longest = plan.spans[rungs(plan)[0]]
-    candidates = {
-        nominal: f"{_sums(plan, plan.spans[nominal].seconds)} + {_within(plan, plan.spans[nominal])}"
-        for nominal in rungs(plan)
-    }
+    recorded = (
+        f"last_over_time({_sums(plan)}[{render(link_seconds(plan, LINKS[-1]))}]{_offset(longest.seconds)})"
+    )
+    candidates: dict[str, str] = {}
+    for nominal in rungs(plan):
+        span = plan.spans[nominal]
+        gone_on = f"{_sums(plan, span.seconds)} + {_within(plan, span)}"
+        candidates[nominal] = gone_on if span is longest else f"{gone_on}\nunless {recorded}"
     # While there is no sum of ten minutes ago: each goes on from its neighbour, so that all of them agree.
     nearest = plan.spans[rungs(plan)[-1]]
     for scrapes in LINKS:
