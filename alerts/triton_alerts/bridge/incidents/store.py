@@ -407,10 +407,7 @@ class Store:
             return self._connection.execute(statement, values)
 
     def _rows(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
-        with (
-            self._lock
-        ):  # fetching too: SQLite reads as it goes, and would see half of another thread's change
-            return self._run(statement, *values).fetchall()
+        return self._run(statement, *values).fetchall()
 
     def _row(self, statement: str, *values: object) -> tuple[Any, ...] | None:
         row: tuple[Any, ...] | None = self._run(statement, *values).fetchone()
