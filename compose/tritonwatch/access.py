@@ -16,6 +16,7 @@ from tritonwatch.arguments import between
 
 TOKEN_VARIABLE = "TRITONWATCH_PROMETHEUS_TOKEN"  # noqa: S105 # the variable's name, not a token
 PASSWORD_VARIABLE = "TRITONWATCH_PROMETHEUS_PASSWORD"  # noqa: S105 # the same
+_TIMEOUT_SECONDS = 10.0
 
 
 class AccessError(Exception):
@@ -34,9 +35,9 @@ def add_arguments(parser: argparse.ArgumentParser, *, required: bool = True) -> 
     group.add_argument(
         "--timeout",
         type=between(0.001, 3600, "seconds"),
-        default=10.0,
+        default=_TIMEOUT_SECONDS,
         metavar="S",
-        help="seconds to wait (default 10)",
+        help=f"seconds to wait (default {_TIMEOUT_SECONDS:g})",
     )
     group.add_argument(
         "--token-file", metavar="FILE", help=f"bearer token (or the variable {TOKEN_VARIABLE})"
@@ -79,6 +80,20 @@ def from_arguments(args: argparse.Namespace, environment: Mapping[str, str]) -> 
         verify=not args.insecure,
         timeout_seconds=args.timeout,
     )
+
+
+def options(args: argparse.Namespace) -> list[str]:
+    """Return the options that reach the same Prometheus, for a command to show; no value of a header."""
+    words = ["--prometheus", args.prometheus]
+    if args.timeout != _TIMEOUT_SECONDS:
+        words += ["--timeout", f"{args.timeout:g}"]
+    for name in ("token_file", "user", "password_file", "ca_file", "cert_file", "key_file"):
+        if value := getattr(args, name):
+            words += [f"--{name.replace('_', '-')}", value]
+    for text in args.header:
+        name, _, value = text.partition(":")
+        words += ["--header", text if value.strip().startswith("@") else f"{name}: ..."]
+    return words + (["--insecure"] if args.insecure else [])
 
 
 def checked_url(text: str, option: str) -> str:

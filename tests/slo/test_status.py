@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from support import history
 from support.history import END
 from support.tools import prometheuses
-from triton_exporter.catalogue import state
 from triton_slo import conventions as c
 from triton_slo.prometheus import Access, Prometheus, Sample
 from triton_slo.sources import CAVEATS
@@ -178,18 +177,6 @@ def test_a_prometheus_without_our_series_says_what_is_missing(
     """No series is exit 1 with the reason, not an empty table."""
     assert 1 == main(["status", "--prometheus", prometheus, "--at", str(END - 86400)])
     assert "does it scrape job triton-exporter" in capsys.readouterr().err
-
-
-@pytest.mark.real
-def test_a_prometheus_without_our_rules_says_so(
-    tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """With the exporter's series but no recorded ones, the way out is named."""
-    raw = history.openmetrics([(str(state.UP), {}, [(END - 60, 1), (END, 1)])])
-    with history.serve(raw, tmp_path_factory.mktemp("raw")) as url:
-        assert 1 == main(["status", "--prometheus", url, "--at", str(END)])
-
-    assert "load the rules that `tritonwatch generate` writes" in capsys.readouterr().err
 
 
 def test_an_absent_prometheus_is_one_line_and_exit_1(capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,7 +21,6 @@ from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
 from triton_slo.objective.model import Objective
 from triton_slo.prometheus import Access, Prometheus
-from triton_slo.rules.plan import Plan
 from triton_slo.verdict.status import look
 from tritonwatch.cli import main
 from tritonwatch.local.triton import TritonServer
@@ -134,44 +133,34 @@ def wait_for_page(prometheus: str, model: str) -> None:
 
 
 @pytest.mark.real
-def test_recorded_and_raw_standings_agree(prometheus: str) -> None:
-    """With and without rules, the same Triton gives the same ratios, budget and causes."""
+def test_standings_are_those_of_the_requests_sent(prometheus: str) -> None:
+    """The recorded series of a real Triton give the share of failed requests, the state and the cause."""
     with Prometheus(Access(prometheus)) as client:
-        now = time.time()
-        recorded = look(client, now)
-        # An objective of another name is not recorded, so it is worked out raw.
-        raw = look(client, now, [Plan(ERRORS.model_copy(update={"name": "raw"}), OPTIONS)])
+        found = {one.model: one for one in look(client) if one.slo == "errors"}
 
     for model, share in (("flaky", FAILING), ("steady", 0.0)):
-        [told] = [one for one in recorded if (one.slo, one.model) == ("errors", model)]
-        [worked_out] = [one for one in raw if (one.slo, one.model) == ("raw", model)]
-        assert pytest.approx(share, rel=0.15) == 1 - told.sli
-        assert pytest.approx(1 - told.sli, rel=0.1, abs=1e-9) == 1 - worked_out.sli
-        assert pytest.approx(told.burn_now, rel=0.1, abs=1e-9) == worked_out.burn_now
-        assert pytest.approx(told.burn["1h"], rel=0.1, abs=1e-9) == worked_out.burn["1h"]
-        assert told.state == worked_out.state == ("exhausted" if share else "ok")
-        assert told.causes == worked_out.causes
-    [flaky] = [one for one in recorded if (one.slo, one.model) == ("errors", "flaky")]
-    assert ("failure:BACKEND", pytest.approx(1.0)) == flaky.causes[0]
+        assert pytest.approx(share, rel=0.15) == 1 - found[model].sli
+        assert pytest.approx(share / (1 - ERRORS.target), rel=0.15) == found[model].burn["1h"]
+        assert ("exhausted" if share else "ok") == found[model].state
+    assert ("failure:BACKEND", pytest.approx(1.0)) == found["flaky"].causes[0]
 
 
 @pytest.mark.real
 def test_probes_tell_what_triton_counts_as_success(
     prometheus: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With and without rules; gate and backtest judge by it, too."""
+    """Status, gate and backtest judge by failed probes."""
     with Prometheus(Access(prometheus)) as client:
-        rows = look(client, time.time(), [Plan(PROBE.model_copy(update={"name": "raw"}), OPTIONS)])
+        rows = look(client)
 
     found = {(one.slo, one.model): one for one in rows}
     assert ("ok", 1.0) == (found["errors", "mute"].state, found["errors", "mute"].sli)
-    for name in ("probe", "raw"):
-        mute, steady = found[name, "mute"], found[name, "steady"]
-        assert ("exhausted", ("prober",)) == (mute.state, mute.sources)
-        assert mute.sli < 0.2
-        assert (("failure:failed", pytest.approx(1.0)),) == mute.causes[:1]
-        assert ("ok", 1.0, ()) == (steady.state, steady.sli, steady.causes)
-        assert (name, "flaky") not in found
+    mute, steady = found["probe", "mute"], found["probe", "steady"]
+    assert ("exhausted", ("prober",)) == (mute.state, mute.sources)
+    assert mute.sli < 0.2
+    assert (("failure:failed", pytest.approx(1.0)),) == mute.causes[:1]
+    assert ("ok", 1.0, ()) == (steady.state, steady.sli, steady.causes)
+    assert ("probe", "flaky") not in found
 
     (tmp_path / "probe.yaml").write_text("{name: probe, target: 99%, indicator: probe}")
     gate = ["gate", "--prometheus", prometheus, "--max-age", "10s", "--objective", "probe", "--model"]

@@ -14,6 +14,7 @@ from rich.console import Console
 from triton_exporter.printable import printable
 from triton_slo.artifact import Options
 from triton_slo.backtest import incident
+from triton_slo.backtest.excluded_time import excluded_spans
 from triton_slo.backtest.fetch import fetch
 from triton_slo.backtest.history import History, HistoryError, from_csv, from_npz, to_csv, to_npz
 from triton_slo.backtest.incident import Incident, IncidentError
@@ -25,7 +26,6 @@ from triton_slo.objective.exclusion import Span
 from triton_slo.objective.model import Objective
 from triton_slo.prometheus import Prometheus, PrometheusError
 from triton_slo.rules.plan import Plan
-from triton_slo.verdict.excluded_time import excluded_spans
 from tritonwatch import access, backtest_table, files
 from tritonwatch.arguments import moment, text_of, whole
 from tritonwatch.objective_files import load

@@ -7,28 +7,26 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
+from typing import Literal
 
 from triton_exporter.printable import printable
-from triton_slo.artifact import Options
 from triton_slo.duration import parse_seconds
 from triton_slo.prometheus import Prometheus, PrometheusError
-from triton_slo.rules.plan import Plan
 from triton_slo.sources import BACKEND_COUNTERS, CAVEATS
 from triton_slo.verdict import evidence, gate
 from triton_slo.verdict.canary import Verdict, compare
 from triton_slo.verdict.gate import Firing, Judgement
 from triton_slo.verdict.live import Standing
 from triton_slo.verdict.status import look
-from tritonwatch import access
+from tritonwatch import access, objective_files
 from tritonwatch.arguments import moment
-from tritonwatch.objective_files import load
 
 EXAMPLE = "tritonwatch gate --prometheus http://127.0.0.1:9090 --model classifier --canary 2 --baseline 1"
 
-EXIT: dict[Verdict, int] = {"promote": 0, "hold": 3, "rollback": 4}
+Outcome = Verdict | Literal["cannot tell"]
+EXIT: dict[Outcome, int] = {"promote": 0, "hold": 3, "rollback": 4, "cannot tell": 1}
 """What a pipeline reads; whatever is not 0 must not promote."""
 
 
@@ -36,7 +34,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     parser.description = (
         f"Promote, hold or roll back. Exit code {EXIT['promote']}: promote, {EXIT['hold']}: hold, "
-        f"{EXIT['rollback']}: roll back, 1: cannot tell, 2: wrong usage. Unknown or old data never promotes."
+        f"{EXIT['rollback']}: roll back, {EXIT['cannot tell']}: cannot tell, 2: wrong usage. "
+        "Unknown or old data never promotes."
     )
     parser.add_argument(
         "--objective",
@@ -47,12 +46,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--model", metavar="NAME", help="only this model (needed with --canary)")
     parser.add_argument("--version", metavar="V", help="only this version")
-    parser.add_argument(
-        "--objectives",
-        type=Path,
-        metavar="DIR",
-        help="work these out from the exporter's series where Prometheus has not recorded them",
-    )
+    objective_files.add_argument(parser)
     parser.add_argument("--max-age", type=_seconds, default=300.0, metavar="5m", help="oldest data to trust")
     parser.add_argument(
         "--min-budget", type=_ratio, default=0.0, metavar="10%", help="hold at this budget left or less (0%%)"
@@ -92,21 +86,27 @@ def run(args: argparse.Namespace) -> int:
     except access.AccessError as error:
         print(printable(f"tritonwatch gate: {error}"), file=sys.stderr)
         return 2
-    objectives = load(args.objectives, "gate") if args.objectives else ()
+    objectives = objective_files.load(args.objectives, "gate") if args.objectives else ()
     if isinstance(objectives, int):
         return objectives
-    plans = {objective.name: Plan(objective, Options()) for objective in objectives}
     try:
         with Prometheus(reached) as prometheus:
-            judgements = gate.in_part(_judge(prometheus, args, plans), prometheus.warnings)
+            rows = look(prometheus, args.at)
+            judgements = gate.in_part(_judge(prometheus, args, rows), prometheus.warnings)
     except PrometheusError as error:
         print(printable(f"tritonwatch gate: {error}"), file=sys.stderr)
-        return 1
-    if not judgements:
+        return EXIT["cannot tell"]
+    wanted = [one.name for one in objectives if not args.objective or one.name in args.objective]
+    not_loaded = objective_files.not_loaded(wanted, {row.slo for row in rows}, args, access.options(args))
+    if not_loaded:
+        print(f"tritonwatch gate: {not_loaded}", file=sys.stderr)
+    elif not judgements:
         print("tritonwatch gate: nothing known matches what was asked; not promoted", file=sys.stderr)
-    verdict = gate.worst(judgements)
-    _show(verdict, judgements, as_json=args.json)
-    return EXIT[verdict]
+    outcome: Outcome = gate.worst(judgements)
+    if not_loaded and outcome != "rollback":
+        outcome = "cannot tell"
+    _show(outcome, judgements, as_json=args.json)
+    return EXIT[outcome]
 
 
 def _mistake(args: argparse.Namespace) -> str:
@@ -129,33 +129,28 @@ class _Evidence:
     ages: evidence.Ages
     firing: tuple[Firing, ...]
     limits: gate.Limits
-    plans: Mapping[str, Plan]
     witnesses: gate.Witnesses
 
 
 def _judge(
-    prometheus: Prometheus, args: argparse.Namespace, plans: Mapping[str, Plan]
+    prometheus: Prometheus, args: argparse.Namespace, everything: Sequence[Standing]
 ) -> tuple[Judgement, ...]:
-    everything = look(prometheus, args.at, tuple(plans.values()))
     rows = [row for row in everything if _asked(row, args)]
-    worked_out = [
-        tier for row in rows if row.slo in plans for tier in gate.burning_tiers(row, plans[row.slo].objective)
-    ]
-    firing = dict.fromkeys((*evidence.firing(prometheus, args.at), *worked_out))
+    firing = evidence.firing(prometheus, args.at)
     limits = gate.Limits(args.max_age, args.min_budget, frozenset(args.trust))
     ages = evidence.ages(prometheus, args.at)
     doubted = {row.model for row in rows if BACKEND_COUNTERS in row.caveats}
     witnesses = gate.witnesses(
         [row for row in everything if row.model in doubted],
         ages.of,
-        tuple(firing),
+        firing,
         limits,
-        lambda row: _events(prometheus, row, args, plans.get(row.slo)),
+        lambda row: _events(prometheus, row, args),
     )
-    known = _Evidence(rows, ages, tuple(firing), limits, plans, witnesses)
+    known = _Evidence(rows, ages, firing, limits, witnesses)
     stopped = _stopped(prometheus, everything, args)
     if args.canary is None:
-        judgements = gate.judge(rows, ages.of, known.firing, limits, witnesses)
+        judgements = gate.judge(rows, ages.of, firing, limits, witnesses)
         return judgements + stopped + _never_seen(args.objective, rows, args)
     canaries = [row for row in rows if row.version == args.canary]
     compared = tuple(_compare(prometheus, row, args, known) for row in canaries)
@@ -164,9 +159,9 @@ def _judge(
     return compared + stopped + _never_seen(wanted, canaries, args)
 
 
-def _events(prometheus: Prometheus, row: Standing, args: argparse.Namespace, plan: Plan | None) -> float:
+def _events(prometheus: Prometheus, row: Standing, args: argparse.Namespace) -> float:
     end = time.time() if args.at is None else args.at
-    seen = evidence.slices(prometheus, row.slo, row.group, end - gate.WITNESS_SECONDS, end, plan)
+    seen = evidence.slices(prometheus, row.slo, row.group, end - gate.WITNESS_SECONDS, end)
     return sum(one.total for one in seen)
 
 
@@ -207,11 +202,8 @@ def _compare(
     if canary.indicator == "readiness":
         return gate.judge_readiness(canary, both, known.firing, known.limits)
     end = time.time() if args.at is None else args.at
-    plan = known.plans.get(canary.slo)
     ours, theirs = (
-        evidence.slices(
-            prometheus, canary.slo, {**canary.group, "version": version}, end - args.window, end, plan
-        )
+        evidence.slices(prometheus, canary.slo, {**canary.group, "version": version}, end - args.window, end)
         for version in (args.canary, args.baseline)
     )
     budget = 1 - canary.target if canary.target is not None else 0.0
@@ -225,7 +217,7 @@ def _compare(
     return gate.judge_canary(canary, comparison, both, known.firing, known.limits, known.witnesses)
 
 
-def _show(verdict: Verdict, judgements: Sequence[Judgement], *, as_json: bool) -> None:
+def _show(verdict: Outcome, judgements: Sequence[Judgement], *, as_json: bool) -> None:
     if as_json:
         print(json.dumps({"verdict": verdict, "judgements": [asdict(one) for one in judgements]}, indent=2))
         return

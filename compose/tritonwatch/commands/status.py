@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from dataclasses import dataclass
 from typing import NoReturn
 
 from rich.console import Console, Group
@@ -15,20 +15,25 @@ from rich.live import Live
 from rich.text import Text
 
 from triton_exporter.printable import printable
-from triton_slo.artifact import Options
 from triton_slo.prometheus import Prometheus, PrometheusError
-from triton_slo.rules.plan import Plan
 from triton_slo.verdict.live import Standing
 from triton_slo.verdict.status import look
-from tritonwatch import access, status_table
+from tritonwatch import access, objective_files, status_table
 from tritonwatch.arguments import between, moment, whole
-from tritonwatch.objective_files import load
 
 EXAMPLE = "tritonwatch status --prometheus http://127.0.0.1:9090 --top 20"
 
 _PIPE_WIDTH = 220
 """Columns of a table that is not written to a terminal: nobody's window limits it."""
 _LEAST_SECONDS = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """The chosen rows, and a message about rules that are not loaded."""
+
+    rows: list[Standing]
+    not_loaded: str
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -53,35 +58,33 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="look again every S seconds (10) until Ctrl-C; with --json, one line each time",
     )
-    parser.add_argument(
-        "--objectives",
-        type=Path,
-        metavar="DIR",
-        help="work these out from the exporter's series where Prometheus has not recorded them",
-    )
+    objective_files.add_argument(parser)
     access.add_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print where the objectives stand: 0 printed, 1 cannot tell, 2 wrong usage."""
+    """Print where the objectives stand: 0 printed, 1 cannot tell about all of them, 2 wrong usage."""
     try:
         reached = access.from_arguments(args, os.environ)
     except access.AccessError as error:
         return _fail(error, 2)
-    objectives = load(args.objectives, "status") if args.objectives else ()
+    objectives = objective_files.load(args.objectives, "status") if args.objectives else ()
     if isinstance(objectives, int):
         return objectives
-    plans = [Plan(objective, Options()) for objective in objectives]
+    wanted = [one.name for one in objectives if not args.objective or one.name in args.objective]
     with Prometheus(reached) as prometheus:
 
-        def rows() -> list[Standing]:
-            found = look(prometheus, args.at, plans)
+        def read() -> _Reading:
+            found = look(prometheus, args.at)
             for warning in prometheus.warnings:
                 print(printable(f"tritonwatch status: Prometheus warns: {warning}"), file=sys.stderr)
             prometheus.warnings.clear()
-            return _chosen(found, args)
+            not_loaded = objective_files.not_loaded(
+                wanted, {row.slo for row in found}, args, access.options(args)
+            )
+            return _Reading(_chosen(found, args, required=not not_loaded), not_loaded)
 
-        return _once(rows, args) if args.watch is None else _watch(rows, args)
+        return _once(read, args) if args.watch is None else _watch(read, args)
 
 
 def _fail(reason: object, code: int) -> int:
@@ -89,56 +92,67 @@ def _fail(reason: object, code: int) -> int:
     return code
 
 
-def _chosen(rows: Sequence[Standing], args: argparse.Namespace) -> list[Standing]:
+def _chosen(rows: Sequence[Standing], args: argparse.Namespace, *, required: bool) -> list[Standing]:
     chosen = [
         row
         for row in rows
         if (not args.objective or row.slo in args.objective) and args.model in (None, row.model)
     ]
-    if not chosen:
+    if required and not chosen:
         raise PrometheusError("no objective matches --objective and --model")
     return chosen
 
 
-def _once(rows: Callable[[], list[Standing]], args: argparse.Namespace) -> int:
+def _once(read: Callable[[], _Reading], args: argparse.Namespace) -> int:
     try:
-        found = rows()
+        found = read()
     except PrometheusError as error:
         return _fail(error, 1)
-    if args.json:
-        print(status_table.to_json(found, time.time() if args.at is None else args.at))
-    else:
-        _console().print(status_table.tables(found, args.top))
-    return 0
+    if found.rows and args.json:
+        print(status_table.to_json(found.rows, time.time() if args.at is None else args.at))
+    elif found.rows:
+        _console().print(status_table.tables(found.rows, args.top))
+    _warn(found)
+    return 1 if found.not_loaded else 0
 
 
-def _watch(rows: Callable[[], list[Standing]], args: argparse.Namespace) -> NoReturn:
+def _warn(found: _Reading) -> None:
+    if found.not_loaded:
+        print(f"tritonwatch status: {found.not_loaded}", file=sys.stderr)
+
+
+def _watch(read: Callable[[], _Reading], args: argparse.Namespace) -> NoReturn:
     """Look again and again, until interrupted; a Prometheus that is away for a while is said, not fatal."""
     if args.json:
         while True:
-            _json_line(rows)
+            _json_line(read)
             time.sleep(args.watch)
     with Live(console=_console(), auto_refresh=False, screen=sys.stdout.isatty()) as screen:
         shown: Group | Text = Text()
         while True:
-            shown = _picture(rows, args, shown)
+            shown = _picture(read, args, shown)
             screen.update(shown, refresh=True)
             time.sleep(args.watch)
 
 
-def _json_line(rows: Callable[[], list[Standing]]) -> None:
+def _json_line(read: Callable[[], _Reading]) -> None:
     try:
-        print(status_table.to_json(rows(), time.time(), indent=None), flush=True)
+        found = read()
     except PrometheusError as error:
         _fail(error, 1)
+        return
+    if found.rows:
+        print(status_table.to_json(found.rows, time.time(), indent=None), flush=True)
+    _warn(found)
 
 
-def _picture(
-    rows: Callable[[], list[Standing]], args: argparse.Namespace, before: Group | Text
-) -> Group | Text:
+def _picture(read: Callable[[], _Reading], args: argparse.Namespace, before: Group | Text) -> Group | Text:
     moment = time.strftime("%H:%M:%S")
     try:
-        return Group(status_table.tables(rows(), args.top), Text(f"at {moment}", style="dim"))
+        found = read()
+        table = status_table.tables(found.rows, args.top) if found.rows else Text()
+        message = [Text(found.not_loaded, style="bold red")] if found.not_loaded else []
+        return Group(table, *message, Text(f"at {moment}", style="dim"))
     except PrometheusError as error:
         kept = before.renderables[0] if isinstance(before, Group) else Text()
         return Group(kept, Text(printable(f"at {moment}: {error}; what is above is older"), style="bold red"))

@@ -8,16 +8,19 @@ import numpy as np
 
 from triton_slo.backtest.history import Grid, History
 from triton_slo.conventions import ERROR, TOTAL
-from triton_slo.indicators import Events
+from triton_slo.duration import render
+from triton_slo.indicators import Events, Measure
 from triton_slo.objective.model import Objective
 from triton_slo.prometheus import Prometheus
-from triton_slo.promql import by
+from triton_slo.promql import by, on
 from triton_slo.rules.plan import Plan
 from triton_slo.rules.recording import events as recorded_events
-from triton_slo.verdict.raw import window_events
 
 RECORDED = "5m"
 """Nominal window of the recorded events that can stand in for counters, at steps of the same length."""
+_FINE_SECONDS, _COARSE_SECONDS = 60.0, 300.0
+"""Resolution at which states (readiness, means) are read, in steps up to `_LONG_SECONDS` and in longer ones."""
+_LONG_SECONDS = 86_400.0
 _MOST_POINTS = 10_000
 """Prometheus refuses ranges of more than 11,000 steps."""
 
@@ -41,7 +44,27 @@ def _sources(prometheus: Prometheus, plan: Plan, start: float, step: float) -> l
     if step == plan.clock.real(RECORDED) and prometheus.instant(f"count({total})", start):
         group = by((*plan.objective.group_by, *plan.fixed_labels))
         return [Events(f"sum {group} ({error})", f"sum {group} ({total})")]
-    return [window_events(plan, plan.measure(variant), step) for variant in plan.variants]
+    return [_source_events(plan, plan.measure(variant), step) for variant in plan.variants]
+
+
+def _source_events(plan: Plan, measure: Measure, step: float) -> Events:
+    """PromQL for events per second over a step, from the source series."""
+    counted = measure.counted(render(step)) if measure.counted else None
+    if measure.sampled is None:
+        assert counted is not None
+        return counted
+    scrape = plan.clock.scrape_seconds
+    span = max(step, scrape)
+    fineness = plan.clock.scale * (_FINE_SECONDS if span <= _LONG_SECONDS else _COARSE_SECONDS)
+    resolution = render(min(max(fineness, scrape), span))
+    sampled = [
+        f"avg_over_time((\n{expression}\n)[{render(span)}:{resolution}])"
+        for expression in (measure.sampled.error, measure.sampled.total)
+    ]
+    if counted is None:
+        return Events(*sampled)
+    both = zip((counted.error, counted.total), sampled, strict=True)
+    return Events(*(f"({one})\nor {on(plan.objective.group_by)}\n({other})" for one, other in both))
 
 
 def stretches(start: float, end: float, step: float) -> Iterator[tuple[float, float]]:

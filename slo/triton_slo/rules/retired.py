@@ -16,9 +16,9 @@ from triton_slo.rules.memory import remembered
 from triton_slo.rules.plan import Plan
 from triton_slo.rules.rulefile import Rule
 
-SERVER_LABELS = ("instance", "pod")
+_SERVER_LABELS = ("instance", "pod")
 """Labels that name a server: where groups have one, a group may move to another server."""
-IDENTITY = ("model", "version", *SERVER_LABELS)
+_IDENTITY = ("model", "version", *_SERVER_LABELS)
 """Labels by which a group is found in Triton's and the exporter's own series."""
 
 
@@ -30,8 +30,8 @@ def retired_rules(plan: Plan) -> Iterator[Rule]:
     seen = f"{names.LAST_SEEN}{with_version(plan)}"
     now = (
         f"(\n  {seen}\n  and {on(_identity(plan))} ({unloaded(plan)})\n"
-        f"  or\n  {seen}\n  and on (model) ({ready(plan)})\n)\n"
-        f"unless {on(_identity(plan))} (\n{indent(serving(plan))}\n)"
+        f"  or\n  {seen}\n  and on (model) ({_ready(plan)})\n)\n"
+        f"unless {on(_identity(plan))} (\n{indent(_serving(plan))}\n)"
     )
     before = remembered(plan, f"{names.RETIRED}{plan.own}")
     before = f"(\n{indent(before)}\n)\nand {on(labels)} {seen}"
@@ -53,7 +53,7 @@ def unloaded(plan: Plan) -> str:
     return f"max {by(_identity(plan))} ({state.MODEL_STATE}{_unloaded(plan)}) == 1"
 
 
-def ready(plan: Plan) -> str:
+def _ready(plan: Plan) -> str:
     """Models that a live server serves; Triton's own counters show it where there is no exporter."""
     return (
         f"max by (model) ({state.MODEL_READY}{_models(plan)}) == 1\n"
@@ -61,7 +61,7 @@ def ready(plan: Plan) -> str:
     )
 
 
-def serving(plan: Plan) -> str:
+def _serving(plan: Plan) -> str:
     """Groups that some server serves or should serve."""
     listed = _models(plan).also('version!=""')
     rests = f"({state.MODEL_STATE}{_unloaded(plan)} == 1)"
@@ -79,7 +79,7 @@ def with_version(plan: Plan) -> Matchers:
 
 
 def _identity(plan: Plan) -> tuple[str, ...]:
-    return tuple(label for label in plan.objective.group_by if label in IDENTITY)
+    return tuple(label for label in plan.objective.group_by if label in _IDENTITY)
 
 
 def _unloaded(plan: Plan) -> Matchers:

@@ -29,7 +29,7 @@ def unknown_rules(plan: Plan) -> Iterator[Rule]:
     yield _rule(plan, "vanished", _vanished(plan))
     measures = [(variant, plan.measure(variant)) for variant in plan.variants]
     if any(measure.stuck for _, measure in measures):
-        yield _rule(plan, "stuck", stuck(plan))
+        yield _rule(plan, "stuck", _stuck(plan))
     after = plan.clock.text(plan.objective.unknown.after, MIN_SCRAPES)
     for _, measure in measures:
         if measure.silent:
@@ -56,7 +56,7 @@ def _vanished(plan: Plan) -> str:
     return "0 * (\n" + "\n".join(f"  {line}" for line in lines) + "\n) + 1"
 
 
-def stuck(plan: Plan) -> str:
+def _stuck(plan: Plan) -> str:
     """Groups whose requests wait while none completes, each with the value 1."""
     window = plan.clock.text(plan.objective.unknown.after, MIN_SCRAPES)
     group, matchers = by(plan.objective.group_by), _models(plan)

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from triton_exporter.catalogue import own, state
 from triton_slo import conventions
-from triton_slo.objective.exclusion import Span
 from triton_slo.prometheus import Prometheus, Sample, Series
 from triton_slo.promql import Matchers
-from triton_slo.rules.plan import Plan
 from triton_slo.verdict.canary import Slice
-from triton_slo.verdict.excluded_time import excluded_spans
 from triton_slo.verdict.gate import Firing
-from triton_slo.verdict.raw import window_events
 
 _ALERTS = "ALERTS"
 """The series in which Prometheus itself keeps the state of alerts: not ours to rename."""
@@ -80,25 +76,14 @@ def stopped(prometheus: Prometheus, at: float | None = None) -> tuple[str, ...]:
 
 
 def slices(
-    prometheus: Prometheus,
-    slo: str,
-    group: Mapping[str, str],
-    start: float,
-    end: float,
-    plan: Plan | None = None,
+    prometheus: Prometheus, slo: str, group: Mapping[str, str], start: float, end: float
 ) -> tuple[Slice, ...]:
-    """Events of one model version (or other group), slice by slice; empty when there are none.
-
-    Recorded events where there are some, else, with a plan, the source series.
-    """
+    """Recorded events of one model version (or other group), slice by slice; empty when there are none."""
     first = start + SLICE_SECONDS
-    found = {
-        event: prometheus.range(_recorded(slo, group, event), first, end, SLICE_SECONDS)
+    bad, total = (
+        _by_time(prometheus.range(_recorded(slo, group, event), first, end, SLICE_SECONDS))
         for event in (conventions.ERROR, conventions.TOTAL)
-    }
-    if not found[conventions.TOTAL] and plan is not None:
-        found = _raw_slices(prometheus, plan, group, first, end)
-    bad, total = (_by_time(found[event]) for event in (conventions.ERROR, conventions.TOTAL))
+    )
     return tuple(
         Slice(min(bad.get(at, 0.0), rate) * SLICE_SECONDS, rate * SLICE_SECONDS)
         for at, rate in sorted(total.items())
@@ -110,29 +95,6 @@ def _recorded(slo: str, group: Mapping[str, str], event: str) -> str:
     for label, value in {**group, conventions.SLO: slo, conventions.EVENT: event}.items():
         matchers = matchers.equal(label, value)
     return f"sum ({conventions.sli_events(SLICE)}{matchers})"
-
-
-def _raw_slices(
-    prometheus: Prometheus, plan: Plan, group: Mapping[str, str], first: float, last: float
-) -> dict[str, tuple[Series, ...]]:
-    found: dict[str, tuple[Series, ...]] = {conventions.ERROR: (), conventions.TOTAL: ()}
-    for variant in plan.variants:
-        events = window_events(plan, plan.measure(variant), SLICE_SECONDS)
-        for event, query in ((conventions.ERROR, events.error), (conventions.TOTAL, events.total)):
-            series = prometheus.range(query, first, last, SLICE_SECONDS)
-            found[event] += tuple(one for one in series if one.labels == group)
-    spans = excluded_spans(plan.objective.exclusions, first - SLICE_SECONDS, last, prometheus)
-    return {event: tuple(_outside(one, spans) for one in series) for event, series in found.items()}
-
-
-def _outside(series: Series, spans: Sequence[Span]) -> Series:
-    """Only slices that no excluded time reaches into."""
-    kept = [
-        (at, value)
-        for at, value in zip(series.times, series.values, strict=True)
-        if not any(low < at and at - SLICE_SECONDS < high for low, high in spans)
-    ]
-    return replace(series, times=tuple(at for at, _ in kept), values=tuple(value for _, value in kept))
 
 
 def _by_time(found: Sequence[Series]) -> dict[float, float]:

@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from triton_slo.objective.model import Objective, Tier
-from triton_slo.rules.windows import canonical
 from triton_slo.sources import BACKEND_COUNTERS, CAVEATS, SEES_FAILURES
 from triton_slo.verdict.canary import Comparison, Verdict
 from triton_slo.verdict.live import Standing
@@ -93,26 +91,6 @@ def judge_readiness(
     else:
         verdict, reason = "promote", f"ready, burning {_times(canary.burn_now)} now"
     return Judgement(verdict, reason, canary.slo, canary.model, canary.version, age)
-
-
-def burning_tiers(row: Standing, objective: Objective) -> tuple[Firing, ...]:
-    """Tiers whose two windows both burn now: what alerts would say where no rules are loaded.
-
-    Alerts also ask for enough failures and whether it is over already; a gate that cannot know is strict.
-    """
-    if row.excluded:
-        return ()
-    period = objective.window.seconds
-    return tuple(
-        Firing(row.slo, row.model, row.version, _severity(objective, tier), tier.name)
-        for tier in objective.alerting.tiers
-        if min(row.burn.get(canonical(window), 0.0) for window in (tier.long, tier.short))
-        > tier.factor(period)
-    )
-
-
-def _severity(objective: Objective, tier: Tier) -> str:
-    return objective.alerting.severities.get(tier.name, tier.severity)
 
 
 def judge(

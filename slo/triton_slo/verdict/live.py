@@ -1,7 +1,6 @@
 """Where every objective stands: recorded series in, frozen values out.
 
-The same values come from the recorded series of a Prometheus that has our rules, and from the same
-expressions asked raw of one that has not. Whatever is missing is unknown (None), never 100 %.
+Whatever is missing is unknown (None), never 100 %.
 """
 
 from __future__ import annotations

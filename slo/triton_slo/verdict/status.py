@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
 from collections.abc import Sequence
 
@@ -10,31 +9,21 @@ from triton_exporter.catalogue import EXPORTER_JOB, state
 from triton_slo import conventions
 from triton_slo.objective.model import DAY
 from triton_slo.prometheus import Prometheus, PrometheusError, Sample
-from triton_slo.rules.plan import Plan
-from triton_slo.verdict import raw
 from triton_slo.verdict.live import SELECTOR, UNKNOWN_TIME, Standing, standings
 
 _UNKNOWN_STEP_SECONDS = 300
 
 
-def look(prometheus: Prometheus, at: float | None = None, plans: Sequence[Plan] = ()) -> tuple[Standing, ...]:
-    """Where every objective stands now (or at Unix time `at`), the most urgent first.
+def look(prometheus: Prometheus, at: float | None = None) -> tuple[Standing, ...]:
+    """Return where every recorded objective stands now (or at Unix time `at`), the most urgent first.
 
-    Objectives in `plans` that Prometheus has not recorded are worked out from the exporter's series. Raises
-    PrometheusError, also when there is nothing to look at: an empty table would read as "all well".
+    Every objective whose rules are loaded has a row; without rows no rules are loaded. Raises PrometheusError,
+    also when Prometheus does not scrape the exporter.
     """
     samples = prometheus.instant(SELECTOR, at)
-    recorded = {sample.labels.get(conventions.SLO) for sample in samples}
-    missing = [plan for plan in plans if plan.objective.name not in recorded]
-    if not samples or missing:
-        _require_exporter(prometheus, at, plans)
-    samples += _unknown_times(prometheus, samples, at)
-    if missing:
-        moment = time.time() if at is None else at
-        samples += raw.samples(prometheus, missing, moment)
-        if not any(sample.labels.get("__name__") == conventions.CAUSE_SHARE for sample in samples):
-            samples += raw.causes(prometheus, missing[0].options, moment)
-    return standings(samples)
+    if not samples:
+        _require_exporter(prometheus, at)
+    return standings(samples + _unknown_times(prometheus, samples, at))
 
 
 def _unknown_time(period_days: float) -> str:
@@ -63,14 +52,9 @@ def _unknown_times(prometheus: Prometheus, samples: Sequence[Sample], at: float 
     )
 
 
-def _require_exporter(prometheus: Prometheus, at: float | None, plans: Sequence[Plan]) -> None:
+def _require_exporter(prometheus: Prometheus, at: float | None) -> None:
     if not prometheus.instant(f"count({state.UP})", at):
         raise PrometheusError(
             f"Prometheus has no series of the exporter: does it scrape job {EXPORTER_JOB}, "
             "and is the exporter up?"
-        )
-    if not plans:
-        raise PrometheusError(
-            "Prometheus has the exporter's series but no recorded objectives: load the rules that "
-            "`tritonwatch generate` writes, or name the objectives by --objectives"
         )

@@ -1,4 +1,4 @@
-"""When an objective's exclusions held, for whoever looks back: from the calendar, or Prometheus for PromQL."""
+"""Find when an objective's exclusions held: from the calendar, or from Prometheus for those in PromQL."""
 
 from __future__ import annotations
 
@@ -19,15 +19,6 @@ def excluded_spans(
     Raises LookupError for an exclusion in PromQL where there is no Prometheus to ask.
     """
     return merged([span for one in exclusions for span in _spans(one, start, end, prometheus)])
-
-
-def counted_spans(excluded: Sequence[Span], start: float, end: float, lag: float = 0.0) -> list[Span]:
-    """What is left of the time between: it begins again `lag` seconds after an exclusion."""
-    found, begin = [], start
-    for low, high in clipped(list(excluded), start - lag, end):
-        found.append((begin, low))
-        begin = max(begin, high + lag)
-    return [(low, high) for low, high in (*found, (begin, end)) if low < high]
 
 
 def _spans(one: Exclusion, start: float, end: float, prometheus: Prometheus | None) -> Iterator[Span]:

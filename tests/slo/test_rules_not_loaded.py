@@ -1,0 +1,182 @@
+"""`status` and `gate` on a real Prometheus that has not loaded the rules of some or all objectives."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support import history
+from support.history import END
+from support.tools import prometheuses
+from triton_exporter.catalogue import EXPORTER_JOB, own, state
+from triton_slo import conventions as c
+from tritonwatch.cli import main
+
+EARLIER = END - 86_400
+"""A moment at which Prometheus scraped the exporter and recorded nothing."""
+CANNOT_TELL = 1
+
+
+@pytest.fixture(scope="module", params=prometheuses(), ids=str)
+def prometheus(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """At END the rules of `latency` are loaded: model good has budget left, and a page fires for model bad."""
+    exporter = {"job": EXPORTER_JOB, "instance": "a:9401"}
+    rows = [
+        (str(state.UP), exporter, [(EARLIER, 1.0), (END, 1.0)]),
+        (str(own.LAST_SUCCESS), exporter, [(END, END - 5.0)]),
+    ]
+    for model in ("good", "bad"):
+        group = {c.SLO: "latency", c.INDICATOR: "latency", "model": model, "version": "1"}
+        rows += [
+            (name, group, [(END, value)])
+            for name, value in (
+                (c.OBJECTIVE_RATIO, 0.99),
+                (c.CURRENT_BURN_RATE, 0.5),
+                (c.PERIOD_BURN_RATE, 0.2),
+                (c.PERIOD_BUDGET_REMAINING, 0.8),
+                (c.LAST_SEEN, END),
+            )
+        ]
+        rows.append((str(state.MODEL_READY), {**exporter, "model": model, "version": "1"}, [(END, 1.0)]))
+    alert = {"alertname": c.BURN_ALERTS["latency"], "alertstate": "firing", c.COMPONENT: "slo"}
+    about = {c.SLO: "latency", "model": "bad", "version": "1", c.SEVERITY: "critical", c.TIER: "page_fast"}
+    rows.append(("ALERTS", alert | about, [(END, 1.0)]))
+    with history.serve(
+        history.openmetrics(rows), tmp_path_factory.mktemp("prometheus"), server=request.param
+    ) as url:
+        yield url
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Two objectives, in a folder whose name needs quotes in a shell."""
+    folder = tmp_path / "our objectives"
+    folder.mkdir()
+    (folder / "errors.yaml").write_text("{name: errors, target: 99.9%, indicator: errors}")
+    (folder / "latency.yaml").write_text(
+        "{name: latency, target: 99%, indicator: {kind: latency, threshold: 1s}}"
+    )
+    return folder
+
+
+def run(verb: str, prometheus: str, *words: object, at: float = END) -> int:
+    return main([verb, "--prometheus", prometheus, "--at", str(at), *map(str, words)])
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("verb", ["status", "gate"])
+def test_a_prometheus_without_any_rules_gets_the_commands_that_load_them(
+    prometheus: str,
+    folder: Path,
+    verb: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The message names the objectives, the Prometheus, and commands that work as they stand."""
+    monkeypatch.chdir(folder.parent)
+
+    assert CANNOT_TELL == run(verb, prometheus, "--objectives", folder, at=EARLIER)
+    first, load, write = capsys.readouterr().err.splitlines()
+    place = f"are not loaded in Prometheus at {prometheus}"
+    assert first.startswith(f"tritonwatch {verb}: the rules of objectives errors, latency {place}")
+    arguments = ["--objectives", str(folder), "--out", "generated"]
+    assert ["tritonwatch", "reload", *arguments, "--prometheus", prometheus] == command(load)
+    assert ["tritonwatch", "generate", *arguments] == command(write)
+    assert 0 == main(command(write)[1:])
+    assert (folder.parent / "generated" / "rules" / "slo-errors.yml").is_file()
+
+
+def command(line: str) -> list[str]:
+    """The words of a command behind the colon that introduces it."""
+    return shlex.split(line.partition(": ")[2])
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("verb", ["status", "gate"])
+def test_without_a_folder_of_objectives_the_commands_have_a_placeholder(
+    prometheus: str, verb: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nobody named objectives, so the message is about the rules of any."""
+    assert CANNOT_TELL == run(verb, prometheus, at=EARLIER)
+
+    first, load, _ = capsys.readouterr().err.splitlines()
+    assert first.startswith(
+        f"tritonwatch {verb}: no objective's rules are loaded in Prometheus at {prometheus}"
+    )
+    assert ["tritonwatch", "reload", "--objectives", "DIR"] == command(load)[:4]
+
+
+@pytest.mark.real
+def test_status_shows_the_objectives_whose_rules_are_loaded(
+    prometheus: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The table and the JSON hold the loaded one, the message names the other, and the exit code is 1."""
+    assert CANNOT_TELL == run("status", prometheus, "--objectives", folder)
+    shown = capsys.readouterr()
+    assert "good" in shown.out
+    assert "the rules of objective errors are not loaded" in shown.err
+
+    assert CANNOT_TELL == run("status", prometheus, "--objectives", folder, "--json")
+    assert {"latency"} == {row["slo"] for row in json.loads(capsys.readouterr().out)["standings"]}
+
+
+@pytest.mark.real
+def test_gate_promotes_nothing_while_rules_are_missing_and_still_rolls_back(
+    prometheus: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A page is a reason to roll back whatever else is unknown."""
+    words = ("--objectives", folder, "--model")
+
+    assert CANNOT_TELL == run("gate", prometheus, *words, "good")
+    shown = capsys.readouterr()
+    assert ["promote  latency good version 1", "verdict"] == [
+        line.split(":")[0] for line in shown.out.splitlines()
+    ]
+    assert shown.out.endswith("verdict: cannot tell\n")
+    assert "the rules of objective errors are not loaded" in shown.err
+    assert CANNOT_TELL == run("gate", prometheus, *words, "good", "--json")
+    assert "cannot tell" == json.loads(capsys.readouterr().out)["verdict"]
+    assert 4 == run("gate", prometheus, *words, "bad")
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("verb", ["status", "gate"])
+def test_rules_of_objectives_that_were_not_asked_for_may_be_missing(
+    prometheus: str, folder: Path, verb: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`--objective latency` needs the rules of latency only."""
+    words = ("--objectives", folder, "--model", "good", "--objective")
+
+    assert 0 == run(verb, prometheus, *words, "latency")
+    assert "" == capsys.readouterr().err
+    assert CANNOT_TELL == run(verb, prometheus, *words, "errors")
+    assert "the rules of objective errors are not loaded" in capsys.readouterr().err
+
+
+@pytest.mark.real
+def test_the_shown_command_logs_in_the_same_way_and_shows_no_secret(
+    prometheus: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Files are named; the value of a header, which may be a secret, is left out."""
+    (tmp_path / "token").write_text("s3cret")
+    words = ("--token-file", tmp_path / "token", "--timeout", 20, "--header", "X-Scope-OrgID: s3cret")
+
+    assert CANNOT_TELL == run("status", prometheus, "--objectives", folder, *words, at=EARLIER)
+    message = capsys.readouterr().err
+    assert "s3cret" not in message
+    access = ["--timeout", "20", "--token-file", str(tmp_path / "token"), "--header", "X-Scope-OrgID: ..."]
+    assert access == command(message.splitlines()[1])[-6:]
+
+
+def test_mistakes_in_the_objectives_are_listed_before_prometheus_is_asked(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An objective that cannot be read has no rules to look for."""
+    (folder / "errors.yaml").write_text("{name: errors, target: 200%, indicator: errors}")
+
+    assert 1 == run("status", "http://127.0.0.1:1", "--objectives", folder)
+    assert "errors.yaml:1" in capsys.readouterr().err
