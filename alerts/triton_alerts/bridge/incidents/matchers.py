@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
+from itertools import product
 
 from pydantic import BaseModel, ConfigDict
 
@@ -38,15 +40,30 @@ class Matcher(BaseModel):
 
 
 def of_alerts(group: Labels, alerts: Sequence[Labels]) -> tuple[Matcher, ...]:
-    """Match the alerts' names, severities, subjects and servers within their group."""
+    """Match the names, severities, subjects and servers of alerts within their group; the first is matched always.
+
+    Matchers hold independently: `alertname=~"A|B", version=~"1|2"` would also match B of version 1. An alert that
+    would let in such a combination, which is not among the alerts, stays outside.
+    """
     subjects = [name for labels in alerts for name in subject_names(labels)]
-    names = ["alertname", SEVERITY, SLO, *subjects, "instance"]
+    names = tuple(dict.fromkeys(("alertname", SEVERITY, SLO, *subjects, "instance")))
     found = {name: Matcher(name=name, values=(value,)) for name, value in sorted(group.items()) if value}
-    for name in names:
-        values = tuple(sorted({labels.get(name, "") for labels in alerts}))
+    for name, values in zip(names, _together(names, alerts), strict=True):
         if values != ("",):
             found.setdefault(name, Matcher(name=name, values=values))
     return tuple(found.values())
+
+
+def _together(names: Sequence[str], alerts: Sequence[Labels]) -> list[tuple[str, ...]]:
+    """Values of each label such that every combination of them is one of the alerts."""
+    combinations = dict.fromkeys(tuple(labels.get(name, "") for name in names) for labels in alerts)
+    chosen: list[set[str]] = [set() for _ in names]
+    for combination in combinations:
+        wider = [values | {value} for values, value in zip(chosen, combination, strict=True)]
+        # More combinations than there are alerts cannot all be alerts.
+        if math.prod(map(len, wider)) <= len(combinations) and combinations.keys() >= set(product(*wider)):
+            chosen = wider
+    return [tuple(sorted(values)) or ("",) for values in chosen]
 
 
 def subject_names(labels: Labels) -> tuple[str, ...]:

@@ -1,0 +1,58 @@
+"""What a silence made from an incident matches: its alerts, and no combination that is none of them."""
+
+from __future__ import annotations
+
+from itertools import product
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from triton_alerts.bridge.incidents.matchers import of_alerts
+
+LABELS = ("alertname", "severity", "model", "version", "instance")
+VALUES = ("a", "b", "c")
+ALERT = st.fixed_dictionaries({"alertname": st.sampled_from(VALUES)}).flatmap(
+    lambda named: st.fixed_dictionaries({label: st.sampled_from(VALUES) for label in LABELS[1:]}).map(
+        lambda labels: named | labels
+    )
+)
+
+
+def alert(name: str, model: str, version: str, instance: str = "t:1") -> dict[str, str]:
+    return {
+        "alertname": name,
+        "severity": "warning",
+        "model": model,
+        "version": version,
+        "instance": instance,
+    }
+
+
+@given(st.lists(ALERT, min_size=1, max_size=6))
+def test_a_silence_matches_no_combination_that_is_not_an_alert(alerts: list[dict[str, str]]) -> None:
+    """Whatever fires later with other labels is not muted unseen; the first alert is always silenced."""
+    matchers = of_alerts({}, alerts)
+    for values in product(VALUES, repeat=len(LABELS)):
+        labels = dict(zip(LABELS, values, strict=True))
+        if all(matcher.matches(labels) for matcher in matchers):
+            assert labels in alerts
+    assert all(matcher.matches(alerts[0]) for matcher in matchers)
+
+
+def test_two_alerts_of_two_versions_do_not_mute_each_others_combination() -> None:
+    """Not ready of version 1 and stalled of version 2 leave a later stall of version 1 alone."""
+    first, second = alert("NotReady", "m", "1"), alert("Stalled", "m", "2")
+    matchers = of_alerts({}, [first, second])
+
+    assert all(matcher.matches(first) for matcher in matchers)
+    assert not all(matcher.matches(alert("Stalled", "m", "1")) for matcher in matchers)
+
+
+def test_alerts_that_differ_in_one_label_are_silenced_together() -> None:
+    """One alert of three models, and four that form a whole table, are one silence."""
+    models = [alert("NotReady", model, "1") for model in ("x", "y", "z")]
+    table = [alert(name, "m", version) for name in ("NotReady", "Stalled") for version in ("1", "2")]
+
+    for alerts in (models, table):
+        matchers = of_alerts({"model": ""}, alerts)
+        assert all(matcher.matches(labels) for matcher in matchers for labels in alerts)
