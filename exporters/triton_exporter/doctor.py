@@ -84,7 +84,8 @@ def examine(facts: Facts) -> list[Finding]:
         checks: tuple[Check, ...] = (_reachable,)
     elif facts.snapshot.api_failure:
         # Metrics may answer all the same: from another Triton of that machine, whose traffic this is not about.
-        checks = (_reachable, _metrics)
+        # A dcgm-exporter answers for itself.
+        checks = (_reachable, _metrics, _gpus)
     else:
         checks = CHECKS
     found = [finding for check in checks for finding in check(facts)]

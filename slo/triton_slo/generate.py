@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from triton_slo.artifact import Artifact, Options
 from triton_slo.burn.burn_alerts import objective_rules
+from triton_slo.burn.causes import cause_rules
 from triton_slo.objective.model import Objective
 from triton_slo.proofs.proof import proof_artifacts
-from triton_slo.rules.causes import cause_rules
 from triton_slo.rules.plan import Plan
 from triton_slo.rules.recording import slow_rules
 from triton_slo.rules.rulefile import Group, render
