@@ -35,6 +35,7 @@ from triton_slo.objective.model import Tier
 from triton_slo.promql import indent, number
 from triton_slo.rules.plan import Plan
 from triton_slo.rules.recording import burn, events
+from triton_slo.rules.retired import retired
 from triton_slo.rules.rulefile import Rule
 
 
@@ -89,8 +90,7 @@ class _Expression:
                 burning = f"{names.BURNING}{self.plan.own}"
                 return f"resets({burning}[{render(span.seconds)}]) >= {times}"
             case Retired():
-                # A group that serves again is seen later than it was retired.
-                return f"{names.RETIRED}{self.plan.own} >= {names.LAST_SEEN}{self.plan.own}"
+                return retired(self.plan)
             case Named():
                 return self._part(condition)
 

@@ -43,9 +43,12 @@ def unless_retired(plan: Plan) -> str:
     """What follows an expression so that it leaves out retired groups; empty where groups are not of models."""
     if "model" not in plan.objective.group_by:
         return ""
-    # A group that serves again is seen later than it was retired.
-    retired = f"{names.RETIRED}{plan.own} >= {names.LAST_SEEN}{plan.own}"
-    return f"unless {on(plan.objective.group_by)} ({retired})"
+    return f"unless {on(plan.objective.group_by)} ({retired(plan)})"
+
+
+def retired(plan: Plan) -> str:
+    """Groups that are retired now: one that serves again is seen later than it was retired."""
+    return f"{names.RETIRED}{plan.own} >= {names.LAST_SEEN}{plan.own}"
 
 
 def unloaded(plan: Plan) -> str:
