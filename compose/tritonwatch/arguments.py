@@ -138,6 +138,17 @@ def objective_texts(folder: Path, verb: str) -> list[tuple[str, str]] | None:
         return None
 
 
+def add_objective_filter(parser: argparse.ArgumentParser) -> None:
+    """Declare the flag by which a verb shows or judges some objectives only."""
+    parser.add_argument(
+        "--objective",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="only this objective (repeatable)",
+    )
+
+
 def moment(text: str) -> float:
     """A moment as Unix seconds, or as 2026-05-01T09:30Z (UTC where no zone is given)."""
     try:

@@ -21,7 +21,7 @@ from triton_slo.verdict.gate import Firing, Judgement
 from triton_slo.verdict.live import Standing
 from triton_slo.verdict.status import look
 from tritonwatch import access, objective_files
-from tritonwatch.arguments import moment
+from tritonwatch.arguments import add_objective_filter, moment
 
 EXAMPLE = "tritonwatch gate --prometheus http://127.0.0.1:9090 --model classifier --canary 2 --baseline 1"
 
@@ -37,13 +37,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         f"{EXIT['rollback']}: roll back, {EXIT['cannot tell']}: cannot tell, 2: wrong usage. "
         "Unknown or old data never promotes."
     )
-    parser.add_argument(
-        "--objective",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="only this objective (repeatable)",
-    )
+    add_objective_filter(parser)
     parser.add_argument("--model", metavar="NAME", help="only this model (needed with --canary)")
     parser.add_argument("--version", metavar="V", help="only this version")
     objective_files.add_argument(parser)

@@ -19,7 +19,7 @@ from triton_slo.prometheus import Prometheus, PrometheusError
 from triton_slo.verdict.live import Standing
 from triton_slo.verdict.status import look
 from tritonwatch import access, objective_files, status_table
-from tritonwatch.arguments import between, moment, whole
+from tritonwatch.arguments import add_objective_filter, between, moment, whole
 
 EXAMPLE = "tritonwatch status --prometheus http://127.0.0.1:9090 --top 20"
 
@@ -39,13 +39,7 @@ class _Reading:
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     parser.add_argument("--json", action="store_true", help="write JSON instead of a table")
-    parser.add_argument(
-        "--objective",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="only this objective (repeatable)",
-    )
+    add_objective_filter(parser)
     parser.add_argument("--model", metavar="NAME", help="only this model")
     parser.add_argument("--top", type=whole, default=0, metavar="N", help="only the N most urgent rows")
     when = parser.add_mutually_exclusive_group()
