@@ -11,8 +11,8 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from triton_exporter.duration import render
 from triton_exporter.printable import printable
-from triton_slo.duration import render
 from triton_slo.sources import CAVEATS
 from triton_slo.verdict.live import SHOWN_WINDOWS, Overview, Standing, State, overviews
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import combinations
 
-from triton_slo.duration import in_words
+from triton_exporter.duration import in_words
 from triton_slo.objective.exclusion import Exclusion, Span, clipped, merged
 from triton_slo.objective.expression import always_answers, of_ours
 from triton_slo.objective.model import Objective

@@ -10,8 +10,8 @@ import promql_parser as promql
 
 from triton_exporter.catalogue import triton
 from triton_exporter.distribution.buckets import DEFAULT_BOUNDS
+from triton_exporter.duration import parse_seconds, render
 from triton_slo.artifact import Options
-from triton_slo.duration import parse_seconds, render
 from triton_slo.exclusion_lint import exclusion_doubts, over
 from triton_slo.objective.model import (
     ALL_REASONS,

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from triton_exporter.catalogue import Metric, bridge, gpu, llm, model, own, triton
-from triton_slo.duration import parse_seconds
+from triton_exporter.duration import parse_seconds
 from triton_slo.promql import number
 
 Reader = Callable[..., str]

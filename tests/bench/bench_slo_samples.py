@@ -19,9 +19,9 @@ from support.slo_scenarios import OBJECTIVE
 from support.slo_shapes import GROUP, sloth
 from support.tools import ROOT
 from triton_exporter.catalogue import triton
+from triton_exporter.duration import parse_seconds
 from triton_slo import conventions as names
 from triton_slo.artifact import Options
-from triton_slo.duration import parse_seconds
 from triton_slo.generate import artifacts
 
 LONG = ("2h", "6h", "1d", "3d", "30d")

@@ -18,9 +18,9 @@ from support import simulator
 from support.promtool import Answer, evaluated, grouped, resting_on
 from support.simulator import BEFORE, LENGTH, SCRAPE, TICK, TILE, Life, Model, Replica
 from support.tools import promtools
+from triton_exporter.duration import parse_seconds
 from triton_slo import conventions as names
 from triton_slo.artifact import Options
-from triton_slo.duration import parse_seconds
 from triton_slo.generate import artifacts
 from triton_slo.objective.model import Objective
 

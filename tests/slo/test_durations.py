@@ -5,8 +5,8 @@ from __future__ import annotations
 import yaml
 
 from triton_exporter.distribution.buckets import parse_duration
+from triton_exporter.duration import parse_seconds
 from triton_slo.artifact import Options
-from triton_slo.duration import parse_seconds
 from triton_slo.generate import artifacts
 from triton_slo.indicators.durations import first_response_edge
 from triton_slo.objective.model import FirstResponse

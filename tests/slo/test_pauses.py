@@ -19,9 +19,9 @@ from support.slo_scenarios import PAUSES, run
 from support.slo_table import true_budget
 from support.tools import promtools
 from triton_exporter.catalogue import triton
+from triton_exporter.duration import parse_seconds
 from triton_slo import conventions as names
 from triton_slo.artifact import Options
-from triton_slo.duration import parse_seconds
 from triton_slo.generate import artifacts
 from triton_slo.objective.model import Objective
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from triton_exporter.duration import parse_seconds
 from triton_exporter.printable import printable
 from triton_slo.artifact import Options
 from triton_slo.backtest import incident
@@ -21,7 +22,6 @@ from triton_slo.backtest.incident import Incident, IncidentError
 from triton_slo.backtest.ours import promise
 from triton_slo.backtest.policy import SLOTH, pyrra
 from triton_slo.backtest.report import Policies, backtest
-from triton_slo.duration import parse_seconds
 from triton_slo.objective.exclusion import Span
 from triton_slo.objective.model import Objective
 from triton_slo.prometheus import Prometheus, PrometheusError

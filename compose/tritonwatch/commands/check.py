@@ -10,8 +10,8 @@ from functools import partial
 
 from triton_alerts.rules.lint import check_file, rule_groups
 from triton_exporter.catalogue import state, triton
+from triton_exporter.duration import parse_seconds
 from triton_exporter.printable import printable
-from triton_slo.duration import parse_seconds
 from triton_slo.indicators.errors import hiding_models
 from triton_slo.lint import Surroundings, doubts, hidden_failures, notes
 from triton_slo.objective.reading import read

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal
 
+from triton_exporter.duration import parse_seconds
 from triton_exporter.printable import printable
-from triton_slo.duration import parse_seconds
 from triton_slo.prometheus import Prometheus, PrometheusError
 from triton_slo.sources import BACKEND_COUNTERS, CAVEATS
 from triton_slo.verdict import evidence, gate

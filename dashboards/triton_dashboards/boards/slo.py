@@ -21,6 +21,7 @@ from triton_dashboards.grafana.values import (
 from triton_dashboards.query import Scope, emptiest, or_zero, scope, total, worst
 from triton_dashboards.tables import Column, columns
 from triton_exporter.catalogue import state
+from triton_exporter.duration import parse_seconds
 from triton_slo.artifact import Options
 from triton_slo.conventions import (
     BURNING,
@@ -44,7 +45,6 @@ from triton_slo.conventions import (
     sli_error,
     sli_events,
 )
-from triton_slo.duration import parse_seconds
 from triton_slo.objective.model import WORKBOOK_TIERS
 from triton_slo.sources import CAVEATS
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from triton_exporter.duration import render
 from triton_slo.backtest.history import Grid, History
 from triton_slo.conventions import ERROR, TOTAL
-from triton_slo.duration import render
 from triton_slo.indicators import Events, Measure
 from triton_slo.objective.model import Objective
 from triton_slo.prometheus import Prometheus

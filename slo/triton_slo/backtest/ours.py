@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from triton_exporter.duration import parse_seconds
 from triton_slo.artifact import Options
 from triton_slo.backtest.policy import Alert, Policy, UnknownSteps
 from triton_slo.backtest.report import Promise
 from triton_slo.burn.burn_alerts import severity
 from triton_slo.burn.condition import burn_condition
 from triton_slo.burn.condition_rules import burn_tiers
-from triton_slo.duration import parse_seconds
 from triton_slo.objective.exclusion import Span
 from triton_slo.objective.model import Choice, Objective, Tier
 from triton_slo.rules.excluding import lag_seconds

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from triton_exporter.duration import render
 from triton_slo.burn.condition import All, Burn, Compare, Condition, Either, Window
-from triton_slo.duration import render
 
 Severity = Literal["page", "ticket"]
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from statistics import NormalDist
 from typing import Literal
 
-from triton_slo.duration import parse_seconds
+from triton_exporter.duration import parse_seconds
 from triton_slo.objective.model import Tier
 from triton_slo.rules.plan import Plan
 from triton_slo.rules.windows import GUARD, HOLD, RECURRING, canonical

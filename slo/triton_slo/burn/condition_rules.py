@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from triton_exporter.duration import render
 from triton_slo import conventions as names
 from triton_slo.burn.condition import (
     All,
@@ -30,7 +31,6 @@ from triton_slo.burn.condition import (
     burn_condition,
     named_parts,
 )
-from triton_slo.duration import render
 from triton_slo.objective.model import Tier
 from triton_slo.promql import indent, number
 from triton_slo.rules.plan import Plan

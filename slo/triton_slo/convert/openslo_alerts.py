@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from triton_exporter.duration import render
 from triton_slo.convert.entry import Entry, EntryError
 from triton_slo.convert.ledger import Ledger
 from triton_slo.convert.openslo_library import Library
 from triton_slo.convert.openslo_window import days
-from triton_slo.duration import render
 
 _SEVERITIES = {
     **dict.fromkeys(("page", "critical", "sev1", "p1", "high"), "critical"),

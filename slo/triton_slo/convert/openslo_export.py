@@ -15,13 +15,13 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
+from triton_exporter.duration import parse_seconds
 from triton_exporter.yaml_faults import YAML_FAULTS
 from triton_slo.artifact import Options
 from triton_slo.burn.burn_alerts import severity
 from triton_slo.convert.entry import Entry, EntryError
 from triton_slo.convert.ledger import Ledger
 from triton_slo.convert.writing import plain
-from triton_slo.duration import parse_seconds
 from triton_slo.objective.model import WINDOW, CalendarWindow, Custom, Objective, Tier
 from triton_slo.problem import Problem
 from triton_slo.promql import by

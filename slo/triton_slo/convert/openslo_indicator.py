@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from triton_exporter.duration import parse_seconds, render
 from triton_slo.convert import building, queries
 from triton_slo.convert.entry import Entry, EntryError
 from triton_slo.convert.ledger import Ledger
 from triton_slo.convert.openslo_library import Library
 from triton_slo.convert.openslo_window import days
-from triton_slo.duration import parse_seconds, render
 from triton_slo.objective.model import WINDOW
 from triton_slo.promql import number
 

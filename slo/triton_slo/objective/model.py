@@ -21,8 +21,8 @@ from pydantic import (
     model_validator,
 )
 
+from triton_exporter.duration import parse_seconds
 from triton_slo import conventions
-from triton_slo.duration import parse_seconds
 from triton_slo.objective import expression, mistake
 from triton_slo.objective.exclusion import Exclusion, TimeZone
 

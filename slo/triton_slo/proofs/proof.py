@@ -12,11 +12,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from triton_exporter.duration import render as duration
 from triton_slo import conventions as names
 from triton_slo.artifact import Artifact
 from triton_slo.burn.burn_alerts import alert_rules, objective_rules
 from triton_slo.burn.condition_rules import burn_tiers, condition_rules
-from triton_slo.duration import render as duration
 from triton_slo.objective.exclusion import Exclusion
 from triton_slo.objective.model import Custom
 from triton_slo.proofs.scenes import (

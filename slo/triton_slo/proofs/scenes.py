@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from triton_exporter.catalogue import Metric, probe, state, triton
+from triton_exporter.duration import parse_seconds
 from triton_slo import conventions as names
-from triton_slo.duration import parse_seconds
 from triton_slo.indicators.durations import first_response_edge
 from triton_slo.objective import model as model
 from triton_slo.promql import number, quote

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from triton_exporter.duration import parse_seconds
 from triton_slo import conventions as names
-from triton_slo.duration import parse_seconds
 from triton_slo.objective.model import DAY, CalendarWindow
 from triton_slo.promql import indent, number
 from triton_slo.rules.periods import changes

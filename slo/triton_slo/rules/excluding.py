@@ -10,8 +10,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
+from triton_exporter.duration import render
 from triton_slo import conventions as names
-from triton_slo.duration import render
 from triton_slo.indicators import Events, Measure
 from triton_slo.objective.exclusion import DAYS, Exclusion
 from triton_slo.objective.zone import ClockChange, ClockRule, clock_rule

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from triton_exporter.duration import render
 from triton_slo import conventions as names
-from triton_slo.duration import render
 from triton_slo.indicators import Events, Measure
 from triton_slo.objective.model import DAY, CalendarWindow
 from triton_slo.promql import Matchers, indent, number, on

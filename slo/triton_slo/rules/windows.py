@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from triton_slo.duration import parse_seconds, render
+from triton_exporter.duration import parse_seconds, render
 from triton_slo.objective.model import HALF_HOUR, CalendarWindow, Objective
 
 GUARD = "3m"
