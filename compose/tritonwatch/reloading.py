@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import subprocess
 import tempfile
@@ -14,7 +13,7 @@ from typing import Any
 import requests
 import yaml
 
-from triton_slo.prometheus import Access, plain_session
+from triton_slo.prometheus import Access, innermost, plain_session
 from tritonwatch import output
 
 CHECKERS: Mapping[str, tuple[tuple[str, ...], str]] = {
@@ -69,9 +68,9 @@ class Peer:
                     allow_redirects=False,
                 )
         except requests.exceptions.SSLError as error:
-            raise ReloadError(f"{where} fails TLS ({_reason(error)}); see --ca-file") from error
+            raise ReloadError(f"{where} fails TLS ({innermost(error)}); see --ca-file") from error
         except requests.RequestException as error:
-            raise ReloadError(f"{where} is not reachable: {_reason(error)}") from error
+            raise ReloadError(f"{where} is not reachable: {innermost(error)}") from error
         if answer.status_code == 200:
             return answer
         said = " ".join(answer.text.split())[:500]
@@ -174,9 +173,3 @@ def _check_loaded(prometheus: Peer, files: Mapping[str, str]) -> None:
 def _groups(text: str) -> list[dict[str, Any]]:
     groups: list[dict[str, Any]] = (yaml.safe_load(text) or {}).get("groups") or []
     return groups
-
-
-def _reason(error: Exception) -> str:
-    text = " ".join(str(error).split())
-    found = re.search(r"\[(?:Errno -?\d+|SSL[^]]*)\] ([^()]+)", text)
-    return found[1].strip(" \"'") if found else text

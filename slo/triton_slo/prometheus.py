@@ -1,6 +1,10 @@
-"""Reads a Prometheus, or what speaks its HTTP API (Mimir, Thanos), through prometheus-api-client.
+"""The Prometheus client: queries a Prometheus, or another server with its HTTP API (Mimir, Thanos).
 
-Every fault of the peer is a `PrometheusError`: one line that says what is wrong and what to try.
+prometheus-api-client sends the queries and reads the answers. Its public arguments cover the timeout, the retries
+and, as a `requests.Session` made here, credentials and TLS. Three things it does not offer are done by that
+session: refusing a redirect, reading the `errorType` and the `warnings` of an answer, and asking for the version.
+
+Every fault of the server is a `PrometheusError`: one line that says what is wrong and what to try.
 """
 
 from __future__ import annotations
@@ -71,10 +75,14 @@ class Prometheus:
         self.warnings: list[str] = []
         """What Prometheus said beside its answers, such as parts of a Thanos that did not answer."""
         self._url = access.url.rstrip("/")
+        self._session = plain_session(access)
+        # Refusing comes before following a redirect: custom headers may hold secrets, and requests would carry
+        # them to wherever it points.
+        self._session.hooks["response"] += [_refuse, self._listen]
         # A command that says at once what is wrong helps more than one that retries in silence.
         self._connect = PrometheusConnect(
             url=self._url,
-            session=_session(access, self._listen),
+            session=self._session,
             retry=Retry(0, read=False),
             timeout=access.timeout_seconds,  # type: ignore[arg-type]  # requests takes fractions
         )
@@ -87,7 +95,7 @@ class Prometheus:
 
     def close(self) -> None:
         """Give the connections back."""
-        self._connect.close()
+        self._session.close()
 
     def instant(self, query: str, at: float | None = None) -> tuple[Sample, ...]:
         """The value of an instant vector (or scalar) at Unix time `at`, else now."""
@@ -139,8 +147,7 @@ class Prometheus:
     def _version(self) -> tuple[int, int] | None:
         """Major and minor version, or None where the peer does not tell."""
         try:
-            # Only prometheus-api-client's session is used, so that access is the same for all requests.
-            body = self._connect._session.get(
+            body = self._session.get(
                 f"{self._url}/api/v1/status/buildinfo", timeout=self._access.timeout_seconds
             ).json()
             match = re.match(r"v?(\d+)\.(\d+)", str(body["data"]["version"]))
@@ -179,14 +186,6 @@ def plain_session(access: Access) -> requests.Session:
     session.verify = (access.ca_file or True) if access.verify else False
     if access.cert_file:
         session.cert = (access.cert_file, access.key_file) if access.key_file else access.cert_file
-    return session
-
-
-def _session(access: Access, listen: Callable[..., None]) -> requests.Session:
-    session = plain_session(access)
-    # Refusing comes before following a redirect: custom headers may hold secrets, and requests would carry
-    # them to wherever it points.
-    session.hooks["response"] += [_refuse, listen]
     return session
 
 
@@ -236,11 +235,11 @@ def _transport_fault(access: Access, error: requests.RequestException) -> str:
         waited = f"{access.timeout_seconds:g} s"
         return f"Prometheus at {access.url} is too slow: no answer within {waited}; try --timeout"
     if isinstance(error, requests.exceptions.SSLError):
-        return f"Prometheus at {access.url} fails TLS: {_innermost(error)}; see --ca-file and --cert-file"
-    return f"Prometheus at {access.url} is not reachable: {_innermost(error)}"
+        return f"Prometheus at {access.url} fails TLS: {innermost(error)}; see --ca-file and --cert-file"
+    return f"Prometheus at {access.url} is not reachable: {innermost(error)}"
 
 
-def _innermost(error: BaseException) -> str:
+def innermost(error: BaseException) -> str:
     """The reason at the bottom of a pile of wrapped exceptions, on one line."""
     while True:
         inner = next((arg for arg in error.args if isinstance(arg, BaseException)), None)

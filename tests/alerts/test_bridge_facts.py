@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import promql_parser
 import pytest
 
 from triton_alerts.bridge.deliver.chart import draw
-from triton_alerts.bridge.evidence.facts import Prometheus, burn_query, from_prometheus
+from triton_alerts.bridge.evidence.facts import burn_query, from_prometheus
 from triton_alerts.bridge.incidents.incident import Incident, Member
+from triton_slo.prometheus import Access, Prometheus, Sample
 
 LABELS = {
     "slo": "latency-250ms",
@@ -23,9 +22,9 @@ LABELS = {
 class Recorded(Prometheus):
     """A Prometheus that answers everything with one series and parses what it is asked."""
 
-    def _get(self, path: str, values: Any) -> list[dict[str, Any]]:
-        promql_parser.parse(str(values["query"]))
-        return [{"metric": {"cause": "queue"}, "value": [0, "0.61"]}]
+    def instant(self, query: str, at: float | None = None) -> tuple[Sample, ...]:
+        promql_parser.parse(query)
+        return (Sample({"cause": "queue"}, 0.61, 0.0),)
 
 
 @pytest.mark.parametrize("labels", [LABELS, {"model": "m", "instance": "i"}, {"instance": "i"}])
@@ -38,7 +37,7 @@ def test_an_objective_s_incident_says_burn_budget_and_cause() -> None:
     """Each fact is a name and a value with its unit."""
     members = {"a": Member(labels=LABELS, starts_at=1.0)}
     incident = Incident(name="n", key="k", receiver="r", opened_at=1.0, members=members)
-    facts = dict(from_prometheus(Recorded("http://unused"))(incident).facts)
+    facts = dict(from_prometheus(Recorded(Access("http://unused")))(incident).facts)
 
     assert "0.6 times what may last" == facts["Burn rate"]
     assert "61 %" == facts["Budget left"]

@@ -11,7 +11,7 @@ import pytest
 
 from support import history
 from triton_alerts.bridge.evidence.changes import last_changes
-from triton_alerts.bridge.evidence.facts import Prometheus, from_prometheus
+from triton_alerts.bridge.evidence.facts import from_prometheus
 from triton_alerts.bridge.evidence.gpus import gpu_state
 from triton_alerts.bridge.evidence.servers import serving, told
 from triton_alerts.bridge.incidents.incident import LAST_CHANGE, Incident, Member
@@ -20,6 +20,7 @@ from triton_slo import conventions as slo
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
 from triton_slo.objective.model import Objective
+from triton_slo.prometheus import Access, Prometheus
 
 pytestmark = pytest.mark.real
 
@@ -104,7 +105,7 @@ def gpus(now: float) -> Iterator[Series]:
 def made_prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Prometheus, float]]:
     now = time.time() // STEP * STEP
     with history.serve(history.openmetrics(made(now)), tmp_path_factory.mktemp("why") / "p") as url:
-        yield Prometheus(url), now
+        yield Prometheus(Access(url)), now
 
 
 def change(where: tuple[Prometheus, float], **labels: str) -> list[str]:
@@ -217,7 +218,7 @@ def test_burn_budget_and_cause_are_read_from_series_that_our_rules_recorded(tmp_
     rules = {one.name: one.text for one in artifacts([objective], Options()) if one.part == "rules"}
     incident = about(now, slo="errors", indicator="errors", model="ranker", version="3")
     with history.serve(history.openmetrics(traffic(now)), tmp_path / "p", rules=rules) as url:
-        facts = wait_for_facts(Prometheus(url), incident)
+        facts = wait_for_facts(Prometheus(Access(url)), incident)
 
     assert "0.5 times what may last" == facts["Burn rate"]
     assert "50 %" == facts["Budget left"]

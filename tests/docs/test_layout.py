@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -53,3 +54,16 @@ def test_a_class_name_occurs_once_in_a_package(package: Path) -> None:
     )
 
     assert [] == [name for name, count in names.items() if count > 1]
+
+
+def test_one_module_queries_prometheus() -> None:
+    """Timeouts, credentials, TLS and error messages of queries are written once, over the library's public part."""
+    query = re.compile(r"prometheus_api_client|api/v1/query|_connect\._")
+    asking = {
+        str(path.relative_to(ROOT)): query.findall(path.read_text(encoding="utf-8"))
+        for package in PACKAGES
+        for path in modules(package)
+    }
+    asking = {path: found for path, found in asking.items() if found}
+
+    assert {"slo/triton_slo/prometheus.py": ["prometheus_api_client"]} == asking

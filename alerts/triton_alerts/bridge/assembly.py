@@ -31,6 +31,7 @@ from triton_alerts.bridge.operations.socket_mode import Socket
 from triton_alerts.bridge.receiver import Door, Receiver, Tls
 from triton_alerts.bridge.service import TICK_SECONDS, Chore, Service
 from triton_alerts.bridge.settings import STACK_USER, Secret
+from triton_slo.prometheus import Access, Prometheus
 
 DATABASE_FILE = "bridge.sqlite"
 AUDIT_FILE = "audit.jsonl"
@@ -104,8 +105,7 @@ def assemble(
     buttons = isinstance(transport, SlackApi) and args.slack_app_token_file is not None
     if isinstance(transport, SlackApi):
         if args.prometheus:
-            query = facts.Prometheus(args.prometheus, auth)
-            chores.append(Charts(store, query, transport.upload, instruments.count))
+            chores.append(Charts(store, _prometheus(args, auth), transport.upload, instruments.count))
         if buttons:
             actions = Actions(
                 store,
@@ -146,6 +146,13 @@ def _same(channel: str, _severity: str) -> str:
     return channel
 
 
+def _prometheus(args: argparse.Namespace, auth: tuple[str, str] | None) -> Prometheus:
+    user, password = auth or ("", "")
+    return Prometheus(
+        Access(args.prometheus, user=user, password=password, timeout_seconds=enrich.BUDGET_SECONDS)
+    )
+
+
 def _sources(
     args: argparse.Namespace, auth: tuple[str, str] | None, clock: Callable[[], float]
 ) -> dict[str, enrich.Source]:
@@ -153,7 +160,7 @@ def _sources(
     if args.exporter:
         sources["exporter"] = enrich.exporter(args.exporter)
     if args.prometheus:
-        prometheus = facts.Prometheus(args.prometheus, auth)
+        prometheus = _prometheus(args, auth)
         sources["prometheus"] = facts.from_prometheus(prometheus)
         # Asked apart, so that a slow one takes no other fact with it.
         sources["changes"] = changes.last_changes(prometheus, clock)

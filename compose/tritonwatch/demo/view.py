@@ -7,12 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import requests
-from prometheus_api_client import PrometheusConnect
-from prometheus_api_client.exceptions import PrometheusApiClientException
-from urllib3.util.retry import Retry
 
 from triton_exporter.catalogue import state, triton
 from triton_slo import conventions
+from triton_slo.prometheus import Access, Prometheus, PrometheusError, Sample
 
 _BY = "by (model, version)"
 _WINDOW = "[10s]"
@@ -92,8 +90,7 @@ class Viewer:
     """Reads views. A part that does not answer leaves its columns empty."""
 
     def __init__(self, prometheus_url: str, alertmanager_url: str) -> None:
-        # No retries: the next look comes in a second, and a dead Prometheus must be noticed at once.
-        self._prometheus = PrometheusConnect(url=prometheus_url, disable_ssl=True, retry=Retry(total=0))
+        self._prometheus = Prometheus(Access(prometheus_url))
         self._alertmanager_url = alertmanager_url
 
     def look(self) -> View:
@@ -106,26 +103,21 @@ class Viewer:
             )
             for model, version in keys
         ]
-        server = {name: value for name, query in SERVER_QUERIES.items() for value in self._values(query)}
+        server = {name: one.value for name, query in SERVER_QUERIES.items() for one in self._query(query)}
         return View(rows, self._alerts(), server)
 
-    def _query(self, query: str) -> list[dict[str, object]]:
+    def _query(self, query: str) -> list[Sample]:
         try:
-            return list(self._prometheus.custom_query(query))
-        except (requests.RequestException, PrometheusApiClientException):
+            return [one for one in self._prometheus.instant(query) if math.isfinite(one.value)]
+        except PrometheusError:
             return []
 
     def _by_model(self, query: str) -> dict[tuple[str, str], float]:
-        found: dict[tuple[str, str], float] = {}
-        for result in self._query(query):
-            labels: Mapping[str, str] = result["metric"]  # type: ignore[assignment]
-            value = _number(result)
-            if value is not None and labels.get("model"):
-                found[labels["model"], labels.get("version", "")] = value
-        return found
-
-    def _values(self, query: str) -> list[float]:
-        return [value for result in self._query(query) if (value := _number(result)) is not None][:1]
+        return {
+            (one.labels["model"], one.labels.get("version", "")): one.value
+            for one in self._query(query)
+            if one.labels.get("model")
+        }
 
     def _alerts(self) -> list[Alert]:
         try:
@@ -149,8 +141,3 @@ class Viewer:
 
 
 _SEVERITIES = {"critical": 0, "warning": 1, "info": 2, "none": 3}
-
-
-def _number(result: Mapping[str, object]) -> float | None:
-    value = float(result["value"][1])  # type: ignore[index]
-    return value if math.isfinite(value) else None

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import io
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC
 
 from triton_alerts.bridge.deliver.transport import RefusedError
-from triton_alerts.bridge.evidence.facts import Point, Prometheus, QueryError, burn_query
+from triton_alerts.bridge.evidence.facts import burn_query
 from triton_alerts.bridge.incidents.incident import Incident, subject
 from triton_alerts.bridge.incidents.store import Store
+from triton_slo.prometheus import Prometheus, PrometheusError
 
 BEFORE_SECONDS = 3600.0
 POINTS = 240
@@ -40,7 +41,7 @@ class Charts:
             self.store.remember(f"chart {number}", "")
             try:
                 self._share(incident, delivery.root_channel, delivery.root_ts, now)
-            except (QueryError, RefusedError) as error:
+            except (PrometheusError, RefusedError) as error:
                 log.info("no chart for incident %s: %s", incident.name, error)
 
     def _share(self, incident: Incident, channel: str, thread: str, now: float) -> None:
@@ -49,16 +50,20 @@ class Charts:
         if not query:
             return
         start = min(incident.since, now) - BEFORE_SECONDS
-        series = self.prometheus.over(query, start, now, max(1.0, (now - start) / POINTS))
+        series = self.prometheus.range(query, start, now, max(1.0, (now - start) / POINTS))
         if not series:
             return
         title = f"{subject(member.labels)}: {query.partition('{')[0]}"
-        png = draw(title, [(_name(labels), points) for labels, points in series], incident.since)
+        png = draw(
+            title,
+            [(_name(one.labels), list(zip(one.times, one.values, strict=True))) for one in series],
+            incident.since,
+        )
         self.upload(channel, thread, f"incident-{incident.name}.png", png, title)
         self.count("delivered", "chart")
 
 
-def draw(title: str, series: Sequence[tuple[str, Sequence[Point]]], since: float) -> bytes:
+def draw(title: str, series: Sequence[tuple[str, Sequence[tuple[float, float]]]], since: float) -> bytes:
     """A PNG of some series over time, with the moment the incident began."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.dates import DateFormatter
@@ -88,5 +93,5 @@ def _moment(at: float) -> float:
     return at / 86_400.0
 
 
-def _name(labels: dict[str, str]) -> str:
+def _name(labels: Mapping[str, str]) -> str:
     return subject(labels)[:60].replace("$", "\\$").lstrip("_")

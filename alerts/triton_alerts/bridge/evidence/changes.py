@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 
 from triton_alerts.bridge.evidence.enrich import Source
-from triton_alerts.bridge.evidence.facts import Point, Prometheus, selector
+from triton_alerts.bridge.evidence.facts import selector
 from triton_alerts.bridge.incidents.incident import LAST_CHANGE, Evidence, Incident, Member
 from triton_alerts.bridge.text import duration
 from triton_exporter.catalogue import state
+from triton_slo.prometheus import Prometheus, Series
 
 LOOKS = ((6 * 3600.0, 15.0), (7 * 86400.0, 900.0))
 """How far before the incident is looked, and how finely (both seconds); the second when the first finds nothing."""
@@ -51,7 +52,7 @@ def last_changes(prometheus: Prometheus, clock: Callable[[], float]) -> Source:
         if member is None:
             return Evidence(at=0)
         for reach, step in LOOKS:
-            series = prometheus.over(query(member), incident.since - reach, clock(), step)
+            series = prometheus.range(query(member), incident.since - reach, clock(), step)
             if found := changes(series):
                 return Evidence(at=0, facts=((LAST_CHANGE, told(found, incident.since)),))
         return Evidence(at=0)
@@ -65,17 +66,18 @@ def query(member: Member) -> str:
     return f"{state.MODEL_STATE}{where} == 1 or {state.MODEL_RELOAD_FAILURES}{where}"
 
 
-def changes(series: Iterable[tuple[Mapping[str, str], list[Point]]]) -> list[Change]:
+def changes(series: Iterable[Series]) -> list[Change]:
     """Every change that the series show, the newest first."""
     states: dict[str, dict[str, Timeline]] = {}
     found: list[Change] = []
-    for labels, points in series:
+    for one in series:
+        labels = one.labels
         instance = labels.get("instance", "")
         if "state" not in labels:
-            found += _failed_reloads(instance, labels.get("reason", ""), points)
+            found += _failed_reloads(instance, labels.get("reason", ""), one)
         elif labels["state"] in _WORDS:
             timeline = states.setdefault(instance, {}).setdefault(labels.get("version", ""), {})
-            timeline.update((at, labels["state"]) for at, _ in points)
+            timeline.update((at, labels["state"]) for at in one.times)
     for instance, versions in states.items():
         seen = sorted({at for timeline in versions.values() for at in timeline})
         for version, timeline in versions.items():
@@ -101,10 +103,10 @@ def _line(alike: list[Change], since: float) -> str:
     return f"{name}{where} {duration(abs(since - last.at))} {order} this began"
 
 
-def _failed_reloads(instance: str, reason: str, points: list[Point]) -> list[Change]:
+def _failed_reloads(instance: str, reason: str, reloads: Series) -> list[Change]:
     return [
         Change(at, "", f"a reload failed ({reason})", instance)
-        for (_, before), (at, after) in pairwise(points)
+        for (_, before), (at, after) in pairwise(zip(reloads.times, reloads.values, strict=True))
         if after > before
     ]
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from triton_alerts.bridge.evidence.enrich import Source
-from triton_alerts.bridge.evidence.facts import Prometheus, selector
+from triton_alerts.bridge.evidence.facts import selector
 from triton_alerts.bridge.incidents.incident import GPU, Evidence, Incident, Member
 from triton_exporter.catalogue import gpu
 from triton_slo import conventions as slo
+from triton_slo.prometheus import Prometheus, Sample
 
 SHOWN = 3
 XID_WINDOW = "1h"
@@ -91,23 +93,23 @@ def told(found: dict[tuple[str, str, str], _Gpu]) -> str:
     return "\n".join(lines)
 
 
-def _collect(series: list[tuple[dict[str, str], float]]) -> dict[tuple[str, str, str], _Gpu]:
+def _collect(samples: Sequence[Sample]) -> dict[tuple[str, str, str], _Gpu]:
     """By instance, GPU and part of it. What is known of the whole board is told of each of its parts."""
-    keys = {_key(labels) for labels, _ in series if labels[_FACT] in ("busy", "used", "runs")}
-    keys |= {_key(labels) for labels, _ in series if not any(_key(labels)[:2] == key[:2] for key in keys)}
+    keys = {_key(one.labels) for one in samples if one.labels[_FACT] in ("busy", "used", "runs")}
+    keys |= {_key(one.labels) for one in samples if not any(_key(one.labels)[:2] == key[:2] for key in keys)}
     found = {key: _Gpu(part=key[2]) for key in sorted(keys)}
-    for labels, value in series:
-        key = _key(labels)
+    for sample in samples:
+        key = _key(sample.labels)
         for one in [found[key]] if key in found else [g for k, g in found.items() if k[:2] == key[:2]]:
-            _note(one, labels, value)
+            _note(one, sample.labels, sample.value)
     return found
 
 
-def _key(labels: dict[str, str]) -> tuple[str, str, str]:
+def _key(labels: Mapping[str, str]) -> tuple[str, str, str]:
     return labels.get("instance", ""), labels.get("gpu_uuid", ""), labels.get("gpu_instance_id", "")
 
 
-def _note(one: _Gpu, labels: dict[str, str], value: float) -> None:
+def _note(one: _Gpu, labels: Mapping[str, str], value: float) -> None:
     fact = labels[_FACT]
     if fact == "name":
         one.name = labels.get("name", "").removeprefix("NVIDIA ")

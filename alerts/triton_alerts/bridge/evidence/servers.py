@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from triton_alerts.bridge.evidence.enrich import Source
-from triton_alerts.bridge.evidence.facts import Prometheus, selector
+from triton_alerts.bridge.evidence.facts import selector
 from triton_alerts.bridge.incidents.incident import SERVERS, Evidence, Incident, Member
 from triton_exporter.catalogue import state
+from triton_slo.prometheus import Prometheus
 
 NAMED = 3
 
@@ -18,9 +19,7 @@ def serving(prometheus: Prometheus) -> Source:
         member = next((one for one in members if one.labels.get("model")), None)
         if member is None or member.labels.get("instance"):
             return Evidence(at=0)
-        ready = {
-            labels.get("instance", "?"): value > 0 for labels, value in prometheus.instant(query(member))
-        }
+        ready = {one.labels.get("instance", "?"): one.value > 0 for one in prometheus.instant(query(member))}
         return Evidence(at=0, facts=((SERVERS, told(ready)),) if ready else ())
 
     return ask
