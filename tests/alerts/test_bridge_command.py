@@ -55,8 +55,8 @@ def test_the_pictures_of_the_page_exist() -> None:
         ),
         (["--dry-run", "--tls-client-ca", "ca.pem"], "would speak plain HTTP and check no client"),
         (["--dry-run", "--tls-key", "key.pem"], "would speak plain HTTP and check no client"),
-        (["--dry-run", "--tls-cert", "/nonexistent"], "cannot be used: no such file or directory"),
-        (["--dry-run", "--tls-cert", __file__], "a certificate and its own key"),
+        (["--dry-run", "--tls-cert", "/nonexistent"], "--tls-cert /nonexistent: No such file or directory"),
+        (["--dry-run", "--tls-cert", __file__], "holds no private key"),
         (
             ["--dry-run", "--listen", "192.0.2.1:80", "--token-file", support.__file__],
             "--listen 192.0.2.1:80: Cannot assign requested address",

@@ -8,9 +8,10 @@ import socket
 import sqlite3
 import ssl
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -22,27 +23,25 @@ from support.bridge_world import body_of
 from support.loopback import served
 from triton_alerts.bridge.incidents.instruments import Instruments
 from triton_alerts.bridge.incidents.store import Store
-from triton_alerts.bridge.receiver import PATH, REQUEST_SECONDS, Door, Receiver, Tls
+from triton_alerts.bridge.receiver import MOST_CONNECTIONS, PATH, REQUEST_SECONDS, Webhook, listen
 from triton_alerts.bridge.settings import Secret
 from triton_alerts.bridge_metrics import METRICS, RECEIVED
+from triton_exporter.http.certificates import ServerCertificates
+from triton_exporter.http.server import RefusedError, Server
 
 
 @contextmanager
 def door(
     folder: Path,
     token: Callable[[], str] | None = None,
-    tls: Tls | None = None,
+    tls: ServerCertificates | None = None,
     largest: int = 100_000,
     request_seconds: float = REQUEST_SECONDS,
-) -> Iterator[Receiver]:
+) -> Iterator[Server]:
     store = Store(folder / "bridge.sqlite", lambda _severity: "C0PAGES")
     instruments = Instruments(store, time.time)
-    receiver = Receiver(
-        ("127.0.0.1", 0),
-        Door(store, instruments, time.time, lambda: None, token, largest_body=largest),
-        tls,
-    )
-    receiver.request_seconds = request_seconds
+    webhook = Webhook(store, instruments, time.time, lambda: None, token, largest_body=largest)
+    receiver = listen(("127.0.0.1", 0), webhook, tls, request_seconds)
     try:
         with served(receiver):
             yield receiver
@@ -50,7 +49,7 @@ def door(
         store.close()
 
 
-def url(receiver: Receiver, path: str = PATH, scheme: str = "http") -> str:
+def url(receiver: Server, path: str = PATH, scheme: str = "http") -> str:
     return f"{scheme}://127.0.0.1:{receiver.server_address[1]}{path}"
 
 
@@ -113,7 +112,7 @@ def test_only_clients_of_the_ca_get_in(tmp_path: Path) -> None:
     ca, ca_key = certificate(tmp_path, "ca")
     own, key = certificate(tmp_path, "bridge", signed_by=(ca, ca_key))
     client, client_key = certificate(tmp_path, "alertmanager", signed_by=(ca, ca_key))
-    with door(tmp_path, tls=Tls(str(own), str(key), str(ca))) as receiver:
+    with door(tmp_path, tls=ServerCertificates(own, key, ca)) as receiver:
         address = url(receiver, scheme="https")
         with pytest.raises(requests.exceptions.ConnectionError):
             requests.post(address, data=BODY, verify=str(ca), timeout=5)
@@ -136,6 +135,7 @@ def test_only_clients_of_the_ca_get_in(tmp_path: Path) -> None:
         (lambda c: c.request("POST", "/elsewhere", BODY), 404),
         (lambda c: c.request("GET", "/elsewhere"), 404),
         (lambda c: c.request("PUT", PATH, BODY), 501),
+        (lambda c: c.request("GET", PATH), 405),
         (lambda c: c.request("GET", "/-/healthy"), 200),
         (lambda c: c.request("GET", "/-/ready"), 200),
     ],
@@ -155,7 +155,7 @@ def test_every_request_has_its_answer(tmp_path: Path, send: object, status: int)
 @pytest.mark.parametrize("scheme", ["http", "https"])
 def test_a_caller_that_is_refused_early_still_hears_why(tmp_path: Path, scheme: str) -> None:
     """The answer is not lost to a reset while the caller is in the middle of a body nobody reads."""
-    tls = Tls(*map(str, certificate(tmp_path, "bridge"))) if scheme == "https" else None
+    tls = ServerCertificates(*certificate(tmp_path, "bridge")) if scheme == "https" else None
     head = f"POST {PATH} HTTP/1.1\r\nHost: x\r\nContent-Length: 900000\r\n\r\n".encode()
     with door(tmp_path, tls=tls) as receiver, dial(receiver, tls) as wire:
         wire.sendall(head)
@@ -171,7 +171,7 @@ def test_a_caller_that_is_refused_early_still_hears_why(tmp_path: Path, scheme: 
 @pytest.mark.parametrize("length", [None, 50_000])
 def test_a_caller_that_dawdles_is_left(tmp_path: Path, scheme: str, length: int | None) -> None:
     """A byte now and then, in the head or in the body, holds a connection for the time of one request only."""
-    tls = Tls(*map(str, certificate(tmp_path, "bridge"))) if scheme == "https" else None
+    tls = ServerCertificates(*certificate(tmp_path, "bridge")) if scheme == "https" else None
     head = f"POST {PATH} HTTP/1.1\r\nHost: x\r\n" + (
         f"Content-Length: {length}\r\n\r\n" if length else "X-A: "
     )
@@ -182,7 +182,8 @@ def test_a_caller_that_dawdles_is_left(tmp_path: Path, scheme: str, length: int 
         for _ in range(100):
             try:
                 wire.sendall(b"x")
-                left = wire.recv(1) == b""
+                received = wire.recv(4096)
+                left = not received or received.startswith(b"HTTP/1.1 503")
             except TimeoutError:
                 continue
             except OSError:
@@ -194,13 +195,13 @@ def test_a_caller_that_dawdles_is_left(tmp_path: Path, scheme: str, length: int 
 
 
 @contextmanager
-def dial(receiver: Receiver, tls: Tls | None) -> Iterator[socket.socket]:
+def dial(receiver: Server, tls: ServerCertificates | None) -> Iterator[socket.socket]:
     """A plain connection, or a TLS one that asks for no names."""
     with socket.create_connection(("127.0.0.1", receiver.server_address[1]), timeout=5) as wire:
         if tls is None:
             yield wire
             return
-        context = ssl.create_default_context(cafile=tls.certificate)
+        context = ssl.create_default_context(cafile=tls.own)
         context.check_hostname = False
         with context.wrap_socket(wire) as wrapped:
             yield wrapped
@@ -258,7 +259,7 @@ def fuzzed(folder: Path) -> int:
         context = door(folder)
         _RUNNING[:] = [context, context.__enter__()]
     receiver = _RUNNING[1]
-    assert isinstance(receiver, Receiver)
+    assert isinstance(receiver, Server)
     return int(receiver.server_address[1])
 
 
@@ -288,8 +289,12 @@ def test_any_json_is_taken_or_refused_never_an_accident(field: str, value: objec
     document = json.loads(BODY) | {field: value}
     wire = json.dumps(document).encode()
     store = Store(Path(":memory:"), lambda _severity: "C0PAGES")
-    checked = Door(store, Instruments(store, time.time), time.time, lambda: None)
-    status, _ = checked.receive(wire, "fuzz")
+    webhook = Webhook(store, Instruments(store, time.time), time.time, lambda: None)
+    try:
+        webhook.receive(wire, "fuzz")
+        status = 200
+    except RefusedError as refused:
+        status = refused.status
     store.close()
 
     assert status in (200, 400)
@@ -330,5 +335,48 @@ def test_a_caller_that_wants_no_further_answer_frees_its_connection(
         answer = b""
         while received := wire.recv(65536):
             answer += received
+
+    assert answer.startswith(b"HTTP/1.1 200")
+
+
+def test_idle_connections_do_not_shut_out_alertmanager(tmp_path: Path) -> None:
+    """With every connection in use by a silent peer, a notification takes the place of the one idle longest."""
+    with door(tmp_path) as receiver, ExitStack() as peers:
+        for _ in range(MOST_CONNECTIONS):
+            peers.enter_context(dial(receiver, None))
+        answer = requests.post(url(receiver), data=BODY, timeout=5)
+
+    assert 200 == answer.status_code
+
+
+def test_a_renewed_certificate_is_used_without_a_restart(tmp_path: Path) -> None:
+    """The next connection shows the certificate that is in the file now."""
+    files = ServerCertificates(*certificate(tmp_path, "bridge"))
+    with door(tmp_path, tls=files) as receiver:
+
+        def shown() -> str:
+            return ssl.get_server_certificate(receiver.server_address[:2]).strip()
+
+        before = shown()
+        certificate(tmp_path, "bridge")
+        after = shown()
+
+    assert before != after
+    assert files.own.read_text().strip() == after
+
+
+def test_a_notification_under_way_is_stored_and_answered_when_the_bridge_stops(tmp_path: Path) -> None:
+    """Closing the server waits for the request that is being read, so that Alertmanager gets its 200."""
+    head = f"POST {PATH} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(BODY)}\r\n\r\n"
+    with door(tmp_path) as receiver, dial(receiver, None) as wire:
+        wire.sendall(head.encode() + BODY[:10])
+        while not any(one.answering for one in receiver.connections.open()):
+            time.sleep(0.01)
+        receiver.shutdown()
+        closing_thread = threading.Thread(target=receiver.server_close)
+        closing_thread.start()
+        wire.sendall(BODY[10:])
+        answer = wire.recv(4096)
+        closing_thread.join(10)
 
     assert answer.startswith(b"HTTP/1.1 200")

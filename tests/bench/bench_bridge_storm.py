@@ -17,7 +17,7 @@ from triton_alerts.bridge.deliver.message import Style
 from triton_alerts.bridge.deliver.worker import Courier, Manner
 from triton_alerts.bridge.incidents.instruments import Instruments
 from triton_alerts.bridge.incidents.store import Store
-from triton_alerts.bridge.receiver import PATH, Door, Receiver
+from triton_alerts.bridge.receiver import PATH, Webhook, listen
 from triton_alerts.bridge.service import KEEP_SECONDS, Service
 
 GROUPS, ALERTS = 500, 20
@@ -30,7 +30,7 @@ def test_a_storm_is_stored_named_and_told(tmp_path: Path) -> None:
     """Real sockets and disk for the storing; Slack's pace in simulated time, the bridge's own work in real."""
     clock, workspace = Clock(), Workspace()
     store = Store(tmp_path / "bridge.sqlite", lambda _severity: CHANNEL)
-    receiver = Receiver(("127.0.0.1", 0), Door(store, Instruments(store, clock), clock, lambda: None))
+    receiver = listen(("127.0.0.1", 0), Webhook(store, Instruments(store, clock), clock, lambda: None))
     url = f"http://127.0.0.1:{receiver.server_address[1]}{PATH}"
     bodies = [body_of(f"g{g}", {f"g{g}-m{a}": clock() for a in range(ALERTS)}, {}) for g in range(GROUPS)]
     with served(receiver), ThreadPoolExecutor(8) as pool:
@@ -76,7 +76,7 @@ def test_notifications_are_taken_while_many_incidents_are_kept(tmp_path: Path) -
     before = time.perf_counter()
     store.prune(clock() - KEEP_SECONDS)
     pruned = time.perf_counter() - before
-    receiver = Receiver(("127.0.0.1", 0), Door(store, Instruments(store, clock), clock, lambda: None))
+    receiver = listen(("127.0.0.1", 0), Webhook(store, Instruments(store, clock), clock, lambda: None))
     url = f"http://127.0.0.1:{receiver.server_address[1]}{PATH}"
     service = Service(store, receiver, (), clock)
     service.start()

@@ -67,3 +67,15 @@ def test_one_module_queries_prometheus() -> None:
     asking = {path: found for path, found in asking.items() if found}
 
     assert {"slo/triton_slo/prometheus.py": ["prometheus_api_client"]} == asking
+
+
+def test_there_is_one_http_server() -> None:
+    """Limits, TLS and deadlines of connections are written once."""
+    servers = [
+        path.name
+        for package in PACKAGES
+        for path in modules(package)
+        if "BaseHTTPRequestHandler" in path.read_text(encoding="utf-8")
+    ]
+
+    assert ["server.py"] == servers

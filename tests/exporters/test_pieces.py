@@ -22,7 +22,7 @@ from triton_exporter.exposition.cached import Kept
 from triton_exporter.exposition.page import TEXT, text_pieces
 from triton_exporter.exposition.scrape import Reading, SharedReader
 from triton_exporter.family import Family, Sample
-from triton_exporter.http.server import Page, Server
+from triton_exporter.http.server import Response, Server, routed
 
 _METRICS = (state.UP, state.SERVER_LIVE, state.SERVER_READY)
 
@@ -42,8 +42,8 @@ def test_pieces_are_the_whole_page_in_order(lines: list[tuple[str, int, bool]]) 
         families.append(Family(metric, Kept(samples) if kept else samples))  # type: ignore[arg-type]
         expected.append((str(metric), size, float(number)))
 
-    def page() -> Page:
-        return Page((piece for piece in text_pieces(families)), TEXT)
+    def page() -> Response:
+        return Response((piece for piece in text_pieces(families)), TEXT)
 
     def read(body: bytes) -> list[tuple[str, int, float]]:
         found = text_string_to_metric_families(body.decode())
@@ -59,7 +59,7 @@ def test_pieces_are_the_whole_page_in_order(lines: list[tuple[str, int, bool]]) 
 
 
 def _serving(pieces: Callable[[], Generator[bytes]]) -> AbstractContextManager[Server]:
-    return served(Server("127.0.0.1", 0, {"/": lambda _: Page(pieces())}))
+    return served(Server("127.0.0.1", 0, routed({"GET /": lambda _: Response(pieces())})))
 
 
 @pytest.mark.parametrize("request_line", ["GET / HTTP/1.1", "GET / HTTP/1.0"])

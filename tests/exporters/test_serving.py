@@ -28,8 +28,8 @@ from support.tls import authority, certificate
 from support.tools import promtools
 from triton_exporter.catalogue import own, state, triton
 from triton_exporter.http import web_config
-from triton_exporter.http.connections import DROPS, MOST, Connection, Connections
-from triton_exporter.http.server import Handler, Page, Request, Server
+from triton_exporter.http.connections import DROPS, MOST, Connections
+from triton_exporter.http.server import Handler, Request, Response, Server, routed
 from triton_exporter.http.web_config import WebConfig, WebConfigError, load_web_config
 from tritonwatch.exporter_options import choose
 
@@ -127,19 +127,19 @@ def test_head_and_other_methods(running: Running) -> None:
     head = requests.head(f"{running.url}/-/healthy", timeout=5)
 
     assert (200, b"", "8") == (head.status_code, head.content, head.headers["Content-Length"])
-    assert 501 == requests.post(f"{running.url}/metrics", timeout=5).status_code
+    assert 405 == requests.post(f"{running.url}/metrics", timeout=5).status_code
 
 
 def test_a_page_that_fails_is_an_answer_and_a_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     """A bug in a page says so to both sides."""
 
-    def broken(_: Request) -> Page:
+    def broken(_: Request) -> Response:
         raise ZeroDivisionError("of all things")
 
-    with _serving(WebConfig(), {"/": broken}) as server:
+    with _serving(WebConfig(), {"GET /": broken}) as server:
         answer = requests.get(server.url, timeout=5)
 
-    assert (500, "the exporter failed; its log says why\n") == (answer.status_code, answer.text)
+    assert (500, "this request failed; the log says why\n") == (answer.status_code, answer.text)
     assert "of all things" in caplog.text
 
 
@@ -159,14 +159,11 @@ def test_the_longest_waiting_connection_makes_room_for_a_new_one() -> None:
 
 
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
-def test_a_request_that_drips_is_dropped_in_time(
-    certificates: Path, monkeypatch: pytest.MonkeyPatch, tls: bool
-) -> None:
+def test_a_request_that_drips_is_dropped_in_time(certificates: Path, tls: bool) -> None:
     """A peer that sends a byte now and then, or stops in the TLS handshake, is dropped and counted."""
-    monkeypatch.setattr(Connection.__init__, "__defaults__", (0.5, False))
     web = _config(certificates, _TLS) if tls else WebConfig()
     with (
-        _serving(web) as server,
+        _serving(web, request_seconds=0.5) as server,
         socket.create_connection(("127.0.0.1", server.server_address[1])) as peer,
     ):
         begun = time.monotonic()
@@ -202,10 +199,9 @@ def test_a_new_connection_is_refused_only_while_all_others_are_being_answered() 
         one.close()
 
 
-def test_a_connection_is_used_again_after_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_is_used_again_after_an_answer() -> None:
     """The deadline of a request does not end a connection that waits between two scrapes."""
-    monkeypatch.setattr(Connection.__init__, "__defaults__", (0.3, False))
-    with _serving(WebConfig()) as server, requests.Session() as session:
+    with _serving(WebConfig(), request_seconds=0.3) as server, requests.Session() as session:
         session.get(server.url, timeout=5)
         time.sleep(1.0)
         session.get(server.url, timeout=5)
@@ -246,8 +242,11 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def _serving(web: WebConfig, pages: Mapping[str, Handler] | None = None) -> AbstractContextManager[Server]:
-    return served(Server("127.0.0.1", 0, pages or {"/": lambda _: Page(b"inside")}, web))
+def _serving(
+    web: WebConfig, routes: Mapping[str, Handler] | None = None, request_seconds: float = 10.0
+) -> AbstractContextManager[Server]:
+    handler = routed(routes or {"GET /": lambda _: Response(b"inside")})
+    return served(Server("127.0.0.1", 0, handler, web, Connections(request_seconds=request_seconds)))
 
 
 def _config(folder: Path, text: str) -> WebConfig:

@@ -6,7 +6,6 @@ import gzip
 import json
 import random
 import socket
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,6 +17,7 @@ import requests
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.loopback import served
 from support.otlp import as_json, as_protobuf, document, request, span
 from triton_exporter.catalogue import own, state, triton
 from triton_exporter.distribution.agreement import Agreement
@@ -164,26 +164,13 @@ def test_damaged_protobuf(junk: bytes, at: int) -> None:
 @contextmanager
 def receiving(mailbox: Mailbox, **limits: float) -> Iterator[TraceReceiver]:
     receiver = TraceReceiver("127.0.0.1", 0, mailbox, **limits)  # type: ignore[arg-type]
-    stop = threading.Event()
-
-    def serve() -> None:
-        while not stop.is_set():
-            receiver.handle_request()
-
-    thread = threading.Thread(target=serve)
-    thread.start()
-    try:
+    with served(receiver.server):
         yield receiver
-    finally:
-        stop.set()
-        thread.join()
-        receiver.close()
 
 
 def post(receiver: TraceReceiver, body: bytes, **headers: str) -> int:
     sent = {"Content-Type": "application/json"} | {k.replace("_", "-"): v for k, v in headers.items()}
-    url = f"http://127.0.0.1:{receiver.port}/v1/traces"
-    return requests.post(url, data=body, headers=sent, timeout=10).status_code
+    return requests.post(f"{receiver.server.url}/v1/traces", data=body, headers=sent, timeout=10).status_code
 
 
 @pytest.mark.parametrize(
@@ -232,13 +219,13 @@ def test_slow_sender() -> None:
     """A sender that drips is cut off in time, and more of its kind than there is room for are refused."""
     mailbox = Mailbox()
     with (
-        receiving(mailbox, connections=1, patience_seconds=0.3) as receiver,
-        socket.create_connection(("127.0.0.1", receiver.port), timeout=10) as slow,
+        receiving(mailbox, connections=1, body_seconds=0.3) as receiver,
+        socket.create_connection(receiver.server.server_address, timeout=10) as slow,
     ):
         slow.sendall(
             b"POST /v1/traces HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n"
         )
-        while not any(one.answering for one in receiver.connections.open()):
+        while not any(one.answering for one in receiver.server.connections.open()):
             time.sleep(0.01)
         assert 503 == post(receiver, b"{}")
         for _ in range(8):
@@ -256,7 +243,7 @@ def test_a_head_that_drips_makes_room_for_a_batch() -> None:
     mailbox = Mailbox()
     with receiving(mailbox, connections=2) as receiver, ExitStack() as peers:
         for _ in range(5):
-            slow = socket.create_connection(("127.0.0.1", receiver.port), timeout=10)
+            slow = socket.create_connection(receiver.server.server_address, timeout=10)
             peers.enter_context(slow).sendall(b"POST /v1/traces HT")
         assert 200 == post(receiver, b"{}")
 

@@ -28,7 +28,7 @@ from triton_alerts.bridge.incidents.store import Store
 from triton_alerts.bridge.operations.actions import Actions
 from triton_alerts.bridge.operations.chores import Escalator, HeartbeatWatch, Reconciler
 from triton_alerts.bridge.operations.socket_mode import Socket
-from triton_alerts.bridge.receiver import Door, Receiver, Tls
+from triton_alerts.bridge.receiver import Webhook, listen
 from triton_alerts.bridge.service import TICK_SECONDS, Chore, Service
 from triton_alerts.bridge.settings import STACK_USER, Secret
 from triton_slo.prometheus import Access, Prometheus
@@ -129,7 +129,7 @@ def assemble(
         for channel in sorted(settings.channels(args))
     ]
     token_file = Secret(args.token_file) if args.token_file is not None else None
-    door = Door(
+    webhook = Webhook(
         store,
         instruments,
         clock,
@@ -137,8 +137,8 @@ def assemble(
         token=token_file,
         ready=lambda: _not_ready(store),
     )
-    receiver = Receiver(address, door, _tls(args))
-    services.append(Service(store, receiver, couriers, clock, chores))
+    server = listen(address, webhook, settings.server_certificates(args))
+    services.append(Service(store, server, couriers, clock, chores))
     return services[0]
 
 
@@ -167,13 +167,6 @@ def _sources(
         sources["gpu"] = gpus.gpu_state(prometheus)
         sources["servers"] = servers.serving(prometheus)
     return sources
-
-
-def _tls(args: argparse.Namespace) -> Tls | None:
-    if args.tls_cert is None:
-        return None
-    ca = str(args.tls_client_ca) if args.tls_client_ca is not None else ""
-    return Tls(str(args.tls_cert), str(args.tls_key or args.tls_cert), ca)
 
 
 def _not_ready(store: Store) -> str:

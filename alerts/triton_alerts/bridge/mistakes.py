@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from triton_alerts.bridge import settings
 from triton_alerts.bridge.incidents.incident import SEVERITIES
-from triton_alerts.bridge.receiver import Tls
+from triton_exporter.http.certificates import CertificateError
 from triton_slo.problem import Problem
 
 _ALONE = "a file that holds the secret alone"
@@ -100,31 +100,24 @@ def _unlike(option: str, text: str) -> tuple[str, str] | None:
 
 
 def _tls(args: argparse.Namespace) -> list[Problem]:
-    if args.tls_cert is None:
+    certificates = settings.server_certificates(args)
+    if certificates is None:
         fix = "--tls-cert FILE, or without TLS leave it out"
         reason = "without --tls-cert the bridge would speak plain HTTP and check no client"
         named = {"--tls-key": args.tls_key, "--tls-client-ca": args.tls_client_ca}
         return [
             Problem(f"{option} {path}", reason, fix) for option, path in named.items() if path is not None
         ]
-    key = args.tls_key or args.tls_cert
+    options = {
+        str(path): option
+        for option, path in (
+            ("--tls-client-ca", args.tls_client_ca),
+            ("--tls-cert", args.tls_cert),
+            ("--tls-key", args.tls_key),
+        )
+    }
     try:
-        Tls(str(args.tls_cert), str(key)).context()
-    except OSError as error:
-        place = f"--tls-cert {args.tls_cert}, --tls-key {key}"
-        return [
-            Problem(place, f"cannot be used: {_why(error)}", "a certificate and its own key, both as PEM")
-        ]
-    try:
-        if args.tls_client_ca is not None:
-            Tls(str(args.tls_cert), str(key), str(args.tls_client_ca)).context()
-    except OSError as error:
-        place = f"--tls-client-ca {args.tls_client_ca}"
-        return [Problem(place, f"cannot be used: {_why(error)}", "the certificate of the CA, as PEM")]
+        certificates.context()
+    except CertificateError as error:
+        return [Problem(f"{options[one.place]} {one.place}", one.reason, one.fix) for one in error.problems]
     return []
-
-
-def _why(error: OSError) -> str:
-    """OpenSSL's own words when it says more than its library's name, else the system's."""
-    reason = getattr(error, "reason", None)
-    return str(reason or error.strerror).replace("_", " ").lower()

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from triton_alerts.bridge.deliver.worker import Courier
 from triton_alerts.bridge.incidents.store import PRUNED_AT_ONCE, Store
-from triton_alerts.bridge.receiver import Receiver
+from triton_exporter.http.server import Server
 
 TICK_SECONDS = 1.0
 KEEP_SECONDS = 7 * 86_400.0
@@ -28,7 +28,7 @@ class Service:
     """Starts, wakes and stops the threads of a bridge. Each chore has a thread of its own."""
 
     store: Store
-    receiver: Receiver
+    receiver: Server
     couriers: Sequence[Courier]
     clock: Callable[[], float]
     chores: Sequence[Chore] = ()

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from triton_alerts.bridge.deliver.slack import API_URL
+from triton_exporter.http.certificates import ServerCertificates
 from triton_slo.problem import Problem
 
 STACK_USER = "tritonwatch"
@@ -118,6 +119,13 @@ def listen_address(text: str) -> tuple[str, int] | Problem:
     if not host or not port.isdigit() or not 0 <= int(port) <= 65535:
         return Problem(f"--listen {text}", "not an address", "HOST:PORT, such as 127.0.0.1:9096")
     return host.strip("[]"), int(port)
+
+
+def server_certificates(args: argparse.Namespace) -> ServerCertificates | None:
+    """The files to serve HTTPS with; None for plain HTTP."""
+    if args.tls_cert is None:
+        return None
+    return ServerCertificates(args.tls_cert, args.tls_key, args.tls_client_ca)
 
 
 def channel_for(args: argparse.Namespace) -> Callable[[str], str]:

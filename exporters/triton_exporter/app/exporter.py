@@ -7,7 +7,7 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from functools import partial
 from importlib import metadata
 
@@ -22,7 +22,7 @@ from triton_exporter.family import Closer, Collector, Family, Observer, Poller, 
 from triton_exporter.http.certificates import Renewed
 from triton_exporter.http.client import Client, Limits
 from triton_exporter.http.connections import Connections
-from triton_exporter.http.server import Handler, Page, Request
+from triton_exporter.http.server import Handler, Request, Response, routed
 from triton_exporter.lifecycle.backend_failures import BackendFailures
 from triton_exporter.lifecycle.expectations import ExpectedFile
 from triton_exporter.lifecycle.failure_log import FailureLog
@@ -102,22 +102,24 @@ class Exporter:
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
 
-    def pages(self) -> Mapping[str, Handler]:
-        """What the server serves, by path."""
+    def pages(self) -> Handler:
+        """What answers the server's requests."""
         landing = landing_page(self.settings.triton_url, ("/metrics", "/state", "/-/healthy", "/-/ready"))
-        return {
-            "/": landing,
-            "/metrics": self.metrics,
-            "/state": self.state,
-            "/-/healthy": lambda _: Page(b"healthy\n"),
-            "/-/ready": self.ready,
-        }
+        return routed(
+            {
+                "GET /": landing,
+                "GET /metrics": self.metrics,
+                "GET /state": self.state,
+                "GET /-/healthy": lambda _: Response(b"healthy\n"),
+                "GET /-/ready": self.ready,
+            }
+        )
 
-    def metrics(self, request: Request) -> Page:
+    def metrics(self, request: Request) -> Response:
         """The page Prometheus scrapes: 200 whatever Triton does."""
         view = View.of(request)
-        page = Page(self._scrape(request, view), view.content_type)
-        return packed(page, request.headers.get("accept-encoding", ""))
+        response = Response(self._scrape(request, view), view.content_type)
+        return packed(response, request.headers.get("accept-encoding", ""))
 
     def _scrape(self, request: Request, view: View) -> Generator[bytes]:
         """The exporter's own series first: they are written, and on their way, while Triton answers."""
@@ -141,16 +143,16 @@ class Exporter:
             yield from told
             yield view.end
 
-    def state(self, request: Request) -> Page:
+    def state(self, request: Request) -> Response:
         """Every model with its state, since when, and why."""
         with self._lock:
             answer = report(self.states.lifecycle, self._reading, self.settings.triton_url)
         return packed(json_page(answer), request.headers.get("accept-encoding", ""))
 
-    def ready(self, request: Request) -> Page:
+    def ready(self, request: Request) -> Response:
         """Whether the exporter has looked at Triton's APIs and metrics once, whatever they said."""
         looked = self._reading is not None and self.states.lifecycle.snapshot.at > 0
-        return Page(b"ready\n") if looked else Page(b"has not looked yet\n", status=503)
+        return Response(b"ready\n") if looked else Response(b"has not polled Triton yet\n", status=503)
 
     def _known(self, now: float) -> Iterable[Family]:
         """What the parts know."""

@@ -15,7 +15,7 @@ from triton_exporter.exposition import parse
 from triton_exporter.exposition.relay import Relay
 from triton_exporter.exposition.scrape import Reading
 from triton_exporter.family import Family
-from triton_exporter.http.server import Page, Request
+from triton_exporter.http.server import Request, Response
 
 SCRAPE_TIMEOUT = "x-prometheus-scrape-timeout-seconds"
 _GZIP = 31  # zlib's word for it
@@ -69,13 +69,14 @@ class View:
         return exposition.OPENMETRICS if self.openmetrics else exposition.TEXT
 
 
-def packed(page: Page, accepted: str) -> Page:
-    """The page in gzip when the peer takes it and it pays."""
-    small = isinstance(page.body, bytes) and len(page.body) < _SMALL
+def packed(response: Response, accepted: str) -> Response:
+    """The response in gzip when the peer accepts it and it is worth the time."""
+    body = response.body
+    small = isinstance(body, bytes) and len(body) < _SMALL
     if small or not _accepts_gzip(accepted):
-        return page
-    body = b"".join(_gzip((page.body,))) if isinstance(page.body, bytes) else _gzip_pieces(page.body)
-    return replace(page, body=body, headers={**page.headers, "Content-Encoding": "gzip"})
+        return response
+    packed_body = b"".join(_gzip((body,))) if isinstance(body, bytes) else _gzip_pieces(body)
+    return replace(response, body=packed_body, headers={**response.headers, "Content-Encoding": "gzip"})
 
 
 def _gzip_pieces(pieces: Generator[bytes]) -> Generator[bytes]:
@@ -90,19 +91,19 @@ def _gzip(pieces: Iterable[bytes]) -> Generator[bytes]:
     yield packer.flush()
 
 
-def json_page(value: Any, status: int = 200) -> Page:
+def json_page(value: Any, status: int = 200) -> Response:
     """A page of indented JSON."""
-    return Page(json.dumps(value, indent=2).encode() + b"\n", "application/json; charset=utf-8", status)
+    return Response(json.dumps(value, indent=2).encode() + b"\n", "application/json; charset=utf-8", status)
 
 
-def landing_page(triton_url: str, paths: Collection[str]) -> Callable[[Request], Page]:
+def landing_page(triton_url: str, paths: Collection[str]) -> Callable[[Request], Response]:
     """A page for people: what this is, and where to go."""
     links = "".join(f'<li><a href="{path}">{path}</a></li>' for path in paths)
     text = (
         "<!DOCTYPE html><html lang=en><title>tritonwatch exporter</title>"
         f"<h1>tritonwatch exporter</h1><p>watching {html.escape(triton_url)}</p><ul>{links}</ul></html>\n"
     )
-    return lambda _: Page(text.encode(), "text/html; charset=utf-8")
+    return lambda _: Response(text.encode(), "text/html; charset=utf-8")
 
 
 def _named(name: str, names: Collection[str]) -> bool:

@@ -70,6 +70,44 @@ class Certificates:
         return context
 
 
+@dataclass(frozen=True, slots=True)
+class ServerCertificates:
+    """PEM files of a server: its certificate and key; with `client_ca` it checks the certificates of clients.
+
+    Without `key` the private key is in the file of the certificate. Clients without a certificate are admitted
+    only where `client_optional`.
+    """
+
+    own: Path
+    key: Path | None = None
+    client_ca: Path | None = None
+    client_optional: bool = False
+    oldest: ssl.TLSVersion = ssl.TLSVersion.TLSv1_2
+    newest: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """The files there are."""
+        return tuple(path for path in (self.own, self.key, self.client_ca) if path is not None)
+
+    def context(self) -> ssl.SSLContext:
+        """A server's TLS with the files as they are now. Raises CertificateError."""
+        problems = [problem for path in self.paths for problem in unreadable(path)]
+        if problems:
+            raise CertificateError(problems)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version, context.maximum_version = self.oldest, self.newest
+        load_own(context, self.own, self.key)
+        if self.client_ca is not None:
+            try:
+                context.load_verify_locations(self.client_ca)
+            except ssl.SSLError as error:
+                problem = CertificateProblem(str(self.client_ca), "is not a certificate", "write it as PEM")
+                raise CertificateError([problem]) from error
+            context.verify_mode = ssl.CERT_OPTIONAL if self.client_optional else ssl.CERT_REQUIRED
+        return context
+
+
 class TlsFiles(Protocol):
     """Files that make a TLS context, such as Certificates."""
 

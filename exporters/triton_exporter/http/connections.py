@@ -55,11 +55,13 @@ class Connections:
         most: int = MOST,
         now: Callable[[], float] = time.monotonic,
         note: Callable[[str], None] = lambda reason: None,
+        request_seconds: float = REQUEST_SECONDS,
     ) -> None:
         self._most = most
+        self._request_seconds = request_seconds
         self._now = now
         self._note = note
-        self._lock = threading.Lock()
+        self._lock = threading.Condition()
         self._open: dict[Connection, None] = {}
         self._dropped: Counter[str] = Counter()
 
@@ -74,7 +76,7 @@ class Connections:
             if len(self._open) >= self._most and not self._make_room():
                 self._count("refused")
                 return None
-            connection = Connection(accepted, self._now())
+            connection = Connection(accepted, self._now(), self._request_seconds)
             self._open[connection] = None
             return connection
 
@@ -91,6 +93,7 @@ class Connections:
         """Forget a connection; after that its socket may be closed."""
         with self._lock:
             self._open.pop(connection, None)
+            self._lock.notify_all()
 
     def drop_slow(self) -> None:
         """Drop those whose request is overdue."""
@@ -99,6 +102,16 @@ class Connections:
             overdue = [one for one in self._open if not one.answering and now - one.since > one.patience]
             for connection in overdue:
                 self._drop(connection, "slow_request")
+
+    def drain(self, seconds: float) -> None:
+        """Close the connections without a request, and wait for the others to leave."""
+        deadline = time.monotonic() + seconds
+        with self._lock:
+            while self._open and time.monotonic() < deadline:
+                for connection in self._open:
+                    if not connection.answering:
+                        _shut(connection)
+                self._lock.wait(0.05)
 
     def families(self, now: float) -> Iterable[Family]:
         """Dropped connections by reason."""
@@ -119,10 +132,14 @@ class Connections:
     def _drop(self, connection: Connection, reason: str) -> None:
         del self._open[connection]
         self._count(reason)
-        # Not SSLSocket.shutdown, which takes the TLS state away from under the thread that uses it.
-        with suppress(OSError):
-            socket.socket.shutdown(connection.socket, socket.SHUT_RDWR)
+        _shut(connection)
 
     def _count(self, reason: str) -> None:
         self._dropped[reason] += 1
         self._note(reason)
+
+
+def _shut(connection: Connection) -> None:
+    # Not SSLSocket.shutdown, which takes the TLS state away from under the thread that uses it.
+    with suppress(OSError):
+        socket.socket.shutdown(connection.socket, socket.SHUT_RDWR)

@@ -1,36 +1,60 @@
-"""The exporter's own HTTP server."""
+"""The HTTP server of every part that listens: exporter, trace receiver and bridge."""
 
 from __future__ import annotations
 
 import logging
 import socket
 import sys
+import time
 from collections.abc import Callable, Generator, Iterable, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 from triton_exporter.http.connections import Connection, Connections
 from triton_exporter.http.web_config import WebConfig
+
+BODY_SECONDS = 30.0
+"""How long a peer has to send the body of a request."""
+LINGER_SECONDS = 2.0
+"""How long a peer may go on sending a body that is not read."""
+STOP_SECONDS = 5.0
+"""How long the responses under way have when the server is closed."""
 
 _LOG = logging.getLogger(__name__)
 
 Query = Mapping[str, list[str]]
 
 
+class RefusedError(Exception):
+    """A request that gets an error status; the text is the body of the response."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+def _no_body(_limit: int) -> bytes:
+    return b""
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a page needs to know about the request; names of headers are in lower case."""
+    """One request; names of headers are in lower case. `read` reads the body: see `Server`."""
 
     query: Query
     headers: Mapping[str, str]
+    method: str = "GET"
+    path: str = "/"
+    client: str = ""
+    read: Callable[[int], bytes] = _no_body
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
-    """One answer, its body whole or in pieces that are sent as they are made."""
+class Response:
+    """One response, its body whole or in pieces that are sent as they are made."""
 
     body: bytes | Generator[bytes]
     content_type: str = "text/plain; charset=utf-8"
@@ -38,27 +62,54 @@ class Page:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-Handler = Callable[[Request], Page]
+Handler = Callable[[Request], Response]
+
+
+def routed(routes: Mapping[str, Handler]) -> Handler:
+    """Choose the handler by method and path: the keys are such as `GET /metrics`, which answers HEAD too."""
+
+    def handle(request: Request) -> Response:
+        handler = routes.get(f"{request.method.replace('HEAD', 'GET')} {request.path}")
+        try:
+            return handler(request) if handler else _unrouted(request, routes)
+        except RefusedError as refused:
+            return Response(f"{refused}\n".encode("utf-8", "replace"), status=refused.status)
+
+    return handle
+
+
+def _unrouted(request: Request, routes: Mapping[str, Handler]) -> Response:
+    allowed = [method for method, _, path in (key.partition(" ") for key in routes) if path == request.path]
+    if not allowed:
+        return Response(f"not found; there is: {', '.join(routes)}\n".encode(), status=404)
+    return Response(b"method not allowed\n", status=405, headers={"Allow": ", ".join(allowed)})
 
 
 class Server(ThreadingHTTPServer):
-    """Serve pages by path; each connection has its own thread, and `connections` bounds how many there are."""
+    """Serve one handler; each connection has its own thread, and `connections` bounds how many there are.
+
+    A handler reads the body with `Request.read(limit)`, which raises RefusedError: 411 without a
+    Content-Length, 413 for more than `limit` bytes, 408 after `body_seconds`. A body that was not read ends
+    the connection with the response. Closing the server lets responses under way end.
+    """
 
     daemon_threads = True
     # Many Prometheus servers may come at the same second.
-    request_queue_size = 64
+    request_queue_size = 128
 
     def __init__(
         self,
         host: str,
         port: int,
-        pages: Mapping[str, Handler],
+        handler: Handler,
         web: WebConfig | None = None,
         connections: Connections | None = None,
+        body_seconds: float = BODY_SECONDS,
     ) -> None:
-        self.pages = pages
+        self.handler = handler
         self.web = web or WebConfig()
         self.connections = Connections() if connections is None else connections
+        self.body_seconds = body_seconds
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         super().__init__((host, port), _RequestHandler)
 
@@ -71,10 +122,14 @@ class Server(ThreadingHTTPServer):
     def process_request(self, request: Any, client_address: Any) -> None:
         """Give the connection a thread, unless there are too many."""
         connection = self.connections.admit(request)
-        if connection is None:
-            self.shutdown_request(request)
-        else:
+        if connection is not None:
             super().process_request(connection, client_address)  # type: ignore[arg-type]
+            return
+        if self.web.tls is None:
+            with suppress(OSError):
+                request.setblocking(False)
+                request.sendall(b"HTTP/1.1 503 busy\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n")
+        self.shutdown_request(request)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """Serve one connection, in its own thread."""
@@ -102,9 +157,17 @@ class Server(ThreadingHTTPServer):
         self.connections.drop_slow()
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A peer that hangs up, or speaks no TLS, is no event worth a traceback; anything else is."""
-        if not isinstance(sys.exception(), OSError):
+        """Log a traceback for a defect, and a line for a peer that hangs up or does not speak TLS."""
+        error = sys.exception()
+        if isinstance(error, OSError):
+            _LOG.debug("the connection from %s broke: %s", client_address, error)
+        else:
             _LOG.exception("answering %s failed", client_address)
+
+    def server_close(self) -> None:
+        """Stop listening, and wait for the responses under way."""
+        super().server_close()
+        self.connections.drain(STOP_SECONDS)
 
 
 class _RequestHandler(BaseHTTPRequestHandler):
@@ -123,64 +186,114 @@ class _RequestHandler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self.server.connections.answer(self.held)
+        self._unread = self.headers.get("Content-Length", "0") != "0" or "Transfer-Encoding" in self.headers
         self._serve()
         self.server.connections.await_next(self.held)
+
+    do_HEAD = do_POST = do_GET  # noqa: N815 - the names http.server looks for
 
     def _serve(self) -> None:
         if not self.server.web.admits(self.headers.get("Authorization", "")):
             challenge = {"WWW-Authenticate": "Basic"}
-            self._answer(Page(b"unauthorized\n", status=401, headers=challenge))
+            self._answer(Response(b"unauthorized\n", status=401, headers=challenge))
             return
-        parts = urlsplit(self.path)
-        handler = self.server.pages.get(parts.path)
-        if handler is None:
-            self._answer(Page(b"not found\n", status=404))
-            return
-        query = parse_qs(parts.query, keep_blank_values=True)
+        path, _, query = self.path.partition("?")
         headers = {name.lower(): value for name, value in self.headers.items()}
+        request = Request(
+            parse_qs(query, keep_blank_values=True),
+            headers,
+            self.command,
+            path,
+            str(self.client_address[0]),
+            self._read,
+        )
         try:
-            page = handler(Request(query, headers))
-        except Exception:  # noqa: BLE001 - the boundary: a bug in a page is an answer and a line in the log
-            _LOG.exception("%s failed", parts.path)
-            page = Page(b"the exporter failed; its log says why\n", status=500)
-        self._answer(page)
+            response = self.server.handler(request)
+        except Exception:  # noqa: BLE001 - the boundary: a defect is a response and a line in the log
+            _LOG.exception("%s failed", path)
+            response = Response(b"this request failed; the log says why\n", status=500)
+        self._answer(response)
 
-    do_HEAD = do_GET  # noqa: N815 - the name http.server looks for
+    def _read(self, limit: int) -> bytes:
+        text = self.headers.get("Content-Length", "")
+        if not (text.isascii() and text.isdigit()):
+            raise RefusedError(411, "a Content-Length is required")
+        text = text.lstrip("0") or "0"  # zeros in front must not hide how large it is
+        # Python refuses to read a number of thousands of digits.
+        wanted = int(text[:18])
+        if wanted > limit:
+            raise RefusedError(413, f"larger than {limit} bytes")
+        deadline = time.monotonic() + self.server.body_seconds
+        body = bytearray()
+        try:
+            while len(body) < wanted:
+                self.connection.settimeout(_left(deadline))
+                chunk = self.rfile.read1(wanted - len(body))
+                if not chunk:
+                    raise ConnectionResetError
+                body += chunk
+        except OSError as error:
+            raise RefusedError(408, f"{len(body)} of {wanted} bytes came in time") from error
+        finally:
+            self.connection.settimeout(self.timeout)
+        self._unread = False
+        return bytes(body)
 
-    def _answer(self, page: Page) -> None:
-        if isinstance(page.body, bytes):
-            self._head(page, {"Content-Length": str(len(page.body))})
+    def _answer(self, response: Response) -> None:
+        if self._unread:
+            self.close_connection = True
+        if isinstance(response.body, bytes):
+            self._head(response, {"Content-Length": str(len(response.body))})
             if self.command != "HEAD":
-                self.wfile.write(page.body)
+                self.wfile.write(response.body)
             return
-        with closing(page.body) as pieces:
-            self._stream(page, pieces)
+        with closing(response.body) as pieces:
+            self._stream(response, pieces)
 
-    def _stream(self, page: Page, pieces: Iterable[bytes]) -> None:
-        """Send a body whose length nobody knows yet: in chunks, or to a peer of old until the connection ends."""
+    def _stream(self, response: Response, pieces: Iterable[bytes]) -> None:
+        """Send a body of unknown length: in chunks, or to an HTTP/1.0 peer until the connection ends."""
         chunked = self.request_version >= "HTTP/1.1"
-        self._head(page, {"Transfer-Encoding": "chunked"} if chunked else {"Connection": "close"})
+        self.close_connection |= not chunked
+        self._head(response, {"Transfer-Encoding": "chunked"} if chunked else {})
         if self.command == "HEAD":
             return
         # What a piece raises ends the connection: without a last chunk, the peer takes no half for the whole.
         for piece in filter(None, pieces):
-            self._write_piece(piece, chunked)
+            self.wfile.writelines((b"%x\r\n" % len(piece), piece, b"\r\n") if chunked else (piece,))
         if chunked:
             self.wfile.write(b"0\r\n\r\n")
 
-    def _write_piece(self, piece: bytes, chunked: bool) -> None:
-        if chunked:
-            self.wfile.write(b"%x\r\n" % len(piece))
-        self.wfile.write(piece)
-        if chunked:
-            self.wfile.write(b"\r\n")
-
-    def _head(self, page: Page, length: Mapping[str, str]) -> None:
-        self.send_response(page.status)
-        headers = {"Content-Type": page.content_type, **length, **self.server.web.headers, **page.headers}
+    def _head(self, response: Response, length: Mapping[str, str]) -> None:
+        self.send_response(response.status)
+        headers = {
+            "Content-Type": response.content_type,
+            **length,
+            **({"Connection": "close"} if self.close_connection else {}),
+            **self.server.web.headers,
+            **response.headers,
+        }
         for name, value in headers.items():
             self.send_header(name, value)
         self.end_headers()
 
+    def finish(self) -> None:
+        """Read what the peer still sends: closing on unread bytes would reset the connection."""
+        super().finish()
+        with suppress(OSError):
+            self.connection.shutdown(socket.SHUT_WR)
+            deadline = time.monotonic() + LINGER_SECONDS
+            more = True
+            while more:
+                self.connection.settimeout(_left(deadline))
+                more = bool(self.connection.recv(65536))
+
     def log_message(self, format: str, *args: object) -> None:
-        """A line per scrape would drown what matters."""
+        """Log the path alone, for a request line could contain a token."""
+        _LOG.debug("%s %s", self.client_address[0], getattr(self, "path", "").partition("?")[0][:200])
+
+
+def _left(deadline: float) -> float:
+    """Seconds until the deadline (monotonic). Raises TimeoutError after it."""
+    if (left := deadline - time.monotonic()) <= 0:
+        raise TimeoutError
+    return left

@@ -19,13 +19,7 @@ from typing import Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from triton_exporter.http.certificates import (
-    CertificateError,
-    CertificateProblem,
-    Renewed,
-    load_own,
-    unreadable,
-)
+from triton_exporter.http.certificates import CertificateError, Renewed, ServerCertificates
 from triton_exporter.yaml_faults import YAML_FAULTS, fault
 
 _VERSIONS = {
@@ -87,7 +81,7 @@ class _File(_Strict):
 
 @dataclass
 class WebConfig:
-    """How the exporter's own server guards itself."""
+    """TLS, users and headers of a server."""
 
     tls: Renewed | None = None
     users: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -136,7 +130,7 @@ def load_web_config(path: Path) -> WebConfig:
         problems.append(f"{path}: basic_auth_users: needs bcrypt (fix: pip install 'tritonwatch[auth]')")
     tls = None
     if config.tls_server_config is not None:
-        tls = Renewed(_ServerFiles(config.tls_server_config, path.parent))
+        tls = Renewed(_files(config.tls_server_config, path.parent))
         try:
             tls()
         except CertificateError as error:
@@ -152,39 +146,15 @@ def _problem(path: Path, place: tuple[int | str, ...], text: str) -> str:
     return f"{path}: {name or 'the file'}: {text[0].lower()}{text[1:]}{known}"
 
 
-@dataclass(frozen=True, slots=True)
-class _ServerFiles:
-    """TlsFiles (see `certificates`) of the server; paths are relative to `folder`."""
-
-    tls: _Tls
-    folder: Path
-
-    @property
-    def paths(self) -> tuple[Path, ...]:
-        names = (self.tls.cert_file, self.tls.key_file, self.tls.client_ca_file)
-        return tuple(self.folder / name for name in names if name)
-
-    def context(self) -> ssl.SSLContext:
-        problems = [problem for path in self.paths for problem in unreadable(path)]
-        if problems:
-            raise CertificateError(problems)
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = _VERSIONS[self.tls.min_version]
-        context.maximum_version = _VERSIONS[self.tls.max_version]
-        load_own(context, self.folder / self.tls.cert_file, self.folder / self.tls.key_file)
-        if self.tls.client_auth_type != "NoClientCert":
-            self._demand_certificates(context)
-        return context
-
-    def _demand_certificates(self, context: ssl.SSLContext) -> None:
-        authority = self.folder / self.tls.client_ca_file
-        try:
-            context.load_verify_locations(authority)
-        except ssl.SSLError as error:
-            problem = CertificateProblem(str(authority), "is not a certificate", "write it as PEM")
-            raise CertificateError([problem]) from error
-        always = self.tls.client_auth_type == "RequireAndVerifyClientCert"
-        context.verify_mode = ssl.CERT_REQUIRED if always else ssl.CERT_OPTIONAL
+def _files(tls: _Tls, folder: Path) -> ServerCertificates:
+    return ServerCertificates(
+        folder / tls.cert_file,
+        folder / tls.key_file,
+        folder / tls.client_ca_file if tls.client_ca_file else None,
+        tls.client_auth_type == "VerifyClientCertIfGiven",
+        _VERSIONS[tls.min_version],
+        _VERSIONS[tls.max_version],
+    )
 
 
 def _basic(authorization: str) -> tuple[str, str] | None:
