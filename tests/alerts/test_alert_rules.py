@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 from alerts.proofs import PROOFS, WITHOUT_SERIES
 from alerts.proofs.proof import promtool_file
 from support.files import write
+from support.promtool import promtool
 from support.tools import promtools
 from triton_alerts.alert import Alert
 from triton_alerts.catalogue import ALERTS, FAMILIES
@@ -22,11 +22,6 @@ from triton_exporter.catalogue.state import LOAD_FAILURE_REASONS
 from triton_slo.artifact import Options
 
 DEMO = Options(time_scale=1 / 360, scrape_interval_seconds=1.0, selector='cluster="eu1"')
-
-
-def promtool(binary: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """Run promtool and keep what it says."""
-    return subprocess.run([binary, *arguments], capture_output=True, text=True, timeout=280)
 
 
 @pytest.mark.real

@@ -1,4 +1,4 @@
-"""The stack at load while things break: two minutes of what `make soak` does for thirty."""
+"""The stack at load while things break: one minute of what `make soak` does for thirty."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from support.slack import Posted
 from support.soak import Record, report, soaking
 from support.tools import ROOT, alertmanagers, prometheuses
 
-MINUTES = float(os.environ.get("SOAK_MINUTES", "2"))
+MINUTES = float(os.environ.get("SOAK_MINUTES", "1"))
 SEED = int(os.environ.get("SOAK_SEED", "1"))
 MOST_GROWTH = 1.3
 PAGE = ROOT / "docs" / "soak.md"

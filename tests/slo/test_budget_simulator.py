@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from support import simulator
 from support.promtool import Answer, evaluated, grouped, resting_on
 from support.simulator import BEFORE, LENGTH, SCRAPE, TICK, TILE, Life, Model, Replica
+from support.thorough import examples
 from support.tools import promtools
 from triton_exporter.duration import parse_seconds
 from triton_slo import conventions as names
@@ -87,44 +88,33 @@ UNEVEN = ((0.05, 0.5), (50.0, 0.001), (0.0, 0.0), (20.0, 0.02), (1.0, 0.0))
 EVEN = ((5.0, 0.02),)
 
 
-@pytest.mark.parametrize(
-    ("worst", "models"),
-    [
-        pytest.param(
-            0.002,
-            (
-                Model("even", EVEN, (Replica("a", (WHOLE,)),), 1),
-                Model("uneven", UNEVEN * 3, (Replica("a", (WHOLE,)), Replica("b", (WHOLE,), phase=0)), 2),
-                Model("forgiven", ((5.0, 0.9), *((5.0, 0.001),) * 17), (Replica("a", (WHOLE,)),), 3),
-            ),
-            id="whole",
-        ),
-        pytest.param(
-            0.005,
-            (
-                Model(
-                    "restarts", EVEN, (Replica("a", (Life(0, MIDDLE, 70_000), Life(MIDDLE + 7, LENGTH))),), 4
-                ),
-                Model(
-                    "joins", EVEN, (Replica("a", (WHOLE,)), Replica("b", (Life(MIDDLE, LENGTH, 10**6),))), 5
-                ),
-                Model("leaves", UNEVEN, (Replica("a", (WHOLE,)), Replica("b", (Life(0, MIDDLE, 10**6),))), 6),
-                Model("gap", EVEN, (Replica("a", (WHOLE,), ((MIDDLE + 5, MIDDLE + 30),)),), 7),
-            ),
-            id="broken off",
-        ),
-    ],
-)
-def test_budget_is_what_happened(worst: float, models: tuple[Model, ...], tmp_path: Path) -> None:
-    """Uneven traffic, restarts, replicas that join with a history or leave, a gap: at most 0.5 % of the events."""
-    for model in models:
-        _, every = model.truth()
-        _, hidden = model.allowance()
-        assert hidden < worst * every, (
-            f"{model.name}: {hidden} of {every} requests may hide, so this shows little"
-        )
+HIDDEN = {
+    0.002: (
+        Model("even", EVEN, (Replica("a", (WHOLE,)),), 1),
+        Model("uneven", UNEVEN * 3, (Replica("a", (WHOLE,)), Replica("b", (WHOLE,), phase=0)), 2),
+        Model("forgiven", ((5.0, 0.9), *((5.0, 0.001),) * 17), (Replica("a", (WHOLE,)),), 3),
+    ),
+    0.005: (
+        Model("restarts", EVEN, (Replica("a", (Life(0, MIDDLE, 70_000), Life(MIDDLE + 7, LENGTH))),), 4),
+        Model("joins", EVEN, (Replica("a", (WHOLE,)), Replica("b", (Life(MIDDLE, LENGTH, 10**6),))), 5),
+        Model("leaves", UNEVEN, (Replica("a", (WHOLE,)), Replica("b", (Life(0, MIDDLE, 10**6),))), 6),
+        Model("gap", EVEN, (Replica("a", (WHOLE,), ((MIDDLE + 5, MIDDLE + 30),)),), 7),
+    ),
+}
+"""The share of a model's events that its scrapes may hide -> models."""
 
-    check(models, tmp_path)
+
+def test_budget_is_what_happened(tmp_path: Path) -> None:
+    """Uneven traffic, restarts, replicas that join with a history or leave, a gap: at most 0.5 % of the events."""
+    for worst, models in HIDDEN.items():
+        for model in models:
+            _, every = model.truth()
+            _, hidden = model.allowance()
+            assert hidden < worst * every, (
+                f"{model.name}: {hidden} of {every} requests may hide, so this shows little"
+            )
+
+    check([model for models in HIDDEN.values() for model in models], tmp_path)
 
 
 ticks = st.integers(BEFORE - TILE, LENGTH - TILE)
@@ -165,12 +155,7 @@ def fleets(draw: st.DrawFn) -> tuple[Model, ...]:
     )
 
 
-@settings(
-    max_examples=4,
-    deadline=None,
-    phases=(Phase.generate,),
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+@examples(2, thorough=8)
 @given(fleet=fleets())
 def test_budget_of_any_fleet(fleet: tuple[Model, ...], tmp_path: Path) -> None:
     """Whatever a fleet goes through, the budget misses the truth by no more than its scrapes hide."""

@@ -8,13 +8,14 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import HealthCheck, Phase, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from support import simulator
 from support.calendars import objective, rules, unix
 from support.promtool import evaluated, grouped
 from support.simulator import LENGTH, TICK, Life, Model, Replica
+from support.thorough import examples
 from support.tools import promtools
 from triton_slo import conventions as names
 from triton_slo.objective.model import CalendarWindow
@@ -85,12 +86,7 @@ AROUND = [
 
 @pytest.mark.real
 @pytest.mark.parametrize("tool", promtools(), ids=str)
-@settings(
-    max_examples=3,
-    deadline=None,
-    phases=(Phase.explicit, Phase.generate),
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+@examples(3, thorough=20)
 @example(AROUND)
 @given(
     st.lists(st.tuples(instants, st.sampled_from(ZONES), st.sampled_from(KINDS)), min_size=40, max_size=40)
@@ -259,12 +255,7 @@ def fleets(draw: st.DrawFn) -> tuple[Model, ...]:
 
 
 @pytest.mark.real
-@settings(
-    max_examples=2,
-    deadline=None,
-    phases=(Phase.generate,),
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+@examples(2, thorough=10)
 @given(fleet=fleets(), boundary=st.sampled_from(sorted(BOUNDARIES)))
 def test_a_period_of_any_fleet(fleet: tuple[Model, ...], boundary: str, tmp_path: Path) -> None:
     """Whatever a fleet goes through about a boundary, a period misses its events by no more than scrapes hide."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -13,10 +12,11 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import pytest
 import yaml
-from hypothesis import HealthCheck, Phase, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from support.promtool import evaluated, grouped, resting_on
+from support.promtool import evaluated, grouped, promtool, resting_on
+from support.thorough import examples
 from support.tools import ROOT, promtools
 from triton_exporter.catalogue import state, triton
 from triton_slo import conventions as names
@@ -40,7 +40,7 @@ DAY = 288 * TILE
 LENGTH = DAY + 20 * TILE
 
 
-def promtool(
+def asked_of(
     rules: str,
     series: Mapping[str, str],
     asked: Sequence[tuple[str, float]],
@@ -98,12 +98,7 @@ traffic = st.tuples(
 
 
 @pytest.mark.real
-@settings(
-    max_examples=6,
-    deadline=None,
-    phases=(Phase.explicit, Phase.generate),
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+@examples(3, thorough=12)
 @given(left_out=spans, models=st.lists(traffic, min_size=3, max_size=3))
 def test_no_event_inside_is_counted_and_few_beside_are_lost(
     left_out: list[tuple[float, float]], models: list[tuple[float, float, int]], tmp_path: Path
@@ -125,7 +120,7 @@ def test_no_event_inside_is_counted_and_few_beside_are_lost(
     window = names.sli_events("1d")
     queries = [f'{window}{{{names.EVENT}="{event}"}} * {DAY}' for event in (names.ERROR, names.TOTAL)]
     text = rules(objective(*left_out), window)
-    found = promtool(text, series, [(query, LENGTH) for query in queries], tmp_path, promtools()[0])
+    found = asked_of(text, series, [(query, LENGTH) for query in queries], tmp_path, promtools()[0])
 
     for model, (failures, totals) in bounds.items():
         for (least, most), recorded in zip((failures, totals), found, strict=True):
@@ -162,7 +157,7 @@ def test_time_not_ready_inside_is_not_counted(tool: Path, tmp_path: Path) -> Non
     ] + [(f'{names.sli_events("5m")}{{{names.EVENT}="total"}}', 6000)]
 
     text = rules(objective(planned, indicator="readiness"), window)
-    failed, total, within = promtool(text, series, asked, tmp_path, tool)
+    failed, total, within = asked_of(text, series, asked, tmp_path, tool)
 
     assert {"m": pytest.approx(600, abs=2 * EVALUATION)} == failed
     assert {"m": pytest.approx(length - 3800 - TILE, abs=3 * EVALUATION)} == total
@@ -182,7 +177,7 @@ def test_a_window_that_is_partly_left_out_holds_the_rest(tmp_path: Path) -> None
     text = rules(objective((0, 600), indicator="readiness"), window, scale=1)
     asked = [(f'{window}{{{names.EVENT}="total"}}', 600 + TILE + 150)]
 
-    (found,) = promtool(text, series, asked, tmp_path, promtools()[0], SCRAPE)
+    (found,) = asked_of(text, series, asked, tmp_path, promtools()[0], SCRAPE)
 
     assert {"m": pytest.approx(0.5, abs=0.06)} == found
 
@@ -218,13 +213,7 @@ def test_alerts_are_proven_to_be_silent_inside_and_to_fire_outside(
     cases = yaml.safe_load((tmp_path / "promtool" / "slo-o.test.yml").read_text())["tests"]
     fire = {one["name"] for one in cases if any(check["exp_samples"] for check in one["promql_expr_test"])}
 
-    done = subprocess.run(
-        [str(tool), "test", "rules", str(tmp_path / "promtool" / "slo-o.test.yml")],
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
+    done = promtool(tool, "test", "rules", tmp_path / "promtool" / "slo-o.test.yml")
 
     assert 0 == done.returncode, (done.stdout + done.stderr)[:3000]
     assert len(fire) >= 2
@@ -437,7 +426,7 @@ def test_a_replay_pages_when_the_rules_page_after_an_exclusion(tmp_path: Path) -
     }
     firing = 'ALERTS{alertstate="firing", tier="page_fast"}'
     first = f"min by (model) (min_over_time(timestamp({firing})[3h:{EVALUATION}s]))"
-    (measured,) = promtool(text, series, [(first, 9000 - TICK)], tmp_path, promtools()[-1])
+    (measured,) = asked_of(text, series, [(first, 9000 - TICK)], tmp_path, promtools()[-1])
 
     times = (np.arange(150) + 1) * 60.0
     bad = np.where((times > outage[0]) & (times <= outage[1]), 600.0, 0.0)[None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -14,6 +15,12 @@ NEVER = [{"labels": '{answer="none expected"}', "value": 1}]
 
 Answer = list[tuple[dict[str, str], float]]
 """Labels and value of each series."""
+
+
+def promtool(tool: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run a promtool; its garbage collector works seldom, as it takes a fifth of the time of a rule test."""
+    environment = {**os.environ, "GOGC": "400"}
+    return subprocess.run([tool, *words], capture_output=True, text=True, timeout=280, env=environment)
 
 
 def evaluated(
@@ -37,8 +44,7 @@ def evaluated(
     (folder / "rules.yml").write_text(rules)
     document = {"rule_files": ["rules.yml"], "evaluation_interval": f"{evaluation:g}s", "tests": [test]}
     (folder / "test.json").write_text(json.dumps(document))
-    command = [str(tool), "test", "rules", str(folder / "test.json")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    done = promtool(tool, "test", "rules", folder / "test.json")
     said = done.stdout + done.stderr
     answers = re.findall(r"got: *(.*)$", said, re.M)
     assert len(asked) == len(answers), said[:2000]

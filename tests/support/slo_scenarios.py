@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ from pathlib import Path
 
 import yaml
 
-from support.promtool import NEVER, PAUSED, grouped, pausable
+from support.promtool import NEVER, PAUSED, grouped, pausable, promtool
 from support.slo_shapes import pyrra, sloth
 from support.tools import promtools
 from triton_exporter.catalogue import triton
@@ -349,8 +348,7 @@ def run(engine: str, scenarios: Sequence[Scenario]) -> list[Outcome]:
         tests = [_test(scenario, budget) for scenario in scenarios]
         document = {"rule_files": ["rules.yml"], "evaluation_interval": f"{STEP}s", "tests": tests}
         Path(folder, "test.json").write_text(json.dumps(document))
-        command = [promtools()[-1], "test", "rules", f"{folder}/test.json"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
+        done = promtool(promtools()[-1], "test", "rules", Path(folder, "test.json"))
     return _outcomes(done.stdout + done.stderr, scenarios)
 
 

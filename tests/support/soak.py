@@ -418,7 +418,7 @@ def report(soak: Soak, seed: int, minutes: float, versions: Mapping[str, str]) -
         f"`make soak` ran the stack of docker-compose.yml as plain processes for {minutes:g} minutes,",
         f"seed {seed}, at about {record.answers / (60 * minutes):.0f} requests a second, while all this went on.",
         "It fails if a part stays away, an alert that Alertmanager held is in no message, an incident or its end",
-        "is not told, one of our parts logs a traceback, or memory grows. CI runs two minutes of the same.",
+        "is not told, one of our parts logs a traceback, or memory grows. CI runs one minute of the same.",
         "",
         "Versions: " + ", ".join(f"{name} {version}" for name, version in versions.items()) + ".",
         "",
