@@ -7,20 +7,19 @@ environment.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from triton_slo.prometheus import Access
+from triton_slo.prometheus import Access, Prometheus, PrometheusError
 from tritonwatch.arguments import between
+from tritonwatch.command_error import CommandError, UsageError
 
 TOKEN_VARIABLE = "TRITONWATCH_PROMETHEUS_TOKEN"  # noqa: S105 # the variable's name, not a token
 PASSWORD_VARIABLE = "TRITONWATCH_PROMETHEUS_PASSWORD"  # noqa: S105 # the same
 _TIMEOUT_SECONDS = 10.0
-
-
-class AccessError(Exception):
-    """The arguments cannot be used; the message is one line that says why and what to do."""
 
 
 def add_arguments(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
@@ -60,14 +59,14 @@ def add_arguments(parser: argparse.ArgumentParser, *, required: bool = True) -> 
 
 
 def from_arguments(args: argparse.Namespace, environment: Mapping[str, str]) -> Access:
-    """Read files and environment into an Access. Raises AccessError."""
+    """Read files and environment into an Access. Raises UsageError."""
     token = _secret(args.token_file, environment.get(TOKEN_VARIABLE, ""))
     password = _secret(args.password_file, environment.get(PASSWORD_VARIABLE, ""))
     if token and args.user:
-        raise AccessError("give a bearer token or --user, not both")
+        raise UsageError("give a bearer token or --user, not both")
     for path in (args.ca_file, args.cert_file, args.key_file):
         if path and not Path(path).is_file():
-            raise AccessError(f"{path}: no such file")
+            raise UsageError(f"{path}: no such file")
     return Access(
         url=checked_url(args.prometheus, "--prometheus"),
         bearer=token,
@@ -80,6 +79,16 @@ def from_arguments(args: argparse.Namespace, environment: Mapping[str, str]) -> 
         verify=not args.insecure,
         timeout_seconds=args.timeout,
     )
+
+
+@contextmanager
+def connect(args: argparse.Namespace) -> Iterator[Prometheus]:
+    """A client of the Prometheus that the arguments name. Raises CommandError for the faults of both."""
+    with Prometheus(from_arguments(args, os.environ)) as prometheus:
+        try:
+            yield prometheus
+        except PrometheusError as error:
+            raise CommandError(error) from error
 
 
 def options(args: argparse.Namespace) -> list[str]:
@@ -97,18 +106,18 @@ def options(args: argparse.Namespace) -> list[str]:
 
 
 def checked_url(text: str, option: str) -> str:
-    """An http or https address without credentials, query or fragment. Raises AccessError."""
+    """An http or https address without credentials, query or fragment. Raises UsageError."""
     try:
         parts = urlsplit(text)
         port = parts.port
     except ValueError as error:
-        raise AccessError(f"{option} {text}: {error}") from error
+        raise UsageError(f"{option} {text}: {error}") from error
     if parts.username or parts.password:
-        raise AccessError(f"{option}: no credentials in the address")
+        raise UsageError(f"{option}: no credentials in the address")
     if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
-        raise AccessError(f"{option} {text}: not an address such as http://127.0.0.1:9090")
+        raise UsageError(f"{option} {text}: not an address such as http://127.0.0.1:9090")
     if parts.query or parts.fragment:
-        raise AccessError(f"{option} {text}: give the address without ? and #")
+        raise UsageError(f"{option} {text}: give the address without ? and #")
     return text
 
 
@@ -116,10 +125,10 @@ def _header(text: str) -> tuple[str, str]:
     name, colon, value = (part.strip() for part in text.partition(":"))
     if not colon or not name or not name.isascii() or any(mark.isspace() for mark in name):
         # The text is not repeated: it may be a secret in the wrong place.
-        raise AccessError("--header: write 'NAME: VALUE' or 'NAME: @FILE'")
+        raise UsageError("--header: write 'NAME: VALUE' or 'NAME: @FILE'")
     value = read_secret(value[1:]) if value.startswith("@") else value
     if "\n" in value or "\r" in value:
-        raise AccessError(f"--header {name}: a value has one line")
+        raise UsageError(f"--header {name}: a value has one line")
     return name, value
 
 
@@ -128,11 +137,11 @@ def _secret(path: str | None, fallback: str) -> str:
 
 
 def read_secret(path: str) -> str:
-    """What a file holds, without the blanks around it. Raises AccessError."""
+    """What a file holds, without the blanks around it. Raises UsageError."""
     try:
         text = Path(path).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise AccessError(f"{path}: {getattr(error, 'strerror', None) or 'not a text file'}") from error
+        raise UsageError(f"{path}: {getattr(error, 'strerror', None) or 'not a text file'}") from error
     if not text:
-        raise AccessError(f"{path}: the file is empty")
+        raise UsageError(f"{path}: the file is empty")
     return text

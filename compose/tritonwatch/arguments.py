@@ -5,15 +5,18 @@ from __future__ import annotations
 import argparse
 import math
 import os
-import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import urlsplit
 
+from triton_exporter.duration import parse_seconds
 from triton_slo.promql import parse_selector
+from tritonwatch.command_error import UsageError
 
+T = TypeVar("T")
 _YEAR_2200 = 7_258_118_400
 
 
@@ -53,18 +56,32 @@ def whole(text: str) -> int:
     return int(value)
 
 
-def checked(read: Callable[[str], object]) -> Callable[[str], str]:
-    """Keep the text of an argument that `read` understands; its ValueError says what is wrong."""
+def parsed(read: Callable[[str], T]) -> Callable[[str], T]:
+    """Make a type of arguments of a function whose ValueError says what is wrong with the text."""
 
-    def check(text: str) -> str:
+    def parse(text: str) -> T:
         try:
-            if text:  # argparse checks the default, which means no such thing, too
-                read(text)
+            return read(text)
         except ValueError as error:
             raise argparse.ArgumentTypeError(str(error)) from None
+
+    return parse
+
+
+def checked(read: Callable[[str], object]) -> Callable[[str], str]:
+    """Keep the text of an argument that `read` understands, and the default, which is empty."""
+    parse = parsed(read)
+
+    def check(text: str) -> str:
+        if text:
+            parse(text)
         return text
 
     return check
+
+
+seconds = parsed(parse_seconds)
+"""A duration such as 5m, in seconds."""
 
 
 selector = checked(parse_selector)
@@ -90,29 +107,32 @@ def path(text: str) -> Path:
     return Path(text)
 
 
-def misplaced(out: Path, parts: Sequence[str], objectives: Path) -> str:
-    """Why files cannot be written to a folder and its parts beside these objectives; empty if they can."""
+def check_out(out: Path, parts: Sequence[str], objectives: Path) -> None:
+    """Raise UsageError unless files can be written to a folder and its parts beside these objectives."""
     if os.path.isfile(out):
-        return f"--out {out} is a file, where a folder is needed; nothing written"
+        raise UsageError(f"--out {out} is a file, where a folder is needed; nothing written")
     written = [folder.resolve() for folder in (out, *(out / part for part in parts))]
     if any(objectives.resolve() in (folder, *folder.parents) for folder in written):
-        return f"--out {out} would write among the objectives in {objectives}; choose a folder beside it"
-    return ""
+        raise UsageError(
+            f"--out {out} would write among the objectives in {objectives}; choose a folder beside it"
+        )
 
 
 def text_of(path: Path, encoding: str = "utf-8") -> str:
-    """A file's text. Raises OSError, which names the file and the reason, also where it is no text at all."""
+    """A file's text. Raises UsageError, which names the file and the reason."""
     try:
         return path.read_text(encoding=encoding)
     except OSError as error:
-        raise OSError(f"{path}: {error.strerror}") from error
+        raise UsageError(f"{path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         line = path.read_bytes()[: error.start].count(b"\n") + 1
-        raise OSError(f"{path}:{line}: is not UTF-8 text (byte {error.start}); save it as UTF-8") from error
+        raise UsageError(
+            f"{path}:{line}: is not UTF-8 text (byte {error.start}); save it as UTF-8"
+        ) from error
 
 
 def yaml_files(given: Sequence[Path]) -> list[Path]:
-    """Files as they are given, and the *.yaml and *.yml of folders. Raises OSError for a folder without any."""
+    """Files as they are given, and the *.yaml and *.yml of folders. Raises UsageError for a folder without any."""
     return [path for one in given for path in (_inside(one) if os.path.isdir(one) else [one])]
 
 
@@ -120,22 +140,20 @@ def _inside(folder: Path) -> list[Path]:
     try:
         found = sorted(one for one in folder.iterdir() if one.suffix in (".yaml", ".yml"))
     except OSError as error:
-        raise OSError(f"{folder}: {error.strerror}") from error
+        raise UsageError(f"{folder}: {error.strerror}") from error
     if not found:
-        raise OSError(f"no *.yaml in the folder {folder}")
+        raise UsageError(f"no *.yaml in the folder {folder}")
     return found
 
 
-def objective_texts(folder: Path, verb: str) -> list[tuple[str, str]] | None:
-    """Every *.yaml and *.yml of a folder as (name, text); says what is wrong and gives None otherwise."""
+def objective_texts(folder: Path) -> list[tuple[str, str]]:
+    """Every *.yaml and *.yml of a folder as (name, text). Raises UsageError."""
     if not os.path.isdir(folder):
-        print(f"tritonwatch {verb}: --objectives {folder} is not a folder", file=sys.stderr)
-        return None
+        raise UsageError(f"--objectives {folder} is not a folder")
     try:
         return [(str(path), text_of(path)) for path in yaml_files([folder])]
-    except OSError as error:
-        print(f"tritonwatch {verb}: cannot read the objectives: {error}", file=sys.stderr)
-        return None
+    except UsageError as error:
+        raise UsageError(f"cannot read the objectives: {error}") from error
 
 
 def add_objective_filter(parser: argparse.ArgumentParser) -> None:

@@ -11,6 +11,9 @@ from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Protocol
 
+from triton_exporter.printable import printable
+from tritonwatch.command_error import CommandError
+
 VERBS: dict[str, str] = {
     "demo": "watch a real Triton fail, burn and recover",
     "exporter": "serve the enriched series of one Triton",
@@ -30,7 +33,7 @@ VERBS: dict[str, str] = {
 
 
 class Verb(Protocol):
-    """What a module of `tritonwatch.commands` holds."""
+    """A module of `tritonwatch.commands`."""
 
     EXAMPLE: str
 
@@ -38,7 +41,7 @@ class Verb(Protocol):
         """Declare the verb's arguments."""
 
     def run(self, args: argparse.Namespace) -> int:
-        """Do it: 0 done, 1 mistakes or drift found, 2 wrong usage."""
+        """Do it and return the exit code: 0 done, 1 mistakes or drift found. Raises CommandError."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -88,7 +91,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SystemExit as stop:  # argparse leaves by itself: 0 after --help, 2 on wrong usage
         return stop.code if isinstance(stop.code, int) else 2
     assert verb is not None
-    return verb.run(args)
+    try:
+        return verb.run(args)
+    except CommandError as error:
+        for message in error.messages:
+            lines = f"tritonwatch {chosen}: {message}".split("\n")
+            print("\n".join(map(printable, lines)), file=sys.stderr)
+        return error.code
 
 
 def _version() -> str:

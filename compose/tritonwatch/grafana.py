@@ -8,10 +8,12 @@ from typing import Any
 
 import requests
 
+from tritonwatch.command_error import CommandError
+
 Json = dict[str, Any]
 
 
-class GrafanaError(Exception):
+class GrafanaError(CommandError):
     """A push cannot go on; the message is one line that says why and what to do."""
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import sys
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
@@ -12,17 +11,17 @@ from triton_exporter.printable import printable
 from triton_slo.objective.model import Objective
 from triton_slo.objective.reading import read
 from tritonwatch.arguments import objective_texts
+from tritonwatch.command_error import CommandError
 
 
-def load(folder: Path, verb: str) -> tuple[Objective, ...] | int:
-    """Read all objectives of a folder; with mistakes, print them all and give an exit code instead."""
-    texts = objective_texts(folder, verb)
-    if texts is None:
-        return 2
-    reading = read(texts)
-    for problem in reading.problems:
-        print(f"tritonwatch {verb}: {problem}", file=sys.stderr)
-    return 1 if reading.problems else reading.objectives
+def load(folder: Path | None) -> tuple[Objective, ...]:
+    """Read all objectives of a folder. Raises CommandError with all mistakes; without a folder there are none."""
+    if folder is None:
+        return ()
+    reading = read(objective_texts(folder))
+    if reading.problems:
+        raise CommandError(*reading.problems)
+    return reading.objectives
 
 
 def add_argument(parser: argparse.ArgumentParser) -> None:
@@ -36,17 +35,21 @@ def add_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def not_loaded(
-    wanted: Iterable[str], recorded: Collection[str], args: argparse.Namespace, access: Sequence[str]
+    objectives: Iterable[Objective],
+    recorded: Collection[str],
+    args: argparse.Namespace,
+    access: Sequence[str],
 ) -> str:
     """Return which rules are not loaded and the commands that load them; empty when none are missing.
 
     `recorded` are the objectives of which Prometheus records something, `access` the options that reach it.
     """
+    wanted = [one.name for one in objectives if not args.objective or one.name in args.objective]
     missing = [name for name in wanted if name not in recorded]
     if recorded and not missing:
         return ""
-    objectives = "objective" if len(missing) == 1 else "objectives"
-    which = f"the rules of {objectives} {', '.join(missing)}" if missing else "no objective's rules"
+    noun = "objective" if len(missing) == 1 else "objectives"
+    which = f"the rules of {noun} {', '.join(missing)}" if missing else "no objective's rules"
     when = "" if args.at is None else " (nothing was recorded at the time of --at)"
     files = ["--objectives", str(args.objectives or "DIR"), "--out", "generated"]
     lines = (

@@ -7,6 +7,8 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from tritonwatch.command_error import CommandError
+
 MANIFEST = ".tritonwatch-generated"
 """Names what the last run wrote into a folder, so that the next run deletes only files of its own."""
 
@@ -56,12 +58,12 @@ def write(folder: Path, wanted: Mapping[str, str]) -> None:
     """Make a folder hold exactly these files among those that this module ever wrote there.
 
     Everything is written beside its place first and moved when all of it is on disk, so a full disk or a
-    missing permission (OSError, whose text is `fault`'s) leaves the old files as they were.
+    missing permission (CommandError) leaves the old files as they were.
     """
     try:
         _write(folder, wanted)
     except OSError as error:
-        raise OSError(fault(Path(error.filename or folder), error)) from error
+        raise CommandError(fault(Path(error.filename or folder), error)) from error
 
 
 def _write(folder: Path, wanted: Mapping[str, str]) -> None:

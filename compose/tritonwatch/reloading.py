@@ -15,6 +15,7 @@ import yaml
 
 from triton_slo.prometheus import Access, innermost, plain_session
 from tritonwatch import output
+from tritonwatch.command_error import CommandError
 
 CHECKERS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "promtool": (("check", "rules"), "rules/*.yml"),
@@ -24,12 +25,14 @@ CHECKERS: Mapping[str, tuple[tuple[str, ...], str]] = {
 _CHECK_SECONDS = 120
 
 
-class ReloadError(Exception):
+class ReloadError(CommandError):
     """The new files are not in force; the message says why and what to do, and what became of the old ones."""
 
-    def __init__(self, reason: str, after: str = "nothing was written; the old rules stay in force") -> None:
+    def __init__(
+        self, reason: object, after: str = "nothing was written; the old rules stay in force"
+    ) -> None:
         super().__init__(f"{reason}\n{after}")
-        self.reason = reason
+        self.reason = str(reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +130,8 @@ def put(folder: Path, files: Mapping[str, str], prometheus: Peer, alertmanager: 
         raise ReloadError(
             f"{folder} holds a file that is not ours to replace: it is not UTF-8 text"
         ) from error
-    except OSError as error:
-        raise ReloadError(str(error)) from error
+    except CommandError as error:
+        raise ReloadError(error) from error
     try:
         for peer in peers:
             peer.reload()
@@ -140,7 +143,7 @@ def put(folder: Path, files: Mapping[str, str], prometheus: Peer, alertmanager: 
 def _go_back(folder: Path, before: Mapping[str, str], peers: list[Peer]) -> str:
     try:
         output.write(folder, before)
-    except OSError as error:
+    except CommandError as error:
         return f"the old files could NOT be put back into {folder}: {error}"
     left = []
     for peer in peers:

@@ -11,6 +11,7 @@ import pytest
 
 from support.tools import ROOT
 from tritonwatch.cli import main
+from tritonwatch.command_error import CommandError
 from tritonwatch.output import MANIFEST, drift, write, write_one
 
 OBJECTIVES = ROOT / "slo" / "objectives"
@@ -67,7 +68,7 @@ def test_what_cannot_be_written_changes_nothing(tmp_path: Path, blocked: str) ->
     obstacle = tmp_path / Path(blocked).parts[0]
     obstacle.write_text("a file where a folder must be")
 
-    with pytest.raises(OSError, match="is a file, where a folder is needed"):
+    with pytest.raises(CommandError, match="is a file, where a folder is needed"):
         write(tmp_path, {"a.yml": "new", f"{blocked}/b.yml": "new"})
 
     assert {"a.yml": "old", obstacle.name: "a file where a folder must be"} == _tree(tmp_path)

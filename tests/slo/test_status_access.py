@@ -19,6 +19,7 @@ from support.history import END
 from support.loopback import served
 from triton_slo.prometheus import Access, Prometheus, PrometheusError
 from tritonwatch import access as arguments
+from tritonwatch.command_error import UsageError
 
 Answer = tuple[int, Mapping[str, str], str]
 EMPTY = json.dumps({"status": "success", "data": {"resultType": "vector", "result": []}})
@@ -209,7 +210,7 @@ def test_unusable_arguments_are_refused_with_a_reason(words: list[str], said: st
     parser = argparse.ArgumentParser()
     arguments.add_arguments(parser)
 
-    with pytest.raises(arguments.AccessError, match=r"^[^\n]+$") as caught:
+    with pytest.raises(UsageError, match=r"^[^\n]+$") as caught:
         arguments.from_arguments(parser.parse_args(words), {})
 
     assert said in str(caught.value)

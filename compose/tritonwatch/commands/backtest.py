@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -11,7 +10,6 @@ from pathlib import Path
 
 from rich.console import Console
 
-from triton_exporter.duration import parse_seconds
 from triton_exporter.printable import printable
 from triton_slo.artifact import Options
 from triton_slo.backtest import incident
@@ -24,10 +22,10 @@ from triton_slo.backtest.policy import SLOTH, pyrra
 from triton_slo.backtest.report import Policies, backtest
 from triton_slo.objective.exclusion import Span
 from triton_slo.objective.model import Objective
-from triton_slo.prometheus import Prometheus, PrometheusError
 from triton_slo.rules.plan import Plan
 from tritonwatch import access, backtest_table, files
-from tritonwatch.arguments import moment, text_of, whole
+from tritonwatch.arguments import moment, seconds, text_of, whole
+from tritonwatch.command_error import CommandError, UsageError
 from tritonwatch.objective_files import load
 
 EXAMPLE = "tritonwatch backtest --prometheus http://127.0.0.1:9090 --last 30d --incidents incidents.csv"
@@ -38,10 +36,6 @@ POLICIES: Policies = {
     "pyrra": lambda promise: pyrra(promise.target, promise.period_seconds),
 }
 _PIPE_WIDTH = 160
-
-
-class BacktestError(Exception):
-    """Nothing can be replayed; the message is one line."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -57,9 +51,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--history", metavar="FILE", help="replay a file (.csv or what --save wrote) instead of Prometheus"
     )
     parser.add_argument("--save", metavar="FILE", help="keep what was read (.csv, else compact .npz)")
-    parser.add_argument("--last", type=_seconds, default=30 * 86400.0, metavar="30d", help="how far back")
+    parser.add_argument("--last", type=seconds, default=30 * 86400.0, metavar="30d", help="how far back")
     parser.add_argument("--at", type=moment, metavar="TIME", help="up to this Unix time instead of now")
-    parser.add_argument("--step", type=_seconds, default=60.0, metavar="1m", help="resolution (1m)")
+    parser.add_argument("--step", type=seconds, default=60.0, metavar="1m", help="resolution (1m)")
     parser.add_argument("--incidents", metavar="FILE", help="labelled incidents (CSV) to score against")
     parser.add_argument(
         "--policy", action="append", choices=tuple(POLICIES), default=[], help="policies to compare (all)"
@@ -72,12 +66,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print what would have fired: 0 printed, 1 cannot, 2 wrong usage."""
     if (args.prometheus is None) == (args.history is None):
-        return _fail("give either --prometheus or --history", 2)
+        raise UsageError("give either --prometheus or --history")
     if args.last < 2 * args.step:
-        return _fail("--last must hold at least two steps", 2)
-    found = load(args.objectives, "backtest")
-    if isinstance(found, int):
-        return found
+        raise UsageError("--last must hold at least two steps")
+    found = load(args.objectives)
     objectives = {objective.name: objective for objective in found}
     try:
         incidents = _incidents(args.incidents)
@@ -87,12 +79,10 @@ def run(args: argparse.Namespace) -> int:
             name: promise(objectives[name], excluded=_excluded(args, objectives[name], history))
             for name in _slos(history, objectives)
         }
-    except access.AccessError as error:
-        return _fail(error, 2)
-    except (BacktestError, PrometheusError, HistoryError) as error:
-        return _fail(error, 1)
+    except HistoryError as error:
+        raise CommandError(error) from error
     except OSError as error:
-        return _fail(error if error.filename is None else f"{error.filename}: {error.strerror}", 1)
+        raise CommandError(f"{error.filename}: {error.strerror}") from error
     chosen = {name: POLICIES[name] for name in args.policy or POLICIES}
     report = backtest(history, promises, chosen, incidents)
     if args.json:
@@ -103,33 +93,35 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _fail(reason: object, code: int) -> int:
-    print(printable(f"tritonwatch backtest: {reason}"), file=sys.stderr)
-    return code
-
-
 def _incidents(path: str | None) -> tuple[Incident, ...]:
     if not path:
         return ()
     try:
-        return incident.from_csv(text_of(Path(path)))
+        return incident.from_csv(_text(path))
     except IncidentError as error:
-        raise BacktestError(f"--incidents {path}: {error}") from error
+        raise CommandError(f"--incidents {path}: {error}") from error
+
+
+def _text(path: str) -> str:
+    try:
+        return text_of(Path(path))
+    except UsageError as error:  # 2 is for the arguments of this verb
+        raise CommandError(error) from error
 
 
 def _history(args: argparse.Namespace, objectives: Sequence[Objective]) -> History:
     if args.history:
         try:
             if args.history.endswith(".csv"):
-                return from_csv(text_of(Path(args.history)))
+                return from_csv(_text(args.history))
             return from_npz(Path(args.history).read_bytes())
         except HistoryError as error:
-            raise BacktestError(f"--history {args.history}: {error}") from error
+            raise CommandError(f"--history {args.history}: {error}") from error
     step = max(1.0, round(args.step))
     # On whole steps, so that two runs a moment apart ask the same questions.
     end = (time.time() if args.at is None else args.at) // step * step
     plans = [Plan(objective, Options()) for objective in objectives]
-    with Prometheus(access.from_arguments(args, os.environ)) as prometheus:
+    with access.connect(args) as prometheus:
         history = fetch(prometheus, plans, end - args.last // step * step, end, step)
     found = {slo for slo, _, _ in history.keys}
     if silent := [objective.name for objective in objectives if objective.name not in found]:
@@ -152,8 +144,8 @@ def _excluded(args: argparse.Namespace, objective: Objective, history: History) 
         try:
             return excluded_spans(objective.exclusions, start, end)
         except LookupError as error:
-            raise BacktestError(f"{objective.name}: {error.args[0]}; replay it with --prometheus") from error
-    with Prometheus(access.from_arguments(args, os.environ)) as prometheus:
+            raise CommandError(f"{objective.name}: {error.args[0]}; replay it with --prometheus") from error
+    with access.connect(args) as prometheus:
         return excluded_spans(objective.exclusions, start, end, prometheus)
 
 
@@ -166,12 +158,5 @@ def _save(history: History, path: str | None) -> None:
 def _slos(history: History, objectives: Mapping[str, Objective]) -> list[str]:
     found = sorted({slo for slo, _, _ in history.keys})
     if unknown := [name for name in found if name not in objectives]:
-        raise BacktestError(f"no objective is called {', '.join(unknown)}; name their folder by --objectives")
+        raise CommandError(f"no objective is called {', '.join(unknown)}; name their folder by --objectives")
     return found
-
-
-def _seconds(text: str) -> float:
-    try:
-        return parse_seconds(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error

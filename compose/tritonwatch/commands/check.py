@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import time
 from functools import partial
 
 from triton_alerts.rules.lint import check_file, rule_groups
 from triton_exporter.catalogue import state, triton
-from triton_exporter.duration import parse_seconds
 from triton_exporter.printable import printable
 from triton_slo.indicators.errors import hiding_models
 from triton_slo.lint import Surroundings, doubts, hidden_failures, notes
 from triton_slo.objective.reading import read
 from triton_slo.problem import Problem, count
-from triton_slo.prometheus import Prometheus, PrometheusError
 from tritonwatch import access
-from tritonwatch.arguments import path, positive, text_of, yaml_files
+from tritonwatch.arguments import path, positive, seconds, text_of, yaml_files
+from tritonwatch.command_error import CommandError, UsageError
 
 EXAMPLE = "tritonwatch check slo/objectives/*.yaml --retention 15d"
 
@@ -32,19 +30,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--scrape-interval", type=positive, default=15.0, metavar="S", help="of your Prometheus (default: 15)"
     )
     parser.add_argument(
-        "--retention", type=_duration, metavar="D", help="how long Prometheus keeps data, such as 15d"
+        "--retention", type=seconds, metavar="D", help="how long Prometheus keeps data, such as 15d"
     )
     access.add_arguments(parser, required=False)
 
 
 def run(args: argparse.Namespace) -> int:
     """Print every mistake as `file:line: reason (fix: ...)`: 0 none, 1 some, 2 wrong usage."""
+    texts = [(str(path), text_of(path)) for path in yaml_files(args.files)]
     try:
-        texts = [(str(path), text_of(path)) for path in yaml_files(args.files)]
         models, hiding = _models(args) if args.prometheus else (None, None)
-    except (OSError, PrometheusError, access.AccessError) as error:
-        print(f"tritonwatch check: {error}", file=sys.stderr)
-        return 2
+    except CommandError as error:  # 1 means mistakes in the files
+        raise UsageError(error) from error
     around = Surroundings(args.scrape_interval, args.retention, models, time.time(), hiding)
     rules = [(name, groups) for name, text in texts if (groups := rule_groups(text)) is not None]
     names = {name for name, _ in rules}
@@ -72,17 +69,10 @@ def run(args: argparse.Namespace) -> int:
 
 def _models(args: argparse.Namespace) -> tuple[frozenset[str], frozenset[str]]:
     """All models that Prometheus knows, and those whose backend may hide failures."""
-    with Prometheus(access.from_arguments(args, os.environ)) as prometheus:
+    with access.connect(args) as prometheus:
         query = f"group by (model) ({state.MODEL_STATE} or {triton.REQUEST_SUCCESS})"
         known, hiding = (
             frozenset(sample.labels.get("model", "") for sample in prometheus.instant(one))
             for one in (query, hiding_models())
         )
         return known, hiding
-
-
-def _duration(text: str) -> float:
-    try:
-        return parse_seconds(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None

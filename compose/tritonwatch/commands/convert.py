@@ -14,6 +14,7 @@ from triton_slo.objective.reading import read
 from triton_slo.problem import Problem, count
 from tritonwatch import output
 from tritonwatch.arguments import path, text_of, yaml_files
+from tritonwatch.command_error import CommandError
 
 EXAMPLE = "tritonwatch convert --from sloth slos.yaml --out objectives/converted.yaml"
 
@@ -51,13 +52,10 @@ def _window(text: str) -> str:
 def run(args: argparse.Namespace) -> int:
     """Convert: 0 whole, 1 mistakes in the input, 2 wrong usage, 3 something could not be expressed."""
     if args.out is not None and args.out.is_dir():
-        return _fail(f"cannot write {args.out}: it is a folder; name a file in it", 1)
+        raise CommandError(f"cannot write {args.out}: it is a folder; name a file in it")
     if args.out is not None and args.out.exists() and not args.force:
-        return _fail(f"{args.out} exists already; choose another --out, or --force to replace it", 1)
-    try:
-        texts = [(str(path), text_of(path, "utf-8-sig")) for path in yaml_files(args.files)]
-    except OSError as error:
-        return _fail(error, 2)
+        raise CommandError(f"{args.out} exists already; choose another --out, or --force to replace it")
+    texts = [(str(path), text_of(path, "utf-8-sig")) for path in yaml_files(args.files)]
     ledger = Ledger()
     text = _converted(args, texts, ledger)
     for problem in dict.fromkeys((*ledger.mistakes, *ledger.losses)):
@@ -65,36 +63,27 @@ def run(args: argparse.Namespace) -> int:
     for note in ledger.notes:
         print(f"note: {note}", file=sys.stderr)
     if ledger.mistakes:
-        return _fail(f"{count(len(ledger.mistakes), 'mistake')}, nothing written", 1)
+        raise CommandError(f"{count(len(ledger.mistakes), 'mistake')}, nothing written")
     if not text:
-        return _fail("nothing could be converted, nothing written", 1)
+        raise CommandError("nothing could be converted, nothing written")
     if args.strict and ledger.losses:
-        return _fail(
+        raise CommandError(
             f"{count(len(set(ledger.losses)), 'thing')} cannot be expressed, nothing written (--strict)",
-            INCOMPLETE,
+            code=INCOMPLETE,
         )
     if args.out is None:
         print(text, end="")
-        return _verdict(ledger)
-    try:
-        output.write_one(args.out, text, args.force)
-    except OSError as error:
-        return _fail(output.fault(args.out, error), 1)
-    return _verdict(ledger)
-
-
-def _verdict(ledger: Ledger) -> int:
+    else:
+        try:
+            output.write_one(args.out, text, args.force)
+        except OSError as error:
+            raise CommandError(output.fault(args.out, error)) from error
     if ledger.losses:
-        return _fail(
+        raise CommandError(
             f"converted, but {count(len(set(ledger.losses)), 'thing')} could not be expressed; see above",
-            INCOMPLETE,
+            code=INCOMPLETE,
         )
     return 0
-
-
-def _fail(reason: object, code: int) -> int:
-    print(f"tritonwatch convert: {reason}", file=sys.stderr)
-    return code
 
 
 def _converted(args: argparse.Namespace, texts: Sequence[tuple[str, str]], ledger: Ledger) -> str:

@@ -6,7 +6,6 @@ import argparse
 import json
 import os
 import re
-import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -18,21 +17,16 @@ from triton_dashboards.lint import lint
 from triton_exporter.catalogue import gpu, state
 from triton_exporter.catalogue import model as config
 from triton_slo.artifact import Options
-from triton_slo.objective.model import Objective
-from triton_slo.objective.reading import read
-from triton_slo.prometheus import Prometheus, PrometheusError
 from tritonwatch import access, output
-from tritonwatch.arguments import checked, misplaced, objective_texts, selector
+from tritonwatch.arguments import check_out, checked, selector
+from tritonwatch.command_error import CommandError, UsageError
 from tritonwatch.grafana import Grafana, GrafanaError
+from tritonwatch.objective_files import load
 
 EXAMPLE = (
     "tritonwatch dashboards push --grafana https://grafana.example.org --grafana-token-file token --dry-run"
 )
 TOKEN_VARIABLE = "TRITONWATCH_GRAFANA_TOKEN"  # noqa: S105 # the variable's name, not a token
-
-
-class _UsageError(Exception):
-    """Arguments that cannot be used."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -83,19 +77,7 @@ def _namespace(text: str) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Do it: 0 done, 1 a mistake or a change that was only shown, 2 wrong usage."""
-    try:
-        texts = _texts(args)
-        if args.action == "list":
-            return _list(texts)
-        return _write(args, texts) if args.action == "write" else _push(args, texts)
-    except (_UsageError, access.AccessError) as error:
-        print(f"tritonwatch dashboards: {error}", file=sys.stderr)
-        return 2
-    except BrokenPipeError:
-        raise
-    except (GrafanaError, PrometheusError, OSError) as error:
-        print(f"tritonwatch dashboards: {error}", file=sys.stderr)
-        return 1
+    return {"list": _list, "write": _write, "push": _push}[args.action](args, _texts(args))
 
 
 def _texts(args: argparse.Namespace) -> dict[str, str]:
@@ -103,31 +85,19 @@ def _texts(args: argparse.Namespace) -> dict[str, str]:
     options = Options(selector=args.selector)
     made = [*dashboards(options)]
     if args.per_model:
-        objectives = _objectives(args.objectives)
+        objectives = load(args.objectives)
         made += [per_model.dashboard(facts, objectives, options) for facts in _facts(args)]
     texts = {one.uid: dashboard_text(one) for one in made}
     if problems := lint([json.loads(text) for text in texts.values()]):
-        raise _UsageError("; ".join(str(problem) for problem in problems[:5]))
+        raise UsageError("; ".join(str(problem) for problem in problems[:5]))
     return texts
-
-
-def _objectives(folder: Path | None) -> tuple[Objective, ...]:
-    if folder is None:
-        return ()
-    texts = objective_texts(folder, "dashboards")
-    if texts is None:
-        raise _UsageError("no objectives could be read")
-    reading = read(texts)
-    if reading.problems:
-        raise _UsageError("; ".join(str(problem) for problem in reading.problems))
-    return reading.objectives
 
 
 def _facts(args: argparse.Namespace) -> Iterable[per_model.Facts]:
     """What Prometheus knows of each model now."""
     if not args.prometheus:
-        raise _UsageError("--per-model needs --prometheus, which knows the models")
-    with Prometheus(access.from_arguments(args, os.environ)) as prometheus:
+        raise UsageError("--per-model needs --prometheus, which knows the models")
+    with access.connect(args) as prometheus:
         found = prometheus.instant(f"group by (model, version, backend, platform) ({config.INFO})")
         # One that never loaded has told no configuration, and is the one to look at.
         found += prometheus.instant(f"group by (model, version) ({state.MODEL_READY})")
@@ -145,7 +115,7 @@ def _facts(args: argparse.Namespace) -> Iterable[per_model.Facts]:
         backend = "ensemble" if platform == "ensemble" else one.labels.get("backend", "")
         backends[name] = backends.get(name) or backend
     if not versions:
-        raise PrometheusError(
+        raise CommandError(
             f"{args.prometheus} knows no model ({config.INFO} and {state.MODEL_READY} have no series)"
         )
     return [
@@ -154,7 +124,7 @@ def _facts(args: argparse.Namespace) -> Iterable[per_model.Facts]:
     ]
 
 
-def _list(texts: Mapping[str, str]) -> int:
+def _list(_args: argparse.Namespace, texts: Mapping[str, str]) -> int:
     for uid, text in texts.items():
         model = json.loads(text)
         print(f"{uid:26} {model['title']:32} {model['description'].split('?')[0]}?")
@@ -163,9 +133,9 @@ def _list(texts: Mapping[str, str]) -> int:
 
 def _write(args: argparse.Namespace, texts: Mapping[str, str]) -> int:
     if args.out is None:
-        raise _UsageError("write needs --out DIR")
-    if args.objectives and (reason := misplaced(args.out, (), args.objectives)):
-        raise _UsageError(reason)
+        raise UsageError("write needs --out DIR")
+    if args.objectives:
+        check_out(args.out, (), args.objectives)
     files = dict(delivered(text, args.format, args.folder, args.namespace) for text in texts.values())
     output.write(args.out, files)
     print(f"wrote {len(files)} files to {args.out}")
@@ -174,7 +144,7 @@ def _write(args: argparse.Namespace, texts: Mapping[str, str]) -> int:
 
 def _push(args: argparse.Namespace, texts: Mapping[str, str]) -> int:
     if not args.grafana:
-        raise _UsageError("push needs --grafana URL")
+        raise UsageError("push needs --grafana URL")
     with Grafana(access.checked_url(args.grafana, "--grafana"), _token(args.grafana_token_file)) as grafana:
         # Everything is looked at before anything is written: a provisioned one stops the push whole.
         plan = {uid: _planned(grafana, uid, json.loads(text)) for uid, text in texts.items()}
@@ -215,5 +185,5 @@ def _report(plan: Mapping[str, list[str]], dry_run: bool) -> None:
 def _token(path: Path | None) -> str:
     token = access.read_secret(str(path)) if path else os.environ.get(TOKEN_VARIABLE, "")
     if not token or any(ord(character) < 33 or ord(character) > 126 for character in token):
-        raise _UsageError(f"push needs one token, from --grafana-token-file or {TOKEN_VARIABLE}")
+        raise UsageError(f"push needs one token, from --grafana-token-file or {TOKEN_VARIABLE}")
     return token

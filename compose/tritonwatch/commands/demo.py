@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 
 from tritonwatch.arguments import scale
+from tritonwatch.command_error import UsageError
 
 EXAMPLE = "tritonwatch demo --once --port-base 21000"
 
@@ -43,13 +44,11 @@ def run(args: argparse.Namespace) -> int:
     if directory is None:
         directory = Path(tempfile.mkdtemp(prefix="tritonwatch-demo-"))
     elif directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-        print(f"tritonwatch demo: --dir {directory} is not an empty folder; name a new one", file=sys.stderr)
-        return 2
+        raise UsageError(f"--dir {directory} is not an empty folder; name a new one")
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        print(f"tritonwatch demo: cannot make --dir {directory}: {error.strerror}", file=sys.stderr)
-        return 2
+        raise UsageError(f"cannot make --dir {directory}: {error.strerror}") from error
     settings = DemoSettings(directory.resolve(), args.port_base, args.time_scale, args.once)
     # A pipe has no width: the table should not be squeezed into 80 columns there.
     console = Console(highlight=False) if sys.stdout.isatty() else Console(highlight=False, width=120)

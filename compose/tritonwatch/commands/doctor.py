@@ -22,6 +22,7 @@ from triton_exporter.http.client import Client, FetchError, Limits
 from triton_exporter.printable import printable
 from triton_exporter.snapshot import Snapshot
 from triton_exporter.triton.poll import Looker
+from tritonwatch.command_error import UsageError
 from tritonwatch.exporter_options import TRITON_OPTIONS, OptionsError, chosen_some, declare_some
 
 EXAMPLE = "tritonwatch doctor --triton http://127.0.0.1:8000"
@@ -55,8 +56,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         settings = chosen_some(args, _OPTIONS)
     except OptionsError as error:
-        print("\n".join(f"tritonwatch doctor: {problem}" for problem in error.problems), file=sys.stderr)
-        return 2
+        raise UsageError(*error.problems) from error
     facts = gather(settings, max(0.0, min(args.watch, 60.0)))
     findings = examine(facts)
     if facts.is_stranger:

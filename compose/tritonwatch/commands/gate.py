@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-from triton_exporter.duration import parse_seconds
 from triton_exporter.printable import printable
-from triton_slo.prometheus import Prometheus, PrometheusError
+from triton_slo.prometheus import Prometheus
 from triton_slo.sources import BACKEND_COUNTERS, CAVEATS
 from triton_slo.verdict import evidence, gate
 from triton_slo.verdict.canary import Verdict, compare
@@ -21,7 +19,8 @@ from triton_slo.verdict.gate import Firing, Judgement
 from triton_slo.verdict.live import Standing
 from triton_slo.verdict.status import look
 from tritonwatch import access, objective_files
-from tritonwatch.arguments import add_objective_filter, moment
+from tritonwatch.arguments import add_objective_filter, moment, seconds
+from tritonwatch.command_error import UsageError
 
 EXAMPLE = "tritonwatch gate --prometheus http://127.0.0.1:9090 --model classifier --canary 2 --baseline 1"
 
@@ -41,7 +40,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", metavar="NAME", help="only this model (needed with --canary)")
     parser.add_argument("--version", metavar="V", help="only this version")
     objective_files.add_argument(parser)
-    parser.add_argument("--max-age", type=_seconds, default=300.0, metavar="5m", help="oldest data to trust")
+    parser.add_argument("--max-age", type=seconds, default=300.0, metavar="5m", help="oldest data to trust")
     parser.add_argument(
         "--min-budget", type=_ratio, default=0.0, metavar="10%", help="hold at this budget left or less (0%%)"
     )
@@ -58,7 +57,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("comparing two versions over the same time")
     group.add_argument("--canary", metavar="V", help="the new version")
     group.add_argument("--baseline", metavar="V", help="the version it is compared with")
-    group.add_argument("--window", type=_seconds, default=3600.0, metavar="1h", help="how far back (1h)")
+    group.add_argument("--window", type=seconds, default=3600.0, metavar="1h", help="how far back (1h)")
     group.add_argument("--confidence", type=_ratio, default=0.95, metavar="95%", help="how sure to be (95%%)")
     group.add_argument(
         "--margin",
@@ -73,25 +72,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the verdict and its reasons, and return its exit code."""
     if mistake := _mistake(args):
-        print(printable(f"tritonwatch gate: {mistake}"), file=sys.stderr)
-        return 2
-    try:
-        reached = access.from_arguments(args, os.environ)
-    except access.AccessError as error:
-        print(printable(f"tritonwatch gate: {error}"), file=sys.stderr)
-        return 2
-    objectives = objective_files.load(args.objectives, "gate") if args.objectives else ()
-    if isinstance(objectives, int):
-        return objectives
-    try:
-        with Prometheus(reached) as prometheus:
-            rows = look(prometheus, args.at)
-            judgements = gate.in_part(_judge(prometheus, args, rows), prometheus.warnings)
-    except PrometheusError as error:
-        print(printable(f"tritonwatch gate: {error}"), file=sys.stderr)
-        return EXIT["cannot tell"]
-    wanted = [one.name for one in objectives if not args.objective or one.name in args.objective]
-    not_loaded = objective_files.not_loaded(wanted, {row.slo for row in rows}, args, access.options(args))
+        raise UsageError(mistake)
+    with access.connect(args) as prometheus:
+        objectives = objective_files.load(args.objectives)
+        rows = look(prometheus, args.at)
+        judgements = gate.in_part(_judge(prometheus, args, rows), prometheus.warnings)
+    recorded = {row.slo for row in rows}
+    not_loaded = objective_files.not_loaded(objectives, recorded, args, access.options(args))
     if not_loaded:
         print(f"tritonwatch gate: {not_loaded}", file=sys.stderr)
     elif not judgements:
@@ -222,13 +209,6 @@ def _show(verdict: Outcome, judgements: Sequence[Judgement], *, as_json: bool) -
         age = "" if one.data_age_seconds is None else f" (data {one.data_age_seconds:.0f} s old)"
         print(printable(f"{one.verdict:8} {where}: {one.reason}{age}"))
     print(f"verdict: {verdict}")
-
-
-def _seconds(text: str) -> float:
-    try:
-        return parse_seconds(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _ratio(text: str) -> float:

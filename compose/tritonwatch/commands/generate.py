@@ -15,15 +15,17 @@ from triton_slo.objective.reading import read
 from triton_slo.problem import count
 from tritonwatch import output
 from tritonwatch.arguments import (
+    check_out,
     checked,
-    misplaced,
     objective_texts,
+    parsed,
     path,
     positive,
     scale,
     selector,
     web_address,
 )
+from tritonwatch.command_error import CommandError
 
 _DEFAULTS = Options()
 EXAMPLE = "tritonwatch generate --objectives slo/objectives --out generated"
@@ -71,7 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--webhook-url",
-        type=_webhook,
+        type=parsed(web_address),
         default=_DEFAULTS.webhook_url,
         metavar="URL",
         help="where pages are sent",
@@ -120,13 +122,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _webhook(text: str) -> str:
-    try:
-        return web_address(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
 def _runbook(text: str) -> None:
     try:
         web_address(text.format(alert="TritonServerDown"))
@@ -141,30 +136,21 @@ def _dashboard(text: str) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write everything or nothing: 0 done, 1 mistakes or drift, 2 wrong usage."""
-    made = generated(args, "generate", args.format)
-    if isinstance(made, int):
-        return made
+    made = generated(args, args.format)
     if args.only:
         return _write(args, {one.name: one.text for one in made if one.part == args.only})
     return _write(args, by_path(made))
 
 
-def generated(args: argparse.Namespace, verb: str, form: Format) -> tuple[Artifact, ...] | int:
-    """Every file that the objectives make; with mistakes, print them all and give an exit code instead."""
-    texts = objective_texts(args.objectives, verb)
-    if texts is None:
-        return 2
-    parts = () if getattr(args, "only", None) else PARTS
-    if reason := misplaced(args.out, parts, args.objectives):
-        print(f"tritonwatch {verb}: {reason}", file=sys.stderr)
-        return 2
+def generated(args: argparse.Namespace, form: Format) -> tuple[Artifact, ...]:
+    """Every file that the objectives make. Raises CommandError; mistakes in the objectives are printed first."""
+    texts = objective_texts(args.objectives)
+    check_out(args.out, () if getattr(args, "only", None) else PARTS, args.objectives)
     reading = read(texts)
     if reading.problems:
         for problem in reading.problems:
             print(problem, file=sys.stderr)
-        mistakes = count(len(reading.problems), "mistake")
-        print(f"tritonwatch {verb}: {mistakes}, nothing written", file=sys.stderr)
-        return 1
+        raise CommandError(f"{count(len(reading.problems), 'mistake')}, nothing written")
     for doubt in doubts(reading, Surroundings(args.scrape_interval, now=time.time())):
         print(f"doubt: {doubt}", file=sys.stderr)
     options = _options(args, form)
@@ -202,10 +188,6 @@ def _write(args: argparse.Namespace, wanted: dict[str, str]) -> int:
         for line in lines:
             print(line, file=sys.stderr)
         return 1 if lines else 0
-    try:
-        output.write(args.out, wanted)
-    except OSError as error:
-        print(f"tritonwatch generate: {error}", file=sys.stderr)
-        return 1
+    output.write(args.out, wanted)
     print(f"wrote {count(len(wanted), 'file')} to {args.out}")
     return 0

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Mapping
@@ -19,9 +17,10 @@ from triton_exporter.http.client import Client, FetchError, Limits
 from triton_exporter.snapshot import ModelConfig, Snapshot
 from triton_exporter.triton.poll import Looker
 from triton_exporter.triton.unreachable import what_to_check
-from triton_slo.prometheus import Access, Prometheus, PrometheusError
+from triton_slo.prometheus import Prometheus
 from triton_slo.propose import Source, Timing, merge, propose
 from tritonwatch import access, output
+from tritonwatch.command_error import CommandError, UsageError
 from tritonwatch.exporter_options import TRITON_OPTIONS, OptionsError, chosen_some, declare_some
 
 EXAMPLE = "tritonwatch init --triton http://127.0.0.1:8000 --out objectives/proposed.yaml"
@@ -30,10 +29,6 @@ _HISTORY = "7d"
 """How far back latencies in Prometheus are looked at."""
 _MOST_LOOKS = 100
 _MICROSECONDS = 1e6
-
-
-class InitError(Exception):
-    """Nothing can be proposed; the message is one line."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -48,43 +43,33 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Write the proposal: 0 written, 1 cannot, 2 wrong usage."""
     try:
-        reached = access.from_arguments(args, os.environ) if args.prometheus else None
         settings = chosen_some(args, TRITON_OPTIONS)
-    except access.AccessError as error:
-        return _fail(error, 2)
     except OptionsError as error:
-        print("\n".join(f"tritonwatch init: {problem}" for problem in error.problems), file=sys.stderr)
-        return 2
+        raise UsageError(*error.problems) from error
+    exists = CommandError(f"{args.out} exists already and is not overwritten; choose another --out")
     if args.out != "-" and Path(args.out).exists():
-        return _fail(f"{args.out} exists already and is not overwritten; choose another --out", 1)
+        raise exists
+    text = _proposal(replace(settings, timeout_seconds=args.timeout), args)
+    if args.out == "-":
+        print(text, end="")
+        return 0
     try:
-        text = _proposal(replace(settings, timeout_seconds=args.timeout), reached)
-        if args.out == "-":
-            print(text, end="")
-            return 0
         output.write_one(Path(args.out), text)
-    except (InitError, PrometheusError) as error:
-        return _fail(error, 1)
+    except FileExistsError:  # it came meanwhile
+        raise exists from None
     except OSError as error:
-        if Path(args.out).exists():  # it came meanwhile
-            return _fail(f"{args.out} exists already and is not overwritten; choose another --out", 1)
-        return _fail(output.fault(Path(args.out), error), 1)
+        raise CommandError(output.fault(Path(args.out), error)) from error
     print(f"wrote {args.out}; read it, then: tritonwatch check {args.out}")
     return 0
 
 
-def _fail(reason: object, code: int) -> int:
-    print(f"tritonwatch init: {reason}", file=sys.stderr)
-    return code
-
-
-def _proposal(settings: Settings, reached: Access | None) -> str:
+def _proposal(settings: Settings, args: argparse.Namespace) -> str:
     snapshot, configs = _look(settings)
     if not snapshot.index:
-        raise InitError(f"{settings.triton_url} lists no models: nothing to promise anything about")
+        raise CommandError(f"{settings.triton_url} lists no models: nothing to promise anything about")
     requests, queues, origin, notes = _timings(settings)
-    if reached is not None:
-        with Prometheus(reached) as prometheus:
+    if args.prometheus:
+        with access.connect(args) as prometheus:
             requests |= _percentiles(prometheus, state.REQUEST_DURATION)
             queues |= _percentiles(prometheus, state.QUEUE_DURATION)
         origin = f"the histograms of the last {_HISTORY} in Prometheus, else {origin}"
@@ -113,15 +98,15 @@ def _look(settings: Settings) -> tuple[Snapshot, Mapping[str, ModelConfig]]:
     finally:
         client.close()
     if snapshot.api_failure == state.NOT_TRITON:
-        raise InitError(
+        raise CommandError(
             f"{url} is not a Triton ({snapshot.api_failure_text}); "
             "give --triton the address of Triton's HTTP API"
         )
     if snapshot.api_failure:
         reason = snapshot.api_failure
-        raise InitError(f"Triton at {url} does not answer ({reason}): {what_to_check(reason)}")
+        raise CommandError(f"Triton at {url} does not answer ({reason}): {what_to_check(reason)}")
     if snapshot.index is None:
-        raise InitError(
+        raise CommandError(
             f"Triton at {url} does not list its models ({failures[-1] if failures else 'no reason'})"
         )
     return snapshot, {key.model: config for key, config in snapshot.configs.items()}

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from dataclasses import replace
 
 from tritonwatch import access
 from tritonwatch.commands import generate
-from tritonwatch.reloading import CHECKERS, Peer, ReloadError, check, put
+from tritonwatch.reloading import CHECKERS, Peer, check, put
 
 EXAMPLE = (
     "tritonwatch reload --objectives slo/objectives --out generated --prometheus http://127.0.0.1:9090 "
@@ -30,29 +29,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Generate, check, write, reload: 0 in force, 1 refused and the old rules stay, 2 wrong usage."""
-    try:
-        reached = access.from_arguments(args, os.environ)
-        prometheus = Peer("Prometheus", reached)
-        alertmanager = None
-        if args.alertmanager:
-            url = access.checked_url(args.alertmanager, "--alertmanager")
-            alertmanager = Peer("Alertmanager", replace(reached, url=url))
-    except access.AccessError as error:
-        print(f"tritonwatch reload: {error}", file=sys.stderr)
-        return 2
-    made = generate.generated(args, "reload", "prometheus")
-    if isinstance(made, int):
-        return made
-    files = generate.by_path(made)
-    try:
-        judges = check(files)
-        for name in CHECKERS:
-            print(f"{name}: {'accepts the new files' if name in judges else 'not installed, not asked'}")
-        put(args.out, files, prometheus, alertmanager)
-    except ReloadError as error:
-        print(f"tritonwatch reload: {error}", file=sys.stderr)
-        return 1
+    """Generate, check, write, reload: 0 in force, 1 refused and the old rules stay."""
+    reached = access.from_arguments(args, os.environ)
+    prometheus = Peer("Prometheus", reached)
+    alertmanager = None
+    if args.alertmanager:
+        url = access.checked_url(args.alertmanager, "--alertmanager")
+        alertmanager = Peer("Alertmanager", replace(reached, url=url))
+    files = generate.by_path(generate.generated(args, "prometheus"))
+    judges = check(files)
+    for name in CHECKERS:
+        print(f"{name}: {'accepts the new files' if name in judges else 'not installed, not asked'}")
+    put(args.out, files, prometheus, alertmanager)
     peers = "Prometheus and Alertmanager" if alertmanager else "Prometheus"
     print(f"wrote {len(files)} files to {args.out}; {peers} loaded them")
     return 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -15,7 +14,7 @@ from rich.live import Live
 from rich.text import Text
 
 from triton_exporter.printable import printable
-from triton_slo.prometheus import Prometheus, PrometheusError
+from triton_slo.prometheus import PrometheusError
 from triton_slo.verdict.live import Standing
 from triton_slo.verdict.status import look
 from tritonwatch import access, objective_files, status_table
@@ -57,16 +56,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print where the objectives stand: 0 printed, 1 cannot tell about all of them, 2 wrong usage."""
-    try:
-        reached = access.from_arguments(args, os.environ)
-    except access.AccessError as error:
-        return _fail(error, 2)
-    objectives = objective_files.load(args.objectives, "status") if args.objectives else ()
-    if isinstance(objectives, int):
-        return objectives
-    wanted = [one.name for one in objectives if not args.objective or one.name in args.objective]
-    with Prometheus(reached) as prometheus:
+    """Print the status of the objectives: 0 printed, 1 it is not known of all of them."""
+    with access.connect(args) as prometheus:
+        objectives = objective_files.load(args.objectives)
 
         def read() -> _Reading:
             found = look(prometheus, args.at)
@@ -74,16 +66,11 @@ def run(args: argparse.Namespace) -> int:
                 print(printable(f"tritonwatch status: Prometheus warns: {warning}"), file=sys.stderr)
             prometheus.warnings.clear()
             not_loaded = objective_files.not_loaded(
-                wanted, {row.slo for row in found}, args, access.options(args)
+                objectives, {row.slo for row in found}, args, access.options(args)
             )
             return _Reading(_chosen(found, args, required=not not_loaded), not_loaded)
 
         return _once(read, args) if args.watch is None else _watch(read, args)
-
-
-def _fail(reason: object, code: int) -> int:
-    print(printable(f"tritonwatch status: {reason}"), file=sys.stderr)
-    return code
 
 
 def _chosen(rows: Sequence[Standing], args: argparse.Namespace, *, required: bool) -> list[Standing]:
@@ -98,10 +85,7 @@ def _chosen(rows: Sequence[Standing], args: argparse.Namespace, *, required: boo
 
 
 def _once(read: Callable[[], _Reading], args: argparse.Namespace) -> int:
-    try:
-        found = read()
-    except PrometheusError as error:
-        return _fail(error, 1)
+    found = read()
     if found.rows and args.json:
         print(status_table.to_json(found.rows, time.time() if args.at is None else args.at))
     elif found.rows:
@@ -133,7 +117,7 @@ def _json_line(read: Callable[[], _Reading]) -> None:
     try:
         found = read()
     except PrometheusError as error:
-        _fail(error, 1)
+        print(printable(f"tritonwatch status: {error}"), file=sys.stderr)
         return
     if found.rows:
         print(status_table.to_json(found.rows, time.time(), indent=None), flush=True)
