@@ -27,6 +27,8 @@ SOURCE = "source"
 """Label: what an indicator was computed from; `triton_slo.sources` says what each of them cannot see."""
 SEVERITY = "severity"
 """Label of every alert: critical pages, warning opens a ticket, info informs, none is the watchdog."""
+SEVERITIES = ("critical", "warning", "info", "none")
+"""All values of the label, most urgent first."""
 TIER = "tier"
 """Label of burn alerts: page_fast, page_slow, ticket_fast, ticket_slow, or as the objective calls its tiers."""
 URGENCY = "urgency"

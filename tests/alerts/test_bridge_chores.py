@@ -25,6 +25,7 @@ from triton_alerts.bridge.incidents.alertmanagers import Alertmanagers
 from triton_alerts.bridge.incidents.audit import Audit
 from triton_alerts.bridge.incidents.incident import Incident
 from triton_alerts.bridge.incidents.instruments import HEARTBEAT_FACT
+from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.incidents.store import Store
 from triton_alerts.bridge.operations.actions import Actions, Press, pressed
 from triton_alerts.bridge.operations.chores import Escalator, HeartbeatWatch, Reconciler
@@ -96,15 +97,15 @@ class Place:
 
     def hear(self, firing: dict[str, float], ended: dict[str, tuple[float, float]] | None = None) -> None:
         self.alertmanager.firing = dict(firing)
-        self.store.receive(body_of("g0", firing, ended or {}), "am", self.clock())
+        self.store.receive(parse(body_of("g0", firing, ended or {}), "am"), self.clock())
 
     def send(self) -> None:
-        while (wait := self.courier.step()) < 30 or self.store.pending(CHANNEL):
+        while (wait := self.courier.step()) < 30 or self.store.outbox.pending(CHANNEL):
             self.clock.now += max(wait, 0.01)
 
     @property
     def incident(self) -> Incident:
-        found = self.store.incident(1)
+        found = self.store.incidents.get(1)
         assert found is not None
         return found
 
@@ -321,7 +322,7 @@ def test_a_watchdog_that_stops_pages_and_its_return_resolves(place: Place) -> No
     """No news from Alertmanager is news."""
     watch = HeartbeatWatch(place.store, 600, lambda: None)
     watch(place.clock())
-    place.store.remember(HEARTBEAT_FACT, repr(place.clock()))
+    place.store.facts.remember(HEARTBEAT_FACT, repr(place.clock()))
     place.clock.now += 700
     watch(place.clock())
     place.send()
@@ -331,7 +332,7 @@ def test_a_watchdog_that_stops_pages_and_its_return_resolves(place: Place) -> No
         place.clock.now += 61
         reconcile(place.clock())
     still_open = place.incident.open
-    place.store.remember(HEARTBEAT_FACT, repr(place.clock()))
+    place.store.facts.remember(HEARTBEAT_FACT, repr(place.clock()))
     watch(place.clock())
     place.send()
 

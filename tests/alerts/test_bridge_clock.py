@@ -10,6 +10,7 @@ import pytest
 from support.bridge_world import CHANNEL, Clock, SimulatedSlack, body_of
 from support.slack import Posted, Workspace
 from triton_alerts.bridge.deliver.worker import Courier, Manner
+from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.incidents.store import Store
 
 HOUR = 3600.0
@@ -31,7 +32,7 @@ class Bridge:
         now = self.clock.now
         start = self.started.setdefault(name, now)
         body = body_of(name, {} if ended else {"a": start}, {"a": (start, now)} if ended else {})
-        self.store.receive(body, "one", now)
+        self.store.receive(parse(body, "one"), now)
 
     def told(self, name: str, word: str = "") -> list[Posted]:
         """Work until Slack shows it, or time is up."""

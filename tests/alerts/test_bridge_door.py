@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from support.bridge_world import body_of
 from support.loopback import served
 from triton_alerts.bridge.incidents.instruments import Instruments
+from triton_alerts.bridge.incidents.notification import Notification, parse
 from triton_alerts.bridge.incidents.store import Store
 from triton_alerts.bridge.receiver import MOST_CONNECTIONS, PATH, REQUEST_SECONDS, Webhook, listen
 from triton_alerts.bridge.settings import Secret
@@ -54,6 +55,27 @@ def url(receiver: Server, path: str = PATH, scheme: str = "http") -> str:
 
 
 BODY = body_of("g0", {"a": 100.0}, {})
+
+
+def test_a_body_is_parsed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when it contradicts another Alertmanager and waits for a while before it counts."""
+    parsed: list[bytes] = []
+
+    def counted(body: bytes, source: str = "") -> Notification:
+        parsed.append(body)
+        return parse(body, source)
+
+    for module in ("receiver", "incidents.database"):
+        monkeypatch.setattr(f"triton_alerts.bridge.{module}.parse", counted)
+    bodies = [BODY, body_of("g0", {}, {"a": (100.0, 110.0)}), BODY]
+    with closing(Store(tmp_path / "bridge.sqlite", lambda _severity: "C0PAGES")) as store:
+        webhook = Webhook(store, Instruments(store, time.time), time.time, lambda: None)
+        sources = ("one", "one", "two")
+        outcomes = [webhook.receive(*pair) for pair in zip(bodies, sources, strict=True)]
+        store.settle(time.time() + 3600)
+
+    assert ["opened", "changed", "held"] == outcomes
+    assert bodies == parsed
 
 
 def test_a_notification_is_on_disk_when_it_is_answered(tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ import pytest
 
 from triton_alerts.bridge.deliver.chart import draw
 from triton_alerts.bridge.evidence.facts import burn_query, from_prometheus
-from triton_alerts.bridge.incidents.incident import Incident, Member
+from triton_alerts.bridge.incidents.incident import Incident
+from triton_alerts.bridge.incidents.notification import Member
 from triton_slo.prometheus import Access, Prometheus, Sample
 
 LABELS = {

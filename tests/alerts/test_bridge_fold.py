@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from triton_alerts.bridge.incidents.incident import Incident, Silence, fold
-from triton_alerts.bridge.incidents.notification import MalformedError, Notification, ReceivedAlert, parse
+from triton_alerts.bridge.incidents.notification import MalformedError, Member, Notification, parse
 
 
-def alert(name: str, start: float = 100.0, end: float | None = None, **annotations: str) -> ReceivedAlert:
+def alert(name: str, start: float = 100.0, end: float | None = None, **annotations: str) -> Member:
     labels = {"alertname": "TritonModelLoadFailed", "model": name, "severity": "critical"}
-    return ReceivedAlert(
-        fingerprint=name, labels=labels, annotations=annotations, starts_at=start, ends_at=end
+    return Member(labels=labels, annotations=annotations, starts_at=start, ends_at=end)
+
+
+def said(*alerts: Member, source: str = "am-0", truncated: int = 0) -> Notification:
+    return Notification(
+        key="page|{}",
+        receiver="page",
+        all_resolved=not any(one.firing for one in alerts),
+        alerts={one.labels["model"]: one.model_copy(update={"source": source}) for one in alerts},
+        truncated=truncated,
+        source=source,
     )
-
-
-def said(*alerts: ReceivedAlert, source: str = "am-0", truncated: int = 0) -> Notification:
-    resolved = all(one.ends_at is not None for one in alerts)
-    return Notification("page|{}", "page", resolved, alerts, {}, truncated=truncated, source=source)
 
 
 def told(*notifications: Notification) -> tuple[Incident | None, list[str]]:
@@ -232,7 +235,8 @@ def test_a_body_that_is_not_the_webhook_is_refused_with_its_place(
 def test_a_long_value_is_cut_and_says_so() -> None:
     """A 100 kB reason is kept in part."""
     labels = {"alertname": "A" * 100_000}
-    heard = parse(body(alerts=[{"status": "firing", "labels": labels, "startsAt": "2026-11-21T02:34:37Z"}]))
+    alerts = [{"status": "firing", "labels": labels, "startsAt": "2026-11-21T02:34:37Z"}]
+    (member,) = parse(body(alerts=alerts)).alerts.values()
 
-    assert heard.alerts[0].labels["alertname"].endswith(" [cut]")
-    assert replace(heard.alerts[0]).labels["alertname"].startswith("AAA")
+    assert member.labels["alertname"].endswith(" [cut]")
+    assert member.labels["alertname"].startswith("AAA")

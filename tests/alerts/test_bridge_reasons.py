@@ -9,6 +9,7 @@ from pathlib import Path
 from support.bridge_world import body_of
 from triton_alerts.bridge.evidence.enrich import Enricher, reasons_in
 from triton_alerts.bridge.incidents.incident import Evidence, Incident
+from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.incidents.store import Store
 
 FAILURE = {"at": None, "version": "1", "text": "weights missing", "source": "index"}
@@ -65,12 +66,12 @@ def test_a_source_that_hangs_or_fails_costs_its_own_facts_alone(tmp_path: Path) 
 
     sources = {"hangs": hangs, "fails": fails, "good": lambda _: Evidence(at=0, facts=(("Burn rate", "22"),))}
     with closing(Store(tmp_path / "bridge.sqlite", lambda _severity: "C0PAGES")) as store:
-        store.receive(body_of("g0", {"a": 100.0}, {}), "am", 100.0)
+        store.receive(parse(body_of("g0", {"a": 100.0}, {}), "am"), 100.0)
         with closing(Enricher(store, sources, failed.append)) as enricher:
             enricher(100.0)
             still_hanging = not ended.is_set()
             release.set()
-        incident = store.incident(1)
+        incident = store.incidents.get(1)
 
     assert still_hanging
     assert ["hangs", "fails"] == failed

@@ -17,6 +17,7 @@ from triton_alerts.bridge.deliver.worker import Courier, Escalation, Manner
 from triton_alerts.bridge.incidents.alertmanagers import Alertmanagers
 from triton_alerts.bridge.incidents.audit import Audit
 from triton_alerts.bridge.incidents.incident import Incident
+from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.incidents.store import Store
 from triton_alerts.bridge.operations.actions import Actions, Press
 from triton_alerts.bridge.operations.chores import Escalator
@@ -54,12 +55,12 @@ class Bridge:
                     f'"model": "{name}", "severity": "critical"'.encode(),
                     f'"model": "{name}", "severity": "warning"'.encode(),
                 )
-        self.store.receive(body, "am", self.clock())
+        self.store.receive(parse(body, "am"), self.clock())
         self.send()
 
     def send(self) -> None:
         for courier in self.couriers:
-            while (wait := courier.step()) < 30 or self.store.pending(courier.channel):
+            while (wait := courier.step()) < 30 or self.store.outbox.pending(courier.channel):
                 self.clock.now += max(wait, 0.01)
 
     def wait(self, seconds: float) -> None:
@@ -73,7 +74,7 @@ class Bridge:
 
     @property
     def incident(self) -> Incident:
-        found = self.store.incident(1)
+        found = self.store.incidents.get(1)
         assert found is not None
         return found
 
@@ -174,9 +175,9 @@ def test_a_webhook_has_one_channel_whatever_becomes_more_urgent(tmp_path: Path) 
     clock = Clock()
     service = assemble(args, ("127.0.0.1", 0), tmp_path, clock)
     page = body_of("g0", {"m": clock()}, {})
-    service.store.receive(page.replace(b'"critical"', b'"warning"'), "am", clock())
-    service.store.receive(page.replace(b'"fingerprint": "m"', b'"fingerprint": "n"'), "am", clock())
-    counts = [len(service.store.pending(channel)) for channel in ("C0PAGES", "C0TICKETS")]
+    service.store.receive(parse(page.replace(b'"critical"', b'"warning"'), "am"), clock())
+    service.store.receive(parse(page.replace(b'"fingerprint": "m"', b'"fingerprint": "n"'), "am"), clock())
+    counts = [len(service.store.outbox.pending(channel)) for channel in ("C0PAGES", "C0TICKETS")]
     service.receiver.server_close()
     service.store.close()
 

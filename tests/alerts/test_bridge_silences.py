@@ -23,6 +23,7 @@ from triton_alerts.bridge.incidents.alertmanager_client import Alertmanager
 from triton_alerts.bridge.incidents.alertmanagers import Alertmanagers
 from triton_alerts.bridge.incidents.audit import Audit
 from triton_alerts.bridge.incidents.incident import Incident
+from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.incidents.store import Store
 from triton_alerts.bridge.operations.actions import Actions, Press
 from triton_alerts.bridge.operations.chores import LOOK_SECONDS, SETTLED_SECONDS, Escalator, Reconciler
@@ -132,10 +133,10 @@ class Bridge:
         return time.time() + self.ahead
 
     def hear(self, body: bytes, source: str = "am") -> None:
-        self.store.receive(body, source, self.clock())
+        self.store.receive(parse(body, source), self.clock())
 
     def incident(self, number: int = 1) -> Incident:
-        found = self.store.incident(number)
+        found = self.store.incidents.get(number)
         assert found is not None
         return found
 
@@ -156,7 +157,7 @@ class Bridge:
 
     def thread(self, incident: int = 1) -> list[tuple[str, str]]:
         """Kind and text of everything that happened to an incident."""
-        return [(event.kind, event.text) for event in self.store.events(incident, 0, 1000)]
+        return [(event.kind, event.text) for event in self.store.incidents.events(incident, 0, 1000)]
 
 
 @pytest.fixture(params=alertmanagers(), ids=lambda path: str(path.parent.parent.name))

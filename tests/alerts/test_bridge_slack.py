@@ -17,6 +17,7 @@ from triton_alerts.bridge.deliver.message import Message
 from triton_alerts.bridge.deliver.slack import Redact, SlackApi, SlackWebhook
 from triton_alerts.bridge.deliver.transport import RefusedError
 from triton_alerts.bridge.deliver.worker import Courier, Manner
+from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.incidents.store import Store
 from triton_alerts.bridge.settings import Secret
 
@@ -138,7 +139,7 @@ def attempts(folder: Path, seconds: float, fault: Callable[[int], str]) -> list[
         return fault(len(times))
 
     one.transport = SimulatedSlack(Workspace(), clock, noted)
-    one.store.receive(body_of("g0", {"a": clock()}, {}), "am", clock())
+    one.store.receive(parse(body_of("g0", {"a": clock()}, {}), "am"), clock())
     run(one, clock, seconds)
     one.store.close()
     return [at - times[0] for at in times]
@@ -164,8 +165,9 @@ def test_one_channels_wait_holds_up_no_other(tmp_path: Path) -> None:
     pages = Courier(
         CHANNEL, store, SimulatedSlack(workspace, clock, lambda _: ""), Manner(), clock, random.Random(1)
     )
-    store.receive(body_of("g0", {"a": clock()}, {}).replace(b'"critical"', b'"warning"'), "am", clock())
-    store.receive(body_of("g1", {"b": clock()}, {}), "am", clock())
+    ticket = body_of("g0", {"a": clock()}, {}).replace(b'"critical"', b'"warning"')
+    store.receive(parse(ticket, "am"), clock())
+    store.receive(parse(body_of("g1", {"b": clock()}, {}), "am"), clock())
     refused, told = tickets.step(), pages.step()
     waits = tickets.step()
     store.close()
@@ -192,7 +194,7 @@ def test_a_page_waits_for_evidence_only_so_long(tmp_path: Path) -> None:
     one, clock = courier(tmp_path, workspace)
     one.manner = Manner(evidence_seconds=2.5)
     start = clock()
-    one.store.receive(body_of("g0", {"a": start}, {}), "am", start)
+    one.store.receive(parse(body_of("g0", {"a": start}, {}), "am"), start)
     run(one, clock, 20)
     one.store.close()
 
@@ -206,9 +208,9 @@ def test_every_change_reaches_a_webhook_as_a_message(tmp_path: Path, server: Sla
     hook = SlackWebhook(lambda: f"{server.url}/services/T/B/x")
     server.clock = clock
     one = Courier(CHANNEL, store, hook, Manner(), clock, random.Random(1))
-    store.receive(body_of("g0", {"a": clock()}, {}), "am", clock())
+    store.receive(parse(body_of("g0", {"a": clock()}, {}), "am"), clock())
     run(one, clock, 5)
-    store.receive(body_of("g0", {}, {"a": (clock(), clock() + 1)}), "am", clock())
+    store.receive(parse(body_of("g0", {}, {"a": (clock(), clock() + 1)}), "am"), clock())
     run(one, clock, 5)
     store.close()
 
@@ -227,7 +229,7 @@ def test_blocks_that_slack_refuses_become_plain_text(tmp_path: Path) -> None:
         return real(method, arguments, now, **more)
 
     workspace.call = picky  # type: ignore[method-assign,assignment]
-    one.store.receive(body_of("g0", {"a": clock()}, {}), "am", clock())
+    one.store.receive(parse(body_of("g0", {"a": clock()}, {}), "am"), clock())
     run(one, clock, 10)
     one.store.close()
 
@@ -239,12 +241,12 @@ def test_a_deleted_message_is_written_again(tmp_path: Path) -> None:
     """Somebody deletes the page; the next change brings it back rather than vanishing with it."""
     workspace = Workspace()
     one, clock = courier(tmp_path, workspace)
-    one.store.receive(body_of("g0", {"a": clock()}, {}), "am", clock())
+    one.store.receive(parse(body_of("g0", {"a": clock()}, {}), "am"), clock())
     run(one, clock, 5)
     workspace.delete(workspace.messages[0])
-    one.store.receive(body_of("g0", {"a": clock(), "b": clock()}, {}), "am", clock())
+    one.store.receive(parse(body_of("g0", {"a": clock(), "b": clock()}, {}), "am"), clock())
     run(one, clock, 20)
-    one.store.receive(body_of("g0", {}, {"a": (clock(), clock() + 1)}), "am", clock())
+    one.store.receive(parse(body_of("g0", {}, {"a": (clock(), clock() + 1)}), "am"), clock())
     run(one, clock, 20)
     one.store.close()
 
@@ -256,9 +258,11 @@ def test_a_short_outage_of_many_incidents_ends_in_a_digest(tmp_path: Path) -> No
     workspace = Workspace()
     one, clock = courier(tmp_path, workspace)
     for number in range(30):
-        one.store.receive(body_of(f"g{number}", {f"m{number}": clock()}, {}), "am", clock())
+        one.store.receive(parse(body_of(f"g{number}", {f"m{number}": clock()}, {}), "am"), clock())
     for number in range(20):
-        one.store.receive(body_of(f"g{number}", {}, {f"m{number}": (clock(), clock() + 9)}), "am", clock())
+        one.store.receive(
+            parse(body_of(f"g{number}", {}, {f"m{number}": (clock(), clock() + 9)}), "am"), clock()
+        )
     run(one, clock, 60)
     one.store.close()
 

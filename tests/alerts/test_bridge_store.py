@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from support.bridge_world import CHANNEL, body_of
+from triton_alerts.bridge.incidents.history import find_incident, list_incidents
+from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.incidents.store import PRUNED_AT_ONCE, Store
 
 DAY = 86_400.0
@@ -27,17 +29,17 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 def fill(store: Store, count: int, *, closed_at: float | None = None) -> None:
     """So many incidents more, each with a chart; delivered in full when they are closed."""
-    first = store.count_open().get("critical", 0)
-    with store._transaction():  # one write to disk instead of thousands
+    first = store.incidents.count_open().get("critical", 0)
+    with store.transaction():  # one write to disk instead of thousands
         for number in range(first, first + count):
             name = f"g{number} {closed_at}"
-            store.receive(body_of(name, {"m": NOW - 9 * DAY}, {}), "am", NOW - 9 * DAY)
+            store.receive(parse(body_of(name, {"m": NOW - 9 * DAY}, {}), "am"), NOW - 9 * DAY)
             if closed_at is not None:
-                store.receive(body_of(name, {}, {"m": (NOW - 9 * DAY, closed_at)}), "am", closed_at)
-        for delivery in store.pending(CHANNEL):
-            store.remember(f"chart {delivery.incident}", "")
+                store.receive(parse(body_of(name, {}, {"m": (NOW - 9 * DAY, closed_at)}), "am"), closed_at)
+        for delivery in store.outbox.pending(CHANNEL):
+            store.outbox.set_charted(delivery.incident)
             if delivery.closed_at is not None:
-                store.finish(delivery, told_seq=delivery.last_seq)
+                store.outbox.finish(delivery, posted_seq=delivery.last_seq)
 
 
 def steps_of_pruning(store: Store) -> int:
@@ -49,9 +51,9 @@ def steps_of_pruning(store: Store) -> int:
         counted += 1
         return 0
 
-    store._connection.set_progress_handler(count, 100)
+    store.database._connection.set_progress_handler(count, 100)
     store.prune(NOW - 7 * DAY)
-    store._connection.set_progress_handler(None, 100)
+    store.database._connection.set_progress_handler(None, 100)
     return counted
 
 
@@ -62,13 +64,13 @@ def test_a_reader_sees_no_notification_that_is_half_stored(store: Store) -> None
 
     def read() -> None:
         while not stored.is_set():
-            store.open_incidents()
+            store.incidents.open()
 
     with ThreadPoolExecutor(2) as pool:
         readers = [pool.submit(read) for _ in range(2)]
         try:
             for number in range(150):
-                store.receive(body_of(f"new {number}", {"m": NOW}, {}), "am", NOW)
+                store.receive(parse(body_of(f"new {number}", {"m": NOW}, {}), "am"), NOW)
         finally:
             stored.set()
     for reader in readers:
@@ -82,25 +84,25 @@ def test_the_cost_of_pruning_does_not_grow_with_the_incidents_that_stay(store: S
     fill(store, 900)
     many = steps_of_pruning(store)
 
-    assert 1000 == store.count_open()["critical"]
+    assert 1000 == store.incidents.count_open()["critical"]
     assert many <= 2 * few + 10
 
 
 def test_pruning_forgets_what_closed_long_ago_and_was_delivered(store: Store, tmp_path: Path) -> None:
-    """Open incidents, recent ones and those with something to send stay, with their facts."""
+    """Open incidents, recent ones and those with something to send stay."""
     fill(store, 2, closed_at=NOW - 8 * DAY)
     fill(store, 2, closed_at=NOW - 6 * DAY)
     fill(store, 2)
-    store.receive(body_of("late", {}, {"m": (NOW - 9 * DAY, NOW - 8 * DAY)}), "am", NOW - 8 * DAY)
+    store.receive(parse(body_of("late", {}, {"m": (NOW - 9 * DAY, NOW - 8 * DAY)}), "am"), NOW - 8 * DAY)
 
     assert 2 == store.prune(NOW - 7 * DAY)
     with sqlite3.connect(tmp_path / "bridge.sqlite") as connection:
         counts = [
             connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
-            for table in ("incidents", "deliveries", "facts")
+            for table in ("incidents", "deliveries")
         ]
     connection.close()
-    assert [5, 5, 4] == counts
+    assert [5, 5] == counts
 
 
 def test_pruning_takes_a_part_at_a_time(store: Store) -> None:
@@ -162,10 +164,10 @@ def test_a_database_of_an_older_bridge_goes_on(tmp_path: Path) -> None:
         )
     older.close()
     store = Store(tmp_path / "bridge.sqlite", lambda _severity: CHANNEL)
-    store.receive(body_of("g", {"m": NOW, "other": NOW + 1}, {}), "am", NOW + 2)
-    found = store.incident(1)
-    kinds = [event.kind for event in store.events(1, 0, 100)]
-    pending = store.pending(CHANNEL)
+    store.receive(parse(body_of("g", {"m": NOW, "other": NOW + 1}, {}), "am"), NOW + 2)
+    found = store.incidents.get(1)
+    kinds = [event.kind for event in store.incidents.events(1, 0, 100)]
+    pending = store.outbox.pending(CHANNEL)
     store.close()
 
     assert found is not None
@@ -173,3 +175,46 @@ def test_a_database_of_an_older_bridge_goes_on(tmp_path: Path) -> None:
     assert found.acknowledged is not None
     assert ["fired", "fired"] == kinds
     assert [1] == [delivery.id for delivery in pending]
+
+
+def test_a_notification_that_an_older_bridge_held_is_merged(tmp_path: Path) -> None:
+    """It was stored as the body that arrived; lost, the alert would be reported hours later."""
+    with sqlite3.connect(tmp_path / "bridge.sqlite") as older:
+        older.executescript(_OLDER)
+        older.execute("INSERT INTO held VALUES ('page|g', ?, ?, 'am')", (NOW, body_of("g", {"m": NOW}, {})))
+    older.close()
+    store = Store(tmp_path / "bridge.sqlite", lambda _severity: CHANNEL)
+    settled = store.settle(NOW + 1)
+    opened = [incident.key for _, incident in store.incidents.open()]
+    store.close()
+
+    assert 1 == settled
+    assert ["page|g"] == opened
+
+
+def test_a_database_of_a_newer_bridge_is_refused(tmp_path: Path) -> None:
+    """Its columns may mean something else; the error names both schemas."""
+    with sqlite3.connect(tmp_path / "bridge.sqlite") as newer:
+        newer.execute("PRAGMA user_version = 99")
+    newer.close()
+
+    with pytest.raises(sqlite3.Error, match="newer tritonwatch"):
+        Store(tmp_path / "bridge.sqlite", lambda _severity: CHANNEL)
+
+
+def test_recorded_incidents_are_read_while_the_bridge_runs(store: Store, tmp_path: Path) -> None:
+    """The demo and the command line ask for a list, or for one incident with its timeline."""
+    nothing = list_incidents(tmp_path / "elsewhere")
+    fill(store, 1, closed_at=NOW)
+    fill(store, 1)
+    posted = store.outbox.main(1)
+    assert posted is not None
+    store.outbox.update(posted, root_ts="1.0")
+    listed = list_incidents(tmp_path)
+    found = find_incident(tmp_path, listed[0].incident.name)
+
+    assert [] == nothing
+    assert [(False, True), (True, False)] == [(one.incident.open, one.posted) for one in listed]
+    assert found is not None
+    assert ["fired", "resolved", "closed"] == [event.kind for event in found.timeline]
+    assert find_incident(tmp_path, "unknown") is None

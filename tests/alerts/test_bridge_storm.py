@@ -11,6 +11,7 @@ import pytest
 from support.bridge_world import CHANNEL, Clock, SimulatedSlack, body_of
 from support.slack import Workspace
 from triton_alerts.bridge.deliver.worker import Courier, Escalation, Manner
+from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.incidents.store import Store
 from triton_alerts.bridge.operations.chores import Escalator
 
@@ -35,17 +36,17 @@ class Storm:
     def hear(
         self, name: str, firing: dict[str, float], ended: dict[str, tuple[float, float]] | None = None
     ) -> None:
-        self.store.receive(body_of(name, firing, ended or {}), "am", self.clock())
+        self.store.receive(parse(body_of(name, firing, ended or {}), "am"), self.clock())
 
     def each(self, do: Callable[[str], None]) -> None:
-        with self.store._transaction():  # one write to disk instead of hundreds
+        with self.store.transaction():  # one write to disk instead of hundreds
             for number in range(STORM):
                 do(f"g{number}")
 
     def send(self, most: float = float("inf")) -> int:
         """Send until nothing waits, so many posts were made, or the new page is shown; returns the posts made."""
         before = len(self.workspace.messages)
-        while self.store.pending(CHANNEL) and len(self.workspace.messages) - before < most:
+        while self.store.outbox.pending(CHANNEL) and len(self.workspace.messages) - before < most:
             self.clock.now += max(self.courier.step(), 0.01)
             if any(NEW in one.shown for one in self.workspace.messages):
                 break
@@ -91,7 +92,7 @@ def test_a_new_page_goes_out_before_what_waits(tmp_path: Path, waiting: Callable
     waiting(storm)
     storm.hear("new", {NEW: storm.clock()})
     posts = storm.send()
-    left = len(storm.store.pending(CHANNEL))
+    left = len(storm.store.outbox.pending(CHANNEL))
     storm.store.close()
 
     assert left >= STORM / 3
@@ -103,7 +104,7 @@ def test_a_ticket_that_becomes_a_page_goes_out_before_what_waits(tmp_path: Path)
     """A reply that the channel shows is a new page, too."""
     storm = Storm(tmp_path)
     ticket = body_of("ticket", {"m": storm.began}, {}).replace(b'"critical"', b'"warning"')
-    storm.store.receive(ticket, "am", storm.clock())
+    storm.store.receive(parse(ticket, "am"), storm.clock())
     all_grown(storm)
     storm.hear("ticket", {"m": storm.began, NEW: storm.clock()})
     posts = storm.send()

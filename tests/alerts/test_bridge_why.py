@@ -14,7 +14,8 @@ from triton_alerts.bridge.evidence.changes import last_changes
 from triton_alerts.bridge.evidence.facts import from_prometheus
 from triton_alerts.bridge.evidence.gpus import gpu_state
 from triton_alerts.bridge.evidence.servers import serving, told
-from triton_alerts.bridge.incidents.incident import LAST_CHANGE, Incident, Member
+from triton_alerts.bridge.incidents.incident import LAST_CHANGE, Incident
+from triton_alerts.bridge.incidents.notification import Member
 from triton_exporter.catalogue import EXPORTER_JOB, gpu, state, triton
 from triton_slo import conventions as slo
 from triton_slo.artifact import Options

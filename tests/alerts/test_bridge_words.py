@@ -23,11 +23,10 @@ from triton_alerts.bridge.incidents.incident import (
     Evidence,
     Incident,
     Mark,
-    Member,
     Silence,
     fold,
 )
-from triton_alerts.bridge.incidents.notification import Notification, ReceivedAlert
+from triton_alerts.bridge.incidents.notification import Member, Notification
 
 HOSTILE = (
     "<!channel> <!here> <@U012AB3CD> <!subteam^S012>",
@@ -248,8 +247,8 @@ def test_a_reply_names_alert_model_and_what_it_says(ended: float | None, word: s
     """Nobody should have to open the message above to know which alert a line in the thread is about."""
     said = {"summary": "Model broken failed to load on t:9401"}
     names = {"alertname": "TritonModelLoadFailed", "model": "broken", "version": "1", "severity": "critical"}
-    one = ReceivedAlert(fingerprint="a", labels=names, annotations=said, starts_at=100.0, ends_at=ended)
-    heard = Notification("k", "page", ended is not None, (one,), {})
+    one = Member(labels=names, annotations=said, starts_at=100.0, ends_at=ended)
+    heard = Notification(key="k", receiver="page", all_resolved=ended is not None, alerts={"a": one})
     told = fold(None, heard, 1000.0)
     assert told.incident is not None
     line = message.reply(told.incident, told.events).text

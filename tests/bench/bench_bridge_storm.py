@@ -16,6 +16,7 @@ from support.slack import Workspace
 from triton_alerts.bridge.deliver.message import Style
 from triton_alerts.bridge.deliver.worker import Courier, Manner
 from triton_alerts.bridge.incidents.instruments import Instruments
+from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.incidents.store import Store
 from triton_alerts.bridge.receiver import PATH, Webhook, listen
 from triton_alerts.bridge.service import KEEP_SECONDS, Service
@@ -42,11 +43,11 @@ def test_a_storm_is_stored_named_and_told(tmp_path: Path) -> None:
     slack = SimulatedSlack(workspace, clock, lambda _method: "")
     courier = Courier(CHANNEL, store, slack, Manner(Style()), clock, random.Random(1))
     start, named, new, work = clock(), 0.0, 0.0, time.perf_counter()
-    while store.pending(CHANNEL):
+    while store.outbox.pending(CHANNEL):
         clock.now += max(courier.step(), 0.0)
         if not named and sum(m.shown.count("since <!date") for m in workspace.messages) >= GROUPS:
             named = clock() - start
-            store.receive(body_of("new", {NEW: clock()}, {}), "am", clock())
+            store.receive(parse(body_of("new", {NEW: clock()}, {}), "am"), clock())
         if named and not new and any(NEW in m.shown for m in workspace.messages):
             new = clock() - start - named
     took, work = clock() - start, time.perf_counter() - work
@@ -69,10 +70,10 @@ def test_notifications_are_taken_while_many_incidents_are_kept(tmp_path: Path) -
     """A running service with a full database: how long pruning and a notification take."""
     clock = Clock()
     store = Store(tmp_path / "bridge.sqlite", lambda _severity: CHANNEL)
-    with store._transaction():
+    with store.transaction():
         for number in range(KEPT):
-            store.receive(body_of(f"g{number}", {"m": clock()}, {}), "am", clock())
-            store.remember(f"chart {number + 1}", "")
+            store.receive(parse(body_of(f"g{number}", {"m": clock()}, {}), "am"), clock())
+            store.outbox.set_charted(number + 1)
     before = time.perf_counter()
     store.prune(clock() - KEEP_SECONDS)
     pruned = time.perf_counter() - before

@@ -23,6 +23,7 @@ from support.slack import ALL_SCOPES, Posted, Workspace
 from triton_alerts.bridge.deliver.slack import SlackApi, broken, refusal
 from triton_alerts.bridge.deliver.worker import Courier, Manner
 from triton_alerts.bridge.incidents.incident import Event
+from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.incidents.store import Store
 
 HOUR = 3600.0
@@ -254,10 +255,10 @@ class World:
     def _hear(self, said: tuple[float, int, str, str, bytes]) -> None:
         """Alertmanager posts; it posts again when the bridge dies before it answers."""
         _, _, name, source, body = said
-        self.store.receive(body, source, self.clock.now)
+        self.store.receive(parse(body, source), self.clock.now)
         if kill := self._kill("unanswered"):
             self.kill_bridge(kill.down)
-            self.store.receive(body, source, self.clock.now)
+            self.store.receive(parse(body, source), self.clock.now)
         if source == "am-0":
             self.truth[name].heard(b'"status": "firing"' in body.split(b'"alerts"')[0], self.clock.now)
 
@@ -272,7 +273,7 @@ class World:
                 self.kill_bridge(killed.down)
                 continue
             if wait > 0:
-                if stop_when_told and not self.store.pending(CHANNEL) and not self._held():
+                if stop_when_told and not self.store.outbox.pending(CHANNEL) and not self._held():
                     return
                 if self.clock.now >= end:
                     assert not stop_when_told, "an hour without faults was not enough to tell everything"
@@ -322,9 +323,9 @@ class World:
 
     def events(self, name: str) -> list[Event]:
         """What happened to an incident."""
-        number = self.store.find(name)
+        number = self.store.incidents.find(name)
         assert number is not None
-        return self.store.events(number, 0, 1_000_000)
+        return self.store.incidents.events(number, 0, 1_000_000)
 
     def posted(self, name: str) -> list[Posted]:
         """The incident's own messages in the channel; more than one after a kill."""

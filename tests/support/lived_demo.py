@@ -79,7 +79,7 @@ def _wait_for_the_story(stack: Stack) -> None:
     viewer = Viewer(stack.ports.url("Prometheus"), stack.ports.url("Alertmanager"))
     deadline = time.monotonic() + GIVE_UP_SECONDS
     while True:
-        moment = Moment(viewer.look(), read_notices(stack.notifier_database), repaired=False)
+        moment = Moment(viewer.look(), read_notices(stack.notifier_data), repaired=False)
         missing = [step.name for step in BEFORE_REPAIR if not step.happened(moment)]
         if not missing:
             return

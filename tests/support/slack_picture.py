@@ -30,8 +30,8 @@ from triton_alerts.bridge.incidents.incident import (
     Evidence,
     Incident,
     Mark,
-    Member,
 )
+from triton_alerts.bridge.incidents.notification import Member
 from triton_alerts.catalogue import ALERTS
 from triton_slo.burn import words
 

@@ -23,6 +23,7 @@ from triton_alerts.bridge.evidence import changes, enrich, facts, gpus, servers
 from triton_alerts.bridge.incidents.alertmanager_client import Alertmanager
 from triton_alerts.bridge.incidents.alertmanagers import Alertmanagers
 from triton_alerts.bridge.incidents.audit import Audit
+from triton_alerts.bridge.incidents.database import DATABASE_FILE
 from triton_alerts.bridge.incidents.instruments import Instruments
 from triton_alerts.bridge.incidents.store import Store
 from triton_alerts.bridge.operations.actions import Actions
@@ -33,7 +34,6 @@ from triton_alerts.bridge.service import TICK_SECONDS, Chore, Service
 from triton_alerts.bridge.settings import STACK_USER, Secret
 from triton_slo.prometheus import Access, Prometheus
 
-DATABASE_FILE = "bridge.sqlite"
 AUDIT_FILE = "audit.jsonl"
 LOCK_FILE = "bridge.lock"
 

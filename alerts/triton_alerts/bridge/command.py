@@ -127,13 +127,13 @@ def _test(args: argparse.Namespace) -> int:
 
 def _render(args: argparse.Namespace) -> int:
     try:
-        heard = parse(_captured(args.file.read_bytes()))
+        notification = parse(_captured(args.file.read_bytes()))
     except OSError as error:
         return _complain([Problem(str(args.file), f"cannot be read: {error.strerror}", "name a file")])
     except MalformedError as error:
         return _complain([Problem(str(args.file), str(error), "a webhook body of Alertmanager, version 4")])
-    now = max(one.ends_at or one.starts_at for one in heard.alerts)
-    incident = fold(None, heard, now).incident
+    now = max(one.ends_at or one.starts_at for one in notification.alerts.values())
+    incident = fold(None, notification, now).incident
     assert incident is not None
     shown = message.root(incident, message.Style(), now)
     if args.json:

@@ -8,8 +8,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from triton_alerts.bridge import settings
-from triton_alerts.bridge.incidents.incident import SEVERITIES
 from triton_exporter.http.certificates import CertificateError
+from triton_slo.conventions import SEVERITIES
 from triton_slo.problem import Problem
 
 _ALONE = "a file that holds the secret alone"

@@ -64,10 +64,10 @@ class Webhook:
         try:
             notification = parse(body, source)
             if _is_heartbeat(notification):
-                self.store.remember(HEARTBEAT_FACT, repr(self.clock()))
+                self.store.facts.remember(HEARTBEAT_FACT, repr(self.clock()))
                 outcome = "heartbeat"
             else:
-                outcome = self.store.receive(body, source, self.clock())
+                outcome = self.store.receive(notification, self.clock())
         except MalformedError as error:
             raise RefusedError(400, f"not an Alertmanager webhook body, version 4: {error}") from error
         except sqlite3.Error as error:
@@ -115,7 +115,7 @@ class Webhook:
 
 
 def _is_heartbeat(notification: Notification) -> bool:
-    return all(alert.labels.get(SEVERITY) == "none" for alert in notification.alerts)
+    return all(alert.labels.get(SEVERITY) == "none" for alert in notification.alerts.values())
 
 
 def listen(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from triton_alerts.bridge.incidents.incident import Event, Evidence, Incident, Member
+from triton_alerts.bridge.incidents.incident import Event, Evidence, Incident
+from triton_alerts.bridge.incidents.notification import Member
 
 
 def sample(now: float) -> tuple[Incident, Incident, tuple[Event, ...]]:

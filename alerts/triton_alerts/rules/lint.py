@@ -22,7 +22,6 @@ from triton_slo import conventions
 from triton_slo.problem import Problem
 
 _COMPARISONS = frozenset({">", "<", ">=", "<=", "==", "!="})
-_SEVERITIES = ("critical", "warning", "info", "none")
 _ANNOTATIONS = ("summary", "description", "runbook_url", "dashboard_url")
 _NAME = re.compile(
     r"(?:Triton|TrtLlm|Vllm|Gpu|Prometheus|Alertmanager|AlertBridge)(?:[A-Z0-9][a-z0-9]*)+|Watchdog"
@@ -186,8 +185,8 @@ def short_window(one: Alerting, scrape_interval_seconds: float) -> Iterator[str]
 def labels_and_annotations(one: Alerting, _: float) -> Iterator[str]:
     """What every alert must carry to be routed and understood."""
     labels, annotations = (dict(one.rule.get(key) or {}) for key in ("labels", "annotations"))
-    if labels.get(conventions.SEVERITY) not in _SEVERITIES:
-        yield f"label severity is none of {', '.join(_SEVERITIES)}"
+    if labels.get(conventions.SEVERITY) not in conventions.SEVERITIES:
+        yield f"label severity is none of {', '.join(conventions.SEVERITIES)}"
     if not labels.get(conventions.COMPONENT):
         yield "label component is missing"
     for name in _ANNOTATIONS:

@@ -1,19 +1,13 @@
-"""What on-call was told: the notifier's database says what was delivered, its log how it read."""
+"""What on-call was sent: the notifier's incidents show what was posted, its log how it read."""
 
 from __future__ import annotations
 
-import json
-import sqlite3
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-_DELIVERED = """
-SELECT i.document FROM incidents i JOIN deliveries d ON d.incident = i.id
-WHERE d.role = 'main' AND d.root_ts <> '' AND d.told_seq >= i.last_seq
-ORDER BY i.id
-"""
+from triton_alerts.bridge.incidents.history import list_incidents
+from triton_alerts.bridge.incidents.incident import Incident
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,27 +20,18 @@ class Notice:
     reason: str = ""
 
 
-def read_notices(database: Path) -> list[Notice]:
-    """Everything that was delivered so far, one notice a model, alert and status."""
-    if not database.exists():
-        return []
-    with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True, timeout=2)) as connection:
-        documents = [json.loads(row[0]) for row in connection.execute(_DELIVERED)]
-    return [notice for document in documents for notice in _notices(document)]
+def read_notices(data: Path) -> list[Notice]:
+    """Everything that was posted so far, one notice a model, alert and status; `data` is the bridge's folder."""
+    return [notice for one in list_incidents(data) if one.posted for notice in _notices(one.incident)]
 
 
-def _notices(incident: dict[str, object]) -> list[Notice]:
-    evidence: dict[str, dict[str, str]] = incident.get("evidence") or {}  # type: ignore[assignment]
-    reason = "\n".join(evidence.get("reasons", {}).values())
-    members: dict[str, dict[str, dict[str, str]]] = incident["members"]  # type: ignore[assignment]
-    found = []
-    for member in members.values():
-        labels = member["labels"]
-        alerts, models = [labels["alertname"]], [labels.get("model", "")]
-        found.append(Notice("firing", alerts, models, reason))
-        if member.get("ends_at") is not None:
-            found.append(Notice("resolved", alerts, models, reason))
-    return found
+def _notices(incident: Incident) -> Iterator[Notice]:
+    reason = "\n".join(incident.evidence.reasons.values()) if incident.evidence is not None else ""
+    for member in incident.members.values():
+        alerts, models = [member.labels["alertname"]], [member.labels.get("model", "")]
+        yield Notice("firing", alerts, models, reason)
+        if not member.firing:
+            yield Notice("resolved", alerts, models, reason)
 
 
 def last_message(log: Path) -> str:

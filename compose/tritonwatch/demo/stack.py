@@ -89,8 +89,8 @@ class Stack:
         return self.directory / "logs" / "notifier.log"
 
     @property
-    def notifier_database(self) -> Path:
-        return self.directory / "notifier" / "bridge.sqlite"
+    def notifier_data(self) -> Path:
+        return self.directory / "notifier"
 
     def start(self) -> Iterator[str]:
         """Start everything, yielding a line before each part."""
@@ -183,7 +183,7 @@ class Stack:
         exporter += ["--triton-log", str(self.triton.log)]
         yield self._child("exporter", [*own, *exporter]), ports.url("exporter") + "/metrics"
         notifier = ["bridge", "--dry-run", "--listen", f"127.0.0.1:{ports['notifier']}"]
-        notifier += ["--data", str(self.notifier_database.parent), "--exporter", ports.url("exporter")]
+        notifier += ["--data", str(self.notifier_data), "--exporter", ports.url("exporter")]
         told = self._child("notifier", [*own, *notifier])
         told.errors = self.notifier_log.with_suffix(".errors.log")
         yield told, ports.url("notifier") + "/-/ready"

@@ -137,7 +137,9 @@ class Viewer:
             )
             for entry in found
         ]
-        return sorted(alerts, key=lambda alert: (_SEVERITIES.get(alert.severity, 9), alert.name, alert.model))
+        return sorted(alerts, key=lambda alert: (_urgency(alert.severity), alert.name, alert.model))
 
 
-_SEVERITIES = {"critical": 0, "warning": 1, "info": 2, "none": 3}
+def _urgency(severity: str) -> int:
+    known = conventions.SEVERITIES
+    return known.index(severity) if severity in known else len(known)

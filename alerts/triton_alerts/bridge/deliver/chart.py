@@ -33,12 +33,12 @@ class Charts:
     count: Callable[[str, str], None]
 
     def __call__(self, now: float) -> None:
-        for number in self.store.without_chart(AT_ONCE):
-            incident, delivery = self.store.incident(number), self.store.delivery(number)
+        for number in self.store.outbox.without_chart(AT_ONCE):
+            incident, delivery = self.store.incidents.get(number), self.store.outbox.main(number)
             if incident is None or delivery is None:
                 continue
-            # Noted before it is tried: two charts are worse than none.
-            self.store.remember(f"chart {number}", "")
+            # Recorded before it is tried: two charts are worse than none.
+            self.store.outbox.set_charted(number)
             try:
                 self._share(incident, delivery.root_channel, delivery.root_ts, now)
             except (PrometheusError, RefusedError) as error:

@@ -19,14 +19,13 @@ from triton_alerts.bridge.incidents.incident import (
     LAST_CHANGE,
     NAMED_PER_EVENT,
     SERVERS,
-    SEVERITIES,
     SPLIT,
     Event,
     Incident,
-    Member,
     subject,
 )
 from triton_alerts.bridge.incidents.matchers import Matcher
+from triton_alerts.bridge.incidents.notification import Member
 from triton_alerts.bridge.text import (
     clock,
     code,
@@ -38,6 +37,7 @@ from triton_alerts.bridge.text import (
     slack_hour,
     slack_time,
 )
+from triton_slo.conventions import SEVERITIES
 
 UNTIL_RESOLVED = "resolved"
 """Value of the silence that is renewed for as long as the incident lasts."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from triton_alerts.bridge.deliver.message import DIGEST_LINES
-from triton_alerts.bridge.incidents.store import Delivery
+from triton_alerts.bridge.incidents.outbox import Delivery
 
 POST_SPACING_SECONDS = 1.05
 """Slack: about one message per second and channel. https://docs.slack.dev/apis/web-api/rate-limits"""
@@ -115,7 +115,7 @@ def _post(one: Delivery) -> Op:
 
 def _untold(one: Delivery) -> bool:
     """Nothing of it was told yet, or it ended since a digest told that it fires."""
-    if one.role != "main" or one.root_ts or one.told_seq:
+    if one.role != "main" or one.root_ts or one.posted_seq:
         return False
     return one.digest_seq == 0 or (one.closed_at is not None and one.digest_seq < one.last_seq)
 
@@ -126,13 +126,13 @@ def _unseen(one: Delivery) -> bool:
 
 
 def _wants_post(one: Delivery) -> bool:
-    return not one.root_ts if one.role == "escalation" else one.told_seq < one.last_seq
+    return not one.root_ts if one.role == "escalation" else one.posted_seq < one.last_seq
 
 
 def _wants_edit(one: Delivery) -> bool:
     if one.role == "escalation" and one.closed_at is None:
         return False  # its readers are told of the end alone
-    return bool(one.root_ts) and one.told_version < one.version and not one.inflight
+    return bool(one.root_ts) and one.shown_version < one.version and not one.inflight
 
 
 def _edit_due(one: Delivery, now: float) -> float:

@@ -16,7 +16,8 @@ from triton_alerts.bridge.deliver.message import Message, Style
 from triton_alerts.bridge.deliver.plan import EDIT_SPACING_SECONDS, POST_SPACING_SECONDS, Op, Wait, plan
 from triton_alerts.bridge.deliver.transport import RefusedError, Sent, Transport
 from triton_alerts.bridge.incidents.incident import Incident
-from triton_alerts.bridge.incidents.store import Delivery, Store
+from triton_alerts.bridge.incidents.outbox import Delivery
+from triton_alerts.bridge.incidents.store import Store
 
 EVENTS_PER_REPLY = 12
 LONGEST_WAIT_SECONDS = 60.0
@@ -68,7 +69,7 @@ class Courier:
         back = max(0.0, self._stepped - now)
         self.post_at, self.edit_at, self._stepped = self.post_at - back, self.edit_at - back, now
         todo = plan(
-            self.store.pending(self.channel),
+            self.store.outbox.pending(self.channel),
             now,
             post_at=self.post_at,
             edit_at=self.edit_at,
@@ -89,7 +90,7 @@ class Courier:
         return 0.0
 
     def _has_evidence(self, delivery: Delivery) -> bool:
-        incident = self.store.incident(delivery.incident)
+        incident = self.store.incidents.get(delivery.incident)
         return incident is None or incident.evidence is not None
 
     def _do(self, op: Op, now: float) -> None:
@@ -110,7 +111,7 @@ class Courier:
             else message.root(incident, self.manner.style, now)
         )
         self.transport.edit(one.root_channel, one.root_ts, self._fit(body, one))
-        self.store.set(one, told_version=one.version, edited_at=now, attempts=0, next_try=0.0)
+        self.store.outbox.update(one, shown_version=one.version, edited_at=now, attempts=0, next_try=0.0)
         self.count("delivered", "edit")
 
     def _look(self, op: Op) -> Sent | None:
@@ -127,7 +128,7 @@ class Courier:
         self.post_at = now + POST_SPACING_SECONDS
         body, loud = self._safely_composed(op, now)
         if not op.resumed:
-            self.store.begin(op.deliveries, op.name, op.kind, now)
+            self.store.outbox.begin(op.deliveries, op.name, op.kind, now)
         channel = op.first.root_channel if op.thread else self.channel
         sent = self.transport.post(channel, self._fit(body, op.first), op.name, op.thread, loud=loud)
         self._arrived(op, sent, now, found=False)
@@ -148,14 +149,14 @@ class Courier:
             return message.digest([self._incident(one) for one in op.deliveries], op.waiting, now), False
         if op.kind == "escalation":
             return self._escalation(op, incident, now), True
-        events = self.store.events(op.first.incident, op.first.told_seq, _seq(op, op.first))
+        events = self.store.incidents.events(op.first.incident, op.first.posted_seq, _seq(op, op.first))
         missed = max(0, len(events) - EVENTS_PER_REPLY)
         # What became a page inside its thread must be seen in the channel.
         loud = any(event.kind == "raised" for event in events)
         return message.reply(incident, events[missed:], missed), loud
 
     def _escalation(self, op: Op, incident: Incident, now: float) -> Message:
-        main = self.store.delivery(op.first.incident)
+        main = self.store.outbox.main(op.first.incident)
         where = (
             self.transport.permalink(main.root_channel, main.root_ts)
             if main is not None and main.root_ts
@@ -168,44 +169,52 @@ class Courier:
         """Note what was told: now, or by the earlier attempt that was found."""
         one = op.first
         if op.kind == "digest":
-            for each in op.deliveries:
-                self.store.finish(each, **_told_by_digest(each, _seq(op, each)))
+            with self.store.transaction():
+                for each in op.deliveries:
+                    self.store.outbox.finish(each, **_told_by_digest(each, _seq(op, each)))
         elif op.kind == "reply":
-            self.store.finish(one, told_seq=_seq(op, one))
-            if not sent.in_thread:
-                # Slack posts at top level, without a word, when the thread's parent was deleted.
-                self.store.set(one, root_ts="", root_channel="", told_version=0)
+            # Slack posts at top level, without an error, when the thread's parent was deleted.
+            gone: dict[str, str | int | float] = (
+                {} if sent.in_thread else {"root_ts": "", "root_channel": "", "shown_version": 0}
+            )
+            self.store.outbox.finish(one, posted_seq=_seq(op, one), **gone)
         else:
-            told = _seq(op, one)
-            self.store.finish(one, root_ts=sent.ts, root_channel=sent.channel, told_seq=told, edited_at=now)
-            # A message found after a kill shows the state of then; the next edit brings it up to date.
-            self.store.set(one, told_version=0 if found else one.version)
+            self.store.outbox.finish(
+                one,
+                root_ts=sent.ts,
+                root_channel=sent.channel,
+                posted_seq=_seq(op, one),
+                edited_at=now,
+                # A message found after a kill shows the state of then; the next edit brings it up to date.
+                shown_version=0 if found else one.version,
+            )
 
     def _refused(self, op: Op, refusal: RefusedError, now: float) -> None:
         self.count("failed", refusal.kind)
         log.warning("channel %s: %s refused: %s", self.channel, op.kind, refusal)
-        # An earlier attempt that may have arrived stays in doubt whatever became of this one.
-        if not refusal.in_doubt and not op.resumed and op.kind != "edit":
-            self.store.begin(op.deliveries, "", "", 0.0)
-        if refusal.kind == "gone":
-            self._gone(op)
-        elif refusal.kind == "refused_message":
-            self._plainer(op, now)
-        else:
-            self._back_off(op, refusal, now)
+        with self.store.transaction():
+            # An earlier attempt that may have arrived stays in doubt whatever became of this one.
+            if not refusal.in_doubt and not op.resumed and op.kind != "edit":
+                self.store.outbox.begin(op.deliveries, "", "", 0.0)
+            if refusal.kind == "gone":
+                self._gone(op)
+            elif refusal.kind == "refused_message":
+                self._plainer(op, now)
+            else:
+                self._back_off(op, refusal, now)
 
     def _gone(self, op: Op) -> None:
         if op.kind == "edit":  # too old to edit, or deleted by a person: the thread still tells
-            self.store.set(op.first, told_version=op.first.version)
+            self.store.outbox.update(op.first, shown_version=op.first.version)
         else:
-            self.store.begin(op.deliveries, "", "", 0.0)
-            self.store.set(op.first, root_ts="", root_channel="", told_version=0)
+            self.store.outbox.begin(op.deliveries, "", "", 0.0)
+            self.store.outbox.update(op.first, root_ts="", root_channel="", shown_version=0)
 
     def _plainer(self, op: Op, now: float) -> None:
         for one in op.deliveries:
             attempts = one.attempts + 1
             later = now + self._jitter(attempts) if one.plainness else now
-            self.store.set(one, plainness=1, attempts=attempts, next_try=later)
+            self.store.outbox.update(one, plainness=1, attempts=attempts, next_try=later)
 
     def _back_off(self, op: Op, refusal: RefusedError, now: float) -> None:
         self.failures += 1
@@ -226,7 +235,7 @@ class Courier:
         return message.bare(body) if delivery.plainness else body
 
     def _incident(self, delivery: Delivery) -> Incident:
-        incident = self.store.incident(delivery.incident)
+        incident = self.store.incidents.get(delivery.incident)
         assert incident is not None, "a delivery cannot outlive its incident"
         return incident
 
@@ -239,4 +248,4 @@ def _seq(op: Op, one: Delivery) -> int:
 def _told_by_digest(one: Delivery, seq: int) -> dict[str, int]:
     """A digest tells a closed incident in full; an open one still gets its own message."""
     full = one.closed_at is not None and seq == one.last_seq
-    return {"digest_seq": seq, "told_seq": seq} if full else {"digest_seq": seq}
+    return {"digest_seq": seq, "posted_seq": seq} if full else {"digest_seq": seq}

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 
-from triton_alerts.bridge.incidents.incident import Incident, Member
+from triton_alerts.bridge.incidents.incident import Incident
+from triton_alerts.bridge.incidents.notification import Member
 from triton_alerts.catalogue import ALERTS
 from triton_exporter.lifecycle.reasons import classify
 from triton_slo import conventions as slo

@@ -8,7 +8,8 @@ from itertools import pairwise
 
 from triton_alerts.bridge.evidence.enrich import Source
 from triton_alerts.bridge.evidence.facts import selector
-from triton_alerts.bridge.incidents.incident import LAST_CHANGE, Evidence, Incident, Member
+from triton_alerts.bridge.incidents.incident import LAST_CHANGE, Evidence, Incident
+from triton_alerts.bridge.incidents.notification import Member
 from triton_alerts.bridge.text import duration
 from triton_exporter.catalogue import state
 from triton_slo.prometheus import Prometheus, Series

@@ -45,7 +45,7 @@ class Enricher:
     def __call__(self, now: float) -> None:
         stale = [
             (number, incident)
-            for number, incident in self.store.open_incidents()
+            for number, incident in self.store.incidents.open()
             if incident.evidence is None or now - incident.evidence.at >= FRESH_SECONDS
         ]
         stale.sort(

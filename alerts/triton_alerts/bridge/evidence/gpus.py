@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from triton_alerts.bridge.evidence.enrich import Source
 from triton_alerts.bridge.evidence.facts import selector
-from triton_alerts.bridge.incidents.incident import GPU, Evidence, Incident, Member
+from triton_alerts.bridge.incidents.incident import GPU, Evidence, Incident
+from triton_alerts.bridge.incidents.notification import Member
 from triton_exporter.catalogue import gpu
 from triton_slo import conventions as slo
 from triton_slo.prometheus import Prometheus, Sample

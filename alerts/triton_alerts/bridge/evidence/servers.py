@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from triton_alerts.bridge.evidence.enrich import Source
 from triton_alerts.bridge.evidence.facts import selector
-from triton_alerts.bridge.incidents.incident import SERVERS, Evidence, Incident, Member
+from triton_alerts.bridge.incidents.incident import SERVERS, Evidence, Incident
+from triton_alerts.bridge.incidents.notification import Member
 from triton_exporter.catalogue import state
 from triton_slo.prometheus import Prometheus
 

@@ -52,6 +52,22 @@ class Alertmanager:
         if number in self.silences():
             self._request("DELETE", f"/api/v2/silence/{number}")
 
+    def find_silence(self, comment: str) -> str:
+        """Return the id of the silence in force with this comment, or nothing."""
+        return self._asked(
+            "GET",
+            "/api/v2/silences",
+            None,
+            lambda listed: next(
+                (
+                    str(one["id"])
+                    for one in listed
+                    if one["comment"] == comment and one["status"]["state"] != "expired"
+                ),
+                "",
+            ),
+        )
+
     def silences(self) -> dict[str, float]:
         """Return when each silence ends that is in force or will be, by its id."""
         return self._asked(

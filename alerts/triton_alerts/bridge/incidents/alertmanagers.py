@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from triton_alerts.bridge.incidents.alertmanager_client import Alertmanager, UnreachableError
-from triton_alerts.bridge.incidents.incident import Incident, Member
+from triton_alerts.bridge.incidents.incident import Incident
+from triton_alerts.bridge.incidents.notification import Member
 from triton_alerts.bridge.incidents.store import Store
 
 SAME_START_SECONDS = 0.01
@@ -53,7 +54,7 @@ class Alertmanagers:
 
     def senders(self, one: Alertmanager) -> list[str]:
         """Whose notifications it has listed alerts of, oldest first."""
-        return list(json.loads(self.store.recall(_fact(one)) or "[]"))
+        return list(json.loads(self.store.facts.recall(_fact(one)) or "[]"))
 
     def learn(self, one: Alertmanager, firing: Mapping[str, float], incidents: Iterable[Incident]) -> None:
         """Record who sent the alerts that it lists."""
@@ -65,7 +66,7 @@ class Alertmanagers:
             if member.firing and _is_same(member, firing.get(name))
         }
         if new := sorted(found - set(known)):
-            self.store.remember(_fact(one), json.dumps([*known, *new][-SENDERS_KEPT:]))
+            self.store.facts.remember(_fact(one), json.dumps([*known, *new][-SENDERS_KEPT:]))
 
 
 def _is_same(member: Member, starts_at: float | None) -> bool:

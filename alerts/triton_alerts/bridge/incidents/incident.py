@@ -11,14 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from triton_alerts.bridge.incidents.matchers import Matcher, of_alerts, subject_names
-from triton_alerts.bridge.incidents.notification import Notification, ReceivedAlert
-from triton_slo.conventions import SEVERITY
-
-SEVERITIES = ("critical", "warning", "info", "none")
-"""Closed set of the label `severity`, most urgent first."""
+from triton_alerts.bridge.incidents.notification import Member, Notification
+from triton_slo.conventions import SEVERITIES
 
 NAMED_PER_EVENT = 10
 """Members an event names; the others are counted."""
@@ -47,38 +44,14 @@ EventKind = Literal[
 ]
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
-
-class Member(_Frozen):
-    """One alert of the incident; `ends_at` is None while it fires, `source` who told its state last."""
-
-    labels: dict[str, str]
-    annotations: dict[str, str] = {}
-    starts_at: float
-    ends_at: float | None = None
-    generator_url: str = ""
-    source: str = ""
-
-    @property
-    def firing(self) -> bool:
-        return self.ends_at is None
-
-    @property
-    def severity(self) -> str:
-        value = self.labels.get(SEVERITY, "")
-        return value if value in SEVERITIES else "warning"
-
-
-class Mark(_Frozen):
+class Mark(BaseModel, frozen=True):
     """Who did something, and when."""
 
     by: str
     at: float
 
 
-class Silence(_Frozen):
+class Silence(BaseModel, frozen=True):
     """An Alertmanager silence made from the incident; `until_resolved` is renewed until the incident ends.
 
     One without matchers was made by an older bridge and matches the whole group. `alertmanager` is the URL of
@@ -96,7 +69,7 @@ class Silence(_Frozen):
         return all(matcher.matches(member.labels) for matcher in self.matchers)
 
 
-class Evidence(_Frozen):
+class Evidence(BaseModel, frozen=True):
     """What was found out about the incident at a time, as lines to show.
 
     `reasons` are Triton's own words by model and version, `facts` pairs of a label and a value.
@@ -107,7 +80,7 @@ class Evidence(_Frozen):
     facts: tuple[tuple[str, str], ...] = ()
 
 
-class Incident(_Frozen):
+class Incident(BaseModel, frozen=True):
     """Everything known about one incident; members are keyed by fingerprint."""
 
     name: str
@@ -158,7 +131,7 @@ class Incident(_Frozen):
         return min(member.starts_at for member in self.members.values())
 
 
-class Event(_Frozen):
+class Event(BaseModel, frozen=True):
     """One change worth telling: `count` members, some of them named; which alerts, and what those said."""
 
     at: float
@@ -181,7 +154,12 @@ class Fold:
 
 
 def fold(
-    current: Incident | None, heard: Notification, now: float, *, trust: bool = False, recurrence: int = 0
+    current: Incident | None,
+    notification: Notification,
+    now: float,
+    *,
+    trust: bool = False,
+    recurrence: int = 0,
 ) -> Fold:
     """Merge a notification into the group's newest incident.
 
@@ -191,15 +169,17 @@ def fold(
     """
     known = current.members if current is not None else {}
     contested = not trust and any(
-        _contested(known.get(alert.fingerprint), alert, heard) for alert in heard.alerts
+        _contested(known.get(name), alert) for name, alert in notification.alerts.items()
     )
     if current is not None and current.open:
-        merged = _merge(current, heard, now, trust)
+        merged = _merge(current, notification, now, trust)
         return replace(merged, outcome="held") if contested else merged
-    news = [alert for alert in heard.alerts if _is_news(known.get(alert.fingerprint), alert, heard, trust)]
+    news = {
+        name: alert for name, alert in notification.alerts.items() if _is_news(known.get(name), alert, trust)
+    }
     if not news:
         return Fold(None, (), "held" if contested else "repeated" if current is not None else "stale")
-    opened = _open(heard, news, now, recurrence, previous=current)
+    opened = _open(notification.model_copy(update={"alerts": news}), now, recurrence, previous=current)
     return Fold(opened.incident, opened.events, "held" if contested else "opened")
 
 
@@ -211,35 +191,34 @@ def subject(labels: Mapping[str, str]) -> str:
     return f"{labels['model']} v{labels['version']}" if "version" in names else labels[names[0]]
 
 
-def _contested(member: Member | None, alert: ReceivedAlert, heard: Notification) -> bool:
+def _contested(member: Member | None, alert: Member) -> bool:
+    """Whether an Alertmanager reports as firing what another one reported as ended."""
     return (
         member is not None
         and not member.firing
-        and alert.ends_at is None
+        and alert.firing
         and alert.starts_at <= member.starts_at
-        and heard.source != member.source
+        and alert.source != member.source
     )
 
 
-def _is_news(member: Member | None, alert: ReceivedAlert, heard: Notification, trust: bool) -> bool:
+def _is_news(member: Member | None, alert: Member, trust: bool) -> bool:
     if member is None or alert.starts_at > member.starts_at:
         return True
-    return alert.ends_at is None and not member.firing and (trust or not _contested(member, alert, heard))
+    return alert.firing and not member.firing and (trust or not _contested(member, alert))
 
 
-def _open(
-    heard: Notification, news: list[ReceivedAlert], now: float, recurrence: int, previous: Incident | None
-) -> Fold:
+def _open(notification: Notification, now: float, recurrence: int, previous: Incident | None) -> Fold:
     base = Incident(
-        name=_name(heard.key, now, previous),
-        key=heard.key,
-        receiver=heard.receiver,
-        group_labels=dict(heard.group_labels),
-        external_url=heard.external_url,
+        name=_name(notification.key, now, previous),
+        key=notification.key,
+        receiver=notification.receiver,
+        group_labels=notification.group_labels,
+        external_url=notification.external_url,
         opened_at=now,
         recurrence=recurrence,
     )
-    return _merge(base, replace(heard, alerts=tuple(news)), now, trust=True)
+    return _merge(base, notification, now, trust=True)
 
 
 def _name(key: str, now: float, previous: Incident | None) -> str:
@@ -247,30 +226,30 @@ def _name(key: str, now: float, previous: Incident | None) -> str:
     return hashlib.sha256(salt.encode("utf-8", "replace")).hexdigest()[:8]
 
 
-def _merge(current: Incident, heard: Notification, now: float, trust: bool) -> Fold:
+def _merge(current: Incident, notification: Notification, now: float, trust: bool) -> Fold:
     members = dict(current.members)
     fired: list[Member] = []
     resolved: list[Member] = []
     passed: list[Member] = []
-    for alert in heard.alerts:
-        before = members.get(alert.fingerprint)
-        after = _member(before, alert, heard, trust)
-        members[alert.fingerprint] = after
+    for fingerprint, alert in notification.alerts.items():
+        before = members.get(fingerprint)
+        after = _updated(before, alert, trust)
+        members[fingerprint] = after
         if after.firing and (before is None or not before.firing):
             fired.append(after)
         elif not after.firing and before is None and current.members:
             passed.append(after)  # Alertmanager tells of its end alone: it was inhibited, or too short
         elif not after.firing and (before is None or before.firing):
             resolved.append(after)
-    if heard.all_resolved and not heard.truncated:
+    if notification.all_resolved and not notification.truncated:
         # Nothing else of this group is notified about by this Alertmanager: the alerts that it sent before and does
         # not list have ended too. A twin may never have had the alerts of another one, and an alert that is
         # silenced from here is not listed while it fires: whether it ended is asked.
-        listed = {alert.fingerprint for alert in heard.alerts}
         for fingerprint, member in members.items():
             hidden = current.silence is not None and current.silence.covers(member)
-            if member.firing and member.source == heard.source and fingerprint not in listed and not hidden:
-                members[fingerprint] = member.model_copy(update={"ends_at": now, "source": heard.source})
+            unlisted = member.source == notification.source and fingerprint not in notification.alerts
+            if member.firing and unlisted and not hidden:
+                members[fingerprint] = member.model_copy(update={"ends_at": now})
                 resolved.append(members[fingerprint])
     closed_at = None if any(member.firing for member in members.values()) else now
     after_all = current.model_copy(update={"members": members, "closed_at": closed_at})
@@ -295,33 +274,23 @@ def _raise(before: Incident, after: Incident, now: float) -> tuple[Incident, tup
     return after, (Event(at=now, kind="raised", by=had, text=peak),)
 
 
-def _member(before: Member | None, alert: ReceivedAlert, heard: Notification, trust: bool) -> Member:
-    after = Member(
-        labels=dict(alert.labels),
-        annotations=dict(alert.annotations),
-        starts_at=alert.starts_at,
-        ends_at=alert.ends_at,
-        generator_url=alert.generator_url,
-        source=heard.source,
-    )
+def _updated(before: Member | None, alert: Member, trust: bool) -> Member:
+    """Return the member's new state: the reported one, unless what is known is newer."""
     if before is None:
-        return after
+        return alert
     if (
-        alert.ends_at is not None
+        not alert.firing
         and alert.starts_at < before.starts_at
-        and (heard.source != before.source or alert.ends_at <= before.starts_at)
+        and (alert.source != before.source or (alert.ends_at or 0.0) <= before.starts_at)
     ):
-        # The end of an earlier firing, told late. One Alertmanager moves a start back, though, when a second
+        # The end of an earlier firing, reported late. One Alertmanager moves a start back, though, when a second
         # Prometheus sends an earlier one.
         return before
     if not before.firing:
-        if not after.firing and alert.starts_at <= before.starts_at:
-            return before
-        if not trust and _contested(before, alert, heard):
-            return before
-        return after
-    # A repeat must not look like a change only because another peer said it.
-    return after.model_copy(update={"source": before.source}) if after.firing else after
+        known = not alert.firing and alert.starts_at <= before.starts_at
+        return before if known or (not trust and _contested(before, alert)) else alert
+    # A repeat must not look like a change only because another peer sent it.
+    return alert.model_copy(update={"source": before.source}) if alert.firing else alert
 
 
 def _events(

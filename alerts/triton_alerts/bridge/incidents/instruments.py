@@ -12,9 +12,9 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from triton_alerts import bridge_metrics as metrics
-from triton_alerts.bridge.incidents.incident import SEVERITIES
 from triton_alerts.bridge.incidents.store import Store
 from triton_exporter.catalogue.metric import Metric
+from triton_slo.conventions import SEVERITIES
 
 HEARTBEAT_FACT = "heartbeat"
 
@@ -66,18 +66,18 @@ class _StoreState(Collector):
         self._clock = clock
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
-        oldest = self._store.oldest_pending()
+        undelivered, oldest = self._store.outbox.backlog()
         age = 0.0 if oldest is None else max(0.0, self._clock() - oldest)
         yield _family(metrics.OLDEST_UNDELIVERED_AGE, age)
-        yield _family(metrics.UNDELIVERED, self._store.count_pending())
-        count = self._store.count_open()
+        yield _family(metrics.UNDELIVERED, undelivered)
+        count = self._store.incidents.count_open()
         family = GaugeMetricFamily(
             str(metrics.OPEN_INCIDENTS), metrics.OPEN_INCIDENTS.help, labels=["severity"]
         )
         for severity in SEVERITIES[:-1]:
             family.add_metric([severity], count.get(severity, 0))
         yield family
-        if heartbeat := self._store.recall(HEARTBEAT_FACT):
+        if heartbeat := self._store.facts.recall(HEARTBEAT_FACT):
             yield _family(metrics.HEARTBEAT, float(heartbeat))
         yield _family(metrics.DATABASE_SIZE, self._size())
 
@@ -85,10 +85,10 @@ class _StoreState(Collector):
         return ()
 
     def _size(self) -> float:
-        size = 0
+        size, path = 0, self._store.database.path
         for suffix in ("", "-wal"):
             with contextlib.suppress(OSError, sqlite3.Error):
-                size += self._store.path.with_name(self._store.path.name + suffix).stat().st_size
+                size += path.with_name(path.name + suffix).stat().st_size
         return float(size)
 
 

@@ -7,17 +7,15 @@ import re
 from collections.abc import Mapping, Sequence
 from itertools import product
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from triton_slo.conventions import SEVERITY, SLO
 
 Labels = Mapping[str, str]
 
 
-class Matcher(BaseModel):
+class Matcher(BaseModel, frozen=True):
     """One label and the values that it may have; the empty value is that of a label that is not there."""
-
-    model_config = ConfigDict(frozen=True)
 
     name: str
     values: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Alertmanager's webhook body, version 4, parsed once into a frozen value.
+"""Parse Alertmanager's webhook body, version 4, into a Notification, once, where it enters the bridge.
 
 Fields that newer releases add (notification_reason, routeLabels) are ignored, as the webhook's contract asks.
 """
@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from pydantic import AwareDatetime, BaseModel, Field, ValidationError
 
+from triton_slo.conventions import SEVERITIES, SEVERITY
 from triton_slo.objective import mistake
 
 LONGEST_VALUE = 16_384
@@ -22,51 +22,58 @@ class MalformedError(ValueError):
     """The body is not a webhook notification; the message says where it departs."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReceivedAlert:
-    """One alert of a notification; times are Unix seconds, `ends_at` is None while it fires."""
+class Member(BaseModel, frozen=True):
+    """One alert of a group; times are Unix seconds, `ends_at` is None while it fires, `source` reported it last."""
 
-    fingerprint: str
-    labels: Mapping[str, str]
-    annotations: Mapping[str, str]
+    labels: dict[str, str]
+    annotations: dict[str, str] = {}
     starts_at: float
-    ends_at: float | None
+    ends_at: float | None = None
     generator_url: str = ""
+    source: str = ""
+
+    @property
+    def firing(self) -> bool:
+        return self.ends_at is None
+
+    @property
+    def severity(self) -> str:
+        value = self.labels.get(SEVERITY, "")
+        return value if value in SEVERITIES else "warning"
 
 
-@dataclass(frozen=True, slots=True)
-class Notification:
-    """What one Alertmanager said about one group.
+class Notification(BaseModel, frozen=True):
+    """What one Alertmanager (`source`) reports about one group: its alerts by fingerprint.
 
-    `key` identifies the group across notifications (receiver and groupKey; it is the same again for a later
-    incident), `source` the Alertmanager that spoke.
+    `key` identifies the group across notifications (receiver and groupKey); a later incident has the same.
     """
 
     key: str
     receiver: str
     all_resolved: bool
-    alerts: tuple[ReceivedAlert, ...]
-    group_labels: Mapping[str, str]
+    alerts: dict[str, Member]
+    group_labels: dict[str, str] = {}
     external_url: str = ""
     truncated: int = 0
     source: str = ""
 
 
 def parse(body: bytes, source: str = "") -> Notification:
-    """Read a webhook body; raises MalformedError."""
+    """Read a webhook body that came from `source`; raises MalformedError."""
     try:
         wire = _Body.model_validate_json(body)
     except ValidationError as error:
         raise MalformedError(_first(error)) from error
+    sender = f"{source} {wire.external_url}"[:2048]
     return Notification(
         key=f"{wire.receiver}|{wire.group_key}",
         receiver=wire.receiver,
         all_resolved=wire.status == "resolved",
-        alerts=tuple(_alert(alert) for alert in wire.alerts),
+        alerts=dict(_member(alert, sender) for alert in wire.alerts),
         group_labels=_cut(wire.group_labels),
         external_url=wire.external_url[:2048],
         truncated=wire.truncated,
-        source=f"{source} {wire.external_url}"[:2048],
+        source=sender,
     )
 
 
@@ -91,18 +98,19 @@ class _Body(BaseModel):
     alerts: list[_WireAlert] = Field(min_length=1)
 
 
-def _alert(wire: _WireAlert) -> ReceivedAlert:
+def _member(wire: _WireAlert, sender: str) -> tuple[str, Member]:
     labels = _cut(wire.labels)
-    firing = wire.status == "firing"
-    return ReceivedAlert(
-        fingerprint=wire.fingerprint[:128] or _fingerprint(labels),
+    start, end = _seconds(wire.starts_at), _seconds(wire.ends_at or wire.starts_at)
+    member = Member(
         labels=labels,
         annotations=_cut(wire.annotations),
-        starts_at=_seconds(wire.starts_at),
+        starts_at=start,
         # Alertmanager sends the year 1 for "not ended"; a resolved alert without an end ended at its start.
-        ends_at=None if firing else max(_seconds(wire.ends_at or wire.starts_at), _seconds(wire.starts_at)),
+        ends_at=None if wire.status == "firing" else max(end, start),
         generator_url=wire.generator_url[:LONGEST_VALUE],
+        source=sender,
     )
+    return wire.fingerprint[:128] or fingerprint(labels), member
 
 
 def _seconds(moment: datetime) -> float:
@@ -116,7 +124,8 @@ def _cut(pairs: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _fingerprint(labels: Mapping[str, str]) -> str:
+def fingerprint(labels: Mapping[str, str]) -> str:
+    """Identify an alert whose notification names no fingerprint."""
     return hashlib.sha256(repr(sorted(labels.items())).encode("utf-8", "replace")).hexdigest()[:16]
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from triton_alerts.bridge.deliver.message import UNTIL_RESOLVED, person
@@ -61,6 +62,15 @@ def _id(named: object) -> str:
     return str(named.get("id", "")) if isinstance(named, dict) else ""
 
 
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a press led to: the line for the person who pressed, and how the incident changes with which event."""
+
+    line: str
+    event: Event | None = None
+    changes: Mapping[str, Any] = field(default_factory=dict)
+
+
 @dataclass(frozen=True)
 class Actions:
     """Carries out presses. `count` receives (action, outcome) for the bridge's own metrics.
@@ -80,9 +90,9 @@ class Actions:
     def do(self, press: Press) -> str:
         """Carry out one press; returns a line for the one who pressed."""
         now = self.clock()
-        if not self.store.first_press(press.id, now):
+        if self.store.facts.pressed(press.id):
             return ""
-        number = self.store.find(press.incident)
+        number = self.store.incidents.find(press.incident)
         handlers = {
             "acknowledge": self._acknowledge,
             "release": self._release,
@@ -91,16 +101,23 @@ class Actions:
             "recheck": self._recheck,
         }
         handler = handlers.get(press.action)
-        incident = self.store.incident(number) if number is not None else None
+        incident = self.store.incidents.get(number) if number is not None else None
         if self._is_foreign(press):
-            line, outcome = "Not done: you may not do this here. Your press is in the audit trail.", "refused"
-        elif handler is None or number is None or incident is None:
-            line, outcome = f"Incident {press.incident} is not known here any more.", "unknown"
+            result = Result("Not done: you may not do this here. Your press is in the audit trail.")
+            outcome = "refused"
+        elif handler is None or incident is None:
+            result, outcome = Result(f"Incident {press.incident} is not known here any more."), "unknown"
         else:
             try:
-                line, outcome = handler(number, incident, press, now), "done"
+                result, outcome = handler(incident, press, now), "done"
             except UnreachableError as error:
-                line, outcome = f"Not done: {error}", "failed"
+                result, outcome = Result(f"Not done: {error}"), "failed"
+        line = result.line
+        # Together: after a kill between them Slack's second delivery would be ignored, or done twice.
+        with self.store.transaction():
+            self.store.facts.record_press(press.id, now)
+            if number is not None and result.event is not None:
+                self.store.change(number, partial(_apply, result, result.event), edit_soon=True)
         try:
             self.audit.write(now, press.user, press.action, press.incident, line)
         except OSError as error:  # what was done is done: say that, and that nobody will find it in the trail
@@ -116,30 +133,32 @@ class Actions:
             or (self.channels and press.channel not in self.channels)
         )
 
-    def _acknowledge(self, number: int, incident: Incident, press: Press, now: float) -> str:
+    def _acknowledge(self, incident: Incident, press: Press, now: float) -> Result:
         if incident.acknowledged is not None:
-            return f"{person(incident.acknowledged.by)} has it already."
-        mark = Mark(by=press.user, at=now)
-        self._change(number, Event(at=now, kind="acknowledged", by=press.user), acknowledged=mark)
-        return "You have it."
+            return Result(f"{person(incident.acknowledged.by)} has it already.")
+        event = Event(at=now, kind="acknowledged", by=press.user)
+        return Result("You have it.", event, {"acknowledged": Mark(by=press.user, at=now)})
 
-    def _release(self, number: int, incident: Incident, press: Press, now: float) -> str:
-        note = Event(at=now, kind="released", by=press.user)
-        self._change(number, note, acknowledged=None, escalated_at=None, released_at=now)
-        return "Handed back: nobody has it now."
+    def _release(self, incident: Incident, press: Press, now: float) -> Result:
+        event = Event(at=now, kind="released", by=press.user)
+        changes = {"acknowledged": None, "escalated_at": None, "released_at": now}
+        return Result("Handed back: nobody has it now.", event, changes)
 
-    def _silence(self, number: int, incident: Incident, press: Press, now: float) -> str:
+    def _silence(self, incident: Incident, press: Press, now: float) -> Result:
         if not incident.open:
-            return "It is resolved; there is nothing to silence."
+            return Result("It is resolved; there is nothing to silence.")
         if incident.silence is not None:  # two people saw the same message; undo ends one silence
-            return f"{person(incident.silence.by)} has silenced it already."
+            return Result(f"{person(incident.silence.by)} has silenced it already.")
         until_resolved = press.value == UNTIL_RESOLVED
         if not until_resolved and press.value not in HOURS:
-            return "Not done: there is no silence of that length."
+            return Result("Not done: there is no silence of that length.")
         until = now + (RENEW_SECONDS if until_resolved else HOURS[press.value] * 3600)
         matchers = incident.matchers
         alertmanager = self.alertmanagers.of(incident)
-        made = alertmanager.silence(matchers, now, until, press.user, f"incident {incident.name}, from Slack")
+        comment = f"incident {incident.name}, from Slack"
+        # One that a killed bridge made before it could store it is taken over.
+        known = alertmanager.find_silence(comment)
+        made = alertmanager.silence(matchers, now, until, press.user, comment, known)
         silence = Silence(
             id=made,
             by=press.user,
@@ -150,30 +169,24 @@ class Actions:
         )
         when = "until it is resolved" if until_resolved else f"until {utc(until)}"
         what = ", ".join(map(str, matchers))
-        self._change(
-            number,
-            Event(at=now, kind="silenced", by=press.user, text=f"{when}: {what} (silence {made})"),
-            silence=silence,
-        )
-        return f"Silenced {when}: {code(what, 500)}."
+        event = Event(at=now, kind="silenced", by=press.user, text=f"{when}: {what} (silence {made})")
+        return Result(f"Silenced {when}: {code(what, 500)}.", event, {"silence": silence})
 
-    def _unsilence(self, number: int, incident: Incident, press: Press, now: float) -> str:
+    def _unsilence(self, incident: Incident, press: Press, now: float) -> Result:
         if incident.silence is None:
-            return "There is no silence to undo."
+            return Result("There is no silence to undo.")
         self.alertmanagers.at(incident.silence.alertmanager).unsilence(incident.silence.id)
-        self._change(
-            number, Event(at=now, kind="unsilenced", by=press.user, text="silence undone"), silence=None
-        )
-        return "Silence undone."
+        event = Event(at=now, kind="unsilenced", by=press.user, text="silence undone")
+        return Result("Silence undone.", event, {"silence": None})
 
-    def _recheck(self, number: int, incident: Incident, press: Press, now: float) -> str:
+    def _recheck(self, incident: Incident, press: Press, now: float) -> Result:
         firing = self.alertmanagers.of(incident).firing()
         still = sum(1 for name, member in incident.members.items() if member.firing and name in firing)
         line = f"{still} of {len(incident.firing)} still fire in Alertmanager"
         evidence = incident.evidence.model_copy(update={"at": 0.0}) if incident.evidence is not None else None
-        self._change(number, Event(at=now, kind="note", by=press.user, text=line), evidence=evidence)
-        return f"{line}; the facts above are looked up again."
+        event = Event(at=now, kind="note", by=press.user, text=line)
+        return Result(f"{line}; the facts above are looked up again.", event, {"evidence": evidence})
 
-    def _change(self, number: int, event: Event, **values: Any) -> None:
-        self.store.change(number, lambda before: (before.model_copy(update=values), (event,)))
-        self.store.hurry(number)
+
+def _apply(result: Result, event: Event, before: Incident) -> tuple[Incident, tuple[Event, ...]]:
+    return before.model_copy(update=result.changes), (event,)

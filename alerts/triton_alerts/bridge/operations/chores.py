@@ -3,11 +3,9 @@ watchdog that has gone quiet."""
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from functools import partial
 
 from triton_alerts.bridge.deliver.worker import Escalation
@@ -15,6 +13,7 @@ from triton_alerts.bridge.incidents.alertmanager_client import Alertmanager, Unr
 from triton_alerts.bridge.incidents.alertmanagers import Alertmanagers
 from triton_alerts.bridge.incidents.incident import Event, Incident, Silence
 from triton_alerts.bridge.incidents.instruments import HEARTBEAT_FACT
+from triton_alerts.bridge.incidents.notification import Member, Notification, fingerprint
 from triton_alerts.bridge.incidents.store import Store
 from triton_alerts.bridge.operations.actions import RENEW_SECONDS
 from triton_alerts.bridge.text import duration
@@ -41,7 +40,7 @@ class Escalator:
     escalated: Callable[[float, Incident, str], None] = lambda _at, _incident, _channel: None
 
     def __call__(self, now: float) -> None:
-        for number, incident in self.store.open_incidents():
+        for number, incident in self.store.incidents.open():
             if self._due(incident, now):
                 channel = self.how.channel or self.channel_for(incident.severity)
                 self.store.escalate(number, channel, now, partial(self._mark, now))
@@ -86,7 +85,7 @@ class Reconciler:
         if 0 <= now - self._looked < LOOK_SECONDS:
             return
         self._looked = now
-        opened, silenced = self.store.open_incidents(), self.store.silenced_incidents()
+        opened, silenced = self.store.incidents.open(), self.store.incidents.silenced()
         if not opened and not silenced:
             self._missing.clear()
             return
@@ -239,36 +238,38 @@ class HeartbeatWatch:
     def __call__(self, now: float) -> None:
         # The clock may be put back.
         self._started = now if self._started is None else min(self._started, now)
-        heard = self.store.recall(HEARTBEAT_FACT)
+        heard = self.store.facts.recall(HEARTBEAT_FACT)
         if heard is None:
             return
         # What was missed while the bridge itself was away is not Alertmanager's silence.
         quiet = now - max(float(heard), self._started) > self.timeout_seconds
-        silent_since = self.store.recall("silent_since") or ""
+        silent_since = self.store.facts.recall("silent_since") or ""
         if quiet and not silent_since:
-            self.store.remember("silent_since", heard)
-            self._say(float(heard), None, now)
+            self._report(float(heard), None, now, silent_since=heard)
         elif not quiet and silent_since and float(heard) > float(silent_since):
-            self._say(float(silent_since), now, now)
-            self.store.remember("silent_since", "")
+            self._report(float(silent_since), now, now, silent_since="")
 
-    def _say(self, start: float, end: float | None, now: float) -> None:
-        alert = {
-            "status": "firing" if end is None else "resolved",
-            "labels": {"alertname": "AlertPipelineSilent", SEVERITY: "critical", COMPONENT: "meta"},
-            "annotations": {
+    def _report(self, start: float, end: float | None, now: float, *, silent_since: str) -> None:
+        alert = Member(
+            labels={"alertname": "AlertPipelineSilent", SEVERITY: "critical", COMPONENT: "meta"},
+            annotations={
                 "summary": "The alert pipeline has gone quiet: no watchdog arrives",
                 "description": "Prometheus or Alertmanager no longer reaches the bridge. Until it does, no "
                 "alert will arrive, whatever breaks.",
                 "action": "See whether Prometheus and Alertmanager run and reach each other.",
             },
-            "startsAt": _rfc3339(start),
-            **({"endsAt": _rfc3339(end)} if end is not None else {}),
-        }
-        body = {"version": "4", "receiver": "bridge", "groupKey": "watchdog", "alerts": [alert]}
-        self.store.receive(json.dumps({**body, "status": alert["status"]}).encode(), "bridge", now)
+            starts_at=start,
+            ends_at=end,
+            source="bridge",
+        )
+        notification = Notification(
+            key="bridge|watchdog",
+            receiver="bridge",
+            all_resolved=end is not None,
+            alerts={fingerprint(alert.labels): alert},
+            source="bridge",
+        )
+        with self.store.transaction():
+            self.store.facts.remember("silent_since", silent_since)
+            self.store.receive(notification, now)
         self.wake()
-
-
-def _rfc3339(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).isoformat()

@@ -1,0 +1,134 @@
+"""The bridge's SQLite file: one connection, nested transactions, and a schema that is migrated when it is opened.
+
+WAL mode with synchronous=FULL: when the outermost transaction ends, it is on disk. One connection behind one
+lock; no request to the outside is made while a transaction is open.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from triton_alerts.bridge.incidents.notification import parse
+
+DATABASE_FILE = "bridge.sqlite"
+
+_UNVERSIONED = """
+CREATE TABLE IF NOT EXISTS incidents (
+  id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, key TEXT NOT NULL, document TEXT NOT NULL,
+  severity INTEGER NOT NULL, opened_at REAL NOT NULL, closed_at REAL,
+  last_seq INTEGER NOT NULL, version INTEGER NOT NULL);
+CREATE INDEX IF NOT EXISTS incidents_by_key ON incidents (key, id);
+CREATE INDEX IF NOT EXISTS incidents_open ON incidents (closed_at);
+CREATE TABLE IF NOT EXISTS events (
+  incident INTEGER NOT NULL REFERENCES incidents ON DELETE CASCADE, seq INTEGER NOT NULL, at REAL NOT NULL,
+  document TEXT NOT NULL, PRIMARY KEY (incident, seq)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS deliveries (
+  id INTEGER PRIMARY KEY, incident INTEGER NOT NULL REFERENCES incidents ON DELETE CASCADE,
+  channel TEXT NOT NULL, role TEXT NOT NULL, root_channel TEXT NOT NULL DEFAULT '',
+  root_ts TEXT NOT NULL DEFAULT '', told_seq INTEGER NOT NULL DEFAULT 0,
+  told_version INTEGER NOT NULL DEFAULT 0, digest_seq INTEGER NOT NULL DEFAULT 0,
+  plainness INTEGER NOT NULL DEFAULT 0, attempts INTEGER NOT NULL DEFAULT 0,
+  next_try REAL NOT NULL DEFAULT 0, edited_at REAL NOT NULL DEFAULT 0, pending_since REAL,
+  inflight TEXT NOT NULL DEFAULT '', inflight_kind TEXT NOT NULL DEFAULT '',
+  inflight_seq INTEGER NOT NULL DEFAULT 0, inflight_at REAL NOT NULL DEFAULT 0,
+  UNIQUE (incident, channel, role));
+CREATE INDEX IF NOT EXISTS deliveries_by_channel ON deliveries (channel);
+CREATE TABLE IF NOT EXISTS held (
+  key TEXT PRIMARY KEY, due REAL NOT NULL, body BLOB NOT NULL, source TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS pressed (id TEXT PRIMARY KEY, at REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+"""
+
+_PARSED_NOTIFICATIONS = """
+ALTER TABLE deliveries RENAME COLUMN told_seq TO posted_seq;
+ALTER TABLE deliveries RENAME COLUMN told_version TO shown_version;
+ALTER TABLE incidents ADD COLUMN charted INTEGER NOT NULL DEFAULT 0;
+UPDATE incidents SET charted = 1 WHERE EXISTS (SELECT 1 FROM facts WHERE name = 'chart ' || incidents.id);
+DELETE FROM facts WHERE name LIKE 'chart %';
+CREATE TABLE parsed (key TEXT PRIMARY KEY, due REAL NOT NULL, document TEXT NOT NULL);
+INSERT INTO parsed SELECT key, due, parsed_notification(body, source) FROM held;
+DROP TABLE held;
+ALTER TABLE parsed RENAME TO held;
+"""
+
+MIGRATIONS = (_UNVERSIONED, _PARSED_NOTIFICATIONS)
+"""SQL that leads from one schema version (SQLite's user_version) to the next; the first one was not numbered."""
+
+
+class NewerSchemaError(sqlite3.DatabaseError):
+    """The file was written by a newer tritonwatch."""
+
+
+class Database:
+    """One connection to the file; usable from every thread."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = threading.RLock()
+        self._connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=10)
+        self._connection.execute("PRAGMA journal_mode=WAL")
+        self._connection.execute("PRAGMA synchronous=FULL")
+        self._migrate()
+        self._connection.execute("PRAGMA foreign_keys=ON")
+
+    def close(self) -> None:
+        with self._lock:
+            self._connection.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Commit everything inside together; an inner transaction is part of the outer one."""
+        with self._lock:
+            if self._connection.in_transaction:
+                yield
+                return
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._connection.execute("COMMIT")
+            except BaseException:
+                # SQLite has rolled back on its own after some errors (a full disk).
+                with suppress(sqlite3.Error):
+                    self._connection.execute("ROLLBACK")
+                raise
+
+    def run(self, statement: str, *values: object) -> sqlite3.Cursor:
+        with self._lock:
+            return self._connection.execute(statement, values)
+
+    def rows(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
+        return self.run(statement, *values).fetchall()
+
+    def row(self, statement: str, *values: object) -> tuple[Any, ...] | None:
+        row: tuple[Any, ...] | None = self.run(statement, *values).fetchone()
+        return row
+
+    def _migrate(self) -> None:
+        version = schema_version(self._connection)
+        self._connection.create_function(
+            "parsed_notification", 2, lambda body, source: parse(body, source).model_dump_json()
+        )
+        for number, script in list(enumerate(MIGRATIONS, 1))[version:]:
+            try:
+                self._connection.executescript(
+                    f"BEGIN IMMEDIATE; {script}; PRAGMA user_version = {number}; COMMIT"
+                )
+            except sqlite3.Error:
+                with suppress(sqlite3.Error):
+                    self._connection.execute("ROLLBACK")
+                raise
+
+
+def schema_version(connection: sqlite3.Connection) -> int:
+    """Return the version of the file's schema; raises NewerSchemaError when it is unknown here."""
+    version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+    if version > len(MIGRATIONS):
+        raise NewerSchemaError(
+            f"it was written by a newer tritonwatch (schema {version}, known here: {len(MIGRATIONS)})"
+        )
+    return version

@@ -1,0 +1,151 @@
+"""What each channel has been sent about each incident, and what is still to be sent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from triton_alerts.bridge.incidents.database import Database
+from triton_alerts.bridge.incidents.incident import Event
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """How much of one incident one channel has been sent.
+
+    `posted_seq` counts the events posted in the thread, `shown_version` is the state that the root message shows,
+    `digest_seq` counts the events that a digest included. `inflight` names a message that may have arrived.
+    """
+
+    id: int
+    incident: int
+    channel: str
+    role: str
+    severity: int
+    opened_at: float
+    closed_at: float | None
+    last_seq: int
+    version: int
+    root_channel: str
+    root_ts: str
+    posted_seq: int
+    shown_version: int
+    digest_seq: int
+    plainness: int
+    attempts: int
+    next_try: float
+    edited_at: float
+    inflight: str
+    inflight_kind: str
+    inflight_seq: int
+    inflight_at: float
+    raised: bool
+    """Whether the incident became more urgent and this channel was not sent that yet."""
+
+
+_SELECT = """
+SELECT d.id, d.incident, d.channel, d.role, i.severity, i.opened_at, i.closed_at, i.last_seq, i.version,
+       d.root_channel, d.root_ts, d.posted_seq, d.shown_version, d.digest_seq, d.plainness, d.attempts,
+       d.next_try, d.edited_at, d.inflight, d.inflight_kind, d.inflight_seq, d.inflight_at,
+       EXISTS (SELECT 1 FROM events e WHERE e.incident = d.incident AND e.seq > d.posted_seq
+               AND json_extract(e.document, '$.kind') = 'raised')
+FROM deliveries d JOIN incidents i ON i.id = d.incident
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Outbox:
+    """Deliveries: one for each incident and channel, and one for each escalation."""
+
+    database: Database
+    channel_for: Callable[[str], str]
+
+    def add(self, number: int, channel: str, role: str = "main", pending_since: float | None = None) -> None:
+        """Send an incident to a channel too; an escalation to the same channel is a new message each time."""
+        self.database.run(
+            "INSERT INTO deliveries (incident, channel, role, pending_since) VALUES (?, ?, ?, ?) ON CONFLICT "
+            "DO UPDATE SET root_ts = '', pending_since = excluded.pending_since WHERE role = 'escalation'",
+            *(number, channel, role, pending_since),
+        )
+
+    def queue(self, number: int, events: Sequence[Event]) -> None:
+        """Queue what happened to an incident, for a second channel too where it became more urgent."""
+        for event in events:
+            if event.kind == "raised":
+                self.add(number, self.channel_for(event.text))
+        if events:
+            self.database.run(
+                "UPDATE deliveries SET pending_since = ? WHERE incident = ? AND pending_since IS NULL "
+                "AND role = 'main'",
+                *(events[0].at, number),
+            )
+
+    def pending(self, channel: str) -> list[Delivery]:
+        """Deliveries of a channel that have something to send, oldest first."""
+        rows = self.database.rows(
+            f"{_SELECT} WHERE d.channel = ? AND (d.inflight != '' "
+            "OR (d.role = 'escalation' AND (d.root_ts = '' "
+            "OR (i.closed_at IS NOT NULL AND d.shown_version < i.version))) "
+            "OR (d.role = 'main' AND (d.posted_seq < i.last_seq "
+            "OR (d.root_ts != '' AND d.shown_version < i.version)))) ORDER BY d.id",
+            channel,
+        )
+        return [Delivery(*row) for row in rows]
+
+    def main(self, number: int) -> Delivery | None:
+        """The latest main delivery of an incident that has a message: that of its highest severity."""
+        row = self.database.row(
+            f"{_SELECT} WHERE d.incident = ? AND d.role = 'main' ORDER BY d.root_ts = '', d.id DESC LIMIT 1",
+            number,
+        )
+        return Delivery(*row) if row else None
+
+    def begin(self, deliveries: Sequence[Delivery], name: str, kind: str, now: float) -> None:
+        """Record, before it is sent, that a message is about to be sent."""
+        with self.database.transaction():
+            for one in deliveries:
+                self.update(
+                    one, inflight=name, inflight_kind=kind, inflight_seq=one.last_seq, inflight_at=now
+                )
+
+    def finish(self, delivery: Delivery, **values: str | int | float) -> None:
+        """Record that the message in flight arrived; `values` are the delivery's columns to set."""
+        with self.database.transaction():
+            self.update(delivery, inflight="", inflight_kind="", attempts=0, next_try=0.0, **values)
+            self.database.run(
+                "UPDATE deliveries SET pending_since = CASE role WHEN 'main' THEN (SELECT min(e.at) FROM events e "
+                "WHERE e.incident = deliveries.incident "
+                "AND e.seq > max(deliveries.posted_seq, deliveries.digest_seq)) END WHERE id = ?",
+                delivery.id,
+            )
+
+    def update(self, delivery: Delivery, **values: str | int | float) -> None:
+        """Set columns of a delivery."""
+        columns = ", ".join(f"{name} = ?" for name in values)
+        self.database.run(
+            f"UPDATE deliveries SET {columns} WHERE id = ?",  # noqa: S608
+            *(*values.values(), delivery.id),
+        )
+
+    def edit_soon(self, number: int) -> None:
+        """Edit the incident's root message without the usual pause: somebody waits for it to change."""
+        self.database.run("UPDATE deliveries SET edited_at = 0 WHERE incident = ?", number)
+
+    def without_chart(self, limit: int) -> list[int]:
+        """Open incidents that have a thread and no chart in it."""
+        rows = self.database.rows(
+            "SELECT DISTINCT i.id FROM incidents i JOIN deliveries d ON d.incident = i.id AND d.role = 'main' "
+            "WHERE i.closed_at IS NULL AND i.charted = 0 AND d.root_ts != '' ORDER BY i.id LIMIT ?",
+            limit,
+        )
+        return [int(row[0]) for row in rows]
+
+    def set_charted(self, number: int) -> None:
+        self.database.run("UPDATE incidents SET charted = 1 WHERE id = ?", number)
+
+    def backlog(self) -> tuple[int, float | None]:
+        """How many deliveries have events that no channel was sent, and when the oldest of these happened."""
+        row = self.database.row(
+            "SELECT count(*), min(pending_since) FROM deliveries WHERE pending_since IS NOT NULL"
+        )
+        return row if row else (0, None)

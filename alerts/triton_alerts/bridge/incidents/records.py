@@ -1,0 +1,85 @@
+"""Incidents and their events as rows of the database."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from triton_alerts.bridge.incidents.database import Database
+from triton_alerts.bridge.incidents.incident import Event, Incident
+from triton_slo.conventions import SEVERITIES
+
+
+@dataclass(frozen=True, slots=True)
+class Incidents:
+    """The incidents, by the number of their row."""
+
+    database: Database
+
+    def get(self, number: int) -> Incident | None:
+        row = self.database.row("SELECT document FROM incidents WHERE id = ?", number)
+        return Incident.model_validate_json(row[0]) if row else None
+
+    def find(self, name: str) -> int | None:
+        """The number of the incident with this name."""
+        row = self.database.row("SELECT id FROM incidents WHERE name = ?", name)
+        return int(row[0]) if row else None
+
+    def latest(self, key: str) -> tuple[int, Incident] | None:
+        """The newest incident of a group."""
+        rows = self._select("key = ? ORDER BY id DESC LIMIT 1", key)
+        return rows[0] if rows else None
+
+    def count_since(self, key: str, at: float) -> int:
+        """How many incidents of a group have opened since a time."""
+        rows = self.database.rows("SELECT 1 FROM incidents WHERE key = ? AND opened_at > ?", key, at)
+        return len(rows)
+
+    def open(self) -> list[tuple[int, Incident]]:
+        return self._select("closed_at IS NULL ORDER BY id")
+
+    def silenced(self) -> list[tuple[int, Incident]]:
+        """Incidents, closed ones too, whose silence is not ended yet."""
+        return self._select("json_extract(document, '$.silence') IS NOT NULL")
+
+    def count_open(self) -> dict[str, int]:
+        rows = self.database.rows(
+            "SELECT severity, count(*) FROM incidents WHERE closed_at IS NULL GROUP BY severity"
+        )
+        return {SEVERITIES[severity]: count for severity, count in rows}
+
+    def events(self, number: int, after: int, up_to: int) -> list[Event]:
+        rows = self.database.rows(
+            "SELECT document FROM events WHERE incident = ? AND seq > ? AND seq <= ? ORDER BY seq",
+            *(number, after, up_to),
+        )
+        return [Event.model_validate_json(row[0]) for row in rows]
+
+    def add(self, incident: Incident) -> int:
+        """Return the number of a new incident."""
+        cursor = self.database.run(
+            "INSERT INTO incidents (name, key, document, severity, opened_at, closed_at, last_seq, version) "
+            "VALUES (?, ?, ?, 0, ?, NULL, 0, 0)",
+            # Whole from the start: another thread that fetches rows meanwhile sees this one before it is committed.
+            *(incident.name, incident.key, incident.model_dump_json(), incident.opened_at),
+        )
+        return int(cursor.lastrowid or 0)
+
+    def save(self, number: int, incident: Incident, events: Sequence[Event]) -> None:
+        """Store an incident's new state and what happened to it."""
+        row = self.database.row("SELECT last_seq FROM incidents WHERE id = ?", number)
+        first = int(row[0]) + 1 if row else 1
+        for seq, event in enumerate(events, first):
+            self.database.run(
+                "INSERT INTO events VALUES (?, ?, ?, ?)", number, seq, event.at, event.model_dump_json()
+            )
+        self.database.run(
+            "UPDATE incidents SET document = ?, severity = ?, closed_at = ?, last_seq = last_seq + ?, "
+            "version = version + 1 WHERE id = ?",
+            *(incident.model_dump_json(), SEVERITIES.index(incident.severity), incident.closed_at),
+            *(len(events), number),
+        )
+
+    def _select(self, where: str, *values: object) -> list[tuple[int, Incident]]:
+        rows = self.database.rows(f"SELECT id, document FROM incidents WHERE {where}", *values)  # noqa: S608
+        return [(row[0], Incident.model_validate_json(row[1])) for row in rows]
