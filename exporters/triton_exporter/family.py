@@ -63,14 +63,6 @@ class Collector(Protocol):
 
 
 @runtime_checkable
-class Observer(Protocol):
-    """Is shown each complete exposition of Triton, at least one a sampling interval, under the same lock."""
-
-    def observe(self, exposition: bytes, now: float) -> None:
-        """Take in one body of Triton's /metrics, read at `now` (Unix seconds, never going back)."""
-
-
-@runtime_checkable
 class Watcher(Protocol):
     """Is shown each look at Triton's APIs, under the same lock."""
 

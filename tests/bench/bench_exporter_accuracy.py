@@ -23,6 +23,7 @@ from support.tools import ROOT
 from triton_exporter.catalogue import state, triton
 from triton_exporter.distribution.buckets import DEFAULT_BOUNDS, Buckets, Signal, le
 from triton_exporter.distribution.distributions import Distributions
+from triton_exporter.exposition.parse import parse
 from triton_exporter.snapshot import ModelConfig, ModelVersion, Snapshot
 from triton_exporter.tracing.receiver import TraceReceiver
 from triton_exporter.tracing.trace import Mailbox
@@ -180,8 +181,9 @@ class Observers:
         )
         self._number += len(traced)
         self.boxes["trace_10"].put(one for number, one in numbered if number % DECIMATION == 0)
+        parsed = parse(body)
         for one in self.observers.values():
-            one.observe(body, now)
+            one.observe(parsed, now)
 
     def share(self, source: str, model: str, signal: Signal, threshold: float) -> float:
         metric = state.REQUEST_DURATION if signal == "request" else state.QUEUE_DURATION

@@ -9,7 +9,7 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +27,14 @@ from support.tools import ROOT
 from triton_exporter.catalogue import state
 from triton_exporter.distribution.distributions import Distributions
 from triton_exporter.exposition.page import render_text
-from triton_exporter.exposition.parse import Parser
+from triton_exporter.exposition.parse import Exposition, Parser
+from triton_exporter.exposition.relay import Observer, Relay
+from triton_exporter.exposition.scrape import Reading
+from triton_exporter.gpu.choice import Choice
+from triton_exporter.gpu.gpus import Gpus, Options
+from triton_exporter.gpu.sources import native
+from triton_exporter.lifecycle.backend_failures import BackendFailures
+from triton_exporter.lifecycle.tracker import Lifecycle
 from tritonwatch.local.triton import free_ports
 
 STUB = Path(__file__).parent / "stub_triton.py"
@@ -165,6 +172,47 @@ def test_memory_stays_flat() -> None:
         assert marks[-1][2] < 1.1 * marks[len(marks) // 2][2]
 
 
+@pytest.mark.parametrize("scraped", [True, False], ids=["scraped", "sampled"])
+def test_one_parse_against_a_parser_in_each_observer(scraped: bool) -> None:
+    """Sharing the parse of a reading costs less CPU than parsing it again for each of those that need it."""
+    sharing, apart = _Observing(), _Observing()
+    parsers = [Parser() for _ in apart.observers]
+    rounds = []
+    for moment in range(12):
+        reading = Reading(exposition(1000, moment), "", "", moment, 0.0)
+
+        def shared(reading: Reading = reading) -> None:
+            if scraped:
+                sharing.relay.text(reading)
+            wanted = frozenset(name for one in sharing.observers for name in one.observed)
+            sharing.observe([sharing.relay.select(reading, wanted)] * len(sharing.observers), reading.at)
+
+        def each(reading: Reading = reading) -> None:
+            if scraped:
+                apart.relay.text(reading)
+            parsed = [
+                parser.parse(reading.body, one.observed)
+                for parser, one in zip(parsers, apart.observers, strict=True)
+            ]
+            apart.observe(parsed, reading.at)
+
+        rounds.append((cpu_milliseconds(shared), cpu_milliseconds(each)))
+    one, many = (statistics.median(column) for column in zip(*rounds[2:], strict=True))
+    print(f"\none parse {one:.1f} ms, a parser in each observer {many:.1f} ms ({many / one:.2f} times)")
+    assert one < 1.1 * many
+
+
+class _Observing:
+    def __init__(self) -> None:
+        gpus = Gpus(Choice((), frozenset()), native.NativeSource(120.0), Options())
+        self.relay = Relay()
+        self.observers: tuple[Observer, ...] = (Distributions(), BackendFailures(Lifecycle({})), gpus)
+
+    def observe(self, parsed: Iterable[Exposition], now: float) -> None:
+        for observer, families in zip(self.observers, parsed, strict=True):
+            observer.observe(families, now)
+
+
 @pytest.mark.timeout(600)
 def test_cost_grows_linearly() -> None:
     """From 10 to 2,000 models, the cost of one model does not rise."""
@@ -204,7 +252,8 @@ def cost(models: int) -> Cost:
     rounds = []
     for moment, body in enumerate(bodies):
         parse = cpu_milliseconds(lambda one=body: parser.parse(one))
-        observe = cpu_milliseconds(lambda one=body, at=moment: distributions.observe(one, at))
+        parsed = parser.parse(body)
+        observe = cpu_milliseconds(lambda one=parsed, at=moment: distributions.observe(one, at))
         render = cpu_milliseconds(lambda: render_text(distributions.families(0)))
         if moment >= 2:
             rounds.append((parse, observe, render))

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 from triton_exporter.catalogue import triton
+from triton_exporter.exposition.parse import parse
 from triton_exporter.lifecycle.backend_failures import (
     LEAST_FAILURES,
     LEAST_SECONDS,
@@ -34,7 +35,7 @@ class Server:
         self._at = self._at + 1 if at is None else at
         for name, count in grown.items():
             self._counters[name] += count
-        self._part.observe("".join(self._lines()).encode(), self._at)
+        self._part.observe(parse("".join(self._lines()).encode()), self._at)
         snapshot = Snapshot(self._at, live=True, index=(IndexEntry("m", "1", state),))
         self._part.see(snapshot)
         self.lifecycle.see(snapshot)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from triton_exporter.catalogue import own, state, triton
 from triton_exporter.distribution.buckets import Buckets
 from triton_exporter.distribution.distributions import MAX_GONE, Distributions
+from triton_exporter.exposition.parse import parse
 
 Row = tuple[str, float, float, float]
 """Labels, requests, request microseconds, queue microseconds."""
@@ -31,7 +32,7 @@ def shown(distributions: Distributions, now: float = 0.0) -> dict[str, float]:
 def fed(*bodies: bytes, buckets: Buckets | None = None) -> dict[str, float]:
     distributions = Distributions(buckets)
     for second, one in enumerate(bodies):
-        distributions.observe(one, float(second))
+        distributions.observe(parse(one), float(second))
     return shown(distributions)
 
 
@@ -129,10 +130,10 @@ def test_forgets_models() -> None:
     """A model that Triton stopped showing is forgotten after a while, not at once."""
     distributions = Distributions(memory_seconds=60)
     other = ('model="n",version="1"', 1, 1, 1)
-    distributions.observe(body((M, 1, 1, 1), other), 0)
-    distributions.observe(body(other), 50)
+    distributions.observe(parse(body((M, 1, 1, 1), other)), 0)
+    distributions.observe(parse(body(other)), 50)
     soon = shown(distributions)
-    distributions.observe(body(other), 70)
+    distributions.observe(parse(body(other)), 70)
 
     assert f"{REQUEST}_count{{{M}}}" in soon
     assert f"{REQUEST}_count{{{M}}}" not in shown(distributions)
@@ -142,7 +143,7 @@ def test_forgets_the_oldest_of_many() -> None:
     """Models that come and go faster than they are forgotten do not make the page grow without end."""
     distributions = Distributions()
     for second in range(300):
-        distributions.observe(body((f'model="m{second}",version="1"', 1, 1, 1)), second)
+        distributions.observe(parse(body((f'model="m{second}",version="1"', 1, 1, 1))), second)
     counts = [name for name in shown(distributions) if name.startswith(f"{REQUEST}_count")]
 
     assert MAX_GONE + 1 == len(counts)
@@ -192,21 +193,21 @@ def test_sum_and_count_stay_exact(story: list[tuple[str, int, int, int]]) -> Non
     now, true_count, true_micros = 0.0, 0, 0
     count, micros, queue = 0, 0, 0
     before: dict[str, float] = {}
-    distributions.observe(body((M, 0, 0, 0), other), now)
+    distributions.observe(parse(body((M, 0, 0, 0), other)), now)
     for event, requests, request_us, queue_us in story:
         now += 1
         if event == "reload":
             count = micros = queue = 0
-            distributions.observe(body(other), now)
+            distributions.observe(parse(body(other)), now)
         elif requests:
             count, micros, queue = count + requests, micros + request_us, queue + queue_us
             true_count, true_micros = true_count + requests, true_micros + request_us
         if event != "gap":
-            distributions.observe(body((M, count, micros, queue), other), now)
+            distributions.observe(parse(body((M, count, micros, queue), other)), now)
         series = shown(distributions)
         assert [] == [name for name in before if series[name] < before[name] - 1e-9]
         before = series
-    distributions.observe(body((M, count, micros, queue), other), now + 1)
+    distributions.observe(parse(body((M, count, micros, queue), other)), now + 1)
     series = shown(distributions)
 
     assert true_count == series[f"{REQUEST}_count{{{M}}}"]

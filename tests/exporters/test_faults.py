@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import socket
 import threading
 import time
 import tracemalloc
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Collection
 
 import pytest
 import requests
@@ -16,6 +18,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from support.exporter import Scraped, exporting
 from support.faults import Answer, body, drip, faulty, flood, hang, raw
 from triton_exporter.catalogue import own, state, triton
+from triton_exporter.exposition import scrape
+from triton_exporter.exposition.parse import Exposition, Parser
 from triton_exporter.snapshot import ModelVersion
 
 _GOOD = (
@@ -227,6 +231,32 @@ def test_a_look_that_fails_unforeseen_is_unknown_and_the_next_look_counts(
         running.wait(shown("ready"))
 
     assert page.value(own.SCRAPE_FAILURES, endpoint="index", reason="bad_response")
+
+
+def test_a_reading_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Relay, histograms, failures and GPUs share the families of one parse, scraped or not."""
+    parsed: list[bytes] = []
+    parse = Parser.parse
+
+    def counted(parser: Parser, body: bytes, only: Collection[str] | None = None) -> Exposition:
+        parsed.append(body)
+        return parse(parser, body, only)
+
+    monkeypatch.setattr(Parser, "parse", counted)
+    monkeypatch.setattr(scrape, "PATIENCE_SECONDS", 60.0)
+    bodies = (b"%s# TYPE nv_n gauge\nnv_n %d\n" % (_GOOD, number) for number in itertools.count())
+    with (
+        faulty({"/metrics": lambda connection, stop: body(next(bodies))(connection, stop)}) as target,
+        exporting(
+            target.url, f"{target.url}/metrics", gpu="triton", sampling_interval_seconds=0.05
+        ) as running,
+    ):
+        for _ in range(5):
+            assert (running.scrape().value("nv_n") or 0) >= 0
+            time.sleep(0.1)
+
+    assert len(parsed) > 5
+    assert set() == {one for one, count in Counter(parsed).items() if count > 1}
 
 
 def test_concurrent_scrapes_share_one_fetch() -> None:

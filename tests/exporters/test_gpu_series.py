@@ -69,7 +69,7 @@ def page(part: Gpus, now: float) -> Scraped:
 def gpus(*sources: Told, wanted: Iterable[str] = (), **options: object) -> Gpus:
     chosen = Options(**options)  # type: ignore[arg-type]
     part = Gpus(Choice(sources, frozenset(wanted)), native.NativeSource(120), chosen)
-    part.observe(QUIET, -60.0)
+    part.observe(parse(QUIET), -60.0)
     return part
 
 
@@ -260,7 +260,7 @@ def test_only_tritons_gpus_are_shown_where_they_are_known() -> None:
     by_pod = node(Node("dcgm", two_gpus("triton-0")), pod="triton-0")
     for part in (by_operator, by_pod, by_triton):
         part.poll(0.0)
-    by_triton.observe(triton_page(1000.0), 1.0)
+    by_triton.observe(parse(triton_page(1000.0)), 1.0)
 
     assert [{U}] * 3 == [shown(part, 2.0) for part in (by_operator, by_pod, by_triton)]
 
@@ -270,7 +270,7 @@ def test_all_are_shown_where_nothing_tells_them_apart() -> None:
     silent, mistaken = node(), node(devices=("GPU-typo",))
     for part in (silent, mistaken):
         part.poll(0.0)
-        part.observe(QUIET, 1.0)
+        part.observe(parse(QUIET), 1.0)
 
     assert [{U, OTHER}] * 2 == [shown(part, 2.0) for part in (silent, mistaken)]
 
@@ -284,7 +284,7 @@ def test_no_gpu_is_shown_that_will_soon_turn_out_to_be_anothers() -> None:
     still = shown(part, 59.0)
     part.poll(60.0)
     late = shown(part, 60.0)
-    part.observe(triton_page(1000.0), 61.0)
+    part.observe(parse(triton_page(1000.0)), 61.0)
 
     assert (set(), set(), {U, OTHER}) == (early, still, late)
     assert {U, OTHER} == shown(part, 62.0)
@@ -412,13 +412,13 @@ def test_a_wrong_label_of_triton_is_shown() -> None:
     """Triton's gpu_uuid of a model that is not one of its GPUs gives a series; a right one gives none."""
     part = gpus(Told("dcgm", reading()))
     part.poll(0.0)
-    part.observe(triton_page(1000.0, model_label='gpu_uuid="GPU-other",'), 0.0)
+    part.observe(parse(triton_page(1000.0, model_label='gpu_uuid="GPU-other",')), 0.0)
     part.see(snapshot(0.0, 0.0))
     wrong = page(part, 0.0)
-    part.observe(triton_page(1000.0), 10.0)
+    part.observe(parse(triton_page(1000.0)), 10.0)
     part.see(snapshot(10.0, 0.0))
     right = page(part, 10.0)
-    part.observe(triton_page(1000.0, model_label=""), 20.0)
+    part.observe(parse(triton_page(1000.0, model_label="")), 20.0)
     part.see(snapshot(20.0, 0.0))
     missing = page(part, 20.0)
 
@@ -434,7 +434,7 @@ def part_of(url: str, timeout_seconds: float = 0.3) -> Gpus:
     source = DcgmSource(url, timeout_seconds)
     options = Options(interval_seconds=0.1, max_age_seconds=60.0)
     part = Gpus(Choice((source,), frozenset({source.name})), native.NativeSource(60.0), options)
-    part.observe(QUIET, -60.0)
+    part.observe(parse(QUIET), -60.0)
     return part
 
 
@@ -522,7 +522,7 @@ def test_models_stand_on_the_gpus_that_tritons_page_names(labelled: bool) -> Non
         lines.append(f'{triton.REQUEST_SUCCESS}{{{label}model="m{number}",version="1"}} 1')
     own = native.NativeSource(120)
     part = Gpus(Choice((own,)), own, Options())
-    part.observe("\n".join([*lines, ""]).encode(), 0.0)
+    part.observe(parse("\n".join([*lines, ""]).encode()), 0.0)
     part.poll(0.0)
     configs = {
         ModelVersion(f"m{number}", "1"): ModelConfig(

@@ -417,6 +417,33 @@ def test_garbage(body: bytes) -> None:
     assert ours(kept) == theirs(kept.text)
 
 
+@settings(max_examples=300, deadline=None)
+@given(st.lists(fragments, max_size=30).map(b"".join), st.sets(st.sampled_from(["a", "b", "h"])))
+@example(b"# TYPE a counter\nb 1\na 1\n# TYPE b gauge\nb 2\n", {"b"})
+def test_families_read_alone_are_those_of_the_whole_body(body: bytes, wanted: set[str]) -> None:
+    """What a sampling reads of a few families is what it takes from a body that a scrape had parsed as a whole."""
+    whole, alone = parse(body), Parser().parse(body, wanted)
+    part = whole.only(wanted)
+
+    if not whole.scattered:
+        assert (part.families.keys(), part.faults) == (alone.families.keys(), alone.faults)
+        assert ours(part) == ours(alone)
+    assert whole.declared == alone.declared
+
+
+def test_families_that_were_not_asked_for_stay_known() -> None:
+    """A parser that reads a few families between two scrapes still knows the others at the next scrape."""
+    parser = Parser()
+    before = parser.parse(BODY)
+    parser.parse(BODY, only={"a"})
+    after = parser.parse(BODY)
+
+    assert [family.series for family in before.families.values()] == [
+        family.series for family in after.families.values()
+    ]
+    assert all(one.series is after.families[name].series for name, one in before.families.items())
+
+
 def test_captures() -> None:
     """Every recorded body of Triton is read without loss."""
     for name, body in bodies("triton", "*metrics*"):

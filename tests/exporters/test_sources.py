@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from triton_exporter.catalogue import state, triton
 from triton_exporter.distribution.buckets import Buckets
 from triton_exporter.distribution.distributions import Distributions
+from triton_exporter.exposition.parse import parse
 from triton_exporter.snapshot import ModelConfig, ModelVersion, Snapshot
 from triton_exporter.tracing.trace import Mailbox, TracedRequest
 
@@ -65,7 +66,7 @@ def source(series: dict[str, float], signal: str = "request") -> list[str]:
 
 def feed(distributions: Distributions, *bodies: str, start: float = 0.0) -> dict[str, float]:
     for second, body in enumerate(bodies):
-        distributions.observe(body.encode(), start + second)
+        distributions.observe(parse(body.encode()), start + second)
     return shown(distributions)
 
 
@@ -172,13 +173,13 @@ def test_a_change_of_source_only_adds(
     one = knowing(Distributions(BOUNDS, mailbox), False)
     count, total, now, before = 0, 0, 0.0, dict[str, float]()
     points = [(0.5, 0.02), (0.99, 0.5)]
-    one.observe((counters(0, 0) + NONE + summary(0, 0, points)).encode(), now)
+    one.observe(parse((counters(0, 0) + NONE + summary(0, 0, points)).encode()), now)
     for requests, has_native, has_summary, traces, reload in story:
         now += 1
         count = requests if reload else count + requests
         total += requests if not reload else 0
         if reload:
-            one.observe(UNLOADED.encode(), now - 0.5)
+            one.observe(parse(UNLOADED.encode()), now - 0.5)
             total += requests
         body = counters(count, count * 0.02)
         body += (
@@ -188,7 +189,7 @@ def test_a_change_of_source_only_adds(
         mailbox.put(
             TracedRequest(ModelVersion("m", "1"), "completed", now - 0.1, took, 0.0, "t") for took in traces
         )
-        one.observe(body.encode(), now)
+        one.observe(parse(body.encode()), now)
         series = {
             name: value
             for name, value in shown(one).items()
@@ -199,7 +200,7 @@ def test_a_change_of_source_only_adds(
         before = series
     for _ in range(60):
         now += 1
-        one.observe(counters(count, count * 0.02).encode(), now)
+        one.observe(parse(counters(count, count * 0.02).encode()), now)
 
     assert total == shown(one)[f"{REQUEST}_count{{{M}}}"]
     assert total * 0.02 == pytest.approx(shown(one)[f"{REQUEST}_sum{{{M}}}"])

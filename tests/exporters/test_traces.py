@@ -22,6 +22,7 @@ from support.otlp import as_json, as_protobuf, document, request, span
 from triton_exporter.catalogue import own, state, triton
 from triton_exporter.distribution.agreement import Agreement
 from triton_exporter.distribution.distributions import Distributions
+from triton_exporter.exposition.parse import parse
 from triton_exporter.snapshot import ModelConfig, ModelVersion, Snapshot
 from triton_exporter.tracing.otlp import Assembler, OtlpError, Span, decode_json, decode_protobuf
 from triton_exporter.tracing.receiver import TraceReceiver
@@ -284,8 +285,8 @@ def test_tail_that_a_mean_hides() -> None:
         if second:
             slow = [traced(0.5, second - 0.5)] * 5
             mailbox.put([*slow, *[traced(0.005, second - 0.3)] * 95])
-        means.observe(body, second)
-        traces.observe(body, second)
+        means.observe(parse(body), second)
+        traces.observe(parse(body), second)
     share, total = {}, {}
     for name, one in (("mean", means), ("trace", traces)):
         shown = {s.series: s.value for family in one.families(60) for s in family.samples}
@@ -303,9 +304,9 @@ def test_rejections_are_weighted_by_the_trace_rate() -> None:
     mailbox = Mailbox()
     mailbox.rate = 10
     one = Distributions(mailbox=mailbox)
-    one.observe(counters(0, 0), T)
+    one.observe(parse(counters(0, 0)), T)
     mailbox.put([traced(0, T, "queue_full")] * 3)
-    one.observe(counters(1, 1), T + 1)
+    one.observe(parse(counters(1, 1)), T + 1)
     shown = {s.series: s.value for family in one.families(T) for s in family.samples}
 
     assert 30 == shown[f'{state.QUEUE_FULL_ESTIMATE}{{model="m",version="1"}}']
@@ -324,9 +325,9 @@ def test_traces_of_an_ensemble_go_where_its_requests_are_counted(
     one = Distributions(mailbox=mailbox)
     config = ModelConfig("m", platform="ensemble" if ensemble else "")
     one.see(Snapshot(T, configs={ModelVersion("m", folder): config}))
-    one.observe(counters(0, 0) + (counters(0, 0, version="7") if folder == "7" else b""), T)
+    one.observe(parse(counters(0, 0) + (counters(0, 0, version="7") if folder == "7" else b"")), T)
     mailbox.put([TracedRequest(ModelVersion("m", folder), "completed", T + 0.5, 0.2, 0.0, "t1")])
-    one.observe(counters(1, 0.2), T + 1)
+    one.observe(parse(counters(1, 0.2)), T + 1)
     shown = {s.series: s.value for family in one.families(T) for s in family.samples}
 
     assert 1 == shown[f'{state.TRACED_REQUESTS}{{model="m",version="{counted}",outcome="completed"}}']
@@ -368,7 +369,7 @@ def watched(
         if second % 5 == 0:
             mailbox.put(batch)
             batch = []
-        one.observe(counters(number, total), T + second)
+        one.observe(parse(counters(number, total)), T + second)
     return {s.series: s.value for family in one.families(T + seconds) for s in family.samples}
 
 
@@ -450,9 +451,9 @@ def test_forged_rejections_count_while_traces_are_believed_only() -> None:
     one = Distributions(mailbox=mailbox)
     for second in range(60):
         mailbox.put([traced(5.0, T + second - 0.4)] * 50)
-        one.observe(counters(10 * second, 0.1 * second), T + second)
+        one.observe(parse(counters(10 * second, 0.1 * second)), T + second)
     mailbox.put([traced(0, T + 59.5, "queue_full")] * 100)
-    one.observe(counters(600, 6), T + 60)
+    one.observe(parse(counters(600, 6)), T + 60)
     shown = {s.series: s.value for family in one.families(T) for s in family.samples}
 
     assert 0 == shown[f'{state.QUEUE_FULL_ESTIMATE}{{model="m",version="1"}}']

@@ -109,7 +109,7 @@ def _gpu_findings(settings: Settings, snapshot: Snapshot, page: Exposition | Non
     for part in assemble(settings):
         # Triton's own series first, because they can be the source; models last, because they need the GPUs.
         if page is not None:
-            part.observe(page.text.encode(), now)
+            part.observe(page, now)
         part.poll(now)
         part.see(snapshot)
         found.extend(part.examine(now))

@@ -16,9 +16,9 @@ from triton_exporter.app.pages import SCRAPE_TIMEOUT, View, budget, json_page, l
 from triton_exporter.app.settings import Settings
 from triton_exporter.catalogue import own
 from triton_exporter.catalogue import state as catalogue
-from triton_exporter.exposition.relay import Relay
+from triton_exporter.exposition.relay import Observer, Relay
 from triton_exporter.exposition.scrape import Reading, SharedReader, read
-from triton_exporter.family import Closer, Collector, Family, Observer, Poller, Sample, Watcher, series
+from triton_exporter.family import Closer, Collector, Family, Poller, Sample, Watcher, series
 from triton_exporter.http.certificates import Renewed
 from triton_exporter.http.client import Client, Limits
 from triton_exporter.http.connections import Connections
@@ -190,10 +190,12 @@ class Exporter:
     def _digest(self, reading: Reading) -> None:
         if not reading.up:
             return
+        observers = [part for part in self._parts if isinstance(part, Observer)]
+        wanted = frozenset(name for part in observers for name in part.observed)
         with self._lock:
-            for part in self._parts:
-                if isinstance(part, Observer):
-                    _guarded(part.observe, reading.body, reading.at)
+            exposition = self._relay.select(reading, wanted)
+            for part in observers:
+                _guarded(part.observe, exposition, reading.at)
 
     def _look_for_ever(self) -> None:
         while not self._stop.is_set():

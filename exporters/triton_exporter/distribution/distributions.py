@@ -16,7 +16,7 @@ from triton_exporter.distribution.shape import Binned
 from triton_exporter.distribution.triton_shapes import NativeHistograms, Summaries
 from triton_exporter.exposition import parse
 from triton_exporter.exposition.cached import Kept
-from triton_exporter.exposition.parse import Exposition, Parser
+from triton_exporter.exposition.parse import Exposition
 from triton_exporter.family import Family, Sample, series
 from triton_exporter.snapshot import ModelVersion, Snapshot
 from triton_exporter.tracing.trace import LOSSES, OUTCOMES, RESULTS, Mailbox, TracedRequest
@@ -80,6 +80,8 @@ class Distributions:
     `memory_seconds`, so that Prometheus sees its last requests, but never more than MAX_GONE of them.
     """
 
+    observed = _WANTED
+
     def __init__(
         self,
         buckets: Buckets | None = None,
@@ -91,7 +93,6 @@ class Distributions:
         self._mailbox = mailbox
         self._allowed = frozenset(sources)
         self._memory = memory_seconds
-        self._parser = Parser()
         self._requests = Increases(owner)
         self._micros = {signal: Increases(owner) for signal in SIGNALS}
         self._native = NativeHistograms(triton.FIRST_RESPONSE_MS, _MILLI)
@@ -111,9 +112,9 @@ class Distributions:
         self._cached = frozenset(model for model, config in snapshot.configs.items() if config.response_cache)
         self._ensembles = frozenset(model for model, config in snapshot.configs.items() if config.is_ensemble)
 
-    def observe(self, exposition: bytes, now: float) -> None:
+    def observe(self, exposition: Exposition, now: float) -> None:
         """Take in one body of Triton's /metrics."""
-        body = _filled(self._parser.parse(exposition, _WANTED), exposition)
+        body = _filled(exposition.only(self.observed))
         self._take_traces(now)
         requests = _grown(self._requests, body, _COUNT)
         micros = {signal: _grown(self._micros[signal], body, _COUNTERS[signal].name) for signal in SIGNALS}
@@ -301,11 +302,11 @@ class Distributions:
         return Observations(histogram, self._mailbox.lose, now, traced_at=hoped)
 
 
-def _filled(body: Exposition, text: bytes) -> Exposition:
+def _filled(body: Exposition) -> Exposition:
     """Triton leaves out a family without series: in a sound body, what is missing has none (any more)."""
-    if body.faults or b"# TYPE nv_" not in text:
+    if body.bad or not any(name.startswith("nv_") for name in body.declared):
         return body
-    return Exposition(dict.fromkeys(_WANTED, _NOTHING) | dict(body.families), {})
+    return Exposition(dict.fromkeys(_WANTED, _NOTHING) | dict(body.families))
 
 
 _NOTHING = parse.ParsedFamily("", "untyped", "", (), (), "", b"")
@@ -313,4 +314,4 @@ _NOTHING = parse.ParsedFamily("", "untyped", "", (), (), "", b"")
 
 def _grown(increases: Increases[ModelVersion], body: Exposition, name: str) -> _Gains:
     family = body.families.get(name)
-    return increases.take(family, complete=not body.faults) if family else {}
+    return increases.take(family, complete=not body.bad) if family else {}

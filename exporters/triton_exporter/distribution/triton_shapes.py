@@ -31,7 +31,7 @@ class NativeHistograms:
             return {}
         bins: dict[ModelVersion, dict[float, float]] = {}
         sums: dict[ModelVersion, float] = {}
-        for (model, end), grown in self._grown.take(family, complete=not exposition.faults).items():
+        for (model, end), grown in self._grown.take(family, complete=not exposition.bad).items():
             if end is None:
                 sums[model] = grown * self._unit
             else:
@@ -75,7 +75,7 @@ class Summaries:
         if family.series is not self._series:
             self._learn(family)
         self._values = family.values
-        complete = not exposition.faults
+        complete = not exposition.bad
         counts, sums = self._counts.take(family, complete), self._sums.take(family, complete)
         gained = {model: (count, sums.get(model, 0.0) * self._unit) for model, count in counts.items()}
         self._recent = {model: self._recent.get(model, array("d")) for model in gained}

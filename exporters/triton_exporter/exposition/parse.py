@@ -89,12 +89,37 @@ class ParsedFamily:
         return zip(self.series, self.values, strict=True)
 
 
+_Bad = Mapping[tuple[str | None, str], int]
+"""Bad lines by family and kind of FAULTS. The family is "" where a line could belong to any of them, and None
+where a reader of single families does not read the line."""
+
+
 @dataclass(frozen=True, slots=True)
 class Exposition:
-    """What one body said: families by name in the order of the body, and bad lines by kind of FAULTS."""
+    """One body: its families by name, in its order.
+
+    `declared` has the names of all families of the body, also of those that were not read. With `scattered` a
+    sample stands among those of another family.
+    """
 
     families: Mapping[str, ParsedFamily]
-    faults: Mapping[str, int]
+    declared: Collection[str] = ()
+    scattered: bool = False
+    bad: _Bad = field(default_factory=dict)
+
+    @property
+    def faults(self) -> Mapping[str, int]:
+        """Bad lines by kind of FAULTS."""
+        found: Counter[str] = Counter()
+        for (_, kind), count in self.bad.items():
+            found[kind] += count
+        return found
+
+    def only(self, names: Collection[str]) -> Exposition:
+        """Leave out the other families, and the bad lines that are certainly theirs."""
+        bad = {key: count for key, count in self.bad.items() if key[0] == "" or key[0] in names}
+        families = {name: family for name, family in self.families.items() if name in names}
+        return Exposition(families, self.declared, self.scattered, bad)
 
     @property
     def text(self) -> str:
@@ -133,35 +158,41 @@ class _FamilyDraft:
 
 
 _Drafts = dict[str, _FamilyDraft]
+_Faults = Counter[tuple[str | None, str]]
 
 
 class Parser:
-    """Parses the bodies of one target and remembers the layout of the last one. Not safe for threads."""
+    """Parses the bodies of one target and remembers the layout of each family. Not safe for threads."""
 
     def __init__(self) -> None:
         self._layouts: dict[str, _Layout] = {}
 
     def parse(self, body: bytes, only: Collection[str] | None = None) -> Exposition:
-        """Parse a body; with `only`, read no other families (and count no faults in them).
+        """Parse a body; with `only`, read no other families, which costs little more than to find these.
 
         Never raises: whatever is not an exposition is counted in `faults`.
         """
-        faults: Counter[str] = Counter()
+        faults: _Faults = Counter()
         drafts: _Drafts = {}
-        layouts: dict[str, _Layout] = {}
-        name = ""
+        declared: set[str] = set()
+        layouts = (
+            {} if only is None else {name: one for name, one in self._layouts.items() if name not in only}
+        )
+        name, scattered = "", False
         for header, lines in _blocks(_in_utf8(_complete(body, faults), faults)):
             name = _declare(header, drafts, faults, only) or name
+            declared.add(name)
             if not lines or (name and only is not None and name not in only):
                 continue
             block = self._read(name, drafts[name].kind, lines, layouts) if name in drafts else None
             if block:
                 drafts[name].blocks.append(block)
             else:
-                _read_lines(lines.decode(), drafts, faults, only)
+                scattered |= _read_lines(lines.decode(), name, drafts, faults, only)
         self._layouts = layouts
-        _regroup(drafts)
-        return Exposition({name: _family(name, draft, faults) for name, draft in drafts.items()}, +faults)
+        scattered |= _regroup(drafts)
+        families = {name: _family(name, draft, faults) for name, draft in drafts.items()}
+        return Exposition(families, declared - {""}, scattered, +faults)
 
     def _read(self, name: str, kind: str, lines: bytes, layouts: dict[str, _Layout]) -> _Block | None:
         """Read a block whose every line is as usual; None when one is not."""
@@ -246,12 +277,12 @@ def _repeats(series: Sequence[Series]) -> bool:
     return len({one.identity for one in series}) < len(series)
 
 
-def _in_utf8(body: bytes, faults: Counter[str]) -> bytes:
+def _in_utf8(body: bytes, faults: _Faults) -> bytes:
     if body.isascii() or _is_utf8(body):
         return body
     lines = body.split(b"\n")
     good = [line for line in lines if _is_utf8(line)]
-    faults["encoding"] += len(lines) - len(good)
+    faults["", "encoding"] += len(lines) - len(good)
     return b"\n".join(good)
 
 
@@ -263,10 +294,10 @@ def _is_utf8(text: bytes) -> bool:
     return True
 
 
-def _complete(body: bytes, faults: Counter[str]) -> bytes:
+def _complete(body: bytes, faults: _Faults) -> bytes:
     if body.endswith(b"\n") or not body:
         return body
-    faults["truncated"] += 1
+    faults["", "truncated"] += 1
     return body[: body.rfind(b"\n") + 1]
 
 
@@ -289,12 +320,12 @@ def _next_comment(body: bytes, start: int) -> int:
     return len(body)
 
 
-def _declare(header: str, drafts: _Drafts, faults: Counter[str], only: Collection[str] | None) -> str:
+def _declare(header: str, drafts: _Drafts, faults: _Faults, only: Collection[str] | None) -> str:
     """Take in a HELP or TYPE; returns the family's name, or nothing for any other comment."""
     match = _HEADER.fullmatch(header)
     if match is None:
         # Prometheus refuses a whole body for a HELP or TYPE without a name; any other comment is none.
-        faults["syntax"] += only is None and _NEARLY_HEADER.match(header) is not None
+        faults[None, "syntax"] += only is None and _NEARLY_HEADER.match(header) is not None
         return ""
     word, name, rest = match.groups(default="")
     if only is not None and name not in only:
@@ -303,33 +334,38 @@ def _declare(header: str, drafts: _Drafts, faults: Counter[str], only: Collectio
     kind = rest.strip(" \t")
     if word == "HELP" and draft.help is None:
         draft.help = with_whole_escapes(rest, HELP_ESCAPES)
-        faults["mended"] += draft.help != rest
+        faults[name, "mended"] += draft.help != rest
     elif word == "TYPE" and not draft.kind and kind in KINDS:
         draft.kind = kind
-        faults["mended"] += header != f"TYPE {name} {kind}"
+        faults[name, "mended"] += header != f"TYPE {name} {kind}"
     else:
-        faults["type"] += 1
+        faults[name, "type"] += 1
     return name
 
 
-def _read_lines(lines: str, drafts: _Drafts, faults: Counter[str], only: Collection[str] | None) -> None:
-    """Read a block line by line, each line into the family its name says."""
+def _read_lines(
+    lines: str, block: str, drafts: _Drafts, faults: _Faults, only: Collection[str] | None
+) -> bool:
+    """Read the block of a family line by line, each line into the family of its name; whether one is of another."""
+    scattered = False
     for line in lines.split("\n"):
         text = line.lstrip(" \t")
         if not text or text.startswith("#"):
-            faults["syntax"] += only is None and _NEARLY_HEADER.match(text, 1) is not None
+            faults[None, "syntax"] += only is None and _NEARLY_HEADER.match(text, 1) is not None
             continue
         whole = with_whole_escapes(line.lstrip(" \t"), LABEL_ESCAPES)
         sample = read_line(whole)
         if isinstance(sample, str):
-            faults[sample] += 1
+            faults[block, sample] += 1
             continue
         series, number = sample
         name = _family_of(series.name, drafts)
+        scattered |= name != block
         if only is None or name in only:
-            faults["mended"] += whole != line
-            block = _Block((series,), (number,), f"{whole}\n".encode())
-            drafts.setdefault(name, _FamilyDraft()).blocks.append(block)
+            faults[name, "mended"] += whole != line
+            draft = drafts.setdefault(name, _FamilyDraft())
+            draft.blocks.append(_Block((series,), (number,), f"{whole}\n".encode()))
+    return scattered
 
 
 def _all_plain(numbers: bytes) -> bool:
@@ -354,13 +390,13 @@ def _is_declared(name: str, drafts: _Drafts) -> bool:
     return name in drafts and bool(drafts[name].kind or drafts[name].help is not None)
 
 
-def _regroup(drafts: _Drafts) -> None:
-    """Set right what was read before the declaration it belongs to had been seen."""
+def _regroup(drafts: _Drafts) -> bool:
+    """Move samples that were read before the declaration of their family; whether there are any."""
     suffixed = {
         f"{name}{suffix}" for name, draft in drafts.items() for suffix in _SUFFIXES.get(draft.kind, ())
     }
     if suffixed.isdisjoint(drafts):
-        return
+        return False
     blocks = [block for draft in drafts.values() for block in draft.blocks]
     for name in list(drafts):
         drafts[name].blocks = []
@@ -372,10 +408,11 @@ def _regroup(drafts: _Drafts) -> None:
         ):
             home = drafts.setdefault(_family_of(series.name, drafts), _FamilyDraft())
             home.blocks.append(_Block((series,), (number,), f"{line}\n".encode()))
+    return True
 
 
-def _family(name: str, draft: _FamilyDraft, faults: Counter[str]) -> ParsedFamily:
-    block = _merge(draft, faults)
+def _family(name: str, draft: _FamilyDraft, faults: _Faults) -> ParsedFamily:
+    block = _merge(name, draft, faults)
     head = "" if draft.help is None else f"# HELP {name} {draft.help}\n"
     if draft.kind:
         head += f"# TYPE {name} {draft.kind}\n"
@@ -390,7 +427,7 @@ def _family(name: str, draft: _FamilyDraft, faults: Counter[str]) -> ParsedFamil
     )
 
 
-def _merge(draft: _FamilyDraft, faults: Counter[str]) -> _Block:
+def _merge(name: str, draft: _FamilyDraft, faults: _Faults) -> _Block:
     if len(draft.blocks) == 1 and draft.blocks[0].kind == draft.kind:
         return draft.blocks[0]
     bound = _BOUNDS.get(draft.kind, "")
@@ -400,9 +437,9 @@ def _merge(draft: _FamilyDraft, faults: Counter[str]) -> _Block:
             block.series, block.numbers, block.lines.decode().split("\n"), strict=False
         ):
             if series.identity in seen:
-                faults["duplicate"] += 1
+                faults[name, "duplicate"] += 1
             elif bound and not is_number(series.labels.get(bound, "0")):
-                faults["value"] += 1
+                faults[name, "value"] += 1
             else:
                 seen[series.identity] = (series, number, line)
     kept = list(seen.values())

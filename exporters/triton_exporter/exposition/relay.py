@@ -1,9 +1,11 @@
-"""Pass on what Triton exposed: unchanged when it is sound, else its good part with the bad lines counted."""
+"""Parse each body of Triton once, and relay it: unchanged when it is sound, else without its bad lines."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
+from typing import Protocol, runtime_checkable
 from weakref import ref
 
 from triton_exporter.catalogue import own
@@ -16,14 +18,25 @@ COLLISION = "collision"
 """Kind of a bad line that bears a name of the exporter, of Prometheus or of the rules."""
 
 
+@runtime_checkable
+class Observer(Protocol):
+    """Gets families of each complete body of Triton's metrics, every sampling interval, under the same lock."""
+
+    observed: Collection[str]
+    """The names of the families that it needs; others may come with them."""
+
+    def observe(self, exposition: Exposition, now: float) -> None:
+        """Take in one body, read at `now` (Unix seconds, never going back)."""
+
+
 class Relay:
-    """Digests each reading once, however many scrapes share it. Used under the exporter's lock."""
+    """Parses each reading once, for scrapes and observers. Used under the lock of the exporter."""
 
     def __init__(self) -> None:
         self._parser = Parser()
         # Weak: until the next scrape nobody needs the megabytes of this one.
         self._reading: Callable[[], Reading | None] = lambda: None
-        self._exposition = Exposition({}, {})
+        self._exposition = Exposition({})
         self._mended: bytes | None = None
         self._bad: Counter[str] = Counter()
 
@@ -33,6 +46,12 @@ class Relay:
             self._reading = ref(reading)
             self._exposition = self._digest(reading.body)
         return self._exposition
+
+    def select(self, reading: Reading, names: Collection[str]) -> Exposition:
+        """The families with these names: from the whole body where a scrape had it parsed, else parsed alone."""
+        if reading is self._reading() and not self._exposition.scattered:
+            return self._exposition.only(names)
+        return self._parser.parse(reading.body, names)
 
     def text(self, reading: Reading) -> bytes:
         """The body to pass on: Triton's very bytes when nothing is wrong with them."""
@@ -50,12 +69,12 @@ class Relay:
         exposition = self._parser.parse(body)
         # A Python model can expose any name.
         forged = set(filter(is_reserved, exposition.families))
-        if not forged and not exposition.faults:
+        if not forged and not exposition.bad:
             self._mended = None
             return exposition
         self._bad.update(exposition.faults)
         self._bad[COLLISION] += sum(len(exposition.families[name].values) for name in forged)
         good = {name: family for name, family in exposition.families.items() if name not in forged}
-        kept = Exposition(good, exposition.faults)
+        kept = replace(exposition, families=good)
         self._mended = kept.text.encode()
         return kept

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from triton_exporter.catalogue import triton
 from triton_exporter.distribution.increase import Increases, owner
-from triton_exporter.exposition.parse import Parser, Series
+from triton_exporter.exposition.parse import Exposition, Series
 from triton_exporter.lifecycle.tracker import Lifecycle
 from triton_exporter.snapshot import ModelVersion, Snapshot
 from triton_exporter.triton.claims import claims
@@ -17,8 +17,6 @@ LEAST_SECONDS = 5.0
 
 MEMORY_SECONDS = 600.0
 """How long after the last failure: without requests nobody knows whether the model works."""
-
-_NAMES = frozenset({triton.REQUEST_SUCCESS.name, triton.REQUEST_FAILURE.name})
 
 
 @dataclass(slots=True)
@@ -37,17 +35,18 @@ class BackendFailures:
     It reads Triton's metrics because its statistics count rejected and cancelled requests among the failures.
     """
 
+    observed = frozenset({triton.REQUEST_SUCCESS.name, triton.REQUEST_FAILURE.name})
+
     def __init__(self, lifecycle: Lifecycle) -> None:
         self._lifecycle = lifecycle
-        self._parser = Parser()
         self._failed = Increases(_owner_of_failure)
         self._worked = Increases(owner)
         self._rows: dict[ModelVersion, _Row] = {}
 
-    def observe(self, exposition: bytes, now: float) -> None:
+    def observe(self, exposition: Exposition, now: float) -> None:
         """Take in one body of Triton's /metrics."""
-        families = self._parser.parse(exposition, _NAMES).families
-        if not families.keys() >= _NAMES:
+        families = exposition.families
+        if not families.keys() >= self.observed:
             return
         worked = self._worked.take(families[triton.REQUEST_SUCCESS.name], complete=True)
         failed = self._failed.take(families[triton.REQUEST_FAILURE.name], complete=True)

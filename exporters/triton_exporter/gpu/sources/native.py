@@ -56,11 +56,16 @@ def read(exposition: Exposition, at: float) -> GpuReading:
 
 
 def model_labels(exposition: Exposition) -> dict[ModelVersion, frozenset[str]]:
-    """Each model version that has series, with the GPUs its series name (none where gpu_uuid is missing)."""
+    """Each model version that has series, with the GPUs its series name (none where gpu_uuid is missing).
+
+    Empty where Triton has no GPU, which most of a fleet may not: its labels are not read.
+    """
     found: dict[ModelVersion, set[str]] = defaultdict(set)
-    for name in LABELLED:
-        family = exposition.families.get(name)
-        for series in family.series if family else ():
+    families = [exposition.families[name] for name in FAMILIES if name in exposition.families]
+    if not any("gpu_uuid=" in series.text for family in families for series in family.series):
+        return {}
+    for family in families:
+        for series in family.series if family.name in LABELLED else ():
             key = ModelVersion(series.labels.get("model", ""), series.labels.get("version", ""))
             named = found[key]
             named.update(uuid for uuid in [series.labels.get("gpu_uuid", "")] if uuid)
