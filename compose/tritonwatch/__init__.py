@@ -1,1 +1,1 @@
-"""The front door: command line, local stack, demo and deployment files."""
+"""Command line, demo, servers on this machine, and deployment files."""

@@ -1,6 +1,6 @@
-"""The arguments that say how to reach a Prometheus, the same for every verb that asks one.
+"""The arguments of every verb that queries a Prometheus.
 
-A secret is never an argument, because every user of the machine sees those: it comes from a file or the
+A secret is never an argument, because every user of the machine can read those: it comes from a file or the
 environment.
 """
 
@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser, *, required: bool = True) -> 
         "--prometheus",
         metavar="URL",
         required=required,
-        help="Prometheus' address, with its path if it has one",
+        help="address of Prometheus, with its path if it has one",
     )
     group = parser.add_argument_group("access to Prometheus")
     group.add_argument(
@@ -36,25 +36,32 @@ def add_arguments(parser: argparse.ArgumentParser, *, required: bool = True) -> 
         type=between(0.001, 3600, "seconds"),
         default=_TIMEOUT_SECONDS,
         metavar="S",
-        help=f"seconds to wait (default {_TIMEOUT_SECONDS:g})",
+        help=f"timeout of a request in seconds (default: {_TIMEOUT_SECONDS:g})",
     )
     group.add_argument(
-        "--token-file", metavar="FILE", help=f"bearer token (or the variable {TOKEN_VARIABLE})"
+        "--token-file", metavar="FILE", help=f"file with a bearer token (or the variable {TOKEN_VARIABLE})"
     )
     group.add_argument("--user", default="", help="user name for basic authentication")
     group.add_argument(
-        "--password-file", metavar="FILE", help=f"its password (or the variable {PASSWORD_VARIABLE})"
+        "--password-file",
+        metavar="FILE",
+        help=f"file with the password of --user (or the variable {PASSWORD_VARIABLE})",
     )
     group.add_argument(
         "--header",
         action="append",
         default=[],
         metavar="'NAME: VALUE'",
-        help="a header to send, such as a tenant's; 'NAME: @FILE' reads a secret value from a file",
+        help="header to send, such as a tenant's; 'NAME: @FILE' reads the value from a file (repeatable)",
     )
-    group.add_argument("--ca-file", default="", metavar="FILE", help="certificates to trust (PEM)")
-    group.add_argument("--cert-file", default="", metavar="FILE", help="our client certificate (PEM)")
-    group.add_argument("--key-file", default="", metavar="FILE", help="its key, if not in the same file")
+    group.add_argument("--ca-file", default="", metavar="FILE", help="CA certificates to trust (PEM)")
+    group.add_argument("--cert-file", default="", metavar="FILE", help="client certificate (PEM)")
+    group.add_argument(
+        "--key-file",
+        default="",
+        metavar="FILE",
+        help="private key of the client certificate, if not in the same file",
+    )
     group.add_argument("--insecure", action="store_true", help="do not verify the server's certificate")
 
 

@@ -85,7 +85,7 @@ seconds = parsed(parse_seconds)
 
 
 selector = checked(parse_selector)
-"""PromQL matchers without braces: a slip in them would break every query, and none of them loudly."""
+"""PromQL matchers without braces, parsed here because a mistake in them would break every query."""
 
 
 def web_address(text: str) -> str:
@@ -163,7 +163,7 @@ def add_objective_filter(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME",
-        help="only this objective (repeatable)",
+        help="consider only this objective (repeatable)",
     )
 
 
@@ -176,7 +176,7 @@ def moment(text: str) -> float:
             read = datetime.fromisoformat(text.strip())
         except ValueError:
             raise argparse.ArgumentTypeError(
-                f"{text!r} is no time; write 2026-05-01T09:30Z or Unix seconds"
+                f"{text!r} is not a time; write 2026-05-01T09:30Z or Unix seconds"
             ) from None
         at = (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()
     if not 0 <= at < _YEAR_2200:

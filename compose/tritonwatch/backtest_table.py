@@ -19,7 +19,7 @@ from tritonwatch.status_table import duration
 
 
 def tables(report: Report, limit: int) -> Group:
-    """Scores side by side, then what the first policy would have raised, `limit` lines at most."""
+    """Draw the scores side by side, then at most `limit` alerts of the first policy."""
     return Group(_heading(report), Text(), _scores(report), Text(), _alerts(report.outcomes[0], limit))
 
 

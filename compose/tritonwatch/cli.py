@@ -1,4 +1,4 @@
-"""The command line: picks a verb, imports only what that verb needs, gives back its exit code."""
+"""The command line: run one verb, importing only what this verb needs."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from triton_exporter.printable import printable
 from tritonwatch.command_error import CommandError
 
 VERBS: dict[str, str] = {
-    "demo": "watch a real Triton fail, burn and recover",
-    "exporter": "serve the enriched series of one Triton",
-    "doctor": "say what to change on a Triton to see more",
-    "init": "propose objectives for a live Triton",
-    "convert": "take objectives from Sloth and OpenSLO, or give them as OpenSLO",
-    "check": "list all mistakes of objectives files",
-    "generate": "write rules, alerts and dashboards from objectives",
-    "reload": "generate, check, and put into a running stack; or keep the old rules",
-    "dashboards": "list, convert or push the Grafana dashboards",
-    "status": "say where every objective stands",
-    "gate": "promote, hold or roll back, by exit code",
-    "backtest": "replay history: which pages would have fired",
-    "bridge": "Alertmanager to Slack, losing nothing",
+    "demo": "run a real Triton on this machine: a model fails, alerts fire, it recovers",
+    "exporter": "export metrics of one Triton for Prometheus",
+    "doctor": "recommend settings of a Triton that make it more observable",
+    "init": "propose objectives for the models of a running Triton",
+    "convert": "convert SLOs of Sloth or OpenSLO to objectives, or objectives to OpenSLO",
+    "check": "validate objectives and rule files",
+    "generate": "write rules, Alertmanager configuration and dashboards from objectives",
+    "reload": "generate files and load them into a running Prometheus, or keep the old ones",
+    "dashboards": "list, write or push the Grafana dashboards",
+    "status": "show the status and the error budget of every objective",
+    "gate": "decide whether to promote, hold or roll back a release",
+    "backtest": "replay history and list the alerts that would have fired",
+    "bridge": "deliver Alertmanager notifications to Slack, durably",
 }
 """Verb -> what it does. Only verbs that work are listed; each is a module of `tritonwatch.commands`."""
 
@@ -86,9 +86,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             subparsers.add_parser(name, help=summary)
     try:
         args, unknown = parser.parse_known_args(argv)
-        if unknown:  # argparse would show the usage of the whole, which names no flag of the verb
+        if unknown:  # argparse would show the usage of `tritonwatch`, without the flags of the verb
             chosen_parser.error(f"unrecognized arguments: {' '.join(unknown)}")
-    except SystemExit as stop:  # argparse leaves by itself: 0 after --help, 2 on wrong usage
+    except SystemExit as stop:  # argparse exits: 0 after --help, 2 on wrong usage
         return stop.code if isinstance(stop.code, int) else 2
     assert verb is not None
     try:
@@ -124,17 +124,15 @@ def entry_point() -> None:
         if not isinstance(error, BrokenPipeError) and error.errno != errno.ENOSPC:
             raise
         code = 1  # not 0, which would be a verdict
-        # Nothing can be said there any more, nor at exit.
+        # Python flushes stdout again at exit, which would fail the same way.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if (
-            error.errno == errno.ENOSPC
-        ):  # whoever read us (`| head`) has had enough; of a full disk nobody knows
+        if error.errno == errno.ENOSPC:  # a closed pipe (`| head`) is not an error
             print(f"tritonwatch: cannot write the output: {error.strerror}", file=sys.stderr)
     sys.exit(code)
 
 
 def _open_standard_streams() -> None:
-    """Give what was started without them (`>&-`) streams to nowhere: no file may get their numbers."""
+    """Open /dev/null for each standard stream that is closed (`>&-`), so that no file gets its number."""
     for stream in ("stdin", "stdout", "stderr"):
         if getattr(sys, stream) is None:
             # The lowest free number, which is the missing one, as long as they are taken in order.

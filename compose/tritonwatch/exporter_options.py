@@ -36,7 +36,7 @@ class Option(NamedTuple):
     help: str
     default: Any = None
     many: bool = False
-    variable: str = ""  # of the environment; the command line and the settings file come first
+    variable: str = ""  # environment variable; the command line and the settings file take precedence
     switch: bool = False  # on the command line it takes no value
 
     @property
@@ -47,7 +47,7 @@ class Option(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """What was chosen: the settings, and the web config file if there is one."""
+    """The chosen settings, and the web config file if there is one."""
 
     settings: Settings
     web_config: Path | None
@@ -65,12 +65,12 @@ def declare(parser: argparse.ArgumentParser) -> None:
     """Add every option to a parser; none has a default there, so that a settings file can give it."""
     declare_some(parser, [option.key for option in OPTIONS])
     parser.add_argument(
-        "--config", metavar="FILE", help="settings file (YAML): these options by name, _ for -"
+        "--config", metavar="FILE", help="settings file (YAML): these options by name, with _ for -"
     )
 
 
 def declare_some(parser: argparse.ArgumentParser, keys: Collection[str]) -> None:
-    """Add the options with these keys, for a verb that looks at a Triton as the exporter does."""
+    """Add the options with these keys, for a verb that polls a Triton as the exporter does."""
     for option in OPTIONS:
         if option.key in keys:
             if option.switch:
@@ -108,7 +108,7 @@ def choose(given: Mapping[str, Any], environment: Mapping[str, str]) -> Chosen:
     certificates = _certificates(values, texts, problems)
     otlp = values["otlp_listen"]
     if otlp and not (values["otlp_allow_remote"] or _is_loopback(otlp[0])):
-        reason = f"{otlp[0]} can be reached from other machines, and anybody who reaches it is believed"
+        reason = f"other machines can reach {otlp[0]} and send forged traces"
         problems.append(Problem("--otlp-listen", reason, "127.0.0.1:4318, or add --otlp-allow-remote"))
     if values["probe"] and importlib.util.find_spec("tritonclient") is None:
         problems.append(Problem("--probe", "needs Triton's client", "pip install 'tritonwatch[probe]'"))
@@ -161,12 +161,14 @@ def _from_file(path: Path, problems: list[Problem]) -> dict[str, tuple[str, Any]
         problems.append(Problem(str(path), fault(error), "write a YAML mapping of options"))
         return {}
     if content is not None and not isinstance(content, dict):
-        problems.append(Problem(str(path), "is no mapping", "write a YAML mapping of options"))
+        problems.append(Problem(str(path), "is not a mapping", "write a YAML mapping of options"))
         return {}
     known = {option.key for option in OPTIONS}
     for key in content or {}:
         if key not in known:
-            problems.append(Problem(f"{path}: {key}", "is no option", f"one of {', '.join(sorted(known))}"))
+            problems.append(
+                Problem(f"{path}: {key}", "is not an option", f"one of {', '.join(sorted(known))}")
+            )
     return {key: (f"{path}: {key}", value) for key, value in (content or {}).items() if key in known}
 
 
@@ -176,7 +178,7 @@ def _value(option: Option, texts: Mapping[str, tuple[str, Any]], problems: list[
     place, raw = texts[option.key]
     words = raw if isinstance(raw, list) else [raw]
     if isinstance(raw, dict) or (isinstance(raw, list) and not (option.many or option.read is _words)):
-        problems.append(Problem(place, f"{raw!r} is no single value", f"write it as {option.metavar}"))
+        problems.append(Problem(place, f"{raw!r} is not a single value", f"write it as {option.metavar}"))
         return option.default
     try:
         if option.many:
@@ -203,7 +205,7 @@ def _headers(path: Path | None, environment: Mapping[str, str], problems: list[P
             continue
         # The line itself may be a secret: it is never part of a message.
         if not colon or not name.strip() or not name.strip().replace("-", "").isalnum() or not line.isascii():
-            problems.append(Problem(f"{place}:{number}", "is no header", "write it as name: value"))
+            problems.append(Problem(f"{place}:{number}", "is not a header", "write it as name: value"))
         else:
             headers[name.strip()] = value.strip()
     return headers
@@ -255,19 +257,19 @@ def _url(text: str) -> str:
     except ValueError:
         valid = False
     if not valid or any(character.isspace() for character in url):
-        raise ValueError(f"{text!r} is no URL such as http://127.0.0.1:8000")
+        raise ValueError(f"{text!r} is not a URL such as http://127.0.0.1:8000")
     if "@" in parts.netloc:
         # Not repeated: it may hold a password.
         raise ValueError("an address takes no user and password; give headers by --triton-headers-file")
     if parts.query or parts.fragment:
-        raise ValueError(f"{text!r} has a ? or a #, which is no part of Triton's address")
+        raise ValueError(f"{text!r} has a ? or a #; give the address without it")
     return url.rstrip("/")
 
 
 def _address(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     if not port.isdecimal() or int(port) > 65535:
-        raise ValueError(f"{text!r} is no HOST:PORT such as 127.0.0.1:9401")
+        raise ValueError(f"{text!r} is not HOST:PORT, such as 127.0.0.1:9401")
     return host.strip("[]") or "127.0.0.1", int(port)
 
 
@@ -291,7 +293,7 @@ def _seconds(text: str) -> float:
     except ValueError:
         seconds = 0.0
     if not 0.05 <= seconds <= 3600:
-        raise ValueError(f"{text!r} is no number of seconds from 0.05 to 3600")
+        raise ValueError(f"{text!r} is not a number of seconds from 0.05 to 3600")
     return seconds
 
 
@@ -306,7 +308,7 @@ def _model_buckets(text: str) -> tuple[str, tuple[float, ...]]:
     except ValueError:
         seconds = ()
     if not model or not seconds or not all(0 < bound < float("inf") for bound in seconds):
-        raise ValueError(f"{text!r} is no MODEL=SECONDS,... such as embedder=0.005,0.01,0.05")
+        raise ValueError(f"{text!r} is not MODEL=SECONDS,..., such as embedder=0.005,0.01,0.05")
     return model, seconds
 
 
@@ -317,7 +319,7 @@ def _expectation(text: str) -> str:
 
 def _gpu(text: str) -> str:
     if text not in ("auto", "dcgm", "nvml", "triton", "none"):
-        raise ValueError(f"{text!r} is none of auto, dcgm, nvml, triton, none")
+        raise ValueError(f"{text!r} is not one of auto, dcgm, nvml, triton, none")
     return text
 
 
@@ -340,128 +342,151 @@ def _path(text: str) -> Path:
 
 
 OPTIONS = (
-    Option("triton", _url, "URL", "Triton's HTTP API"),
+    Option("triton", _url, "URL", "address of Triton's HTTP API, such as http://127.0.0.1:8000"),
     Option(
-        "triton-metrics", _url, "URL", "Triton's metrics (default: /metrics on port 8002 of the same host)"
+        "triton-metrics",
+        _url,
+        "URL",
+        "Triton's metrics endpoint (default: /metrics on port 8002 of the same host)",
     ),
     Option(
         "triton-headers-file",
         _path,
         "FILE",
-        f"headers for Triton's restricted endpoints, `name: value` a line (default: ${HEADERS_VARIABLE})",
+        f"headers for Triton's restricted endpoints, one `name: value` per line (default: ${HEADERS_VARIABLE})",
     ),
     Option(
         "triton-ca-file",
         _path,
         "FILE",
-        "certificates (PEM) to trust for Triton instead of the system's (default: $TRITON_CA_FILE)",
+        "CA certificates (PEM) for Triton instead of the system's (default: $TRITON_CA_FILE)",
         variable="TRITON_CA_FILE",
     ),
     Option(
         "triton-cert-file",
         _path,
         "FILE",
-        "our certificate (PEM), for a Triton whose proxy demands one (default: $TRITON_CERT_FILE)",
+        "client certificate (PEM), where Triton's proxy asks for one (default: $TRITON_CERT_FILE)",
         variable="TRITON_CERT_FILE",
     ),
     Option(
         "triton-key-file",
         _path,
         "FILE",
-        "its private key (default: $TRITON_KEY_FILE, else in the certificate's file)",
+        "private key of the client certificate (default: $TRITON_KEY_FILE, or in the certificate file)",
         variable="TRITON_KEY_FILE",
     ),
     Option(
-        "triton-log", _path, "FILE", "Triton's log, a file or a pipe: tells of failures that no API shows"
+        "triton-log",
+        _path,
+        "FILE",
+        "Triton's log, a file or a pipe: some load failures are reported nowhere else",
     ),
     Option(
         "listen",
         _address,
         "HOST:PORT",
-        "where to serve (default: 127.0.0.1:9401)",
+        "address to serve /metrics on (default: 127.0.0.1:9401)",
         default=("127.0.0.1", 9401),
     ),
-    Option("web-config", _path, "FILE", "TLS and basic auth of the exporter, as exporter-toolkit has them"),
+    Option(
+        "web-config",
+        _path,
+        "FILE",
+        "TLS and basic authentication of the exporter: a web config file of exporter-toolkit",
+    ),
     Option(
         "expect",
         _expectation,
         "MODEL[:VERSION]",
-        "a model that should serve; may be repeated",
+        "a model that should be served: an alert fires when it is missing (repeatable)",
         default=(),
         many=True,
     ),
-    Option("expect-file", _path, "FILE", "models that should serve, one a line; read again when it changes"),
+    Option(
+        "expect-file",
+        _path,
+        "FILE",
+        "file of models that should be served, one per line; read again when it changes",
+    ),
     Option(
         "sampling-interval",
         _seconds,
         "SECONDS",
-        "how often Triton's metrics are sampled (default: 1)",
+        "interval between two samples of Triton's metrics (default: 1)",
         default=1.0,
     ),
     Option(
         "state-interval",
         _seconds,
         "SECONDS",
-        "how often Triton's APIs are looked at; less often where the repository is slow (default: 1)",
+        "interval between two polls of Triton's API; longer where the API is slow (default: 1)",
         default=1.0,
     ),
-    Option("timeout", _seconds, "SECONDS", "longest wait for one answer of Triton (default: 5)", default=5.0),
+    Option("timeout", _seconds, "SECONDS", "timeout of a request to Triton (default: 5)", default=5.0),
     Option(
         "gpu",
         _gpu,
         "{auto,dcgm,nvml,triton,none}",
-        "where GPU series come from (default: auto, the best that answers)",
+        "source of GPU metrics (default: auto, the best one available)",
         default="auto",
     ),
-    Option("dcgm-url", _url, "URL", "dcgm-exporter's metrics (default: port 9400 of this machine)"),
+    Option("dcgm-url", _url, "URL", "metrics endpoint of dcgm-exporter (default: port 9400 of this machine)"),
     Option(
         "gpu-devices",
         _words,
         "GPU-UUID[/INSTANCE],...",
-        "GPUs that Triton sees, in the order of its CUDA devices (default: inferred)",
+        "GPUs of Triton, in the order of its CUDA devices (default: inferred)",
         default=(),
     ),
     Option(
         "gpu-models",
         _words,
         "PATTERN,...",
-        "models that are known to run on the GPUs their config names, such as 'embed*'",
+        "models that certainly use the GPUs of their instance_group, such as 'embed*'",
         default=(),
     ),
     Option(
         "probe",
         _word,
         "PATTERN",
-        "send cheap real inferences to models of this name, such as '*'; may be repeated",
+        "send small inference requests to these models, such as '*' (repeatable)",
         default=(),
         many=True,
     ),
-    Option("probe-exclude", _word, "PATTERN", "never probe these; may be repeated", default=(), many=True),
+    Option(
+        "probe-exclude",
+        _word,
+        "PATTERN",
+        "models to exclude from --probe (repeatable)",
+        default=(),
+        many=True,
+    ),
     Option(
         "probe-interval",
         _seconds,
         "SECONDS",
-        "time between two probes of a model (default: 30)",
+        "interval between two probes of a model (default: 30)",
         default=30.0,
     ),
-    Option("probe-timeout", _seconds, "SECONDS", "longest wait for a probe (default: 5)", default=5.0),
+    Option("probe-timeout", _seconds, "SECONDS", "timeout of a probe (default: 5)", default=5.0),
     Option(
         "probe-payloads",
         _path,
         "DIR",
-        "requests to send instead of zeros: <model>.json, each a KServe v2 inference request",
+        "folder of requests to send instead of zeros: <model>.json, a KServe v2 inference request",
     ),
     Option(
         "probe-grpc",
         _grpc,
         "HOST:PORT",
-        "Triton's gRPC address: decoupled models are probed through it; grpcs://HOST:PORT for TLS",
+        "Triton's gRPC address, to probe decoupled models; grpcs://HOST:PORT for TLS",
     ),
     Option(
         "buckets",
         _model_buckets,
         "MODEL=SECONDS,...",
-        "bounds of one model's latency and queue histograms, such as embedder=0.005,0.01,0.05; may be repeated",
+        "bucket bounds of a model's latency and queue histograms, such as embedder=0.005,0.01,0.05 (repeatable)",
         default=(),
         many=True,
     ),
@@ -469,23 +494,23 @@ OPTIONS = (
         "buckets-from",
         _path,
         "DIR",
-        "objectives whose thresholds become bounds of the latency and queue histograms",
+        "folder of objectives: each threshold becomes a bucket bound of the histograms",
     ),
     Option(
         "otlp-listen",
         _address,
         "HOST:PORT",
-        "receive Triton's traces here (OTLP over HTTP, such as 127.0.0.1:4318)",
+        "address to receive Triton's traces on (OTLP over HTTP), such as 127.0.0.1:4318",
     ),
     Option(
         "otlp-allow-remote",
         _yes_or_no,
         "{true,false}",
-        "let --otlp-listen name an address that other machines reach: whoever reaches it can forge traces",
+        "allow --otlp-listen on an address that other machines reach; they can send forged traces",
         default=False,
         switch=True,
     ),
-    Option("trace-file", _path, "FILE", "read the files of Triton's own trace mode"),
+    Option("trace-file", _path, "FILE", "the trace-file of Triton's trace mode `triton`"),
 )
 
 
@@ -497,14 +522,14 @@ TRITON_OPTIONS = (
     "triton_cert_file",
     "triton_key_file",
 )
-"""How a Triton is reached."""
+"""Options that give access to a Triton."""
 
 
 def chosen(args: argparse.Namespace) -> Chosen:
-    """What the command line, the settings file and the environment choose. Raises OptionsError."""
+    """Join command line, settings file and environment. Raises OptionsError."""
     return choose(vars(args), os.environ)
 
 
 def chosen_some(args: argparse.Namespace, keys: Iterable[str]) -> Settings:
-    """The same for the options that `declare_some` added. Raises OptionsError."""
+    """Join them for the options that `declare_some` added. Raises OptionsError."""
     return choose({key: getattr(args, key) for key in keys}, os.environ).settings

@@ -14,12 +14,12 @@ Json = dict[str, Any]
 
 
 class GrafanaError(CommandError):
-    """A push cannot go on; the message is one line that says why and what to do."""
+    """A push failed; the message is one line with the reason and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A dashboard as Grafana holds it."""
+    """A dashboard as stored in Grafana."""
 
     model: Mapping[str, Any]
     folder_uid: str
@@ -103,7 +103,7 @@ class Grafana:
         if answer.is_redirect:
             return f"{self._url}{path} redirects to {answer.headers.get('Location', '')}: give that address"
         try:
-            said = str(answer.json().get("message", ""))
+            message = str(answer.json().get("message", ""))
         except (ValueError, AttributeError):
-            said = ""
-        return f"{self._url}{path} answered {answer.status_code}: {said[:300] or 'no message'}"
+            message = ""
+        return f"{self._url}{path} answered {answer.status_code}: {message[:300] or 'no message'}"

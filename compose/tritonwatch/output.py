@@ -1,4 +1,4 @@
-"""Write generated files, all or none, and take away those of an earlier run that are no longer made."""
+"""Write generated files, all or none, and delete those of an earlier run that are no longer generated."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def drift(folder: Path, wanted: Mapping[str, str]) -> list[str]:
 
 def fault(path: Path, error: OSError) -> str:
     """Why something cannot be written to a path, in a line."""
-    # The nearest that is there decides; what it says of the rest (`File exists`, `Not a directory`) misleads.
+    # The nearest existing parent decides; the text of the error (`File exists`, `Not a directory`) misleads.
     for parent in path.parents:
         if os.path.isfile(parent):
             return f"cannot write {path}: {parent} is a file, where a folder is needed"
     if os.path.isfile(path) and isinstance(error, FileExistsError):
         return f"cannot write into {path}: it is a file, where a folder is needed"
     if isinstance(error, FileNotFoundError):
-        return f"cannot write {path}: nothing can be made there"
+        return f"cannot write {path}: its folder cannot be created"
     return f"cannot write {path}: {error.strerror}"
 
 
@@ -49,7 +49,7 @@ def write_one(path: Path, text: str, replace: bool = False) -> None:
         if replace:
             os.replace(draft, path)
         else:
-            os.link(draft, path)  # refuses to replace what came meanwhile, which a rename does not
+            os.link(draft, path)  # fails if the file was created meanwhile; a rename would replace it
     finally:
         Path(draft).unlink(missing_ok=True)
 

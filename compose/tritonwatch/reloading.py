@@ -1,4 +1,4 @@
-"""Put generated files under a running Prometheus and Alertmanager; whatever goes wrong, the old ones stay."""
+"""Load generated files into a running Prometheus and Alertmanager; on any error the old files stay."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ CHECKERS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "promtool": (("check", "rules"), "rules/*.yml"),
     "amtool": (("check-config",), "alertmanager/alertmanager.yml"),
 }
-"""Program -> its arguments and the files it judges."""
+"""Program -> its arguments and the files it checks."""
 _CHECK_SECONDS = 120
 
 
 class ReloadError(CommandError):
-    """The new files are not in force; the message says why and what to do, and what became of the old ones."""
+    """The new files are not loaded; the message has the reason, what to do, and the state of the old files."""
 
     def __init__(
-        self, reason: object, after: str = "nothing was written; the old rules stay in force"
+        self, reason: object, after: str = "nothing was written; the old rules are still loaded"
     ) -> None:
         super().__init__(f"{reason}\n{after}")
         self.reason = str(reason)
@@ -37,17 +37,17 @@ class ReloadError(CommandError):
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A Prometheus or Alertmanager that reads its configuration again when told."""
+    """A Prometheus or Alertmanager that can be reloaded over HTTP."""
 
     name: str
     access: Access
 
     def check_ready(self) -> None:
-        """Raise ReloadError unless it is there and lets us in."""
+        """Raise ReloadError unless it is reachable and accepts the credentials."""
         self._ask("GET", "/-/ready")
 
     def reload(self) -> None:
-        """Make it read its files again. Raises ReloadError in its own words; it keeps the old ones then."""
+        """Reload its files. Raises ReloadError with its own message; it keeps the old configuration then."""
         self._ask("POST", "/-/reload")
 
     def rules(self) -> dict[str, list[str]]:
@@ -76,20 +76,20 @@ class Peer:
             raise ReloadError(f"{where} is not reachable: {innermost(error)}") from error
         if answer.status_code == 200:
             return answer
-        said = " ".join(answer.text.split())[:500]
+        body = " ".join(answer.text.split())[:500]
         if answer.status_code == 401:
             raise ReloadError(f"{where} refuses our credentials; see --user and --password-file")
-        if answer.status_code == 403 and "ifecycle" in said:
+        if answer.status_code == 403 and "ifecycle" in body:
             raise ReloadError(f"{where} cannot be reloaded; start it with --web.enable-lifecycle")
         raise ReloadError(
-            f"{where} answers HTTP {answer.status_code} to {path}" + (f": {said}" if said else "")
+            f"{where} answers HTTP {answer.status_code} to {path}" + (f": {body}" if body else "")
         )
 
 
 def check(files: Mapping[str, str]) -> list[str]:
-    """Let promtool and amtool judge the files, where they are installed; which of them did.
+    """Check the files with promtool and amtool, where installed, and return which of them ran.
 
-    Raises ReloadError with what they said.
+    Raises ReloadError with their output.
     """
     with tempfile.TemporaryDirectory(prefix="tritonwatch-check-") as scratch:
         folder = Path(scratch)
@@ -110,15 +110,15 @@ def _judge(name: str, folder: Path) -> bool:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ReloadError(f"{name} could not be run: {error}") from error
     if done.returncode != 0:
-        said = (done.stderr + done.stdout).replace(f"{folder}/", "").strip()
-        raise ReloadError(f"{name} refuses the new files:\n{said}")
+        printed = (done.stderr + done.stdout).replace(f"{folder}/", "").strip()
+        raise ReloadError(f"{name} refuses the new files:\n{printed}")
     return True
 
 
 def put(folder: Path, files: Mapping[str, str], prometheus: Peer, alertmanager: Peer | None) -> None:
-    """Write the files and have both peers read them; else put the old files back, and say so by ReloadError.
+    """Write the files and reload both peers; on an error restore the old files and raise ReloadError.
 
-    Nothing is written while a peer is away, because the old files could then not be loaded again either.
+    Nothing is written while a peer is unreachable, because the old files could not be loaded again either.
     """
     peers = [prometheus, *([alertmanager] if alertmanager else [])]
     for peer in peers:
@@ -128,7 +128,7 @@ def put(folder: Path, files: Mapping[str, str], prometheus: Peer, alertmanager: 
         output.write(folder, files)
     except UnicodeDecodeError as error:
         raise ReloadError(
-            f"{folder} holds a file that is not ours to replace: it is not UTF-8 text"
+            f"{folder} contains a file that tritonwatch did not write (not UTF-8 text); move it away"
         ) from error
     except CommandError as error:
         raise ReloadError(error) from error
@@ -144,7 +144,7 @@ def _go_back(folder: Path, before: Mapping[str, str], peers: list[Peer]) -> str:
     try:
         output.write(folder, before)
     except CommandError as error:
-        return f"the old files could NOT be put back into {folder}: {error}"
+        return f"the old files could NOT be restored in {folder}: {error}"
     left = []
     for peer in peers:
         try:
@@ -152,12 +152,12 @@ def _go_back(folder: Path, before: Mapping[str, str], peers: list[Peer]) -> str:
         except ReloadError as error:
             left.append(error.reason)
     if left:
-        return "the old files are back, but reading them again failed too: " + "; ".join(left)
-    return "the old files are back, and the old rules in force"
+        return "the old files are restored, but reloading them failed too: " + "; ".join(left)
+    return "the old files are restored and loaded"
 
 
 def _check_loaded(prometheus: Peer, files: Mapping[str, str]) -> None:
-    """A reload that succeeds on other files than ours would look like success."""
+    """Compare the loaded rules: a reload can succeed on other files than these."""
     wanted = {
         group["name"]: [rule.get("alert") or rule["record"] for rule in group["rules"]]
         for path, text in files.items()
@@ -168,8 +168,8 @@ def _check_loaded(prometheus: Peer, files: Mapping[str, str]) -> None:
     missing = [name for name, rules in wanted.items() if sorted(loaded.get(name, ())) != sorted(rules)]
     if missing:
         raise ReloadError(
-            f"{prometheus.name} at {prometheus.access.url} reloaded, but not these files: its group "
-            f"{missing[0]!r} is not the new one; do its rule_files name the folder given as --out?"
+            f"{prometheus.name} at {prometheus.access.url} reloaded other files: its group {missing[0]!r} "
+            "is not the new one; add the folder given as --out to its rule_files"
         )
 
 

@@ -40,7 +40,7 @@ def tables(rows: Sequence[Standing], limit: int = 0) -> Group:
 
 
 def caveats(rows: Sequence[Standing]) -> list[str]:
-    """A line for each source in use that cannot see everything: whose numbers, what is missed, what settles it."""
+    """Return one line per source that misses something: whose numbers, what it misses, what resolves it."""
     found: dict[str, list[str]] = {}
     for row in rows:
         for source in row.caveats:
@@ -79,7 +79,7 @@ def _overview(summed: Sequence[Overview]) -> Table:
 
 
 def table(rows: Sequence[Standing], limit: int = 0) -> Table:
-    """Draw the rows, the first `limit` only if it is above 0; what is left out is said below."""
+    """Draw the rows, only the first `limit` if above 0, with the number of the others below."""
     drawn = Table(
         "objective", "model", "version", title="Objectives by budget left", title_justify="left", box=None
     )
@@ -119,7 +119,7 @@ def _cells(row: Standing) -> list[Text]:
 
 
 def _place(row: Standing) -> str:
-    """The model, and what else tells the group from others (a cluster, a tenant)."""
+    """Return the model and the other labels of the group (a cluster, a tenant)."""
     others = [f"{key}={value}" for key, value in row.group.items() if key not in ("model", "version")]
     return " ".join([row.model, *others]).strip() or "-"
 
@@ -173,7 +173,7 @@ def duration(seconds: float | None) -> str:
 
 
 def to_json(rows: Sequence[Standing], at: float, indent: int | None = 2) -> str:
-    """Rows and overviews as JSON; null is unknown; `lasts` says why `exhausted_in_seconds` is.
+    """Rows and overviews as JSON; null is unknown; `lasts` is the reason where `exhausted_in_seconds` is null.
 
     `state` carries the caveats of its numbers, `ok (estimated)`, so that no program takes it for `ok`.
     """

@@ -68,7 +68,7 @@ def test_the_pictures_of_the_page_exist() -> None:
         (["render", "/nonexistent.json"], "cannot be read"),
         (["render", __file__], "a webhook body of Alertmanager"),
         (["render", "/"], "cannot be read: Is a directory"),
-        (["log", "--data", "/nonexistent"], "no folder"),
+        (["log", "--data", "/nonexistent"], "not a folder"),
     ],
 )
 def test_a_mistake_is_said_with_its_mending(
@@ -123,7 +123,7 @@ def test_buttons_without_a_bot_token_are_a_mistake(
 def test_a_trail_of_nothing_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Silence could also mean the wrong folder."""
     assert 0 == main(["bridge", "log", "--data", str(tmp_path)])
-    assert "nobody has pressed a button yet" in capsys.readouterr().err
+    assert "no button has been pressed yet" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("content", [b"no database" * 1000, None])
@@ -141,13 +141,13 @@ def test_a_database_that_cannot_be_used_is_said(
 
 
 def test_two_bridges_do_not_share_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Two senders of one database would tell everything twice; a bridge that was killed holds nothing."""
+    """Two senders of one database would send every message twice; a killed bridge leaves no lock."""
     with claimed(tmp_path):
         code = main(["bridge", "--dry-run", "--data", str(tmp_path), "--listen", "127.0.0.1:0"])
     line = capsys.readouterr().err
 
     assert 1 == code
-    assert "another bridge works with it" in line
+    assert "another bridge uses this folder" in line
     with claimed(tmp_path):
         pass
 

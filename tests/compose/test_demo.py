@@ -49,14 +49,14 @@ def _read_until(process: subprocess.Popen[str], text: str) -> str:
 
 
 @pytest.mark.timeout(420)
-def test_the_story_happens_on_real_parts(tmp_path: Path) -> None:
-    """`demo --once` ends with 0 after every step of the story, and leaves no process and only its folder."""
+def test_every_step_happens_on_real_servers(tmp_path: Path) -> None:
+    """`demo --once` ends with 0 after every step, and leaves no process and only its folder."""
     folder = tmp_path / "demo"
     demo = _start(folder, "--once")
     output, _ = demo.communicate(timeout=400)
 
     assert 0 == demo.returncode, output
-    assert "the story is complete" in output
+    assert "all steps completed" in output
     assert "No such file or directory" in output, "Triton's own reason reaches on-call"
     assert "TritonQueueBudgetBurn" in output
     assert "TritonExporterAbsent" not in output, "a Prometheus that has just started has not scraped yet"
@@ -79,10 +79,10 @@ def test_an_interrupted_demo_leaves_nothing(tmp_path: Path, number: signal.Signa
 
 
 def test_a_dead_triton_is_named(tmp_path: Path) -> None:
-    """With --once, a Triton that is killed fails the story at once, naming the steps that are missing."""
+    """With --once, a Triton that is killed fails the demo at once, naming the missing steps."""
     folder = tmp_path / "demo"
     demo = _start(folder, "--once")
-    _read_until(demo, "watching")
+    _read_until(demo, "all steps take")
     server = next(
         process
         for process in psutil.process_iter(["cmdline"])
@@ -101,10 +101,10 @@ def test_a_dead_triton_is_named(tmp_path: Path) -> None:
 
 
 def test_a_dead_part_is_named(tmp_path: Path) -> None:
-    """A part of the stack that ends by itself ends the demo, with its name and its last lines."""
+    """A server of the stack that ends unexpectedly ends the demo, with its name and its last lines."""
     folder = tmp_path / "demo"
     demo = _start(folder)
-    _read_until(demo, "watching")
+    _read_until(demo, "all steps take")
     for process in psutil.process_iter(["cmdline"]):
         command = " ".join(process.info["cmdline"] or [])
         if "--storage.tsdb.path" in command and str(folder) in command:

@@ -95,7 +95,7 @@ def test_a_changed_and_a_missing_file_are_drift(tmp_path: Path) -> None:
         (
             ["generate", "--objectives", str(OBJECTIVES)],
             "/proc/x",
-            "cannot write /proc/x: nothing can be made there",
+            "cannot write /proc/x: its folder cannot be created",
         ),
         (
             ["generate", "--objectives", str(OBJECTIVES)],

@@ -163,7 +163,7 @@ def test_usage_errors_exit_2(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         (["push", "--grafana", "http://a:secret@grafana"], "no credentials in the address"),
         (["list", "--selector", 'cluster="eu1"}'], "is no list of matchers"),
         (["list", "--selector", "cluster=eu1"], "is no list of matchers"),
-        (["write", "--out", "never", "--namespace", "Bad Name"], "is no Kubernetes namespace"),
+        (["write", "--out", "never", "--namespace", "Bad Name"], "is not a Kubernetes namespace"),
         (["push", "--folder", " "], "a folder has a title"),
     ],
 )

@@ -477,5 +477,5 @@ def test_a_headers_file_never_shows_its_content(tmp_path: Path) -> None:
     result = _exporter("--triton", "http://127.0.0.1:1", "--triton-headers-file", str(path))
 
     assert 1 == result.returncode
-    assert f"{path}:2: is no header" in result.stderr
+    assert f"{path}:2: is not a header" in result.stderr
     assert "s3cret" not in result.stderr

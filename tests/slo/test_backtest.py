@@ -111,7 +111,7 @@ def test_an_objective_that_shows_no_events_is_named(
     assert "" == capsys.readouterr().err
     (folder / "other.yaml").write_text("{name: other, target: 99%, indicator: errors, models: [nobody]}\n")
     assert 0 == main(["backtest", "--prometheus", prometheus, *words])
-    assert "doubt: no events of other, so not replayed (fix: " in capsys.readouterr().err
+    assert "warning: no events of other, so not replayed (fix: " in capsys.readouterr().err
 
 
 @pytest.mark.real
@@ -211,7 +211,7 @@ def test_tables_name_alerts_scores_and_unknown_time(
         ([], 2, "give either --prometheus or --history"),
         (["--prometheus", "http://127.0.0.1:1", "--history", "x.csv"], 2, "give either"),
         (["--prometheus", "http://127.0.0.1:1"], 1, "is not reachable: Connection refused"),
-        (["--prometheus", "http://127.0.0.1:1", "--last", "10s"], 2, "--last must hold at least two steps"),
+        (["--prometheus", "http://127.0.0.1:1", "--last", "10s"], 2, "--last must be at least twice --step"),
         (["--history", "/no/such.csv"], 1, "/no/such.csv: No such file or directory"),
         (["--history", "/dev/null"], 1, "no history as `tritonwatch backtest --save` writes it"),
         (["--history", "/dev/null", "--objectives", "/no/such"], 2, "/no/such is not a folder"),

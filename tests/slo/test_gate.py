@@ -144,7 +144,7 @@ def gate(prometheus: str, *words: object, at: float = END) -> int:
         ("paging", ROLLBACK, "pages now: page_fast"),
         ("burning", HOLD, "burns budget: ticket_slow"),
         ("ageless", HOLD, "unknown how old the data is"),
-        ("nobody", HOLD, "nothing known matches"),
+        ("nobody", HOLD, "no recorded objective matches"),
     ],
 )
 def test_each_state_has_its_verdict_and_reason(

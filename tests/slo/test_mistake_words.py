@@ -267,13 +267,13 @@ def test_a_folder_without_files_is_named(
     assert f"no *.yaml in the folder {tmp_path}" in capsys.readouterr().err
 
 
-def test_generate_tells_what_check_doubts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Whoever never runs `check` hears of it, and gets the rules all the same."""
+def test_generate_warns_as_check_does(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Users who never run `check` get the same warnings, and the rules."""
     objectives, out = tmp_path / "objectives", tmp_path / "out"
     objectives.mkdir()
     (objectives / "o.yaml").write_text(yaml.safe_dump({**GOOD, "target": "90%"}))
 
     assert 0 == main(["generate", "--objectives", str(objectives), "--out", str(out), "--only", "rules"])
-    assert "doubt: " in (told := capsys.readouterr().err)
-    assert "o.yaml:1: a: alerting: tier page_fast can never fire" in told
+    assert "warning: " in (printed := capsys.readouterr().err)
+    assert "o.yaml:1: a: alerting: tier page_fast can never fire" in printed
     assert (out / "slo-a.yml").is_file()

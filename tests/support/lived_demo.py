@@ -16,7 +16,7 @@ from tritonwatch.cli import main as tritonwatch
 from tritonwatch.demo.load import LoadGenerator
 from tritonwatch.demo.notices import read_notices
 from tritonwatch.demo.stack import Ports, Stack
-from tritonwatch.demo.story import BEFORE_REPAIR, Moment
+from tritonwatch.demo.steps import BEFORE_REPAIR, Observation
 from tritonwatch.demo.view import Viewer
 from tritonwatch.local.triton import port_is_free
 
@@ -79,7 +79,7 @@ def _wait_for_the_story(stack: Stack) -> None:
     viewer = Viewer(stack.ports.url("Prometheus"), stack.ports.url("Alertmanager"))
     deadline = time.monotonic() + GIVE_UP_SECONDS
     while True:
-        moment = Moment(viewer.look(), read_notices(stack.notifier_data), repaired=False)
+        moment = Observation(viewer.poll(), read_notices(stack.notifier_data), repaired=False)
         missing = [step.name for step in BEFORE_REPAIR if not step.happened(moment)]
         if not missing:
             return

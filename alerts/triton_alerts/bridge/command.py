@@ -33,14 +33,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of the verb; without a word after it, it runs the bridge."""
     settings.add_arguments(parser)
     parts = parser.add_subparsers(dest="part", metavar="test | render FILE | log")
-    test = parts.add_parser("test", help="send a sample incident, from opening to resolve")
+    test = parts.add_parser("test", help="send a sample incident to Slack, firing and resolved")
     settings.add_slack_arguments(test, again=True)
-    rendered = parts.add_parser("render", help="show the message for a captured webhook body")
-    rendered.add_argument("file", type=Path, help="the body as JSON, or a capture with a `body` field")
-    rendered.add_argument("--json", action="store_true", help="as Slack's JSON instead of text")
-    trail = parts.add_parser("log", help="show who acknowledged and silenced what")
-    trail.add_argument("--data", type=Path, required=True, metavar="DIR", help="the bridge's folder")
-    trail.add_argument("--json", action="store_true", help="as JSON lines")
+    rendered = parts.add_parser("render", help="print the Slack message for a webhook body of Alertmanager")
+    rendered.add_argument(
+        "file", type=Path, help="JSON file with the body, or with the body in the field `body`"
+    )
+    rendered.add_argument("--json", action="store_true", help="print the JSON sent to Slack instead of text")
+    trail = parts.add_parser("log", help="print the audit log: who acknowledged and silenced which incident")
+    trail.add_argument("--data", type=Path, required=True, metavar="DIR", help="folder of the bridge")
+    trail.add_argument("--json", action="store_true", help="print one JSON object per line")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -73,7 +75,9 @@ def _run(args: argparse.Namespace, address: tuple[str, int], data: Path) -> int:
         with claimed(data):
             return _until_stopped(assemble(args, address, data, time.time), args, stop)
     except sqlite3.Error as error:
-        fix = "room to write, or move bridge.sqlite away: a new one is made and what fires is told again"
+        fix = (
+            "free space, or move bridge.sqlite away: the bridge makes a new one and posts firing alerts again"
+        )
         return _complain([Problem(f"--data {data}", f"the database cannot be used: {error}", fix)])
     except OSError as error:
         return _complain([_unusable(error, args.listen, data)])
@@ -83,9 +87,9 @@ def _until_stopped(service: Service, args: argparse.Namespace, stop: threading.E
     service.start()
     host, port = service.receiver.server_address[:2]
     scheme = "http" if args.tls_cert is None else "https"
-    print(f"bridge: waiting for Alertmanager on {scheme}://{host!s}:{port}{PATH}", flush=True)
+    print(f"bridge: receiving notifications on {scheme}://{host!s}:{port}{PATH}", flush=True)
     stop.wait()
-    print("bridge: stopping; what is not told yet is told after the next start", flush=True)
+    print("bridge: stopping; undelivered messages are sent after the next start", flush=True)
     service.stop()
     return 0
 
@@ -94,7 +98,9 @@ def _unusable(error: OSError, listen: str, data: Path) -> Problem:
     """Which of the two things that the bridge needs it does not get: its folder, or its address."""
     if isinstance(error, BlockingIOError):
         fix = "stop the other one, or give this one a folder of its own"
-        return Problem(f"--data {data}", "another bridge works with it; two would tell everything twice", fix)
+        return Problem(
+            f"--data {data}", "another bridge uses this folder; two would send every message twice", fix
+        )
     if error.filename is not None:
         return Problem(
             f"--data {data}", f"{error.filename}: {error.strerror}", "a folder that can be written"
@@ -120,7 +126,7 @@ def _test(args: argparse.Namespace) -> int:
         return _complain([Problem(f"Slack channel {channel}", str(refusal), fix)])
     print(
         f"sent to {channel}"
-        + ("" if transport.threads else "; a webhook cannot edit, thread, chart or be pressed")
+        + ("" if transport.threads else "; a webhook has no edits, threads, charts and buttons")
     )
     return 0
 
@@ -158,10 +164,10 @@ def _captured(content: bytes) -> bytes:
 def _log(args: argparse.Namespace) -> int:
     if not args.data.is_dir():
         return _complain(
-            [Problem(f"--data {args.data}", "is no folder", "the folder the bridge was started with")]
+            [Problem(f"--data {args.data}", "is not a folder", "the folder given to the bridge as --data")]
         )
     if not (args.data / AUDIT_FILE).exists():
-        print(f"nobody has pressed a button yet: {args.data / AUDIT_FILE} is not there", file=sys.stderr)
+        print(f"no button has been pressed yet: {args.data / AUDIT_FILE} does not exist", file=sys.stderr)
     for entry in Audit(args.data / AUDIT_FILE).read():
         if args.json:
             print(json.dumps(entry, ensure_ascii=False))

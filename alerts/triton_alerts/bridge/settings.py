@@ -31,42 +31,65 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare where messages come from, where they go, and what they are enriched with."""
     door = parser.add_argument_group("receiving from Alertmanager")
     door.add_argument(
-        "--listen", default="127.0.0.1:9096", metavar="HOST:PORT", help="where Alertmanager posts"
+        "--listen",
+        default="127.0.0.1:9096",
+        metavar="HOST:PORT",
+        help="address to receive notifications on (default: 127.0.0.1:9096)",
     )
     door.add_argument(
-        "--token-file", type=Path, metavar="FILE", help="bearer token that Alertmanager must show"
+        "--token-file",
+        type=Path,
+        metavar="FILE",
+        help="file with the bearer token that Alertmanager must send",
     )
     door.add_argument("--tls-cert", type=Path, metavar="FILE", help="certificate to serve HTTPS with")
-    door.add_argument("--tls-key", type=Path, metavar="FILE", help="key of the certificate")
-    door.add_argument("--tls-client-ca", type=Path, metavar="FILE", help="accept only clients this CA signed")
-    door.add_argument("--data", type=Path, metavar="DIR", help="folder of the database and the audit trail")
+    door.add_argument("--tls-key", type=Path, metavar="FILE", help="private key of --tls-cert")
+    door.add_argument(
+        "--tls-client-ca", type=Path, metavar="FILE", help="accept only client certificates of this CA"
+    )
+    door.add_argument(
+        "--data",
+        type=Path,
+        metavar="DIR",
+        help="folder of the database and the audit log (default: a temporary one)",
+    )
     door.add_argument(
         "--heartbeat-timeout",
         type=seconds,
         default="10m",
         metavar="TIME",
-        help="page when the watchdog stops",
+        help="page when no watchdog notification arrives for this long (default: 10m)",
     )
     add_slack_arguments(parser)
-    facts = parser.add_argument_group("finding out more")
+    facts = parser.add_argument_group("enriching messages")
     facts.add_argument(
-        "--exporter", action="append", default=[], metavar="URL", help="exporter to ask for reasons"
+        "--exporter",
+        action="append",
+        default=[],
+        metavar="URL",
+        help="address of an exporter, for the reasons of failures (repeatable)",
     )
     facts.add_argument(
-        "--prometheus", default="", metavar="URL", help="for burn, budget, GPU state and charts"
+        "--prometheus",
+        default="",
+        metavar="URL",
+        help="address of Prometheus, for burn rates, error budgets, GPU state and charts",
     )
     facts.add_argument(
         "--alertmanager",
         action="append",
         default=[],
         metavar="URL",
-        help="for silences and what still fires; repeatable, once for each that sends here",
+        help="address of each Alertmanager that sends to this bridge, for silences and firing alerts (repeatable)",
     )
     facts.add_argument(
-        "--grafana", default="", metavar="URL", help="completes dashboard links without a host"
+        "--grafana", default="", metavar="URL", help="address of Grafana, for dashboard links without a host"
     )
     facts.add_argument(
-        "--password-file", type=Path, metavar="FILE", help=f"their password for user {STACK_USER}"
+        "--password-file",
+        type=Path,
+        metavar="FILE",
+        help=f"file with the password of user {STACK_USER} on these servers",
     )
 
 
@@ -77,40 +100,54 @@ def add_slack_arguments(parser: argparse.ArgumentParser, *, again: bool = False)
     def add(*names: str, **how: Any) -> None:
         slack.add_argument(*names, **(how | {"default": argparse.SUPPRESS} if again else how))
 
-    add("--dry-run", action="store_true", help="print to the terminal instead")
-    add("--slack-token-file", type=Path, metavar="FILE", help="bot token (xoxb-...)")
-    add("--slack-app-token-file", type=Path, metavar="FILE", help="app token (xapp-...), for buttons")
+    add("--dry-run", action="store_true", help="print messages to the terminal instead of sending them")
+    add("--slack-token-file", type=Path, metavar="FILE", help="file with the bot token (xoxb-...)")
+    add(
+        "--slack-app-token-file",
+        type=Path,
+        metavar="FILE",
+        help="file with the app token (xapp-...), for buttons",
+    )
     add(
         "--slack-webhook-file",
         type=Path,
         metavar="FILE",
-        help="incoming webhook: no threads, edits, buttons, charts",
+        help="file with the URL of an incoming webhook: without threads, edits, buttons and charts",
     )
-    add("--slack-url", default=API_URL, metavar="URL", help="Slack's API, or a proxy of it")
-    add("--channel", default="#triton-alerts", help="channel, best by its id (C...)")
+    add("--slack-url", default=API_URL, metavar="URL", help="address of Slack's API or of a proxy")
+    add("--channel", default="#triton-alerts", help="channel, best as its id C... (default: #triton-alerts)")
     add(
         "--channel-for",
         action="append",
         default=[],
         metavar="SEVERITY=CHANNEL",
-        help="another channel for a severity, such as warning=C0TICKETS",
+        help="channel for one severity, such as warning=C0TICKETS (repeatable)",
     )
     add(
         "--escalate-after",
         type=seconds,
         default="15m",
         metavar="TIME",
-        help="tell once more if nobody has it; 0: never",
+        help="escalate when nobody has acknowledged for this long (default: 15m; 0: never)",
     )
     add(
         "--button-user",
         action="append",
         default=[],
         metavar="ID",
-        help="Slack user (U...) whose buttons work; repeatable; without: everybody who sees the message",
+        help="Slack user U... who may press buttons (repeatable; default: everybody in the channel)",
     )
-    add("--escalate-to", default="", metavar="CHANNEL", help="where, if not in the same channel")
-    add("--mention", default="here", help="whom: here, channel, a user id U... or a group id S...")
+    add(
+        "--escalate-to",
+        default="",
+        metavar="CHANNEL",
+        help="channel of escalations (default: the channel of the incident)",
+    )
+    add(
+        "--mention",
+        default="here",
+        help="who is mentioned in an escalation: here, channel, a user U... or a group S... (default: here)",
+    )
 
 
 def listen_address(text: str) -> tuple[str, int] | Problem:

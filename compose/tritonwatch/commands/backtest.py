@@ -1,4 +1,4 @@
-"""`tritonwatch backtest`: which pages and tickets would have fired, and how good that would have been."""
+"""`tritonwatch backtest`: list the alerts that would have fired, and score them against known incidents."""
 
 from __future__ import annotations
 
@@ -45,30 +45,53 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="DIR",
         default=files.objectives(),
-        help="objectives (default: those it ships with)",
+        help="folder of objectives (default: those that come with tritonwatch)",
     )
     parser.add_argument(
-        "--history", metavar="FILE", help="replay a file (.csv or what --save wrote) instead of Prometheus"
+        "--history",
+        metavar="FILE",
+        help="replay a file (CSV, or written by --save) instead of the history in Prometheus",
     )
-    parser.add_argument("--save", metavar="FILE", help="keep what was read (.csv, else compact .npz)")
-    parser.add_argument("--last", type=seconds, default=30 * 86400.0, metavar="30d", help="how far back")
-    parser.add_argument("--at", type=moment, metavar="TIME", help="up to this Unix time instead of now")
-    parser.add_argument("--step", type=seconds, default=60.0, metavar="1m", help="resolution (1m)")
-    parser.add_argument("--incidents", metavar="FILE", help="labelled incidents (CSV) to score against")
+    parser.add_argument("--save", metavar="FILE", help="save the history to a file (.csv, or a compact .npz)")
     parser.add_argument(
-        "--policy", action="append", choices=tuple(POLICIES), default=[], help="policies to compare (all)"
+        "--last",
+        type=seconds,
+        default=30 * 86400.0,
+        metavar="30d",
+        help="length of the history (default: 30d)",
     )
-    parser.add_argument("--top", type=whole, default=40, metavar="N", help="alerts to list (40)")
+    parser.add_argument(
+        "--at",
+        type=moment,
+        metavar="TIME",
+        help="end of the history instead of now: 2026-05-01T09:30Z or Unix seconds",
+    )
+    parser.add_argument(
+        "--step", type=seconds, default=60.0, metavar="1m", help="resolution of the history (default: 1m)"
+    )
+    parser.add_argument(
+        "--incidents", metavar="FILE", help="known incidents (CSV) to score the alerts against"
+    )
+    parser.add_argument(
+        "--policy",
+        action="append",
+        choices=tuple(POLICIES),
+        default=[],
+        help="alert rules to compare (repeatable; default: all)",
+    )
+    parser.add_argument(
+        "--top", type=whole, default=40, metavar="N", help="number of alerts to list (default: 40)"
+    )
     parser.add_argument("--json", action="store_true", help="write JSON instead of tables")
     access.add_arguments(parser, required=False)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print what would have fired: 0 printed, 1 cannot, 2 wrong usage."""
+    """Print the alerts that would have fired: 0 printed, 1 no history, 2 wrong usage."""
     if (args.prometheus is None) == (args.history is None):
         raise UsageError("give either --prometheus or --history")
     if args.last < 2 * args.step:
-        raise UsageError("--last must hold at least two steps")
+        raise UsageError("--last must be at least twice --step")
     found = load(args.objectives)
     objectives = {objective.name: objective for objective in found}
     try:
@@ -128,7 +151,7 @@ def _history(args: argparse.Namespace, objectives: Sequence[Objective]) -> Histo
         # Counters grow between two samples: in steps that are shorter they show nothing at all.
         fix = "does its model exist? and let --step span at least two scrapes"
         print(
-            printable(f"doubt: no events of {', '.join(silent)}, so not replayed (fix: {fix})"),
+            printable(f"warning: no events of {', '.join(silent)}, so not replayed (fix: {fix})"),
             file=sys.stderr,
         )
     return history

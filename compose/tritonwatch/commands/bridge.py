@@ -1,4 +1,4 @@
-"""tritonwatch bridge: receive Alertmanager's notifications and tell people, one message per incident."""
+"""`tritonwatch bridge`: deliver Alertmanager notifications to Slack, one message per incident."""
 
 from __future__ import annotations
 

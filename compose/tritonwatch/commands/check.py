@@ -24,14 +24,20 @@ EXAMPLE = "tritonwatch check slo/objectives/*.yaml --retention 15d"
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument(
-        "files", nargs="+", type=path, metavar="FILE", help="objectives or rule files, or folders of them"
+        "files",
+        nargs="+",
+        type=path,
+        metavar="FILE",
+        help="objectives file or rule file, or a folder of them",
     )
     parser.add_argument(
-        "--scrape-interval", type=positive, default=15.0, metavar="S", help="of your Prometheus (default: 15)"
+        "--scrape-interval",
+        type=positive,
+        default=15.0,
+        metavar="S",
+        help="seconds between two scrapes (default: 15)",
     )
-    parser.add_argument(
-        "--retention", type=seconds, metavar="D", help="how long Prometheus keeps data, such as 15d"
-    )
+    parser.add_argument("--retention", type=seconds, metavar="D", help="retention of Prometheus, such as 15d")
     access.add_arguments(parser, required=False)
 
 

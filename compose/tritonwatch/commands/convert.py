@@ -24,12 +24,12 @@ INCOMPLETE = 3
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("files", nargs="+", type=path, metavar="FILE", help="files, or folders of *.yaml")
+    parser.add_argument("files", nargs="+", type=path, metavar="FILE", help="YAML file, or a folder of them")
     way = parser.add_mutually_exclusive_group(required=True)
-    way.add_argument("--from", dest="source", choices=("sloth", "openslo"), help="what the files are")
-    way.add_argument("--to", choices=("openslo",), help="what to make of objectives")
-    parser.add_argument("--out", type=path, metavar="FILE", help="file to write (default: print)")
-    parser.add_argument("--force", action="store_true", help="replace --out if it is there")
+    way.add_argument("--from", dest="source", choices=("sloth", "openslo"), help="format of the files")
+    way.add_argument("--to", choices=("openslo",), help="format to convert objectives to")
+    parser.add_argument("--out", type=path, metavar="FILE", help="file to write (default: standard output)")
+    parser.add_argument("--force", action="store_true", help="replace --out if it exists")
     parser.add_argument(
         "--strict", action="store_true", help="write nothing unless everything can be expressed"
     )
@@ -38,7 +38,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=_window,
         default="30d",
         metavar="D",
-        help="period of what names none, as in Sloth (default: 30d)",
+        help="period of SLOs whose file gives none, as in Sloth (default: 30d)",
     )
 
 
@@ -46,7 +46,9 @@ def _window(text: str) -> str:
     try:
         return Rolling(rolling=text).rolling
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no window of 7 to 90 whole days such as 28d") from None
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a window of 7 to 90 whole days, such as 28d"
+        ) from None
 
 
 def run(args: argparse.Namespace) -> int:

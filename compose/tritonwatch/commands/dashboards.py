@@ -31,32 +31,49 @@ TOKEN_VARIABLE = "TRITONWATCH_GRAFANA_TOKEN"  # noqa: S105 # the variable's name
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("action", choices=("list", "write", "push"), help="what to do with them")
     parser.add_argument(
-        "--selector", type=selector, default="", metavar="M", help="PromQL matchers for Triton's own series"
+        "action",
+        choices=("list", "write", "push"),
+        help="list them, write them to --out, or push them to --grafana",
     )
     parser.add_argument(
-        "--per-model", action="store_true", help="also one for each model that --prometheus knows"
+        "--selector",
+        type=selector,
+        default="",
+        metavar="M",
+        help="PromQL matchers to add to the selectors of Triton's series",
     )
     parser.add_argument(
-        "--objectives", type=Path, metavar="DIR", help="whose limits the per-model dashboards show"
+        "--per-model", action="store_true", help="also make a dashboard for each model found in --prometheus"
+    )
+    parser.add_argument(
+        "--objectives",
+        type=Path,
+        metavar="DIR",
+        help="folder of objectives, whose thresholds the dashboards of --per-model show",
     )
     parser.add_argument(
         "--folder", type=_title, default="Triton", help="title of the Grafana folder (default: Triton)"
     )
     writing = parser.add_argument_group("write")
-    writing.add_argument("--out", type=Path, metavar="DIR", help="where to")
+    writing.add_argument("--out", type=Path, metavar="DIR", help="folder to write to")
     writing.add_argument(
         "--format",
         choices=("json", "configmap", "resource"),
         default="json",
-        help="files, ConfigMaps for the Grafana sidecar, or dashboard.grafana.app/v1 resources",
+        help="JSON files, ConfigMaps for the Grafana sidecar, or dashboard.grafana.app/v1 resources "
+        "(default: json)",
     )
-    writing.add_argument("--namespace", type=checked(_namespace), default="", help="of the ConfigMaps")
+    writing.add_argument(
+        "--namespace", type=checked(_namespace), default="", help="namespace of the ConfigMaps"
+    )
     pushing = parser.add_argument_group("push")
-    pushing.add_argument("--grafana", metavar="URL", help="Grafana's address, with its path if it has one")
+    pushing.add_argument("--grafana", metavar="URL", help="address of Grafana, with its path if it has one")
     pushing.add_argument(
-        "--grafana-token-file", type=Path, metavar="FILE", help=f"a token (or the variable {TOKEN_VARIABLE})"
+        "--grafana-token-file",
+        type=Path,
+        metavar="FILE",
+        help=f"file with a service account token (or the variable {TOKEN_VARIABLE})",
     )
     pushing.add_argument(
         "--dry-run", action="store_true", help="show what would change; exit 1 if anything would"
@@ -72,11 +89,11 @@ def _title(text: str) -> str:
 
 def _namespace(text: str) -> None:
     if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", text):
-        raise ValueError(f"{text!r} is no Kubernetes namespace: at most 63 of a-z, 0-9 and - inside")
+        raise ValueError(f"{text!r} is not a Kubernetes namespace: at most 63 of a-z, 0-9 and - inside")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do it: 0 done, 1 a mistake or a change that was only shown, 2 wrong usage."""
+    """Run the action: 0 done, 1 an error, or changes found by --dry-run, 2 wrong usage."""
     return {"list": _list, "write": _write, "push": _push}[args.action](args, _texts(args))
 
 
@@ -99,7 +116,7 @@ def _facts(args: argparse.Namespace) -> Iterable[per_model.Facts]:
         raise UsageError("--per-model needs --prometheus, which knows the models")
     with access.connect(args) as prometheus:
         found = prometheus.instant(f"group by (model, version, backend, platform) ({config.INFO})")
-        # One that never loaded has told no configuration, and is the one to look at.
+        # A model that never loaded has no configuration, and is the most interesting one.
         found += prometheus.instant(f"group by (model, version) ({state.MODEL_READY})")
         mapped = {
             one.labels["model"] for one in prometheus.instant(f"group by (model) ({gpu.MODEL_GPU_INFO})")
@@ -146,7 +163,7 @@ def _push(args: argparse.Namespace, texts: Mapping[str, str]) -> int:
     if not args.grafana:
         raise UsageError("push needs --grafana URL")
     with Grafana(access.checked_url(args.grafana, "--grafana"), _token(args.grafana_token_file)) as grafana:
-        # Everything is looked at before anything is written: a provisioned one stops the push whole.
+        # Compare all dashboards before writing any: one provisioned dashboard stops the whole push.
         plan = {uid: _planned(grafana, uid, json.loads(text)) for uid, text in texts.items()}
         pending = {uid: lines for uid, lines in plan.items() if lines}
         if pending and not args.dry_run:
@@ -164,7 +181,7 @@ def _planned(grafana: Grafana, uid: str, model: dict[str, object]) -> list[str]:
         return ["new"]
     if stored.provisioned:
         raise GrafanaError(
-            f"{uid} is provisioned from a file there: change that file, or take it away and push again"
+            f"{uid} is provisioned from a file there: change that file, or remove it and push again"
         )
     moved = [f"folder: {stored.folder_uid} -> {FOLDER_UID}"] if stored.folder_uid != FOLDER_UID else []
     return moved + changes(model, stored.model)

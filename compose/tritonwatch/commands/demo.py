@@ -1,4 +1,4 @@
-"""`tritonwatch demo`: watch a real Triton, its broken model paged, its objectives burning."""
+"""`tritonwatch demo`: run a real Triton with a broken and an overloaded model, and show their alerts."""
 
 from __future__ import annotations
 
@@ -15,15 +15,21 @@ EXAMPLE = "tritonwatch demo --once --port-base 21000"
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("--once", action="store_true", help="end after the story: 0 if every step happened")
+    parser.add_argument(
+        "--once", action="store_true", help="stop after the last step; exit code 0 if every step happened"
+    )
     parser.add_argument(
         "--dir",
         type=Path,
         metavar="D",
-        help="empty folder for everything it writes (default: a new one in /tmp)",
+        help="empty folder for all files of the demo (default: a new one in /tmp)",
     )
     parser.add_argument(
-        "--port-base", type=_port, default=19400, metavar="N", help="first of 8 ports (default: 19400)"
+        "--port-base",
+        type=_port,
+        default=19400,
+        metavar="N",
+        help="first of 8 consecutive ports (default: 19400)",
     )
     parser.add_argument(
         "--time-scale",
@@ -35,7 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run it: 0 after the story or Ctrl-C, 1 when a step or a part is missing, 2 for wrong usage."""
+    """Run the demo: 0 after the last step or Ctrl-C, 1 when a step or a program is missing, 2 wrong usage."""
     from rich.console import Console  # not at import: --help must not need it
 
     from tritonwatch.demo.run import DemoSettings, run_demo

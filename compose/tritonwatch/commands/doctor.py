@@ -1,4 +1,4 @@
-"""`tritonwatch doctor`: say what to change on a Triton to see more of it."""
+"""`tritonwatch doctor`: recommend settings of a Triton that make it more observable."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         type=float,
         default=2.0,
-        help="how long to look at the traffic (default: 2)",
+        help="time to observe the traffic (default: 2)",
     )
-    parser.add_argument("--json", action="store_true", help="print findings as JSON")
+    parser.add_argument("--json", action="store_true", help="write the findings as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def gather(settings: Settings, watch_seconds: float) -> Facts:
-    """Look at one Triton for a while; reads only."""
+    """Observe one Triton for a while, with reading requests only."""
     limits = Limits(settings.timeout_seconds, settings.max_body_bytes)
     tls = Renewed(settings.certificates)
     api = Client(settings.triton_url, limits, settings.triton_headers, tls)
@@ -127,7 +127,7 @@ def _ask(api: Client) -> tuple[dict[str, int], dict[str, dict[str, Any]]]:
             continue
         if isinstance(content, dict):
             answers[name] = content
-    with suppress(FetchError):  # the look has already said so
+    with suppress(FetchError):  # the poll has reported it
         statuses["index"] = api.index().status
     return statuses, answers
 

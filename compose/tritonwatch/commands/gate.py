@@ -26,23 +26,33 @@ EXAMPLE = "tritonwatch gate --prometheus http://127.0.0.1:9090 --model classifie
 
 Outcome = Verdict | Literal["cannot tell"]
 EXIT: dict[Outcome, int] = {"promote": 0, "hold": 3, "rollback": 4, "cannot tell": 1}
-"""What a pipeline reads; whatever is not 0 must not promote."""
+"""Exit codes; a pipeline must not promote on any but 0."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     parser.description = (
-        f"Promote, hold or roll back. Exit code {EXIT['promote']}: promote, {EXIT['hold']}: hold, "
-        f"{EXIT['rollback']}: roll back, {EXIT['cannot tell']}: cannot tell, 2: wrong usage. "
+        f"Decide whether to promote, hold or roll back a release. Exit code {EXIT['promote']}: promote, "
+        f"{EXIT['hold']}: hold, {EXIT['rollback']}: roll back, {EXIT['cannot tell']}: cannot tell, 2: wrong usage. "
         "Unknown or old data never promotes."
     )
     add_objective_filter(parser)
-    parser.add_argument("--model", metavar="NAME", help="only this model (needed with --canary)")
-    parser.add_argument("--version", metavar="V", help="only this version")
+    parser.add_argument("--model", metavar="NAME", help="consider only this model (needed with --canary)")
+    parser.add_argument("--version", metavar="V", help="consider only this version")
     objective_files.add_argument(parser)
-    parser.add_argument("--max-age", type=seconds, default=300.0, metavar="5m", help="oldest data to trust")
     parser.add_argument(
-        "--min-budget", type=_ratio, default=0.0, metavar="10%", help="hold at this budget left or less (0%%)"
+        "--max-age",
+        type=seconds,
+        default=300.0,
+        metavar="5m",
+        help="hold when the data is older (default: 5m)",
+    )
+    parser.add_argument(
+        "--min-budget",
+        type=_ratio,
+        default=0.0,
+        metavar="10%",
+        help="hold when this much error budget or less is left (default: 0%%)",
     )
     parser.add_argument(
         "--trust",
@@ -50,22 +60,42 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=[],
         choices=sorted(CAVEATS),
         metavar="SOURCE",
-        help=f"promote on this source although it cannot see everything (repeatable): {', '.join(CAVEATS)}",
+        help="promote although the numbers come from this source, which misses something (repeatable): "
+        + ", ".join(CAVEATS),
     )
-    parser.add_argument("--json", action="store_true", help="write JSON instead of lines")
-    parser.add_argument("--at", type=moment, metavar="TIME", help="judge this Unix time instead of now")
+    parser.add_argument("--json", action="store_true", help="write JSON instead of text")
+    parser.add_argument(
+        "--at",
+        type=moment,
+        metavar="TIME",
+        help="time to evaluate at instead of now: 2026-05-01T09:30Z or Unix seconds",
+    )
     group = parser.add_argument_group("comparing two versions over the same time")
     group.add_argument("--canary", metavar="V", help="the new version")
     group.add_argument("--baseline", metavar="V", help="the version it is compared with")
-    group.add_argument("--window", type=seconds, default=3600.0, metavar="1h", help="how far back (1h)")
-    group.add_argument("--confidence", type=_ratio, default=0.95, metavar="95%", help="how sure to be (95%%)")
+    group.add_argument(
+        "--window", type=seconds, default=3600.0, metavar="1h", help="time to compare (default: 1h)"
+    )
+    group.add_argument(
+        "--confidence",
+        type=_ratio,
+        default=0.95,
+        metavar="95%",
+        help="confidence of the comparison (default: 95%%)",
+    )
     group.add_argument(
         "--margin",
         type=_ratio,
         metavar="0.1%",
-        help="how much worse may be (the error budget)",
+        help="allowed increase of the error ratio (default: the error budget)",
     )
-    group.add_argument("--min-events", type=float, default=50, metavar="N", help="events each needs (50)")
+    group.add_argument(
+        "--min-events",
+        type=float,
+        default=50,
+        metavar="N",
+        help="fewest events that each version needs (default: 50)",
+    )
     access.add_arguments(parser)
 
 
@@ -82,7 +112,10 @@ def run(args: argparse.Namespace) -> int:
     if not_loaded:
         print(f"tritonwatch gate: {not_loaded}", file=sys.stderr)
     elif not judgements:
-        print("tritonwatch gate: nothing known matches what was asked; not promoted", file=sys.stderr)
+        print(
+            "tritonwatch gate: no recorded objective matches --objective, --model and --version; not promoted",
+            file=sys.stderr,
+        )
     outcome: Outcome = gate.worst(judgements)
     if not_loaded and outcome != "rollback":
         outcome = "cannot tell"
@@ -104,7 +137,7 @@ def _mistake(args: argparse.Namespace) -> str:
 
 @dataclass(frozen=True)
 class _Evidence:
-    """Everything that is asked once."""
+    """What is queried once for all judgements."""
 
     rows: list[Standing]
     ages: evidence.Ages
@@ -157,7 +190,7 @@ def _asked(row: Standing, args: argparse.Namespace) -> bool:
 def _stopped(
     prometheus: Prometheus, rows: Sequence[Standing], args: argparse.Namespace
 ) -> tuple[Judgement, ...]:
-    """An objective whose rules stopped has no row that could hold; those asked for by name are missed anyway."""
+    """Hold for objectives whose rules have stopped, which have no row; `_never_seen` covers --objective."""
     if args.objective:
         return ()
     missed = set(evidence.stopped(prometheus, args.at)) - {row.slo for row in rows}
@@ -167,7 +200,7 @@ def _stopped(
 def _never_seen(
     wanted: Sequence[str], rows: Sequence[Standing], args: argparse.Namespace
 ) -> tuple[Judgement, ...]:
-    """An objective that was asked for and has no data holds, however well the others do."""
+    """Hold for each wanted objective that has no data."""
     seen = {row.slo for row in rows}
     return tuple(
         Judgement("hold", "unknown: no data", name, args.model or "", args.canary or args.version or "")

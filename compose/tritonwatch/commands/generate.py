@@ -32,64 +32,71 @@ EXAMPLE = "tritonwatch generate --objectives slo/objectives --out generated"
 
 PARTS = ("rules", "promtool", "alertmanager", "dashboards")
 _GENERATORS = ("triton_slo.generate", "triton_alerts.generate", "triton_dashboards.generate")
-"""Modules with `artifacts(objectives, options)`, each floor's own."""
+"""The modules with `artifacts(objectives, options)`, one in each package."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     add_arguments(parser)
-    parser.add_argument("--only", choices=PARTS, help="write one part, straight into --out")
+    parser.add_argument("--only", choices=PARTS, help="write only this part, directly into --out")
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file would change")
     parser.add_argument(
         "--format",
         choices=("prometheus", "operator", "vmalert"),
         default="prometheus",
-        help="rule files, Kubernetes resources for prometheus-operator, or rules for vmalert",
+        help="form of the rules: files for Prometheus, resources for prometheus-operator, or files for vmalert "
+        "(default: prometheus)",
     )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what decides over the text of the files and where they go, for every verb that makes them."""
+    """Declare the arguments of every verb that generates files: the folders and the options of the text."""
     parser.add_argument(
         "--objectives", type=path, required=True, metavar="DIR", help="folder of objectives (YAML)"
     )
-    parser.add_argument("--out", type=path, required=True, metavar="DIR", help="where to write <part>/<file>")
+    parser.add_argument(
+        "--out", type=path, required=True, metavar="DIR", help="folder to write <part>/<file> to"
+    )
     parser.add_argument(
         "--selector",
         type=selector,
         default="",
         metavar="M",
-        help="PromQL matchers for every selector, such as 'cluster=\"eu1\"'",
+        help="PromQL matchers to add to every selector, such as 'cluster=\"eu1\"'",
     )
     parser.add_argument(
-        "--scrape-interval", type=positive, default=15.0, metavar="S", help="of your Prometheus (default: 15)"
+        "--scrape-interval",
+        type=positive,
+        default=15.0,
+        metavar="S",
+        help="seconds between two scrapes (default: 15)",
     )
     parser.add_argument(
         "--time-scale",
         type=scale,
         default=1.0,
         metavar="F",
-        help="factor on every window, for demos and tests",
+        help="factor on every window, for demos and tests (default: 1)",
     )
     parser.add_argument(
         "--webhook-url",
         type=parsed(web_address),
         default=_DEFAULTS.webhook_url,
         metavar="URL",
-        help="where pages are sent",
+        help="where Alertmanager sends its notifications: the address of the bridge",
     )
     parser.add_argument(
         "--webhook-token-file",
         default="",
         metavar="FILE",
-        help="bearer token of that webhook, as a file that Alertmanager can read",
+        help="file with the bearer token of that webhook, as a path on the machine of Alertmanager",
     )
     parser.add_argument(
         "--fallback",
         type=checked(fallback_receiver),
         default="",
         metavar="URL",
-        help="who hears of trouble on the way to Slack: https://..., pagerduty:///FILE or "
+        help="receiver of alerts about the delivery to Slack itself: https://..., pagerduty:///FILE or "
         "mailto:TO?from=FROM&smarthost=HOST:PORT",
     )
     parser.add_argument(
@@ -97,28 +104,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=checked(web_address),
         default="",
         metavar="URL",
-        help="dead man's switch outside the stack",
+        help="receiver of the watchdog's notifications: a dead man's switch outside this stack",
     )
     parser.add_argument(
         "--ticket-hours",
         type=checked(ticket_hours),
         default="",
         metavar="WHEN",
-        help="when tickets are sent, such as 'monday:friday 08:00-18:00 Europe/Berlin' (default: always)",
+        help="hours in which tickets are sent, such as 'monday:friday 08:00-18:00 Europe/Berlin' (default: always)",
     )
     parser.add_argument(
         "--runbook-url",
         type=checked(_runbook),
         default=_DEFAULTS.runbook_url,
         metavar="URL",
-        help="with {alert} in it",
+        help="address of the runbooks, with {alert} in it",
     )
     parser.add_argument(
         "--dashboard-url",
         type=checked(_dashboard),
         default="",
         metavar="URL",
-        help="of Grafana, for links in alerts",
+        help="address of Grafana, for links in alerts",
     )
 
 
@@ -151,13 +158,13 @@ def generated(args: argparse.Namespace, form: Format) -> tuple[Artifact, ...]:
         for problem in reading.problems:
             print(problem, file=sys.stderr)
         raise CommandError(f"{count(len(reading.problems), 'mistake')}, nothing written")
-    for doubt in doubts(reading, Surroundings(args.scrape_interval, now=time.time())):
-        print(f"doubt: {doubt}", file=sys.stderr)
+    for warning in doubts(reading, Surroundings(args.scrape_interval, now=time.time())):
+        print(f"warning: {warning}", file=sys.stderr)
     options = _options(args, form)
     return tuple(
         artifact
-        for floor in _GENERATORS
-        for artifact in importlib.import_module(floor).artifacts(reading.objectives, options)
+        for module in _GENERATORS
+        for artifact in importlib.import_module(module).artifacts(reading.objectives, options)
     )
 
 

@@ -1,4 +1,4 @@
-"""`tritonwatch init`: propose objectives from a look at a live Triton."""
+"""`tritonwatch init`: propose objectives for the models of a running Triton."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tritonwatch.exporter_options import TRITON_OPTIONS, OptionsError, chosen_so
 EXAMPLE = "tritonwatch init --triton http://127.0.0.1:8000 --out objectives/proposed.yaml"
 
 _HISTORY = "7d"
-"""How far back latencies in Prometheus are looked at."""
+"""Range of the latencies that are read from Prometheus."""
 _MOST_LOOKS = 100
 _MICROSECONDS = 1e6
 
@@ -35,7 +35,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     declare_some(parser, TRITON_OPTIONS)
     parser.add_argument(
-        "--out", default="objectives.yaml", metavar="FILE", help="file to write; never overwritten (- prints)"
+        "--out",
+        default="objectives.yaml",
+        metavar="FILE",
+        help="file to write, - for standard output (default: objectives.yaml); an existing file is not overwritten",
     )
     access.add_arguments(parser, required=False)
 
@@ -55,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     try:
         output.write_one(Path(args.out), text)
-    except FileExistsError:  # it came meanwhile
+    except FileExistsError:  # another process created it meanwhile
         raise exists from None
     except OSError as error:
         raise CommandError(output.fault(Path(args.out), error)) from error
@@ -66,7 +69,9 @@ def run(args: argparse.Namespace) -> int:
 def _proposal(settings: Settings, args: argparse.Namespace) -> str:
     snapshot, configs = _look(settings)
     if not snapshot.index:
-        raise CommandError(f"{settings.triton_url} lists no models: nothing to promise anything about")
+        raise CommandError(
+            f"{settings.triton_url} lists no models, so there is nothing to propose objectives for"
+        )
     requests, queues, origin, notes = _timings(settings)
     if args.prometheus:
         with access.connect(args) as prometheus:
@@ -89,7 +94,7 @@ def _look(settings: Settings) -> tuple[Snapshot, Mapping[str, ModelConfig]]:
     looker = Looker(client, time.time, lambda endpoint, reason: failures.append(f"{endpoint}: {reason}"))
     try:
         snapshot = looker.look()
-        # One look asks for a bounded share of the configurations, so that Triton sees no burst.
+        # One poll asks for a bounded number of configurations, so that Triton gets no burst of requests.
         for _ in range(_MOST_LOOKS):
             known = len(snapshot.configs)
             snapshot = looker.look()

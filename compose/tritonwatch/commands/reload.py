@@ -1,4 +1,4 @@
-"""`tritonwatch reload`: edited objectives into a running stack, or reasons and the old rules."""
+"""`tritonwatch reload`: load edited objectives into a running Prometheus, or keep the old rules."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--alertmanager",
         default="",
         metavar="URL",
-        help="reload it too; the way to log in is the same as for Prometheus",
+        help="address of an Alertmanager to reload too; it is reached with the same credentials",
     )
 
 
@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
     files = generate.by_path(generate.generated(args, "prometheus"))
     judges = check(files)
     for name in CHECKERS:
-        print(f"{name}: {'accepts the new files' if name in judges else 'not installed, not asked'}")
+        print(f"{name}: {'accepts the new files' if name in judges else 'not installed, check skipped'}")
     put(args.out, files, prometheus, alertmanager)
     peers = "Prometheus and Alertmanager" if alertmanager else "Prometheus"
     print(f"wrote {len(files)} files to {args.out}; {peers} loaded them")

@@ -1,4 +1,4 @@
-"""`tritonwatch status`: where every objective stands, straight from Prometheus."""
+"""`tritonwatch status`: show the status of every objective, read from Prometheus."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tritonwatch.arguments import add_objective_filter, between, moment, whole
 EXAMPLE = "tritonwatch status --prometheus http://127.0.0.1:9090 --top 20"
 
 _PIPE_WIDTH = 220
-"""Columns of a table that is not written to a terminal: nobody's window limits it."""
+"""Columns of a table that is not written to a terminal, where no window limits it."""
 _LEAST_SECONDS = 0.2
 
 
@@ -39,17 +39,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     parser.add_argument("--json", action="store_true", help="write JSON instead of a table")
     add_objective_filter(parser)
-    parser.add_argument("--model", metavar="NAME", help="only this model")
-    parser.add_argument("--top", type=whole, default=0, metavar="N", help="only the N most urgent rows")
+    parser.add_argument("--model", metavar="NAME", help="show only this model")
+    parser.add_argument("--top", type=whole, default=0, metavar="N", help="show only the N most urgent rows")
     when = parser.add_mutually_exclusive_group()
-    when.add_argument("--at", type=moment, metavar="TIME", help="look at this Unix time instead of now")
+    when.add_argument(
+        "--at",
+        type=moment,
+        metavar="TIME",
+        help="time to evaluate at instead of now: 2026-05-01T09:30Z or Unix seconds",
+    )
     when.add_argument(
         "--watch",
         type=between(_LEAST_SECONDS, 3600, "seconds"),
         nargs="?",
         const=10.0,
         metavar="S",
-        help="look again every S seconds (10) until Ctrl-C; with --json, one line each time",
+        help="repeat every S seconds until Ctrl-C (default: 10); with --json, one line each time",
     )
     objective_files.add_argument(parser)
     access.add_arguments(parser)
@@ -100,7 +105,7 @@ def _warn(found: _Reading) -> None:
 
 
 def _watch(read: Callable[[], _Reading], args: argparse.Namespace) -> NoReturn:
-    """Look again and again, until interrupted; a Prometheus that is away for a while is said, not fatal."""
+    """Repeat until interrupted; an unreachable Prometheus is reported and does not end it."""
     if args.json:
         while True:
             _json_line(read)
@@ -133,7 +138,9 @@ def _picture(read: Callable[[], _Reading], args: argparse.Namespace, before: Gro
         return Group(table, *message, Text(f"at {moment}", style="dim"))
     except PrometheusError as error:
         kept = before.renderables[0] if isinstance(before, Group) else Text()
-        return Group(kept, Text(printable(f"at {moment}: {error}; what is above is older"), style="bold red"))
+        return Group(
+            kept, Text(printable(f"at {moment}: {error}; the table above is older"), style="bold red")
+        )
 
 
 def _console() -> Console:

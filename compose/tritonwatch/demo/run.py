@@ -1,4 +1,4 @@
-"""Run the demo: start the stack, send traffic, tell the story, show it, end without a trace."""
+"""Run the demo: start the stack, send traffic, show each step, and end without a trace."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from tritonwatch.demo.load import LoadGenerator
 from tritonwatch.demo.notices import last_message, read_notices
 from tritonwatch.demo.screen import render
 from tritonwatch.demo.stack import Ports, Stack
-from tritonwatch.demo.story import Moment, Story
+from tritonwatch.demo.steps import Observation, Progress
 from tritonwatch.demo.view import View, Viewer
 from tritonwatch.local.triton import CannotStartError
 
-STORY_SECONDS = 300.0
-"""With --once, when to give up; the story takes well under 180 s on two free cores."""
+DEADLINE_SECONDS = 300.0
+"""With --once, when to give up; all steps take well under 180 s on two free cores."""
 
 
 class PartEndedError(Exception):
-    """A process of the demo ended by itself; the message says which and shows its last lines."""
+    """A process of the demo ended unexpectedly; the message names it and shows its last lines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class DemoSettings:
 
 
 def run_demo(settings: DemoSettings, console: Console) -> int:
-    """Run the demo until the story is over (`once`) or Ctrl-C. Returns the exit code."""
+    """Run the demo until the last step (`once`) or Ctrl-C. Returns the exit code."""
     stack = Stack(settings.directory, Ports(settings.port_base), settings.time_scale)
     load = LoadGenerator(stack.triton.http_url)
     with _terminate_like_ctrl_c():
@@ -61,74 +61,74 @@ def run_demo(settings: DemoSettings, console: Console) -> int:
 
 
 class _Show:
-    """The loop that looks, notes what happened, and draws."""
+    """The loop that polls, records the completed steps, and draws."""
 
     def __init__(self, settings: DemoSettings, stack: Stack, console: Console) -> None:
         self._settings = settings
         self._stack = stack
         self._console = console
         self._viewer = Viewer(stack.ports.url("Prometheus"), stack.ports.url("Alertmanager"))
-        self._story = Story()
+        self._progress = Progress()
         self._started = time.monotonic()
         self._repaired = False
-        self._triton_told = False
+        self._triton_end_reported = False
         self._view = View()
         self._last_message = ""
 
     def watch(self) -> int:
-        """Look every second until the story is over or given up; without `once`, until interrupted."""
-        self._console.print("watching; the story takes about half a minute", style="dim")
+        """Poll every second until the last step or the deadline; without `once`, until interrupted."""
+        self._console.print("running; all steps take about half a minute", style="dim")
         with self._screen() as draw:
             while True:
-                self._look()
+                self._poll()
                 draw()
-                if self._settings.once and not self._story.missing:
+                if self._settings.once and not self._progress.missing:
                     break
                 if self._settings.once and (reason := self._lost()):
                     return self._fail(reason)
                 time.sleep(1.0)
         self._console.print(self._render())
-        self._console.print(f"the story is complete after {self._elapsed:.0f} s", style="bold green")
+        self._console.print(f"all steps completed after {self._elapsed:.0f} s", style="bold green")
         return 0
 
     @property
     def _elapsed(self) -> float:
         return time.monotonic() - self._started
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         if ended := self._stack.ended():
             raise PartEndedError(ended)
-        if (ended := self._stack.triton_ended()) and not self._triton_told:
-            self._triton_told = True
+        if (ended := self._stack.triton_ended()) and not self._triton_end_reported:
+            self._triton_end_reported = True
             self._console.print(f"{ended}; now watch the alert arrive", style="bold red", markup=False)
-        self._view = self._viewer.look()
+        self._view = self._viewer.poll()
         notices = read_notices(self._stack.notifier_data)
         message = last_message(self._stack.notifier_log)
         if message != self._last_message and not self._console.is_terminal:
             self._console.print(message, markup=False, highlight=False, soft_wrap=True)
         self._last_message = message
-        moment = Moment(self._view, notices, self._repaired)
-        for step in self._story.update(moment, self._elapsed):
+        observation = Observation(self._view, notices, self._repaired)
+        for step in self._progress.update(observation, self._elapsed):
             self._console.print(f"{self._elapsed:4.0f} s  {step.name}", style="green", markup=False)
-        if self._story.ready_for_repair and not self._repaired:
+        if self._progress.ready_for_repair and not self._repaired:
             self._repaired = True
             self._stack.repair()
-            self._console.print(f"{self._elapsed:4.0f} s  mending `broken`: its weights.txt is put in place")
+            self._console.print(f"{self._elapsed:4.0f} s  repairing `broken`: adding its weights.txt")
 
     def _lost(self) -> str:
-        if self._triton_told:
+        if self._triton_end_reported:
             return "Triton ended"
-        return f"gave up after {STORY_SECONDS:g} s" if self._elapsed > STORY_SECONDS else ""
+        return f"gave up after {DEADLINE_SECONDS:g} s" if self._elapsed > DEADLINE_SECONDS else ""
 
     def _fail(self, reason: str) -> int:
         self._console.print(self._render())
         self._console.print(f"tritonwatch demo: {reason}; these steps are missing:", style="bold red")
-        for name in self._story.missing:
+        for name in self._progress.missing:
             self._console.print(f"  - {name}", markup=False)
         return 1
 
     def _render(self) -> RenderableType:
-        return render(self._view, self._story, self._stack.addresses, self._last_message, self._elapsed)
+        return render(self._view, self._progress, self._stack.addresses, self._last_message, self._elapsed)
 
     @contextmanager
     def _screen(self) -> Iterator[Callable[[], None]]:

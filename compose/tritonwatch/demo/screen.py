@@ -8,21 +8,21 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tritonwatch.demo.story import AFTER_REPAIR, BEFORE_REPAIR, Story
+from tritonwatch.demo.steps import AFTER_REPAIR, BEFORE_REPAIR, Progress
 from tritonwatch.demo.view import Alert, ModelRow, View
 
 _COLOURS = {"critical": "bold red", "warning": "yellow", "info": "cyan", "none": "dim"}
 
 
 def render(
-    view: View, story: Story, addresses: Mapping[str, str], last_notice: str, elapsed_seconds: float
+    view: View, progress: Progress, addresses: Mapping[str, str], last_notice: str, elapsed_seconds: float
 ) -> RenderableType:
-    """Everything the demo shows, top to bottom: models, alerts, story, addresses."""
+    """Draw the screen of the demo: models, alerts, steps, addresses."""
     return Group(
         _headline(view, elapsed_seconds),
         _models(view.rows),
         _alerts(view.alerts),
-        *_steps(story),
+        *_steps(progress),
         Text(""),
         *(Text.assemble((f"{name:>13}  ", "dim"), url) for name, url in addresses.items()),
         *([Text(""), Text("last message to on-call", style="dim"), Text(last_notice)] if last_notice else []),
@@ -85,10 +85,10 @@ def _alerts(alerts: Sequence[Alert]) -> RenderableType:
     return table
 
 
-def _steps(story: Story) -> list[Text]:
+def _steps(progress: Progress) -> list[Text]:
     lines = []
     for step in (*BEFORE_REPAIR, *AFTER_REPAIR):
-        at = story.done.get(step.name)
+        at = progress.done.get(step.name)
         mark = (f"{at:4.0f} s  ", "green") if at is not None else ("   ...  ", "dim")
         lines.append(Text.assemble(mark, (step.name, "" if at is not None else "dim")))
     return lines

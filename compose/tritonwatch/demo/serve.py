@@ -16,7 +16,7 @@ from tritonwatch.local.triton import CannotStartError, TritonPorts, TritonServer
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Serve until SIGTERM: 0 then, 1 when Triton cannot start or ends by itself."""
+    """Serve until SIGTERM: 0 then, 1 when Triton cannot start or ends unexpectedly."""
     parser = argparse.ArgumentParser(prog="python -m tritonwatch.demo.serve", description=__doc__)
     parser.add_argument("--address", default="127.0.0.1", help="where Triton listens")
     parser.add_argument("--http-port", type=int, default=8000)
@@ -48,7 +48,7 @@ def _serve(folder: Path, args: argparse.Namespace, stop: threading.Event) -> int
             load.start()
         while not stop.wait(1.0):
             if triton.process is None or triton.process.poll() is not None:
-                print(f"Triton ended by itself; see {triton.log}", file=sys.stderr)
+                print(f"Triton ended unexpectedly; see {triton.log}", file=sys.stderr)
                 return 1
     except CannotStartError as problem:
         print(problem, file=sys.stderr)

@@ -23,7 +23,7 @@ INTERVAL_SECONDS = 1.0
 """Scrape and evaluation interval of the demo."""
 FREE_DISK_BYTES = 300 * 1024 * 1024
 POLL_SECONDS = 3
-"""How often Triton looks at its model repository: so it retries `broken`, and finds it mended."""
+"""Seconds between two polls of the model repository by Triton, which so retries `broken` and finds it repaired."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,13 +111,13 @@ class Stack:
         """End every process; safe to call at any moment."""
         for child in reversed(self.children):
             child.stop(5)
-        # It has nothing to save, and its graceful end takes seconds in which whoever pressed Ctrl-C waits.
+        # It has nothing to save, and its graceful shutdown would keep the user waiting after Ctrl-C.
         self.triton.kill()
         if self._guard is not None:
             self._guard.close()
 
     def ended(self) -> str:
-        """A line about a part (not Triton) that has ended by itself, or nothing."""
+        """Return a line about a process (not Triton) that ended unexpectedly, or an empty text."""
         for child in self.children:
             code = child.process.poll() if child.process else None
             if code is not None:
@@ -134,7 +134,7 @@ class Stack:
         return f"Triton ended with {describe_exit(code)}"
 
     def repair(self) -> None:
-        """Mend the broken model as an engineer would: put the missing file there, for Triton to find."""
+        """Repair the broken model as an engineer would: add the missing file."""
         weights = self.directory / "models" / "broken" / "1" / "weights.txt"
         # Written beside and moved, so that Triton never reads half of it.
         draft = self.directory / "weights.txt"
@@ -184,9 +184,9 @@ class Stack:
         yield self._child("exporter", [*own, *exporter]), ports.url("exporter") + "/metrics"
         notifier = ["bridge", "--dry-run", "--listen", f"127.0.0.1:{ports['notifier']}"]
         notifier += ["--data", str(self.notifier_data), "--exporter", ports.url("exporter")]
-        told = self._child("notifier", [*own, *notifier])
-        told.errors = self.notifier_log.with_suffix(".errors.log")
-        yield told, ports.url("notifier") + "/-/ready"
+        bridge = self._child("notifier", [*own, *notifier])
+        bridge.errors = self.notifier_log.with_suffix(".errors.log")
+        yield bridge, ports.url("notifier") + "/-/ready"
         config = self.directory / "generated" / "alertmanager" / "alertmanager.yml"
         command = alertmanager_command(config, self.directory / "alertmanager", ports["Alertmanager"])
         yield self._child("Alertmanager", command), ports.url("Alertmanager") + "/-/ready"

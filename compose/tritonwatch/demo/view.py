@@ -93,7 +93,7 @@ class Viewer:
         self._prometheus = Prometheus(Access(prometheus_url))
         self._alertmanager_url = alertmanager_url
 
-    def look(self) -> View:
+    def poll(self) -> View:
         """Query everything once."""
         columns = {name: self._by_model(query) for name, query in QUERIES.items()}
         keys = sorted({key for column in columns.values() for key in column})

@@ -16,7 +16,7 @@ from pathlib import Path
 
 @dataclass
 class Child:
-    """One program, its output in a log file; what it says on stderr goes there too, or to `errors`.
+    """One program, its output in a log file; its stderr goes there too, or to `errors`.
 
     `environment` is added to ours.
     """
@@ -91,14 +91,14 @@ class Guard:
         )
 
     def close(self) -> None:
-        """Tell the guard that we are done; it ends whatever is left, and itself."""
+        """End the guard process, which first ends every process that is left."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait()
 
 
 def end_marked(mark: str, proc: Path = Path("/proc")) -> int:
-    """Kill every process whose environment holds this mark; how many there were."""
+    """Kill every process with this mark in its environment and return how many there were."""
     found = [int(path.name) for path in proc.iterdir() if path.name.isdigit() and _is_marked(path, mark)]
     for pid in found:
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -117,7 +117,7 @@ def _guard(mark: str) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     sys.stdin.read()  # returns when the pipe's other end is gone
-    # A child that was just being started carries the mark only once it runs its program: look again.
+    # A child that was just being started carries the mark only once it runs its program: check again.
     quiet = 0
     while quiet < 3:
         quiet = 0 if end_marked(mark) else quiet + 1

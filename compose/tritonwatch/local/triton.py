@@ -25,7 +25,7 @@ import requests
 
 
 class CannotStartError(Exception):
-    """The server cannot run here; the message is one line that says why and what to do."""
+    """The server cannot run here; the message is one line with the reason and what to do."""
 
 
 @dataclass(frozen=True, slots=True)

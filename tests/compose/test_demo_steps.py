@@ -1,11 +1,11 @@
-"""The story counts a step only when a user could have seen it."""
+"""The progress counts a step only when a user could have seen it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from tritonwatch.demo.notices import Notice
-from tritonwatch.demo.story import AFTER_REPAIR, BEFORE_REPAIR, Moment, Story
+from tritonwatch.demo.steps import AFTER_REPAIR, BEFORE_REPAIR, Observation, Progress
 from tritonwatch.demo.view import ModelRow, View
 
 SERVING = [
@@ -32,37 +32,37 @@ RESOLVED = [
 ]
 
 
-def _moment(
+def _observation(
     rows: Sequence[ModelRow] = SERVING, notices: Sequence[Notice] = (), repaired: bool = False
-) -> Moment:
-    return Moment(View(rows), notices, repaired)
+) -> Observation:
+    return Observation(View(rows), notices, repaired)
 
 
 def test_the_whole_story() -> None:
     """Every step happens once, the repair waits for the steps before it."""
-    story = Story()
+    progress = Progress()
 
-    story.update(_moment(notices=[LOAD_FAILED, NOT_READY]), 20)
-    assert not story.ready_for_repair
-    story.update(_moment(notices=[LOAD_FAILED, NOT_READY, BURN]), 40)
-    assert story.ready_for_repair
-    mended = [*SERVING, ModelRow("broken", "1", ready=1)]
-    told = [LOAD_FAILED, NOT_READY, BURN, *RESOLVED]
-    new = story.update(_moment(mended, told, repaired=True), 60)
+    progress.update(_observation(notices=[LOAD_FAILED, NOT_READY]), 20)
+    assert not progress.ready_for_repair
+    progress.update(_observation(notices=[LOAD_FAILED, NOT_READY, BURN]), 40)
+    assert progress.ready_for_repair
+    repaired = [*SERVING, ModelRow("broken", "1", ready=1)]
+    notices = [LOAD_FAILED, NOT_READY, BURN, *RESOLVED]
+    new = progress.update(_observation(repaired, notices, repaired=True), 60)
 
     assert [step.name for step in AFTER_REPAIR] == [step.name for step in new]
-    assert [] == story.missing
-    assert 20 == story.done[BEFORE_REPAIR[0].name]
+    assert [] == progress.missing
+    assert 20 == progress.done[BEFORE_REPAIR[0].name]
 
 
 def test_a_failed_load_without_tritons_reason_does_not_count() -> None:
     """The person on call must get the cause, not just a name."""
-    story = Story()
+    progress = Progress()
     silent = Notice("firing", ["TritonModelLoadFailed"], ["broken"], "something is wrong")
 
-    story.update(_moment(notices=[silent]), 1)
+    progress.update(_observation(notices=[silent]), 1)
 
-    assert BEFORE_REPAIR[1].name in story.missing
+    assert BEFORE_REPAIR[1].name in progress.missing
 
 
 def test_traffic_needs_every_model() -> None:
@@ -70,15 +70,15 @@ def test_traffic_needs_every_model() -> None:
     idle = [*SERVING[:-1], ModelRow("saturated", "1", ready=1, requests_per_second=0)]
 
     for rows in (SERVING[:-1], idle, []):
-        story = Story()
-        story.update(_moment(rows), 1)
-        assert BEFORE_REPAIR[0].name in story.missing
+        progress = Progress()
+        progress.update(_observation(rows), 1)
+        assert BEFORE_REPAIR[0].name in progress.missing
 
 
 def test_a_resolve_before_the_repair_does_not_count() -> None:
     """A flap of the alert is not a recovery."""
-    story = Story()
+    progress = Progress()
 
-    story.update(_moment(notices=RESOLVED), 1)
+    progress.update(_observation(notices=RESOLVED), 1)
 
-    assert AFTER_REPAIR[1].name in story.missing
+    assert AFTER_REPAIR[1].name in progress.missing

@@ -1,4 +1,4 @@
-"""What must happen in the demo, as steps that look only at what a user could see."""
+"""The steps of the demo, each verified by what a user can see."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tritonwatch.demo.view import View
 BROKEN = "broken"
 SATURATED = "saturated"
 TRITONS_REASON = "No such file or directory"
-"""What the broken model's own exception says, as it must reach the person on call."""
+"""The text of the broken model's exception, which must reach on-call."""
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
-    """All that is known at one moment: the view, what on-call was told, whether `broken` was mended."""
+class Observation:
+    """The state at one time: the view, the messages to on-call, whether `broken` was repaired."""
 
     view: View
     notices: Sequence[Notice]
@@ -28,21 +28,21 @@ class Step:
     """One step: its name in the past tense, and how to see that it happened."""
 
     name: str
-    happened: Callable[[Moment], bool]
+    happened: Callable[[Observation], bool]
 
 
-def _told(moment: Moment, status: str, alert: str, model: str, reason: str = "") -> bool:
+def _notified(observation: Observation, status: str, alert: str, model: str, reason: str = "") -> bool:
     return any(
         notice.status == status
         and alert in notice.alerts
         and model in notice.models
         and (not reason or reason in notice.reason)
-        for notice in moment.notices
+        for notice in observation.notices
     )
 
 
-def _traffic_flows(moment: Moment) -> bool:
-    serving = [row for row in moment.view.rows if row.model != BROKEN]
+def _traffic_flows(observation: Observation) -> bool:
+    serving = [row for row in observation.view.rows if row.model != BROKEN]
     names = {(row.model, row.version) for row in serving}
     wanted = {
         ("embedder", "1"),
@@ -54,53 +54,53 @@ def _traffic_flows(moment: Moment) -> bool:
     return wanted <= names and all((row.requests_per_second or 0) > 0 and row.ready == 1 for row in serving)
 
 
-def _resolved(moment: Moment) -> bool:
-    return moment.repaired and all(
-        _told(moment, "resolved", alert, BROKEN)
+def _resolved(observation: Observation) -> bool:
+    return observation.repaired and all(
+        _notified(observation, "resolved", alert, BROKEN)
         for alert in ("TritonModelLoadFailed", "TritonModelDownEverywhere")
     )
 
 
-def _mended(moment: Moment) -> bool:
-    row = moment.view.row(BROKEN)
-    return moment.repaired and row is not None and row.ready == 1
+def _repaired_and_ready(observation: Observation) -> bool:
+    row = observation.view.row(BROKEN)
+    return observation.repaired and row is not None and row.ready == 1
 
 
 BEFORE_REPAIR: Sequence[Step] = (
     Step("every healthy model serves traffic", _traffic_flows),
     Step(
-        "on-call was told that `broken` failed to load, with Triton's own reason",
-        lambda moment: _told(moment, "firing", "TritonModelLoadFailed", BROKEN, TRITONS_REASON),
+        "on-call was notified that `broken` failed to load, with the reason from Triton",
+        lambda observation: _notified(observation, "firing", "TritonModelLoadFailed", BROKEN, TRITONS_REASON),
     ),
     Step(
-        "on-call was told that no server serves `broken`",
-        lambda moment: _told(moment, "firing", "TritonModelDownEverywhere", BROKEN),
+        "on-call was notified that no server serves `broken`",
+        lambda observation: _notified(observation, "firing", "TritonModelDownEverywhere", BROKEN),
     ),
     Step(
-        "on-call was told that `saturated` burns its queue budget",
-        lambda moment: _told(moment, "firing", "TritonQueueBudgetBurn", SATURATED),
+        "on-call was notified that `saturated` burns its queue budget",
+        lambda observation: _notified(observation, "firing", "TritonQueueBudgetBurn", SATURATED),
     ),
 )
-"""These may happen in any order; the demo mends `broken` when all have."""
+"""These happen in any order; then the demo repairs `broken`."""
 
 AFTER_REPAIR: Sequence[Step] = (
-    Step("Triton loaded the mended `broken`", _mended),
-    Step("on-call was told that `broken` recovered", _resolved),
+    Step("Triton loaded the repaired `broken`", _repaired_and_ready),
+    Step("on-call was notified that `broken` recovered", _resolved),
 )
 
 
 @dataclass
-class Story:
+class Progress:
     """Which steps have happened, and when (seconds since the start)."""
 
     done: dict[str, float] = field(default_factory=dict)
 
-    def update(self, moment: Moment, elapsed_seconds: float) -> list[Step]:
+    def update(self, observation: Observation, elapsed_seconds: float) -> list[Step]:
         """Note the steps that have happened by now; returns the new ones."""
         new = [
             step
             for step in (*BEFORE_REPAIR, *AFTER_REPAIR)
-            if step.name not in self.done and step.happened(moment)
+            if step.name not in self.done and step.happened(observation)
         ]
         self.done |= {step.name: elapsed_seconds for step in new}
         return new
