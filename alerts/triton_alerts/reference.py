@@ -12,6 +12,7 @@ from triton_alerts.catalogue import FAMILIES
 from triton_alerts.rules import promql
 from triton_slo import conventions
 from triton_slo.artifact import Options
+from triton_slo.indicators import BURN_ALERTS
 from triton_slo.objective.model import Unknown
 
 _INTRO = """\
@@ -99,7 +100,7 @@ def _table() -> Iterator[str]:
     for alert in (alert for alerts in FAMILIES.values() for alert in alerts):
         condition = _plain(alert.summary).replace("|", "\\|")
         yield f"| {_link(alert.name)} | `{alert.severity}` | {condition} | {alert.hold or 'at once'} |"
-    for indicator, name in conventions.BURN_ALERTS.items():
+    for indicator, name in BURN_ALERTS.items():
         condition = f"The budget of a {indicator.replace('_', ' ')} objective burns too fast"
         yield f"| {_link(name)} | `critical` (page tiers), `warning` (ticket tiers) | {condition} | two windows |"
     unknown = f"| {_link(conventions.UNKNOWN_ALERT)} | `{Unknown().severity}`, or as the objective sets it"
@@ -134,7 +135,7 @@ def _labels(labels: Iterable[str]) -> str:
 def _burn_alerts() -> Iterator[str]:
     yield "## slo\n"
     yield "Made from the objectives, four tiers each: `page_fast`, `page_slow`, `ticket_fast`, `ticket_slow`.\n"
-    for indicator, name in conventions.BURN_ALERTS.items():
+    for indicator, name in BURN_ALERTS.items():
         yield f"* {_link(name)}: the {indicator.replace('_', ' ')} budget burns"
     yield f"* {_link(conventions.UNKNOWN_ALERT)}: an objective has no data\n"
 

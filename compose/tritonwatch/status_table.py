@@ -13,7 +13,7 @@ from rich.text import Text
 
 from triton_exporter.duration import render
 from triton_exporter.printable import printable
-from triton_slo.sources import CAVEATS
+from triton_slo.indicators.sources import CAVEATS
 from triton_slo.verdict.live import SHOWN_WINDOWS, Overview, Standing, State, overviews
 
 _STYLE: dict[State, str] = {

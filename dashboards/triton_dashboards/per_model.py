@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -60,20 +61,11 @@ def dashboard(facts: Facts, objectives: Sequence[Objective], options: Options) -
 
 def _promised(seen: View, facts: Facts, objectives: Sequence[Objective]) -> View:
     """The view with this model's limits; where versions differ, the strictest."""
-    found: dict[str, list[float]] = {"latency": [], "queue": [], "errors": []}
+    found: dict[str, list[float]] = defaultdict(list)
     for objective in objectives:
         for version in facts.versions or ("1",):
             promise = objective.resolve(facts.name, version)
-            if promise is None or objective.indicator.kind not in found:
-                continue
-            target, threshold = promise
-            limit = 1 - target if objective.indicator.kind == "errors" else threshold
+            limit = None if promise is None else objective.indicator.limit(*promise)
             if limit is not None:
                 found[objective.indicator.kind].append(round(limit, 12))
-    limits = {kind: min(values) if values else None for kind, values in found.items()}
-    return replace(
-        seen,
-        latency_limit=limits["latency"],
-        queue_limit=limits["queue"],
-        failed_limit=limits["errors"],
-    )
+    return replace(seen, limits={kind: min(values) for kind, values in found.items()})

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from triton_dashboards import reading
 from triton_dashboards.grafana.values import Display, Query, Threshold
 from triton_dashboards.query import Scope, quantile, scope
 from triton_dashboards.traffic import Raw
 from triton_slo.artifact import Options
-from triton_slo.conventions import ERROR_BUDGET_RATIO, INDICATOR, SLO, THRESHOLD_SECONDS
+from triton_slo.conventions import INDICATOR, SLO
+from triton_slo.indicators import Indicator
 
 QUANTILES = (0.5, 0.95, 0.99)
 
@@ -24,11 +26,12 @@ class View:
     servers: Scope
     name: str = ""
     """The model's name; empty in the template, where it is a variable."""
-    latency_limit: float | None = None
-    """Seconds promised by the latency objective of this model; None in the template."""
-    queue_limit: float | None = None
-    failed_limit: float | None = None
-    """Share of requests that the errors objective lets fail."""
+    limits: Mapping[str, float] = field(default_factory=dict)
+    """What the objectives of this model promise, by kind of indicator; empty in the template."""
+
+    def limit(self, indicator: type[Indicator]) -> float | None:
+        """What this model's objective promises, in the unit of the indicator's graphs; None if unknown."""
+        return self.limits.get(indicator.name())
 
     @property
     def raw(self) -> Raw:
@@ -69,15 +72,14 @@ def lined(display: Display, limit: float | None) -> Display:
     return limited(display, limit)
 
 
-def promised(seen: View, indicator: str, known: float | None) -> tuple[Query, ...]:
+def promised(seen: View, indicator: type[Indicator]) -> tuple[Query, ...]:
     """The limit of the chosen model's objectives as a series of its own, in the indicator's unit.
 
-    Nothing where the limit is `known` already: then it is the graph's threshold.
+    Nothing where the limit is known already: then it is the graph's threshold.
     """
-    if known is not None:
+    if seen.limit(indicator) is not None:
         return ()
-    metric = ERROR_BUDGET_RATIO if indicator == "errors" else THRESHOLD_SECONDS
-    promise = seen.objectives(metric, f'{INDICATOR}="{indicator}"')
+    promise = seen.objectives(indicator.limit_series, f'{INDICATOR}="{indicator.name()}"')
     return (Query(f"min by ({SLO}) ({promise})", f"limit of {{{{{SLO}}}}}"),)
 
 

@@ -24,7 +24,7 @@ REASON = "reason"
 """Label of unknown data: vanished (the series are gone), stuck (requests wait and none completes),
 no_bucket (no bucket ends at the threshold) or silent (no probe says anything about the model)."""
 SOURCE = "source"
-"""Label: what an indicator was computed from; `triton_slo.sources` says what each of them cannot see."""
+"""Label: what an indicator was computed from; `triton_slo.indicators.sources` says what each of them cannot see."""
 SEVERITY = "severity"
 """Label of every alert: critical pages, warning opens a ticket, info informs, none is the watchdog."""
 SEVERITIES = ("critical", "warning", "info", "none")
@@ -84,19 +84,7 @@ SLI_SOURCE = "slo:sli_source:info"
 CAUSE_SHARE = "slo:sli_cause:ratio_rate1h"
 """Share of time or failures that one cause has, by indicator, model, version and `cause`."""
 
-BURN_ALERTS = {
-    "readiness": "TritonReadinessBudgetBurn",
-    "latency": "TritonLatencyBudgetBurn",
-    "queue": "TritonQueueBudgetBurn",
-    "errors": "TritonErrorsBudgetBurn",
-    "first_response": "TritonFirstResponseBudgetBurn",
-    "probe": "TritonProbeBudgetBurn",
-    "custom": "TritonCustomBudgetBurn",
-}
-"""Indicator -> name of its burn alert; the four tiers share the name and differ in `tier` and `severity`."""
 UNKNOWN_ALERT = "TritonSLOUnknown"
-ALERTS = frozenset({*BURN_ALERTS.values(), UNKNOWN_ALERT})
-"""All alerts that are made of objectives."""
 
 
 def sli_error(window: str) -> str:

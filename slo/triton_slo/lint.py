@@ -2,41 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
-import promql_parser as promql
-
-from triton_exporter.catalogue import triton
-from triton_exporter.distribution.buckets import DEFAULT_BOUNDS
 from triton_exporter.duration import parse_seconds, render
 from triton_slo.artifact import Options
-from triton_slo.exclusion_lint import exclusion_doubts, over
-from triton_slo.objective.model import (
-    ALL_REASONS,
-    WINDOW,
-    CalendarWindow,
-    Choice,
-    Custom,
-    Errors,
-    FirstResponse,
-    Latency,
-    Objective,
-    Probe,
-    Queue,
-)
+from triton_slo.fields import Choice
+from triton_slo.indicators.sources import BACKEND_COUNTERS, CAVEATS, SEES_FAILURES
+from triton_slo.objective.exclusion_lint import exclusion_doubts, over
+from triton_slo.objective.model import CalendarWindow, Objective
 from triton_slo.objective.reading import Reading
 from triton_slo.problem import Problem
 from triton_slo.rules.periods import LAST, changes
 from triton_slo.rules.plan import Plan
 from triton_slo.rules.unknown import FORGET
 from triton_slo.rules.windows import MIN_SCRAPES
-from triton_slo.sources import BACKEND_COUNTERS, CAVEATS
 
 _YEAR = 365 * 86_400
-TRITON_BOUNDS_MS = (100, 500, 2000, 5000)
-"""Default buckets of Triton's own first-response histogram."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +50,10 @@ def lint(objective: Objective, place: Callable[[str], str], around: Surroundings
         *_short_windows(objective, around),
         *_long_window(objective, around),
         *_forgotten(objective),
-        *_reasons(objective),
+        *objective.indicator.doubts(),
         *_horizon(objective, around),
         *_names(objective, around),
         *_shadowed(objective),
-        *_unequal_labels(objective),
         *exclusion_doubts(objective),
     ):
         yield Problem(place(field), f"{objective.name}: {field}: {reason}", fix)
@@ -82,26 +64,17 @@ def notes(objective: Objective, place: Callable[[str], str], now: float | None =
     for field, reason, fix in over(objective, now):
         yield Problem(place(field), f"{objective.name}: {field}: {reason}", fix)
     thresholds = [objective.threshold_seconds, *(one.threshold_seconds for one in objective.overrides)]
-    for threshold in sorted({value for value in thresholds if value is not None}):
-        text = render(threshold)
-        match objective.indicator:
-            case Latency() | Queue() if threshold not in DEFAULT_BOUNDS:
-                reason = f"threshold {text} lies between the exporter's default buckets"
-                fix = "start the exporter with --buckets-from and the folder of this file"
-            case FirstResponse(engine="triton") if threshold * 1000 not in TRITON_BOUNDS_MS:
-                reason = f"threshold {text} lies between Triton's default buckets (100, 500, 2000, 5000 ms)"
-                fix = f"set buckets for {triton.FIRST_RESPONSE_MS} in the model's model_metrics"
-            case _:
-                continue
-        yield Problem(place("indicator.threshold"), f"{objective.name}: {reason}", fix)
+    known = sorted({value for value in thresholds if value is not None})
+    for field, reason, fix in objective.indicator.notes(known):
+        yield Problem(place(field), f"{objective.name}: {reason}", fix)
 
 
 def hidden_failures(reading: Reading, around: Surroundings) -> Iterator[Problem]:
     """Notes on `errors` objectives of models whose failures nothing else here would see."""
-    seeing = [one for one in reading.objectives if _sees_failures(one)]
+    seeing = [one for one in reading.objectives if SEES_FAILURES & _sources(one)]
     caveat = CAVEATS[BACKEND_COUNTERS]
     for one in reading.objectives:
-        if not isinstance(one.indicator, Errors) or (around.hiding is None and seeing):
+        if BACKEND_COUNTERS not in _sources(one) or (around.hiding is None and seeing):
             continue
         hidden = sorted(
             name
@@ -114,14 +87,9 @@ def hidden_failures(reading: Reading, around: Surroundings) -> Iterator[Problem]
             yield Problem(reading.place(one.name, "indicator"), f"{one.name}: {reason}", caveat.settled_by)
 
 
-def _sees_failures(objective: Objective) -> bool:
-    match objective.indicator:
-        case Probe():
-            return True
-        case Custom(counts_failures=counts):
-            return counts
-        case _:
-            return False
+def _sources(objective: Objective) -> frozenset[str]:
+    plan = Plan(objective, Options())
+    return plan.measure(plan.variants[-1]).possible_sources
 
 
 Doubt = tuple[str, str, str]
@@ -181,17 +149,6 @@ def _forgotten(objective: Objective) -> Iterator[Doubt]:
         yield "unknown.after", reason, f"make it shorter than {FORGET}"
 
 
-def _reasons(objective: Objective) -> Iterator[Doubt]:
-    if isinstance(objective.indicator, Errors):
-        for reason in objective.indicator.reasons:
-            if reason not in ALL_REASONS:
-                yield (
-                    "indicator.reasons",
-                    f"Triton counts no failure as {reason!r}: it would never be bad",
-                    f"write some of {', '.join(ALL_REASONS)}",
-                )
-
-
 def _names(objective: Objective, around: Surroundings) -> Iterator[Doubt]:
     if around.models is None:
         return
@@ -226,54 +183,3 @@ def _shadowed(objective: Objective) -> Iterator[Doubt]:
                 yield f"overrides.{index}", reason, "merge them"
             if override.versions.everything:
                 taken.update(names)
-
-
-def _unequal_labels(objective: Objective) -> Iterator[Doubt]:
-    if not isinstance(objective.indicator, Custom):
-        return
-    for field in ("good", "errors", "total", "error_ratio"):
-        text = getattr(objective.indicator, field)
-        if text is not None:
-            try:
-                found = list(_mismatches(promql.parse(text.replace(WINDOW, "5m"))))
-            except RecursionError:
-                yield f"indicator.{field}", "nested too deeply to be checked", "record a part of it by a rule"
-                continue
-            for left, right in found:
-                yield (
-                    f"indicator.{field}",
-                    f"sides with labels ({left}) and ({right}) never match: the result is always empty",
-                    "aggregate both sides by the same labels, or say on (...) which count",
-                )
-
-
-def _mismatches(node: object) -> Iterator[tuple[str, str]]:
-    """Binary operations between aggregations by different labels, without on or ignoring."""
-    if isinstance(node, promql.BinaryExpr):
-        sides = [_labels(side) for side in (node.lhs, node.rhs)]
-        matching = getattr(node.modifier, "matching", None)
-        if None not in sides and sides[0] != sides[1] and matching is None and str(node.op) != "or":
-            left, right = (", ".join(sorted(side or ())) for side in sides)
-            yield left, right
-    for name in ("lhs", "rhs", "expr"):
-        child = getattr(node, name, None)
-        if child is not None and not isinstance(child, str):
-            yield from _mismatches(child)
-    for argument in _arguments(node):
-        yield from _mismatches(argument)
-
-
-def _arguments(node: object) -> Sequence[object]:
-    found = getattr(node, "args", ())
-    return found if isinstance(found, list | tuple) else ()
-
-
-def _labels(node: object) -> frozenset[str] | None:
-    while isinstance(node, promql.ParenExpr):
-        node = node.expr
-    if not isinstance(node, promql.AggregateExpr):
-        return None
-    modifier = node.modifier
-    if modifier is None:
-        return frozenset()
-    return frozenset(modifier.labels) if modifier.type == promql.AggModifierType.By else None

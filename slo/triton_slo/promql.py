@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from triton_slo.objective.model import Choice
+from triton_slo.fields import Choice
 
 _EQUALITY = re.compile(r'\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*(=~|!~|!=|=)\s*("(?:[^"\\]|\\.)*")\s*(?:,|$)')
 
@@ -113,6 +113,11 @@ def by(labels: Iterable[str]) -> str:
 def on(labels: Iterable[str]) -> str:
     """`on (model, version)`."""
     return f"on ({', '.join(labels)})"
+
+
+def paren(text: str) -> str:
+    """The text in brackets, where it is more than one word."""
+    return f"(\n{indent(text)}\n)" if "\n" in text or " " in text else text
 
 
 def indent(text: str, spaces: int = 2) -> str:

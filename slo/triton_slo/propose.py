@@ -14,9 +14,8 @@ from dataclasses import dataclass, field
 
 from triton_exporter.distribution.buckets import DEFAULT_BOUNDS
 from triton_exporter.snapshot import IndexEntry, ModelConfig
+from triton_slo.indicators import Latency, Queue
 
-DEFAULT_LATENCY_SECONDS = 1.0
-DEFAULT_QUEUE_SECONDS = 0.1
 P99_HEADROOM = 1.5
 """A threshold leaves this much room above a measured 99th percentile."""
 MEAN_HEADROOM = 4.0
@@ -125,28 +124,28 @@ def _errors() -> Iterator[str]:
 
 
 def _latency(models: Sequence[Seen]) -> Iterator[str]:
-    yield from _objective("latency", f"Requests are answered within {_time(DEFAULT_LATENCY_SECONDS)}.", "99%")
-    chosen = {seen.model: seen.request.threshold(DEFAULT_LATENCY_SECONDS) for seen in models}
+    yield from _objective("latency", f"Requests are answered within {_time(Latency.default_seconds)}.", "99%")
+    chosen = {seen.model: seen.request.threshold(Latency.default_seconds) for seen in models}
     for seen in models:
         yield _comment(f"{seen.model}: {seen.request}{_nature(seen.config)}")
-    yield from _threshold("latency", DEFAULT_LATENCY_SECONDS, chosen)
+    yield from _threshold("latency", Latency.default_seconds, chosen)
 
 
 def _queue(models: Sequence[Seen]) -> Iterator[str]:
-    wait = _time(DEFAULT_QUEUE_SECONDS)
+    wait = _time(Queue.default_seconds)
     yield from _objective("queue", f"Requests wait less than {wait} for a free instance.", "99%")
     chosen = {seen.model: queue_threshold(seen) for seen in models}
     for seen in models:
         yield _comment(f"{seen.model}: {seen.queue}{_batching(seen.config)}")
-    yield from _threshold("queue", DEFAULT_QUEUE_SECONDS, chosen)
+    yield from _threshold("queue", Queue.default_seconds, chosen)
 
 
 def queue_threshold(seen: Seen) -> float:
     """A threshold above the batcher's own delay and above what was measured, below the queue's timeout."""
     delay = 0.0 if seen.config is None else seen.config.max_queue_delay_microseconds / 1e6
-    measured = seen.queue.threshold(DEFAULT_QUEUE_SECONDS)
+    measured = seen.queue.threshold(Queue.default_seconds)
     # A saturated model is measured queueing; that must not become its promise.
-    wanted = max(_LEAST_SECONDS, delay * QUEUE_DELAY_HEADROOM, min(measured, DEFAULT_QUEUE_SECONDS))
+    wanted = max(_LEAST_SECONDS, delay * QUEUE_DELAY_HEADROOM, min(measured, Queue.default_seconds))
     return round_up(wanted)
 
 

@@ -22,6 +22,7 @@ from triton_alerts.catalogue import ALERTS
 from triton_alerts.generate import artifacts
 from triton_slo import conventions
 from triton_slo.artifact import Options
+from triton_slo.indicators import BURN_ALERTS
 
 DEMO = Options(time_scale=1 / 360, scrape_interval_seconds=1.0, webhook_url="http://127.0.0.1:1/alertmanager")
 
@@ -87,7 +88,7 @@ def named(matchers: tuple[str, ...]) -> list[tuple[str, ...]]:
     if f'{conventions.COMPONENT}="slo"' in matchers or f'alertname="{conventions.UNKNOWN_ALERT}"' in matchers:
         return [BURN_LABELS]
     labels = {alert.name: alert.labels for alert in ALERTS}
-    labels |= dict.fromkeys((*conventions.BURN_ALERTS.values(), conventions.UNKNOWN_ALERT), BURN_LABELS)
+    labels |= dict.fromkeys((*BURN_ALERTS.values(), conventions.UNKNOWN_ALERT), BURN_LABELS)
     names = re.fullmatch(r'alertname=~?"(.+)"', matchers[0])
     assert names is not None, matchers
     return [labels[name] for name in names[1].split("|")]  # a misspelt alert is a KeyError
@@ -139,7 +140,7 @@ def labels_of(alert: Alert) -> dict[str, str]:
 
 def burn_alerts() -> Iterator[dict[str, str]]:
     """Every burn alert there can be, by indicator and tier."""
-    for indicator, name in conventions.BURN_ALERTS.items():
+    for indicator, name in BURN_ALERTS.items():
         for urgency, tier in enumerate(("page_fast", "page_slow", "ticket_fast", "ticket_slow"), 1):
             yield {
                 "alertname": name,
@@ -190,7 +191,7 @@ def test_amlint_finds_nothing_but_what_is_meant(options: Options, tmp_path: Path
     )
 
     # The burn alerts' rules are another floor's; that their names exist is said by the conventions.
-    burns = (*conventions.BURN_ALERTS.values(), conventions.UNKNOWN_ALERT)
+    burns = (*BURN_ALERTS.values(), conventions.UNKNOWN_ALERT)
     found = [one for one in json.loads(linted.stdout) if not any(name in one["message"] for name in burns)]
     assert set() == {one["code"] for one in found} - meant, linted.stdout
 

@@ -14,11 +14,12 @@ from triton_alerts.catalogue import ALERTS
 from triton_alerts.rules import promql
 from triton_exporter.catalogue import METRICS
 from triton_slo import conventions
+from triton_slo.indicators import BURN_ALERTS
 
 RUNBOOKS = Path(__file__).parents[2] / "alerts" / "runbooks"
 NAMES = (
     *(alert.name for alert in ALERTS),
-    *conventions.BURN_ALERTS.values(),
+    *BURN_ALERTS.values(),
     conventions.UNKNOWN_ALERT,
 )
 PAGES = sorted(RUNBOOKS.glob("*.md"))

@@ -13,13 +13,13 @@ from support.promtool import evaluated
 from support.thorough import THOROUGH
 from support.tools import promtools
 from triton_exporter.catalogue import triton
-from triton_slo import conventions as c
 from triton_slo.artifact import Options
 from triton_slo.backtest.history import History
 from triton_slo.backtest.ours import promise
 from triton_slo.backtest.policy import SLOTH, Policy
 from triton_slo.backtest.replay import replay
 from triton_slo.generate import artifacts
+from triton_slo.indicators import BURN_ALERTS
 from triton_slo.objective.model import Objective
 
 ERRORS = Objective(name="errors", target=0.999, indicator="errors")
@@ -77,7 +77,7 @@ def fired_in_promtool(histories: Mapping[str, Sequence[int]], folder: Path) -> F
         series[f"{triton.REQUEST_SUCCESS}{{{labels}}}"] = counter([RATE - bad for bad in failures])
         series[f'{triton.REQUEST_FAILURE}{{{labels}, reason="BACKEND"}}'] = counter(failures)
     minutes = max(map(len, histories.values()))
-    firing = f'ALERTS{{alertstate="firing", alertname="{c.BURN_ALERTS["errors"]}"}}'
+    firing = f'ALERTS{{alertstate="firing", alertname="{BURN_ALERTS["errors"]}"}}'
     span = f"[{minutes}m:1m]"
     questions = (
         f"min by (model, tier) (min_over_time(timestamp({firing}){span})) / 60",

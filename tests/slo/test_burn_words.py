@@ -16,10 +16,10 @@ from support.files import write
 from support.tools import promtools
 from triton_exporter.catalogue import model, state, triton
 from triton_slo.artifact import Options
-from triton_slo.burn import words
 from triton_slo.generate import artifacts
+from triton_slo.indicators import KINDS
+from triton_slo.indicators.sources import CAVEATS
 from triton_slo.objective.reading import read
-from triton_slo.sources import CAVEATS
 
 pytestmark = pytest.mark.real
 SHIPPED = Path(__file__).parents[2] / "slo" / "objectives"
@@ -78,27 +78,27 @@ def failing(reason: str) -> dict[str, str]:
     [
         (
             *("latency", SLOW | spent(80, 20), 99, "Requests are answered within one second", "50.0"),
-            *("queue 80%, compute_infer 20%", words.FIRST_STEPS_BY_CAUSE["latency"]["^queue$"]),
+            *("queue 80%, compute_infer 20%", KINDS["latency"].steps_by_cause["^queue$"]),
         ),
         (
             *("latency", SLOW | spent(20, 80), 99, "Requests are answered within one second", "50.0"),
-            *("compute_infer 80%, queue 20%", words.FIRST_STEPS_BY_CAUSE["latency"]["^compute"]),
+            *("compute_infer 80%, queue 20%", KINDS["latency"].steps_by_cause["^compute"]),
         ),
         (
             *("latency", SLOW, 99, "Requests are answered within one second", "50.0"),
-            *("not known", words.FIRST_STEPS["latency"]),
+            *("not known", KINDS["latency"].first_step),
         ),
         (
             *("errors", failing("BACKEND") | backend("onnxruntime"), 99.9, "Requests do not fail", "500.0"),
-            *("failure:BACKEND 100%", words.FIRST_STEPS_BY_CAUSE["errors"]["^failure:BACKEND$"]),
+            *("failure:BACKEND 100%", KINDS["errors"].steps_by_cause["^failure:BACKEND$"]),
         ),
         (
             *("errors", failing("REJECTED") | backend("onnxruntime"), 99.9, "Requests do not fail", "500.0"),
-            *("failure:REJECTED 100%", words.FIRST_STEPS_BY_CAUSE["errors"]["^failure:REJECTED$"]),
+            *("failure:REJECTED 100%", KINDS["errors"].steps_by_cause["^failure:REJECTED$"]),
         ),
         (
             *("errors", failing("OTHER") | backend("onnxruntime"), 99.9, "Requests do not fail", "500.0"),
-            *("failure:OTHER 100%", words.FIRST_STEPS["errors"]),
+            *("failure:OTHER 100%", KINDS["errors"].first_step),
         ),
     ],
 )
@@ -134,7 +134,7 @@ def test_a_burn_alert_names_what_its_source_cannot_see(
         "errors": (99.9, "Requests do not fail", "500.0", "failure:BACKEND 100%"),
     }
     steps = {"latency": "^queue$", "errors": "^failure:BACKEND$"}
-    action = words.FIRST_STEPS_BY_CAUSE[name][steps[name]]
+    action = KINDS[name].steps_by_cause[steps[name]]
 
     assert [] == _contradicted(tmp_path, name, series, *known[name], action, caveat)
 
@@ -257,8 +257,8 @@ def described(folder: Path, name: str, series: Mapping[str, str], more: str = ""
 def test_every_first_step_is_a_sentence_and_no_template() -> None:
     """They stand inside templates."""
     texts = [
-        *words.FIRST_STEPS.values(),
-        *(t for by in words.FIRST_STEPS_BY_CAUSE.values() for t in by.values()),
+        *(one.first_step for one in KINDS.values()),
+        *(step for one in KINDS.values() for step in one.steps_by_cause.values()),
     ]
 
     assert [] == [text for text in texts if "{{" in text or not text.endswith(".")]

@@ -10,7 +10,7 @@ import pytest
 from support.conversion import SLOTH, convert, converted
 from support.tools import promtools
 from triton_slo.convert import queries
-from triton_slo.objective.model import Custom
+from triton_slo.indicators import Custom
 from tritonwatch.cli import main
 
 PAGED = """\

@@ -8,18 +8,14 @@ from triton_exporter.distribution.buckets import parse_duration
 from triton_exporter.duration import parse_seconds
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
-from triton_slo.indicators.durations import first_response_edge
-from triton_slo.objective.model import FirstResponse
+from triton_slo.indicators import FirstResponse
 from triton_slo.objective.reading import read
 
 
 def test_every_threshold_in_milliseconds_names_its_bucket() -> None:
     """A first-response threshold of 2.01 s is the bucket 2010 of Triton's histogram, as is every other one."""
     texts = {n: f"{n / 1000:.3f}s" for n in range(1, 20_001)}
-    edges = {
-        n: first_response_edge(FirstResponse(kind="first_response", threshold=text), parse_seconds(text))[1]
-        for n, text in texts.items()
-    }
+    edges = {n: FirstResponse(threshold=text).edge(parse_seconds(text))[1] for n, text in texts.items()}
 
     assert {} == {texts[n]: edge for n, edge in edges.items() if n != edge}
 

@@ -12,6 +12,7 @@ from support.history import END
 from support.tools import prometheuses
 from triton_exporter.catalogue import EXPORTER_JOB, own, state
 from triton_slo import conventions as c
+from triton_slo.indicators import BURN_ALERTS
 from triton_slo.verdict.evidence import Ages
 from triton_slo.verdict.gate import (
     Firing,
@@ -19,7 +20,7 @@ from triton_slo.verdict.gate import (
     Limits,
     in_part,
     judge,
-    judge_readiness,
+    judge_current_state,
     witnesses,
     worst,
 )
@@ -73,7 +74,7 @@ def looked(seconds_ago: float) -> Row:
 
 
 def alert(model: str, severity: str, tier: str) -> Row:
-    labels = {"alertname": c.BURN_ALERTS["latency"], "alertstate": "firing", c.COMPONENT: "slo"}
+    labels = {"alertname": BURN_ALERTS["latency"], "alertstate": "firing", c.COMPONENT: "slo"}
     about = {c.SLO: "latency", "model": model, "version": "1", c.SEVERITY: severity, c.TIER: tier}
     return "ALERTS", labels | about, at(1, 1)
 
@@ -319,9 +320,9 @@ def test_a_canary_is_ready_or_holds(burn: float | None, ages: list[float | None]
         "readiness", "readiness", {"model": "m", "version": "2"}, burn_now=burn, budget_left=0.9
     )
 
-    assert verdict == judge_readiness(canary, ages, [], Limits()).verdict
+    assert verdict == judge_current_state(canary, ages, [], Limits()).verdict
     page = Firing("readiness", "m", "2", "critical", "page_fast")
-    assert "rollback" == judge_readiness(canary, ages, [page], Limits()).verdict
+    assert "rollback" == judge_current_state(canary, ages, [page], Limits()).verdict
 
 
 def test_a_fast_burn_is_written_as_a_plain_number() -> None:

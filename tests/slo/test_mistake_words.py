@@ -11,13 +11,12 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from triton_slo.fields import Choice
+from triton_slo.indicators import Custom, Latency
 from triton_slo.objective.exclusion import Exclusion
 from triton_slo.objective.model import (
     Alerting,
     CalendarWindow,
-    Choice,
-    Custom,
-    Latency,
     Objective,
     Override,
     Rolling,

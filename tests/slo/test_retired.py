@@ -14,6 +14,7 @@ from triton_exporter.catalogue import probe, state, triton
 from triton_slo import conventions as names
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
+from triton_slo.indicators import BURN_ALERTS
 from triton_slo.objective.model import Objective
 from triton_slo.promql import by
 
@@ -200,7 +201,7 @@ def test_an_unload_ends_the_burn_alerts(decided: bool, tmp_path: Path) -> None:
         series(triton.REQUEST_FAILURE, reason="BACKEND"): f"0+500x{BEFORE - 1} {500 * BEFORE}x10",
     }
     minutes = BEFORE * STEP / 60
-    burning = [{"alertname": names.BURN_ALERTS["errors"]}]
+    burning = [{"alertname": BURN_ALERTS["errors"]}]
 
     assert burning == ask(FIRING, minutes - 1, scene, tmp_path)
     assert ([] if decided else burning) == ask(FIRING, minutes + 3, scene, tmp_path)

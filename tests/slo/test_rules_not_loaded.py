@@ -14,6 +14,7 @@ from support.history import END
 from support.tools import prometheuses
 from triton_exporter.catalogue import EXPORTER_JOB, own, state
 from triton_slo import conventions as c
+from triton_slo.indicators import BURN_ALERTS
 from tritonwatch.cli import main
 
 EARLIER = END - 86_400
@@ -42,7 +43,7 @@ def prometheus(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
             )
         ]
         rows.append((str(state.MODEL_READY), {**exporter, "model": model, "version": "1"}, [(END, 1.0)]))
-    alert = {"alertname": c.BURN_ALERTS["latency"], "alertstate": "firing", c.COMPONENT: "slo"}
+    alert = {"alertname": BURN_ALERTS["latency"], "alertstate": "firing", c.COMPONENT: "slo"}
     about = {c.SLO: "latency", "model": "bad", "version": "1", c.SEVERITY: "critical", c.TIER: "page_fast"}
     rows.append(("ALERTS", alert | about, [(END, 1.0)]))
     with history.serve(

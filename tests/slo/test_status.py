@@ -14,8 +14,8 @@ from support import history
 from support.history import END
 from support.tools import prometheuses
 from triton_slo import conventions as c
+from triton_slo.indicators.sources import CAVEATS
 from triton_slo.prometheus import Access, Prometheus, Sample
-from triton_slo.sources import CAVEATS
 from triton_slo.verdict.live import SELECTOR, Standing, overviews, standings
 from triton_slo.verdict.status import look
 from tritonwatch.cli import main

@@ -33,7 +33,7 @@ from triton_alerts.bridge.incidents.incident import (
 )
 from triton_alerts.bridge.incidents.notification import Member
 from triton_alerts.catalogue import ALERTS
-from triton_slo.burn import words
+from triton_slo.indicators import Latency
 
 NOW = 1_795_230_600.0
 RULES = Path(__file__).parents[2] / "alerts" / "generated" / "rules"
@@ -213,7 +213,7 @@ def _burn() -> Incident:
     looked_up = {
         "cause": "queue 81%, compute_infer 17.4%, compute_input 1.2%",
         "with": "At this pace what is left of it lasts 19h 36m 25s.",
-        "action": words.FIRST_STEPS_BY_CAUSE["latency"]["^queue$"],
+        "action": Latency.steps_by_cause["^queue$"],
     }
     more = {"slo": "latency", "tier": "page_fast"}
     member = _member("latency", "22.4", NOW - 90, looked_up, labels | more)

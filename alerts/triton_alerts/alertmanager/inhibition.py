@@ -16,6 +16,7 @@ from triton_alerts.catalogue import gpu, lifecycle, llm, traffic
 from triton_slo import conventions
 from triton_slo.burn.burn_alerts import INHIBITIONS as SLO_INHIBITIONS
 from triton_slo.burn.burn_alerts import Inhibition as SloInhibition
+from triton_slo.indicators import BURN_ALERTS, Errors, Queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ INHIBITIONS = (
             "TritonModelDownEverywhere",
             "TritonTrafficVanished",
             conventions.UNKNOWN_ALERT,
-            *conventions.BURN_ALERTS.values(),
+            *BURN_ALERTS.values(),
         ),
         (),
     ),
@@ -164,12 +165,12 @@ INHIBITIONS = (
     Inhibition(
         "A step that fails makes its ensemble fail: the step's own budget pages.",
         _named("TritonEnsembleStepFailing"),
-        (*_named(conventions.BURN_ALERTS["errors"]), _NO_PAGE),
+        (*_named(Errors.burn_alert), _NO_PAGE),
         ("model",),
     ),
     Inhibition(
         "A queue budget that burns says that requests wait.",
-        _named(conventions.BURN_ALERTS["queue"]),
+        _named(Queue.burn_alert),
         _named("TritonQueueGrowing", "TritonQueueDominates", "TritonInstancesSaturated"),
         conventions.GROUPING,
     ),

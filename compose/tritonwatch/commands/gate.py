@@ -11,8 +11,9 @@ from dataclasses import asdict, dataclass
 from typing import Literal
 
 from triton_exporter.printable import printable
+from triton_slo.indicators import kind
+from triton_slo.indicators.sources import BACKEND_COUNTERS, CAVEATS
 from triton_slo.prometheus import Prometheus
-from triton_slo.sources import BACKEND_COUNTERS, CAVEATS
 from triton_slo.verdict import evidence, gate
 from triton_slo.verdict.canary import Verdict, compare
 from triton_slo.verdict.gate import Firing, Judgement
@@ -213,22 +214,27 @@ def _compare(
     prometheus: Prometheus, canary: Standing, args: argparse.Namespace, known: _Evidence
 ) -> Judgement:
     both = [known.ages.of(canary.model, version) for version in (args.canary, args.baseline)]
-    if canary.indicator == "readiness":
-        return gate.judge_readiness(canary, both, known.firing, known.limits)
-    end = time.time() if args.at is None else args.at
-    ours, theirs = (
-        evidence.slices(prometheus, canary.slo, {**canary.group, "version": version}, end - args.window, end)
-        for version in (args.canary, args.baseline)
-    )
-    budget = 1 - canary.target if canary.target is not None else 0.0
-    comparison = compare(
-        ours,
-        theirs,
-        margin=args.margin if args.margin is not None else budget,
-        confidence=args.confidence,
-        minimum_events=args.min_events,
-    )
-    return gate.judge_canary(canary, comparison, both, known.firing, known.limits, known.witnesses)
+
+    def compared() -> Judgement:
+        end = time.time() if args.at is None else args.at
+        groups = ({**canary.group, "version": version} for version in (args.canary, args.baseline))
+        ours, theirs = (
+            evidence.slices(prometheus, canary.slo, group, end - args.window, end) for group in groups
+        )
+        budget = 1 - canary.target if canary.target is not None else 0.0
+        comparison = compare(
+            ours,
+            theirs,
+            margin=args.margin if args.margin is not None else budget,
+            confidence=args.confidence,
+            minimum_events=args.min_events,
+        )
+        return gate.judge_canary(canary, comparison, both, known.firing, known.limits, known.witnesses)
+
+    def current() -> Judgement:
+        return gate.judge_current_state(canary, both, known.firing, known.limits)
+
+    return kind(canary.indicator).judge_canary(compared, current)
 
 
 def _show(verdict: Outcome, judgements: Sequence[Judgement], *, as_json: bool) -> None:

@@ -20,6 +20,7 @@ from triton_exporter.catalogue import model as config
 from triton_slo import signals
 from triton_slo.artifact import Options
 from triton_slo.conventions import OURS, PERIOD_BUDGET_REMAINING
+from triton_slo.indicators import Errors, Latency, Queue
 
 
 def dashboard(options: Options) -> Dashboard:
@@ -96,13 +97,13 @@ def glance(seen: View) -> tuple[Panel, ...]:
             "Failed",
             about(SHARE_FAILED, triton.REQUEST_FAILURE),
             [Query(raw.failed())],
-            limited(reading.FAILED, seen.failed_limit),
+            limited(reading.FAILED, seen.limit(Errors)),
         ),
         stat(
             "p99 latency",
             about("99 of 100 successful requests were quicker.", state.REQUEST_DURATION),
             [Query(quantile(0.99, raw.buckets()))],
-            limited(reading.SECONDS, seen.latency_limit),
+            limited(reading.SECONDS, seen.limit(Latency)),
         ),
         stat(
             "Time in queue",
@@ -165,10 +166,10 @@ def symptoms(seen: View) -> tuple[Panel, ...]:
             ),
             [
                 *quantiles(raw.buckets()),
-                *promised(seen, "latency", seen.latency_limit),
+                *promised(seen, Latency),
             ],
-            lined(reading.SECONDS, seen.latency_limit),
-            limit_line=seen.latency_limit is not None,
+            lined(reading.SECONDS, seen.limit(Latency)),
+            limit_line=seen.limit(Latency) is not None,
             log=True,
             width=8,
         ),
@@ -244,10 +245,10 @@ def phases(seen: View) -> tuple[Panel, ...]:
             ),
             [
                 *quantiles(raw.buckets(state.QUEUE_DURATION)),
-                *promised(seen, "queue", seen.queue_limit),
+                *promised(seen, Queue),
             ],
-            lined(reading.SECONDS, seen.queue_limit),
-            limit_line=seen.queue_limit is not None,
+            lined(reading.SECONDS, seen.limit(Queue)),
+            limit_line=seen.limit(Queue) is not None,
             log=True,
         ),
         timeseries(
@@ -370,10 +371,10 @@ def versions(seen: View) -> tuple[Panel, ...]:
             ),
             [
                 Query(everything.failed("version"), "version {{version}}"),
-                *promised(seen, "errors", seen.failed_limit),
+                *promised(seen, Errors),
             ],
-            lined(reading.FAILED, seen.failed_limit),
-            limit_line=seen.failed_limit is not None,
+            lined(reading.FAILED, seen.limit(Errors)),
+            limit_line=seen.limit(Errors) is not None,
         ),
     )
 

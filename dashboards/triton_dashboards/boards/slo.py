@@ -45,8 +45,8 @@ from triton_slo.conventions import (
     sli_error,
     sli_events,
 )
+from triton_slo.indicators.sources import CAVEATS
 from triton_slo.objective.model import WORKBOOK_TIERS
-from triton_slo.sources import CAVEATS
 
 KEYS = (SLO, INDICATOR, *GROUPING)
 """What tells one budget from another."""

@@ -9,10 +9,10 @@ import numpy as np
 from triton_exporter.duration import render
 from triton_slo.backtest.history import Grid, History
 from triton_slo.conventions import ERROR, TOTAL
-from triton_slo.indicators import Events, Measure
+from triton_slo.indicators.measure import Events, Measure
 from triton_slo.objective.model import Objective
 from triton_slo.prometheus import Prometheus
-from triton_slo.promql import by, on
+from triton_slo.promql import by
 from triton_slo.rules.plan import Plan
 from triton_slo.rules.recording import events as recorded_events
 
@@ -49,22 +49,15 @@ def _sources(prometheus: Prometheus, plan: Plan, start: float, step: float) -> l
 
 def _source_events(plan: Plan, measure: Measure, step: float) -> Events:
     """PromQL for events per second over a step, from the source series."""
-    counted = measure.counted(render(step)) if measure.counted else None
-    if measure.sampled is None:
-        assert counted is not None
-        return counted
     scrape = plan.clock.scrape_seconds
     span = max(step, scrape)
     fineness = plan.clock.scale * (_FINE_SECONDS if span <= _LONG_SECONDS else _COARSE_SECONDS)
     resolution = render(min(max(fineness, scrape), span))
-    sampled = [
-        f"avg_over_time((\n{expression}\n)[{render(span)}:{resolution}])"
-        for expression in (measure.sampled.error, measure.sampled.total)
-    ]
-    if counted is None:
-        return Events(*sampled)
-    both = zip((counted.error, counted.total), sampled, strict=True)
-    return Events(*(f"({one})\nor {on(plan.objective.group_by)}\n({other})" for one, other in both))
+
+    def mean(expression: str) -> str:
+        return f"avg_over_time((\n{expression}\n)[{render(span)}:{resolution}])"
+
+    return measure.events.at_once(render(step), mean)
 
 
 def stretches(start: float, end: float, step: float) -> Iterator[tuple[float, float]]:

@@ -12,8 +12,9 @@ from triton_slo.backtest.report import Promise
 from triton_slo.burn.burn_alerts import severity
 from triton_slo.burn.condition import burn_condition
 from triton_slo.burn.condition_rules import burn_tiers
+from triton_slo.fields import Choice
 from triton_slo.objective.exclusion import Span
-from triton_slo.objective.model import Choice, Objective, Tier
+from triton_slo.objective.model import Objective, Tier
 from triton_slo.rules.excluding import lag_seconds
 from triton_slo.rules.periods import basis
 from triton_slo.rules.plan import Plan
@@ -58,8 +59,7 @@ def _unknown(plan: Plan) -> UnknownSteps | None:
     if plan.objective.unknown.policy != "bad":
         return None
     after = plan.clock.real(plan.objective.unknown.after, MIN_SCRAPES)
-    unseen = plan.measure(plan.variants[-1]).unseen
-    assert unseen is not None
+    unseen = plan.objective.indicator.unknown_pace()
     return UnknownSteps(after, plan.clock.real(PACE_MEMORY) + 2 * after, unseen / plan.options.time_scale)
 
 

@@ -14,6 +14,7 @@ from triton_slo import conventions as names
 from triton_slo.burn import words
 from triton_slo.burn.condition import late_guard
 from triton_slo.burn.condition_rules import alert_expression, burn_tiers, condition_rules
+from triton_slo.indicators import BURN_ALERTS, KINDS
 from triton_slo.objective.model import Severity, Tier
 from triton_slo.rules.excluding import counting
 from triton_slo.rules.plan import Plan
@@ -37,6 +38,11 @@ _SEVERITIES: tuple[str, ...] = get_args(Severity)
 """Worst first."""
 _SLO = f'{names.COMPONENT}="slo"'
 _GROUP = (names.SLO, *names.GROUPING)
+_CAUSED = {
+    cause: [kind for kind, one in KINDS.items() if one.caused_by == cause]
+    for cause in {one.caused_by for one in KINDS.values()} - {""}
+}
+"""Kind of the indicator whose page explains others -> those others."""
 INHIBITIONS: tuple[Inhibition, ...] = (
     *(
         Inhibition(
@@ -46,17 +52,23 @@ INHIBITIONS: tuple[Inhibition, ...] = (
         )
         for urgency in range(1, names.URGENCIES)
     ),
-    # A model without data has one cause, whatever the number of its objectives.
-    Inhibition(
-        (f'alertname="{names.UNKNOWN_ALERT}"', f'{names.INDICATOR}="readiness"'),
-        (f'alertname="{names.UNKNOWN_ALERT}"', f'{names.INDICATOR}!="readiness"'),
-        names.GROUPING,
-    ),
-    # A model that is not ready cannot answer in time either.
-    Inhibition(
-        (f'alertname="{names.BURN_ALERTS["readiness"]}"', _SLO, f'{names.SEVERITY}="critical"'),
-        (_SLO, f'{names.INDICATOR}=~"latency|queue|errors|first_response|probe"'),
-        names.GROUPING,
+    *(
+        inhibition
+        for cause, members in sorted(_CAUSED.items())
+        for inhibition in (
+            # A model without data has one cause, whatever the number of its objectives.
+            Inhibition(
+                (f'alertname="{names.UNKNOWN_ALERT}"', f'{names.INDICATOR}="{cause}"'),
+                (f'alertname="{names.UNKNOWN_ALERT}"', f'{names.INDICATOR}!="{cause}"'),
+                names.GROUPING,
+            ),
+            # A model that is not ready cannot answer in time either.
+            Inhibition(
+                (f'alertname="{BURN_ALERTS[cause]}"', _SLO, f'{names.SEVERITY}="critical"'),
+                (_SLO, f'{names.INDICATOR}=~"{"|".join(members)}"'),
+                names.GROUPING,
+            ),
+        )
     ),
 )
 """Matchers as Alertmanager writes them; nothing here knows names, thresholds or windows of tiers."""
@@ -95,7 +107,7 @@ def urgency(plan: Plan, tier: Tier) -> int:
 def _burn_alert(plan: Plan, tier: Tier) -> Rule:
     objective = plan.objective
     return Rule(
-        alert=names.BURN_ALERTS[objective.indicator.kind],
+        alert=objective.indicator.burn_alert,
         expr=counting(plan, alert_expression(plan, tier)),
         keep_firing_for=plan.clock.text(KEEP_FIRING, 1),
         labels=_labels(

@@ -164,9 +164,9 @@ def burn_condition(plan: Plan, tier: Tier) -> Condition:
     factor, least = tier.factor(plan.objective.window.seconds), plan.objective.alerting.min_failures
     long, short, guard = (_window(plan, name) for name in (tier.long, tier.short, GUARD))
     # Only where one event is one event do minimum failures and statistical tests mean anything.
-    exact = plan.measure(plan.variants[-1]).exact
+    counted = plan.objective.indicator.counted
     burning, burning_now = (Compare(Burn(one), ">", factor) for one in (long, short))
-    recovered = _recovered(plan, tier, exact)
+    recovered = _recovered(plan, tier)
     now: Condition
     if late_guard(tier):
         # The short window bridges bursts without help. For days after an incident the long window contains a
@@ -176,20 +176,18 @@ def burn_condition(plan: Plan, tier: Tier) -> Condition:
         relapsed = All(
             (Compare(Failures(guard), ">", least - EXTRAPOLATION_SLACK), Compare(Burn(guard), ">", factor))
         )
-        over = Named(
-            "over",
-            Either((recovered, Unless(Recent(recovered, short), relapsed))),
-            f"recovered within the last {short.nominal}, and failures have not relapsed since",
-        )
+        lasting = counted(Unless(Recent(recovered, short), relapsed))
+        words = f"recovered within the last {short.nominal}, and failures have not relapsed since"
+        over = Named("over", Either((recovered, *lasting)), words) if lasting else recovered
         recurring = All(
             (
                 Compare(Burn(_window(plan, HOLD)), ">", factor),
                 Recurs(guard, _window(plan, RECURRING), BURSTS),
             )
         )
-        now = Either((Unless(burning_now, over if exact else recovered), recurring))
+        now = Either((Unless(burning_now, over), recurring))
     parts: list[Condition] = [burning]
-    if enough := tuple(_enough(plan, long)) if exact else ():
+    if enough := counted(*_enough(plan, long)):
         words = f"enough failures within {long.nominal} to be sure that the budget burns too fast"
         parts.append(Named("enough", All(enough), words))
     if "model" in plan.objective.group_by:
@@ -207,16 +205,17 @@ def _enough(plan: Plan, long: Window) -> Iterator[Condition]:
         yield Compare(Significance(long), ">", z)
 
 
-def _recovered(plan: Plan, tier: Tier, exact: bool) -> Named:
+def _recovered(plan: Plan, tier: Tier) -> Named:
+    counted = plan.objective.indicator.counted
     guard, short = _window(plan, GUARD), _window(plan, tier.short)
     factor = tier.factor(plan.objective.window.seconds)
     calm: Condition = Compare(Burn(guard), "<=", round(max(CALM_SHARE * factor, CALM_BURN), 9))
     dropped = Compare(Relative(guard, short), "<=", DROP)
-    recovered: Condition = All((calm, dropped))
-    if exact:
-        # Where there is little traffic, one failure alone burns faster than calm.
-        calm = Either((calm, Compare(Failures(guard), "<", SINGLE_FAILURE)))
-        recovered = All((calm, dropped, Compare(Expected(guard, short), ">=", EXPECTED_FAILURES)))
+    # Where there is little traffic, one failure alone burns faster than calm.
+    for single in counted(Compare(Failures(guard), "<", SINGLE_FAILURE)):
+        calm = Either((calm, single))
+    shown = counted(Compare(Expected(guard, short), ">=", EXPECTED_FAILURES))
+    recovered: Condition = All((calm, dropped, *shown))
     words = f"the last {guard.nominal} are calm, and would not be if the incident continued"
     if late := late_guard(tier):
         calm_late = Compare(Burn(_window(plan, late)), "<=", round(CALM_SHARE * factor, 9))

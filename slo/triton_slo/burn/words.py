@@ -3,48 +3,14 @@
 from __future__ import annotations
 
 from triton_slo import conventions as names
+from triton_slo.indicators.sources import CAVEATS
 from triton_slo.objective.model import DAY, CalendarWindow, Tier
 from triton_slo.promql import number, quote
 from triton_slo.rules.plan import Plan
+from triton_slo.rules.unknown import reasons
 from triton_slo.rules.windows import HOLD, canonical
-from triton_slo.sources import CAVEATS
 
 _DASHBOARD = "/d/triton-model"
-CAUSES_OF = {
-    "latency": "latency",
-    "queue": "latency",
-    "first_response": "latency",
-    "errors": "errors",
-    "readiness": "readiness",
-    "probe": "probe",
-}
-"""Indicator of an alert -> indicator of the recorded cause split that explains it."""
-
-_WHERE_TIME_GOES = "See whether the time goes into the queue or into computing, and what changed last."
-FIRST_STEPS = {
-    "latency": _WHERE_TIME_GOES,
-    "queue": _WHERE_TIME_GOES,
-    "first_response": _WHERE_TIME_GOES,
-    "errors": "Read the model's errors in Triton's log; if they began with a new version, roll it back.",
-    "readiness": "Read Triton's own reason in the exporter's /state or in its log; roll back the model's last "
-    "change.",
-    "probe": "Send the probe's request by hand, and see where it fails.",
-    "custom": "See which events fail, and what changed last.",
-}
-"""Indicator -> what to do first when no cause is known."""
-FIRST_STEPS_BY_CAUSE = {
-    "latency": {
-        "^queue$": "Requests wait for their turn: add instances or replicas, or let clients send less at once.",
-        "^compute": "Computing takes the time: roll back a version that made it slower. Else, if the GPU is idle, "
-        "raise concurrency or batching; if it is busy, scale out.",
-    },
-    "errors": {
-        "^failure:REJECTED$": "The queue turns requests away: add instances or replicas, or let clients send less.",
-        "^failure:BACKEND$": "The model's own code fails: read its errors in Triton's log; if they began with a "
-        "new version, roll it back.",
-    },
-}
-"""Indicator of the cause split -> pattern of the largest cause -> what to do first."""
 
 
 def literal(text: str) -> str:
@@ -69,7 +35,7 @@ def burning(plan: Plan, tier: Tier, recurs: bool) -> dict[str, str]:
         ),
         **_causes(plan),
         "action": _own(plan).get("action") or _first_step(plan),
-        **_links(plan, names.BURN_ALERTS[objective.indicator.kind]),
+        **_links(plan, objective.indicator.burn_alert),
     }
 
 
@@ -77,20 +43,13 @@ def unknown(plan: Plan) -> dict[str, str]:
     """Annotations of the alert on unknown data, by its reason."""
     objective, who = plan.objective, _who(plan)
     after = objective.unknown.after
-    said = {
-        "vanished": f"Its series have been gone for {after}: the model, its server or the exporter disappeared.",
-        "stuck": f"Requests have waited for {after} and none was answered: the model seems to be stuck.",
-        "no_bucket": "Its histogram has no bucket that ends at the threshold; start the exporter with "
-        "--buckets-from and this objective, or move the threshold.",
+    explained = {
+        "vanished": "Its series have been gone for {after}: the model, its server or the exporter disappeared.",
+        **{reason.name: reason.words for reason in reasons(plan)},
     }
-    if objective.indicator.kind == "probe":
-        said["silent"] = (
-            f"No probe has told anything about it for {after}: the prober stands still, or the model does not "
-            "take the probe's input."
-        )
     cases = "".join(
-        f'{{{{ if eq $labels.{names.REASON} "{reason}" }}}}{text}{{{{ end }}}}'
-        for reason, text in said.items()
+        f'{{{{ if eq $labels.{names.REASON} "{reason}" }}}}{words.format(after=after)}{{{{ end }}}}'
+        for reason, words in explained.items()
     )
     counts = ", and counts as failed" if objective.unknown.policy == "bad" else ""
     return {
@@ -194,8 +153,8 @@ def _caveats(plan: Plan) -> str:
 
 
 def _causes(plan: Plan) -> dict[str, str]:
-    split = CAUSES_OF.get(plan.objective.indicator.kind)
-    if split is None or plan.objective.group_by != names.GROUPING:
+    split = plan.objective.indicator.cause_split
+    if not split or plan.objective.group_by != names.GROUPING:
         return {}
     series = f"{names.CAUSE_SHARE}{{{names.INDICATOR}={quote(split)},model=%q,version=%q}}"
     ask = f"printf {quote(f'sort_desc({series} > 0.01)')} $labels.model $labels.version | query"
@@ -210,13 +169,11 @@ def _causes(plan: Plan) -> dict[str, str]:
 
 def _first_step(plan: Plan) -> str:
     """What to do about the largest cause, asked of Prometheus; a GPU held back is none of them: it overlaps."""
-    kind = plan.objective.indicator.kind
-    usual = FIRST_STEPS.get(kind, FIRST_STEPS["custom"])
-    split = CAUSES_OF.get(kind)
-    steps = FIRST_STEPS_BY_CAUSE.get(split or "", {})
+    indicator = plan.objective.indicator
+    usual, steps = indicator.first_step, indicator.steps_by_cause
     if not steps or plan.objective.group_by != names.GROUPING:
         return usual
-    fixed = f'{names.INDICATOR}={quote(split or "")},{names.CAUSE}!="gpu_throttled"'
+    fixed = f'{names.INDICATOR}={quote(indicator.cause_split)},{names.CAUSE}!="gpu_throttled"'
     query = f"topk(1, {names.CAUSE_SHARE}{{{fixed},model=%q,version=%q}})"
     cases = "".join(
         f"{{{{ {'else ' if number else ''}if match {quote(cause)} $cause }}}}{text}"

@@ -8,9 +8,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from triton_slo import mistake
 from triton_slo.convert.entry import Entry
 from triton_slo.convert.ledger import Ledger
-from triton_slo.objective import mistake
 from triton_slo.objective.model import RESERVED_LABELS, Objective
 
 _MOST_NAME = 63

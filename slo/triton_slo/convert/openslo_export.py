@@ -22,7 +22,7 @@ from triton_slo.burn.burn_alerts import severity
 from triton_slo.convert.entry import Entry, EntryError
 from triton_slo.convert.ledger import Ledger
 from triton_slo.convert.writing import plain
-from triton_slo.objective.model import WINDOW, CalendarWindow, Custom, Objective, Tier
+from triton_slo.objective.model import CalendarWindow, Objective, Tier
 from triton_slo.problem import Problem
 from triton_slo.promql import by
 from triton_slo.rules.plan import Plan, Variant
@@ -200,14 +200,10 @@ def _window(objective: Objective) -> Document:
 
 def _ratio(plan: Plan, variant: Variant) -> Document:
     """Rates of bad and of all events: numbers that go up and down, so `counter` is false."""
-    indicator = plan.objective.indicator
-    if isinstance(indicator, Custom) and indicator.error_ratio is not None:
-        query = indicator.error_ratio.strip().replace(WINDOW, RANGE)
+    if (query := plan.objective.indicator.ratio_query(RANGE)) is not None:
         mean = f"avg {by(plan.objective.group_by)} (\n{query}\n)"
         return {"counter": False, "rawType": "failure", "raw": _metric(mean)}
-    measure = plan.measure(variant)
-    events = measure.counted(RANGE) if measure.counted else measure.sampled
-    assert events is not None
+    events = plan.measure(variant).events.preferred(RANGE)
     return {"counter": False, "bad": _metric(events.error), "total": _metric(events.total)}
 
 
@@ -263,7 +259,7 @@ def _losses(objective: Objective) -> Iterator[tuple[str, str, str]]:
             "an SLO has one budget, not one for each group",
             "the queries give one result a group",
         )
-    if measure.counted and measure.sampled:
+    if measure.events.preferred(RANGE) != measure.events.at_once(RANGE, str):
         yield "indicator.source", "one indicator has one source", f"the histogram; the fallback is {_KEPT}"
     if len(objective.description) > _MOST_DESCRIPTION:
         yield "description", f"it has at most {_MOST_DESCRIPTION} characters", f"cut; all of it is {_KEPT}"
@@ -278,5 +274,5 @@ def _losses(objective: Objective) -> Iterator[tuple[str, str, str]]:
         yield "unknown.policy", "no data cannot count as failed", _KEPT
     if objective.alerting.enabled:
         yield "alerting.tiers", "a condition has one window", f"the long one; the short one is {_KEPT}"
-        if measure.exact and objective.alerting.min_failures:
+        if any(objective.indicator.counted(objective.alerting.min_failures)):
             yield "alerting.min_failures", "a condition knows only a burn rate", _KEPT

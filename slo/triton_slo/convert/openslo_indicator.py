@@ -10,7 +10,7 @@ from triton_slo.convert.entry import Entry, EntryError
 from triton_slo.convert.ledger import Ledger
 from triton_slo.convert.openslo_library import Library
 from triton_slo.convert.openslo_window import days
-from triton_slo.objective.model import WINDOW
+from triton_slo.indicators.custom import WINDOW
 from triton_slo.promql import number
 
 _PROMETHEUS = frozenset({"prometheus", "cortex", "mimir", "thanos", "victoriametrics"})
@@ -19,7 +19,7 @@ _LEFT_OUT = "the SLO is left out"
 
 
 @dataclass(frozen=True, slots=True)
-class Indicator:
+class ConvertedIndicator:
     """Fields of a custom indicator, what to group it by, and whether one event is one event."""
 
     entry: Entry
@@ -36,7 +36,7 @@ class _Slices:
     target: float
 
 
-def indicator(goal: Entry, spec: Entry, library: Library, ledger: Ledger) -> Indicator | None:
+def indicator(goal: Entry, spec: Entry, library: Library, ledger: Ledger) -> ConvertedIndicator | None:
     """The indicator of one objective of an SLO, or None where it is left out (and reported)."""
     sli = _sli(goal, spec, library)
     slices = _slices(goal, spec)
@@ -106,7 +106,9 @@ def _query(metric: Entry, library: Library, ledger: Ledger) -> Entry:
     return found
 
 
-def _ratio(ratio: Entry, slices: _Slices | None, library: Library, ledger: Ledger) -> Indicator | None:
+def _ratio(
+    ratio: Entry, slices: _Slices | None, library: Library, ledger: Ledger
+) -> ConvertedIndicator | None:
     raw = ratio.get("raw")
     counter = ratio.get("counter")
     counts = counter is None or counter.flag()
@@ -126,7 +128,7 @@ def _ratio(ratio: Entry, slices: _Slices | None, library: Library, ledger: Ledge
         return _sliced(ratio, f"({bad}) / (({texts['total']}) > 0)", slices, group_by, ledger)
     if not counts:
         ledger.noted(ratio, "gauges count no events: min_failures and confidence are switched off")
-    return Indicator(ratio, texts, group_by, events=counts)
+    return ConvertedIndicator(ratio, texts, group_by, events=counts)
 
 
 def _counted(entry: Entry, counts: bool, ledger: Ledger) -> str:
@@ -149,7 +151,7 @@ def _counted(entry: Entry, counts: bool, ledger: Ledger) -> str:
 
 def _raw(
     ratio: Entry, raw: Entry, slices: _Slices | None, library: Library, ledger: Ledger
-) -> Indicator | None:
+) -> ConvertedIndicator | None:
     query, kind = _query(raw, library, ledger), ratio.need("rawType")
     if kind.text() not in ("success", "failure"):
         raise EntryError(kind, f"{kind.text()!r} is neither success nor failure")
@@ -158,12 +160,12 @@ def _raw(
     group_by = building.grouping(ledger, ratio, queries.group_labels(text))
     if slices is not None:
         return _sliced(ratio, bad, slices, group_by, ledger)
-    return Indicator(query, {"error_ratio": bad}, group_by)
+    return ConvertedIndicator(query, {"error_ratio": bad}, group_by)
 
 
 def _threshold(
     goal: Entry, metric: Entry, slices: _Slices | None, library: Library, ledger: Ledger
-) -> Indicator | None:
+) -> ConvertedIndicator | None:
     query, operator = _query(metric, library, ledger), goal.need("op")
     if operator.text() not in _OPERATORS:
         raise EntryError(operator, f"{operator.text()!r} is none of {', '.join(_OPERATORS)}")
@@ -176,12 +178,12 @@ def _threshold(
         return _sliced(metric, bad, slices, group_by, ledger)
     ledger.noted(query, f"the value is looked at every {queries.STEP}")
     bad = f"1 - avg_over_time({compared}[{WINDOW}:{queries.STEP}])"
-    return Indicator(query, {"error_ratio": bad}, group_by)
+    return ConvertedIndicator(query, {"error_ratio": bad}, group_by)
 
 
 def _sliced(
     entry: Entry, error_ratio: str, slices: _Slices, group_by: tuple[str, ...], ledger: Ledger
-) -> Indicator:
+) -> ConvertedIndicator:
     """Share of slices in which too much failed: a slice that ends now, looked at every minute."""
     allowed = number(round(1 - slices.target, 12))
     inside = error_ratio.replace(WINDOW, slices.window)
@@ -192,4 +194,4 @@ def _sliced(
             f"slices of {slices.window} that end at every minute",
         )
     text = f"avg_over_time((({inside}) > bool {allowed})[{WINDOW}:{queries.STEP}])"
-    return Indicator(entry, {"error_ratio": text}, group_by)
+    return ConvertedIndicator(entry, {"error_ratio": text}, group_by)

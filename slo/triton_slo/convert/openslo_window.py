@@ -8,9 +8,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from triton_slo import mistake
 from triton_slo.convert.entry import Entry, EntryError
 from triton_slo.convert.ledger import Ledger
-from triton_slo.objective import mistake
 from triton_slo.objective.model import CalendarWindow
 
 _DAYS = {"m": 1 / 1440, "h": 1 / 24, "d": 1.0, "w": 7.0, "M": 30.0, "Q": 90.0, "Y": 365.0}

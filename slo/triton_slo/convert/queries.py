@@ -6,7 +6,7 @@ import re
 
 import promql_parser as promql
 
-from triton_slo.objective.model import WINDOW
+from triton_slo.indicators.custom import WINDOW
 from triton_slo.promql import quote
 
 _TEMPLATE = re.compile(r"\{\{\s*\.?window\s*\}\}|\$\{?__(?:rate_interval|interval|range)\}?|\$\{?window\}?")

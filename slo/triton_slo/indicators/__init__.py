@@ -1,35 +1,48 @@
-"""One module for each kind of indicator; each knows its best source and what it falls back to."""
+"""One module for each kind of indicator: all that differs between kinds is a method or an attribute there."""
 
 from __future__ import annotations
 
-from typing import assert_never
+from collections.abc import Mapping
+from typing import Annotated, get_args
 
-from triton_slo.indicators import custom, durations, errors, probing, readiness
-from triton_slo.indicators.measure import Events, Measure, Scope
-from triton_slo.objective import model as model
+from pydantic import Field
 
-__all__ = ["Events", "Measure", "Scope", "measure"]
+from triton_slo.conventions import UNKNOWN_ALERT
+from triton_slo.indicators.custom import Custom
+from triton_slo.indicators.errors import Errors
+from triton_slo.indicators.first_response import FirstResponse
+from triton_slo.indicators.indicator import Indicator
+from triton_slo.indicators.latency import Latency
+from triton_slo.indicators.probe import Probe
+from triton_slo.indicators.queue import Queue
+from triton_slo.indicators.readiness import Readiness
+
+__all__ = [
+    "ALERTS",
+    "BURN_ALERTS",
+    "KINDS",
+    "AnyIndicator",
+    "Custom",
+    "Errors",
+    "FirstResponse",
+    "Indicator",
+    "Latency",
+    "Probe",
+    "Queue",
+    "Readiness",
+    "kind",
+]
+
+AnyIndicator = Annotated[
+    Readiness | Latency | Queue | FirstResponse | Errors | Probe | Custom, Field(discriminator="kind")
+]
+KINDS: Mapping[str, type[Indicator]] = {one.name(): one for one in get_args(get_args(AnyIndicator)[0])}
+BURN_ALERTS: Mapping[str, str] = {kind: one.burn_alert for kind, one in KINDS.items()}
+"""Kind of indicator -> name of its burn alert; the tiers share the name and differ in `tier` and `severity`."""
+ALERTS = frozenset({*BURN_ALERTS.values(), UNKNOWN_ALERT})
+"""All alerts that are made of objectives."""
 
 
-def measure(indicator: model.Indicator, threshold: float | None, scope: Scope) -> Measure:
-    """Say how to measure an indicator, with its threshold in seconds where it has one."""
-    match indicator:
-        case model.Readiness():
-            return readiness.measure(scope)
-        case model.Errors():
-            return errors.measure(indicator, scope)
-        case model.Custom():
-            return custom.measure(indicator, scope)
-        case model.Latency():
-            assert threshold is not None
-            return durations.latency(indicator, threshold, scope)
-        case model.Queue():
-            assert threshold is not None
-            return durations.queue(indicator, threshold, scope)
-        case model.FirstResponse():
-            assert threshold is not None
-            return durations.first_response(indicator, threshold, scope)
-        case model.Probe():
-            return probing.measure(scope)
-        case _:
-            assert_never(indicator)
+def kind(name: str) -> type[Indicator]:
+    """The indicator that a recorded series names; the common defaults where no such kind is known here."""
+    return KINDS.get(name, Indicator)

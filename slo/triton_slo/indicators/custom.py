@@ -2,32 +2,103 @@
 
 from __future__ import annotations
 
-from triton_slo.indicators.measure import Events, Measure, Scope
-from triton_slo.objective import model as model
-from triton_slo.sources import CLIENTS
+from collections.abc import Iterator
+from typing import ClassVar, Literal, Self
+
+from pydantic import model_validator
+
+from triton_slo import expression
+from triton_slo.indicators.indicator import Finding, Indicator, T
+from triton_slo.indicators.measure import CounterQuery, Events, Measure, Scope
+from triton_slo.indicators.sources import CLIENTS
+
+WINDOW = "{{window}}"
+"""What custom PromQL holds where the range goes."""
+_QUERIES = ("good", "errors", "total", "error_ratio")
 
 
-def measure(indicator: model.Custom, scope: Scope) -> Measure:
-    """Good or failed events over all events, or a ratio in which every second weighs the same."""
+class Custom(Indicator):
+    """Any PromQL with `{{window}}` for the range: `good` and `total` events, or one `error_ratio`.
 
-    def summed(query: str, window: str) -> str:
-        return f"sum {scope.by} (\n{query.strip().replace(model.WINDOW, window)}\n)"
+    `counts_failures` says that its events are requests as clients or a gateway saw them, and that each failed one
+    counts: it sees failures that a backend hides from Triton's own counters.
+    """
 
-    def counted(window: str) -> Events:
-        if indicator.error_ratio is not None:
-            ratio = f"avg {scope.by} (\n{indicator.error_ratio.strip().replace(model.WINDOW, window)}\n)"
-            # A ratio of nothing is NaN, and NaN is equal to nothing: such a second is no event.
-            return Events(error=f"({ratio}) >= 0", total=f"(({ratio}) >= 0) * 0 + 1")
-        assert indicator.total is not None
-        total = summed(indicator.total, window)
-        if indicator.errors is not None:
-            failed = f"({summed(indicator.errors, window)} or {scope.on} 0 * {total})"
-            return Events(error=f"{failed} and {scope.on} {total} >= 0", total=f"{total} >= 0")
-        assert indicator.good is not None
-        good = f"({summed(indicator.good, window)} or {scope.on} 0 * {total})"
-        return Events(error=f"clamp_min({total} - {scope.on} {good}, 0) >= 0", total=f"{total} >= 0")
+    kind: Literal["custom"] = "custom"
+    good: str | None = None
+    errors: str | None = None
+    total: str | None = None
+    error_ratio: str | None = None
+    counts_failures: bool = False
+    burn_alert: ClassVar = "TritonCustomBudgetBurn"
+    caused_by: ClassVar = ""
 
-    presence = f"group {scope.by} (\n{counted(scope.slice_window).total}\n)"
-    source = CLIENTS if indicator.counts_failures else "custom"
-    exact = indicator.error_ratio is None
-    return Measure(presence=presence, counted=counted, exact=exact, sources=((presence, source),))
+    @model_validator(mode="after")
+    def _one_form(self) -> Self:
+        given = dict(self._queries())
+        if set(given) not in ({"good", "total"}, {"errors", "total"}, {"error_ratio"}):
+            raise ValueError("custom needs good and total, or errors and total, or error_ratio alone")
+        for key in sorted(given):
+            if WINDOW not in given[key]:
+                raise ValueError(
+                    f"{key} must hold {{{{window}}}} where the range goes, as in rate(x[{{{{window}}}}])"
+                )
+        for key in sorted(given):
+            expression.parse(given[key].replace(WINDOW, "5m"), key)
+        return self
+
+    def _queries(self) -> Iterator[tuple[str, str]]:
+        for key in _QUERIES:
+            if (query := getattr(self, key)) is not None:
+                yield key, query
+
+    def measure(self, threshold: float | None, scope: Scope) -> Measure:
+        """Good or failed events over all events, or a ratio in which every second weighs the same."""
+
+        def summed(query: str, window: str) -> str:
+            return f"sum {scope.by} (\n{query.strip().replace(WINDOW, window)}\n)"
+
+        def counted(window: str) -> Events:
+            if (query := self.ratio_query(window)) is not None:
+                ratio = f"avg {scope.by} (\n{query}\n)"
+                # A ratio of nothing is NaN, and NaN is equal to nothing: such a second is no event.
+                return Events(error=f"({ratio}) >= 0", total=f"(({ratio}) >= 0) * 0 + 1")
+            assert self.total is not None
+            total = summed(self.total, window)
+            if self.errors is not None:
+                failed = f"({summed(self.errors, window)} or {scope.on} 0 * {total})"
+                return Events(error=f"{failed} and {scope.on} {total} >= 0", total=f"{total} >= 0")
+            assert self.good is not None
+            good = f"({summed(self.good, window)} or {scope.on} 0 * {total})"
+            return Events(error=f"clamp_min({total} - {scope.on} {good}, 0) >= 0", total=f"{total} >= 0")
+
+        presence = f"group {scope.by} (\n{counted(scope.slice_window).total}\n)"
+        source = CLIENTS if self.counts_failures else "custom"
+        return Measure(presence, CounterQuery(counted, scope.group_by), sources=((presence, source),))
+
+    def counted(self, *parts: T) -> tuple[T, ...]:
+        """A ratio has no events: every second weighs the same."""
+        return parts if self.error_ratio is None else ()
+
+    def budget_until(self, now: T, period_end: T) -> T:
+        """Of a ratio every second is an event, and a period has a known number of seconds."""
+        return now if self.error_ratio is None else period_end
+
+    def doubts(self) -> Iterator[Finding]:
+        """Operations whose sides never match."""
+        for field, query in self._queries():
+            try:
+                found = expression.mismatches(query.replace(WINDOW, "5m"))
+            except RecursionError:
+                yield f"indicator.{field}", "nested too deeply to be checked", "record a part of it by a rule"
+                continue
+            for left, right in found:
+                yield (
+                    f"indicator.{field}",
+                    f"sides with labels ({left}) and ({right}) never match: the result is always empty",
+                    "aggregate both sides by the same labels, or say on (...) which count",
+                )
+
+    def ratio_query(self, window: str) -> str | None:
+        """The ratio of a window, where it is one."""
+        return None if self.error_ratio is None else self.error_ratio.strip().replace(WINDOW, window)

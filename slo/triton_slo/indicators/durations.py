@@ -1,4 +1,4 @@
-"""Latency, queue and first response: requests over a threshold, from a histogram or from means.
+"""Indicators with a threshold: requests over it, from a histogram or from means.
 
 The exporter's histograms are fed by the best source there is and say which. Without the exporter only sums and
 counts are left: each short time slice whose mean is over the threshold counts all its requests as failed. A
@@ -7,112 +7,171 @@ slice hides its tail, so the share that is shown is an estimate.
 
 from __future__ import annotations
 
-from triton_exporter.catalogue import Metric, llm, state, triton
-from triton_slo.indicators.measure import Events, Measure, Scope
-from triton_slo.objective import model as model
-from triton_slo.promql import le_matcher, number
-from triton_slo.sources import SLICES
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import ClassVar, Literal
 
-_REJECTED = 'reason="REJECTED"'
+from triton_exporter.catalogue import Metric, state, triton
+from triton_exporter.distribution.buckets import DEFAULT_BOUNDS
+from triton_exporter.duration import parse_seconds, render
+from triton_slo import conventions
+from triton_slo.fields import Duration
+from triton_slo.indicators.indicator import Finding, Indicator
+from triton_slo.indicators.measure import (
+    CounterQuery,
+    Events,
+    FallbackQuery,
+    Measure,
+    Scope,
+    StateQuery,
+    UnknownReason,
+    stuck,
+)
+from triton_slo.indicators.sample_series import SampleSeries
+from triton_slo.indicators.sources import SLICES
+from triton_slo.promql import le_matcher, number
+
 _MICROSECONDS = 1_000_000
 
 
-def latency(indicator: model.Latency, threshold: float, scope: Scope) -> Measure:
-    """Successful requests that took longer than the threshold, in the server."""
-    return _measure(
-        indicator.source, state.REQUEST_DURATION, triton.REQUEST_DURATION_US, threshold, scope, False
+class TimedIndicator(Indicator):
+    """An indicator with a threshold in time."""
+
+    threshold: Duration
+    cause_split: ClassVar = "latency"
+    first_step: ClassVar = (
+        "See whether the time goes into the queue or into computing, and what changed last."
     )
+    steps_by_cause: ClassVar = {
+        "^queue$": "Requests wait for their turn: add instances or replicas, or let clients send less at once.",
+        "^compute": "Computing takes the time: roll back a version that made it slower. Else, if the GPU is idle, "
+        "raise concurrency or batching; if it is busy, scale out.",
+    }
+    limit_series: ClassVar = conventions.THRESHOLD_SECONDS
+
+    @property
+    def threshold_text(self) -> str:
+        return self.threshold
+
+    @property
+    def seconds(self) -> float:
+        return parse_seconds(self.threshold)
+
+    def limit(self, target: float, threshold: float | None) -> float | None:
+        """The threshold."""
+        return threshold
+
+    def unknown_reasons(
+        self, scope: Scope, after_seconds: float, counts_as_failed: bool, settled: Callable[[str], str]
+    ) -> Iterator[UnknownReason]:
+        """A request that waits for ever is in no histogram."""
+        yield stuck(scope, after_seconds)
 
 
-def queue(indicator: model.Queue, threshold: float, scope: Scope) -> Measure:
-    """Requests that queued longer than the threshold, and those the queue rejected.
+class HistogramOrSlices(TimedIndicator):
+    """An indicator that the exporter has a histogram for, and Triton a sum of microseconds."""
 
-    Triton counts a queue timeout as REJECTED; what a full queue turns away only traces show.
-    """
-    return _measure(indicator.source, state.QUEUE_DURATION, triton.QUEUE_DURATION_US, threshold, scope, True)
+    source: Literal["auto", "histogram", "slices"] = "auto"
+    histogram: ClassVar[Metric]
+    sums: ClassVar[Metric]
+    signal: ClassVar[str]
+    """What the exporter calls the distribution."""
+
+    def also_failed(self, scope: Scope, window: str, every: str) -> tuple[str, ...]:
+        """Failed events that no histogram holds; `every` exists for every group with traffic."""
+        return ()
+
+    def measure(self, threshold: float | None, scope: Scope) -> Measure:
+        """Requests over the threshold, and those that `also_failed`."""
+        assert threshold is not None
+        in_histogram = scope.present(self.histogram.bucket, le_matcher(threshold))
+        in_slices = scope.present(triton.REQUEST_SUCCESS)
+        slices = self._slices(threshold, scope)
+        if self.source == "slices":
+            return Measure(in_slices, StateQuery(slices), ((in_slices, SLICES),))
+
+        def counted(window: str) -> Events:
+            every, events = in_buckets(self.histogram, threshold, scope, window)
+            return self._with_failures(scope, window, every, events)
+
+        exported = (
+            f"max by ({', '.join((*scope.group_by, 'source'))}) "
+            f"({state.DISTRIBUTION_SOURCE}{scope.matchers.equal('signal', self.signal)} == 1)"
+        )
+        mistakes = no_bucket(self.histogram, threshold, scope)
+        if self.source == "histogram":
+            events = CounterQuery(counted, scope.group_by)
+            return Measure(in_histogram, events, ((exported, ""),), mistakes)
+        # Groups that have a histogram keep to it, even one without the right bucket: the estimate must not hide
+        # that mistake, which is reported by name.
+        without = f"unless {scope.on} {scope.present(self.histogram.count)}"
+        return Measure(
+            f"{in_histogram} or {scope.on} ({in_slices} {without})",
+            FallbackQuery(counted, scope.group_by, slices.map(lambda expr: f"({expr})\n{without}")),
+            ((exported, ""), (f"{in_slices} {without}", SLICES)),
+            mistakes,
+        )
+
+    def _slices(self, threshold: float, scope: Scope) -> Events:
+        window = scope.slice_window
+        every = scope.rate(triton.REQUEST_SUCCESS, window)
+        edge = number(round(threshold * _MICROSECONDS, 3))
+        mean = f"{scope.rate(self.sums, window)} / {scope.on} {every}"
+        events = Events(f"{every} * {scope.on} ({mean} > bool {edge})", every)
+        return self._with_failures(scope, window, every, events)
+
+    def _with_failures(self, scope: Scope, window: str, every: str, events: Events) -> Events:
+        for failed in self.also_failed(scope, window, every):
+            total = f"({events.total})" if " and " in events.total else events.total
+            events = Events(f"{events.error}\n+ {scope.on} {failed}", f"{total}\n+ {scope.on} {failed}")
+        return events
+
+    def notes(self, thresholds: Sequence[float]) -> Iterator[Finding]:
+        """Thresholds between the exporter's default buckets."""
+        for threshold in thresholds:
+            if threshold not in DEFAULT_BOUNDS:
+                yield (
+                    "indicator.threshold",
+                    f"threshold {render(threshold)} lies between the exporter's default buckets",
+                    "start the exporter with --buckets-from and the folder of this file",
+                )
+
+    def provable(self, ratio: float) -> float:
+        """A slice fails as a whole or not at all."""
+        return 1.0 if self.source == "slices" else ratio
+
+    def incident(self, series: SampleSeries, threshold: float | None) -> Iterable[tuple[str, str]]:
+        """A histogram, or the means of slices: any failure makes a mean three times the threshold."""
+        assert threshold is not None
+        if self.source != "slices":
+            return bucket_series(series, self.histogram, repr(float(threshold)))
+        microseconds = series.counter(lambda bad, good: (3 if bad else 0.3) * threshold * 1e6 * (bad + good))
+        return (series.series(triton.REQUEST_SUCCESS, series.every), series.series(self.sums, microseconds))
 
 
-def first_response(indicator: model.FirstResponse, threshold: float, scope: Scope) -> Measure:
-    """Requests whose first response or token came later than the threshold; from histograms only."""
-    histogram, edge = first_response_edge(indicator, threshold)
-    return Measure(
-        presence=scope.present(histogram.bucket, le_matcher(edge)),
-        counted=lambda window: _histogram(histogram, edge, scope, window, rejections=False),
-        no_bucket=_no_bucket(histogram, edge, scope),
-        stuck=True,
-        sources=((scope.present(histogram.bucket, le_matcher(edge)), "histogram"),),
-    )
-
-
-def first_response_edge(indicator: model.FirstResponse, threshold: float) -> tuple[Metric, float]:
-    """The histogram, and the threshold in its unit: Triton counts milliseconds, vLLM seconds."""
-    if indicator.engine == "vllm":
-        return llm.VLLM_FIRST_TOKEN, threshold
-    return triton.FIRST_RESPONSE_MS, round(threshold * 1000, 6)
-
-
-def _measure(
-    source: model.Source, histogram: Metric, sums: Metric, threshold: float, scope: Scope, rejections: bool
-) -> Measure:
-    in_histogram = scope.present(histogram.bucket, le_matcher(threshold))
-    in_slices = scope.present(triton.REQUEST_SUCCESS)
-    sampled = _slices(sums, threshold, scope, rejections)
-    if source == "slices":
-        return Measure(in_slices, sampled=sampled, stuck=True, sources=((in_slices, SLICES),))
-
-    def counted(window: str) -> Events:
-        return _histogram(histogram, threshold, scope, window, rejections)
-
-    signal = "queue" if rejections else "request"
-    said = (
-        f"max by ({', '.join((*scope.group_by, 'source'))}) "
-        f"({state.DISTRIBUTION_SOURCE}{scope.matchers.equal('signal', signal)} == 1)"
-    )
-    no_bucket = _no_bucket(histogram, threshold, scope)
-    if source == "histogram":
-        return Measure(in_histogram, counted=counted, no_bucket=no_bucket, stuck=True, sources=((said, ""),))
-    # Groups that have a histogram keep to it, even one without the right bucket: the estimate must not hide
-    # that mistake, which is reported by name.
-    without = f"unless {scope.on} {scope.present(histogram.count)}"
-    return Measure(
-        presence=f"{in_histogram} or {scope.on} ({in_slices} {without})",
-        counted=counted,
-        sampled=Events(f"({sampled.error})\n{without}", f"({sampled.total})\n{without}"),
-        no_bucket=no_bucket,
-        stuck=True,
-        sources=((said, ""), (f"{in_slices} {without}", SLICES)),
-    )
-
-
-def _histogram(metric: Metric, edge: float, scope: Scope, window: str, rejections: bool) -> Events:
+def in_buckets(metric: Metric, edge: float, scope: Scope, window: str) -> tuple[str, Events]:
+    """The requests in a histogram, and the events: those over a bucket's edge failed."""
     every = scope.rate(metric.count, window)
     good = scope.rate(metric.bucket, window, le_matcher(edge))
-    error, total = f"clamp_min({every} - {scope.on} {good}, 0)", f"{every} and {scope.on} {good}"
-    if not rejections:
-        return Events(error, total)
-    rejected = _rejected(scope, window, every)
-    return Events(f"{error}\n+ {scope.on} {rejected}", f"({total})\n+ {scope.on} {rejected}")
+    return every, Events(f"clamp_min({every} - {scope.on} {good}, 0)", f"{every} and {scope.on} {good}")
 
 
-def _slices(sums: Metric, threshold: float, scope: Scope, rejections: bool) -> Events:
-    window = scope.slice_window
-    every = scope.rate(triton.REQUEST_SUCCESS, window)
-    edge = number(round(threshold * _MICROSECONDS, 3))
-    mean = f"{scope.rate(sums, window)} / {scope.on} {every}"
-    error = f"{every} * {scope.on} ({mean} > bool {edge})"
-    if not rejections:
-        return Events(error, every)
-    rejected = _rejected(scope, window, every)
-    return Events(f"{error}\n+ {scope.on} {rejected}", f"{every}\n+ {scope.on} {rejected}")
-
-
-def _rejected(scope: Scope, window: str, every: str) -> str:
-    timed_out = scope.rate(triton.REQUEST_FAILURE, window, _REJECTED)
-    found_full = scope.rate(state.QUEUE_FULL_ESTIMATE, window)
-    either = (f"({rejected} or {scope.on} 0 * {every})" for rejected in (timed_out, found_full))
-    return f"({f' + {scope.on} '.join(either)})"
-
-
-def _no_bucket(histogram: Metric, edge: float, scope: Scope) -> str:
+def no_bucket(histogram: Metric, edge: float, scope: Scope) -> tuple[UnknownReason, ...]:
+    """The threshold lies between two buckets."""
     bucket = scope.present(histogram.bucket, le_matcher(edge))
-    return f"{scope.present(histogram.count)} unless {scope.on} {bucket}"
+    return (
+        UnknownReason(
+            "no_bucket",
+            f"({scope.present(histogram.count)} unless {scope.on} {bucket}) == 1",
+            "Its histogram has no bucket that ends at the threshold; start the exporter with "
+            "--buckets-from and this objective, or move the threshold.",
+        ),
+    )
+
+
+def bucket_series(series: SampleSeries, histogram: Metric, le: str) -> Iterable[tuple[str, str]]:
+    """A histogram with one bucket that holds the good events."""
+    return (
+        series.series(histogram, series.good, "_bucket", le=le),
+        series.series(histogram, series.every, "_bucket", le="+Inf"),
+        series.series(histogram, series.every, "_count"),
+    )

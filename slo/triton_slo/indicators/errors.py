@@ -8,39 +8,108 @@ nobody knows, so they count as hiding failures.
 
 from __future__ import annotations
 
-from triton_exporter.catalogue import model as models
-from triton_exporter.catalogue import triton
-from triton_slo.indicators.measure import Events, Measure, Scope
-from triton_slo.objective import model as model
-from triton_slo.promql import Matchers, quote, regex_of
-from triton_slo.sources import BACKEND_COUNTERS, COUNTERS
+from collections.abc import Callable, Iterable, Iterator
+from typing import ClassVar, Literal, Self
 
+from pydantic import model_validator
+
+from triton_exporter.catalogue import Metric, triton
+from triton_exporter.catalogue import model as models
+from triton_slo import conventions as names
+from triton_slo.fields import Names
+from triton_slo.indicators.indicator import Finding, Indicator
+from triton_slo.indicators.measure import CounterQuery, Events, Measure, Scope, UnknownReason, stuck
+from triton_slo.indicators.sample_series import SampleSeries
+from triton_slo.indicators.sources import BACKEND_COUNTERS, COUNTERS
+from triton_slo.promql import Matchers, by, on, quote, regex_of
+
+FAILURE_REASONS = ("REJECTED", "BACKEND", "OTHER")
+"""Failure reasons that count by default: all of Triton's but CANCELED, which is the client's doing."""
+ALL_REASONS = (*FAILURE_REASONS, "CANCELED")
+"""What Triton's failure counter tells apart."""
 _REPORT_FAILURES = "dali|onnxruntime|openvino|pytorch|tensorflow|tensorrt"
 """Backends that report each request without a good response as failed, by their sources of 2026."""
 
 
-def measure(indicator: model.Errors, scope: Scope) -> Measure:
-    """Failures of the chosen reasons over successes and those failures.
+class Errors(Indicator):
+    """Share of requests that did not fail for a reason that counts."""
 
-    A server before 24.07 has no label `reason`: its failures count, whatever they were.
-    """
-    reasons = f"reason=~{quote(regex_of((*indicator.reasons, '')))}"
-
-    def counted(window: str) -> Events:
-        success = scope.rate(triton.REQUEST_SUCCESS, window)
-        failure = f"({scope.rate(triton.REQUEST_FAILURE, window, reasons)} or {scope.on} 0 * {success})"
-        # `and`: failure counters outlive an unloaded model, and would pass for its traffic.
-        return Events(error=f"{failure}\nand {scope.on} {success}", total=f"{success} + {scope.on} {failure}")
-
-    return Measure(
-        presence=scope.present(triton.REQUEST_SUCCESS),
-        counted=counted,
-        stuck=True,
-        sources=(
-            (_models(scope, "and"), COUNTERS),
-            (_models(scope, "unless"), BACKEND_COUNTERS),
-        ),
+    kind: Literal["errors"] = "errors"
+    reasons: Names = FAILURE_REASONS
+    burn_alert: ClassVar = "TritonErrorsBudgetBurn"
+    cause_split: ClassVar = "errors"
+    first_step: ClassVar = (
+        "Read the model's errors in Triton's log; if they began with a new version, roll it back."
     )
+    steps_by_cause: ClassVar = {
+        "^failure:REJECTED$": "The queue turns requests away: add instances or replicas, or let clients send less.",
+        "^failure:BACKEND$": "The model's own code fails: read its errors in Triton's log; if they began with a "
+        "new version, roll it back.",
+    }
+
+    @model_validator(mode="after")
+    def _some(self) -> Self:
+        if not self.reasons:
+            raise ValueError(f"reasons counts no failure at all; write some of {', '.join(ALL_REASONS)}")
+        return self
+
+    def measure(self, threshold: float | None, scope: Scope) -> Measure:
+        """Failures of the chosen reasons over successes and those failures.
+
+        A server before 24.07 has no label `reason`: its failures count, whatever they were.
+        """
+        reasons = f"reason=~{quote(regex_of((*self.reasons, '')))}"
+
+        def counted(window: str) -> Events:
+            success = scope.rate(triton.REQUEST_SUCCESS, window)
+            failure = f"({scope.rate(triton.REQUEST_FAILURE, window, reasons)} or {scope.on} 0 * {success})"
+            # `and`: failure counters outlive an unloaded model, and would pass for its traffic.
+            return Events(
+                error=f"{failure}\nand {scope.on} {success}", total=f"{success} + {scope.on} {failure}"
+            )
+
+        return Measure(
+            scope.present(triton.REQUEST_SUCCESS),
+            CounterQuery(counted, scope.group_by),
+            sources=((_models(scope, "and"), COUNTERS), (_models(scope, "unless"), BACKEND_COUNTERS)),
+        )
+
+    def unknown_reasons(
+        self, scope: Scope, after_seconds: float, counts_as_failed: bool, settled: Callable[[str], str]
+    ) -> Iterator[UnknownReason]:
+        """A model that answers nobody fails nobody."""
+        yield stuck(scope, after_seconds)
+
+    @classmethod
+    def causes(cls, selector: Matchers, window: str) -> Iterator[tuple[str, str]]:
+        """Why requests failed."""
+        failed = selector.also('reason!="CANCELED"')
+        yield "", shares_of_failures(triton.REQUEST_FAILURE, failed, "reason", window)
+
+    def doubts(self) -> Iterator[Finding]:
+        """Reasons that Triton does not know."""
+        for reason in self.reasons:
+            if reason not in ALL_REASONS:
+                yield (
+                    "indicator.reasons",
+                    f"Triton counts no failure as {reason!r}: it would never be bad",
+                    f"write some of {', '.join(ALL_REASONS)}",
+                )
+
+    def incident(self, series: SampleSeries, threshold: float | None) -> Iterable[tuple[str, str]]:
+        """Successes and failures."""
+        return (
+            series.series(triton.REQUEST_SUCCESS, series.good),
+            series.series(triton.REQUEST_FAILURE, series.failed, reason=self.reasons[0]),
+        )
+
+
+def shares_of_failures(metric: Metric, failed: Matchers, label: str, window: str) -> str:
+    """Share of the failures that each reason has, which a label of the metric names."""
+    rate = f"rate({metric}{failed}[{window}])"
+    named = f'label_replace({rate}, "{names.CAUSE}", "failure:$1", "{label}", "(.*)")'
+    each = f"sum {by((*names.GROUPING, names.CAUSE))} ({named})"
+    return f"{each}\n/ {on(names.GROUPING)} group_left ()\n(sum {by(names.GROUPING)} ({rate}) > 0)"
 
 
 def hiding_models() -> str:

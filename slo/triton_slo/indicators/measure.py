@@ -1,12 +1,17 @@
-"""What an indicator gives the rules: PromQL for errors and totals, and for the existence of its groups."""
+"""What an indicator gives the rules: PromQL for its events, its groups, and what may be unknown about them."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from triton_exporter.catalogue import state
-from triton_slo.promql import Matchers, by, on
+from triton_exporter.catalogue import Metric, state, triton
+from triton_exporter.duration import render
+from triton_slo import conventions as names
+from triton_slo.promql import Matchers, by, indent, number, on, paren
+
+Change = Callable[[str], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +21,146 @@ class Events:
     error: str
     total: str
 
+    def map(self, change: Change) -> Events:
+        """Both, changed alike."""
+        return Events(change(self.error), change(self.total))
+
+    def labelled(self) -> str:
+        """Errors and totals in one series name, with the label `event`."""
+        error, total = (
+            f'label_replace(\n{indent(expr)},\n  "{names.EVENT}", "{event}", "", ""\n)'
+            for expr, event in ((self.error, names.ERROR), (self.total, names.TOTAL))
+        )
+        return f"{error}\nor\n{total}"
+
+
+class EventQuery(ABC):
+    """Where events come from."""
+
+    @property
+    def states(self) -> tuple[Events, ...]:
+        """Events per second at this moment, which rules record at each evaluation; none for counters alone."""
+        return ()
+
+    @abstractmethod
+    def over(self, window: str, mean: str, masked: Change) -> tuple[str, ...]:
+        """Labelled events per second over a window, the best first.
+
+        `mean` averages what was recorded of the states; `masked` leaves out excluded time.
+        """
+
+    @abstractmethod
+    def at_once(self, window: str, mean: Change) -> Events:
+        """Events per second over a window from source series alone; `mean` averages an expression over it."""
+
+    def preferred(self, window: str) -> Events:
+        """The best source alone: what a format without fallbacks can express."""
+        return self.at_once(window, lambda expr: expr)
+
+    @abstractmethod
+    def map_states(self, change: Change) -> EventQuery:
+        """The same with changed states."""
+
+    @abstractmethod
+    def with_lost(self, lost: Callable[..., str]) -> EventQuery:
+        """The same with unknown time as failed events: `lost(*known)` gives those, else `known`."""
+
+    def reach_seconds(self, longest_window: float, slice_seconds: float) -> float:
+        """How far back a window reads: as far as the longest that is read from counters."""
+        return longest_window
+
+
+@dataclass(frozen=True, slots=True)
+class StateQuery(EventQuery):
+    """Events per second at this moment, as gauges or the means of short time slices show them."""
+
+    events: Events
+
+    @property
+    def states(self) -> tuple[Events, ...]:
+        return (self.events,)
+
+    def over(self, window: str, mean: str, masked: Change) -> tuple[str, ...]:
+        return (mean,)
+
+    def at_once(self, window: str, mean: Change) -> Events:
+        return self.events.map(mean)
+
+    def map_states(self, change: Change) -> EventQuery:
+        return StateQuery(self.events.map(change))
+
+    def with_lost(self, lost: Callable[..., str]) -> EventQuery:
+        # Both from one place: what calls itself ready while it is stuck has a total of its own.
+        return self.map_states(lost)
+
+    def reach_seconds(self, longest_window: float, slice_seconds: float) -> float:
+        return slice_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class CounterQuery(EventQuery):
+    """Events that counters show over any window."""
+
+    events: Callable[[str], Events]
+    group_by: tuple[str, ...]
+
+    def over(self, window: str, mean: str, masked: Change) -> tuple[str, ...]:
+        return (masked(self.events(window).labelled()),)
+
+    def at_once(self, window: str, mean: Change) -> Events:
+        return self.events(window)
+
+    def map_states(self, change: Change) -> EventQuery:
+        return self
+
+    def with_lost(self, lost: Callable[..., str]) -> EventQuery:
+        return SumQuery(self.events, self.group_by, Events(lost(), lost()))
+
+
+@dataclass(frozen=True, slots=True)
+class FallbackQuery(CounterQuery):
+    """Counters, and states for the groups that have none."""
+
+    fallback: Events
+
+    @property
+    def states(self) -> tuple[Events, ...]:
+        return (self.fallback,)
+
+    def over(self, window: str, mean: str, masked: Change) -> tuple[str, ...]:
+        return masked(self.events(window).labelled()), mean
+
+    def at_once(self, window: str, mean: Change) -> Events:
+        first, second, matching = self.events(window), self.fallback.map(mean), on(self.group_by)
+        return Events(
+            f"({first.error})\nor {matching}\n({second.error})",
+            f"({first.total})\nor {matching}\n({second.total})",
+        )
+
+    def preferred(self, window: str) -> Events:
+        return self.events(window)
+
+    def map_states(self, change: Change) -> EventQuery:
+        return replace(self, fallback=self.fallback.map(change))
+
+
+@dataclass(frozen=True, slots=True)
+class SumQuery(CounterQuery):
+    """Counters, and on top of them the events that are lost while nothing is known."""
+
+    lost: Events
+
+    @property
+    def states(self) -> tuple[Events, ...]:
+        return (self.lost,)
+
+    def over(self, window: str, mean: str, masked: Change) -> tuple[str, ...]:
+        matching = on((*self.group_by, names.EVENT))
+        return masked(f"{paren(self.events(window).labelled())}\n+ {matching}\n{mean}"), mean
+
+    def map_states(self, change: Change) -> EventQuery:
+        return replace(self, lost=self.lost.map(change))
+
 
 @dataclass(frozen=True, slots=True)
 class Scope:
@@ -24,6 +169,7 @@ class Scope:
     matchers: Matchers
     group_by: tuple[str, ...]
     slice_window: str
+    scrape_seconds: float = 15.0
 
     @property
     def by(self) -> str:
@@ -50,28 +196,29 @@ class Scope:
 
 
 @dataclass(frozen=True, slots=True)
-class Measure:
-    """How an indicator is measured.
+class UnknownReason:
+    """A reason for knowing nothing about a group: its expression has the value 1 for such groups.
 
-    `counted` reads counters over any window; `sampled` gives events per second at this moment, which the rules
-    record and average. Where both exist, `sampled` serves groups that have no counters. `exact` says that one
-    event is one event: only then do minimum failures and statistical bounds mean anything.
+    `words` explain it to a person; `{after}` stands for the time that must pass. `proof` names a test in which
+    counters stand still, and `waiting` the gauges that show more beside them.
     """
 
+    name: str
+    expr: str
+    words: str
+    proof: str = ""
+    waiting: tuple[Metric, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """How an indicator is measured for one part of the models; `mistakes` follow from the threshold."""
+
     presence: str
-    counted: Callable[[str], Events] | None = None
-    sampled: Events | None = None
-    adds: bool = False
-    """Whether `sampled` comes on top of what is counted."""
-    exact: bool = True
-    no_bucket: str = ""
-    stuck: bool = False
-    unseen: float | None = None
-    """Events a second that unknown time stands for where a group's own pace is not known; None: nobody knows."""
-    silent: Callable[[str], str] | None = None
-    """Groups that show a series and had no event over a window (`[10m]`), where no event means not knowing."""
+    events: EventQuery
     sources: tuple[tuple[str, str], ...] = ()
     """(expression with the label `source`, or expression, fixed source): which source serves which group."""
+    mistakes: tuple[UnknownReason, ...] = ()
 
     @property
     def possible_sources(self) -> frozenset[str]:
@@ -79,3 +226,23 @@ class Measure:
         named = {source for _, source in self.sources if source}
         exported = any(not source for _, source in self.sources)
         return frozenset(named | (set(state.DISTRIBUTION_SOURCES) if exported else set()))
+
+
+def stuck(scope: Scope, after_seconds: float) -> UnknownReason:
+    """Groups whose requests wait while none completes."""
+    window, matchers = render(after_seconds), scope.models
+    waiting = f"sum {scope.by} (min_over_time({triton.PENDING_REQUESTS}{matchers}[{window}])) > 0"
+    done = " or ".join(
+        f"(sum {scope.by} (increase({metric}{matchers}[{window}])) > 0)"
+        for metric in (triton.REQUEST_SUCCESS, triton.REQUEST_FAILURE)
+    )
+    # Half of the window must have been seen: a model that has just appeared has had no time to answer.
+    known = f"count_over_time({triton.PENDING_REQUESTS}{matchers}[{window}])"
+    age = f"max {scope.by} ({known}) >= {number(after_seconds * 0.8 / scope.scrape_seconds)}"
+    return UnknownReason(
+        "stuck",
+        f"0 * (\n  ({waiting})\n  and {scope.on} ({age})\n  unless {scope.on} ({done})\n) + 1",
+        "Requests have waited for {after} and none was answered: the model seems to be stuck.",
+        "requests wait, none is answered",
+        (triton.PENDING_REQUESTS,),
+    )

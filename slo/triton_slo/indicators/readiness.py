@@ -9,25 +9,104 @@ ready: it fails.
 
 from __future__ import annotations
 
-from triton_exporter.catalogue import state
-from triton_slo.indicators.measure import Events, Measure, Scope
+from collections.abc import Callable, Iterable, Iterator
+from typing import ClassVar, Literal
+
+from triton_exporter.catalogue import Metric, state
+from triton_slo import conventions as names
+from triton_slo.indicators.indicator import Indicator, T
+from triton_slo.indicators.measure import Events, Measure, Scope, StateQuery, UnknownReason, stuck
+from triton_slo.indicators.sample_series import SampleSeries, gauge
+from triton_slo.promql import Matchers, by, on
 
 
-def measure(scope: Scope) -> Measure:
-    """Events per second are servers on which the version should serve."""
-    meant = scope.matchers.also('state!~"unloaded|unloading"')
-    should_serve = (
-        f"{state.MODEL_STATE}{meant} == 1\n"
-        f"and on (instance, model) {state.MODEL_EXPECTED}{scope.models} == 1\n"
-        f"unless on (instance, model, version) {state.MODEL_FIRST_LOAD}{scope.matchers}"
+class Readiness(Indicator):
+    """Share of time that a model version which should serve is ready."""
+
+    kind: Literal["readiness"] = "readiness"
+    burn_alert: ClassVar = "TritonReadinessBudgetBurn"
+    cause_split: ClassVar = "readiness"
+    first_step: ClassVar = (
+        "Read Triton's own reason in the exporter's /state or in its log; roll back the model's last change."
     )
-    total = f"count {scope.by} (\n{should_serve}\n)"
-    ready = f"{state.MODEL_READY}{scope.matchers} == 1"
-    failed = f"count {scope.by} (\n({should_serve})\nunless on (instance, model, version) {ready}\n)"
-    return Measure(
-        presence=scope.present(state.MODEL_STATE),
-        sampled=Events(error=f"{failed}\nor\n0 * {total}", total=total),
-        exact=False,
-        unseen=1.0,
-        sources=((scope.present(state.MODEL_STATE), "state"),),
-    )
+    caused_by: ClassVar = ""
+
+    def measure(self, threshold: float | None, scope: Scope) -> Measure:
+        """Events per second are servers on which the version should serve."""
+        meant = scope.matchers.also('state!~"unloaded|unloading"')
+        should_serve = (
+            f"{state.MODEL_STATE}{meant} == 1\n"
+            f"and on (instance, model) {state.MODEL_EXPECTED}{scope.models} == 1\n"
+            f"unless on (instance, model, version) {state.MODEL_FIRST_LOAD}{scope.matchers}"
+        )
+        total = f"count {scope.by} (\n{should_serve}\n)"
+        ready = f"{state.MODEL_READY}{scope.matchers} == 1"
+        failed = f"count {scope.by} (\n({should_serve})\nunless on (instance, model, version) {ready}\n)"
+        presence = scope.present(state.MODEL_STATE)
+        events = StateQuery(Events(error=f"{failed}\nor\n0 * {total}", total=total))
+        return Measure(presence, events, sources=((presence, "state"),))
+
+    def unknown_reasons(
+        self, scope: Scope, after_seconds: float, counts_as_failed: bool, settled: Callable[[str], str]
+    ) -> Iterator[UnknownReason]:
+        """A model that takes requests and answers none calls itself ready."""
+        if counts_as_failed:
+            yield stuck(scope, after_seconds)
+
+    def unknown_pace(self) -> float:
+        """One server."""
+        return 1.0
+
+    def counted(self, *parts: T) -> tuple[T, ...]:
+        """Seconds of one outage hang together: no number of them is enough or significant."""
+        return ()
+
+    def budget_until(self, now: T, period_end: T) -> T:
+        """A period has a known number of seconds."""
+        return period_end
+
+    @classmethod
+    def judge_canary(cls, compared: Callable[[], T], current: Callable[[], T]) -> T:
+        """Its seconds hang together: a two-sample test on them would claim a confidence it has not."""
+        return current()
+
+    @classmethod
+    def causes(cls, selector: Matchers, window: str) -> Iterator[tuple[str, str]]:
+        """Share of the time not ready that each state took; first loads are none of it, as for the indicator.
+
+        A version can be READY to Triton and not ready, because its ready endpoint or the last probe says so.
+        """
+
+        def seconds(metric: Metric, matchers: Matchers) -> str:
+            """Samples rather than shares of them: those at a first load can be taken off those at any load."""
+            return f"sum_over_time({metric}{matchers}[{window}])"
+
+        def called(expr: str, name: str) -> str:
+            return f'label_replace({expr}, "state", "{name}", "", "")'
+
+        bad = seconds(state.MODEL_STATE, selector.also('state!~"ready|unloaded|unloading"'))
+        claimed = seconds(state.MODEL_STATE, selector.equal("state", "ready"))
+        unkept = f"{claimed} - ignoring (state) {seconds(state.MODEL_READY, selector)}"
+        lost = (
+            f"(\n  {bad}\n  - {called(seconds(state.MODEL_FIRST_LOAD, selector), 'loading')}"
+            f"\n  or {bad}\n  or {called(unkept, 'not_answering')}\n)"
+        )
+        named = f'label_replace({lost}, "{names.CAUSE}", "state:$1", "state", "(.*)")'
+        each = f"sum {by((*names.GROUPING, names.CAUSE))} ({named})"
+        yield "", f"{each}\n/ {on(names.GROUPING)} group_left ()\n(sum {by(names.GROUPING)} ({lost}) > 0)"
+
+    def provable(self, ratio: float) -> float:
+        """Ready or not, nothing between."""
+        return 1.0
+
+    def incident(self, series: SampleSeries, threshold: float | None) -> Iterable[tuple[str, str]]:
+        """Ready or not: any share of failures is a phase without readiness."""
+        ready = gauge([(0 if bad else 1, n) for bad, _, n in series.phases]) + series.end
+        other = gauge([(1 if bad else 0, n) for bad, _, n in series.phases]) + series.end
+        expected = gauge([(1, n) for _, _, n in series.phases]) + series.end
+        return (
+            series.series(state.MODEL_READY, ready),
+            series.series(state.MODEL_STATE, ready, state="ready"),
+            series.series(state.MODEL_STATE, other, state="unavailable"),
+            series.series(state.MODEL_EXPECTED, expected, version=""),
+        )

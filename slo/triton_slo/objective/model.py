@@ -5,16 +5,12 @@ The YAML form and the value are one frozen pydantic model; parsing once at the e
 
 from __future__ import annotations
 
-import math
-import re
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
     BeforeValidator,
-    ConfigDict,
     Discriminator,
     Field,
     Tag,
@@ -23,142 +19,20 @@ from pydantic import (
 
 from triton_exporter.duration import parse_seconds
 from triton_slo import conventions
-from triton_slo.objective import expression, mistake
+from triton_slo.fields import Choice, Duration, LabelName, Ratio, Selection, Target, Text, Value
+from triton_slo.indicators import KINDS, AnyIndicator
 from triton_slo.objective.exclusion import Exclusion, TimeZone
 
 Calendar = Literal["week", "month", "quarter"]
 Severity = Literal["critical", "warning", "info", "none"]
-Source = Literal["auto", "histogram", "slices"]
 
 DAY = 86_400
 HALF_HOUR = "30m"
 TILE = "5m"
 """What windows are made of where there are exclusions."""
-WINDOW = "{{window}}"
-"""What custom PromQL holds where the range goes."""
-FAILURE_REASONS = ("REJECTED", "BACKEND", "OTHER")
-"""Failure reasons that count by default: all of Triton's but CANCELED, which is the client's doing."""
-ALL_REASONS = (*FAILURE_REASONS, "CANCELED")
-"""What Triton's failure counter tells apart."""
 
 
-def _ratio(value: Any) -> float:
-    """Read `99.5%`, `"0.995"` or `0.995`."""
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise ValueError("a ratio is written 99.5% or 0.995")
-    try:
-        # What float() reads besides (other scripts' digits, `1_0`, `nan`) is a slip, or another tool's.
-        if isinstance(value, str) and not re.fullmatch(r"\s*([0-9]+\.?[0-9]*|\.[0-9]+)\s*%?\s*", value):
-            raise ValueError
-        if isinstance(value, str) and value.strip().endswith("%"):
-            # Through a rounding to 12 digits, so that 99.9% is 0.999 and not 0.9990000000000001.
-            return round(float(value.strip()[:-1]) / 100, 12)
-        return float(value)
-    except ValueError:
-        raise ValueError(f"{str(value)[:40]!r} is not a ratio; write 99.5% or 0.995") from None
-
-
-def _target(value: float) -> float:
-    if not (math.isfinite(value) and 0 < value < 1):
-        raise ValueError("a target lies between 0% and 100%, both excluded: 100% leaves no budget to burn")
-    return value
-
-
-def _duration(value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValueError(
-            f"{mistake.shown(value)} is not a duration; write it with its unit, such as 100ms or 1h"
-        )
-    parse_seconds(value)
-    return value
-
-
-def _regex(value: str) -> str:
-    try:
-        re.compile(value)
-    except re.error as error:
-        raise ValueError(f"not a regular expression: {error}") from None
-    # Go's RE2 knows no look-around and no back-references; Prometheus would refuse the file.
-    if re.search(r"\(\?(?:[=!]|<[=!]|P=|P>|\()|\\[1-9]", value):
-        raise ValueError("Prometheus (RE2) has no look-around and no back-references")
-    return value
-
-
-def _listed(value: Any) -> Any:
-    return (value,) if isinstance(value, str) else value
-
-
-def _label_name(value: str) -> str:
-    if not re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]*", value) or value.startswith("__"):
-        raise ValueError(f"{value!r} is no label name (letters, digits and _, not starting with __)")
-    return value
-
-
-Target = Annotated[
-    float, BeforeValidator(_ratio, json_schema_input_type=float | str), AfterValidator(_target)
-]
-Ratio = Annotated[float, BeforeValidator(_ratio, json_schema_input_type=float | str)]
-Duration = Annotated[str, BeforeValidator(_duration)]
-Regex = Annotated[str, AfterValidator(_regex)]
-LabelName = Annotated[str, AfterValidator(_label_name)]
-Text = Annotated[str, Field(max_length=2000)]
-Names = Annotated[
-    tuple[Annotated[str, Field(min_length=1, max_length=500)], ...],
-    BeforeValidator(_listed, json_schema_input_type=str | list[str]),
-]
-
-
-class _Value(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Choice(_Value):
-    """Names chosen one by one, or by a regular expression (RE2, anchored at both ends); neither means all."""
-
-    names: Names | None = None
-    regex: Regex | None = None
-
-    @model_validator(mode="after")
-    def _one_form(self) -> Self:
-        if self.names is not None and self.regex is not None:
-            raise ValueError("choose by names or by regex, not both")
-        if self.names == () or self.regex == "":
-            raise ValueError("chooses nothing; write `all`, a list of names, or {regex: ...}")
-        return self
-
-    def holds(self, name: str) -> bool:
-        """Whether a name is among the chosen."""
-        if self.names is not None:
-            return name in self.names
-        return self.regex is None or re.fullmatch(self.regex, name) is not None
-
-    @property
-    def everything(self) -> bool:
-        """Whether nothing is left out."""
-        return self.names is None and self.regex is None
-
-
-def _choice(value: Any) -> Any:
-    if value == "all":
-        return {}
-    if isinstance(value, dict) and value:
-        return value
-    if isinstance(value, str | list | tuple):
-        return {"names": value}
-    if isinstance(value, Choice):
-        return value
-    raise ValueError("write `all`, a list of names (numbers in quotes), or {regex: ...}")
-
-
-class _RegexForm(_Value):
-    regex: str
-
-
-Selection = Annotated[Choice, BeforeValidator(_choice, json_schema_input_type=str | list[str] | _RegexForm)]
-"""Which models or versions: `all`, a list of names, or `{regex: ...}`."""
-
-
-class Rolling(_Value):
+class Rolling(Value):
     """The last so many days, at every moment."""
 
     rolling: Duration
@@ -187,7 +61,7 @@ class Rolling(_Value):
         return self
 
 
-class CalendarWindow(_Value):
+class CalendarWindow(Value):
     """A calendar week (from Monday), month or quarter in a time zone; the budget starts anew with each."""
 
     calendar: Calendar
@@ -239,95 +113,7 @@ Window = Annotated[
 ]
 
 
-class Readiness(_Value):
-    """Share of time that a model version which should serve is ready."""
-
-    kind: Literal["readiness"] = "readiness"
-
-
-class _Threshold(_Value):
-    threshold: Duration
-    source: Source = "auto"
-
-    @property
-    def seconds(self) -> float:
-        """The threshold in seconds."""
-        return parse_seconds(self.threshold)
-
-
-class Latency(_Threshold):
-    """Share of requests answered within the threshold."""
-
-    kind: Literal["latency"] = "latency"
-
-
-class Queue(_Threshold):
-    """Share of requests that queued no longer than the threshold; a queue rejection is an error."""
-
-    kind: Literal["queue"] = "queue"
-
-
-class FirstResponse(_Threshold):
-    """Share of requests whose first token or response came within the threshold."""
-
-    kind: Literal["first_response"] = "first_response"
-    engine: Literal["triton", "vllm"] = "triton"
-
-
-class Errors(_Value):
-    """Share of requests that did not fail for a reason that counts."""
-
-    kind: Literal["errors"] = "errors"
-    reasons: Names = FAILURE_REASONS
-
-    @model_validator(mode="after")
-    def _some(self) -> Self:
-        if not self.reasons:
-            raise ValueError(f"reasons counts no failure at all; write some of {', '.join(ALL_REASONS)}")
-        return self
-
-
-class Probe(_Value):
-    """Share of probes (cheap real inferences) that worked."""
-
-    kind: Literal["probe"] = "probe"
-
-
-class Custom(_Value):
-    """Any PromQL with `{{window}}` for the range: `good` and `total` events, or one `error_ratio`.
-
-    `counts_failures` says that its events are requests as clients or a gateway saw them, and that each failed one
-    counts: it sees failures that a backend hides from Triton's own counters.
-    """
-
-    kind: Literal["custom"] = "custom"
-    good: str | None = None
-    errors: str | None = None
-    total: str | None = None
-    error_ratio: str | None = None
-    counts_failures: bool = False
-
-    @model_validator(mode="after")
-    def _one_form(self) -> Self:
-        given = {key for key in ("good", "errors", "total", "error_ratio") if getattr(self, key) is not None}
-        if given not in ({"good", "total"}, {"errors", "total"}, {"error_ratio"}):
-            raise ValueError("custom needs good and total, or errors and total, or error_ratio alone")
-        for key in sorted(given):
-            if WINDOW not in getattr(self, key):
-                raise ValueError(
-                    f"{key} must hold {{{{window}}}} where the range goes, as in rate(x[{{{{window}}}}])"
-                )
-        for key in sorted(given):
-            expression.parse(getattr(self, key).replace(WINDOW, "5m"), key)
-        return self
-
-
-Indicator = Annotated[
-    Readiness | Latency | Queue | FirstResponse | Errors | Probe | Custom, Field(discriminator="kind")
-]
-
-
-class Override(_Value):
+class Override(Value):
     """Another target or threshold for some models; where two overrides match, the first holds."""
 
     models: Selection = Choice()
@@ -349,7 +135,7 @@ class Override(_Value):
         return None if self.threshold is None else parse_seconds(self.threshold)
 
 
-class Tier(_Value):
+class Tier(Value):
     """One pair of windows: alert when budget burns `factor` times too fast over both of them."""
 
     name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,40}$")]
@@ -392,7 +178,7 @@ WORKBOOK_TIERS: tuple[Tier, ...] = (
 """Window pairs: https://sre.google/workbook/alerting-on-slos/ (table 5-8; 1d/2h from its rules)."""
 
 
-class Alerting(_Value):
+class Alerting(Value):
     """How an objective alerts; `alerting: off` is short for `enabled: false`.
 
     `min_failures` events must have failed within a tier's long window, and the error ratio must exceed the
@@ -403,9 +189,7 @@ class Alerting(_Value):
     tiers: tuple[Tier, ...] = Field(default=WORKBOOK_TIERS, min_length=1)
     severities: dict[str, Severity] = Field(default_factory=dict)
     min_failures: Annotated[int, Field(ge=0)] = 5
-    confidence: Annotated[
-        float, BeforeValidator(_ratio, json_schema_input_type=float | str), Field(ge=0.5, lt=1)
-    ] = 0.95
+    confidence: Annotated[Ratio, Field(ge=0.5, lt=1)] = 0.95
 
     @model_validator(mode="after")
     def _known_tiers(self) -> Self:
@@ -417,11 +201,7 @@ class Alerting(_Value):
         return self
 
 
-COUNTS_UNKNOWN = ("readiness", "probe")
-"""Indicators whose events come at a steady rate, so that unknown time can be counted as failed."""
-
-
-class Unknown(_Value):
+class Unknown(Value):
     """What to do when a group that should have data has none: alert, count it as failed too, or neither."""
 
     policy: Literal["alert", "bad", "ignore"] = "alert"
@@ -437,9 +217,8 @@ def _indicator(value: Any) -> Any:
     if isinstance(value, str):
         return {"kind": value}
     if isinstance(value, dict) and "kind" not in value:
-        raise ValueError(
-            "say which `kind`: readiness, latency, queue, first_response, errors, probe or custom"
-        )
+        *kinds, last = KINDS
+        raise ValueError(f"say which `kind`: {', '.join(kinds)} or {last}")
     return value
 
 
@@ -463,7 +242,7 @@ RESERVED_LABELS = frozenset(
 """Labels that the rules set themselves."""
 
 
-class Objective(_Value):
+class Objective(Value):
     """A promise about an indicator over a window, for every model it selects."""
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]
@@ -471,7 +250,7 @@ class Objective(_Value):
     owner: Annotated[str, Field(max_length=200)] = ""
     target: Target
     window: Window = Rolling(rolling="30d")
-    indicator: Annotated[Indicator, BeforeValidator(_indicator, json_schema_input_type=str | Indicator)]
+    indicator: Annotated[AnyIndicator, BeforeValidator(_indicator, json_schema_input_type=str | AnyIndicator)]
     models: Selection = Choice()
     versions: Selection = Choice()
     group_by: tuple[LabelName, ...] = conventions.GROUPING
@@ -487,11 +266,8 @@ class Objective(_Value):
     @model_validator(mode="after")
     def _built(self) -> Self:
         # What the rules cannot honour yet is refused: a promise that is silently not kept is worse than none.
-        if self.unknown.policy == "bad" and self.indicator.kind not in COUNTS_UNKNOWN:
-            raise ValueError(
-                f"unknown.policy bad is for {' and '.join(COUNTS_UNKNOWN)}, which watch time: nobody saw how many "
-                f"events of {self.indicator.kind} failed unseen; use alert here, and bad in a readiness objective"
-            )
+        if self.unknown.policy == "bad":
+            self.indicator.unknown_pace()
         if parse_seconds(self.unknown.after) >= self.window.seconds:
             raise ValueError(
                 f"unknown.after {self.unknown.after} is as long as the window ({self.window.words}), after which "
@@ -508,7 +284,7 @@ class Objective(_Value):
             raise ValueError(f"labels the rules set themselves: {', '.join(taken)}")
         if any(override.threshold for override in self.overrides) and self.threshold_seconds is None:
             raise ValueError(f"indicator {self.indicator.kind} has no threshold to override")
-        if isinstance(self.indicator, Custom) and self.overrides and "model" not in self.group_by:
+        if self.overrides and "model" not in self.group_by:
             raise ValueError("overrides choose by model, which group_by leaves out")
         if self.exclusions:
             self._in_tiles()
@@ -537,7 +313,7 @@ class Objective(_Value):
     @cached_property
     def threshold_seconds(self) -> float | None:
         """The threshold of latency, queue and first_response; None where there is none."""
-        return self.indicator.seconds if isinstance(self.indicator, _Threshold) else None
+        return self.indicator.seconds
 
     @cached_property
     def budget(self) -> float:

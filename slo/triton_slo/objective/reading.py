@@ -13,7 +13,8 @@ import yaml
 from pydantic import ValidationError
 
 from triton_exporter.yaml_faults import YAML_FAULTS
-from triton_slo.objective import mistake
+from triton_slo import mistake
+from triton_slo.indicators import KINDS
 from triton_slo.objective.model import Objective
 from triton_slo.problem import Problem
 
@@ -195,9 +196,7 @@ _FIELD_FIXES = {
 }
 """By the field's path without numbers."""
 _TEXT_FIX = "put it in quotes if it is meant as text"
-_UNION_STEPS = frozenset(
-    {"rolling", "calendar", "readiness", "latency", "queue", "first_response", "errors", "probe", "custom"}
-)
+_UNION_STEPS = frozenset({"rolling", "calendar", *KINDS})
 
 
 def _problem(file: str, node: yaml.Node, detail: Any) -> Problem:

@@ -18,21 +18,19 @@ from triton_slo.artifact import Artifact
 from triton_slo.burn.burn_alerts import alert_rules, objective_rules
 from triton_slo.burn.condition_rules import burn_tiers, condition_rules
 from triton_slo.objective.exclusion import Exclusion
-from triton_slo.objective.model import Custom
 from triton_slo.proofs.scenes import (
     Scene,
-    graded,
+    from_sources,
     healthy,
     ratio_scene,
-    silent_scene,
-    stuck_scene,
+    standstill_scene,
     vanished_scene,
 )
 from triton_slo.proofs.specimen import specimen
 from triton_slo.rules.excluding import exclusion_rules
 from triton_slo.rules.plan import Plan
 from triton_slo.rules.rulefile import Group, render, scalar
-from triton_slo.rules.unknown import MIN_SCRAPES
+from triton_slo.rules.unknown import MIN_SCRAPES, standstills
 
 Identity = tuple[str, str]
 """Name and tier of an alert; the tier is empty for alerts that have none."""
@@ -74,7 +72,7 @@ def proof_artifacts(plan: Plan) -> Iterator[Artifact]:
         plan, twins = _excluded(plan, found)
         found = (*found, *twins)
         rule_file = f"{name}.moved.yml"
-    if isinstance(plan.objective.indicator, Custom):
+    if not from_sources(plan, model):
         rule_file = f"{name}.alerts.yml"
         alone = (
             Group(f"{name}-alerts", (*exclusion_rules(plan), *condition_rules(plan), *alert_rules(plan))),
@@ -151,24 +149,21 @@ def proofs(plan: Plan, model: tuple[str, str]) -> Iterator[Proof]:
             Check((INCIDENT_SCRAPES + scrapes + 2) * scrape, unknown),
         ),
     )
-    if plan.measure(plan.variants[-1]).stuck:
-        scene = stuck_scene(plan, model, 2 * scrapes)
-        yield Proof("requests wait, none is answered: unknown", scene, (Check(1.5 * after, unknown),))
-    if plan.measure(plan.variants[-1]).silent:
-        scene = silent_scene(plan, model, 2 * scrapes)
+    for reason in standstills(plan):
+        scene = standstill_scene(plan, model, reason, 2 * scrapes)
         early, late = Check(0.5 * after, frozenset()), Check(1.5 * after, unknown)
-        yield Proof("no probe is sent: unknown", scene, (early, late))
+        yield Proof(f"{reason.proof}: unknown", scene, (early, late))
 
 
 def _unknown_burns(plan: Plan, model: tuple[str, str], scrapes: int) -> Iterator[Proof]:
     """Unknown time burns the budget like failures: at the pace of a total outage, which every tier sees."""
-    scrape, measure = plan.options.scrape_interval_seconds, plan.measure(plan.variants[-1])
+    scrape = plan.options.scrape_interval_seconds
     objective, resolved = plan.objective, plan.objective.resolve(*model)
     assert resolved is not None
     tiers = objective.alerting.tiers if objective.alerting.enabled else ()
     factors = {tier.name: tier.factor(objective.window.seconds) for tier in tiers}
     budget = round(1 - resolved[0], 12)
-    alert = names.BURN_ALERTS[objective.indicator.kind]
+    alert = objective.indicator.burn_alert
     burning = frozenset((alert, name) for name, factor in factors.items() if factor * budget < 1)
     firing = frozenset({(names.UNKNOWN_ALERT, ""), *burning})
     highest = max((factors[name] * budget for _, name in burning), default=0.0)
@@ -177,13 +172,10 @@ def _unknown_burns(plan: Plan, model: tuple[str, str], scrapes: int) -> Iterator
     quiet, loud = Check(INCIDENT_SCRAPES * scrape, frozenset()), (INCIDENT_SCRAPES + scrapes + bad) * scrape
     vanished = vanished_scene(plan, model, INCIDENT_SCRAPES, 2 * scrapes + bad)
     yield Proof("series vanish: unknown, and burning", vanished, (quiet, Check(loud, firing)))
-    if measure.stuck:
-        scene = stuck_scene(plan, model, INCIDENT_SCRAPES + 2 * scrapes + bad)
-        yield Proof("requests wait, none is answered: unknown, and burning", scene, (Check(loud, firing),))
-    if measure.silent:
-        scene = silent_scene(plan, model, INCIDENT_SCRAPES + 2 * scrapes + bad)
+    for reason in standstills(plan):
+        scene = standstill_scene(plan, model, reason, INCIDENT_SCRAPES + 2 * scrapes + bad)
         early = Check(0.5 * scrapes * scrape, frozenset())
-        yield Proof("no probe is sent: unknown, and burning", scene, (early, Check(loud, firing)))
+        yield Proof(f"{reason.proof}: unknown, and burning", scene, (early, Check(loud, firing)))
 
 
 def _quiet_throughout(plan: Plan) -> tuple[Check, ...]:
@@ -196,7 +188,7 @@ def _burns(plan: Plan, model: tuple[str, str]) -> Iterator[Proof]:
     objective, scrape = plan.objective, plan.options.scrape_interval_seconds
     if not objective.alerting.enabled:
         return
-    alert = names.BURN_ALERTS[objective.indicator.kind]
+    alert = objective.indicator.burn_alert
     resolved = objective.resolve(*model)
     assert resolved is not None
     budget = round(1 - resolved[0], 12)
@@ -206,7 +198,8 @@ def _burns(plan: Plan, model: tuple[str, str]) -> Iterator[Proof]:
     seen: set[float] = set()
     for factor in sorted((factors[name] for name in live), reverse=True):
         faster = [f for f in factors.values() if f > factor]
-        ratio = _between(factor * budget, min([f * budget for f in faster] + [1.0])) if graded(plan) else 1.0
+        between = _between(factor * budget, min([f * budget for f in faster] + [1.0]))
+        ratio = objective.indicator.provable(between)
         if ratio in seen:
             continue
         seen.add(ratio)

@@ -7,7 +7,8 @@ import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from triton_slo.objective.model import Choice, Objective
+from triton_slo.fields import Choice
+from triton_slo.objective.model import Objective
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)

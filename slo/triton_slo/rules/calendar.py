@@ -22,6 +22,7 @@ from triton_slo.rules.periods import changes
 from triton_slo.rules.plan import Plan
 from triton_slo.rules.rulefile import Rule
 
+_NOW_SECONDS = "time()"
 _NOW, _MONTH, _START, _END = "now", "month", "start", "end"
 _CARRIED = (
     ("1h", "1h"),
@@ -64,7 +65,7 @@ def calendar_rules(plan: Plan, window: CalendarWindow) -> Iterator[Rule]:
 
 def budget_days(plan: Plan) -> str:
     """Days that the budget stands for: the whole period for seconds, the period so far for other events."""
-    return f"({_end(plan) if plan.time_based else 'time()'} - {_start(plan)}) / {DAY}"
+    return f"({_until(plan)} - {_start(plan)}) / {DAY}"
 
 
 def budget_remaining(plan: Plan) -> str:
@@ -72,10 +73,10 @@ def budget_remaining(plan: Plan) -> str:
 
     The whole period has as many seconds more than have passed as it is longer, at the servers there were.
     """
-    spent = f"{names.PERIOD_BURN_RATE}{plan.own}"
-    if not plan.time_based:
+    spent, until = f"{names.PERIOD_BURN_RATE}{plan.own}", _until(plan)
+    if until == _NOW_SECONDS:
         return f"1 - {spent}"
-    passed = f"(time() - {_start(plan)}) / ({_end(plan)} - {_start(plan)})"
+    passed = f"(time() - {_start(plan)}) / ({until} - {_start(plan)})"
     return f"1 - {spent} * on () group_left () ({passed})"
 
 
@@ -87,8 +88,9 @@ def _start(plan: Plan) -> str:
     return f"{names.PERIOD_START}{plan.own}"
 
 
-def _end(plan: Plan) -> str:
-    return f"{names.PERIOD_END}{plan.own}"
+def _until(plan: Plan) -> str:
+    """Until when the number of the period's events is known."""
+    return plan.objective.indicator.budget_until(_NOW_SECONDS, f"{names.PERIOD_END}{plan.own}")
 
 
 def _wall(plan: Plan, edge: str) -> str:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from triton_exporter.duration import render
 from triton_slo import conventions as names
-from triton_slo.indicators import Events, Measure
+from triton_slo.indicators.measure import Measure
 from triton_slo.objective.exclusion import DAYS, Exclusion
 from triton_slo.objective.zone import ClockChange, ClockRule, clock_rule
 from triton_slo.promql import Matchers, by, indent, number, on, quote
@@ -42,16 +42,16 @@ def counting(plan: Plan, expr: str) -> str:
 
 def leaving_out(plan: Plan, own: Matchers, measure: Measure) -> Measure:
     """The measure without what happens in exclusions: looked at then, there is nothing; `own` is of its groups."""
-    if not plan.objective.exclusions or measure.sampled is None:
+    if not plan.objective.exclusions:
         return measure
     # Nothing, not absence: a mean over a window must not spread what surrounds an exclusion into it.
     labels = plan.objective.group_by
     nothing = f"0 * max {by(labels)} ({names.LAST_SEEN}{own}) and on () {_excluded(plan)}"
-    error, total = (
-        f"({counting(plan, expr)})\nor {on(labels)}\n({nothing})"
-        for expr in (measure.sampled.error, measure.sampled.total)
-    )
-    return replace(measure, sampled=Events(error, total))
+
+    def masked(expr: str) -> str:
+        return f"({counting(plan, expr)})\nor {on(labels)}\n({nothing})"
+
+    return replace(measure, events=measure.events.map_states(masked))
 
 
 def _excluded(plan: Plan) -> str:
@@ -60,10 +60,9 @@ def _excluded(plan: Plan) -> str:
 
 def lag_seconds(plan: Plan) -> float:
     """How long after its end time stays excluded: what the longest window reads that is not made of others."""
-    if plan.measure(plan.variants[-1]).counted is None:
-        return plan.clock.real(SLICE)
-    raw = max(span.seconds for span in plan.spans.values() if span.raw)
-    return raw + plan.clock.scrape_seconds
+    longest = max(span.seconds for span in plan.spans.values() if span.raw) + plan.clock.scrape_seconds
+    events = plan.measure(plan.variants[-1]).events
+    return events.reach_seconds(longest, plan.clock.real(SLICE))
 
 
 def _replacement(exclusion: Exclusion) -> str:

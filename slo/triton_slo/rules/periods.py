@@ -81,7 +81,7 @@ def basis(plan: Plan, at: float) -> Basis:
         return Basis(seconds, seconds)
     period = period_at(window, at)
     passed = max(1.0, at - period.start)
-    return Basis(passed, period.end - period.start if plan.time_based else passed)
+    return Basis(passed, plan.objective.indicator.budget_until(passed, period.end - period.start))
 
 
 def _months_later(first: datetime, months: int) -> datetime:

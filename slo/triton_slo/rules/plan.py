@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 from triton_slo import conventions
 from triton_slo.artifact import Options
-from triton_slo.indicators import Measure, Scope, measure
-from triton_slo.objective.model import CalendarWindow, Choice, Custom, Objective, Override, Readiness
+from triton_slo.fields import Choice
+from triton_slo.indicators.measure import Measure, Scope
+from triton_slo.objective.model import CalendarWindow, Objective, Override
 from triton_slo.promql import Matchers, parse_selector
 from triton_slo.rules.windows import SLICE, Clock, Span, spans
 
@@ -79,13 +80,6 @@ class Plan:
         return _variants(self.objective)
 
     @cached_property
-    def time_based(self) -> bool:
-        """Whether events are seconds, whose number in a whole period is known before it is over."""
-        indicator = self.objective.indicator
-        by_ratio = isinstance(indicator, Custom) and indicator.error_ratio is not None
-        return by_ratio or isinstance(indicator, Readiness)
-
-    @cached_property
     def period_seconds(self) -> float:
         """The real length of the period, of a calendar's longest; calendars are not scaled."""
         window = self.objective.window
@@ -95,23 +89,28 @@ class Plan:
 
     def measure(self, variant: Variant) -> Measure:
         """How the indicator is measured for a variant's models."""
-        scope = Scope(
-            self.source_matchers.also(*variant.matchers.parts),
+        return self.objective.indicator.measure(variant.threshold, self.scope(variant.matchers))
+
+    def scope(self, matchers: Matchers) -> Scope:
+        """The source series of some models."""
+        return Scope(
+            self.source_matchers.also(*matchers.parts),
             self.objective.group_by,
             self.clock.text(SLICE),
+            self.clock.scrape_seconds,
         )
-        found = measure(self.objective.indicator, variant.threshold, scope)
-        # A model that takes requests and answers none calls itself ready.
-        stuck = self.objective.unknown.policy == "bad" and self.objective.indicator.kind == "readiness"
-        return replace(found, stuck=True) if stuck else found
+
+
+def chosen(objective: Objective) -> Matchers:
+    """Matchers of all models and versions of an objective."""
+    return Matchers().choosing("model", objective.models).choosing("version", objective.versions)
 
 
 def _variants(objective: Objective) -> tuple[Variant, ...]:
-    chosen = Matchers().choosing("model", objective.models).choosing("version", objective.versions)
     # Overrides that list whole models are many (one a model) and cannot overlap once a name is taken: they
     # cost a set look-up. The others are few, and narrow what is left for those after them, listed models too.
     taken: dict[str, None] = {}
-    left = [chosen]
+    left = [chosen(objective)]
     named: dict[tuple[Matchers, tuple[float, float | None]], list[str]] = {}
     variants: list[Variant] = []
     for override in objective.overrides:

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 from triton_exporter.duration import render
 from triton_slo import conventions as names
-from triton_slo.indicators import Events, Measure
+from triton_slo.indicators.measure import Events, Measure
 from triton_slo.objective.model import DAY, CalendarWindow
-from triton_slo.promql import Matchers, indent, number, on
+from triton_slo.promql import Matchers, number, on, paren
 from triton_slo.rules.calendar import budget_days, budget_remaining, calendar_rules
 from triton_slo.rules.excluding import counting, exclusion_rules, leaving_out
 from triton_slo.rules.memory import remembered
@@ -37,8 +37,8 @@ def recording_rules(plan: Plan) -> Iterator[Rule]:
     yield from exclusion_rules(plan)
     for variant, measure in measures:
         yield _rule(plan, names.LAST_SEEN, _last_seen(plan, variant, measure))
-        if measure.sampled:
-            yield _rule(plan, names.SLI_EVENTS_NOW, _both(measure.sampled))
+        for events_now in measure.events.states:
+            yield _rule(plan, names.SLI_EVENTS_NOW, events_now.labelled())
     raw, long = ([span for span in plan.spans.values() if span.raw is kind] for kind in (True, False))
     for span in raw:
         for variant, measure in measures:
@@ -91,37 +91,19 @@ def ratio(plan: Plan, nominal: str) -> str:
     return f"{error}\n/ ignoring ({names.EVENT})\n({total} > 0)"
 
 
-def _both(both: Events) -> str:
-    """Errors and totals in one series name, told apart by the label `event`."""
-    error, total = (
-        f'label_replace(\n{indent(expr)},\n  "{names.EVENT}", "{event}", "", ""\n)'
-        for expr, event in ((both.error, names.ERROR), (both.total, names.TOTAL))
-    )
-    return f"{error}\nor\n{total}"
-
-
 def _last_seen(plan: Plan, variant: Variant, measure: Measure) -> str:
     before = remembered(plan, f"{names.LAST_SEEN}{_own(plan, variant)}")
     period = number(plan.period_seconds)
-    return f"time() * {_paren(measure.presence)}\nor {_on(plan)}\n{_paren(before)} > time() - {period}"
+    return f"time() * {paren(measure.presence)}\nor {_on(plan)}\n{paren(before)} > time() - {period}"
 
 
 def _raw(plan: Plan, span: Span, variant: Variant, measure: Measure) -> str:
     """A window read from counters, or averaged from what was recorded at each evaluation."""
-    parts = []
-    sampled = f"avg_over_time({names.SLI_EVENTS_NOW}{_own(plan, variant)}[{span.text}])"
-    if measure.counted:
-        counted = _both(measure.counted(_reading(plan, span)))
-        on_both = _on(plan, names.EVENT)
-        parts.append(
-            counting(plan, f"{_paren(counted)}\n+ {on_both}\n{sampled}" if measure.adds else counted)
-        )
-    if measure.sampled:
-        parts.append(sampled)
+    mean = f"avg_over_time({names.SLI_EVENTS_NOW}{_own(plan, variant)}[{span.text}])"
+    parts = measure.events.over(_reading(plan, span), mean, lambda expr: counting(plan, expr))
     seen = f"0 * {names.LAST_SEEN}{_own(plan, variant)}"
-    parts.append(_both(Events(seen, seen)))
     # Each part is itself an `or` without `on`: unbracketed, its second half would be matched on all labels.
-    return f"\nor {_on(plan, names.EVENT)}\n".join(_paren(part) for part in parts)
+    return f"\nor {_on(plan, names.EVENT)}\n".join(map(paren, (*parts, Events(seen, seen).labelled())))
 
 
 def _reading(plan: Plan, span: Span) -> str:
@@ -172,13 +154,12 @@ def _budget(plan: Plan) -> Iterator[Rule]:
 
 def _info(plan: Plan) -> dict[str, str]:
     objective = plan.objective
-    threshold = getattr(objective.indicator, "threshold", "")
     about = {
         names.OWNER: objective.owner,
         "description": objective.description,
         "target": number(objective.target),
         "window": objective.window.words,
-        "threshold": threshold,
+        "threshold": objective.indicator.threshold_text,
     }
     return {label: value for label, value in about.items() if value}
 
@@ -189,7 +170,3 @@ def _own(plan: Plan, variant: Variant) -> Matchers:
 
 def _on(plan: Plan, *extra: str) -> str:
     return on((*plan.objective.group_by, *extra))
-
-
-def _paren(text: str) -> str:
-    return f"(\n{indent(text)}\n)" if "\n" in text or " " in text else text

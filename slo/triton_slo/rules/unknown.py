@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from triton_exporter.catalogue import state, triton
+from triton_exporter.catalogue import state
 from triton_slo import conventions as names
-from triton_slo.promql import Matchers, by, number, on
+from triton_slo.indicators.measure import UnknownReason
+from triton_slo.promql import Matchers, number
 from triton_slo.rules.excluding import counting
 from triton_slo.rules.memory import warm
-from triton_slo.rules.plan import Plan
+from triton_slo.rules.plan import Plan, chosen
 from triton_slo.rules.retired import unless_retired, with_version
 from triton_slo.rules.rulefile import Rule
 
@@ -27,15 +28,31 @@ def unknown_rules(plan: Plan) -> Iterator[Rule]:
     if plan.objective.unknown.policy == "ignore":
         return
     yield _rule(plan, "vanished", _vanished(plan))
-    measures = [(variant, plan.measure(variant)) for variant in plan.variants]
-    if any(measure.stuck for _, measure in measures):
-        yield _rule(plan, "stuck", _stuck(plan))
-    after = plan.clock.text(plan.objective.unknown.after, MIN_SCRAPES)
-    for _, measure in measures:
-        if measure.silent:
-            yield _rule(plan, "silent", f"({measure.silent(after)} {unless_retired(plan)}) == 1 {warm(plan)}")
-        if measure.no_bucket:
-            yield _rule(plan, "no_bucket", f"({measure.no_bucket}) == 1")
+    for reason in reasons(plan):
+        yield _rule(plan, reason.name, reason.expr)
+
+
+def reasons(plan: Plan) -> tuple[UnknownReason, ...]:
+    """Reasons beside vanished series, by what the indicator needs to be known."""
+    mistakes = (mistake for variant in plan.variants for mistake in plan.measure(variant).mistakes)
+    return (*standstills(plan), *mistakes)
+
+
+def standstills(plan: Plan) -> tuple[UnknownReason, ...]:
+    """Reasons that show in series which are there and do not move."""
+    objective = plan.objective
+
+    def settled(expr: str) -> str:
+        return f"({expr} {unless_retired(plan)}) == 1 {warm(plan)}"
+
+    return tuple(
+        objective.indicator.unknown_reasons(
+            plan.scope(chosen(objective)),
+            plan.clock.real(objective.unknown.after, MIN_SCRAPES),
+            objective.unknown.policy == "bad",
+            settled,
+        )
+    )
 
 
 def _rule(plan: Plan, reason: str, expr: str) -> Rule:
@@ -54,25 +71,6 @@ def _vanished(plan: Plan) -> str:
     wanted = f"({recent} or {seen} and on (model) ({expected} == 1))"
     lines = [gone, warm(plan), f"and {wanted}", f"unless on (model) ({expected} == 0)", unless_retired(plan)]
     return "0 * (\n" + "\n".join(f"  {line}" for line in lines) + "\n) + 1"
-
-
-def _stuck(plan: Plan) -> str:
-    """Groups whose requests wait while none completes, each with the value 1."""
-    window = plan.clock.text(plan.objective.unknown.after, MIN_SCRAPES)
-    group, matchers = by(plan.objective.group_by), _models(plan)
-    waiting = f"sum {group} (min_over_time({triton.PENDING_REQUESTS}{matchers}[{window}])) > 0"
-    done = " or ".join(
-        f"(sum {group} (increase({metric}{matchers}[{window}])) > 0)"
-        for metric in (triton.REQUEST_SUCCESS, triton.REQUEST_FAILURE)
-    )
-    # Half of the window must have been seen: a model that has just appeared has had no time to answer.
-    known = f"count_over_time({triton.PENDING_REQUESTS}{matchers}[{window}])"
-    least = number(
-        plan.clock.real(plan.objective.unknown.after, MIN_SCRAPES) * 0.8 / plan.clock.scrape_seconds
-    )
-    age = f"max {group} ({known}) >= {least}"
-    group_on = on(plan.objective.group_by)
-    return f"0 * (\n  ({waiting})\n  and {group_on} ({age})\n  unless {group_on} ({done})\n) + 1"
 
 
 def _models(plan: Plan) -> Matchers:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from triton_slo.sources import BACKEND_COUNTERS, CAVEATS, SEES_FAILURES
+from triton_slo.indicators.sources import BACKEND_COUNTERS, CAVEATS, SEES_FAILURES
 from triton_slo.verdict.canary import Comparison, Verdict
 from triton_slo.verdict.live import Standing
 
@@ -68,14 +68,10 @@ Witnesses = Mapping[tuple[str, str], "Judgement"]
 """By model and version: the worst judgement on the objectives that see failures which a backend hides."""
 
 
-def judge_readiness(
+def judge_current_state(
     canary: Standing, ages: Sequence[float | None], firing: Sequence[Firing], limits: Limits
 ) -> Judgement:
-    """Judge a canary by whether it is ready now.
-
-    Readiness is looked at, not counted: its seconds hang together, and a two-sample test on them would claim
-    a confidence it has not.
-    """
+    """Judge a canary by whether it burns its budget now, where its seconds cannot be compared."""
     age = None if None in ages else max(known for known in ages if known is not None)
     verdict: Verdict = "hold"
     if pages := _pages(_about(canary, firing)):

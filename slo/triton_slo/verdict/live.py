@@ -13,9 +13,9 @@ from itertools import groupby
 from typing import Literal
 
 from triton_slo import conventions
-from triton_slo.burn.words import CAUSES_OF
+from triton_slo.indicators import kind
+from triton_slo.indicators.sources import CAVEATS
 from triton_slo.prometheus import Sample
-from triton_slo.sources import CAVEATS
 
 State = Literal["excluded", "unknown", "exhausted", "burning", "ok", "idle"]
 Lasts = Literal["unknown", "exhausted", "estimated", "past_period_end", "not_burning"]
@@ -288,7 +288,7 @@ class _Board:
         )
 
     def _split(self, indicator: str, group: tuple[tuple[str, str], ...]) -> tuple[tuple[str, float], ...]:
-        split = CAUSES_OF.get(indicator, "")
+        split = kind(indicator).cause_split
         return tuple(sorted(self._causes.get((split, group), ()), key=lambda cause: -cause[1]))
 
 

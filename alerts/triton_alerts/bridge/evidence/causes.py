@@ -11,11 +11,11 @@ from triton_alerts.bridge.incidents.incident import Incident
 from triton_alerts.bridge.incidents.notification import Member
 from triton_alerts.catalogue import ALERTS
 from triton_exporter.lifecycle.reasons import classify
-from triton_slo import conventions as slo
+from triton_slo.indicators import Readiness
 
 UNKNOWN = "not known"
 _STEPS: dict[str, dict[str, str]] = {alert.name: dict(alert.steps) for alert in ALERTS if alert.steps}
-_STEPS[slo.BURN_ALERTS["readiness"]] = _STEPS["TritonModelNotReadyProlonged"]
+_STEPS[Readiness.burn_alert] = _STEPS["TritonModelNotReadyProlonged"]
 
 
 def cause(incident: Incident, lead: Member) -> str:

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from itertools import combinations
 
 from triton_exporter.duration import in_words
+from triton_slo.expression import always_answers, of_ours
+from triton_slo.indicators import ALERTS
 from triton_slo.objective.exclusion import Exclusion, Span, clipped, merged
-from triton_slo.objective.expression import always_answers, of_ours
 from triton_slo.objective.model import Objective
 
 Doubt = tuple[str, str, str]
@@ -44,7 +45,7 @@ def _query_doubts(text: str) -> Iterator[tuple[str, str]]:
     if not text:
         return
     try:
-        ours, always = sorted(set(of_ours(text))), always_answers(text)
+        ours, always = sorted(set(of_ours(text, ALERTS))), always_answers(text)
     except RecursionError:
         yield "nested too deeply to be checked", "record a part of it by a rule"
         return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 import promql_parser as promql
 
@@ -59,15 +59,15 @@ def _pair(node: promql.BinaryExpr) -> bool:
     return all(sides) if operator == "or" else any(sides)
 
 
-def of_ours(text: str) -> Iterator[str]:
-    """The series in an expression that rules of an objective make, or that say which of its alerts fire."""
+def of_ours(text: str, alerts: Collection[str]) -> Iterator[str]:
+    """The series in an expression that rules of an objective make, or that say which of its `alerts` fire."""
     for part in _parts(promql.parse(text)):
         selector = part.vector_selector if isinstance(part, promql.MatrixSelector) else part
         if isinstance(selector, promql.VectorSelector):
             name = selector.name or _matched(selector, "__name__")
             if name.startswith(conventions.RECORDED_PREFIX):
                 yield name
-            elif name == _ALERTS and _matched(selector, "alertname") in conventions.ALERTS:
+            elif name == _ALERTS and _matched(selector, "alertname") in alerts:
                 yield f'{_ALERTS}{{alertname="{_matched(selector, "alertname")}"}}'
 
 
@@ -86,3 +86,39 @@ def _parts(node: promql.Expr) -> list[object]:
 
 def _matched(selector: promql.VectorSelector, label: str) -> str:
     return next((str(one.value) for one in selector.matchers.matchers if one.name == label), "")
+
+
+def mismatches(text: str) -> list[tuple[str, str]]:
+    """Labels of both sides of operations between aggregations by different labels, without on or ignoring."""
+    return list(_mismatches(promql.parse(text)))
+
+
+def _mismatches(node: object) -> Iterator[tuple[str, str]]:
+    if isinstance(node, promql.BinaryExpr):
+        sides = [_labels(side) for side in (node.lhs, node.rhs)]
+        matching = getattr(node.modifier, "matching", None)
+        if None not in sides and sides[0] != sides[1] and matching is None and str(node.op) != "or":
+            left, right = (", ".join(sorted(side or ())) for side in sides)
+            yield left, right
+    for name in ("lhs", "rhs", "expr"):
+        child = getattr(node, name, None)
+        if child is not None and not isinstance(child, str):
+            yield from _mismatches(child)
+    for argument in _arguments(node):
+        yield from _mismatches(argument)
+
+
+def _arguments(node: object) -> Sequence[object]:
+    found = getattr(node, "args", ())
+    return found if isinstance(found, list | tuple) else ()
+
+
+def _labels(node: object) -> frozenset[str] | None:
+    while isinstance(node, promql.ParenExpr):
+        node = node.expr
+    if not isinstance(node, promql.AggregateExpr):
+        return None
+    modifier = node.modifier
+    if modifier is None:
+        return frozenset()
+    return frozenset(modifier.labels) if modifier.type == promql.AggModifierType.By else None

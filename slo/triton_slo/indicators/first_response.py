@@ -1,0 +1,54 @@
+"""First response: requests whose first response or token came later than the threshold; from histograms only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import ClassVar, Literal
+
+from triton_exporter.catalogue import Metric, llm, triton
+from triton_exporter.duration import render
+from triton_slo.indicators.durations import TimedIndicator, bucket_series, in_buckets, no_bucket
+from triton_slo.indicators.indicator import Finding
+from triton_slo.indicators.measure import CounterQuery, Measure, Scope
+from triton_slo.indicators.sample_series import SampleSeries
+from triton_slo.promql import le_matcher, number
+
+TRITON_BOUNDS_MS = (100, 500, 2000, 5000)
+"""Default buckets of Triton's own first-response histogram."""
+
+
+class FirstResponse(TimedIndicator):
+    """Share of requests whose first token or response came within the threshold."""
+
+    kind: Literal["first_response"] = "first_response"
+    engine: Literal["triton", "vllm"] = "triton"
+    burn_alert: ClassVar = "TritonFirstResponseBudgetBurn"
+
+    def edge(self, threshold: float) -> tuple[Metric, float]:
+        """The histogram, and the threshold in its unit: Triton counts milliseconds, vLLM seconds."""
+        if self.engine == "vllm":
+            return llm.VLLM_FIRST_TOKEN, threshold
+        return triton.FIRST_RESPONSE_MS, round(threshold * 1000, 6)
+
+    def measure(self, threshold: float | None, scope: Scope) -> Measure:
+        """Requests over the threshold."""
+        assert threshold is not None
+        histogram, edge = self.edge(threshold)
+        presence = scope.present(histogram.bucket, le_matcher(edge))
+        events = CounterQuery(lambda window: in_buckets(histogram, edge, scope, window)[1], scope.group_by)
+        return Measure(presence, events, ((presence, "histogram"),), no_bucket(histogram, edge, scope))
+
+    def notes(self, thresholds: Sequence[float]) -> Iterator[Finding]:
+        """Thresholds between Triton's default buckets."""
+        for threshold in thresholds:
+            if self.engine == "triton" and threshold * 1000 not in TRITON_BOUNDS_MS:
+                bounds = ", ".join(map(str, TRITON_BOUNDS_MS))
+                reason = f"threshold {render(threshold)} lies between Triton's default buckets ({bounds} ms)"
+                fix = f"set buckets for {triton.FIRST_RESPONSE_MS} in the model's model_metrics"
+                yield "indicator.threshold", reason, fix
+
+    def incident(self, series: SampleSeries, threshold: float | None) -> Iterable[tuple[str, str]]:
+        """A histogram."""
+        assert threshold is not None
+        histogram, edge = self.edge(threshold)
+        return bucket_series(series, histogram, number(edge))

@@ -1,0 +1,110 @@
+"""What every kind of indicator answers, with the answer that most give."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import ClassVar, TypeVar
+
+from triton_slo import conventions
+from triton_slo.fields import Value
+from triton_slo.indicators.measure import Measure, Scope, UnknownReason
+from triton_slo.indicators.sample_series import SampleSeries
+from triton_slo.promql import Matchers
+
+T = TypeVar("T")
+Finding = tuple[str, str, str]
+"""Field, what is wrong with it, what to do."""
+
+
+class Indicator(Value):
+    """What is measured; each method says what one kind makes of a question that is asked of all."""
+
+    kind: str = ""
+    burn_alert: ClassVar[str] = ""
+    cause_split: ClassVar[str] = ""
+    """Kind of the indicator whose recorded cause split explains this one; empty: none does."""
+    first_step: ClassVar[str] = "See which events fail, and what changed last."
+    """What to do first when no cause is known."""
+    steps_by_cause: ClassVar[Mapping[str, str]] = {}
+    """Pattern of the largest cause -> what to do first."""
+    limit_series: ClassVar[str] = conventions.ERROR_BUDGET_RATIO
+    """Recorded series that holds the limit in the unit of the indicator's graphs."""
+    caused_by: ClassVar[str] = "readiness"
+    """Kind of the indicator whose page explains this one's alerts, and inhibits them; empty: none does."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The kind, as objectives and recorded series name it."""
+        return str(cls.model_fields["kind"].default)
+
+    @property
+    def threshold_text(self) -> str:
+        """The threshold as the user wrote it; empty where there is none."""
+        return ""
+
+    @property
+    def seconds(self) -> float | None:
+        """The threshold in seconds; None where there is none."""
+        return None
+
+    def limit(self, target: float, threshold: float | None) -> float | None:
+        """What a graph of the indicator compares with: the share of events that may fail."""
+        return 1 - target
+
+    def measure(self, threshold: float | None, scope: Scope) -> Measure:
+        """How to measure it, with the threshold in seconds where there is one."""
+        raise NotImplementedError
+
+    def unknown_reasons(
+        self, scope: Scope, after_seconds: float, counts_as_failed: bool, settled: Callable[[str], str]
+    ) -> Iterator[UnknownReason]:
+        """Reasons for knowing nothing beside vanished series; `settled` leaves out retired and new groups."""
+        return iter(())
+
+    def unknown_pace(self) -> float:
+        """Events per second that unknown time stands for where a group's own pace is not known.
+
+        Raises ValueError where unknown time cannot count as failed.
+        """
+        raise ValueError(
+            "unknown.policy bad is for readiness and probe, which watch time: nobody saw how many "
+            f"events of {self.kind} failed unseen; use alert here, and bad in a readiness objective"
+        )
+
+    def counted(self, *parts: T) -> tuple[T, ...]:
+        """Parts of a condition that need independent events; none where each second is an event."""
+        return parts
+
+    def budget_until(self, now: T, period_end: T) -> T:
+        """Until when the number of a calendar period's events is known: `now`, or its end if seconds are events."""
+        return now
+
+    @classmethod
+    def judge_canary(cls, compared: Callable[[], T], current: Callable[[], T]) -> T:
+        """Judge a canary by comparing its events with those of the baseline, or by its current state."""
+        return compared()
+
+    @classmethod
+    def causes(cls, selector: Matchers, window: str) -> Iterator[tuple[str, str]]:
+        """The cause split: pairs of a cause (empty where the series have the label) and PromQL of its share."""
+        return iter(())
+
+    def doubts(self) -> Iterator[Finding]:
+        """Mistakes that Prometheus would accept."""
+        return iter(())
+
+    def notes(self, thresholds: Sequence[float]) -> Iterator[Finding]:
+        """What is right only if something else is set up for it."""
+        return iter(())
+
+    def ratio_query(self, window: str) -> str | None:
+        """The user's own query of an error ratio; None where there are events."""
+        return None
+
+    def provable(self, ratio: float) -> float:
+        """The share of failed events nearest to `ratio` that series can show."""
+        return ratio
+
+    def incident(self, series: SampleSeries, threshold: float | None) -> Iterable[tuple[str, str]] | None:
+        """The source series of an incident; None where the sources are the user's own."""
+        return None

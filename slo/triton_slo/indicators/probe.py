@@ -1,0 +1,72 @@
+"""Probe: cheap real inferences that the exporter sends; each fails unless the model answered it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import ClassVar, Literal
+
+from triton_exporter.catalogue import probe
+from triton_exporter.duration import render
+from triton_slo.indicators.errors import shares_of_failures
+from triton_slo.indicators.indicator import Indicator
+from triton_slo.indicators.measure import CounterQuery, Events, Measure, Scope, UnknownReason
+from triton_slo.indicators.sample_series import SampleSeries
+from triton_slo.indicators.sources import PROBER
+from triton_slo.promql import Matchers
+
+_COUNTED = f'result!~"{"|".join(probe.SAYS_NOTHING)}"'
+"""A probe whose input the model refuses, or that has never worked, shows nothing about the model."""
+_FAILED = f'result!~"success|{"|".join(probe.SAYS_NOTHING)}"'
+
+
+class Probe(Indicator):
+    """Share of probes (cheap real inferences) that worked."""
+
+    kind: Literal["probe"] = "probe"
+    burn_alert: ClassVar = "TritonProbeBudgetBurn"
+    cause_split: ClassVar = "probe"
+    first_step: ClassVar = "Send the probe's request by hand, and see where it fails."
+
+    def measure(self, threshold: float | None, scope: Scope) -> Measure:
+        """Probes without success over all probes that the model could have answered."""
+
+        def counted(window: str) -> Events:
+            total = scope.rate(probe.REQUESTS, window, _COUNTED)
+            failed = f"({scope.rate(probe.REQUESTS, window, _FAILED)} or {scope.on} 0 * {total})"
+            return Events(error=failed, total=total)
+
+        presence = scope.present(probe.REQUESTS, _COUNTED)
+        return Measure(presence, CounterQuery(counted, scope.group_by), sources=((presence, PROBER),))
+
+    def unknown_reasons(
+        self, scope: Scope, after_seconds: float, counts_as_failed: bool, settled: Callable[[str], str]
+    ) -> Iterator[UnknownReason]:
+        """No event means not knowing: probes come at a steady rate."""
+        window = render(after_seconds)
+        # The counter that began a window ago: a model that has just appeared has had no time to be probed.
+        before = f"group {scope.by} ({probe.REQUESTS}{scope.matchers.also(_COUNTED)} offset {window})"
+        probed = f"({scope.rate(probe.REQUESTS, window, _COUNTED)} > 0)"
+        present = scope.present(probe.REQUESTS, _COUNTED)
+        yield UnknownReason(
+            "silent",
+            settled(f"{present} and {scope.on} {before} unless {scope.on} {probed}"),
+            "No probe has told anything about it for {after}: the prober stands still, or the model does not "
+            "take the probe's input.",
+            "no probe is sent",
+        )
+
+    def unknown_pace(self) -> float:
+        """One probe a minute."""
+        return 1 / 60
+
+    @classmethod
+    def causes(cls, selector: Matchers, window: str) -> Iterator[tuple[str, str]]:
+        """How probes failed."""
+        yield "", shares_of_failures(probe.REQUESTS, selector.also(_FAILED), "result", window)
+
+    def incident(self, series: SampleSeries, threshold: float | None) -> Iterable[tuple[str, str]]:
+        """Probes that are answered, and probes that time out."""
+        return (
+            series.series(probe.REQUESTS, series.good, result="success"),
+            series.series(probe.REQUESTS, series.failed, result="timeout"),
+        )
