@@ -1,7 +1,7 @@
 """Fault schedules drawn by hypothesis, in simulated time: every opening and every resolve arrives, in order, once.
 
-The usual run draws 200 without fresh randomness: the same ones for the same code and the same modules loaded.
-TRITONWATCH_FAULT_SCHEDULES=2000 draws so many new ones.
+The usual run draws 100 without fresh randomness: the same ones for the same code and the same modules loaded.
+TRITONWATCH_THOROUGH=1 draws 2000 new ones.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from support.bridge_world import FAULTS, HOUR, KILLS, OUTAGES, Episode, Kill, Outage, Schedule, Step, World
+from support.thorough import THOROUGH
 
-SCHEDULES = int(os.environ.get("TRITONWATCH_FAULT_SCHEDULES", "200"))
 # A schedule commits thousands of times; memory-backed where there is such a place.
 FAST = Path("/dev/shm") if os.access("/dev/shm", os.W_OK) else Path(tempfile.gettempdir())
 RAN: Counter[str] = Counter()
@@ -83,9 +83,9 @@ def _say_what_ran() -> Iterator[None]:
 
 
 @settings(
-    max_examples=SCHEDULES,
+    max_examples=2000 if THOROUGH else 100,
     deadline=None,
-    derandomize="TRITONWATCH_FAULT_SCHEDULES" not in os.environ,
+    derandomize=not THOROUGH,
     database=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
 )

@@ -6,7 +6,6 @@ import contextlib
 import functools
 import http.server
 import json
-import os
 import random
 import re
 import signal
@@ -26,10 +25,11 @@ import requests
 from support.bridge_world import body_of
 from support.loopback import served
 from support.slack import APP_TOKEN, TOKEN, Posted, SlackServer, Workspace
+from support.thorough import THOROUGH
 from support.tools import alertmanagers, prometheuses
 from tritonwatch.local.triton import free_ports
 
-KILLS = int(os.environ.get("TRITONWATCH_KILLS", "4"))
+KILLS = 20 if THOROUGH else 4
 
 
 def eventually(look: Callable[[], Any], what: str, seconds: float = 30.0) -> Any:
