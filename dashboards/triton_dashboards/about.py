@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from triton_exporter.catalogue import Metric
 from triton_slo.signals import Age, Share, Signal
+
+Sources = Metric | str | Sequence[Metric | str]
 
 UNITS = {
     "s": "s",

@@ -28,6 +28,10 @@ class Scope:
         """Increase of a counter over Grafana's own window."""
         return f"increase({self(metric, *more)}[{RATE}])"
 
+    def events(self, metric: Metric | str, *by: str) -> str:
+        """How often something happened within Grafana's own window, where it did, kept apart by some labels."""
+        return f"{total(self.increase(metric), *by)} > 0"
+
 
 def scope(selector: str, *variables: str) -> Scope:
     """Make the scope of a dashboard from names of its variables and extra matchers (`region="eu"`).

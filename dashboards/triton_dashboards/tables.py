@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from triton_dashboards.about import Sources
 from triton_dashboards.grafana.panels import table
-from triton_dashboards.grafana.values import Display, Override, Panel, Query, Threshold
+from triton_dashboards.grafana.values import Display, Link, Override, Panel, Query, Threshold
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +51,19 @@ class Column:
         return Override(self.name, properties)
 
 
+def linked(column: str, link: Link, width: int = 0) -> Override:
+    """A column whose values lead somewhere."""
+    properties: dict[str, Any] = {"links": [link.to_json_data()]}
+    return Override(column, properties | ({"custom.width": width} if width else {}))
+
+
 def columns(
     title: str,
-    description: str,
+    lead: str,
     keys: str | Sequence[str],
     shown: Sequence[Column],
     *,
+    reads: Sources = (),
     key_name: str = "",
     headings: Mapping[str, str] | None = None,
     key_override: Override | None = None,
@@ -80,7 +88,7 @@ def columns(
     order = {name: index for index, name in enumerate([*labels, *values])}
     return table(
         title,
-        description,
+        lead,
         [Query(column.expr) for column in shown],
         Display(
             "short",
@@ -92,6 +100,7 @@ def columns(
                 *(column.override() for column in shown),
             ),
         ),
+        reads=reads,
         width=width,
         height=height,
         transformations=[

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from promql_parser import parse as promql
 
+from support.dashboard_lint import lint
 from support.panels import MACROS, fill, panels
 from triton_dashboards.generate import dashboards
 from triton_dashboards.grafana.dashboard import dashboard_model
-from triton_dashboards.lint import lint
 from triton_slo.artifact import Options
 
 MODELS = [dashboard_model(one) for one in dashboards(Options())]

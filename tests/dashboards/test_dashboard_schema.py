@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from jsonschema import Draft7Validator
 
+from support.dashboard_lint import lint
 from support.panels import Json, panels
 from triton_dashboards import per_model
 from triton_dashboards.generate import dashboards
 from triton_dashboards.grafana.dashboard import dashboard_model
-from triton_dashboards.lint import lint
 from triton_slo.artifact import Options
 
 SCHEMAS = Path(__file__).parent / "schema"

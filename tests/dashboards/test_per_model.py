@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from promql_parser import parse as promql
 
+from support.dashboard_lint import lint
 from support.panels import MACROS, fill, panels
 from triton_dashboards.grafana.dashboard import dashboard_model
-from triton_dashboards.lint import lint
 from triton_dashboards.per_model import Facts, dashboard, uid
 from triton_slo.artifact import Options
 from triton_slo.objective.reading import read

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 from triton_dashboards import reading
 from triton_dashboards.about import about, fires
@@ -26,24 +25,18 @@ def ensemble(seen: View) -> tuple[Panel, ...]:
     return (
         timeseries(
             "Latency of the steps",
-            about(
-                "Mean time of each step's requests; a step that others use too counts their requests "
-                "as well.",
-                config.ENSEMBLE_STEP,
-                triton.REQUEST_DURATION_US,
-            ),
-            [Query(f"{everything.per_request(triton.REQUEST_DURATION_US, 'model')} {member}", "{{model}}")],
-            replace(reading.MICROSECONDS, no_value="No ensemble"),
+            "Mean time of each step's requests; a step that others use too counts their requests as well.",
+            {"{{model}}": f"{everything.per_request(triton.REQUEST_DURATION_US, 'model')} {member}"},
+            reading.MICROSECONDS.when_empty("No ensemble"),
+            reads=(config.ENSEMBLE_STEP, triton.REQUEST_DURATION_US),
             stacked=True,
         ),
         timeseries(
             "Failures of the steps",
-            about(
-                "Share of each step's requests that failed: blame the step, not the ensemble.",
-                triton.REQUEST_FAILURE,
-            ),
-            [Query(f"{everything.failed('model')} {member}", "{{model}}")],
-            replace(reading.FAILED, no_value="No ensemble"),
+            "Share of each step's requests that failed: blame the step, not the ensemble.",
+            {"{{model}}": f"{everything.failed('model')} {member}"},
+            reading.FAILED.when_empty("No ensemble"),
+            reads=triton.REQUEST_FAILURE,
         ),
     )
 
@@ -56,7 +49,7 @@ def vllm(seen: View) -> tuple[Panel, ...]:
         return [Query(quantile(q, seen.raw.buckets(metric)), f"p{q * 100:g}") for q in QUANTILES]
 
     def tail(title: str, lead: str, signal: Tail) -> Panel:
-        display = reading.warned(replace(reading.SECONDS, no_value=none), signal)
+        display = reading.warned(reading.SECONDS.when_empty(none), signal)
         described = about(f"{lead} For the p{signal.level * 100:g}, {fires(signal)}", signal.metric)
         return timeseries(title, described, shown(signal.metric), display, limit_line=True)
 
@@ -65,18 +58,20 @@ def vllm(seen: View) -> tuple[Panel, ...]:
         tail("Time per output token", "How fast an answer flows.", signals.OUTPUT_TOKEN),
         timeseries(
             "Whole requests",
-            about("How long whole answers take.", llm.VLLM_E2E_LATENCY),
+            "How long whole answers take.",
             shown(llm.VLLM_E2E_LATENCY),
-            replace(reading.SECONDS, no_value=none),
+            reading.SECONDS.when_empty(none),
+            reads=llm.VLLM_E2E_LATENCY,
         ),
         timeseries(
             "Tokens",
-            about("Tokens read and written a second.", llm.VLLM_PROMPT_TOKENS, llm.VLLM_GENERATION_TOKENS),
-            [
-                Query(seen.raw.rate(llm.VLLM_GENERATION_TOKENS), "generated"),
-                Query(seen.raw.rate(llm.VLLM_PROMPT_TOKENS), "prompt"),
-            ],
+            "Tokens read and written a second.",
+            {
+                "generated": seen.raw.rate(llm.VLLM_GENERATION_TOKENS),
+                "prompt": seen.raw.rate(llm.VLLM_PROMPT_TOKENS),
+            },
             Display("count:tok/s", minimum=0, no_value=none),
+            reads=(llm.VLLM_PROMPT_TOKENS, llm.VLLM_GENERATION_TOKENS),
         ),
     )
 
@@ -92,41 +87,39 @@ def tensorrt_llm(seen: View) -> tuple[Panel, ...]:
     return (
         timeseries(
             "Requests in the engine",
-            about(
-                "Active against the most the engine takes; waiting ones found it full.", llm.TRTLLM_REQUESTS
-            ),
-            [Query(total(seen.chosen(llm.TRTLLM_REQUESTS), "request_type"), "{{request_type}}")],
-            replace(reading.COUNT, no_value=none),
+            "Active against the most the engine takes; waiting ones found it full.",
+            {"{{request_type}}": total(seen.chosen(llm.TRTLLM_REQUESTS), "request_type")},
+            reading.COUNT.when_empty(none),
+            reads=llm.TRTLLM_REQUESTS,
             legend="right",
             calcs=("lastNotNull",),
         ),
         timeseries(
             "KV cache used",
-            about(
-                "Share of the KV cache in use; at 1 new requests wait. While requests wait, "
-                + fires(signals.KV_CACHE),
-                llm.TRTLLM_KV_CACHE,
-            ),
-            [Query(signals.KV_CACHE.expr(blocks), "{{instance}}")],
-            reading.warned(replace(reading.SHARE, no_value=none), signals.KV_CACHE),
+            "Share of the KV cache in use; at 1 new requests wait. While requests wait, "
+            + fires(signals.KV_CACHE),
+            {"{{instance}}": signals.KV_CACHE.expr(blocks)},
+            reading.warned(reading.SHARE.when_empty(none), signals.KV_CACHE),
+            reads=llm.TRTLLM_KV_CACHE,
             limit_line=True,
         ),
         timeseries(
             "In-flight batcher",
-            about("Requests the batcher works on, and those it had to pause.", llm.TRTLLM_BATCHER),
-            [
-                Query(
-                    total(seen.chosen(llm.TRTLLM_BATCHER, f'{_BATCHER}=~".+_requests"'), _BATCHER),
-                    f"{{{{{_BATCHER}}}}}",
+            "Requests the batcher works on, and those it had to pause.",
+            {
+                f"{{{{{_BATCHER}}}}}": total(
+                    seen.chosen(llm.TRTLLM_BATCHER, f'{_BATCHER}=~".+_requests"'), _BATCHER
                 )
-            ],
-            replace(reading.COUNT, no_value=none),
+            },
+            reading.COUNT.when_empty(none),
+            reads=llm.TRTLLM_BATCHER,
         ),
         timeseries(
             "Engine iterations",
-            about("Iterations a second; 0 with active requests is a stuck engine.", llm.TRTLLM_GENERAL),
-            [Query(f"sum by (instance) ({iterations})", "{{instance}}")],
+            "Iterations a second; 0 with active requests is a stuck engine.",
+            {"{{instance}}": f"sum by (instance) ({iterations})"},
             Display("iops", minimum=0, no_value=none),
+            reads=llm.TRTLLM_GENERAL,
         ),
     )
 
@@ -140,13 +133,10 @@ def cache(seen: View) -> tuple[Panel, ...]:
     return (
         timeseries(
             "Cache hits",
-            about(
-                "Share of requests answered from the cache.",
-                triton.CACHE_HITS_PER_MODEL,
-                triton.CACHE_MISSES_PER_MODEL,
-            ),
-            [Query(ratio(hits, f"({hits} + {misses})"), "hits")],
-            replace(reading.SHARE, no_value="No response cache"),
+            "Share of requests answered from the cache.",
+            {"hits": ratio(hits, f"({hits} + {misses})")},
+            reading.SHARE.when_empty("No response cache"),
+            reads=(triton.CACHE_HITS_PER_MODEL, triton.CACHE_MISSES_PER_MODEL),
         ),
     )
 
@@ -158,15 +148,17 @@ def gpu_share(seen: View) -> tuple[Panel, ...]:
     return (
         timeseries(
             "Busy with this model",
-            about("Time of executions on each GPU; overlapping ones add up.", gpu.MODEL_BUSY),
-            [Query(seen.raw.rate(gpu.MODEL_BUSY, *by), legend)],
+            "Time of executions on each GPU; overlapping ones add up.",
+            {legend: seen.raw.rate(gpu.MODEL_BUSY, *by)},
             Display("percentunit", minimum=0, no_value="No GPU known"),
+            reads=gpu.MODEL_BUSY,
         ),
         timeseries(
             "Utilisation caused (estimate)",
-            about("Part of each GPU's utilisation that this model caused.", gpu.MODEL_UTILIZATION),
-            [Query(total(seen.chosen(gpu.MODEL_UTILIZATION), *by), legend)],
-            replace(reading.SHARE, no_value="No GPU known"),
+            "Part of each GPU's utilisation that this model caused.",
+            {legend: total(seen.chosen(gpu.MODEL_UTILIZATION), *by)},
+            reading.SHARE.when_empty("No GPU known"),
+            reads=gpu.MODEL_UTILIZATION,
         ),
     )
 
@@ -176,15 +168,17 @@ def first_response(seen: View) -> tuple[Panel, ...]:
     return (
         timeseries(
             "Time to first response",
-            about("Quantiles over all servers.", triton.FIRST_RESPONSE_MS),
+            "Quantiles over all servers.",
             [Query(quantile(level, buckets), f"p{level * 100:g}") for level in QUANTILES],
             Display("ms", minimum=0, no_value="Needs histogram_latencies"),
+            reads=triton.FIRST_RESPONSE_MS,
         ),
         heatmap(
             "First responses",
-            about("How many first responses took how long.", triton.FIRST_RESPONSE_MS),
-            [Query(total(seen.chosen.increase(triton.FIRST_RESPONSE_MS.bucket), "le"))],
+            "How many first responses took how long.",
+            total(seen.chosen.increase(triton.FIRST_RESPONSE_MS.bucket), "le"),
             Display("ms", no_value="Needs histogram_latencies"),
+            reads=triton.FIRST_RESPONSE_MS,
         ),
     )
 
@@ -193,9 +187,10 @@ def summaries(seen: View) -> tuple[Panel, ...]:
     def panel(title: str, metric: Metric) -> Panel:
         return timeseries(
             title,
-            about("The worst server's quantiles; Triton's cannot be added up over servers.", metric),
-            [Query(f"max by (quantile) ({seen.chosen(metric)})", "q{{quantile}}")],
-            replace(reading.MICROSECONDS, no_value="Needs summary_latencies"),
+            "The worst server's quantiles; Triton's cannot be added up over servers.",
+            {"q{{quantile}}": f"max by (quantile) ({seen.chosen(metric)})"},
+            reading.MICROSECONDS.when_empty("Needs summary_latencies"),
+            reads=metric,
         )
 
     return (panel("Request time", triton.REQUEST_SUMMARY_US), panel("Queue time", triton.QUEUE_SUMMARY_US))

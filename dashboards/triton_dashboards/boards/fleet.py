@@ -5,19 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from triton_dashboards import reading, shared
-from triton_dashboards.about import about
 from triton_dashboards.grafana.panels import stat, state_timeline, timeseries
-from triton_dashboards.grafana.values import (
-    Dashboard,
-    Display,
-    Override,
-    Panel,
-    Query,
-    Row,
-    Threshold,
-)
+from triton_dashboards.grafana.values import Dashboard, Display, Panel, Row, Threshold
 from triton_dashboards.query import Scope, or_zero, scope, worst
-from triton_dashboards.tables import Column, columns
+from triton_dashboards.tables import Column, columns, linked
 from triton_dashboards.traffic import SHARE_FAILED, Recorded
 from triton_exporter.catalogue import own, state
 from triton_slo import signals
@@ -91,25 +82,22 @@ def _glance(fleet: _Fleet) -> tuple[Panel, ...]:
     return (
         stat(
             "Servers down",
-            about(
-                "Servers that do not answer, and exporters that Prometheus cannot reach.", state.SERVER_LIVE
-            ),
-            [Query(or_zero(fleet.down(), f"max({fleet.servers('up')})"))],
-            replace(reading.FAULTS, no_value="No exporter"),
+            "Servers that do not answer, and exporters that Prometheus cannot reach.",
+            or_zero(fleet.down(), f"max({fleet.servers('up')})"),
+            reading.FAULTS.when_empty("No exporter"),
+            reads=state.SERVER_LIVE,
         ),
         stat(
             "Not ready",
-            about(
-                "Model versions, counted on each server, that should serve and do not.",
-                state.MODEL_NOT_READY_SINCE,
-            ),
-            [Query(or_zero(fleet.not_ready(), fleet.alive()))],
-            replace(reading.FAULTS, no_value="No exporter"),
+            "Model versions, counted on each server, that should serve and do not.",
+            or_zero(fleet.not_ready(), fleet.alive()),
+            reading.FAULTS.when_empty("No exporter"),
+            reads=state.MODEL_NOT_READY_SINCE,
         ),
         stat(
             "Alerts firing",
             "Critical and warning alerts of this stack, over all models. Metric: `ALERTS`.",
-            [Query(or_zero(f"count({firing})", fleet.alive()))],
+            or_zero(f"count({firing})", fleet.alive()),
             Display(
                 thresholds=(Threshold("green"), Threshold("orange", 1)),
                 decimals=0,
@@ -119,45 +107,38 @@ def _glance(fleet: _Fleet) -> tuple[Panel, ...]:
         ),
         stat(
             "Worst budget",
-            about(
-                "The smallest error budget left of any objective, as a share of the budget of its period.",
-                PERIOD_BUDGET_REMAINING,
-            ),
-            [Query(f"min({fleet.everything(PERIOD_BUDGET_REMAINING, OURS)})")],
+            "The smallest error budget left of any objective, as a share of the budget of its period.",
+            f"min({fleet.everything(PERIOD_BUDGET_REMAINING, OURS)})",
             replace(reading.BUDGET, links=(shared.to(shared.SLO, "Objectives"),)),
+            reads=PERIOD_BUDGET_REMAINING,
         ),
         stat(
             "Requests/s",
-            about(
-                "Requests answered or failed, without those that clients gave up.", model_traffic("requests")
-            ),
-            [Query(fleet.model("requests"))],
+            "Requests answered or failed, without those that clients gave up.",
+            fleet.model("requests"),
             reading.REQUESTS,
+            reads=model_traffic("requests"),
         ),
         stat(
             "Failed",
-            about(
-                SHARE_FAILED,
-                model_traffic("failures"),
-                model_traffic("requests"),
-            ),
-            [Query(fleet.model.failed())],
+            SHARE_FAILED,
+            fleet.model.failed(),
             reading.FAILED,
+            reads=(model_traffic("failures"), model_traffic("requests")),
         ),
         stat(
             "Mean latency",
-            about("Mean time of successful requests inside Triton.", model_traffic("request_seconds")),
-            [Query(fleet.model.latency())],
+            "Mean time of successful requests inside Triton.",
+            fleet.model.latency(),
             reading.SECONDS,
+            reads=model_traffic("request_seconds"),
         ),
         stat(
             "Time in queue",
-            about(
-                "Share of request time spent waiting: the best stock sign of saturation.",
-                model_traffic("queue_seconds"),
-            ),
-            [Query(fleet.model.queue_share())],
+            "Share of request time spent waiting: the best stock sign of saturation.",
+            fleet.model.queue_share(),
             reading.QUEUE_SHARE,
+            reads=model_traffic("queue_seconds"),
         ),
     )
 
@@ -165,62 +146,26 @@ def _glance(fleet: _Fleet) -> tuple[Panel, ...]:
 def _models(fleet: _Fleet) -> Panel:
     budget = f"min by (model) ({fleet.everything(PERIOD_BUDGET_REMAINING, OURS)})"
     shown = (
-        Column(
-            "Not ready",
-            fleet.not_ready("model"),
-            reading.calm(reading.FAULTS),
-            colored=True,
-        ),
-        Column(
-            "Budget left",
-            budget,
-            reading.BUDGET,
-            colored=True,
-        ),
+        Column("Not ready", fleet.not_ready("model"), reading.calm(reading.FAULTS), colored=True),
+        Column("Budget left", budget, reading.BUDGET, colored=True),
         Column("Requests/s", fleet.model("requests", "model"), reading.REQUESTS),
-        Column(
-            "Failed",
-            fleet.model.failed("model"),
-            reading.calm(reading.FAILED),
-            colored=True,
-        ),
+        Column("Failed", fleet.model.failed("model"), reading.calm(reading.FAILED), colored=True),
         Column("Mean latency", fleet.model.latency("model"), reading.SECONDS),
         Column(
-            "Time in queue",
-            fleet.model.queue_share("model"),
-            reading.calm(reading.QUEUE_SHARE),
-            colored=True,
+            "Time in queue", fleet.model.queue_share("model"), reading.calm(reading.QUEUE_SHARE), colored=True
         ),
-        Column(
-            "Mean batch",
-            fleet.model.batch("model"),
-            reading.BATCH,
-        ),
+        Column("Mean batch", fleet.model.batch("model"), reading.BATCH),
         Column("Pending", fleet.model("pending", "model"), reading.COUNT),
     )
-    model = Override(
-        "Model",
-        {
-            "links": [
-                shared.to(
-                    shared.MODEL, "Model dashboard", "cluster", "job", model=shared.field("Model")
-                ).to_json_data()
-            ],
-            "custom.width": 260,
-        },
-    )
+    link = shared.to(shared.MODEL, "Model dashboard", "cluster", "job", model=shared.field("Model"))
     return columns(
         "Models",
-        about(
-            "One line a model, worst budget first. An empty cell: no traffic, or no objective, or "
-            "nothing not ready.",
-            state.MODEL_NOT_READY_SINCE,
-            PERIOD_BUDGET_REMAINING,
-            model_traffic("requests"),
-        ),
+        "One line a model, worst budget first. An empty cell: no traffic, or no objective, or "
+        "nothing not ready.",
         "model",
         shown,
-        key_override=model,
+        reads=(state.MODEL_NOT_READY_SINCE, PERIOD_BUDGET_REMAINING, model_traffic("requests")),
+        key_override=linked("Model", link, 260),
         sort_by="Budget left",
         descending=False,
         height=10,
@@ -231,61 +176,49 @@ def _history(fleet: _Fleet) -> tuple[Panel, ...]:
     return (
         state_timeline(
             "Models not ready",
-            about(
-                "Models that should serve and do not: how many of their versions, over all servers.",
-                state.MODEL_NOT_READY_SINCE,
-            ),
-            [Query(fleet.not_ready("model"), "{{model}}")],
+            "Models that should serve and do not: how many of their versions, over all servers.",
+            {"{{model}}": fleet.not_ready("model")},
             Display(thresholds=(Threshold("red"),), no_value="Every model was ready"),
+            reads=state.MODEL_NOT_READY_SINCE,
             height=5,
         ),
         timeseries(
             "Traffic by model",
-            about("The ten busiest models in view.", model_traffic("requests")),
-            [Query(worst(fleet.model("requests", "model")), "{{model}}")],
+            "The ten busiest models in view.",
+            {"{{model}}": worst(fleet.model("requests", "model"))},
             reading.REQUESTS,
+            reads=model_traffic("requests"),
         ),
         timeseries(
             "Failed by model",
-            about("The ten models that failed most, at any time in view.", model_traffic("failures")),
-            [Query(worst(f"{fleet.model.failed('model')} > 0"), "{{model}}")],
-            replace(reading.FAILED, no_value="No failures"),
+            "The ten models that failed most, at any time in view.",
+            {"{{model}}": worst(f"{fleet.model.failed('model')} > 0")},
+            reading.FAILED.when_empty("No failures"),
+            reads=model_traffic("failures"),
         ),
         timeseries(
             "Mean latency by model",
-            about(
-                "The ten slowest models in view; mean of successful requests.",
-                model_traffic("request_seconds"),
-            ),
-            [Query(worst(fleet.model.latency("model")), "{{model}}")],
+            "The ten slowest models in view; mean of successful requests.",
+            {"{{model}}": worst(fleet.model.latency("model"))},
             reading.SECONDS,
+            reads=model_traffic("request_seconds"),
             log=True,
         ),
         timeseries(
             "Time in queue by model",
-            about(
-                "Share of request time spent waiting, the ten highest in view.",
-                model_traffic("queue_seconds"),
-            ),
-            [Query(worst(fleet.model.queue_share("model")), "{{model}}")],
+            "Share of request time spent waiting, the ten highest in view.",
+            {"{{model}}": worst(fleet.model.queue_share("model"))},
             reading.QUEUE_SHARE,
+            reads=model_traffic("queue_seconds"),
         ),
     )
 
 
 def _servers(fleet: _Fleet) -> Panel:
     shown = (
+        Column("Live", f"min by (instance) ({fleet.servers(state.SERVER_LIVE)})", reading.YES, colored=True),
         Column(
-            "Live",
-            f"min by (instance) ({fleet.servers(state.SERVER_LIVE)})",
-            reading.YES,
-            colored=True,
-        ),
-        Column(
-            "Ready",
-            f"min by (instance) ({fleet.servers(state.SERVER_READY)})",
-            reading.YES,
-            colored=True,
+            "Ready", f"min by (instance) ({fleet.servers(state.SERVER_READY)})", reading.YES, colored=True
         ),
         Column(
             "Not ready",
@@ -305,31 +238,16 @@ def _servers(fleet: _Fleet) -> Panel:
             colored=True,
         ),
     )
-    server = Override(
-        "Server",
-        {
-            "links": [
-                shared.to(
-                    shared.SERVER, "Server dashboard", "cluster", "job", instance=shared.field("Server")
-                ).to_json_data()
-            ],
-            "custom.width": 260,
-        },
-    )
+    link = shared.to(shared.SERVER, "Server dashboard", "cluster", "job", instance=shared.field("Server"))
     return columns(
         "Servers",
-        about(
-            "One line a server. A server can be live and not ready: with strict readiness one failed "
-            "model is enough.",
-            state.SERVER_LIVE,
-            state.SERVER_READY,
-            server_traffic("requests"),
-            own.LAST_SUCCESS,
-        ),
+        "One line a server. A server can be live and not ready: with strict readiness one failed "
+        "model is enough.",
         "instance",
         shown,
+        reads=(state.SERVER_LIVE, state.SERVER_READY, server_traffic("requests"), own.LAST_SUCCESS),
         key_name="Server",
-        key_override=server,
+        key_override=linked("Server", link, 260),
         sort_by="Not ready",
         height=6,
     )

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from triton_dashboards import reading, shared
-from triton_dashboards.about import about, fires, unit
+from triton_dashboards.about import fires, unit
 from triton_dashboards.grafana.panels import stat, timeseries
-from triton_dashboards.grafana.values import Dashboard, Display, Override, Panel, Query, Row, Threshold
+from triton_dashboards.grafana.values import Dashboard, Display, Panel, Query, Row, Threshold
 from triton_dashboards.query import Scope, or_zero, ratio, scope, total
-from triton_dashboards.tables import Column, columns
+from triton_dashboards.tables import Column, columns, linked
 from triton_exporter.catalogue import Metric, gpu, triton
 from triton_slo import signals
 from triton_slo.artifact import Options
@@ -75,44 +75,49 @@ def _glance(gpus: _Gpus) -> tuple[Panel, ...]:
     hardware = gpus.chosen(gpu.XID_ERRORS, _HARDWARE)
     uncorrected = gpus.chosen(gpu.ECC_ERRORS, 'type="uncorrected"')
     slowed = gpus.chosen(gpu.THROTTLE_REASON, 'reason=~"hw_slowdown|sw_thermal|hw_thermal|hw_power_brake"')
-    faults = replace(reading.FAULTS, no_value=_ABSENT)
+    faults = reading.FAULTS.when_empty(_ABSENT)
     return (
         stat(
             "GPUs seen",
-            about("GPUs that the exporters see.", gpu.INFO),
-            [Query(f"count(count {_BY_GPU} ({gpus.chosen(gpu.INFO)}))")],
-            replace(reading.COUNT, no_value="No GPU"),
+            "GPUs that the exporters see.",
+            f"count(count {_BY_GPU} ({gpus.chosen(gpu.INFO)}))",
+            reading.COUNT.when_empty("No GPU"),
+            reads=gpu.INFO,
         ),
         stat(
             "Hardware XIDs",
-            about("Errors in the time range that need a reset or a new card.", gpu.XID_ERRORS),
+            "Errors in the time range that need a reset or a new card.",
             [Query(f"sum(increase({hardware}[$__range]))", instant=True)],
             faults,
+            reads=gpu.XID_ERRORS,
             sparkline=False,
         ),
         stat(
             "Memory errors",
-            about("Memory errors in the time range that could not be corrected.", gpu.ECC_ERRORS),
+            "Memory errors in the time range that could not be corrected.",
             [Query(f"sum(increase({uncorrected}[$__range]))", instant=True)],
             faults,
+            reads=gpu.ECC_ERRORS,
             sparkline=False,
         ),
         stat(
             "Remaps failed",
-            about("Cards to replace.", gpu.ROW_REMAP_FAILED),
-            [Query(f"sum({gpus.chosen(gpu.ROW_REMAP_FAILED)})")],
+            "Cards to replace.",
+            f"sum({gpus.chosen(gpu.ROW_REMAP_FAILED)})",
             faults,
+            reads=gpu.ROW_REMAP_FAILED,
         ),
         stat(
             "Slowed by heat",
-            about("GPUs whose clocks are held down by heat or by the power supply now.", gpu.THROTTLE_REASON),
-            [Query(or_zero(f"count(max {_BY_GPU} ({slowed}) == 1)", present))],
+            "GPUs whose clocks are held down by heat or by the power supply now.",
+            or_zero(f"count(max {_BY_GPU} ({slowed}) == 1)", present),
             replace(faults, thresholds=(Threshold("green"), Threshold("orange", 1))),
+            reads=gpu.THROTTLE_REASON,
         ),
         stat(
             "Fullest memory",
-            about("The highest share of memory in use on one GPU.", gpu.MEMORY_USED, gpu.MEMORY_TOTAL),
-            [Query(f"max({gpus.memory_share()})")],
+            "The highest share of memory in use on one GPU.",
+            f"max({gpus.memory_share()})",
             replace(
                 reading.SHARE,
                 decimals=0,
@@ -123,18 +128,21 @@ def _glance(gpus: _Gpus) -> tuple[Panel, ...]:
                     Threshold("red", signals.GPU_MEMORY.limit),
                 ),
             ),
+            reads=(gpu.MEMORY_USED, gpu.MEMORY_TOTAL),
         ),
         stat(
             "Busiest",
-            about("The highest utilisation of one GPU.", gpu.UTILIZATION),
-            [Query(f"max({gpus.mean(gpu.UTILIZATION)})")],
+            "The highest utilisation of one GPU.",
+            f"max({gpus.mean(gpu.UTILIZATION)})",
             replace(reading.SHARE, decimals=0, no_value=_ABSENT),
+            reads=gpu.UTILIZATION,
         ),
         stat(
             "Oldest data",
-            about("Age of the stalest GPU reading. " + fires(signals.GPU_DATA_AGE), gpu.DATA_AGE),
-            [Query(f"max({signals.GPU_DATA_AGE.expr(gpus.chosen)})")],
+            "Age of the stalest GPU reading. " + fires(signals.GPU_DATA_AGE),
+            f"max({signals.GPU_DATA_AGE.expr(gpus.chosen)})",
             reading.aged(signals.GPU_DATA_AGE, _ABSENT),
+            reads=gpu.DATA_AGE,
         ),
     )
 
@@ -177,14 +185,13 @@ def _table(gpus: _Gpus) -> Panel:
     link = shared.to(shared.GPU, "Only this GPU", "cluster", "job", gpu_uuid=shared.field("GPU"))
     return columns(
         "GPUs",
-        about(
-            "One line a GPU.", gpu.INFO, gpu.UTILIZATION, gpu.MEMORY_USED, gpu.XID_ERRORS, gpu.MODEL_GPU_INFO
-        ),
+        "One line a GPU.",
         _GPU,
         shown,
+        reads=(gpu.INFO, gpu.UTILIZATION, gpu.MEMORY_USED, gpu.XID_ERRORS, gpu.MODEL_GPU_INFO),
         key_name="Server",
         headings={"gpu_uuid": "GPU"},
-        key_override=Override("GPU", {"links": [link.to_json_data()], "custom.width": 330}),
+        key_override=linked("GPU", link, 330),
         sort_by="Memory used",
         height=7,
     )
@@ -193,8 +200,8 @@ def _table(gpus: _Gpus) -> Panel:
 def _lines(
     title: str, lead: str, metric: Metric, gpus: _Gpus, display: Display | None = None, width: int = 12
 ) -> Panel:
-    shown = display or replace(reading.SHARE, no_value=_ABSENT)
-    return timeseries(title, about(lead, metric), [Query(gpus.mean(metric), _LEGEND)], shown, width=width)
+    shown = display or reading.SHARE.when_empty(_ABSENT)
+    return timeseries(title, lead, {_LEGEND: gpus.mean(metric)}, shown, reads=metric, width=width)
 
 
 def _saturation(gpus: _Gpus) -> tuple[Panel, ...]:
@@ -213,28 +220,22 @@ def _saturation(gpus: _Gpus) -> tuple[Panel, ...]:
         ),
         timeseries(
             "Memory used",
-            about(
-                "Share of memory in use by all processes. " + fires(signals.GPU_MEMORY),
-                gpu.MEMORY_USED,
-                gpu.MEMORY_TOTAL,
-            ),
-            [Query(gpus.memory_share(), _LEGEND)],
-            reading.warned(replace(reading.SHARE, no_value=_ABSENT), signals.GPU_MEMORY),
+            "Share of memory in use by all processes. " + fires(signals.GPU_MEMORY),
+            {_LEGEND: gpus.memory_share()},
+            reading.warned(reading.SHARE.when_empty(_ABSENT), signals.GPU_MEMORY),
+            reads=(gpu.MEMORY_USED, gpu.MEMORY_TOTAL),
             limit_line=True,
         ),
         timeseries(
             "Bound by compute or by memory",
-            about(
-                "Tensor pipes against the memory interface, mean of the chosen GPUs. Memory high and "
-                "tensor low: bound by memory, as decoding usually is.",
-                gpu.TENSOR_ACTIVE,
-                gpu.DRAM_ACTIVE,
-            ),
-            [
-                Query(f"avg({gpus.chosen(gpu.TENSOR_ACTIVE)})", "tensor pipes"),
-                Query(f"avg({gpus.chosen(gpu.DRAM_ACTIVE)})", "memory interface"),
-            ],
-            replace(reading.SHARE, no_value=_ABSENT),
+            "Tensor pipes against the memory interface, mean of the chosen GPUs. Memory high and "
+            "tensor low: bound by memory, as decoding usually is.",
+            {
+                "tensor pipes": f"avg({gpus.chosen(gpu.TENSOR_ACTIVE)})",
+                "memory interface": f"avg({gpus.chosen(gpu.DRAM_ACTIVE)})",
+            },
+            reading.SHARE.when_empty(_ABSENT),
+            reads=(gpu.TENSOR_ACTIVE, gpu.DRAM_ACTIVE),
         ),
     )
 
@@ -246,18 +247,14 @@ _NOBODY = (reading.colored("idle", "gray"), reading.colored("no model", "gray"))
 def _power(gpus: _Gpus) -> tuple[Panel, ...]:
     inferences = total(gpus.servers.rate(triton.INFERENCE_COUNT))
     energy = total(gpus.servers.rate(gpu.ENERGY))
-    throttled = f"sum by ({', '.join(_GPU)}, cause) ({gpus.chosen.rate(gpu.THROTTLED_SECONDS)})"
+    throttled = total(gpus.chosen.rate(gpu.THROTTLED_SECONDS), *_GPU, "cause")
     return (
         timeseries(
             "Power",
-            about("Power drawn, and the limit in force as a dashed line.", gpu.POWER, gpu.POWER_LIMIT),
-            [Query(gpus.most(gpu.POWER), _LEGEND), Query(f"max({gpus.chosen(gpu.POWER_LIMIT)})", "limit")],
-            Display(
-                "watt",
-                minimum=0,
-                no_value=_ABSENT,
-                overrides=(reading.DASHED_LIMIT,),
-            ),
+            "Power drawn, and the limit in force as a dashed line.",
+            {_LEGEND: gpus.most(gpu.POWER), "limit": f"max({gpus.chosen(gpu.POWER_LIMIT)})"},
+            Display("watt", minimum=0, no_value=_ABSENT, overrides=(reading.DASHED_LIMIT,)),
+            reads=(gpu.POWER, gpu.POWER_LIMIT),
             width=8,
         ),
         _lines(
@@ -270,36 +267,31 @@ def _power(gpus: _Gpus) -> tuple[Panel, ...]:
         ),
         timeseries(
             "Throttled",
-            about("Share of time the clocks were held down, by cause.", gpu.THROTTLED_SECONDS),
-            [Query(throttled, "{{cause}}: " + _LEGEND)],
-            replace(reading.SHARE, no_value=_ABSENT),
+            "Share of time the clocks were held down, by cause.",
+            {"{{cause}}: " + _LEGEND: throttled},
+            reading.SHARE.when_empty(_ABSENT),
+            reads=gpu.THROTTLED_SECONDS,
             width=8,
         ),
         timeseries(
             "Energy per inference",
-            about(
-                "Energy of all GPUs of the chosen servers over their inferences: the cost of one, idle "
-                "time included.",
-                gpu.ENERGY,
-                triton.INFERENCE_COUNT,
-            ),
-            [Query(ratio(energy, inferences), "joules per inference")],
+            "Energy of all GPUs of the chosen servers over their inferences: the cost of one, idle "
+            "time included.",
+            {"joules per inference": ratio(energy, inferences)},
             Display("joule", minimum=0, no_value="No traffic"),
+            reads=(gpu.ENERGY, triton.INFERENCE_COUNT),
             legend="hidden",
         ),
         timeseries(
             "Energy of models (estimate)",
-            about(
-                "Estimated power above idle that each model caused.",
-                gpu.MODEL_ENERGY,
-                gpu.ENERGY_UNATTRIBUTED,
-            ),
-            [
-                Query(total(gpus.chosen.rate(gpu.MODEL_ENERGY), "model"), "{{model}}"),
-                Query(total(gpus.chosen.rate(gpu.ENERGY_UNATTRIBUTED)), "no model"),
-                Query(total(gpus.chosen.rate(gpu.ENERGY_IDLE)), "idle"),
-            ],
+            "Estimated power above idle that each model caused.",
+            {
+                "{{model}}": total(gpus.chosen.rate(gpu.MODEL_ENERGY), "model"),
+                "no model": total(gpus.chosen.rate(gpu.ENERGY_UNATTRIBUTED)),
+                "idle": total(gpus.chosen.rate(gpu.ENERGY_IDLE)),
+            },
             Display("watt", minimum=0, no_value=_ABSENT, overrides=_NOBODY),
+            reads=(gpu.MODEL_ENERGY, gpu.ENERGY_UNATTRIBUTED),
             stacked=True,
             legend="right",
             calcs=("lastNotNull",),
@@ -326,17 +318,13 @@ def _models(gpus: _Gpus) -> tuple[Panel, ...]:
     return (
         timeseries(
             "Utilisation by model (estimate)",
-            about(
-                "Which model the GPUs worked for, by share of execution time; the parts add up to the "
-                "device.",
-                gpu.MODEL_UTILIZATION,
-                gpu.UTILIZATION_UNATTRIBUTED,
-            ),
-            [
-                Query(total(gpus.chosen(gpu.MODEL_UTILIZATION), "model"), "{{model}}"),
-                Query(total(gpus.chosen(gpu.UTILIZATION_UNATTRIBUTED)), "no model"),
-            ],
+            "Which model the GPUs worked for, by share of execution time; the parts add up to the device.",
+            {
+                "{{model}}": total(gpus.chosen(gpu.MODEL_UTILIZATION), "model"),
+                "no model": total(gpus.chosen(gpu.UTILIZATION_UNATTRIBUTED)),
+            },
             Display("percentunit", minimum=0, no_value=_ABSENT, overrides=_NOBODY),
+            reads=(gpu.MODEL_UTILIZATION, gpu.UTILIZATION_UNATTRIBUTED),
             stacked=True,
             legend="right",
             calcs=("lastNotNull",),
@@ -344,17 +332,12 @@ def _models(gpus: _Gpus) -> tuple[Panel, ...]:
         ),
         columns(
             "Models on GPUs",
-            about(
-                "Which model runs where, with what it took.",
-                gpu.MODEL_GPU_INFO,
-                gpu.MODEL_BUSY,
-                gpu.MODEL_UTILIZATION,
-                gpu.MODEL_MEMORY,
-            ),
+            "Which model runs where, with what it took.",
             keys,
             shown,
+            reads=(gpu.MODEL_GPU_INFO, gpu.MODEL_BUSY, gpu.MODEL_UTILIZATION, gpu.MODEL_MEMORY),
             headings={"instance": "Server", "gpu_uuid": "GPU"},
-            key_override=Override("Model", {"links": [link.to_json_data()]}),
+            key_override=linked("Model", link),
             sort_by="Busy",
             width=24,
             height=8,
@@ -367,48 +350,32 @@ def _faults(gpus: _Gpus) -> tuple[Panel, ...]:
     return (
         timeseries(
             "XID errors",
-            about("New XID errors by code and class.", gpu.XID_ERRORS),
-            [
-                Query(
-                    f"sum by (instance, gpu_uuid, xid, class) ({gpus.chosen.increase(gpu.XID_ERRORS)}) > 0",
-                    "XID {{xid}} ({{class}}) " + _LEGEND,
-                )
-            ],
+            "New XID errors by code and class.",
+            {"XID {{xid}} ({{class}}) " + _LEGEND: gpus.chosen.events(gpu.XID_ERRORS, *_GPU, "xid", "class")},
             replace(none, shade="red"),
+            reads=gpu.XID_ERRORS,
             bars=True,
         ),
         timeseries(
             "ECC errors",
-            about("Memory errors since the last reset.", gpu.ECC_ERRORS),
-            [
-                Query(
-                    f"sum by (instance, gpu_uuid, type) ({gpus.chosen(gpu.ECC_ERRORS)})",
-                    "{{type}} " + _LEGEND,
-                )
-            ],
+            "Memory errors since the last reset.",
+            {"{{type}} " + _LEGEND: total(gpus.chosen(gpu.ECC_ERRORS), *_GPU, "type")},
             none,
+            reads=gpu.ECC_ERRORS,
         ),
         timeseries(
             "Remapped rows",
-            about("Memory rows remapped in the life of the card.", gpu.REMAPPED_ROWS),
-            [
-                Query(
-                    f"sum by (instance, gpu_uuid, type) ({gpus.chosen(gpu.REMAPPED_ROWS)})",
-                    "{{type}} " + _LEGEND,
-                )
-            ],
+            "Memory rows remapped in the life of the card.",
+            {"{{type}} " + _LEGEND: total(gpus.chosen(gpu.REMAPPED_ROWS), *_GPU, "type")},
             none,
+            reads=gpu.REMAPPED_ROWS,
         ),
         timeseries(
             "Sources",
-            about("Failed reads of GPU sources.", gpu.SOURCE_FAILURES_TOTAL),
-            [
-                Query(
-                    f"sum by (source, reason) ({gpus.servers.increase(gpu.SOURCE_FAILURES_TOTAL)}) > 0",
-                    "{{source}}: {{reason}}",
-                )
-            ],
+            "Failed reads of GPU sources.",
+            {"{{source}}: {{reason}}": gpus.servers.events(gpu.SOURCE_FAILURES_TOTAL, "source", "reason")},
             replace(none, shade="red"),
+            reads=gpu.SOURCE_FAILURES_TOTAL,
             bars=True,
         ),
     )
@@ -418,14 +385,10 @@ def _links(gpus: _Gpus) -> tuple[Panel, ...]:
     return (
         timeseries(
             "PCIe",
-            about("Data rate over PCIe.", gpu.PCIE_THROUGHPUT),
-            [
-                Query(
-                    f"sum by (instance, gpu_uuid, direction) ({gpus.chosen(gpu.PCIE_THROUGHPUT)})",
-                    "{{direction}} " + _LEGEND,
-                )
-            ],
+            "Data rate over PCIe.",
+            {"{{direction}} " + _LEGEND: total(gpus.chosen(gpu.PCIE_THROUGHPUT), *_GPU, "direction")},
             Display("Bps", minimum=0, no_value=_ABSENT),
+            reads=gpu.PCIE_THROUGHPUT,
             width=8,
         ),
         _lines(

@@ -7,7 +7,7 @@ from dataclasses import replace
 from urllib.parse import quote
 
 from triton_dashboards import reading, shared
-from triton_dashboards.about import about, fires
+from triton_dashboards.about import fires
 from triton_dashboards.boards.extras import EXTRAS
 from triton_dashboards.grafana.panels import stat, state_timeline, timeseries
 from triton_dashboards.grafana.values import Dashboard, Display, Link, Panel, Query, Row, Threshold
@@ -59,71 +59,60 @@ def glance(seen: View) -> tuple[Panel, ...]:
     return (
         stat(
             "Serving",
-            about("Versions of this model that are ready, counted on each server.", state.MODEL_READY),
-            [Query(f"sum({seen.chosen(state.MODEL_READY)})")],
+            "Versions of this model that are ready, counted on each server.",
+            f"sum({seen.chosen(state.MODEL_READY)})",
             Display(decimals=0, thresholds=(Threshold("red"), Threshold("green", 1)), no_value="Not known"),
+            reads=state.MODEL_READY,
         ),
         stat(
             "Not ready",
-            about(
-                "Versions that should serve and do not, counted on each server.", state.MODEL_NOT_READY_SINCE
-            ),
-            [
-                Query(
-                    or_zero(
-                        f"count({seen.chosen(state.MODEL_NOT_READY_SINCE)})", f"max({seen.servers(state.UP)})"
-                    )
-                )
-            ],
-            replace(reading.FAULTS, no_value="No exporter"),
+            "Versions that should serve and do not, counted on each server.",
+            or_zero(f"count({seen.chosen(state.MODEL_NOT_READY_SINCE)})", f"max({seen.servers(state.UP)})"),
+            reading.FAULTS.when_empty("No exporter"),
+            reads=state.MODEL_NOT_READY_SINCE,
         ),
         stat(
             "Budget left",
-            about("The smallest error budget left of this model's objectives.", PERIOD_BUDGET_REMAINING),
-            [Query(f"min({seen.objectives(PERIOD_BUDGET_REMAINING, OURS)})")],
+            "The smallest error budget left of this model's objectives.",
+            f"min({seen.objectives(PERIOD_BUDGET_REMAINING, OURS)})",
             replace(reading.BUDGET, links=(_to_objectives(seen),)),
+            reads=PERIOD_BUDGET_REMAINING,
         ),
         stat(
             "Requests/s",
-            about(
-                "Requests answered or failed, without those that clients gave up.",
-                triton.REQUEST_SUCCESS,
-                triton.REQUEST_FAILURE,
-            ),
-            [Query(raw.requests())],
+            "Requests answered or failed, without those that clients gave up.",
+            raw.requests(),
             reading.REQUESTS,
+            reads=(triton.REQUEST_SUCCESS, triton.REQUEST_FAILURE),
         ),
         stat(
             "Failed",
-            about(SHARE_FAILED, triton.REQUEST_FAILURE),
-            [Query(raw.failed())],
+            SHARE_FAILED,
+            raw.failed(),
             limited(reading.FAILED, seen.limit(Errors)),
+            reads=triton.REQUEST_FAILURE,
         ),
         stat(
             "p99 latency",
-            about("99 of 100 successful requests were quicker.", state.REQUEST_DURATION),
-            [Query(quantile(0.99, raw.buckets()))],
+            "99 of 100 successful requests were quicker.",
+            quantile(0.99, raw.buckets()),
             limited(reading.SECONDS, seen.limit(Latency)),
+            reads=state.REQUEST_DURATION,
         ),
         stat(
             "Time in queue",
-            about(
-                "Share of request time spent waiting: the best stock sign of saturation. "
-                + fires(signals.QUEUE_SHARE),
-                triton.QUEUE_DURATION_US,
-            ),
-            [Query(raw.queue_share())],
+            "Share of request time spent waiting: the best stock sign of saturation. "
+            + fires(signals.QUEUE_SHARE),
+            raw.queue_share(),
             reading.QUEUE_SHARE,
+            reads=triton.QUEUE_DURATION_US,
         ),
         stat(
             "Mean batch",
-            about(
-                "Inferences in one execution: how well dynamic batching works.",
-                triton.INFERENCE_COUNT,
-                triton.EXEC_COUNT,
-            ),
-            [Query(raw.batch())],
+            "Inferences in one execution: how well dynamic batching works.",
+            raw.batch(),
             reading.BATCH,
+            reads=(triton.INFERENCE_COUNT, triton.EXEC_COUNT),
         ),
     )
 
@@ -140,35 +129,28 @@ def symptoms(seen: View) -> tuple[Panel, ...]:
     return (
         timeseries(
             "Requests by version",
-            about("Requests answered, by version: roll-outs show here.", triton.REQUEST_SUCCESS),
-            [Query(raw.rate(triton.REQUEST_SUCCESS, "version"), "version {{version}}")],
+            "Requests answered, by version: roll-outs show here.",
+            {"version {{version}}": raw.rate(triton.REQUEST_SUCCESS, "version")},
             reading.REQUESTS,
+            reads=triton.REQUEST_SUCCESS,
             width=8,
         ),
         timeseries(
             "Failures by reason",
-            about(
-                "BACKEND: the model raised. REJECTED: waited too long in the queue. CANCELED: the "
-                "client gave up (no failure of ours). OTHER: an ensemble's step, or a bad request.",
-                triton.REQUEST_FAILURE,
-            ),
-            [Query(f"{by_reason} > 0", "{{reason}}")],
+            "BACKEND: the model raised. REJECTED: waited too long in the queue. CANCELED: the "
+            "client gave up (no failure of ours). OTHER: an ensemble's step, or a bad request.",
+            {"{{reason}}": f"{by_reason} > 0"},
             replace(reading.REQUESTS, no_value="No failures", overrides=_BY_REASON),
+            reads=triton.REQUEST_FAILURE,
             width=8,
         ),
         timeseries(
             "Latency",
-            about(
-                "Quantiles of successful requests inside Triton; a client sees network and "
-                "serialisation too. Dashed: what the objective allows.",
-                state.REQUEST_DURATION,
-                state.DISTRIBUTION_SOURCE,
-            ),
-            [
-                *quantiles(raw.buckets()),
-                *promised(seen, Latency),
-            ],
+            "Quantiles of successful requests inside Triton; a client sees network and "
+            "serialisation too. Dashed: what the objective allows.",
+            [*quantiles(raw.buckets()), *promised(seen, Latency)],
             lined(reading.SECONDS, seen.limit(Latency)),
+            reads=(state.REQUEST_DURATION, state.DISTRIBUTION_SOURCE),
             limit_line=seen.limit(Latency) is not None,
             log=True,
             width=8,
@@ -202,60 +184,48 @@ def phases(seen: View) -> tuple[Panel, ...]:
     return (
         timeseries(
             "A request's time, by phase",
-            about(
-                "Mean time of a successful request, split into its phases; they add up to the mean "
-                "latency. For an ensemble: the sum over its steps.",
-                *(metric for _, metric in PHASES),
-            ),
+            "Mean time of a successful request, split into its phases; they add up to the mean "
+            "latency. For an ensemble: the sum over its steps.",
             [
                 *(Query(raw.per_request(metric), name) for name, metric in PHASES),
                 Query(f"clamp_min({known}, 0)", "other"),
             ],
             replace(reading.MICROSECONDS, overrides=_BY_PHASE),
+            reads=(*(metric for _, metric in PHASES),),
             stacked=True,
             legend="right",
             calcs=("lastNotNull",),
         ),
         timeseries(
             "Queue against compute",
-            about(
-                "Shares of request time. Queue on top: scale out, or reduce concurrency. Compute on "
-                "top with an idle GPU: batch more or add instances.",
-                triton.QUEUE_DURATION_US,
-                triton.COMPUTE_INFER_DURATION_US,
-            ),
-            [
-                Query(raw.queue_share(), "queue"),
-                Query(
-                    ratio(
-                        f"({' + '.join(raw.rate(metric) for _, metric in PHASES[1:])})",
-                        raw.rate(triton.REQUEST_DURATION_US),
-                    ),
-                    "compute",
+            "Shares of request time. Queue on top: scale out, or reduce concurrency. Compute on "
+            "top with an idle GPU: batch more or add instances.",
+            {
+                "queue": raw.queue_share(),
+                "compute": ratio(
+                    f"({' + '.join(raw.rate(metric) for _, metric in PHASES[1:])})",
+                    raw.rate(triton.REQUEST_DURATION_US),
                 ),
-            ],
+            },
             replace(reading.SHARE, no_value="No traffic", overrides=_BY_PHASE),
+            reads=(triton.QUEUE_DURATION_US, triton.COMPUTE_INFER_DURATION_US),
             calcs=("mean", "max", "lastNotNull"),
         ),
         timeseries(
             "Wait in the queue",
-            about(
-                "Quantiles of the time requests waited. Dashed: what the objective allows.",
-                state.QUEUE_DURATION,
-            ),
-            [
-                *quantiles(raw.buckets(state.QUEUE_DURATION)),
-                *promised(seen, Queue),
-            ],
+            "Quantiles of the time requests waited. Dashed: what the objective allows.",
+            [*quantiles(raw.buckets(state.QUEUE_DURATION)), *promised(seen, Queue)],
             lined(reading.SECONDS, seen.limit(Queue)),
+            reads=state.QUEUE_DURATION,
             limit_line=seen.limit(Queue) is not None,
             log=True,
         ),
         timeseries(
             "Waiting requests by server",
-            about("Requests in the queue, not yet handed to the backend.", triton.PENDING_REQUESTS),
-            [Query(total(seen.chosen(triton.PENDING_REQUESTS), "instance"), "{{instance}}")],
-            replace(reading.COUNT, no_value="Not loaded"),
+            "Requests in the queue, not yet handed to the backend.",
+            {"{{instance}}": total(seen.chosen(triton.PENDING_REQUESTS), "instance")},
+            reading.COUNT.when_empty("Not loaded"),
+            reads=triton.PENDING_REQUESTS,
         ),
     )
 
@@ -267,51 +237,39 @@ def limits(seen: View) -> tuple[Panel, ...]:
     return (
         timeseries(
             "Mean batch against its limit",
-            about(
-                "Inferences in one execution. Far below the dashed limit under load: allow a queue delay.",
-                triton.INFERENCE_COUNT,
-                triton.EXEC_COUNT,
-                config.MAX_BATCH_SIZE,
-            ),
-            [
-                Query(raw.batch("version"), "version {{version}}"),
-                Query(f"max({seen.chosen(config.MAX_BATCH_SIZE)}) > 0", "limit"),
-            ],
+            "Inferences in one execution. Far below the dashed limit under load: allow a queue delay.",
+            {
+                "version {{version}}": raw.batch("version"),
+                "limit": f"max({seen.chosen(config.MAX_BATCH_SIZE)}) > 0",
+            },
             replace(reading.BATCH, overrides=(reading.DASHED_LIMIT,)),
+            reads=(triton.INFERENCE_COUNT, triton.EXEC_COUNT, config.MAX_BATCH_SIZE),
         ),
         timeseries(
             "Instances busy",
-            about(
-                "Share of the instances' time spent executing, by version; near 1 requests must wait. "
-                + fires(signals.INSTANCES_BUSY),
-                config.BUSY_SECONDS,
-                config.INSTANCES,
-            ),
-            [Query(raw.instances_busy("version"), "version {{version}}")],
+            "Share of the instances' time spent executing, by version; near 1 requests must wait. "
+            + fires(signals.INSTANCES_BUSY),
+            {"version {{version}}": raw.instances_busy("version")},
             reading.warned(
                 replace(reading.SHARE, maximum=None, no_value="No instances known"), signals.INSTANCES_BUSY
             ),
+            reads=(config.BUSY_SECONDS, config.INSTANCES),
             limit_line=True,
         ),
         timeseries(
             "Busy GPUs of this model",
-            about(
-                "Utilisation of the GPUs this model runs on, whoever uses them.",
-                gpu.UTILIZATION,
-                gpu.MODEL_GPU_INFO,
-            ),
-            [Query(f"{busy_gpus} and on (instance, gpu_uuid) {on_gpu}", "{{instance}} {{gpu_uuid}}")],
-            replace(reading.SHARE, no_value="No GPU known"),
+            "Utilisation of the GPUs this model runs on, whoever uses them.",
+            {"{{instance}} {{gpu_uuid}}": f"{busy_gpus} and on (instance, gpu_uuid) {on_gpu}"},
+            reading.SHARE.when_empty("No GPU known"),
+            reads=(gpu.UTILIZATION, gpu.MODEL_GPU_INFO),
         ),
         timeseries(
             "Requests in flight",
-            about(
-                "Mean number of requests inside Triton at a time, by Little's law (rate times duration); of "
-                "completed requests, so it lags a stall.",
-                triton.REQUEST_DURATION_US,
-            ),
-            [Query(f"{raw.rate(triton.REQUEST_DURATION_US, 'instance')} / 1e6", "{{instance}}")],
+            "Mean number of requests inside Triton at a time, by Little's law (rate times duration); of "
+            "completed requests, so it lags a stall.",
+            {"{{instance}}": f"{raw.rate(triton.REQUEST_DURATION_US, 'instance')} / 1e6"},
             Display("short", 1, 0, no_value="No traffic"),
+            reads=triton.REQUEST_DURATION_US,
         ),
     )
 
@@ -345,78 +303,69 @@ def versions(seen: View) -> tuple[Panel, ...]:
     return (
         columns(
             "Versions",
-            about(
-                "All versions over the same time, whatever is chosen above.",
-                state.MODEL_READY,
-                triton.REQUEST_SUCCESS,
-                state.REQUEST_DURATION,
-            ),
+            "All versions over the same time, whatever is chosen above.",
             "version",
             shown,
+            reads=(state.MODEL_READY, triton.REQUEST_SUCCESS, state.REQUEST_DURATION),
             height=6,
             sort_by="Version",
             descending=False,
         ),
         timeseries(
             "p99 latency by version",
-            about("The slowest of a hundred requests, by version.", state.REQUEST_DURATION),
+            "The slowest of a hundred requests, by version.",
             [Query(p99, "version {{version}}", exemplar=True)],
             reading.SECONDS,
+            reads=state.REQUEST_DURATION,
         ),
         timeseries(
             "Failed by version",
-            about(
-                "Share of requests that failed, by version. Dashed: what the objective allows.",
-                triton.REQUEST_FAILURE,
-            ),
-            [
-                Query(everything.failed("version"), "version {{version}}"),
-                *promised(seen, Errors),
-            ],
+            "Share of requests that failed, by version. Dashed: what the objective allows.",
+            [Query(everything.failed("version"), "version {{version}}"), *promised(seen, Errors)],
             lined(reading.FAILED, seen.limit(Errors)),
+            reads=triton.REQUEST_FAILURE,
             limit_line=seen.limit(Errors) is not None,
         ),
     )
 
 
 def lifecycle(seen: View) -> tuple[Panel, ...]:
-    failures = total(seen.model.increase(state.MODEL_LOAD_FAILURES), "reason", "instance")
     current = seen.chosen(state.MODEL_READY)
+    load_time = " or ".join(
+        f"max by (version, instance) ({seconds})"
+        for seconds in (
+            f"{seen.chosen(triton.MODEL_LOAD_DURATION_SECS)} > 0",  # Triton reports 0 for ensembles
+            seen.chosen(state.MODEL_LOAD_DURATION_ESTIMATED),
+        )
+    )
     return (
         state_timeline(
             "Ready",
-            about("Whether each version is ready, on each server.", state.MODEL_READY),
-            [Query(f"min by (version, instance) ({current})", "version {{version}} on {{instance}}")],
+            "Whether each version is ready, on each server.",
+            {"version {{version}} on {{instance}}": f"min by (version, instance) ({current})"},
             reading.YES,
+            reads=state.MODEL_READY,
             height=7,
         ),
         timeseries(
             "Failed loads",
-            about(
-                "Load attempts that failed, by class of reason; Triton's own words are on the "
-                "exporter's /state page.",
-                state.MODEL_LOAD_FAILURES,
-            ),
-            [Query(f"{failures} > 0", "{{reason}} on {{instance}}")],
-            replace(reading.FAILURES, no_value="No load failed"),
+            "Load attempts that failed, by class of reason; Triton's own words are on the "
+            "exporter's /state page.",
+            {
+                "{{reason}} on {{instance}}": seen.model.events(
+                    state.MODEL_LOAD_FAILURES, "reason", "instance"
+                )
+            },
+            reading.FAILURES.when_empty("No load failed"),
+            reads=state.MODEL_LOAD_FAILURES,
             bars=True,
         ),
         timeseries(
             "Load time",
-            about(
-                "How long the last successful load took: Triton's own word, or where it has none an estimate "
-                "from the states the exporter saw.",
-                triton.MODEL_LOAD_DURATION_SECS,
-                state.MODEL_LOAD_DURATION_ESTIMATED,
-            ),
-            [
-                Query(
-                    # Triton says 0 for ensembles.
-                    f"max by (version, instance) ({seen.chosen(triton.MODEL_LOAD_DURATION_SECS)} > 0) "
-                    f"or max by (version, instance) ({seen.chosen(state.MODEL_LOAD_DURATION_ESTIMATED)})",
-                    "version {{version}} on {{instance}}",
-                )
-            ],
-            replace(reading.SECONDS, no_value="No load was seen"),
+            "How long the last successful load took: Triton's own word, or where it has none an estimate "
+            "from the states the exporter saw.",
+            {"version {{version}} on {{instance}}": load_time},
+            reading.SECONDS.when_empty("No load was seen"),
+            reads=(triton.MODEL_LOAD_DURATION_SECS, state.MODEL_LOAD_DURATION_ESTIMATED),
         ),
     )

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from triton_dashboards import reading, shared
-from triton_dashboards.about import about, fires
+from triton_dashboards.about import fires
 from triton_dashboards.grafana.panels import stat, state_timeline, timeseries
-from triton_dashboards.grafana.values import Dashboard, Display, Link, Override, Panel, Query, Row, Threshold
+from triton_dashboards.grafana.values import Dashboard, Display, Link, Override, Panel, Row, Threshold
 from triton_dashboards.query import RATE, Scope, or_zero
-from triton_dashboards.tables import Column, columns
+from triton_dashboards.tables import Column, columns, linked
 from triton_exporter.catalogue import Metric, bridge
 from triton_slo import signals
 from triton_slo.artifact import Options
@@ -52,13 +52,13 @@ def _glance() -> tuple[Panel, ...]:
     def counted(expr: str) -> str:
         return or_zero(f"count({expr})", heartbeat)
 
-    lost = replace(reading.FAULTS, no_value="No heartbeat")
+    lost = reading.FAULTS.when_empty("No heartbeat")
     return (
         stat(
             "Heartbeat",
             "The alert that always fires. Without it Prometheus evaluates no rules, and silence means "
             "nothing. Metric: `ALERTS`.",
-            [Query(heartbeat)],
+            heartbeat,
             Display(
                 words={1: ("Alive", "green")},
                 thresholds=(Threshold("red"), Threshold("green", 1)),
@@ -69,46 +69,46 @@ def _glance() -> tuple[Panel, ...]:
         stat(
             "Pages",
             "Alerts of severity critical that fire. Metric: `ALERTS`.",
-            [Query(counted(alerts(f'{SEVERITY}="critical"')))],
+            counted(alerts(f'{SEVERITY}="critical"')),
             lost,
         ),
         stat(
             "Tickets",
             "Alerts of severity warning that fire. Metric: `ALERTS`.",
-            [Query(counted(alerts(f'{SEVERITY}="warning"')))],
+            counted(alerts(f'{SEVERITY}="warning"')),
             replace(lost, thresholds=(Threshold("green"), Threshold("orange", 1))),
         ),
         stat(
             "Not known",
             "Objectives without data worth trusting. Metric: `ALERTS`.",
-            [Query(counted(alerts(f'alertname="{UNKNOWN_ALERT}"')))],
+            counted(alerts(f'alertname="{UNKNOWN_ALERT}"')),
             lost,
         ),
         stat(
             "Open incidents",
-            about("Incidents that the bridge holds open.", bridge.OPEN_INCIDENTS),
-            [Query(f"sum({bridge.OPEN_INCIDENTS})")],
-            replace(reading.COUNT, no_value="No bridge"),
+            "Incidents that the bridge holds open.",
+            f"sum({bridge.OPEN_INCIDENTS})",
+            reading.COUNT.when_empty("No bridge"),
+            reads=bridge.OPEN_INCIDENTS,
         ),
         stat(
             "Undelivered",
-            about("Incidents with something to say that Slack has not accepted yet.", bridge.UNDELIVERED),
-            [Query(f"sum({bridge.UNDELIVERED})")],
-            replace(reading.FAULTS, no_value="No bridge"),
+            "Incidents with something to say that Slack has not accepted yet.",
+            f"sum({bridge.UNDELIVERED})",
+            reading.FAULTS.when_empty("No bridge"),
+            reads=bridge.UNDELIVERED,
         ),
         stat(
             "Longest wait",
-            about(
-                "How long the oldest word waits. " + fires(signals.UNDELIVERED_AGE),
-                bridge.OLDEST_UNDELIVERED_AGE,
-            ),
-            [Query(f"max({signals.UNDELIVERED_AGE.expr(str)})")],
+            "How long the oldest word waits. " + fires(signals.UNDELIVERED_AGE),
+            f"max({signals.UNDELIVERED_AGE.expr(str)})",
             reading.aged(signals.UNDELIVERED_AGE, "No bridge"),
+            reads=bridge.OLDEST_UNDELIVERED_AGE,
         ),
         stat(
             "Bridge heartbeat",
-            about("Time since the watchdog last came through Alertmanager to the bridge.", bridge.HEARTBEAT),
-            [Query(f"time() - max({bridge.HEARTBEAT})")],
+            "Time since the watchdog last came through Alertmanager to the bridge.",
+            f"time() - max({bridge.HEARTBEAT})",
             Display(
                 "s",
                 0,
@@ -116,6 +116,7 @@ def _glance() -> tuple[Panel, ...]:
                 no_value="No bridge",
                 thresholds=(Threshold("green"), Threshold("orange", 300), Threshold("red", 900)),
             ),
+            reads=bridge.HEARTBEAT,
         ),
     )
 
@@ -152,12 +153,8 @@ def _firing(options: Options) -> Panel:
         (Column("Since", f"{since} * 1000", Display("dateTimeFromNow")),),
         key_name="Alert",
         headings={"instance": "Server"},
-        extra_overrides=(
-            severity,
-            Override("Model", {"links": [model.to_json_data()]}),
-            Override("Server", {"links": [server.to_json_data()]}),
-        ),
-        key_override=Override("Alert", {"links": [runbook.to_json_data()], "custom.width": 300}),
+        extra_overrides=(severity, linked("Model", model), linked("Server", server)),
+        key_override=linked("Alert", runbook, 300),
         sort_by="Since",
         descending=False,
         height=9,
@@ -172,14 +169,14 @@ def _history() -> tuple[Panel, ...]:
         state_timeline(
             "Alerts over time",
             "Bands while an alert fired, for any version, tier or server; red where it paged. Metric: `ALERTS`.",
-            [Query(f"max by (alertname, model) ({ranked})", "{{alertname}} {{model}}")],
-            replace(reading.FIRING, no_value="No alert fired"),
+            {"{{alertname}} {{model}}": f"max by (alertname, model) ({ranked})"},
+            reading.FIRING.when_empty("No alert fired"),
             height=9,
         ),
     )
 
 
-def _rate(metric: Metric, by: str) -> str:
+def _rate(metric: Metric | str, by: str) -> str:
     return f"sum by ({by}) (increase({metric}[{RATE}])) > 0"
 
 
@@ -187,37 +184,38 @@ _RED = {"color": {"mode": "fixed", "fixedColor": "red"}}
 
 
 def _delivery() -> tuple[Panel, ...]:
-    none = replace(reading.COUNT, no_value="None")
-    failures = replace(reading.FAILURES, no_value="None")
+    none = reading.COUNT.when_empty("None")
+    failures = reading.FAILURES.when_empty("None")
     refused = (reading.colored("not stored", "red"), Override("/^refused/", _RED, regex=True))
     return (
         timeseries(
             "Notifications received",
-            about(
-                "What Alertmanager told the bridge.", bridge.RECEIVED, bridge.REJECTED, bridge.STORE_FAILURES
-            ),
-            [
-                Query(_rate(bridge.RECEIVED, "outcome"), "{{outcome}}"),
-                Query(_rate(bridge.REJECTED, "code"), "refused with {{code}}"),
-                Query(_rate(bridge.STORE_FAILURES, "job"), "not stored"),
-            ],
+            "What Alertmanager told the bridge.",
+            {
+                "{{outcome}}": _rate(bridge.RECEIVED, "outcome"),
+                "refused with {{code}}": _rate(bridge.REJECTED, "code"),
+                "not stored": _rate(bridge.STORE_FAILURES, "job"),
+            },
             replace(none, no_value="No bridge", overrides=refused),
+            reads=(bridge.RECEIVED, bridge.REJECTED, bridge.STORE_FAILURES),
             bars=True,
             width=8,
         ),
         timeseries(
             "Messages delivered",
-            about("What Slack accepted.", bridge.DELIVERED),
-            [Query(_rate(bridge.DELIVERED, "kind"), "{{kind}}")],
+            "What Slack accepted.",
+            {"{{kind}}": _rate(bridge.DELIVERED, "kind")},
             none,
+            reads=bridge.DELIVERED,
             bars=True,
             width=8,
         ),
         timeseries(
             "Failed sends",
-            about("Requests to Slack that failed and are tried again.", bridge.SEND_FAILURES),
-            [Query(_rate(bridge.SEND_FAILURES, "error"), "{{error}}")],
+            "Requests to Slack that failed and are tried again.",
+            {"{{error}}": _rate(bridge.SEND_FAILURES, "error")},
             failures,
+            reads=bridge.SEND_FAILURES,
             bars=True,
             width=8,
         ),
@@ -225,41 +223,37 @@ def _delivery() -> tuple[Panel, ...]:
             "Alertmanager to its receivers",
             "Notifications that Alertmanager could not hand over, where Prometheus scrapes it. Metric: "
             "`alertmanager_notifications_failed_total`.",
-            [
-                Query(
-                    f"sum by (integration) (increase(alertmanager_notifications_failed_total[{RATE}])) > 0",
-                    "failed: {{integration}}",
-                )
-            ],
+            {"failed: {{integration}}": _rate("alertmanager_notifications_failed_total", "integration")},
             failures,
             bars=True,
         ),
         timeseries(
             "Waiting for Slack",
-            about("Age of the oldest word that Slack has not accepted.", bridge.OLDEST_UNDELIVERED_AGE),
-            [Query(f"max by (instance) ({bridge.OLDEST_UNDELIVERED_AGE})", "{{instance}}")],
-            replace(reading.SECONDS, no_value="No bridge"),
+            "Age of the oldest word that Slack has not accepted.",
+            {"{{instance}}": f"max by (instance) ({bridge.OLDEST_UNDELIVERED_AGE})"},
+            reading.SECONDS.when_empty("No bridge"),
+            reads=bridge.OLDEST_UNDELIVERED_AGE,
         ),
     )
 
 
 def _people() -> tuple[Panel, ...]:
-    none = replace(reading.COUNT, no_value="None")
+    none = reading.COUNT.when_empty("None")
     return (
         timeseries(
             "Buttons pressed",
-            about("What people did from Slack.", bridge.ACTIONS),
-            [Query(_rate(bridge.ACTIONS, "action, outcome"), "{{action}}: {{outcome}}")],
+            "What people did from Slack.",
+            {"{{action}}: {{outcome}}": _rate(bridge.ACTIONS, "action, outcome")},
             none,
+            reads=bridge.ACTIONS,
             bars=True,
         ),
         timeseries(
             "Answers that came too late",
-            about(
-                "Pages that went out without an answer to one of their questions.", bridge.ENRICHMENT_FAILURES
-            ),
-            [Query(_rate(bridge.ENRICHMENT_FAILURES, "source"), "{{source}}")],
+            "Pages that went out without an answer to one of their questions.",
+            {"{{source}}": _rate(bridge.ENRICHMENT_FAILURES, "source")},
             replace(reading.FAILURES, no_value="None", shade="orange"),
+            reads=bridge.ENRICHMENT_FAILURES,
             bars=True,
         ),
     )

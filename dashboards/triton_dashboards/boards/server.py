@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from triton_dashboards import reading, shared
-from triton_dashboards.about import about, fires
+from triton_dashboards.about import fires
 from triton_dashboards.grafana.panels import stat, state_timeline, timeseries
-from triton_dashboards.grafana.values import Dashboard, Display, Override, Panel, Query, Row, Threshold
+from triton_dashboards.grafana.values import Dashboard, Display, Panel, Query, Row, Threshold
 from triton_dashboards.query import Scope, or_zero, ratio, scope, total
-from triton_dashboards.tables import Column, columns
+from triton_dashboards.tables import Column, columns, linked
 from triton_dashboards.traffic import SHARE_FAILED, Recorded
 from triton_exporter.catalogue import gpu, own, state, triton
 from triton_slo import signals
@@ -48,60 +48,64 @@ def _glance(within: Scope) -> tuple[Panel, ...]:
     up = f"max({within(state.UP)})"
     scraped = f"max({within('up')})"
     failures = f"sum(increase({within(state.MODEL_LOAD_FAILURES)}[$__range]))"
-    no_exporter = replace(reading.FAULTS, no_value="No exporter")
+    no_exporter = reading.FAULTS.when_empty("No exporter")
     return (
         stat(
             "Not live",
-            about("Servers whose health endpoint does not answer.", state.SERVER_LIVE),
-            [Query(or_zero(f"count({within(state.SERVER_LIVE)} == 0)", up))],
+            "Servers whose health endpoint does not answer.",
+            or_zero(f"count({within(state.SERVER_LIVE)} == 0)", up),
             no_exporter,
+            reads=state.SERVER_LIVE,
         ),
         stat(
             "Not ready",
-            about("Servers that say they are not ready.", state.SERVER_READY),
-            [Query(or_zero(f"count({within(state.SERVER_READY)} == 0)", up))],
+            "Servers that say they are not ready.",
+            or_zero(f"count({within(state.SERVER_READY)} == 0)", up),
             no_exporter,
+            reads=state.SERVER_READY,
         ),
         stat(
             "Metrics down",
-            about("Servers whose metrics endpoint did not answer the exporter.", state.UP),
-            [Query(or_zero(f"count({within(state.UP)} == 0)", up))],
+            "Servers whose metrics endpoint did not answer the exporter.",
+            or_zero(f"count({within(state.UP)} == 0)", up),
             no_exporter,
+            reads=state.UP,
         ),
         stat(
             "Exporters down",
             "Exporters that Prometheus cannot scrape: nothing is known of their servers. Metric: `up`.",
-            [Query(or_zero(f"count({within('up')} == 0)", scraped))],
-            replace(no_exporter, no_value="No target"),
+            or_zero(f"count({within('up')} == 0)", scraped),
+            no_exporter.when_empty("No target"),
         ),
         stat(
             "Models ready",
-            about("Model versions that are ready, counted on each server.", state.MODEL_READY),
-            [Query(f"sum({within(state.MODEL_READY)})")],
-            replace(reading.COUNT, no_value="No model"),
+            "Model versions that are ready, counted on each server.",
+            f"sum({within(state.MODEL_READY)})",
+            reading.COUNT.when_empty("No model"),
+            reads=state.MODEL_READY,
         ),
         stat(
             "Models down",
-            about("Model versions that should serve and do not.", state.MODEL_NOT_READY_SINCE),
-            [Query(or_zero(f"count({within(state.MODEL_NOT_READY_SINCE)})", up))],
+            "Model versions that should serve and do not.",
+            or_zero(f"count({within(state.MODEL_NOT_READY_SINCE)})", up),
             no_exporter,
+            reads=state.MODEL_NOT_READY_SINCE,
         ),
         stat(
             "Loads failed",
-            about("Load attempts that failed in the time range.", state.MODEL_LOAD_FAILURES),
+            "Load attempts that failed in the time range.",
             [Query(failures, instant=True)],
-            replace(no_exporter, no_value="No model"),
+            no_exporter.when_empty("No model"),
+            reads=state.MODEL_LOAD_FAILURES,
             sparkline=False,
         ),
         stat(
             "Oldest look",
-            about(
-                "Time since the last complete look of the least lucky exporter at its Triton. "
-                + fires(signals.EXPORTER_AGE),
-                own.LAST_SUCCESS,
-            ),
-            [Query(f"max({signals.EXPORTER_AGE.expr(within)})")],
+            "Time since the last complete look of the least lucky exporter at its Triton. "
+            + fires(signals.EXPORTER_AGE),
+            f"max({signals.EXPORTER_AGE.expr(within)})",
             reading.aged(signals.EXPORTER_AGE, "No exporter"),
+            reads=own.LAST_SUCCESS,
         ),
     )
 
@@ -113,17 +117,13 @@ def _states(within: Scope) -> Panel:
     # 0 down, 1 live, 2 ready; live and ready are told apart because they call for different people.
     return state_timeline(
         "Servers",
-        about(
-            "Down: it does not answer. Live: it answers, but not every model is ready. Ready: it serves.",
-            state.SERVER_LIVE,
-            state.SERVER_READY,
-            state.UP,
-        ),
-        [Query(f"{live} + {live} * {ready}", _LEGEND)],
+        "Down: it does not answer. Live: it answers, but not every model is ready. Ready: it serves.",
+        {_LEGEND: f"{live} + {live} * {ready}"},
         Display(
             words={0: ("Down", "red"), 1: ("Live, not ready", "orange"), 2: ("Ready", "green")},
             no_value="No exporter",
         ),
+        reads=(state.SERVER_LIVE, state.SERVER_READY, state.UP),
         height=6,
     )
 
@@ -146,50 +146,45 @@ def _models(within: Scope) -> tuple[Panel, ...]:
     return (
         columns(
             "Not ready now",
-            about(
-                "Model versions that should serve and do not. Triton's own reason is on the exporter's "
-                "/state page and in the alert.",
-                state.MODEL_NOT_READY_SINCE,
-                state.MODEL_STATE,
-            ),
+            "Model versions that should serve and do not. Triton's own reason is on the exporter's "
+            "/state page and in the alert.",
             (*keys, "state"),
             (Column("Since", f"{current} * 1000", Display("dateTimeFromNow")),),
+            reads=(state.MODEL_NOT_READY_SINCE, state.MODEL_STATE),
             headings={"instance": "Server"},
-            key_override=Override("Model", {"links": [link.to_json_data()]}),
+            key_override=linked("Model", link),
             width=12,
             height=7,
             no_value="Every model is ready",
         ),
         state_timeline(
             "Since when",
-            about("Not-ready episodes: a failed retry does not end one.", state.MODEL_NOT_READY_SINCE),
-            [Query(f"{missing} > bool 0", "{{model}} {{version}} on {{instance}}")],
+            "Not-ready episodes: a failed retry does not end one.",
+            {"{{model}} {{version}} on {{instance}}": f"{missing} > bool 0"},
             Display(
                 words={1: ("Not ready", "red")},
                 thresholds=(Threshold("red"),),
                 no_value="Every model was ready",
             ),
+            reads=state.MODEL_NOT_READY_SINCE,
             width=12,
             height=7,
         ),
         timeseries(
             "Models by state",
-            about("How many model versions are in which state.", state.MODEL_STATE),
-            [Query(f"sum by (state) ({within(state.MODEL_STATE)}) > 0", "{{state}}")],
+            "How many model versions are in which state.",
+            {"{{state}}": f"sum by (state) ({within(state.MODEL_STATE)}) > 0"},
             replace(reading.COUNT, overrides=_BY_STATE),
+            reads=state.MODEL_STATE,
             stacked=True,
             step=True,
         ),
         timeseries(
             "Failed loads",
-            about("Load attempts that failed, by model and class of reason.", state.MODEL_LOAD_FAILURES),
-            [
-                Query(
-                    f"sum by (model, reason) ({within.increase(state.MODEL_LOAD_FAILURES)}) > 0",
-                    "{{model}}: {{reason}}",
-                )
-            ],
-            replace(reading.FAILURES, no_value="No load failed"),
+            "Load attempts that failed, by model and class of reason.",
+            {"{{model}}: {{reason}}": within.events(state.MODEL_LOAD_FAILURES, "model", "reason")},
+            reading.FAILURES.when_empty("No load failed"),
+            reads=state.MODEL_LOAD_FAILURES,
             bars=True,
         ),
     )
@@ -209,29 +204,31 @@ def _traffic(within: Scope) -> tuple[Panel, ...]:
     return (
         timeseries(
             "Requests",
-            about(
-                "Requests answered or failed; uneven lines mean uneven balancing.", server_traffic("requests")
-            ),
-            [Query(traffic("requests", by), _LEGEND)],
+            "Requests answered or failed; uneven lines mean uneven balancing.",
+            {_LEGEND: traffic("requests", by)},
             reading.REQUESTS,
+            reads=server_traffic("requests"),
         ),
         timeseries(
             "Failed",
-            about(SHARE_FAILED, server_traffic("failures")),
-            [Query(traffic.failed(by), _LEGEND)],
+            SHARE_FAILED,
+            {_LEGEND: traffic.failed(by)},
             reading.FAILED,
+            reads=server_traffic("failures"),
         ),
         timeseries(
             "Mean latency",
-            about("Mean time of successful requests.", server_traffic("request_seconds")),
-            [Query(traffic.latency(by), _LEGEND)],
+            "Mean time of successful requests.",
+            {_LEGEND: traffic.latency(by)},
             reading.SECONDS,
+            reads=server_traffic("request_seconds"),
         ),
         timeseries(
             "Waiting requests",
-            about("Requests in queues.", server_traffic("pending")),
-            [Query(traffic("pending", by), _LEGEND)],
+            "Requests in queues.",
+            {_LEGEND: traffic("pending", by)},
             reading.COUNT,
+            reads=server_traffic("pending"),
         ),
     )
 
@@ -246,58 +243,44 @@ def _exporter(within: Scope) -> tuple[Panel, ...]:
     return (
         timeseries(
             "Failed requests to Triton",
-            about("What the exporter asked Triton and did not get.", own.SCRAPE_FAILURES),
-            [
-                Query(
-                    f"sum by (instance, endpoint, reason) ({within.increase(own.SCRAPE_FAILURES)}) > 0",
-                    "{{endpoint}}: {{reason}} ({{instance}})",
+            "What the exporter asked Triton and did not get.",
+            {
+                "{{endpoint}}: {{reason}} ({{instance}})": within.events(
+                    own.SCRAPE_FAILURES, "instance", "endpoint", "reason"
                 )
-            ],
-            replace(reading.FAILURES, no_value="None failed"),
+            },
+            reading.FAILURES.when_empty("None failed"),
+            reads=own.SCRAPE_FAILURES,
             bars=True,
             width=8,
         ),
         timeseries(
             "Time of a look",
-            about(
-                "How long the exporter takes to look at Triton, and Prometheus to scrape the exporter. "
-                "Prometheus' own `scrape_duration_seconds`.",
-                own.SCRAPE_DURATION,
-            ),
-            [
-                Query(f"max by (instance) ({within(own.SCRAPE_DURATION)})", "look, {{instance}}"),
-                Query(f"max by (instance) ({within('scrape_duration_seconds')})", "scrape, {{instance}}"),
-            ],
+            "How long the exporter takes to look at Triton, and Prometheus to scrape the exporter. "
+            "Prometheus' own `scrape_duration_seconds`.",
+            {
+                "look, {{instance}}": f"max by (instance) ({within(own.SCRAPE_DURATION)})",
+                "scrape, {{instance}}": f"max by (instance) ({within('scrape_duration_seconds')})",
+            },
             reading.SECONDS,
+            reads=own.SCRAPE_DURATION,
             width=8,
         ),
         timeseries(
             "Samples of a scrape",
             "How many samples Prometheus takes from each exporter: the cost of many models. Metric: "
             "`scrape_samples_scraped`.",
-            [Query(f"max by (instance) ({within('scrape_samples_scraped')})", _LEGEND)],
+            {_LEGEND: f"max by (instance) ({within('scrape_samples_scraped')})"},
             replace(reading.COUNT, decimals=None, no_value="No target"),
             width=8,
         ),
         columns(
             "Exporters",
-            about(
-                "What feeds each exporter's histograms; those from summaries and sampled means are estimates.",
-                state.DISTRIBUTION_SOURCE,
-                gpu.SOURCE,
-            ),
+            "What feeds each exporter's histograms; those from summaries and sampled means are estimates.",
             "instance",
             (
-                Column(
-                    "Models with traces or histograms",
-                    _fed(within, "trace|histogram"),
-                    reading.COUNT,
-                ),
-                Column(
-                    "Models estimated",
-                    _fed(within, "summary|sampled_mean"),
-                    reading.COUNT,
-                ),
+                Column("Models with traces or histograms", _fed(within, "trace|histogram"), reading.COUNT),
+                Column("Models estimated", _fed(within, "summary|sampled_mean"), reading.COUNT),
                 Column(
                     "GPU data",
                     # An exporter that was told to look for none has no such series.
@@ -312,6 +295,7 @@ def _exporter(within: Scope) -> tuple[Panel, ...]:
                     "Data age", f"time() - max by (instance) ({within(own.LAST_SUCCESS)})", Display("s", 0)
                 ),
             ),
+            reads=(state.DISTRIBUTION_SOURCE, gpu.SOURCE),
             key_name="Server",
             height=6,
         ),
@@ -325,32 +309,27 @@ def _resources(within: Scope) -> tuple[Panel, ...]:
     return (
         timeseries(
             "Pinned memory used",
-            about(
-                "Share of the pinned memory pool in use. " + fires(signals.PINNED_MEMORY),
-                triton.PINNED_POOL_USED_BYTES,
-                triton.PINNED_POOL_TOTAL_BYTES,
-            ),
-            [Query(pinned, _LEGEND)],
-            reading.warned(replace(reading.SHARE, no_value="Needs Triton 24.01"), signals.PINNED_MEMORY),
+            "Share of the pinned memory pool in use. " + fires(signals.PINNED_MEMORY),
+            {_LEGEND: pinned},
+            reading.warned(reading.SHARE.when_empty("Needs Triton 24.01"), signals.PINNED_MEMORY),
+            reads=(triton.PINNED_POOL_USED_BYTES, triton.PINNED_POOL_TOTAL_BYTES),
             limit_line=True,
             width=8,
         ),
         timeseries(
             "Response cache hits",
-            about(
-                "Share of requests answered from the response cache, by model.",
-                triton.CACHE_HITS_PER_MODEL,
-                triton.CACHE_MISSES_PER_MODEL,
-            ),
-            [Query(ratio(hits, f"({hits} + {misses})"), "{{model}}")],
-            replace(reading.SHARE, no_value="No response cache"),
+            "Share of requests answered from the response cache, by model.",
+            {"{{model}}": ratio(hits, f"({hits} + {misses})")},
+            reading.SHARE.when_empty("No response cache"),
+            reads=(triton.CACHE_HITS_PER_MODEL, triton.CACHE_MISSES_PER_MODEL),
             width=8,
         ),
         timeseries(
             "Response cache used",
-            about("Share of the cache in use.", triton.CACHE_UTIL),
-            [Query(f"max by (instance) ({within(triton.CACHE_UTIL)})", _LEGEND)],
-            replace(reading.SHARE, no_value="No response cache"),
+            "Share of the cache in use.",
+            {_LEGEND: f"max by (instance) ({within(triton.CACHE_UTIL)})"},
+            reading.SHARE.when_empty("No response cache"),
+            reads=triton.CACHE_UTIL,
             width=8,
         ),
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from triton_dashboards import reading, shared
-from triton_dashboards.about import about
 from triton_dashboards.grafana.panels import stat, state_timeline, table, timeseries
 from triton_dashboards.grafana.values import (
     Color,
@@ -19,7 +18,7 @@ from triton_dashboards.grafana.values import (
     Threshold,
 )
 from triton_dashboards.query import Scope, emptiest, or_zero, scope, total, worst
-from triton_dashboards.tables import Column, columns
+from triton_dashboards.tables import Column, columns, linked
 from triton_exporter.catalogue import state
 from triton_exporter.duration import parse_seconds
 from triton_slo.artifact import Options
@@ -103,32 +102,24 @@ def _glance(within: Scope) -> tuple[Panel, ...]:
     return (
         stat(
             "Worst budget",
-            about(
-                "The smallest share of a period's error budget that is left; below 0 it is overspent.",
-                PERIOD_BUDGET_REMAINING,
-            ),
-            [Query(f"min({within(PERIOD_BUDGET_REMAINING)})")],
+            "The smallest share of a period's error budget that is left; below 0 it is overspent.",
+            f"min({within(PERIOD_BUDGET_REMAINING)})",
             reading.BUDGET,
+            reads=PERIOD_BUDGET_REMAINING,
             width=4,
         ),
         stat(
             "Fastest burn",
-            about(
-                "The highest burn rate of the last minutes; 1 spends exactly the budget in its period.",
-                CURRENT_BURN_RATE,
-            ),
-            [Query(f"max({within(CURRENT_BURN_RATE)})")],
+            "The highest burn rate of the last minutes; 1 spends exactly the budget in its period.",
+            f"max({within(CURRENT_BURN_RATE)})",
             reading.BURN,
+            reads=CURRENT_BURN_RATE,
             width=4,
         ),
         stat(
             "Soonest exhausted",
-            about(
-                "Time until the first budget is gone if the last hour goes on like this.",
-                PERIOD_BUDGET_REMAINING,
-                sli_error("1h"),
-            ),
-            [Query(f"min({exhaustion(within)})")],
+            "Time until the first budget is gone if the last hour goes on like this.",
+            f"min({exhaustion(within)})",
             Display(
                 "s",
                 1,
@@ -136,34 +127,35 @@ def _glance(within: Scope) -> tuple[Panel, ...]:
                 no_value="Nothing burns",
                 thresholds=(Threshold("red"), Threshold("orange", 86_400), Threshold("green", 7 * 86_400)),
             ),
+            reads=(PERIOD_BUDGET_REMAINING, sli_error("1h")),
             width=4,
         ),
         stat(
             "Burning now",
-            about("Budgets that are used up faster than they may last.", BURNING),
-            [Query(or_zero(f"count({within(BURNING)} == 1)", known))],
+            "Budgets that are used up faster than they may last.",
+            or_zero(f"count({within(BURNING)} == 1)", known),
             replace(
                 reading.FAULTS,
                 no_value="No objective",
                 thresholds=(Threshold("green"), Threshold("orange", 1)),
             ),
+            reads=BURNING,
             width=4,
         ),
         stat(
             "Overspent",
-            about("Budgets with nothing left.", PERIOD_BUDGET_REMAINING),
-            [Query(or_zero(f"count({within(PERIOD_BUDGET_REMAINING)} <= 0)", known))],
-            replace(reading.FAULTS, no_value="No objective"),
+            "Budgets with nothing left.",
+            or_zero(f"count({within(PERIOD_BUDGET_REMAINING)} <= 0)", known),
+            reading.FAULTS.when_empty("No objective"),
+            reads=PERIOD_BUDGET_REMAINING,
             width=4,
         ),
         stat(
             "Unknown",
-            about(
-                "Groups that should have data and have none worth trusting: their budget says nothing now.",
-                UNKNOWN,
-            ),
-            [Query(or_zero(f"count({within(UNKNOWN)})", known))],
-            replace(reading.FAULTS, no_value="No objective"),
+            "Groups that should have data and have none worth trusting: their budget says nothing now.",
+            or_zero(f"count({within(UNKNOWN)})", known),
+            reading.FAULTS.when_empty("No objective"),
+            reads=UNKNOWN,
             width=4,
         ),
     )
@@ -203,19 +195,13 @@ def _objectives(within: Scope) -> Panel:
     link = shared.to(shared.MODEL, "Model dashboard", model=shared.field("Model"))
     return columns(
         "Objectives",
-        about(
-            "One line a budget, the emptiest first. Caveat: what its numbers come from cannot see everything, "
-            "so the truth may be worse; `tritonwatch status` says what settles it.",
-            OBJECTIVE_RATIO,
-            PERIOD_BUDGET_REMAINING,
-            CURRENT_BURN_RATE,
-            UNKNOWN,
-            SLI_SOURCE,
-        ),
+        "One line a budget, the emptiest first. Caveat: what its numbers come from cannot see everything, "
+        "so the truth may be worse; `tritonwatch status` says what settles it.",
         KEYS,
         shown,
+        reads=(OBJECTIVE_RATIO, PERIOD_BUDGET_REMAINING, CURRENT_BURN_RATE, UNKNOWN, SLI_SOURCE),
         key_name="Objective",
-        key_override=Override("Model", {"links": [link.to_json_data()], "custom.width": 200}),
+        key_override=linked("Model", link, 200),
         sort_by="Budget left",
         descending=False,
         height=9,
@@ -232,15 +218,12 @@ def _burn(within: Scope) -> tuple[Panel, ...]:
     return (
         timeseries(
             "Burn rate by window, worst group",
-            about(
-                "The highest burn rate of the chosen objectives over each window of the alerts. "
-                "Dashed: where the four "
-                "tiers of a 30-day objective fire (1, 3, 6 and 14.4), each when both its windows are above.",
-                *(sli_error(window) for window in WINDOWS),
-                ERROR_BUDGET_RATIO,
-            ),
+            "The highest burn rate of the chosen objectives over each window of the alerts. "
+            "Dashed: where the four "
+            "tiers of a 30-day objective fire (1, 3, 6 and 14.4), each when both its windows are above.",
             [Query(f"max({burn(within, window)})", window) for window in WINDOWS],
             Display("short", no_value="No objective", thresholds=(Threshold("transparent"), *lines)),
+            reads=(*(sli_error(window) for window in WINDOWS), ERROR_BUDGET_RATIO),
             legend="right",
             calcs=("lastNotNull",),
             log=True,
@@ -248,13 +231,10 @@ def _burn(within: Scope) -> tuple[Panel, ...]:
         ),
         timeseries(
             "Burn rate by group",
-            about(
-                "The ten groups that burned fastest at any time in view, over one hour.",
-                sli_error("1h"),
-                ERROR_BUDGET_RATIO,
-            ),
-            [Query(worst(f"max by ({', '.join(KEYS)}) ({burn(within, '1h')}) > 0"), _LEGEND)],
+            "The ten groups that burned fastest at any time in view, over one hour.",
+            {_LEGEND: worst(f"max by ({', '.join(KEYS)}) ({burn(within, '1h')}) > 0")},
             Display("short", no_value="Nothing burns"),
+            reads=(sli_error("1h"), ERROR_BUDGET_RATIO),
             log=True,
         ),
     )
@@ -266,30 +246,24 @@ def _causes(within: Scope) -> tuple[Panel, ...]:
     return (
         timeseries(
             "Causes",
-            about(
-                "What the time or the failures went to, in the worst group of each cause: queue and "
-                "compute share request time, failures are by reason, states are of models not ready.",
-                CAUSE_SHARE,
-            ),
-            [
-                Query(
-                    worst(f"max by ({INDICATOR}, {CAUSE}) ({within(CAUSE_SHARE)}) > 0"),
-                    f"{{{{{INDICATOR}}}}}: {{{{{CAUSE}}}}}",
+            "What the time or the failures went to, in the worst group of each cause: queue and "
+            "compute share request time, failures are by reason, states are of models not ready.",
+            {
+                f"{{{{{INDICATOR}}}}}: {{{{{CAUSE}}}}}": worst(
+                    f"max by ({INDICATOR}, {CAUSE}) ({within(CAUSE_SHARE)}) > 0"
                 )
-            ],
+            },
             Display("percentunit", minimum=0, maximum=1, no_value="No cause recorded"),
+            reads=CAUSE_SHARE,
         ),
         state_timeline(
             "Burn alerts",
             "Which burn alerts fired, by tier: page_fast and page_slow page, the others open a ticket. "
             "Metric: `ALERTS`.",
-            [
-                Query(
-                    f"max by ({SLO}, {TIER}, model, version) (2 * {pages} or {tickets})",
-                    f"{{{{{SLO}}}}}: {{{{model}}}} {{{{version}}}} {{{{{TIER}}}}}",
-                )
-            ],
-            replace(reading.FIRING, no_value="No burn alert fired"),
+            {
+                f"{_LEGEND} {{{{{TIER}}}}}": f"max by ({SLO}, {TIER}, model, version) (2 * {pages} or {tickets})"
+            },
+            reading.FIRING.when_empty("No burn alert fired"),
             width=12,
             height=9,
         ),
@@ -303,27 +277,24 @@ def _period(within: Scope) -> tuple[Panel, ...]:
     return (
         timeseries(
             "Budget left",
-            about("The ten emptiest budgets in view.", PERIOD_BUDGET_REMAINING),
-            [
-                Query(
-                    emptiest(keyed),
-                    _LEGEND,
-                )
-            ],
+            "The ten emptiest budgets in view.",
+            {_LEGEND: emptiest(keyed)},
             Display(
                 "percentunit",
                 maximum=1,
                 no_value="No objective",
                 thresholds=(Threshold("red"), Threshold("transparent", 0)),
             ),
+            reads=PERIOD_BUDGET_REMAINING,
             limit_line=True,
             lowest_first=True,
         ),
         timeseries(
             "Events behind the ratios",
-            about("Events a second, all and bad: 100 % of three requests is not health.", sli_events("5m")),
-            [Query(events, f"all, {{{{{SLO}}}}}"), Query(errors, f"bad, {{{{{SLO}}}}}")],
+            "Events a second, all and bad: 100 % of three requests is not health.",
+            {f"all, {{{{{SLO}}}}}": events, f"bad, {{{{{SLO}}}}}": errors},
             Display("short", minimum=0, no_value="No events"),
+            reads=sli_events("5m"),
             legend="right",
             calcs=("lastNotNull",),
             log=True,
@@ -337,12 +308,10 @@ def _details(within: Scope) -> tuple[Panel, ...]:
     return (
         table(
             "What latency and queue budgets are computed from",
-            about(
-                "histogram and trace are exact; summary and sampled_mean are estimates.",
-                state.DISTRIBUTION_SOURCE,
-            ),
-            [Query(sources)],
+            "histogram and trace are exact; summary and sampled_mean are estimates.",
+            sources,
             Display(no_value="–", overrides=(_narrow("Version", 70), _narrow("Signal", 80))),
+            reads=state.DISTRIBUTION_SOURCE,
             width=8,
             transformations=_headed("model", "version", "signal", "source"),
             sort_by="Model",
@@ -350,15 +319,11 @@ def _details(within: Scope) -> tuple[Panel, ...]:
         ),
         table(
             "What was promised",
-            about("Each objective as its file says it.", INFO),
-            [
-                Query(
-                    f"max by ({SLO}, owner, target, window, threshold, description) "
-                    f"({Scope(within.matchers[:1])(INFO)})"
-                )
-            ],
-            # The sentence takes what the short words leave.
+            "Each objective as its file says it.",
+            f"max by ({SLO}, owner, target, window, threshold, description) "
+            f"({Scope(within.matchers[:1])(INFO)})",
             Display(no_value="–", overrides=tuple(_narrow(name) for name in _SHORT)),
+            reads=INFO,
             width=16,
             transformations=_headed(SLO, "target", "threshold", "window", "owner", "description"),
             sort_by="Objective",

@@ -1,21 +1,30 @@
-"""Panels: one function a kind, each with the settings that make it readable in Grafana 12 and 13."""
+"""Panels: one function a kind, each with the settings that make it readable in Grafana 12 and 13.
+
+A panel is its title, the question that it answers (`lead`), its queries, how values read, and the metrics that it
+`reads`, which its description lists. Queries are an expression, or legends with their expressions.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
+from triton_dashboards.about import Sources, about
 from triton_dashboards.grafana import library
 from triton_dashboards.grafana.library import DATASOURCE, Json
 from triton_dashboards.grafana.values import Display, Panel, Query
+from triton_exporter.catalogue import Metric
+
+Queries = str | Mapping[str, str] | Sequence[Query]
 
 
 def stat(
     title: str,
-    description: str,
-    queries: Sequence[Query],
+    lead: str,
+    queries: Queries,
     display: Display,
     *,
+    reads: Sources = (),
     width: int = 3,
     height: int = 4,
     sparkline: bool = True,
@@ -24,7 +33,7 @@ def stat(
 ) -> Panel:
     """One number that answers a question at a glance; the newest value, coloured by its threshold."""
     body = library.core.Stat(
-        **_common(title, description, queries),
+        **_common(title, lead, reads, _queries(queries)),
         thresholds=list(display.thresholds),
         color={"mode": "thresholds"},
         colorMode="background" if background else "value",
@@ -50,10 +59,11 @@ def stat(
 
 def timeseries(
     title: str,
-    description: str,
-    queries: Sequence[Query],
+    lead: str,
+    queries: Queries,
     display: Display,
     *,
+    reads: Sources = (),
     width: int = 12,
     height: int = 9,
     stacked: bool = False,
@@ -70,7 +80,7 @@ def timeseries(
     A legend below the graph shows three series and scrolls; where there are always more, put it at the `right`.
     """
     body = library.core.TimeSeries(
-        **_common(title, description, queries),
+        **_common(title, lead, reads, _queries(queries)),
         thresholds=list(display.thresholds),
         thresholdsStyleMode="dashed" if limit_line else "off",
         unit=display.unit,
@@ -98,10 +108,11 @@ def timeseries(
 
 def table(
     title: str,
-    description: str,
-    queries: Sequence[Query],
+    lead: str,
+    queries: Queries,
     display: Display,
     *,
+    reads: Sources = (),
     width: int = 24,
     height: int = 9,
     transformations: Sequence[Json] = (),
@@ -109,9 +120,9 @@ def table(
     descending: bool = True,
 ) -> Panel:
     """Rows with columns; each query gives one column, joined by the transformations."""
-    asked = [Query(query.expr, query.legend, instant=True, table=True) for query in queries]
+    asked = [Query(query.expr, query.legend, instant=True, table=True) for query in _queries(queries)]
     body = library.core.Table(
-        **_common(title, description, asked),
+        **_common(title, lead, reads, asked),
         thresholds=list(display.thresholds),
         unit=display.unit,
         filterable=False,
@@ -138,16 +149,17 @@ def table(
 
 def state_timeline(
     title: str,
-    description: str,
-    queries: Sequence[Query],
+    lead: str,
+    queries: Queries,
     display: Display,
     *,
+    reads: Sources = (),
     width: int = 24,
     height: int = 8,
 ) -> Panel:
     """Bands of state over time, one line for each series."""
     body = library.core.StateTimeline(
-        **_common(title, description, queries),
+        **_common(title, lead, reads, _queries(queries)),
         thresholds=list(display.thresholds),
         mappings=_mappings(display),
         overrides=list(display.overrides),
@@ -168,17 +180,18 @@ def state_timeline(
 
 def heatmap(
     title: str,
-    description: str,
-    queries: Sequence[Query],
+    lead: str,
+    queries: Queries,
     display: Display,
     *,
+    reads: Sources = (),
     width: int = 12,
     height: int = 9,
 ) -> Panel:
     """How a distribution moves: time across, buckets up, colour for how many."""
-    asked = [Query(query.expr, "{{le}}", heatmap=True) for query in queries]
+    asked = [Query(query.expr, "{{le}}", heatmap=True) for query in _queries(queries)]
     body = library.Heatmap(
-        **_common(title, description, asked),
+        **_common(title, lead, reads, asked),
         thresholds=list(display.thresholds),
         extraJson={
             "fieldConfig": {
@@ -221,10 +234,18 @@ def text(title: str, markdown: str, *, width: int = 24, height: int = 3) -> Pane
     return Panel(library.core.Text(title=title, content=markdown, transparent=not title), width, height)
 
 
-def _common(title: str, description: str, queries: Sequence[Query]) -> Json:
+def _queries(queries: Queries) -> Sequence[Query]:
+    if isinstance(queries, str):
+        return [Query(queries)]
+    if isinstance(queries, Mapping):
+        return [Query(expr, legend) for legend, expr in queries.items()]
+    return queries
+
+
+def _common(title: str, lead: str, reads: Sources, queries: Sequence[Query]) -> Json:
     return {
         "title": title,
-        "description": description,
+        "description": about(lead, *((reads,) if isinstance(reads, str | Metric) else reads)),
         "dataSource": DATASOURCE,
         "maxDataPoints": None,
         "targets": [_target(query, chr(ord("A") + index)) for index, query in enumerate(queries)],

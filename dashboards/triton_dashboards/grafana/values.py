@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 Json = dict[str, Any]
@@ -81,6 +81,10 @@ class Display:
     links: tuple[Link, ...] = ()
     shade: Color | None = None
     """Draw every series in shades of one colour, where all of them mean the same: a failure is never green."""
+
+    def when_empty(self, text: str) -> Display:
+        """The same with another text for no value."""
+        return replace(self, no_value=text)
 
 
 @dataclass(frozen=True, slots=True)
