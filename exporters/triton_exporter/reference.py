@@ -9,7 +9,7 @@ from types import ModuleType
 from triton_exporter.catalogue import Metric, bridge, gpu, llm, model, own, probe, state, triton
 
 _HEAD = """\
-# Every series
+# List of metrics
 
 Made from the catalogue (`make generate`); do not edit. The exporter relays what Triton exposes unchanged in
 name and value and adds everything that starts with `triton_`. Histograms have the usual `_bucket`, `_sum` and

@@ -295,7 +295,7 @@ def document(rows: list[str], worst: dict[str, float], requests_sent: int) -> No
 
 
 _PAGE = """\
-# How true the latency and queue histograms are
+# Accuracy of the latency and queue histograms
 
 `triton_model_request_duration_seconds` and `triton_model_queue_duration_seconds` always have Triton's own sum
 and count. How the requests spread over the buckets comes from the best source there is for each model, which

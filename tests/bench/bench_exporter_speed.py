@@ -296,7 +296,7 @@ def write_cost(rows: list[Cost]) -> None:
 
 
 _PAGE = """\
-# What the exporter costs
+# Cost of the exporter
 
 Written by `tests/bench/bench_exporter_speed.py` (part of `make bench`), on a machine with two shared cores. A
 stub in another process plays a fleet with 60 series a model, summaries among them; every counter moves

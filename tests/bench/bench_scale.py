@@ -330,7 +330,7 @@ def _page(table: str, series: int, cores: list[float], memory: list[float], reco
     def scaled(used: float) -> str:
         return f"{used * 1000 / SERVERS:,.0f}"
 
-    return f"""# Many servers
+    return f"""# Sizing for many servers
 
 One Prometheus of your own is enough for tens of Tritons. Past that, scrape near the servers with an agent,
 write to the engine that you have (Mimir, Thanos Receive, VictoriaMetrics), and let its ruler run the rules

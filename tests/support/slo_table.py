@@ -9,7 +9,7 @@ from support.slo_low_traffic import Noise, noise_table
 from support.slo_scenarios import OBJECTIVE, Outcome, Scenario
 
 ENGINES = ("ours", "Sloth", "Pyrra")
-_HEAD = """# Our alerts beside Sloth's and Pyrra's
+_HEAD = """# Alerts compared with Sloth and Pyrra
 
 Written by `make bench` (`tests/bench/bench_slo_proof.py`): promtool plays each scenario on our generated rules
 and on rules in the shapes that Sloth 0.16 and Pyrra 0.10 emit, for one objective (99.9 % of requests without a

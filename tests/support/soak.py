@@ -413,7 +413,7 @@ def report(soak: Soak, seed: int, minutes: float, versions: Mapping[str, str]) -
     for fault in record.faults:
         kinds.setdefault(fault.name, []).append(fault.seconds)
     lines = [
-        "# Soak",
+        "# Soak test",
         "",
         f"`make soak` ran the stack of docker-compose.yml as plain processes for {minutes:g} minutes,",
         f"seed {seed}, at about {record.answers / (60 * minutes):.0f} requests a second, while all this went on.",
