@@ -364,7 +364,7 @@ def test_a_trail_cut_short_by_a_crash_is_read_and_continued(tmp_path: Path) -> N
     ("user", "channel"), [("U0EVE", "C0ALERTS"), ("", "C0ALERTS"), ("U0ANA", "C0OTHER"), ("U0ANA", "")]
 )
 @pytest.mark.parametrize("action", ["acknowledge", "release", "silence", "unsilence", "recheck"])
-def test_a_press_of_a_stranger_changes_nothing_and_is_kept(
+def test_a_press_by_a_user_without_permission_changes_nothing_and_is_recorded(
     place: Place, action: str, user: str, channel: str
 ) -> None:
     """Whoever is not allowed, or presses elsewhere, is told so; the trail names them."""
@@ -432,7 +432,7 @@ def test_forged_values_of_a_button_do_nothing(place: Place, action: str, value: 
         max_leaves=12,
     ).filter(lambda drawn: isinstance(drawn, dict))
 )
-def test_any_payload_is_read_or_left_out(payload: dict[str, Any]) -> None:
+def test_any_payload_of_a_button_is_read_or_left_out(payload: dict[str, Any]) -> None:
     """A payload of any shape is presses with texts in them, or none; never an accident."""
     for press in pressed("e", payload):
         assert all(isinstance(value, str) for value in dataclasses.astuple(press))

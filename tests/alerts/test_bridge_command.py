@@ -71,7 +71,7 @@ def test_the_pictures_of_the_page_exist() -> None:
         (["log", "--data", "/nonexistent"], "not a folder"),
     ],
 )
-def test_a_mistake_is_said_with_its_mending(
+def test_a_mistake_in_the_flags_of_the_bridge_is_named_with_its_fix(
     arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Exit 1, one line a mistake, with what to do."""
@@ -204,7 +204,7 @@ def test_what_cannot_be_rendered_is_told_in_words(
     assert f"{said} (fix: " in capsys.readouterr().err
 
 
-def test_log_shows_who_did_what(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_log_shows_who_did_what(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """One line an action, oldest first."""
     Audit(tmp_path / "audit.jsonl").write(1_700_000_000.0, "U0ANA", "acknowledge", "ab12cd34", "You have it.")
 

@@ -90,7 +90,7 @@ def test_a_notification_is_on_disk_when_it_is_answered(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shown", ["", "Bearer wrong", "Bearer", "Basic c2VjcmV0", "Bearer sécret", "secre"])
-def test_without_the_token_nobody_is_heard(tmp_path: Path, shown: str) -> None:
+def test_a_notification_without_the_token_is_refused(tmp_path: Path, shown: str) -> None:
     """A wrong token is 401, which Alertmanager reports and does not retry."""
     with door(tmp_path, token=lambda: "secret") as receiver:
         refused = requests.post(
@@ -102,7 +102,7 @@ def test_without_the_token_nobody_is_heard(tmp_path: Path, shown: str) -> None:
 
 
 @pytest.mark.parametrize("content", [None, "", "\xff"])
-def test_a_token_file_in_the_midst_of_a_rotation_lets_nobody_in(tmp_path: Path, content: str | None) -> None:
+def test_a_token_file_in_the_middle_of_a_rotation_lets_nobody_in(tmp_path: Path, content: str | None) -> None:
     """Gone, empty or half written: 503, which Alertmanager tries again, and never an open door."""
     file = tmp_path / "token"
     with door(tmp_path, token=Secret(file)) as receiver:
@@ -119,7 +119,7 @@ def test_a_token_file_in_the_midst_of_a_rotation_lets_nobody_in(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("length", ["0" * 12 + "200000", "9" * 5000, "0" * 5000 + "200000"])
-def test_no_way_of_writing_a_length_gets_a_large_body_in(tmp_path: Path, length: str) -> None:
+def test_no_way_of_writing_a_length_gets_a_large_body_accepted(tmp_path: Path, length: str) -> None:
     """The limit holds for the number, not for its first digits."""
     head = f"POST {PATH} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n".encode()
     with door(tmp_path) as receiver, dial(receiver, None) as wire:
@@ -191,7 +191,9 @@ def test_a_caller_that_is_refused_early_still_hears_why(tmp_path: Path, scheme: 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
 @pytest.mark.parametrize("length", [None, 50_000])
-def test_a_caller_that_dawdles_is_left(tmp_path: Path, scheme: str, length: int | None) -> None:
+def test_a_slow_caller_of_the_bridge_is_dropped_in_time(
+    tmp_path: Path, scheme: str, length: int | None
+) -> None:
     """A byte now and then, in the head or in the body, holds a connection for the time of one request only."""
     tls = ServerCertificates(*certificate(tmp_path, "bridge")) if scheme == "https" else None
     head = f"POST {PATH} HTTP/1.1\r\nHost: x\r\n" + (
@@ -306,7 +308,7 @@ JSON = st.recursive(
     ),
     value=JSON,
 )
-def test_any_json_is_taken_or_refused_never_an_accident(field: str, value: object) -> None:
+def test_any_json_is_accepted_or_refused_never_a_crash(field: str, value: object) -> None:
     """Each field of the body may hold anything: 200 or 400, nothing else."""
     document = json.loads(BODY) | {field: value}
     wire = json.dumps(document).encode()

@@ -108,7 +108,7 @@ def harmless(made: message.Message) -> None:
 
 @settings(max_examples=80, deadline=None)
 @given(incident=incidents(), buttons=st.booleans(), now=times)
-def test_every_incident_fits_and_pings_nobody(incident: Incident, buttons: bool, now: float) -> None:
+def test_every_message_fits_slack_and_mentions_nobody(incident: Incident, buttons: bool, now: float) -> None:
     """Slack takes the message, and no label became a mention, a link or a control character."""
     harmless(message.root(incident, Style(buttons=buttons, grafana="http://grafana.example"), now))
     harmless(message.escalation(incident, "", 900, "", now))

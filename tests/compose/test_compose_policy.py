@@ -27,7 +27,7 @@ def services(stack: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return stack["services"]
 
 
-def test_the_stack_keeps_the_policy(stack: dict[str, Any]) -> None:
+def test_the_compose_stack_keeps_the_policy(stack: dict[str, Any]) -> None:
     """Hardened, limited, pinned, on loopback, with named state, given what it needs, waiting for what it reads."""
     assert [] == problems_of(stack)
 

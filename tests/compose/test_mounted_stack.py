@@ -60,7 +60,7 @@ def _until(promise: Callable[[], bool], seconds: float) -> bool:
         ("alertmanager", "alertmanager_web_config"),
     ],
 )
-def test_a_missing_secret_is_a_refusal_that_names_it(tmp_path: Path, service: str, secret: str) -> None:
+def test_a_missing_secret_stops_the_start_and_is_named(tmp_path: Path, service: str, secret: str) -> None:
     """No service runs with its door open because a file is not there, even where Docker would let it start."""
     binaries = {"prometheus": prometheuses()[-1], "alertmanager": alertmanagers()[-1]}
     with MountedStack(tmp_path, binaries, slack_url="http://127.0.0.1:9/", faster=False) as stack:

@@ -5,14 +5,11 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from support.tools import ROOT
-
-_THREAT_TEST = re.compile(r"`(test_[a-z0-9_]+)`")
 
 
 @pytest.fixture(scope="module")
@@ -42,19 +39,3 @@ def test_the_site_fetches_nothing_from_elsewhere(site: Path) -> None:
     """A reader behind a firewall sees the same pages: no font, script or style of another host."""
     text = (site / "index.html").read_text()
     assert [] == re.findall(r"<(?:script|link|img)[^>]+(?:src|href)=\"https?://(?!github\.com)[^\"]+", text)
-
-
-def test_every_test_that_the_threat_page_names_exists() -> None:
-    """A claim about safety has its proof, each line of it; two tests of a name could be the wrong one."""
-    page = (ROOT / "docs" / "threats.md").read_text()
-    named = set(_THREAT_TEST.findall(page))
-    found = Counter(
-        name
-        for path in (ROOT / "tests").rglob("test_*.py")
-        for name in re.findall(r"def (test_\w+)", path.read_text())
-    )
-    rows = [line for line in page.splitlines() if line.startswith("| ") and "---" not in line]
-    heads = ("| who listens", "| secret |", "| who | tries")
-    assert [] == [row for row in rows if not row.startswith(heads) and not _THREAT_TEST.search(row)]
-    assert len(named) > 15
-    assert {} == {name: found[name] for name in named if found[name] != 1}

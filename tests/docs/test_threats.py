@@ -1,15 +1,45 @@
-"""Lines of the threat page that no other test shows."""
+"""The threat page: each behaviour on it is a test's, and the ones that no other file tests are tested here."""
 
 from __future__ import annotations
 
 import argparse
+import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from support.tools import ROOT
 from tritonwatch.cli import main
 from tritonwatch.commands import bridge
 from tritonwatch.exporter_options import choose
+
+_BEHAVIOUR = re.compile(r"\*([^*|]+)\*")
+"""What the page writes in italics."""
+
+
+def test_every_behaviour_of_the_threat_page_is_tested() -> None:
+    """Each line names behaviours, and each is the name of one test, in words: a test that goes is missed here."""
+    page = (ROOT / "docs" / "threats.md").read_text()
+    behaviours = _BEHAVIOUR.findall(page)
+    tests = Counter(
+        name
+        for path in (ROOT / "tests").rglob("test_*.py")
+        for name in re.findall(r"^ *def test_(\w+)", path.read_text(), re.M)
+    )
+    rows = [line for line in page.splitlines() if line.startswith("| ")]
+    heads = ("| who listens", "| secret |", "| who | tries")
+
+    assert len(behaviours) > 80
+    untested = [row for row in rows if not row.startswith(heads) and not _BEHAVIOUR.search(row)]
+    assert [] == untested, "write the names of their tests in words, in italics"
+    assert [] == [behaviour for behaviour in behaviours if tests[_words(behaviour)] != 1]
+
+
+def _words(behaviour: str) -> str:
+    """The end of the name of the test that shows it."""
+    return "_".join(re.findall(r"[a-z0-9]+", behaviour.lower()))
+
 
 _ALIASES = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"{after}: &{after} [{', '.join(9 * [f'*{before}'])}]\n"
@@ -52,7 +82,7 @@ def test_hostile_objectives_are_refused_with_their_line(
     assert said in capsys.readouterr().err
 
 
-def test_what_listens_is_on_loopback_unless_asked() -> None:
+def test_what_listens_is_on_loopback_unless_a_flag_says_otherwise() -> None:
     """Nobody opens a port to the network, or a receiver at all, by leaving a flag out."""
     exporter = choose({"triton": "http://gpu1:8000"}, {}).settings
     parser = argparse.ArgumentParser()

@@ -148,7 +148,7 @@ def test_the_wrong_path_of_the_metrics_port_is_told(newer: FaultyServer) -> None
     assert "must end in /metrics" in found["The metrics page is empty"]["do"]
 
 
-def test_no_name_steers_the_terminal_of_the_doctor(newer: FaultyServer) -> None:
+def test_no_model_name_steers_the_terminal_of_the_doctor(newer: FaultyServer) -> None:
     """Escape sequences, line ends and bidirectional characters of a model's name are printed as escapes."""
     index = [{"name": "a\n\x1b[2J\u202e", "version": "1", "state": "UNAVAILABLE", "reason": "no"}]
     newer.answers["/v2/repository/index"] = body(json.dumps(index).encode())

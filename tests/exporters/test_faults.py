@@ -54,7 +54,7 @@ _LONG_LINE = b"x" * 100_000
         pytest.param(body(_GOOD, Content_Encoding="br"), "bad_response", id="speaks brotli"),
     ],
 )
-def test_a_target_that_is_no_use_is_a_page_with_a_reason(answer: Answer, reason: str) -> None:
+def test_a_target_that_gives_no_metrics_is_a_page_with_a_reason(answer: Answer, reason: str) -> None:
     """Whatever comes instead of metrics, the page comes in time, with up 0 and the class of the failure."""
     with (
         faulty({"/metrics": answer}) as target,
@@ -73,7 +73,7 @@ def test_a_target_that_is_no_use_is_a_page_with_a_reason(answer: Answer, reason:
     assert page.value(triton.INFERENCE_COUNT, model="a", version="1") is None
 
 
-def test_a_bomb_is_never_inflated_beyond_the_limit() -> None:
+def test_a_compressed_body_is_never_inflated_beyond_the_limit() -> None:
     """50 MB of zeros packed into 50 kB cost no more memory than the limit allows."""
     with (
         faulty({"/metrics": body(gzip.compress(bytes(50_000_000)), Content_Encoding="gzip")}) as target,
@@ -130,7 +130,7 @@ def test_a_body_that_breaks_off_keeps_its_whole_lines() -> None:
     assert 7 == page.value(triton.INFERENCE_COUNT, model="a", version="1")
 
 
-def test_a_body_that_drips_for_ever_keeps_what_came_in_time() -> None:
+def test_a_body_that_never_ends_keeps_what_came_in_time() -> None:
     """The deadline is total: a byte every 20 ms does not keep a scrape waiting."""
     with (
         faulty({"/metrics": drip(_OK + b"Content-Length: 99999\r\n\r\n" + b"# \n" * 99, 0.02)}) as target,
@@ -295,7 +295,7 @@ def test_prometheus_time_limit_is_honoured() -> None:
         assert 0 == page.value(state.UP)
 
 
-def test_no_request_can_change_triton() -> None:
+def test_no_request_of_the_exporter_can_change_triton() -> None:
     """Whatever Triton answers, it is only ever asked by GET, and by POST for its index."""
     stats = b'{"model_stats":[{"name":"a","version":"1"}]}'
     answers = {

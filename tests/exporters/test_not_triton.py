@@ -31,7 +31,7 @@ def phase(exporter: Running) -> dict[str, object]:
 
 
 @pytest.mark.real
-def test_an_exporter_believes_no_prometheus(prometheus: str) -> None:
+def test_a_prometheus_at_the_address_of_triton_is_not_believed(prometheus: str) -> None:
     """`triton_up` is 0 with the reason in a series and in /state, and none of its metrics are relayed."""
     with exporting(prometheus, f"{prometheus}/metrics") as exporter:
         page = exporter.wait(

@@ -252,7 +252,7 @@ def test_a_model_that_serves_others_is_ready_whatever_its_probe_says(probed: Pro
     assert {(1, None)} == ready
 
 
-def test_a_killed_stub_is_not_ready_though_triton_says_so(probed: Probed) -> None:
+def test_a_model_whose_process_died_is_not_ready_by_its_probe(probed: Probed) -> None:
     """Up to 25.11 Triton calls a model ready whose process is dead; a real request does not work."""
     mine = {"model": "killed", "version": "1"}
     probed.exporter.wait(lambda page: page.value(catalogue.SUCCESS, **mine))

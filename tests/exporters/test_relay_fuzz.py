@@ -99,7 +99,7 @@ def test_what_is_relayed_is_sound(body: bytes) -> None:
 @pytest.mark.parametrize("promtool", promtools(), ids=lambda path: str(path.parent))
 @settings(max_examples=40, deadline=None)
 @given(body=bodies())
-def test_prometheus_takes_what_is_relayed(promtool: Path, body: bytes) -> None:
+def test_prometheus_accepts_what_is_relayed(promtool: Path, body: bytes) -> None:
     """Prometheus' own reader takes the page of a damaged body."""
     text, _ = _relayed(body)
     result = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True, timeout=30)

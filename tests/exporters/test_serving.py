@@ -159,7 +159,7 @@ def test_the_longest_waiting_connection_makes_room_for_a_new_one() -> None:
 
 
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
-def test_a_request_that_drips_is_dropped_in_time(certificates: Path, tls: bool) -> None:
+def test_a_request_that_never_ends_is_dropped_in_time(certificates: Path, tls: bool) -> None:
     """A peer that sends a byte now and then, or stops in the TLS handshake, is dropped and counted."""
     web = _config(certificates, _TLS) if tls else WebConfig()
     with (
@@ -296,7 +296,7 @@ def test_mutual_tls_admits_only_certificates_of_its_ca(certificates: Path) -> No
                 ask(nobody)
 
 
-def test_passwords_are_checked_against_bcrypt(tmp_path: Path) -> None:
+def test_passwords_are_checked_against_bcrypt_hashes(tmp_path: Path) -> None:
     """Right user and password open the door, every other header does not."""
     stored = bcrypt.hashpw(b"correct horse", bcrypt.gensalt(4)).decode()
     web = _config(tmp_path, f"basic_auth_users:\n  me: {stored}\n")

@@ -206,7 +206,9 @@ def test_receive(body: bytes, headers: dict[str, str]) -> None:
         (b"{}", {"Content_Type": "text/plain"}, 415, "unsupported"),
     ],
 )
-def test_refuse(body: bytes, headers: dict[str, str], status: int, result: str) -> None:
+def test_a_batch_that_cannot_be_read_is_refused_and_counted(
+    body: bytes, headers: dict[str, str], status: int, result: str
+) -> None:
     """What cannot be read is refused with its reason, counted, and the next batch is still taken."""
     mailbox = Mailbox()
     with receiving(mailbox, max_body_bytes=2000) as receiver:
@@ -216,7 +218,7 @@ def test_refuse(body: bytes, headers: dict[str, str], status: int, result: str) 
     assert {result: 1, "accepted": 1} == mailbox.batches()
 
 
-def test_slow_sender() -> None:
+def test_a_slow_sender_of_traces_is_cut_off_in_time() -> None:
     """A sender that drips is cut off in time, and more of its kind than there is room for are refused."""
     mailbox = Mailbox()
     with (
@@ -239,7 +241,7 @@ def test_slow_sender() -> None:
     assert {"busy": 1, "slow": 1} == mailbox.batches()
 
 
-def test_a_head_that_drips_makes_room_for_a_batch() -> None:
+def test_a_head_that_never_ends_makes_room_for_a_batch() -> None:
     """Connections that never complete a request do not keep batches out, and are counted."""
     mailbox = Mailbox()
     with receiving(mailbox, connections=2) as receiver, ExitStack() as peers:
@@ -251,7 +253,7 @@ def test_a_head_that_drips_makes_room_for_a_batch() -> None:
     assert {"accepted": 1, "slow": 4} == mailbox.batches()
 
 
-def test_full_mailbox() -> None:
+def test_batches_beyond_the_capacity_are_lost_and_counted() -> None:
     """Requests beyond the mailbox's capacity are lost, and counted."""
     mailbox = Mailbox(capacity=2)
     mailbox.put([TracedRequest(M, "completed", T, 1, 0, "")] * 5)
@@ -426,7 +428,7 @@ def test_rare_slow_requests_that_no_trace_shows_are_no_contradiction() -> None:
     assert all(answers)
 
 
-def test_a_trace_dated_in_the_future_is_lost_alone() -> None:
+def test_a_trace_dated_in_the_future_is_the_only_one_lost() -> None:
     """One span dated 2100 closes no interval: the true traces still count, and the forged one is counted."""
     shown = watched(120, ahead=4_102_444_800.0 - T)
 
@@ -445,7 +447,7 @@ def test_a_sender_in_a_hurry_does_not_make_the_true_traces_late(hurry: float) ->
     assert 0.7 == pytest.approx(within(shown, "0.1"), abs=0.08)
 
 
-def test_forged_rejections_count_while_traces_are_believed_only() -> None:
+def test_forged_rejections_count_only_while_traces_are_believed() -> None:
     """Of a model whose traces contradict the counters, nothing a trace says is passed on."""
     mailbox = Mailbox()
     one = Distributions(mailbox=mailbox)

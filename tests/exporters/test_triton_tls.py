@@ -67,7 +67,7 @@ def _ask(url: str, certificates: Certificates) -> str:
             return error.reason
 
 
-def test_only_the_right_certificate_is_let_in(pki: Path, page: str) -> None:
+def test_only_the_right_client_certificate_is_accepted(pki: Path, page: str) -> None:
     """With key apart or in the same file; a stranger, nobody, and a server of an unknown CA are all `tls`."""
     assert "inside" == _ask(page, shown(pki))
     assert "inside" == _ask(page, Certificates(pki / "ca.pem", pki / "both.pem"))
@@ -77,7 +77,7 @@ def test_only_the_right_certificate_is_let_in(pki: Path, page: str) -> None:
     assert "tls" == _ask(page, Certificates(pki / "stranger.pem", pki / "client.pem", pki / "client.key"))
 
 
-def test_a_renewed_certificate_is_used_without_a_restart(
+def test_a_renewed_client_certificate_is_used_without_a_restart(
     pki: Path, page: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The next connection shows what the files hold now; broken ones leave the last good ones in force."""

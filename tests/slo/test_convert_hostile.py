@@ -123,7 +123,9 @@ def test_a_document_with_a_wrong_value_is_converted_or_refused_in_words(data: st
         assert "Traceback" not in said.getvalue()
 
 
-def test_what_expands_without_end_takes_no_memory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_expands_without_end_takes_no_memory(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Aliases of aliases and merges of merges are only followed where somebody reads."""
     names = "abcdefghijklmnop"
     lines = ["a: &a {x: 1}"] + [

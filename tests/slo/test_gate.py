@@ -272,7 +272,9 @@ def test_more_confidence_needs_more_events(prometheus: str, capsys: pytest.Captu
 
 
 @pytest.mark.real
-def test_any_name_can_be_compared(prometheus: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_any_model_name_can_be_compared_by_the_gate(
+    prometheus: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Any character of a model's name reaches Prometheus as it is, and none steers the terminal."""
     assert PROMOTE == gate(prometheus, "--model", HOSTILE, "--canary", "2", "--baseline", "1")
     output = capsys.readouterr().out

@@ -136,7 +136,9 @@ def test_each_row_has_the_target_and_threshold_in_force_for_its_model(
 
 
 @pytest.mark.real
-def test_no_name_steers_the_terminal(prometheus: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_model_name_steers_the_terminal_of_status(
+    prometheus: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Escape sequences, line ends and bidirectional characters of a model's name are printed as escapes."""
     assert 0 == main(["status", "--prometheus", prometheus, "--at", str(END)])
 
