@@ -1,0 +1,156 @@
+"""One signal of one model version: its recent intervals, and how the requests of each are estimated to spread."""
+
+from __future__ import annotations
+
+import threading
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from triton_exporter.distribution.density import Density, Floats, Places, Sums, estimate
+from triton_exporter.distribution.likeness import Grouping, levels, likeness
+
+STRETCH_SECONDS = 300.0
+"""Over how long the distribution is estimated: shorter follows changes faster, longer is more certain."""
+
+MAX_INTERVALS = 3000
+"""Intervals kept; at 20 a second, all of them busy, that is two and a half minutes."""
+
+LEAST_INTERVALS = 30
+"""Fewer intervals are no ground for an estimate."""
+
+GROUPS = 6
+"""Into how many groups of a similar level intervals are divided where neighbours are alike."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Fit:
+    """An estimate: one density for each group of intervals, by the level around them."""
+
+    grouping: Grouping
+    edges: Floats
+    densities: tuple[Density, ...]
+    mean_weight: float
+
+    def group(self, ends: Floats, sums: Sums) -> Places:
+        if self.grouping == "none":
+            return np.zeros(len(sums), dtype=np.int64)
+        return np.searchsorted(self.edges, levels(ends, sums, self.grouping), "right")
+
+
+@dataclass(slots=True)
+class Decomposition:
+    """Not safe for threads, but for `fit`, which another thread may run beside the rest."""
+
+    _ends: array[float] = field(default_factory=lambda: array("d"))
+    _requests: array[float] = field(default_factory=lambda: array("d"))
+    _seconds: array[float] = field(default_factory=lambda: array("d"))
+    _units: array[float] = field(default_factory=lambda: array("d"))
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _fit: _Fit | None = None
+    _interval: float = 1.0
+    added: int = 0
+
+    def add(self, end: float, requests: float, seconds: float, units: float, interval: float) -> None:
+        """Take in an interval that ended at `end` and lasted about `interval`, all in seconds.
+
+        `units` is how many of its requests are independent: its executions, where one execution answers several.
+        """
+        with self._lock:
+            if len(self._ends) >= MAX_INTERVALS or (
+                self._ends and self._ends[0] < end - 1.25 * STRETCH_SECONDS
+            ):
+                self._forget(end - STRETCH_SECONDS)
+            for column, value in zip(
+                (self._ends, self._requests, self._seconds, self._units),
+                (end, requests, seconds, min(max(units, 1.0), requests)),
+                strict=True,
+            ):
+                column.append(value)
+            self._interval += 0.05 * (interval - self._interval) if self.added else interval - self._interval
+            self.added += 1
+
+    def _forget(self, until: float) -> None:
+        most = len(self._ends) - MAX_INTERVALS * 3 // 4
+        gone = 0
+        while gone < len(self._ends) and (gone < most or self._ends[gone] < until):
+            gone += 1
+        for column in (self._ends, self._requests, self._seconds, self._units):
+            del column[:gone]
+
+    @property
+    def kept(self) -> int:
+        """How many intervals are kept."""
+        return len(self._ends)
+
+    def fit(self) -> None:
+        """Estimate again from the intervals kept."""
+        with self._lock:
+            ends, sums = self._recent(len(self._ends))
+            interval, before = self._interval, self._fit
+        if len(sums) < LEAST_INTERVALS:
+            return
+        judged = likeness(ends, sums, interval)
+        edges = np.empty(0)
+        groups = np.zeros(len(sums), dtype=np.int64)
+        if judged.grouping != "none":
+            around = levels(ends, sums, judged.grouping)
+            order = np.argsort(around)
+            part = np.cumsum(sums.weight[order]) / sums.weight.sum()
+            count = min(GROUPS, len(sums) // LEAST_INTERVALS)
+            edges = np.unique(around[order][np.searchsorted(part, np.arange(1, count) / count)])
+            groups = np.searchsorted(edges, around, "right")
+        same = before is not None and before.grouping == judged.grouping and len(before.edges) == len(edges)
+        densities: list[Density] = []
+        unlike = 0.0
+        for group in range(len(edges) + 1):
+            chosen = groups == group
+            members = sums.at(chosen) if chosen.any() else sums
+            densities.append(estimate(members, before.densities[group] if same and before else None))
+            unlike += _variance(members) if chosen.any() else 0.0
+        unlike /= float(sums.weight.sum())
+        mean_weight = 0.0
+        if judged.grouping != "none" and unlike > 0:
+            mean_weight = 1.0 - min(1.0, judged.variance_inside / unlike)
+        with self._lock:
+            self._fit = _Fit(judged.grouping, edges, tuple(densities), mean_weight)
+
+    def shares(self, last: int, bounds: Sequence[float]) -> Floats:
+        """Return for each of the last intervals added the share of its requests at or below each bound."""
+        with self._lock:
+            ends, sums = self._recent(min(len(self._ends), last + 200))
+            fit = self._fit
+        last = min(last, len(sums))
+        limits = np.asarray(bounds)
+        pending = sums.at(np.arange(len(sums)) >= len(sums) - last)
+        means = (pending.means[:, None] <= limits).astype(np.float64)
+        several = pending.units > 1
+        if fit is None or not several.any():
+            return means
+        group = fit.group(ends, sums)[-last:]
+        shares = means.copy()
+        for number in np.unique(group[several]):
+            rows = np.flatnonzero(several & (group == number))
+            chosen = np.zeros(last, dtype=bool)
+            chosen[rows] = True
+            found = fit.densities[number].posterior(pending.at(chosen), limits)
+            known = ~np.isnan(found[:, :1])
+            mixed = (1 - fit.mean_weight) * found + fit.mean_weight * means[rows]
+            shares[rows] = np.where(known, mixed, means[rows])
+        return shares
+
+    def _recent(self, count: int) -> tuple[Floats, Sums]:
+        """Copies of the last intervals: when they ended, and their sums over independent units."""
+        start = len(self._ends) - count
+        ends, requests, seconds, units = (
+            np.array(column[start:]) for column in (self._ends, self._requests, self._seconds, self._units)
+        )
+        return ends, Sums(units, seconds * units / np.maximum(requests, 1.0), requests)
+
+
+def _variance(sums: Sums) -> float:
+    """The variance that independent units of these intervals would have, times the requests."""
+    mean = float((sums.weight * sums.means).sum() / sums.weight.sum())
+    return float((sums.weight * sums.units * (sums.means - mean) ** 2).sum())

@@ -1,0 +1,189 @@
+"""The distribution of single requests, recovered from sums of several: decompounding.
+
+An interval tells how many requests ended in it and what they took in all. If requests are independent, that sum is
+distributed as a convolution power of the distribution of one, which expectation-maximisation recovers:
+Buchmann and Gruebel, Decompounding, Annals of Statistics 31 (2003), https://doi.org/10.1214/aos/1059655905.
+The convolutions are done for all sums at once, on a grid of equal steps, by Fourier transforms, so that the cost
+depends on the size of the grid and not on the number of intervals.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Places = npt.NDArray[np.int64]
+"""Positions in another array."""
+
+COLD_ROUNDS = 25
+WARM_ROUNDS = 6
+"""Rounds of expectation-maximisation without and with an estimate to start from."""
+
+_KEPT = 0.85
+"""Share of the last estimate in the start of the next: all of it, and ever more rounds fit the noise."""
+
+_SIZES = (512, 1024, 2048, 4096, 8192)
+_STEPS_OF_A_FAST_REQUEST = 5.0
+_EXACT_COUNTS = 12.0
+_COUNT_SPACING = 0.08
+_NOISE = 1e-13
+"""Fourier transforms of doubles are exact to about this part of their largest value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """Intervals of independent units: `units` (1 or more) took `seconds` in all and stand for `weight` requests."""
+
+    units: Floats
+    seconds: Floats
+    weight: Floats
+
+    def __len__(self) -> int:
+        return len(self.units)
+
+    def at(self, chosen: npt.NDArray[np.bool_]) -> Sums:
+        """Return the chosen intervals."""
+        return Sums(self.units[chosen], self.seconds[chosen], self.weight[chosen])
+
+    @property
+    def means(self) -> Floats:
+        return np.asarray(self.seconds / self.units)
+
+    def rounded(self) -> Sums:
+        """Return the same means with large numbers of units rounded by a few percent, so that few differ."""
+        coarse = np.round(np.exp(np.round(np.log(self.units) / _COUNT_SPACING) * _COUNT_SPACING))
+        units = np.where(self.units > _EXACT_COUNTS, coarse, np.round(self.units))
+        return Sums(units, self.seconds * units / self.units, self.weight)
+
+
+@dataclass(frozen=True, slots=True)
+class Density:
+    """The share of requests at each multiple of `step` seconds."""
+
+    step: float
+    shares: Floats
+    _powers: dict[int, Floats] = field(default_factory=dict)
+
+    def below(self, bounds: Floats) -> Floats:
+        """Return the share of requests at or below each bound; each grid point is spread over one step."""
+        return np.asarray(_read_off(self.shares[None, :], self.step, bounds)[0])
+
+    def posterior(self, sums: Sums, bounds: Floats) -> Floats:
+        """Return for each interval the expected share of its requests at or below each bound, given its sum.
+
+        A row is NaN where the density does not allow the sum.
+        """
+        rounded = sums.rounded()
+        found = np.full((len(sums), len(bounds)), np.nan)
+        size = len(self.shares)
+        at = rounded.seconds / self.step
+        for units in np.unique(rounded.units):
+            rows = np.flatnonzero((rounded.units == units) & (at < size - 1))
+            others = self._power(int(units) - 1)
+            for low in range(0, len(rows), 32):
+                block = rows[low : low + 32]
+                whole = at[block].astype(np.int64)
+                part = (at[block] - whole)[:, None]
+                back = whole[:, None] - np.arange(whole.max() + 2)[None, :]
+                rest = others[back] * (1 - part) + others[back + 1] * part
+                joint = rest * self.shares[: whole.max() + 2]
+                total = joint.sum(axis=1)
+                fits = total > _NOISE
+                read = _read_off(joint[fits] / total[fits, None], self.step, bounds)
+                found[block[fits]] = read
+        return found
+
+    def _power(self, count: int) -> Floats:
+        """The distribution of a sum of `count`, with zeros behind it, which negative indexes find."""
+        if count not in self._powers:
+            size = len(self.shares)
+            power = np.fft.irfft(np.fft.rfft(self.shares, 2 * size) ** count, 2 * size)
+            power[size:] = 0.0
+            power[power < _NOISE * power.max()] = 0.0
+            self._powers[count] = np.asarray(power)
+        return self._powers[count]
+
+
+def estimate(sums: Sums, before: Density | None = None) -> Density:
+    """Estimate the distribution of single units, from `before` on where that has a fitting grid."""
+    rounded = sums.rounded()
+    step, size = _grid(rounded)
+    if before is not None and len(before.shares) == size and 0.5 < step / before.step <= 1.0:
+        step = before.step
+    shares = _started(rounded, step, size)
+    rounds = COLD_ROUNDS
+    if before is not None:
+        edges = (np.arange(size + 1) - 0.5) * step
+        shares = _KEPT * np.diff(before.below(edges)) + (1 - _KEPT) * shares
+        shares /= shares.sum()
+        rounds = WARM_ROUNDS
+    singles = rounded.units == 1
+    known = _spread(rounded.at(singles), step, size)
+    counts = np.unique(rounded.units[~singles]).astype(np.int64)
+    if not len(counts):
+        return Density(step, known / known.sum())
+    seen = np.array([_spread(rounded.at(rounded.units == count), step, size) for count in counts])
+    for _ in range(rounds):
+        shares = _improved(shares, counts, seen, known)
+    return Density(step, shares)
+
+
+def _improved(shares: Floats, counts: Places, seen: Floats, known: Floats) -> Floats:
+    """One round: each sum is shared out over single requests as the current estimate says."""
+    size = len(shares)
+    one = np.fft.rfft(shares, 2 * size)
+    others = one ** (counts[:, None] - 1)
+    expected = np.fft.irfft(others * one, 2 * size)[:, :size]
+    ratio = np.divide(seen, np.maximum(expected, _NOISE), out=np.zeros_like(seen), where=seen > 0)
+    correlated = np.fft.irfft((np.conj(others) * np.fft.rfft(ratio, 2 * size)).sum(axis=0), 2 * size)[:size]
+    improved = known + shares * np.maximum(correlated, 0.0)
+    return np.asarray(improved / improved.sum())
+
+
+def _grid(sums: Sums) -> tuple[float, int]:
+    """Step and size of a grid that holds every sum and, if it can, tells fast requests apart."""
+    top = float(sums.seconds.max()) * 1.02 + 1e-6
+    wanted = float(np.quantile(sums.means, 0.05)) / _STEPS_OF_A_FAST_REQUEST
+    size = next((one for one in _SIZES if top <= wanted * one), _SIZES[-1])
+    return top / (size - 2), size
+
+
+def _started(sums: Sums, step: float, size: int) -> Floats:
+    """Singles where there are any, and a lognormal with the mean and variance of the rest."""
+    weight = sums.weight.sum()
+    mean = float((sums.weight * sums.means).sum() / weight)
+    variance = float((sums.weight * sums.units * (sums.means - mean) ** 2).sum() / weight)
+    spread = np.log1p(max(variance / mean**2, 4e-4)) if mean > 0 else 1.0
+    seconds = np.maximum(np.arange(size) * step, step / 4)
+    centre = np.log(max(mean, step / 4)) - spread / 2
+    smooth = np.exp(-((np.log(seconds) - centre) ** 2) / (2 * spread)) / seconds
+    smooth /= max(float(smooth.sum()), 1e-300)
+    singles = sums.at(sums.units == 1)
+    part = float(singles.weight.sum() / weight)
+    if part:
+        smooth = (1 - part) * smooth + part * _spread(singles, step, size) / singles.weight.sum()
+    shares = 0.98 * smooth + 0.02 / size
+    return np.asarray(shares / shares.sum())
+
+
+def _spread(sums: Sums, step: float, size: int) -> Floats:
+    """The weights on the grid, each shared by its two neighbours so that means stay."""
+    at = np.clip(sums.seconds / step, 0, size - 1.001)
+    low = at.astype(np.int64)
+    high = at - low
+    spread = np.bincount(low, weights=sums.weight * (1 - high), minlength=size)
+    spread += np.bincount(low + 1, weights=sums.weight * high, minlength=size)
+    return np.asarray(spread)
+
+
+def _read_off(shares: Floats, step: float, bounds: Floats) -> Floats:
+    """The share at or below each bound, by row."""
+    cumulative = np.concatenate([np.zeros((len(shares), 1)), np.cumsum(shares, axis=1)], axis=1)
+    at = np.clip(np.asarray(bounds) / step + 0.5, 0.0, shares.shape[1])
+    low = np.minimum(at.astype(np.int64), shares.shape[1] - 1)
+    part = at - low
+    read = cumulative[:, low] * (1 - part) + cumulative[:, low + 1] * part
+    return np.asarray(np.minimum(read, 1.0))

@@ -1,0 +1,126 @@
+"""How alike the requests of one interval are: independent, sharing a queue, or following a slow change.
+
+Where neighbours are alike, the mean of a short interval is nearly each of its requests; where they are
+independent it is not. The variance inside an interval is computed from the differences between neighbouring
+intervals, as geostatistics computes a nugget from a variogram: independent times differ as much at any distance,
+shared ones more with distance.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from triton_exporter.distribution.density import Floats, Places, Sums
+
+Grouping = Literal["none", "neighbours", "trend"]
+
+TREND_SECONDS = 5.0
+"""Requests this near, before and after an interval, tell the level around it."""
+
+_ALIKE = 0.15
+"""A correlation of the logarithms below this changes little, whatever it comes from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Likeness:
+    """What an interval's surroundings say about it: `mean_weight` from 0 (independent) to 1 (all alike)."""
+
+    grouping: Grouping
+    variance_inside: float
+
+
+def levels(ends: Floats, sums: Sums, grouping: Grouping) -> Floats:
+    """Return the mean around each interval, itself left out; its own mean where there is nothing around it."""
+    means = sums.means
+    if grouping == "trend":
+        around = _around(ends, sums)
+    else:
+        before = np.concatenate([means[:1], means[:-1]])
+        after = np.concatenate([means[1:], means[-1:]])
+        around = (before + after) / 2
+        if len(means) > 1:
+            around[0], around[-1] = means[1], means[-2]
+    return np.where(np.isfinite(around) & (around > 0), around, means)
+
+
+def likeness(ends: Floats, sums: Sums, interval: float) -> Likeness:
+    """Judge the intervals of one stretch; `interval` is how long each usually is, in seconds."""
+    means = np.maximum(sums.means, 1e-9)
+    trend = np.log(np.maximum(levels(ends, sums, "trend"), 1e-9))
+    logs = np.log(means)
+    first, second = _pairs(ends, interval, 1)
+    off = logs - trend
+    weight = np.minimum(sums.weight[first], sums.weight[second])
+    grouping: Grouping = "none"
+    if _correlation(off[first], off[second], weight) > _chance(weight):
+        grouping = "neighbours"
+    elif _correlation(logs, trend, sums.weight) > _chance(sums.weight):
+        grouping = "trend"
+    return Likeness(grouping, _variance_inside(ends, sums, interval))
+
+
+def _variance_inside(ends: Floats, sums: Sums, interval: float) -> float:
+    """Variance of single requests around the level of their interval (seconds squared); infinite if not known.
+
+    Of means over one interval each, with a level that wanders at a rate c: half the mean squared difference at
+    distance 1 is the independent part plus 2/3 c, at distance 2 it is the independent part plus 5/3 c, and the
+    level wanders by c/3 inside an interval.
+    """
+    means = sums.means
+    found: list[tuple[float, float]] = []
+    for distance in (1, 2):
+        first, second = _pairs(ends, interval, distance)
+        if len(first) < 10:
+            return float("inf")
+        weight = sums.weight[first] + sums.weight[second]
+        squares = (means[first] - means[second]) ** 2 / 2
+        independent = (1 / sums.units[first] + 1 / sums.units[second]) / 2
+        found.append(
+            (
+                float((weight * squares).sum() / weight.sum()),
+                float((weight * independent).sum() / weight.sum()),
+            )
+        )
+    (near, near_part), (far, far_part) = found
+    divisor = near_part * 5 / 3 - far_part * 2 / 3
+    wander = max(0.0, (far * near_part - near * far_part) / divisor) if divisor > 0 else 0.0
+    return max(0.0, (near - wander * 2 / 3) / near_part) + wander / 3
+
+
+def _around(ends: Floats, sums: Sums) -> Floats:
+    requests = np.concatenate([[0.0], np.cumsum(sums.units)])
+    seconds = np.concatenate([[0.0], np.cumsum(sums.seconds)])
+    low = np.searchsorted(ends, ends - TREND_SECONDS, "left")
+    high = np.searchsorted(ends, ends + TREND_SECONDS, "right")
+    others = requests[high] - requests[low] - sums.units
+    took = seconds[high] - seconds[low] - sums.seconds
+    return np.asarray(np.divide(took, others, out=np.full_like(took, np.nan), where=others > 0))
+
+
+def _pairs(ends: Floats, interval: float, distance: int) -> tuple[Places, Places]:
+    """Positions of intervals that end `distance` intervals apart."""
+    wanted = ends + distance * interval
+    second = np.searchsorted(ends, wanted - interval / 2)
+    first = np.flatnonzero(second < len(ends))
+    second = second[first]
+    near = np.abs(ends[second] - wanted[first]) < interval / 2
+    return first[near], second[near]
+
+
+def _chance(weight: Floats) -> float:
+    """The correlation that chance alone reaches: three standard errors of that many pairs."""
+    pairs = float(weight.sum()) ** 2 / max(float((weight**2).sum()), 1e-9)
+    return max(_ALIKE, float(3.0 / np.sqrt(max(pairs, 1.0))))
+
+
+def _correlation(one: Floats, other: Floats, weight: Floats) -> float:
+    total = weight.sum()
+    if len(weight) < 10 or total <= 0:
+        return 0.0
+    one = one - (weight * one).sum() / total
+    other = other - (weight * other).sum() / total
+    scale = float((weight * one * one).sum() * (weight * other * other).sum())
+    return float((weight * one * other).sum()) / scale**0.5 if scale > 0 else 0.0

@@ -1,0 +1,144 @@
+"""The distribution of requests recovered from counts and sums, against simulated requests that are known."""
+
+from __future__ import annotations
+
+import zlib
+from functools import cache
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from support.simulated_traffic import (
+    TRAFFIC,
+    Requests,
+    exponential,
+    independent,
+    lognormal,
+    looked_at,
+    mixture,
+    poisson,
+    queued,
+)
+from triton_exporter.distribution.buckets import DEFAULT_BOUNDS
+from triton_exporter.distribution.decomposition import Decomposition
+from triton_exporter.distribution.density import Density, Sums, estimate
+
+SECONDS = 60.0
+INTERVAL = 0.05
+WORST, MEDIAN = 4.0, 1.0
+"""Percentage points that the share within a threshold may be off."""
+
+
+def observed(requests: Requests, bounds: tuple[float, ...], interval: float = INTERVAL) -> np.ndarray:
+    """The share within each bound that a decomposition shows which settles every second and fits every five."""
+    looks = looked_at(requests, interval)
+    decomposition = Decomposition()
+    within, pending, settle, fit = np.zeros(len(bounds)), 0, 2.0, 1.0
+    for number, end in enumerate(looks.ends):
+        decomposition.add(end, looks.requests[number], looks.sums[number], looks.executions[number], interval)
+        pending += 1
+        if end >= fit:
+            decomposition.fit()
+            fit = end + (5.0 if end > 20 else 1.0)
+        if end >= settle or number == len(looks.ends) - 1:
+            counts = looks.requests[number + 1 - pending : number + 1]
+            within += counts @ decomposition.shares(pending, bounds)
+            pending, settle = 0, end + 1.0
+    return within / looks.requests.sum()
+
+
+def errors(requests: Requests, bounds: tuple[float, ...], interval: float = INTERVAL) -> np.ndarray:
+    """In percentage points."""
+    truth = np.array([(requests.took <= bound).mean() for bound in bounds])
+    return 100 * (observed(requests, bounds, interval) - truth)
+
+
+@cache
+def off_by(name: str) -> tuple[float, ...]:
+    traffic = TRAFFIC[name]
+    requests = traffic.make(np.random.default_rng(zlib.crc32(name.encode())), SECONDS).until(SECONDS)
+    return tuple(errors(requests, traffic.thresholds))
+
+
+@pytest.mark.parametrize("name", TRAFFIC)
+def test_share_within_a_threshold_is_nearly_true(name: str) -> None:
+    """Independent, queued, batched and changing traffic: the share is within a few points of the truth."""
+    print(f"{name:22} {TRAFFIC[name].text:60}", *(f"{one:+5.1f}" for one in off_by(name)))
+
+    assert max(map(abs, off_by(name))) <= WORST
+
+
+def test_most_shares_are_true_to_a_point() -> None:
+    """Half of all shares are much better than the worst."""
+    assert np.median([abs(one) for name in TRAFFIC for one in off_by(name)]) <= MEDIAN
+
+
+@settings(max_examples=8, deadline=None, derandomize=True)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    rate=st.floats(5, 300),
+    service=st.sampled_from(["exponential", "lognormal", "mixture"]),
+    mean=st.floats(0.003, 0.3),
+    servers=st.sampled_from([0, 1, 4]),
+)
+def test_random_traffic(seed: int, rate: float, service: str, mean: float, servers: int) -> None:
+    """Whatever the arrivals and the service, independent or queued up to 85 % load, shares are nearly true."""
+    rng = np.random.default_rng(seed)
+    draw = {
+        "exponential": exponential(rng, mean),
+        "lognormal": lognormal(rng, mean, 0.7),
+        "mixture": mixture(rng, 0.05, mean / 2, mean * 10),
+    }[service]
+    if servers:
+        rate = min(rate, 0.85 * servers / float(draw(10_000).mean()))
+    arrivals = poisson(rng, rate, 40)
+    took = draw(len(arrivals))
+    requests = (queued(arrivals, took, servers) if servers else independent(arrivals, took)).until(40)
+    if len(requests.took) < 200:
+        return
+    bounds = tuple(
+        one for one in DEFAULT_BOUNDS if np.quantile(requests.took, 0.05) < one < requests.took.max()
+    )
+
+    assert 8.0 >= np.abs(errors(requests, bounds)).max(initial=0)
+
+
+def test_a_single_request_is_exact() -> None:
+    """An interval with one request is that request, and so is one of a batch that took the same."""
+    decomposition = Decomposition()
+    decomposition.add(1.0, 1, 0.0499, 1, 0.05)
+    decomposition.add(1.05, 1, 0.0501, 1, 0.05)
+    decomposition.add(1.1, 4, 0.4, 1, 0.05)
+
+    assert [[1, 1], [0, 1], [0, 1]] == decomposition.shares(3, [0.05, 0.1]).tolist()
+
+
+def test_shares_keep_the_mean_of_each_interval() -> None:
+    """What an interval took in all stays: the spread of its requests has its mean."""
+    rng = np.random.default_rng(1)
+    units = rng.integers(1, 8, 2000).astype(float)
+    seconds = np.array([mixture(rng, 0.1)(int(count)).sum() for count in units])
+    density = estimate(Sums(units, seconds, units))
+    bounds = np.linspace(0, 3, 6001)
+    some = Sums(units[:50], seconds[:50], units[:50])
+    mass = np.diff(density.posterior(some, bounds), axis=1, prepend=0)
+
+    assert (mass * (bounds - 0.00025)).sum(axis=1) == pytest.approx(some.means, abs=0.002)
+
+
+def test_a_sum_that_the_estimate_does_not_allow_is_left_to_its_mean() -> None:
+    """A request far beyond all that were seen is not forced into the known distribution."""
+    density = Density(0.001, np.eye(64)[5])
+
+    assert np.isnan(density.posterior(Sums(*np.array([[2.0], [9.0], [2.0]])), np.array([1.0]))).all()
+
+
+def test_what_is_kept_is_bounded() -> None:
+    """A model that is always busy keeps the intervals of some minutes, however long it runs."""
+    decomposition = Decomposition()
+    for number in range(20_000):
+        decomposition.add(number * 0.05, 3, 0.1, 3, 0.05)
+
+    assert decomposition.kept <= 3000

@@ -1,0 +1,230 @@
+"""Simulated requests, as their completions and times, and what Triton's counters would say of them."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Draw = Callable[[int], Floats]
+
+
+@dataclass(frozen=True)
+class Requests:
+    """When each request ended and how long it took (seconds), and which execution answered it."""
+
+    ended: Floats
+    took: Floats
+    execution: npt.NDArray[np.int64]
+
+    def until(self, end: float) -> Requests:
+        """Those that ended before `end`, in that order."""
+        order = np.argsort(self.ended, kind="stable")
+        order = order[self.ended[order] < end]
+        return Requests(self.ended[order], self.took[order], self.execution[order])
+
+
+@dataclass(frozen=True)
+class Intervals:
+    """What a look at the counters every `seconds` finds: only intervals in which requests ended."""
+
+    seconds: float
+    ends: Floats
+    requests: Floats
+    sums: Floats
+    executions: Floats
+
+
+def looked_at(requests: Requests, every: float) -> Intervals:
+    """Look at counters that count in whole microseconds."""
+    place = np.floor(requests.ended / every).astype(np.int64)
+    count = np.bincount(place)
+    sums = np.bincount(place, weights=np.round(requests.took * 1e6)) / 1e6
+    _, first = np.unique(requests.execution, return_index=True)
+    executions = np.bincount(place[first], minlength=len(count))
+    busy = np.flatnonzero(count)
+    return Intervals(
+        every, (busy + 1) * every, count[busy].astype(float), sums[busy], executions[busy].astype(float)
+    )
+
+
+def poisson(rng: np.random.Generator, rate: float, seconds: float) -> Floats:
+    """Arrivals at random."""
+    return np.sort(rng.uniform(0, seconds, rng.poisson(rate * seconds)))
+
+
+def independent(arrivals: Floats, took: Floats) -> Requests:
+    """Requests that never wait."""
+    return Requests(arrivals + took, took, np.arange(len(took)))
+
+
+def queued(arrivals: Floats, service: Floats, servers: int) -> Requests:
+    """Requests that wait for one of the servers, first come first served."""
+    free = [0.0] * servers
+    ended = np.empty(len(arrivals))
+    for number, (arrival, needs) in enumerate(zip(arrivals.tolist(), service.tolist(), strict=True)):
+        ended[number] = max(arrival, heapq.heappop(free)) + needs
+        heapq.heappush(free, ended[number])
+    return Requests(ended, ended - arrivals, np.arange(len(arrivals)))
+
+
+def batched(arrivals: Floats, service: Draw, most: int) -> Requests:
+    """One server that takes up to `most` waiting requests at once and answers them together."""
+    ended = np.empty(len(arrivals))
+    execution = np.empty(len(arrivals), dtype=np.int64)
+    needs = service(len(arrivals))
+    first, free = 0, 0.0
+    while first < len(arrivals):
+        starts = max(free, arrivals[first])
+        last = max(first + 1, min(int(np.searchsorted(arrivals, starts, "right")), first + most))
+        free = starts + needs[first]
+        ended[first:last], execution[first:last] = free, first
+        first = last
+    return Requests(ended, ended - arrivals, execution)
+
+
+def one_after_another(rng: np.random.Generator, clients: int, service: Draw, seconds: float) -> Requests:
+    """Clients that send the next request 5 ms after the last answer."""
+    took = [service(int(seconds / 0.01)) for _ in range(clients)]
+    return Requests(
+        np.concatenate([np.cumsum(one + 0.005) for one in took]),
+        np.concatenate(took),
+        np.arange(sum(map(len, took))),
+    )
+
+
+def mixture(rng: np.random.Generator, slow: float, fast: float = 0.005, late: float = 0.3) -> Draw:
+    """A fast time, and a late one for a share of `slow`, each give or take a tenth."""
+    return lambda count: np.where(rng.random(count) < slow, late, fast) * rng.lognormal(0, 0.1, count)
+
+
+def lognormal(rng: np.random.Generator, median: float, sigma: float) -> Draw:
+    return lambda count: rng.lognormal(np.log(median), sigma, count)
+
+
+def exponential(rng: np.random.Generator, mean: float) -> Draw:
+    return lambda count: rng.exponential(mean, count)
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """A kind of traffic, made for a random generator and a number of seconds, and the thresholds to judge."""
+
+    text: str
+    thresholds: tuple[float, ...]
+    make: Callable[[np.random.Generator, float], Requests]
+
+
+def _tail(rate: float, slow: float) -> Traffic:
+    return Traffic(
+        f"{rate:.0f}/s, {1 - slow:.0%} take 5 ms and {slow:.0%} take 300 ms",
+        (0.05, 0.2),
+        lambda rng, seconds: _drawn(rng, rate, seconds, mixture(rng, slow)),
+    )
+
+
+def _drawn(rng: np.random.Generator, rate: float, seconds: float, draw: Draw) -> Requests:
+    arrivals = poisson(rng, rate, seconds)
+    return independent(arrivals, draw(len(arrivals)))
+
+
+def _queue(rng: np.random.Generator, rate: float, seconds: float, draw: Draw, servers: int) -> Requests:
+    arrivals = poisson(rng, rate, seconds)
+    return queued(arrivals, draw(len(arrivals)), servers)
+
+
+def _bursts(rng: np.random.Generator, seconds: float) -> Requests:
+    starts = np.repeat(np.arange(1, seconds, 5), 12)
+    arrivals = np.sort(starts + rng.uniform(0, 0.005, len(starts)))
+    return queued(arrivals, np.full(len(arrivals), 0.03), 1)
+
+
+def _step(rng: np.random.Generator, seconds: float) -> Requests:
+    arrivals = poisson(rng, 100, seconds)
+    before, after = mixture(rng, 0.01)(len(arrivals)), mixture(rng, 0.1)(len(arrivals))
+    return independent(arrivals, np.where(arrivals < seconds / 2, before, after))
+
+
+def _drift(rng: np.random.Generator, seconds: float) -> Requests:
+    arrivals = poisson(rng, 20, seconds)
+    return independent(arrivals, (0.03 + 0.36 * arrivals / seconds) * rng.lognormal(0, 0.05, len(arrivals)))
+
+
+def _phases(rng: np.random.Generator, seconds: float) -> Requests:
+    arrivals = poisson(rng, 60, seconds)
+    return independent(arrivals, mixture(rng, 0.05)(len(arrivals)) * np.where(arrivals % 60 > 45, 4, 1))
+
+
+def _on_and_off(rng: np.random.Generator, seconds: float) -> Requests:
+    arrivals = poisson(rng, 100, seconds)
+    arrivals = arrivals[arrivals % 20 < 7]
+    return independent(arrivals, lognormal(rng, 0.03, 0.6)(len(arrivals)))
+
+
+TRAFFIC: Mapping[str, Traffic] = {
+    "uniform": Traffic(
+        "10/s, 30 to 390 ms evenly",
+        (0.1, 0.2, 0.3),
+        lambda rng, seconds: _drawn(rng, 10, seconds, lambda count: rng.uniform(0.03, 0.39, count)),
+    ),
+    **{f"tail_{rate}_{slow}": _tail(rate, slow / 100) for rate in (20, 100, 400, 1000) for slow in (5, 1)},
+    "two_kinds": Traffic(
+        "50/s, half take 60 ms and half 200 ms",
+        (0.1, 0.15),
+        lambda rng, seconds: _drawn(rng, 50, seconds, mixture(rng, 0.5, 0.06, 0.2)),
+    ),
+    "lognormal_100": Traffic(
+        "100/s, lognormal, median 30 ms, sigma 0.8",
+        (0.02, 0.05, 0.1),
+        lambda rng, seconds: _drawn(rng, 100, seconds, lognormal(rng, 0.03, 0.8)),
+    ),
+    "lognormal_1000": Traffic(
+        "1000/s, lognormal, median 10 ms, sigma 0.7",
+        (0.01, 0.02, 0.05),
+        lambda rng, seconds: _drawn(rng, 1000, seconds, lognormal(rng, 0.01, 0.7)),
+    ),
+    "mm1": Traffic(
+        "M/M/1, 20/s, 40 ms",
+        (0.05, 0.1, 0.2),
+        lambda rng, seconds: _queue(rng, 20, seconds, exponential(rng, 0.04), 1),
+    ),
+    "mm4": Traffic(
+        "M/M/4, 80/s, 45 ms: nearly full",
+        (0.05, 0.1, 0.2),
+        lambda rng, seconds: _queue(rng, 80, seconds, exponential(rng, 0.045), 4),
+    ),
+    "slow_tail_one_server": Traffic(
+        "60/s, one server, 5 ms, 5 % of 150 ms",
+        (0.02, 0.05, 0.2),
+        lambda rng, seconds: _queue(rng, 60, seconds, mixture(rng, 0.05, 0.005, 0.15), 1),
+    ),
+    "slow_tail_two_servers": Traffic(
+        "60/s, two servers, 10 ms, 3 % of 300 ms",
+        (0.02, 0.05, 0.2),
+        lambda rng, seconds: _queue(rng, 60, seconds, mixture(rng, 0.03, 0.01, 0.3), 2),
+    ),
+    "md1": Traffic(
+        "80/s, one server, exactly 10 ms",
+        (0.02, 0.05),
+        lambda rng, seconds: _queue(rng, 80, seconds, lambda count: np.full(count, 0.01), 1),
+    ),
+    "bursts": Traffic("12 at once every 5 s, 30 ms each, one server", (0.1, 0.2), _bursts),
+    "batches": Traffic(
+        "150/s, one server, up to 8 at once in 20 ms, 5 % in 150 ms",
+        (0.05, 0.1),
+        lambda rng, seconds: batched(poisson(rng, 150, seconds), mixture(rng, 0.05, 0.02, 0.15), 8),
+    ),
+    "closed": Traffic(
+        "4 clients, each waits for its answer; 5 ms, 5 % of 300 ms",
+        (0.05, 0.2),
+        lambda rng, seconds: one_after_another(rng, 4, mixture(rng, 0.05), seconds),
+    ),
+    "step": Traffic("100/s of 5 ms, 1 % and then 10 % of 300 ms", (0.05, 0.2), _step),
+    "drift": Traffic("20/s, from 30 to 390 ms over the run", (0.1, 0.2, 0.3), _drift),
+    "phases": Traffic("60/s of 5 ms, 5 % of 300 ms, four times slower now and then", (0.05, 0.2), _phases),
+    "on_and_off": Traffic("100/s for 7 s in 20, lognormal, median 30 ms", (0.02, 0.05, 0.1), _on_and_off),
+}
