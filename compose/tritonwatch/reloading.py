@@ -6,14 +6,12 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import requests
 import yaml
 
-from triton_slo.prometheus import Access, innermost, plain_session
+from triton_alerts.alertmanager_client import Alertmanager, Peer, PeerError
 from tritonwatch import output
 from tritonwatch.command_error import CommandError
 
@@ -33,57 +31,6 @@ class ReloadError(CommandError):
     ) -> None:
         super().__init__(f"{reason}\n{after}")
         self.reason = str(reason)
-
-
-@dataclass(frozen=True, slots=True)
-class Peer:
-    """A Prometheus or Alertmanager that can be reloaded over HTTP."""
-
-    name: str
-    access: Access
-
-    def check_ready(self) -> None:
-        """Raise ReloadError unless it is reachable and accepts the credentials."""
-        self._ask("GET", "/-/ready")
-
-    def reload(self) -> None:
-        """Reload its files. Raises ReloadError with its own message; it keeps the old configuration then."""
-        self._ask("POST", "/-/reload")
-
-    def rules(self) -> dict[str, list[str]]:
-        """The rules that Prometheus evaluates: names by group. Raises ReloadError."""
-        try:
-            groups = self._ask("GET", "/api/v1/rules").json()["data"]["groups"]
-            return {group["name"]: [rule["name"] for rule in group["rules"]] for group in groups}
-        except (requests.RequestException, KeyError, TypeError) as error:
-            raise ReloadError(
-                f"{self.name} at {self.access.url} does not answer as Prometheus does"
-            ) from error
-
-    def _ask(self, method: str, path: str) -> requests.Response:
-        where = f"{self.name} at {self.access.url}"
-        try:
-            with plain_session(self.access) as session:
-                answer = session.request(
-                    method,
-                    self.access.url.rstrip("/") + path,
-                    timeout=self.access.timeout_seconds,
-                    allow_redirects=False,
-                )
-        except requests.exceptions.SSLError as error:
-            raise ReloadError(f"{where} fails TLS ({innermost(error)}); see --ca-file") from error
-        except requests.RequestException as error:
-            raise ReloadError(f"{where} is not reachable: {innermost(error)}") from error
-        if answer.status_code == 200:
-            return answer
-        body = " ".join(answer.text.split())[:500]
-        if answer.status_code == 401:
-            raise ReloadError(f"{where} refuses our credentials; see --user and --password-file")
-        if answer.status_code == 403 and "ifecycle" in body:
-            raise ReloadError(f"{where} cannot be reloaded; start it with --web.enable-lifecycle")
-        raise ReloadError(
-            f"{where} answers HTTP {answer.status_code} to {path}" + (f": {body}" if body else "")
-        )
 
 
 def check(files: Mapping[str, str]) -> list[str]:
@@ -115,29 +62,29 @@ def _judge(name: str, folder: Path) -> bool:
     return True
 
 
-def put(folder: Path, files: Mapping[str, str], prometheus: Peer, alertmanager: Peer | None) -> None:
+def put(folder: Path, files: Mapping[str, str], prometheus: Peer, alertmanager: Alertmanager | None) -> None:
     """Write the files and reload both peers; on an error restore the old files and raise ReloadError.
 
     Nothing is written while a peer is unreachable, because the old files could not be loaded again either.
     """
     peers = [prometheus, *([alertmanager] if alertmanager else [])]
-    for peer in peers:
-        peer.check_ready()
     try:
+        for peer in peers:
+            peer.check_ready()
         before = output.held(folder, files)
         output.write(folder, files)
     except UnicodeDecodeError as error:
         raise ReloadError(
             f"{folder} contains a file that tritonwatch did not write (not UTF-8 text); move it away"
         ) from error
-    except CommandError as error:
+    except (CommandError, PeerError) as error:
         raise ReloadError(error) from error
     try:
         for peer in peers:
             peer.reload()
         _check_loaded(prometheus, files)
-    except ReloadError as refusal:
-        raise ReloadError(refusal.reason, _go_back(folder, before, peers)) from refusal
+    except PeerError as refusal:
+        raise ReloadError(refusal, _go_back(folder, before, peers)) from refusal
 
 
 def _go_back(folder: Path, before: Mapping[str, str], peers: list[Peer]) -> str:
@@ -149,8 +96,8 @@ def _go_back(folder: Path, before: Mapping[str, str], peers: list[Peer]) -> str:
     for peer in peers:
         try:
             peer.reload()
-        except ReloadError as error:
-            left.append(error.reason)
+        except PeerError as error:
+            left.append(str(error))
     if left:
         return "the old files are restored, but reloading them failed too: " + "; ".join(left)
     return "the old files are restored and loaded"
@@ -164,13 +111,17 @@ def _check_loaded(prometheus: Peer, files: Mapping[str, str]) -> None:
         if path.startswith("rules/")
         for group in _groups(text)
     }
-    loaded = prometheus.rules()
+    loaded = prometheus.ask("GET", "/api/v1/rules", _rule_names)
     missing = [name for name, rules in wanted.items() if sorted(loaded.get(name, ())) != sorted(rules)]
     if missing:
-        raise ReloadError(
-            f"{prometheus.name} at {prometheus.access.url} reloaded other files: its group {missing[0]!r} "
+        raise PeerError(
+            f"{prometheus} reloaded other files: its group {missing[0]!r} "
             "is not the new one; add the folder given as --out to its rule_files"
         )
+
+
+def _rule_names(answer: Any) -> dict[str, list[str]]:
+    return {group["name"]: [rule["name"] for rule in group["rules"]] for group in answer["data"]["groups"]}
 
 
 def _groups(text: str) -> list[dict[str, Any]]:

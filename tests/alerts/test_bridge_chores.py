@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from support.bridge_world import CHANNEL, Clock, SimulatedSlack, body_of
 from support.loopback import served
 from support.slack import Workspace
+from triton_alerts.alertmanager_client import Alertmanager
 from triton_alerts.bridge.deliver.worker import Courier, Escalation, Manner
-from triton_alerts.bridge.incidents.alertmanager_client import Alertmanager
 from triton_alerts.bridge.incidents.alertmanagers import Alertmanagers
 from triton_alerts.bridge.incidents.audit import Audit
 from triton_alerts.bridge.incidents.incident import Incident
@@ -29,6 +29,7 @@ from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.incidents.store import Store
 from triton_alerts.bridge.operations.actions import Actions, Press, pressed
 from triton_alerts.bridge.operations.chores import Escalator, HeartbeatWatch, Reconciler
+from triton_slo.prometheus import Access
 
 
 class _Api(BaseHTTPRequestHandler):
@@ -44,7 +45,13 @@ class _Api(BaseHTTPRequestHandler):
         else:
             self._answer(
                 [
-                    {"fingerprint": name, "startsAt": datetime.fromtimestamp(start, UTC).isoformat()}
+                    {
+                        "fingerprint": name,
+                        "startsAt": datetime.fromtimestamp(start, UTC).isoformat(),
+                        "labels": {},
+                        "annotations": {},
+                        "status": {"inhibitedBy": []},
+                    }
                     for name, start in self.server.firing.items()
                 ]
             )
@@ -121,7 +128,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
     slack = SimulatedSlack(workspace, clock, lambda _method: "")
     manner = Manner(escalation=Escalation(900, mention="<!subteam^S0ONCALL>"))
     courier = Courier(CHANNEL, store, slack, manner, clock, random.Random(1))
-    clients = Alertmanagers((Alertmanager(f"http://127.0.0.1:{server.server_address[1]}"),), store)
+    clients = Alertmanagers((Alertmanager(Access(f"http://127.0.0.1:{server.server_address[1]}")),), store)
     audit = Audit(tmp_path / "audit.jsonl")
     actions = Actions(store, audit, clients, clock)
     with served(server):
@@ -131,7 +138,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
 
 def away(store: Store) -> Alertmanagers:
     """One Alertmanager, at an address where nothing listens."""
-    return Alertmanagers((Alertmanager("http://127.0.0.1:9"),), store)
+    return Alertmanagers((Alertmanager(Access("http://127.0.0.1:9")),), store)
 
 
 def test_a_page_nobody_takes_is_escalated_once(place: Place) -> None:
@@ -272,8 +279,21 @@ def test_a_button_that_fails_says_so_to_the_one_who_pressed(place: Place) -> Non
     broken = Actions(place.store, place.audit, away(place.store), place.clock)
     line = broken.do(Press("x", "silence", "1h", place.incident.name, "U0ANA"))
 
-    assert line.startswith("Not done: Alertmanager does not answer")
+    assert line.startswith(
+        "Not done: Alertmanager at http://127.0.0.1:9 is not reachable: Connection refused"
+    )
     assert place.incident.silence is None
+
+
+def test_a_silence_that_a_killed_bridge_made_is_taken_over(place: Place) -> None:
+    """The bridge may be killed after Alertmanager made the silence and before the incident has it."""
+    place.hear({"a": place.clock()})
+    place.press("silence", "1h")
+    place.store.change(1, lambda before: (before.model_copy(update={"silence": None}), ()))
+    place.press("silence", "1h", number="again")
+
+    assert place.incident.silence is not None
+    assert [place.incident.silence.id] == list(place.alertmanager.in_force)
 
 
 def test_handing_back_starts_the_escalation_again(place: Place) -> None:
@@ -302,7 +322,10 @@ def test_an_answer_that_is_not_alertmanagers_is_no_accident(place: Place) -> Non
     place.alertmanager.answer = {"status": "welcome"}
     lines = [place.press("silence", "1h"), place.press("recheck")]
 
-    assert 2 * ["Not done: /api/v2/alerts did not answer as Alertmanager does"] == lines
+    assert (
+        2 * [f"Not done: {place.clients.each[0]} does not answer /api/v2/alerts as Alertmanager does"]
+        == lines
+    )
     assert lines == [entry["outcome"] for entry in place.audit.read()]
 
 

@@ -18,8 +18,8 @@ import requests
 from support.bridge_world import CHANNEL
 from support.loopback import until_answers
 from support.tools import alertmanagers
+from triton_alerts.alertmanager_client import Alertmanager
 from triton_alerts.bridge.deliver.worker import Escalation
-from triton_alerts.bridge.incidents.alertmanager_client import Alertmanager
 from triton_alerts.bridge.incidents.alertmanagers import Alertmanagers
 from triton_alerts.bridge.incidents.audit import Audit
 from triton_alerts.bridge.incidents.incident import Incident
@@ -27,6 +27,7 @@ from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.incidents.store import Store
 from triton_alerts.bridge.operations.actions import Actions, Press
 from triton_alerts.bridge.operations.chores import LOOK_SECONDS, SETTLED_SECONDS, Escalator, Reconciler
+from triton_slo.prometheus import Access
 from tritonwatch.local.triton import free_ports
 
 CONFIG = "route: {receiver: none}\nreceivers:\n- name: none\n"
@@ -187,7 +188,7 @@ def bridge(tmp_path: Path, alertmanager: RealAlertmanager) -> Iterator[Bridge]:
 def bridge_of(folder: Path, *asked: RealAlertmanager) -> Bridge:
     """A bridge that asks these Alertmanagers, minutes after they started."""
     store = Store(folder / "bridge.sqlite", lambda _severity: CHANNEL)
-    clients = Alertmanagers(tuple(Alertmanager(one.url) for one in asked), store)
+    clients = Alertmanagers(tuple(Alertmanager(Access(one.url)) for one in asked), store)
     failures: list[int] = []
     reconciler = Reconciler(store, clients, lambda: None, lambda: failures.append(1))
     actions = Actions(store, Audit(folder / "audit"), clients, time.time)

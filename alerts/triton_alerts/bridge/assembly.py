@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+from triton_alerts.alertmanager_client import Alertmanager
 from triton_alerts.bridge import settings
 from triton_alerts.bridge.deliver.chart import Charts
 from triton_alerts.bridge.deliver.message import Style
@@ -20,7 +21,6 @@ from triton_alerts.bridge.deliver.terminal import Terminal
 from triton_alerts.bridge.deliver.transport import Transport
 from triton_alerts.bridge.deliver.worker import Courier, Escalation, Manner
 from triton_alerts.bridge.evidence import changes, enrich, facts, gpus, servers
-from triton_alerts.bridge.incidents.alertmanager_client import Alertmanager
 from triton_alerts.bridge.incidents.alertmanagers import Alertmanagers
 from triton_alerts.bridge.incidents.audit import Audit
 from triton_alerts.bridge.incidents.database import DATABASE_FILE
@@ -36,6 +36,7 @@ from triton_slo.prometheus import Access, Prometheus
 
 AUDIT_FILE = "audit.jsonl"
 LOCK_FILE = "bridge.lock"
+ALERTMANAGER_SECONDS = 5.0
 
 log = logging.getLogger(__name__)
 
@@ -86,8 +87,9 @@ def assemble(
         for service in services:
             service.wake()
 
-    auth = (STACK_USER, Secret(args.password_file)()) if args.password_file is not None else None
-    alertmanagers = Alertmanagers(tuple(Alertmanager(url, auth) for url in args.alertmanager), store)
+    alertmanagers = Alertmanagers(
+        tuple(Alertmanager(_access(args, url, ALERTMANAGER_SECONDS)) for url in args.alertmanager), store
+    )
     escalation = Escalation(args.escalate_after, args.escalate_to, settings.mention(args.mention))
     chores: list[Chore] = [HeartbeatWatch(store, args.heartbeat_timeout, wake)]
     if escalation.after_seconds > 0:
@@ -95,7 +97,7 @@ def assemble(
     if alertmanagers.each:
         failed = instruments.enrichment_failures.labels("alertmanager").inc
         chores.append(Reconciler(store, alertmanagers, wake, failed))
-    sources = _sources(args, auth, clock)
+    sources = _sources(args, clock)
     if sources:
         chores.append(
             enrich.Enricher(
@@ -105,7 +107,7 @@ def assemble(
     buttons = isinstance(transport, SlackApi) and args.slack_app_token_file is not None
     if isinstance(transport, SlackApi):
         if args.prometheus:
-            chores.append(Charts(store, _prometheus(args, auth), transport.upload, instruments.count))
+            chores.append(Charts(store, _prometheus(args), transport.upload, instruments.count))
         if buttons:
             actions = Actions(
                 store,
@@ -146,21 +148,23 @@ def _same(channel: str, _severity: str) -> str:
     return channel
 
 
-def _prometheus(args: argparse.Namespace, auth: tuple[str, str] | None) -> Prometheus:
-    user, password = auth or ("", "")
-    return Prometheus(
-        Access(args.prometheus, user=user, password=password, timeout_seconds=enrich.BUDGET_SECONDS)
-    )
+def _access(args: argparse.Namespace, url: str, timeout_seconds: float) -> Access:
+    if args.password_file is None:
+        return Access(url, timeout_seconds=timeout_seconds)
+    password = Secret(args.password_file)()
+    return Access(url, user=STACK_USER, password=password, timeout_seconds=timeout_seconds)
 
 
-def _sources(
-    args: argparse.Namespace, auth: tuple[str, str] | None, clock: Callable[[], float]
-) -> dict[str, enrich.Source]:
+def _prometheus(args: argparse.Namespace) -> Prometheus:
+    return Prometheus(_access(args, args.prometheus, enrich.BUDGET_SECONDS))
+
+
+def _sources(args: argparse.Namespace, clock: Callable[[], float]) -> dict[str, enrich.Source]:
     sources: dict[str, enrich.Source] = {}
     if args.exporter:
         sources["exporter"] = enrich.exporter(args.exporter)
     if args.prometheus:
-        prometheus = _prometheus(args, auth)
+        prometheus = _prometheus(args)
         sources["prometheus"] = facts.from_prometheus(prometheus)
         # Asked apart, so that a slow one takes no other fact with it.
         sources["changes"] = changes.last_changes(prometheus, clock)

@@ -6,9 +6,10 @@ import argparse
 import os
 from dataclasses import replace
 
+from triton_alerts.alertmanager_client import Alertmanager, Peer
 from tritonwatch import access
 from tritonwatch.commands import generate
-from tritonwatch.reloading import CHECKERS, Peer, check, put
+from tritonwatch.reloading import CHECKERS, check, put
 
 EXAMPLE = (
     "tritonwatch reload --objectives slo/objectives --out generated --prometheus http://127.0.0.1:9090 "
@@ -35,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     alertmanager = None
     if args.alertmanager:
         url = access.checked_url(args.alertmanager, "--alertmanager")
-        alertmanager = Peer("Alertmanager", replace(reached, url=url))
+        alertmanager = Alertmanager(replace(reached, url=url))
     files = generate.by_path(generate.generated(args, "prometheus"))
     judges = check(files)
     for name in CHECKERS:

@@ -8,8 +8,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from triton_alerts.alertmanager_client import ListedAlert
 from tritonwatch.demo.steps import AFTER_REPAIR, BEFORE_REPAIR, Progress
-from tritonwatch.demo.view import Alert, ModelRow, View
+from tritonwatch.demo.view import ModelRow, View
 
 _COLOURS = {"critical": "bold red", "warning": "yellow", "info": "cyan", "none": "dim"}
 
@@ -69,7 +70,7 @@ def _models(rows: Sequence[ModelRow]) -> Table:
     return table
 
 
-def _alerts(alerts: Sequence[Alert]) -> RenderableType:
+def _alerts(alerts: Sequence[ListedAlert]) -> RenderableType:
     shown = [alert for alert in alerts if alert.severity != "none" and not alert.inhibited]
     inhibited = sum(alert.inhibited for alert in alerts)
     if not shown:
@@ -79,7 +80,11 @@ def _alerts(alerts: Sequence[Alert]) -> RenderableType:
         table.add_column(name, overflow="fold")
     for alert in shown:
         colour = _COLOURS.get(alert.severity, "")
-        table.add_row(Text(alert.name, style=colour), Text(alert.severity, style=colour), alert.summary)
+        table.add_row(
+            Text(alert.name, style=colour),
+            Text(alert.severity, style=colour),
+            alert.annotations.get("summary", ""),
+        )
     if inhibited:
         table.caption = f"and {inhibited} more that follow from these, inhibited"
     return table

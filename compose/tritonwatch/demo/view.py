@@ -6,8 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-import requests
-
+from triton_alerts.alertmanager_client import Alertmanager, ListedAlert, PeerError
 from triton_exporter.catalogue import state, triton
 from triton_slo import conventions
 from triton_slo.prometheus import Access, Prometheus, PrometheusError, Sample
@@ -58,27 +57,11 @@ class ModelRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Alert:
-    """One alert as Alertmanager's API lists it."""
-
-    name: str
-    severity: str
-    labels: Mapping[str, str]
-    since: str
-    summary: str
-    inhibited: bool
-
-    @property
-    def model(self) -> str:
-        return self.labels.get("model", "")
-
-
-@dataclass(frozen=True, slots=True)
 class View:
     """Everything at one moment."""
 
     rows: Sequence[ModelRow] = ()
-    alerts: Sequence[Alert] = ()
+    alerts: Sequence[ListedAlert] = ()
     server: Mapping[str, float] = field(default_factory=dict)
 
     def row(self, model: str) -> ModelRow | None:
@@ -91,7 +74,7 @@ class Viewer:
 
     def __init__(self, prometheus_url: str, alertmanager_url: str) -> None:
         self._prometheus = Prometheus(Access(prometheus_url))
-        self._alertmanager_url = alertmanager_url
+        self._alertmanager = Alertmanager(Access(alertmanager_url, timeout_seconds=2.0))
 
     def poll(self) -> View:
         """Query everything once."""
@@ -119,24 +102,11 @@ class Viewer:
             if one.labels.get("model")
         }
 
-    def _alerts(self) -> list[Alert]:
+    def _alerts(self) -> list[ListedAlert]:
         try:
-            answer = requests.get(f"{self._alertmanager_url}/api/v2/alerts", timeout=2)
-            answer.raise_for_status()
-            found = answer.json()
-        except requests.RequestException:
+            alerts = self._alertmanager.alerts()
+        except PeerError:
             return []
-        alerts = [
-            Alert(
-                name=entry["labels"]["alertname"],
-                severity=entry["labels"].get(conventions.SEVERITY, ""),
-                labels=entry["labels"],
-                since=entry["startsAt"],
-                summary=entry["annotations"].get("summary", ""),
-                inhibited=bool(entry["status"]["inhibitedBy"]),
-            )
-            for entry in found
-        ]
         return sorted(alerts, key=lambda alert: (_urgency(alert.severity), alert.name, alert.model))
 
 

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from triton_alerts.bridge.incidents.alertmanager_client import Alertmanager, UnreachableError
+from triton_alerts.alertmanager_client import Alertmanager, PeerError
 from triton_alerts.bridge.incidents.incident import Incident
 from triton_alerts.bridge.incidents.notification import Member
 from triton_alerts.bridge.incidents.store import Store
@@ -33,22 +33,22 @@ class Alertmanagers:
     def at(self, url: str) -> Alertmanager:
         """Return the one with this URL; the first when it is not configured any more, or not recorded."""
         if not self.each:
-            raise UnreachableError("the bridge was started without --alertmanager")
+            raise PeerError("the bridge was started without --alertmanager")
         return next((one for one in self.each if one.url == url), self.each[0])
 
     def of(self, incident: Incident) -> Alertmanager:
-        """Return the one that knows the incident's alerts; raises UnreachableError."""
+        """Return the one that knows the incident's alerts; raises PeerError."""
         self.at("")
         senders = {member.source for member in incident.firing}
         for one in self.each:
             if senders & set(self.senders(one)):
                 return one
-        problem = UnreachableError("no Alertmanager given with --alertmanager lists its alerts")
+        problem = PeerError("no Alertmanager given with --alertmanager lists its alerts")
         for one in self.each:
             try:
-                if incident.members.keys() & one.firing().keys():
+                if incident.members.keys() & firing(one).keys():
                     return one
-            except UnreachableError as error:
+            except PeerError as error:
                 problem = error
         raise problem
 
@@ -67,6 +67,11 @@ class Alertmanagers:
         }
         if new := sorted(found - set(known)):
             self.store.facts.remember(_fact(one), json.dumps([*known, *new][-SENDERS_KEPT:]))
+
+
+def firing(one: Alertmanager) -> dict[str, float]:
+    """Return when each alert that fires started, by fingerprint."""
+    return {alert.fingerprint: alert.starts_at for alert in one.alerts()}
 
 
 def _is_same(member: Member, starts_at: float | None) -> bool:

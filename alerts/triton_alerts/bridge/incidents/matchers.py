@@ -29,6 +29,10 @@ class Matcher(BaseModel, frozen=True):
         """The value, or an alternation of several: Alertmanager anchors it at both ends."""
         return "|".join(map(re.escape, self.values)) if self.is_regex else self.values[0]
 
+    def wire(self) -> dict[str, str | bool]:
+        """As Alertmanager's API has it."""
+        return {"name": self.name, "value": self.value, "isRegex": self.is_regex, "isEqual": True}
+
     def matches(self, labels: Labels) -> bool:
         return labels.get(self.name, "") in self.values
 

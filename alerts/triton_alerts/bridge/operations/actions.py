@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from triton_alerts.alertmanager_client import PeerError
 from triton_alerts.bridge.deliver.message import UNTIL_RESOLVED, person
-from triton_alerts.bridge.incidents.alertmanager_client import UnreachableError
-from triton_alerts.bridge.incidents.alertmanagers import Alertmanagers
+from triton_alerts.bridge.incidents.alertmanagers import Alertmanagers, firing
 from triton_alerts.bridge.incidents.audit import Audit
 from triton_alerts.bridge.incidents.incident import Event, Incident, Mark, Silence
 from triton_alerts.bridge.incidents.store import Store
@@ -110,7 +110,7 @@ class Actions:
         else:
             try:
                 result, outcome = handler(incident, press, now), "done"
-            except UnreachableError as error:
+            except PeerError as error:
                 result, outcome = Result(f"Not done: {error}"), "failed"
         line = result.line
         # Together: after a kill between them Slack's second delivery would be ignored, or done twice.
@@ -157,8 +157,9 @@ class Actions:
         alertmanager = self.alertmanagers.of(incident)
         comment = f"incident {incident.name}, from Slack"
         # One that a killed bridge made before it could store it is taken over.
-        known = alertmanager.find_silence(comment)
-        made = alertmanager.silence(matchers, now, until, press.user, comment, known)
+        known = next(iter(alertmanager.silences(comment)), "")
+        wire = [matcher.wire() for matcher in matchers]
+        made = alertmanager.silence(wire, now, until, press.user, comment, known)
         silence = Silence(
             id=made,
             by=press.user,
@@ -180,8 +181,8 @@ class Actions:
         return Result("Silence undone.", event, {"silence": None})
 
     def _recheck(self, incident: Incident, press: Press, now: float) -> Result:
-        firing = self.alertmanagers.of(incident).firing()
-        still = sum(1 for name, member in incident.members.items() if member.firing and name in firing)
+        listed = firing(self.alertmanagers.of(incident))
+        still = sum(1 for name, member in incident.members.items() if member.firing and name in listed)
         line = f"{still} of {len(incident.firing)} still fire in Alertmanager"
         evidence = incident.evidence.model_copy(update={"at": 0.0}) if incident.evidence is not None else None
         event = Event(at=now, kind="note", by=press.user, text=line)

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from triton_alerts.alertmanager_client import Alertmanager, PeerError
 from triton_alerts.bridge.deliver.worker import Escalation
-from triton_alerts.bridge.incidents.alertmanager_client import Alertmanager, UnreachableError
-from triton_alerts.bridge.incidents.alertmanagers import Alertmanagers
+from triton_alerts.bridge.incidents.alertmanagers import Alertmanagers, firing
 from triton_alerts.bridge.incidents.incident import Event, Incident, Silence
 from triton_alerts.bridge.incidents.instruments import HEARTBEAT_FACT
 from triton_alerts.bridge.incidents.notification import Member, Notification, fingerprint
@@ -93,8 +93,8 @@ class Reconciler:
         for one in self.alertmanagers.each:
             try:
                 answers[one.url] = self._ask(one, now)
-            except UnreachableError as error:
-                self._complain(one, error)
+            except PeerError as error:
+                self._complain(error)
                 continue
             self.alertmanagers.learn(one, answers[one.url].firing, (incident for _, incident in opened))
         missing = self._missing_alerts(opened, answers) | self._missing_silences(silenced, answers)
@@ -106,14 +106,14 @@ class Reconciler:
             one = self.alertmanagers.at(incident.silence.alertmanager)
             try:
                 self._keep_silence(number, incident, incident.silence, one, answers.get(one.url), now)
-            except UnreachableError as error:
-                self._complain(one, error)
+            except PeerError as error:
+                self._complain(error)
 
     def _ask(self, one: Alertmanager, now: float) -> Answer:
-        return Answer(one.firing(), one.silences(), now - one.up_since() >= SETTLED_SECONDS)
+        return Answer(firing(one), one.silences(), now - one.up_since() >= SETTLED_SECONDS)
 
-    def _complain(self, one: Alertmanager, error: UnreachableError) -> None:
-        log.warning("could not compare with Alertmanager at %s: %s", one.url, error)
+    def _complain(self, error: PeerError) -> None:
+        log.warning("could not compare with Alertmanager: %s", error)
         self.failed()
 
     def _missing_alerts(
@@ -193,7 +193,9 @@ class Reconciler:
     def _renewed(self, one: Alertmanager, incident: Incident, silence: Silence, now: float) -> Silence:
         until, comment = now + RENEW_SECONDS, f"incident {incident.name}, from Slack"
         matchers = silence.matchers or incident.matchers
-        number = one.silence(matchers, now, until, silence.by, comment, silence.id)
+        number = one.silence(
+            [matcher.wire() for matcher in matchers], now, until, silence.by, comment, silence.id
+        )
         return silence.model_copy(update={"id": number, "until": until, "matchers": matchers})
 
     def _silence_over(self, number: int, silence: Silence, text: str, now: float) -> None:

@@ -1,0 +1,170 @@
+"""Requests to an Alertmanager or Prometheus, and Alertmanager's API v2: the alerts that fire, and silences.
+
+https://github.com/prometheus/alertmanager/blob/main/api/v2/openapi.yaml
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+import requests
+
+from triton_slo.conventions import SEVERITY
+from triton_slo.prometheus import Access, innermost, plain_session
+
+T = TypeVar("T")
+
+
+class PeerError(Exception):
+    """The peer did not do it; the message is one line and contains no secret."""
+
+
+class Peer:
+    """A server called `name`, such as Prometheus. Methods raise PeerError."""
+
+    def __init__(self, name: str, access: Access) -> None:
+        self.name = name
+        self.access = access
+        self.url = access.url.rstrip("/")
+
+    def __str__(self) -> str:
+        return f"{self.name} at {self.access.url}"
+
+    def check_ready(self) -> None:
+        """Check that it serves and accepts the credentials."""
+        self.request("GET", "/-/ready")
+
+    def reload(self) -> None:
+        """Make it read its configuration again; it keeps the old one when it refuses the new one."""
+        self.request("POST", "/-/reload")
+
+    def ask(self, method: str, path: str, read: Callable[[Any], T], body: Any = None) -> T:
+        """Return what `read` makes of the JSON response."""
+        response = self.request(method, path, body)
+        try:
+            return read(response.json())
+        except (ValueError, KeyError, TypeError) as error:  # another service, or a proxy's page
+            raise PeerError(f"{self} does not answer {path} as {self.name} does") from error
+
+    def request(self, method: str, path: str, body: Any = None) -> requests.Response:
+        """Send one request; only status 200 is an answer."""
+        try:
+            with plain_session(self.access) as session:
+                response = session.request(
+                    method,
+                    self.url + path,
+                    json=body,
+                    timeout=self.access.timeout_seconds,
+                    allow_redirects=False,
+                )
+        except requests.exceptions.SSLError as error:
+            raise PeerError(f"{self} fails TLS ({innermost(error)}); see --ca-file") from error
+        except requests.RequestException as error:
+            raise PeerError(f"{self} is not reachable: {innermost(error)}") from error
+        if response.status_code == 200:
+            return response
+        reason = " ".join(response.text.split())[:500]
+        if response.status_code == 401:
+            raise PeerError(f"{self} refuses our credentials; see --user and --password-file")
+        if response.status_code == 403 and "ifecycle" in reason:
+            raise PeerError(f"{self} cannot be reloaded; start it with --web.enable-lifecycle")
+        raise PeerError(
+            f"{self} answers HTTP {response.status_code} to {path}" + (f": {reason}" if reason else "")
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ListedAlert:
+    """One alert that fires, silenced and inhibited ones included."""
+
+    fingerprint: str
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    starts_at: float
+    inhibited: bool
+
+    @property
+    def name(self) -> str:
+        return self.labels.get("alertname", "")
+
+    @property
+    def severity(self) -> str:
+        return self.labels.get(SEVERITY, "")
+
+    @property
+    def model(self) -> str:
+        return self.labels.get("model", "")
+
+
+class Alertmanager(Peer):
+    """One Alertmanager. Methods raise PeerError."""
+
+    def __init__(self, access: Access) -> None:
+        super().__init__("Alertmanager", access)
+
+    def alerts(self) -> list[ListedAlert]:
+        """Return the alerts that fire."""
+        return self.ask("GET", "/api/v2/alerts", lambda listed: [_alert(one) for one in listed])
+
+    def up_since(self) -> float:
+        """Return when it was started: for a while after that it does not list all alerts that fire."""
+        return self.ask("GET", "/api/v2/status", lambda status: _unix(status["uptime"]))
+
+    def silence(
+        self,
+        matchers: Iterable[Mapping[str, Any]],
+        start: float,
+        until: float,
+        by: str,
+        comment: str,
+        known: str = "",
+    ) -> str:
+        """Create a silence from matchers as the API has them, or change the end of a known one; return its id."""
+        body = {
+            "matchers": list(matchers),
+            "startsAt": _rfc3339(start),
+            "endsAt": _rfc3339(until),
+            "createdBy": by,
+            "comment": comment,
+            **({"id": known} if known else {}),
+        }
+        return self.ask("POST", "/api/v2/silences", lambda answer: str(answer["silenceID"]), body)
+
+    def silences(self, comment: str = "") -> dict[str, float]:
+        """Return when each silence that has not ended will end, by its id; `comment` selects some of them."""
+        return self.ask(
+            "GET",
+            "/api/v2/silences",
+            lambda listed: {
+                str(one["id"]): _unix(one["endsAt"])
+                for one in listed
+                if one["status"]["state"] != "expired" and (not comment or one["comment"] == comment)
+            },
+        )
+
+    def unsilence(self, number: str) -> None:
+        """End a silence, unless it has ended already or was lost."""
+        # Deleting an unknown one is 500 in 0.25 and 404 in 0.33.
+        if number in self.silences():
+            self.request("DELETE", f"/api/v2/silence/{number}")
+
+
+def _alert(listed: Mapping[str, Any]) -> ListedAlert:
+    return ListedAlert(
+        fingerprint=str(listed["fingerprint"]),
+        labels=dict(listed["labels"]),
+        annotations=dict(listed["annotations"]),
+        starts_at=_unix(listed["startsAt"]),
+        inhibited=bool(listed["status"]["inhibitedBy"]),
+    )
+
+
+def _unix(moment: object) -> float:
+    return datetime.fromisoformat(str(moment)).timestamp()
+
+
+def _rfc3339(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat().replace("+00:00", "Z")
