@@ -465,7 +465,7 @@ def test_wrong_flags_are_wrong_usage() -> None:
     result = _exporter("--listen", "nowhere", "--timeout", "0")
 
     assert 2 == result.returncode
-    assert ["--listen", "--timeout", "--triton"] == [
+    assert ["--triton", "--listen", "--timeout"] == [
         line.split(": ")[1] for line in result.stderr.splitlines()
     ]
 
