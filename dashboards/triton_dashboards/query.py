@@ -10,6 +10,10 @@ RATE = "$__rate_interval"
 """Grafana's window: at least four scrapes, and never shorter than a step of the graph."""
 
 
+NO_SHARE = 2
+"""What `or_last` puts for a share that has no value."""
+
+
 @dataclass(frozen=True, slots=True)
 class Scope:
     """The matchers that every selector of a dashboard carries: its variables and the fleet's own selector."""
@@ -61,6 +65,11 @@ def or_zero(expr: str, alive: str) -> str:
     Never a bare vector(0): with every exporter gone that would draw a healthy zero.
     """
     return f"{expr} or 0 * {alive}"
+
+
+def or_last(share: str, every: str) -> str:
+    """A number above every share where there is none: a table sorted from low to high begins with empty cells."""
+    return f"{share} or {NO_SHARE} + 0 * {every}"
 
 
 def worst(expr: str, count: int = 10) -> str:

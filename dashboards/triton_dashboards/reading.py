@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from triton_dashboards.grafana.values import Color, Display, Override, Threshold
+from triton_dashboards.query import NO_SHARE
 from triton_slo import signals
 from triton_slo.signals import Age, Signal
 
@@ -41,6 +42,8 @@ BUDGET = Display(
     thresholds=(Threshold("red"), Threshold("orange", 0.1), Threshold("green", 0.5)),
 )
 """Share of the period's error budget that is left; below zero it is overspent."""
+BUDGET_CELL = replace(BUDGET, words={NO_SHARE: ("–", "text")})
+"""The same in a table that is sorted by it."""
 BURN = Display(
     "short",
     minimum=0,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from triton_dashboards import reading, shared
 from triton_dashboards.grafana.panels import stat, state_timeline, timeseries
 from triton_dashboards.grafana.values import Dashboard, Display, Panel, Row, Threshold
-from triton_dashboards.query import Scope, or_zero, scope, worst
+from triton_dashboards.query import Scope, or_last, or_zero, scope, worst
 from triton_dashboards.tables import Column, columns, linked
 from triton_dashboards.traffic import SHARE_FAILED, Recorded
 from triton_exporter.catalogue import own, state
@@ -144,10 +144,11 @@ def _glance(fleet: _Fleet) -> tuple[Panel, ...]:
 
 
 def _models(fleet: _Fleet) -> Panel:
-    budget = f"min by (model) ({fleet.everything(PERIOD_BUDGET_REMAINING, OURS)})"
+    left = f"min by (model) ({fleet.everything(PERIOD_BUDGET_REMAINING, OURS)})"
+    budget = or_last(left, fleet.model("requests", "model"))
     shown = (
         Column("Not ready", fleet.not_ready("model"), reading.calm(reading.FAULTS), colored=True),
-        Column("Budget left", budget, reading.BUDGET, colored=True),
+        Column("Budget left", budget, reading.BUDGET_CELL, colored=True),
         Column("Requests/s", fleet.model("requests", "model"), reading.REQUESTS),
         Column("Failed", fleet.model.failed("model"), reading.calm(reading.FAILED), colored=True),
         Column("Mean latency", fleet.model.latency("model"), reading.SECONDS),
@@ -160,8 +161,8 @@ def _models(fleet: _Fleet) -> Panel:
     link = shared.to(shared.MODEL, "Model dashboard", "cluster", "job", model=shared.field("Model"))
     return columns(
         "Models",
-        "One line a model, worst budget first. An empty cell: no traffic, or no objective, or "
-        "nothing not ready.",
+        "One line a model: the worst budget first, models without one last. An empty cell: no "
+        "traffic, or no objective, or nothing not ready.",
         "model",
         shown,
         reads=(state.MODEL_NOT_READY_SINCE, PERIOD_BUDGET_REMAINING, model_traffic("requests")),

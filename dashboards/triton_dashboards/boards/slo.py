@@ -17,7 +17,7 @@ from triton_dashboards.grafana.values import (
     Row,
     Threshold,
 )
-from triton_dashboards.query import Scope, emptiest, or_zero, scope, total, worst
+from triton_dashboards.query import Scope, emptiest, or_last, or_zero, scope, total, worst
 from triton_dashboards.tables import Column, columns, linked
 from triton_exporter.catalogue import state
 from triton_exporter.duration import parse_seconds
@@ -181,9 +181,11 @@ def _objectives(within: Scope) -> Panel:
     def by_key(expr: str, operator: str = "max") -> str:
         return f"{operator} by ({', '.join(KEYS)}) ({expr})"
 
+    target = by_key(within(OBJECTIVE_RATIO))
+    left = or_last(by_key(within(PERIOD_BUDGET_REMAINING), "min"), target)
     shown = (
-        Column("Target", by_key(within(OBJECTIVE_RATIO)), Display("percentunit", 2)),
-        Column("Budget left", by_key(within(PERIOD_BUDGET_REMAINING), "min"), reading.BUDGET, colored=True),
+        Column("Target", target, Display("percentunit", 2)),
+        Column("Budget left", left, reading.BUDGET_CELL, colored=True),
         Column("Empty in", by_key(exhaustion(within), "min"), Display("s", 1)),
         Column("Burn now", by_key(within(CURRENT_BURN_RATE)), _BURN, colored=True),
         Column("Burn 1h", by_key(burn(within, "1h")), _BURN, colored=True),
@@ -195,8 +197,8 @@ def _objectives(within: Scope) -> Panel:
     link = shared.to(shared.MODEL, "Model dashboard", model=shared.field("Model"))
     return columns(
         "Objectives",
-        "One line a budget, the emptiest first. Caveat: what its numbers come from cannot see everything, "
-        "so the truth may be worse; `tritonwatch status` says what settles it.",
+        "One line a budget: the emptiest first, those without data last. Caveat: what its numbers come from "
+        "cannot see everything, so the truth may be worse; `tritonwatch status` says what settles it.",
         KEYS,
         shown,
         reads=(OBJECTIVE_RATIO, PERIOD_BUDGET_REMAINING, CURRENT_BURN_RATE, UNKNOWN, SLI_SOURCE),

@@ -125,7 +125,7 @@ def table(
         **_common(title, lead, reads, asked),
         thresholds=list(display.thresholds),
         unit=display.unit,
-        filterable=False,
+        filterable=True,
         overrides=list(display.overrides),
         sortBy=[library.core.TableSortByField(displayName=sort_by, desc=descending)] if sort_by else [],
         transformations=list(transformations),

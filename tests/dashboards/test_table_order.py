@@ -1,0 +1,82 @@
+"""The order of the rows of each table, as Grafana sorts them: an empty cell stands before every number."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+
+import pytest
+
+from support import history
+from support.history import END
+from support.panels import Grafana, Json, panels
+from triton_dashboards.generate import dashboards
+from triton_dashboards.grafana.dashboard import dashboard_model
+from triton_slo import conventions as c
+from triton_slo.artifact import Options
+
+MODELS = {one.uid: dashboard_model(one) for one in dashboards(Options())}
+TABLES = [
+    pytest.param(panel, id=f"{uid}-{panel['title']}")
+    for uid, model in MODELS.items()
+    for panel in panels(model)
+    if panel["type"] == "table"
+]
+
+
+@pytest.fixture(scope="module")
+def grafana(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Grafana]:
+    """Budgets of three models: one overspent, one healthy, one without requests, which has no budget recorded."""
+
+    def flat(value: float) -> list[tuple[float, float]]:
+        return [(END - 600 + 15 * step, value) for step in range(41)]
+
+    rows = []
+    left_of = {"idle": None, "healthy": 0.4, "overspent": -0.2}
+    for model, left in left_of.items():
+        labels = {c.SLO: "errors", c.INDICATOR: "errors", "model": model, "version": "1"}
+        rows.append((c.OBJECTIVE_RATIO, labels, flat(0.99)))
+        rows.append((c.model_traffic("requests"), {"model": model}, flat(1.0)))
+        if left is not None:
+            rows.append((c.PERIOD_BUDGET_REMAINING, labels, flat(left)))
+    with history.serve(history.openmetrics(rows), tmp_path_factory.mktemp("prometheus")) as url:
+        yield Grafana(url, END)
+
+
+def sorted_models(grafana: Grafana, uid: str, title: str) -> list[str]:
+    """The models of a table from top to bottom."""
+    panel = next(one for one in panels(MODELS[uid]) if one["title"] == title)
+    [sort] = panel["options"]["sortBy"]
+    renamed = panel["transformations"][-1]["options"]["renameByName"]
+    [column] = [key for key, name in renamed.items() if name == sort["displayName"]]
+    everything = dict.fromkeys(("cluster", "job", "slo", "model", "version"), ".*")
+    cells: dict[str, dict[str, float]] = defaultdict(dict)
+    for target in panel["targets"]:
+        for series in grafana.ask(panel, target, everything).series:
+            cells[series["metric"]["model"]][f"Value #{target['refId']}"] = float(series["value"][1])
+    return sorted(cells, key=lambda model: cells[model].get(column, -math.inf), reverse=sort["desc"])
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(("uid", "title"), [("triton-slo", "Objectives"), ("triton-fleet", "Models")])
+def test_the_emptiest_budget_is_first_and_what_has_none_is_last(
+    grafana: Grafana, uid: str, title: str
+) -> None:
+    """Models without requests do not hide an overspent one."""
+    assert ["overspent", "healthy", "idle"] == sorted_models(grafana, uid, title)
+
+
+@pytest.mark.parametrize("panel", TABLES)
+def test_no_table_begins_with_empty_cells(panel: Json) -> None:
+    """A table sorted from low to high by a value has a number in each of its cells, also where there is no data."""
+    for sort in panel["options"].get("sortBy", []):
+        renamed = panel["transformations"][-1]["options"]["renameByName"]
+        [column] = [key for key, name in renamed.items() if name == sort["displayName"]]
+        by_value = column.startswith("Value #")
+
+        assert sort["desc"] or not by_value or " or 2 + 0 * " in _expr(panel, column)
+
+
+def _expr(panel: Json, column: str) -> str:
+    return next(one["expr"] for one in panel["targets"] if column == f"Value #{one['refId']}")
