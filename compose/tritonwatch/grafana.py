@@ -1,4 +1,4 @@
-"""Grafana's HTTP API: the four requests that a push needs, with errors a person can act on."""
+"""Grafana's HTTP API: the requests that a push needs, with errors a person can act on."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import requests
 from tritonwatch.command_error import CommandError
 
 Json = dict[str, Any]
+_MOST = 5000
+"""Results of a search; Grafana gives no more."""
 
 
 class GrafanaError(CommandError):
@@ -41,13 +43,27 @@ class Grafana:
     def __exit__(self, *_: object) -> None:
         self._session.close()
 
-    def folder_exists(self, uid: str) -> bool:
-        """Whether there is a folder with this uid."""
-        return self._ask("GET", f"/api/folders/{uid}", missing=True) is not None
+    def folder_title(self, uid: str) -> str | None:
+        """The title of the folder with this uid, or None."""
+        found = self._ask("GET", f"/api/folders/{uid}", missing=True)
+        return None if found is None else str(found.get("title", ""))
 
     def create_folder(self, uid: str, title: str) -> None:
         """Make a folder."""
         self._ask("POST", "/api/folders", {"uid": uid, "title": title})
+
+    def rename_folder(self, uid: str, title: str) -> None:
+        """Give a folder another title."""
+        self._ask("PUT", f"/api/folders/{uid}", {"title": title, "overwrite": True})
+
+    def tagged(self, tag: str, folder_uid: str) -> list[str]:
+        """Uids of the dashboards in a folder that have a tag."""
+        found = self._ask("GET", f"/api/search?type=dash-db&limit={_MOST}&tag={tag}")
+        return [str(one["uid"]) for one in found or () if one.get("folderUid") == folder_uid]
+
+    def delete(self, uid: str) -> None:
+        """Delete a dashboard."""
+        self._ask("DELETE", f"/api/dashboards/uid/{uid}")
 
     def dashboard(self, uid: str) -> Stored | None:
         """The dashboard with this uid, or None."""
@@ -64,7 +80,7 @@ class Grafana:
         body = {"dashboard": {**model, "id": None}, "folderUid": folder_uid, "overwrite": True}
         self._ask("POST", "/api/dashboards/db", {**body, "message": "tritonwatch dashboards push"})
 
-    def _ask(self, method: str, path: str, body: Json | None = None, *, missing: bool = False) -> Json | None:
+    def _ask(self, method: str, path: str, body: Json | None = None, *, missing: bool = False) -> Any:
         try:
             answer = self._session.request(
                 method,
@@ -88,7 +104,7 @@ class Grafana:
             found = answer.json()
         except ValueError:
             found = None
-        if not isinstance(found, dict):
+        if not isinstance(found, dict | list):
             raise GrafanaError(f"{self._url}{path} answered something that is not Grafana's JSON")
         return found
 

@@ -11,7 +11,7 @@ import yaml
 Form = Literal["json", "configmap", "resource"]
 Json = Mapping[str, Any]
 
-FOLDER_UID = "triton"
+FOLDER_UID, FOLDER_TITLE = "triton", "Triton"
 
 
 def delivered(text: str, form: Form, folder: str, namespace: str) -> tuple[str, str]:

@@ -10,11 +10,13 @@ from dataclasses import dataclass, replace
 from triton_dashboards import shared
 from triton_dashboards.boards import model
 from triton_dashboards.grafana.values import Dashboard
-from triton_dashboards.query import Scope
 from triton_dashboards.view import View, view_of
 from triton_slo.artifact import Options
 from triton_slo.objective.model import Objective
 
+UID_PREFIX = "triton-m-"
+TAG = "triton-per-model"
+"""Tag of these dashboards. Hundreds of them in the menu, which has a tag of its own, would hide the others."""
 BACKEND_ROWS = {"vllm": ("vllm",), "tensorrtllm": ("tensorrtllm",), "ensemble": ("ensemble",)}
 """Backend or platform of a model -> rows that only such a model has."""
 
@@ -38,7 +40,12 @@ class Facts:
 
 def uid(name: str) -> str:
     """Stable and legal whatever a model is called: names may hold dots, slashes and any script."""
-    return f"triton-m-{hashlib.sha1(name.encode(), usedforsecurity=False).hexdigest()[:16]}"
+    return f"{UID_PREFIX}{hashlib.sha1(name.encode(), usedforsecurity=False).hexdigest()[:16]}"
+
+
+def _heading(name: str) -> str:
+    """A name in a row's heading: an invisible joiner keeps Grafana from taking `$version` for a variable."""
+    return name.replace("$", "$\u2060").replace("[[", "[\u2060[")
 
 
 def dashboard(facts: Facts, objectives: Sequence[Objective], options: Options) -> Dashboard:
@@ -52,10 +59,10 @@ def dashboard(facts: Facts, objectives: Sequence[Objective], options: Options) -
         template,
         uid=uid(facts.name),
         title=f"Triton / Model / {facts.name}",
-        tags=(*template.tags, "per-model"),
+        tags=(TAG, *template.tags[1:]),
         variables=(*shared.variables("cluster", "job", "instance"), version),
-        annotations=shared.event_annotations(Scope((*seen.servers.matchers, *seen.objectives.matchers))),
-        rows=model.rows(seen, facts.name, facts.rows),
+        annotations=model.marks(seen),
+        rows=model.rows(seen, _heading(facts.name), facts.rows),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from triton_exporter.catalogue import Metric
+from triton_slo.promql import quote
 
 RATE = "$__rate_interval"
 """Grafana's window: at least four scrapes, and never shorter than a step of the graph."""
@@ -35,6 +36,11 @@ class Scope:
     def events(self, metric: Metric | str, *by: str) -> str:
         """How often something happened within Grafana's own window, where it did, kept apart by some labels."""
         return f"{total(self.increase(metric), *by)} > 0"
+
+
+def literal(text: str) -> str:
+    """Quote a value in which Grafana must not see a variable: it replaces `$name` and `[[name]]` in any query."""
+    return quote(text).replace("$", r"\x24").replace("[[", r"\x5b[")
 
 
 def scope(selector: str, *variables: str) -> Scope:

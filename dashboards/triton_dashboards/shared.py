@@ -93,12 +93,16 @@ def field(name: str) -> str:
     return f"${{__data.fields.{name}:percentencode}}"
 
 
-def alert_annotation(*matchers: str) -> Annotation:
-    """Firing alerts as marks on every graph."""
-    chosen = ('alertstate="firing"', f'{COMPONENT}!=""', f'{SEVERITY}=~"critical|warning"', *matchers)
+OF_MODEL, OF_SERVER = 'model=~"$model|"', 'instance=~"$instance|"'
+"""Matchers of alerts of the chosen models or servers, and of alerts that name none."""
+
+
+def alert_annotation(*chosen: tuple[str, ...]) -> Annotation:
+    """Firing alerts as marks on every graph: those that meet all matchers of one of these sets."""
+    common = ('alertstate="firing"', f'{COMPONENT}!=""', f'{SEVERITY}=~"critical|warning"')
     return Annotation(
         "Firing alerts",
-        f"ALERTS{{{', '.join(chosen)}}}",
+        " or ".join(Scope((*common, *matchers))("ALERTS") for matchers in chosen),
         "red",
         "{{alertname}}",
         "{{severity}} {{model}} {{version}}",
@@ -106,17 +110,16 @@ def alert_annotation(*matchers: str) -> Annotation:
     )
 
 
-def event_annotations(scope: Scope, *, model: bool = False) -> tuple[Annotation, ...]:
+def event_annotations(scope: Scope, *alerts: tuple[str, ...]) -> tuple[Annotation, ...]:
     """Firing alerts, failed loads and new versions on every graph of a dashboard."""
-    one = ('model="$model"',) if model else ()
-    failed = f"sum by (model, reason) (increase({scope(state.MODEL_LOAD_FAILURES, *one)}[2m])) > 0"
+    failed = f"sum by (model, reason) (increase({scope(state.MODEL_LOAD_FAILURES)}[2m])) > 0"
     # A version that serves now and did not two minutes ago: a deploy, a reload, a server that came back.
-    ready = scope(state.MODEL_READY, *one)
+    ready = scope(state.MODEL_READY)
     now, before = (f"sum by (model, version) ({ready}{offset})" for offset in ("", " offset 2m"))
     loaded = f"{now} > ({before} or 0 * {now})"
-    reset = f"sum by (instance) (resets({scope(triton.REQUEST_SUCCESS, *one)}[2m])) > 0"
+    reset = f"sum by (instance) (resets({scope(triton.REQUEST_SUCCESS)}[2m])) > 0"
     return (
-        alert_annotation(*(('model=~"$model|"',) if model else ())),
+        alert_annotation(*alerts),
         Annotation("Failed loads", failed, "dark-red", "Load failed: {{model}}", "{{reason}}", ("model",)),
         Annotation(
             "Loads and deploys",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from triton_dashboards import reading
 from triton_dashboards.grafana.values import Display, Query, Threshold
-from triton_dashboards.query import Scope, quantile, scope
+from triton_dashboards.query import Scope, literal, quantile, scope
 from triton_dashboards.traffic import Raw
 from triton_slo.artifact import Options
 from triton_slo.conventions import INDICATOR, SLO
@@ -86,7 +86,7 @@ def promised(seen: View, indicator: type[Indicator]) -> tuple[Query, ...]:
 def view_of(name: str, options: Options) -> View:
     """The view of one model by name, for a dashboard of its own."""
     servers = ("cluster", "job", "instance")
-    matcher = f'model="{_escaped(name)}"'
+    matcher = f"model={literal(name)}"
     extra = ", ".join(part for part in (matcher, options.selector) if part)
     return View(
         model=scope(extra, *servers),
@@ -95,7 +95,3 @@ def view_of(name: str, options: Options) -> View:
         servers=scope(options.selector, *servers),
         name=name,
     )
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 import yaml
 
 from support.grafana_api import TOKEN, State, grafana
+from support.loopback import served
+from triton_dashboards.grafana.dashboard import dashboard_model
+from triton_dashboards.per_model import Facts, dashboard
+from triton_slo.artifact import Options
 from tritonwatch.cli import main
 
 UIDS = ["triton-fleet", "triton-model", "triton-slo", "triton-gpu", "triton-server", "triton-on-call"]
@@ -225,3 +231,60 @@ def test_resources_are_named_by_uid(tmp_path: Path) -> None:
     )
     assert "uid" not in one["spec"]
     assert json.loads(json.dumps(one["spec"]))["title"] == "Triton / GPU"
+
+
+def test_the_folder_is_renamed_where_a_title_is_given(
+    api: tuple[str, State], token: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """--folder renames the folder of an earlier push; without it a folder renamed in Grafana keeps its title."""
+    url, state = api
+    _push(url, token)
+
+    assert 1 == _push(url, token, "--folder", "Inference", "--dry-run")
+    assert "folder: title 'Triton' -> 'Inference'" in capsys.readouterr().out
+    assert {"triton": "Triton"} == state.folders
+    assert 0 == _push(url, token, "--folder", "Inference") == _push(url, token)
+    assert {"triton": "Inference"} == state.folders
+
+
+@pytest.mark.parametrize(
+    ("more", "left"), [((), True), (("--prune", "--dry-run"), True), (("--prune",), False)]
+)
+def test_dashboards_of_models_that_are_gone_are_deleted_on_request(
+    api: tuple[str, State], token: str, more: tuple[str, ...], left: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """--prune deletes our dashboards of models that Prometheus no longer knows, and nothing of anybody else."""
+    url, state = api
+    _push(url, token)
+    gone = dashboard_model(dashboard(Facts("retired"), (), Options()))
+    state.dashboards |= {gone["uid"]: gone, "theirs": gone | {"uid": "theirs"}}
+    state.folder_of |= {gone["uid"]: "triton", "theirs": "triton"}
+
+    with known_models() as prometheus:
+        code = _push(url, token, "--per-model", "--prometheus", prometheus, *more)
+
+    assert int("--dry-run" in more) == code
+    assert left == (gone["uid"] in state.dashboards)
+    assert "theirs" in state.dashboards
+    if "--prune" in more:
+        assert f"{gone['uid']}: {'would be deleted' if left else 'deleted'}" in capsys.readouterr().out
+
+
+@contextmanager
+def known_models() -> Iterator[str]:
+    """A Prometheus that knows one model."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            labels = {"model": "serving", "version": "1"}
+            result = [{"metric": labels, "value": [0, "1"]}]
+            body = json.dumps({"status": "success", "data": {"resultType": "vector", "result": result}})
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(body.encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with served(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as server:
+        yield f"http://127.0.0.1:{server.server_port}"

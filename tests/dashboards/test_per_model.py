@@ -87,7 +87,36 @@ def test_any_name_gives_a_legal_dashboard(name: str) -> None:
 
     assert re.fullmatch(r"[A-Za-z0-9_-]{1,40}", str(model["uid"]))
     assert uid(name) == model["uid"]
-    if "$" not in name and "\0" not in name:
+    if "\0" not in name:
         assert [] == lint([model])
         assert promql(fill(text, chosen)) is not None
     assert json.loads(json.dumps(model)) == model
+
+
+@pytest.mark.parametrize("name", ["price$model", "a${version}", "$__range", "x[[version]]"])
+def test_a_name_that_looks_like_a_variable_is_taken_as_it_is(name: str) -> None:
+    """Grafana would put a variable's value into a query or heading that holds `$version`."""
+    model = _model(Facts(name, ("1",)))
+    texts = [one["title"] for one in model["panels"]]  # type: ignore[attr-defined]
+    texts += [target["expr"] for panel in panels(model) for target in panel["targets"]]
+    texts += [one["target"]["expr"] for one in model["annotations"]["list"] if "target" in one]  # type: ignore[index]
+
+    assert not any(name in text for text in texts)
+    assert any("price" in text or "\\x24" in text or "\\x5b" in text for text in texts)
+
+
+def test_its_alerts_are_those_of_the_model() -> None:
+    """The marks of firing alerts on its graphs are not those of other models."""
+    model = _model(Facts('llama-3.1+"x', ("1",)))
+    [alerts] = [one for one in model["annotations"]["list"] if one["name"] == "Firing alerts"]  # type: ignore[index]
+
+    assert 'model="llama-3.1+\\"x"' in alerts["target"]["expr"]
+    assert "model=~" not in alerts["target"]["expr"]
+
+
+def test_it_does_not_crowd_the_menu_of_dashboards() -> None:
+    """The menu lists dashboards by one tag, which hundreds of models must not have."""
+    model = _model(Facts("a", ("1",)))
+    [menu] = [one for one in model["links"] if one["type"] == "dashboards"]  # type: ignore[attr-defined]
+
+    assert not set(menu["tags"]) & set(model["tags"])  # type: ignore[call-overload]

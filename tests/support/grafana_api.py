@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 import requests
 
@@ -76,7 +77,17 @@ def grafana() -> Iterator[tuple[str, State]]:
                 self._data_source(self.path.removeprefix("/api/datasources/uid/prometheus/"))
                 return
             uid = self.path.rsplit("/", 1)[1]
-            if self.path.startswith("/api/folders/") and uid in state.folders:
+            if self.path.startswith("/api/search?"):
+                asked = dict(parse_qsl(urlsplit(self.path).query))
+                self._answer(
+                    200,
+                    [
+                        {"uid": key, "folderUid": state.folder_of.get(key, "")}
+                        for key, one in state.dashboards.items()
+                        if asked["tag"] in one["tags"]
+                    ][: int(asked["limit"])],
+                )
+            elif self.path.startswith("/api/folders/") and uid in state.folders:
                 self._answer(200, {"uid": uid, "title": state.folders[uid]})
             elif self.path.startswith("/api/dashboards/uid/") and uid in state.dashboards:
                 meta = {"folderUid": state.folder_of.get(uid, ""), "provisioned": uid in state.provisioned}
@@ -135,6 +146,17 @@ def grafana() -> Iterator[tuple[str, State]]:
                 state.dashboards[model["uid"]] = {**model, "id": 7, "version": before["version"] + 1}
                 state.folder_of[model["uid"]] = body["folderUid"]
                 self._answer(200, {"status": "success", "uid": model["uid"]})
+
+        def do_PUT(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            if not self._refused():
+                state.folders[self.path.rsplit("/", 1)[1]] = body["title"]
+                self._answer(200, body)
+
+        def do_DELETE(self) -> None:
+            if not self._refused():
+                state.dashboards.pop(self.path.rsplit("/", 1)[1])
+                self._answer(200, {"message": "Dashboard deleted"})
 
         def log_message(self, *_: object) -> None:
             pass

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from triton_dashboards import per_model
-from triton_dashboards.delivery import FOLDER_UID, changes, delivered
+from triton_dashboards.delivery import FOLDER_TITLE, FOLDER_UID, changes, delivered
 from triton_dashboards.generate import dashboards
 from triton_dashboards.grafana.dashboard import dashboard_text
 from triton_exporter.catalogue import gpu, state
@@ -52,7 +52,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="folder of objectives, whose thresholds the dashboards of --per-model show",
     )
     parser.add_argument(
-        "--folder", type=_title, default="Triton", help="title of the Grafana folder (default: Triton)"
+        "--folder", type=_title, help=f"title of the Grafana folder (default for a new one: {FOLDER_TITLE})"
     )
     writing = parser.add_argument_group("write")
     writing.add_argument("--out", type=Path, metavar="DIR", help="folder to write to")
@@ -76,6 +76,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     pushing.add_argument(
         "--dry-run", action="store_true", help="show what would change; exit 1 if anything would"
+    )
+    pushing.add_argument(
+        "--prune", action="store_true", help="delete dashboards of models that --prometheus no longer knows"
     )
     access.add_arguments(parser, required=False)
 
@@ -149,7 +152,9 @@ def _write(args: argparse.Namespace, texts: Mapping[str, str]) -> int:
         raise UsageError("write needs --out DIR")
     if args.objectives:
         check_out(args.out, (), args.objectives)
-    files = dict(delivered(text, args.format, args.folder, args.namespace) for text in texts.values())
+    files = dict(
+        delivered(text, args.format, args.folder or FOLDER_TITLE, args.namespace) for text in texts.values()
+    )
     output.write(args.out, files)
     print(f"wrote {len(files)} files to {args.out}")
     return 0
@@ -158,17 +163,36 @@ def _write(args: argparse.Namespace, texts: Mapping[str, str]) -> int:
 def _push(args: argparse.Namespace, texts: Mapping[str, str]) -> int:
     if not args.grafana:
         raise UsageError("push needs --grafana URL")
+    if args.prune and not args.per_model:
+        raise UsageError("--prune needs --per-model")
     with Grafana(access.checked_url(args.grafana, "--grafana"), _token(args.grafana_token_file)) as grafana:
         # Compare all dashboards before writing any: one provisioned dashboard stops the whole push.
         plan = {uid: _planned(grafana, uid, json.loads(text)) for uid, text in texts.items()}
         pending = {uid: lines for uid, lines in plan.items() if lines}
-        if pending and not args.dry_run:
-            if not grafana.folder_exists(FOLDER_UID):
-                grafana.create_folder(FOLDER_UID, args.folder)
+        title = grafana.folder_title(FOLDER_UID)
+        renamed = title is not None and args.folder not in (None, title)
+        retired = _retired(grafana, texts) if args.prune else set()
+        if not args.dry_run:
+            if pending and title is None:
+                grafana.create_folder(FOLDER_UID, args.folder or FOLDER_TITLE)
+            elif renamed:
+                grafana.rename_folder(FOLDER_UID, args.folder)
             for uid in pending:
                 grafana.save(json.loads(texts[uid]), FOLDER_UID)
+            for uid in retired:
+                grafana.delete(uid)
+    if renamed:
+        print(f"folder: title {title!r} -> {args.folder!r}")
     _report(plan, args.dry_run)
-    return 1 if pending and args.dry_run else 0
+    for uid in sorted(retired):
+        print(f"{uid}: {'would be deleted' if args.dry_run else 'deleted'}")
+    return int(args.dry_run and bool(pending or renamed or retired))
+
+
+def _retired(grafana: Grafana, texts: Mapping[str, str]) -> set[str]:
+    """Dashboards that a push made for models that are not among those of this push."""
+    ours = {one for one in grafana.tagged(per_model.TAG, FOLDER_UID) if one.startswith(per_model.UID_PREFIX)}
+    return ours - set(texts)
 
 
 def _planned(grafana: Grafana, uid: str, model: dict[str, object]) -> list[str]:

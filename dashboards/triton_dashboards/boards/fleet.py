@@ -66,7 +66,7 @@ def dashboard(options: Options) -> Dashboard:
         "and by server, so that thousands of models stay quick to draw.",
         tags=shared.tags("fleet"),
         variables=shared.variables("cluster", "job", "model"),
-        annotations=shared.event_annotations(fleet.servers),
+        annotations=shared.event_annotations(fleet.models, (shared.OF_MODEL,)),
         links=shared.links(options.runbook_url),
         rows=(
             Row("Is anything broken now?", _glance(fleet)),

@@ -56,7 +56,7 @@ def dashboard(options: Options) -> Dashboard:
         "source cannot read is absent, never 0.",
         tags=shared.tags("gpu"),
         variables=(*shared.variables("cluster", "job", "instance"), shared.GPU_UUID),
-        annotations=shared.event_annotations(gpus.servers),
+        annotations=shared.event_annotations(gpus.servers, (shared.OF_SERVER,)),
         links=shared.links(options.runbook_url),
         rows=(
             Row("Is a GPU failing?", _glance(gpus)),

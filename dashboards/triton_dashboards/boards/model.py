@@ -10,8 +10,17 @@ from triton_dashboards import reading, shared
 from triton_dashboards.about import fires
 from triton_dashboards.boards.extras import EXTRAS
 from triton_dashboards.grafana.panels import stat, state_timeline, timeseries
-from triton_dashboards.grafana.values import Dashboard, Display, Link, Panel, Query, Row, Threshold
-from triton_dashboards.query import or_zero, quantile, ratio, total
+from triton_dashboards.grafana.values import (
+    Annotation,
+    Dashboard,
+    Display,
+    Link,
+    Panel,
+    Query,
+    Row,
+    Threshold,
+)
+from triton_dashboards.query import Scope, or_zero, quantile, ratio, total
 from triton_dashboards.tables import Column, columns
 from triton_dashboards.traffic import PHASES, SHARE_FAILED, Raw
 from triton_dashboards.view import View, limited, lined, promised, quantiles, view
@@ -35,10 +44,18 @@ def dashboard(options: Options) -> Dashboard:
         "it is full.",
         tags=shared.tags("model"),
         variables=(*shared.variables("cluster", "job", "instance"), shared.ONE_MODEL, shared.VERSION),
-        annotations=shared.event_annotations(seen.servers, model=True),
+        annotations=marks(seen),
         links=shared.links(options.runbook_url),
         rows=rows(seen),
     )
+
+
+def marks(seen: View) -> tuple[Annotation, ...]:
+    """What happened to the model, and alerts of it and of its servers."""
+    # Not a regular expression: Grafana does not escape a variable with one value.
+    [one] = seen.objectives.matchers
+    here = shared.OF_SERVER
+    return shared.event_annotations(Scope((*seen.servers.matchers, one)), (one, here), ('model=""', here))
 
 
 def rows(seen: View, name: str = "$model", extras: Sequence[str] = tuple(EXTRAS)) -> tuple[Row, ...]:

@@ -16,7 +16,7 @@ from triton_slo.artifact import Options
 from triton_slo.conventions import COMPONENT, OWNER, SEVERITY, TIER, UNKNOWN_ALERT
 
 _HUMAN = f'{SEVERITY}=~"critical|warning"'
-_CHOSEN = (f'{COMPONENT}!=""', f'{COMPONENT}=~"$component"', f'{OWNER}=~"$owner"', 'model=~"$model|"')
+_CHOSEN = (f'{COMPONENT}!=""', f'{COMPONENT}=~"$component"', f'{OWNER}=~"$owner"', shared.OF_MODEL)
 _KEYS = ("alertname", SEVERITY, "model", "version", "instance", TIER)
 
 
@@ -34,7 +34,7 @@ def dashboard(options: Options) -> Dashboard:
         "good news only while the heartbeat says so.",
         tags=shared.tags("on-call"),
         variables=shared.ON_CALL_VARIABLES,
-        annotations=(shared.alert_annotation('model=~"$model|"'),),
+        annotations=(shared.alert_annotation((shared.OF_MODEL,)),),
         links=shared.links(options.runbook_url),
         rows=(
             Row("What fires now?", (*_glance(), _firing(options))),

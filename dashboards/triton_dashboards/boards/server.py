@@ -32,7 +32,7 @@ def dashboard(options: Options) -> Dashboard:
         "not ready.",
         tags=shared.tags("server"),
         variables=shared.variables("cluster", "job", "instance"),
-        annotations=shared.event_annotations(within),
+        annotations=shared.event_annotations(within, (shared.OF_SERVER,)),
         links=shared.links(options.runbook_url),
         rows=(
             Row("Does it answer?", (*_glance(within), _states(within))),

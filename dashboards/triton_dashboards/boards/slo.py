@@ -84,7 +84,7 @@ def dashboard(options: Options) -> Dashboard:
         "is not known is counted as unknown, never as full.",
         tags=shared.tags("slo"),
         variables=(*shared.OBJECTIVE, shared.OBJECTIVE_MODEL, shared.OBJECTIVE_VERSION),
-        annotations=(shared.alert_annotation('model=~"$model|"'),),
+        annotations=(shared.alert_annotation((shared.OF_MODEL,)),),
         links=shared.links(options.runbook_url),
         rows=(
             Row("How much budget is left?", (*_glance(within), _objectives(within))),
