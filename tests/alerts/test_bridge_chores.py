@@ -20,6 +20,7 @@ from support.bridge_world import CHANNEL, Clock, SimulatedSlack, body_of
 from support.loopback import served
 from support.slack import Workspace
 from triton_alerts.alertmanager_client import Alertmanager
+from triton_alerts.bridge.deliver.slack import API_URL
 from triton_alerts.bridge.deliver.worker import Courier, Escalation, Manner
 from triton_alerts.bridge.incidents.alertmanagers import Alertmanagers
 from triton_alerts.bridge.incidents.audit import Audit
@@ -29,6 +30,7 @@ from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.incidents.store import Store
 from triton_alerts.bridge.operations.actions import Actions, Press, pressed
 from triton_alerts.bridge.operations.chores import Escalator, HeartbeatWatch, Reconciler
+from triton_alerts.bridge.operations.socket_mode import Socket
 from triton_slo.prometheus import Access
 
 
@@ -459,3 +461,30 @@ def test_any_payload_of_a_button_is_read_or_left_out(payload: dict[str, Any]) ->
     """A payload of any shape is presses with texts in them, or none; never an accident."""
     for press in pressed("e", payload):
         assert all(isinstance(value, str) for value in dataclasses.astuple(press))
+
+
+@pytest.mark.parametrize(
+    ("url", "sent"),
+    [
+        ("https://hooks.slack.com/actions/T0/1/2", True),
+        ("https://hooks.slack-gov.com/actions/T0/1/2", True),
+        ("http://127.0.0.1:1@evil.example/", False),
+        ("https://hooks.slack.com@evil.example/", False),
+        ("https://hooks.slack.com.evil.example/", False),
+        ("https://hooks.slack.com:8443/", False),
+        ("http://hooks.slack.com/", False),
+        ("https://evil.example/", False),
+        ("http://127.0.0.1:9096/", False),
+        ("https://[", False),
+        ("", False),
+    ],
+)
+def test_a_press_is_answered_at_slack_only(url: str, sent: bool) -> None:
+    """A forged event must not make the bridge send requests into the network it runs in."""
+    answered: list[str] = []
+    press = Press("p", "acknowledge", "", "ab12cd34", "U0ANA", response_url=url)
+    buttons = Socket(lambda: "", API_URL, lambda _: "You have it.", lambda to, _: answered.append(to))
+    buttons._work(press)
+    buttons.close()
+
+    assert ([url] if sent else []) == answered

@@ -5,16 +5,25 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import resource
+import subprocess
+import sys
+import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+import requests
 
 import support
 from support.bridge_world import body_of
 from triton_alerts.bridge import command
-from triton_alerts.bridge.assembly import claimed
-from triton_alerts.bridge.incidents.audit import Audit
+from triton_alerts.bridge.assembly import AUDIT_FILE, claimed
+from triton_alerts.bridge.incidents.audit import Audit, private
+from triton_alerts.bridge.incidents.database import DATABASE_FILE
+from triton_alerts.bridge.incidents.store import Store
 from tritonwatch.cli import main
+from tritonwatch.local.triton import free_ports
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "on-call.md"
 
@@ -222,3 +231,64 @@ def test_a_sample_can_be_sent_without_slack(order: list[str], capsys: pytest.Cap
 
     assert "🔴 This is a test" in shown
     assert "all resolved after 4 min" in shown
+
+
+def test_nobody_else_reads_what_the_bridge_keeps(tmp_path: Path) -> None:
+    """Names, reasons and who pressed are for the bridge's user, files of an older bridge too."""
+    data = tmp_path / "data"
+    with claimed(data), closing(Store(private(data / DATABASE_FILE), lambda _severity: "C0PAGES")) as store:
+        store.facts.remember("any", "")
+        Audit(data / AUDIT_FILE).write(1.0, "U0ANA", "acknowledge", "ab12cd34", "You have it.")
+        modes = {path.name: path.stat().st_mode & 0o777 for path in data.iterdir()}
+    (data / DATABASE_FILE).chmod(0o644)
+    with claimed(data):
+        again = (data / DATABASE_FILE).stat().st_mode & 0o777
+
+    assert 0o700 == data.stat().st_mode & 0o777
+    assert {DATABASE_FILE, f"{DATABASE_FILE}-wal", AUDIT_FILE} <= modes.keys()
+    assert {0o600} == {*modes.values(), again}
+
+
+def test_the_bridge_starts_on_a_full_disk_and_goes_on_when_there_is_room(tmp_path: Path) -> None:
+    """It answers 503, which Alertmanager sends again, and its log gets one line, not one a second."""
+    port = free_ports(1)[0]
+    url = f"http://127.0.0.1:{port}"
+    (tmp_path / "token").write_text("xoxb-stand-in")
+    command = [sys.executable, "-m", "tritonwatch", "bridge", f"--listen=127.0.0.1:{port}"]
+    command += [f"--data={tmp_path / 'data'}", f"--slack-token-file={tmp_path / 'token'}"]
+    command += ["--slack-url=http://127.0.0.1:9/api/", "--channel=C0PAGES"]
+    # No file may grow: what a full disk does, without one.
+    limit = ["prlimit", "--fsize=0:unlimited", "--"]
+    with subprocess.Popen(
+        [*limit, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as bridge:
+        try:
+            refused = _answers(url, bridge)
+            time.sleep(3)
+            scraped = requests.get(f"{url}/metrics", timeout=5).status_code
+            resource.prlimit(bridge.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+            taken = _answers(url, bridge)
+        finally:
+            bridge.terminate()
+            log = bridge.communicate(timeout=20)[1]
+
+    assert [503, 503] == refused
+    assert 200 == scraped
+    assert [200, 200] == taken
+    assert 1 == log.count("while it does, notifications are answered 503")
+    assert "Traceback" not in log
+
+
+def _answers(url: str, bridge: subprocess.Popen[str]) -> list[int]:
+    """Status of readiness and of a notification, once the bridge listens."""
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            ready = requests.get(f"{url}/-/ready", timeout=5).status_code
+            break
+        except requests.ConnectionError:
+            assert bridge.poll() is None, "the bridge has ended"
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+    body = body_of("g", {"a": 1_700_000_000.0}, {})
+    return [ready, requests.post(f"{url}/alertmanager", data=body, timeout=5).status_code]

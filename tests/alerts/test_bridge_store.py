@@ -51,9 +51,9 @@ def steps_of_pruning(store: Store) -> int:
         counted += 1
         return 0
 
-    store.database._connection.set_progress_handler(count, 100)
+    store.database._connection().set_progress_handler(count, 100)
     store.prune(NOW - 7 * DAY)
-    store.database._connection.set_progress_handler(None, 100)
+    store.database._connection().set_progress_handler(None, 100)
     return counted
 
 
@@ -218,3 +218,31 @@ def test_recorded_incidents_are_read_while_the_bridge_runs(store: Store, tmp_pat
     assert found is not None
     assert ["fired", "resolved", "closed"] == [event.kind for event in found.timeline]
     assert find_incident(tmp_path, "unknown") is None
+
+
+def test_the_file_shrinks_when_incidents_are_pruned(store: Store, tmp_path: Path) -> None:
+    """A storm must not take its space on the disk for good."""
+    fill(store, 400, closed_at=NOW - 8 * DAY)
+    store.database.run("PRAGMA wal_checkpoint(TRUNCATE)")
+    before = (tmp_path / "bridge.sqlite").stat().st_size
+    while store.prune(NOW - 7 * DAY) == PRUNED_AT_ONCE or store.database.shrink():
+        pass
+    after = (tmp_path / "bridge.sqlite").stat().st_size
+
+    assert before > 4 * after
+
+
+def test_the_file_of_an_older_bridge_shrinks_too(tmp_path: Path) -> None:
+    """It was made without giving space back; that is changed when it is migrated."""
+    path = tmp_path / "bridge.sqlite"
+    with sqlite3.connect(path) as older:
+        older.executescript(_OLDER)
+        older.execute("INSERT INTO facts VALUES ('large', ?)", ("x" * 1_000_000,))
+    older.close()
+    store = Store(path, lambda _severity: CHANNEL)
+    store.database.run("DELETE FROM facts")
+    while store.database.shrink():
+        pass
+    store.close()
+
+    assert path.stat().st_size < 200_000

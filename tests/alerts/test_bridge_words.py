@@ -27,6 +27,7 @@ from triton_alerts.bridge.incidents.incident import (
     fold,
 )
 from triton_alerts.bridge.incidents.notification import Member, Notification
+from triton_alerts.bridge.sample import sample
 
 HOSTILE = (
     "<!channel> <!here> <@U012AB3CD> <!subteam^S012>",
@@ -240,6 +241,24 @@ def test_what_changed_last_and_the_gpus_are_told_below_the_reason() -> None:
 
     assert -1 not in places
     assert sorted(places) == places
+
+
+def test_slack_makes_no_mention_or_link_of_a_name() -> None:
+    """Without `verbatim` Slack parses channels, mentions and addresses in every text of a block."""
+
+    def texts(value: object) -> list[dict[str, object]]:
+        if isinstance(value, dict):
+            here = [value] if value.get("type") == "mrkdwn" else []
+            return here + [found for inner in value.values() for found in texts(inner)]
+        return [found for inner in value for found in texts(inner)] if isinstance(value, list | tuple) else []
+
+    opened, resolved, events = sample(1_700_000_000.0)
+    made = [message.root(opened, Style(), 1_700_000_000.0), message.reply(resolved, events)]
+    made += [message.digest([opened], 1, 1_700_000_000.0), message.escalation(opened, "<!here>", 60, "", 0.0)]
+    found = [text for one in made for text in texts(one.blocks)]
+
+    assert len(found) > 8
+    assert [] == [text for text in found if text.get("verbatim") is not True]
 
 
 @pytest.mark.parametrize(("ended", "word"), [(None, "fires"), (130.0, "resolved")])

@@ -22,7 +22,7 @@ from triton_alerts.bridge.deliver.transport import Transport
 from triton_alerts.bridge.deliver.worker import Courier, Escalation, Manner
 from triton_alerts.bridge.evidence import changes, enrich, facts, gpus, servers
 from triton_alerts.bridge.incidents.alertmanagers import Alertmanagers
-from triton_alerts.bridge.incidents.audit import Audit
+from triton_alerts.bridge.incidents.audit import Audit, private
 from triton_alerts.bridge.incidents.database import DATABASE_FILE
 from triton_alerts.bridge.incidents.instruments import Instruments
 from triton_alerts.bridge.incidents.store import Store
@@ -58,8 +58,11 @@ def claimed(data: Path) -> Iterator[None]:
 
     Raises BlockingIOError when another process holds it, OSError when it cannot be made or written.
     """
-    data.mkdir(parents=True, exist_ok=True)
-    with (data / LOCK_FILE).open("ab") as lock:
+    data.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for name in (DATABASE_FILE, f"{DATABASE_FILE}-wal", AUDIT_FILE):
+        if (data / name).exists():  # written by an older bridge
+            private(data / name)
+    with private(data / LOCK_FILE).open("ab") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -78,7 +81,7 @@ def assemble(
     if isinstance(transport, SlackWebhook):
         # It writes to one channel only, where a ticket that becomes a page would be sent twice.
         channel_for = partial(_same, channel_for("critical"))
-    store = Store(data / DATABASE_FILE, channel_for)
+    store = Store(private(data / DATABASE_FILE), channel_for)
     audit = Audit(data / AUDIT_FILE)
     instruments = Instruments(store, clock)
     services: list[Service] = []

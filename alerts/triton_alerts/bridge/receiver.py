@@ -72,7 +72,7 @@ class Webhook:
             raise RefusedError(400, f"not an Alertmanager webhook body, version 4: {error}") from error
         except sqlite3.Error as error:
             self.instruments.store_failures.inc()
-            log.error("cannot store a notification: %s", error)
+            self.store.database.report(error)
             raise RefusedError(503, "cannot store; try again") from error
         self.instruments.received.labels(outcome).inc()
         self.wake()

@@ -72,7 +72,7 @@ class Service:
             try:
                 wait = courier.step()
             except sqlite3.Error as error:
-                log.error("channel %s: the store failed: %s", courier.channel, error)
+                self.store.database.report(error)
                 wait = 5.0
             except Exception:
                 # A defect must not silence the channel for good: say it, wait, go on.
@@ -85,6 +85,8 @@ class Service:
         while not self._stopping.wait(TICK_SECONDS):
             try:
                 chore(self.clock())
+            except sqlite3.Error as error:
+                self.store.database.report(error)
             except Exception:
                 log.exception("a chore failed; it is tried again")
 
@@ -94,7 +96,7 @@ class Service:
 
     def _prune(self, now: float) -> None:
         # The clock may be put back.
-        if not 0 <= now - self._pruned < PRUNE_SECONDS and (
-            self.store.prune(now - KEEP_SECONDS) < PRUNED_AT_ONCE
-        ):
+        if 0 <= now - self._pruned < PRUNE_SECONDS:
+            return
+        if self.store.prune(now - KEEP_SECONDS) < PRUNED_AT_ONCE and not self.store.database.shrink():
             self._pruned = now

@@ -79,7 +79,7 @@ def root(incident: Incident, style: Style, now: float) -> Message:
         *_why(incident),
         *_first_step(incident),
         *_actions(incident, style),
-        {"type": "context", "elements": [{"type": "mrkdwn", "text": _footer(incident)}]},
+        {"type": "context", "elements": [_mrkdwn(_footer(incident))]},
     ]
     return Message(prose(f"{title} · {_names(incident)}", 1000), tuple(blocks))
 
@@ -128,7 +128,7 @@ def digest(incidents: Sequence[Incident], waiting: int, now: float) -> Message:
     lines = [_digest_line(incident, now) for incident in incidents[:DIGEST_LINES]]
     blocks: list[Block] = [
         {"type": "header", "text": {"type": "plain_text", "text": plain(f"📋 {head}", text.HEADER)}},
-        {"type": "context", "elements": [{"type": "mrkdwn", "text": note}]},
+        {"type": "context", "elements": [_mrkdwn(note)]},
     ]
     blocks += [_section("\n".join(lines[start : start + 10])) for start in range(0, len(lines), 10)]
     return Message(f"📋 {head}", tuple(blocks))
@@ -400,11 +400,16 @@ def _ordinal(number: int) -> str:
 
 
 def _field(name: str, value: str) -> Block:
-    return {"type": "mrkdwn", "text": f"*{name}*\n{value}"}
+    return _mrkdwn(f"*{name}*\n{value}")
 
 
 def _section(body: str) -> Block:
-    return {"type": "section", "text": {"type": "mrkdwn", "text": body}}
+    return {"type": "section", "text": _mrkdwn(body)}
+
+
+def _mrkdwn(body: str) -> Block:
+    # verbatim: Slack makes no mention, channel or link of a name such as @here or model.ai.
+    return {"type": "mrkdwn", "text": body, "verbatim": True}
 
 
 def _plain(label: str) -> Block:

@@ -15,6 +15,13 @@ from triton_alerts.bridge.incidents.incident import Incident
 log = logging.getLogger(__name__)
 
 
+def private(path: Path) -> Path:
+    """Make the file if it does not exist, readable by its owner only."""
+    path.touch(mode=0o600)
+    path.chmod(0o600)
+    return path
+
+
 @dataclass
 class Audit:
     """An append-only trail. A line that a crash cut short is skipped when reading."""
@@ -24,7 +31,7 @@ class Audit:
 
     def write(self, at: float, who: str, action: str, incident: str, outcome: str) -> None:
         line = {"at": at, "who": who, "action": action, "incident": incident, "outcome": outcome}
-        with self._lock, self.path.open("ab") as trail:
+        with self._lock, private(self.path).open("ab") as trail:
             if trail.tell() and not self._ends_whole():
                 trail.write(b"\n")
             trail.write(json.dumps(line, ensure_ascii=False).encode("utf-8", "replace") + b"\n")

@@ -6,8 +6,11 @@ lock; no request to the outside is made while a transaction is open.
 
 from __future__ import annotations
 
+import logging
+import math
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,6 +19,13 @@ from typing import Any
 from triton_alerts.bridge.incidents.notification import parse
 
 DATABASE_FILE = "bridge.sqlite"
+REPORT_SECONDS = 60.0
+SHRUNK_AT_ONCE = 500
+"""Pages given back to the disk at once: a notification that arrives meanwhile waits for it."""
+INCREMENTAL = 2
+"""SQLite's number of auto_vacuum=INCREMENTAL."""
+
+log = logging.getLogger(__name__)
 
 _UNVERSIONED = """
 CREATE TABLE IF NOT EXISTS incidents (
@@ -70,36 +80,62 @@ class Database:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock = threading.RLock()
-        self._connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=10)
-        self._connection.execute("PRAGMA journal_mode=WAL")
-        self._connection.execute("PRAGMA synchronous=FULL")
-        self._migrate()
-        self._connection.execute("PRAGMA foreign_keys=ON")
+        self._opened: sqlite3.Connection | None = None
+        self._reported_at = -math.inf
+        try:
+            self._connection()
+        except sqlite3.OperationalError as error:
+            # With a full disk the bridge starts and refuses notifications with 503, so that they are sent again.
+            if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
+                raise
+            self.report(error)
 
     def close(self) -> None:
         with self._lock:
-            self._connection.close()
+            if self._opened is not None:
+                self._opened.close()
+
+    def report(self, error: sqlite3.Error) -> None:
+        """Log an error at most once a minute: with a full disk every chore and every notification has one."""
+        if time.monotonic() - self._reported_at >= REPORT_SECONDS:
+            self._reported_at = time.monotonic()
+            log.error(
+                "the database %s failed: %s; while it does, notifications are answered 503 and sent again",
+                self.path,
+                error,
+            )
+
+    def shrink(self) -> bool:
+        """Give some of the space of deleted rows back to the disk; return whether there is more."""
+        with self._lock:
+            connection = self._connection()
+            connection.executescript(f"PRAGMA incremental_vacuum({SHRUNK_AT_ONCE})")
+            more = bool(connection.execute("PRAGMA freelist_count").fetchone()[0])
+            if not more:
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            return more
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """Commit everything inside together; an inner transaction is part of the outer one."""
         with self._lock:
-            if self._connection.in_transaction:
+            connection = self._connection()
+            if connection.in_transaction:
                 yield
                 return
-            self._connection.execute("BEGIN IMMEDIATE")
+            connection.execute("BEGIN IMMEDIATE")
             try:
                 yield
-                self._connection.execute("COMMIT")
+                connection.execute("COMMIT")
             except BaseException:
                 # SQLite has rolled back on its own after some errors (a full disk).
                 with suppress(sqlite3.Error):
-                    self._connection.execute("ROLLBACK")
+                    connection.execute("ROLLBACK")
                 raise
 
     def run(self, statement: str, *values: object) -> sqlite3.Cursor:
         with self._lock:
-            return self._connection.execute(statement, values)
+            return self._connection().execute(statement, values)
 
     def rows(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
         return self.run(statement, *values).fetchall()
@@ -108,20 +144,39 @@ class Database:
         row: tuple[Any, ...] | None = self.run(statement, *values).fetchone()
         return row
 
-    def _migrate(self) -> None:
-        version = schema_version(self._connection)
-        self._connection.create_function(
-            "parsed_notification", 2, lambda body, source: parse(body, source).model_dump_json()
-        )
-        for number, script in list(enumerate(MIGRATIONS, 1))[version:]:
-            try:
-                self._connection.executescript(
-                    f"BEGIN IMMEDIATE; {script}; PRAGMA user_version = {number}; COMMIT"
-                )
-            except sqlite3.Error:
-                with suppress(sqlite3.Error):
-                    self._connection.execute("ROLLBACK")
-                raise
+    def _connection(self) -> sqlite3.Connection:
+        with self._lock:
+            if self._opened is None:
+                self._opened = _open(self.path)
+            return self._opened
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=10)
+    try:
+        connection.execute("PRAGMA auto_vacuum=INCREMENTAL")
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("PRAGMA synchronous=FULL")
+        _migrate(connection)
+        connection.execute("PRAGMA foreign_keys=ON")
+    except sqlite3.Error:
+        connection.close()
+        raise
+    return connection
+
+
+def _migrate(connection: sqlite3.Connection) -> None:
+    version = schema_version(connection)
+    connection.create_function(
+        "parsed_notification", 2, lambda body, source: parse(body, source).model_dump_json()
+    )
+    for number, script in list(enumerate(MIGRATIONS, 1))[version:]:
+        # When it fails the caller closes the connection, which rolls back.
+        connection.executescript(f"BEGIN IMMEDIATE; {script}; PRAGMA user_version = {number}; COMMIT")
+    if connection.execute("PRAGMA auto_vacuum").fetchone()[0] != INCREMENTAL:
+        # A file of an older bridge, which could only grow; it works without room for the copy, too.
+        with suppress(sqlite3.OperationalError):
+            connection.executescript("PRAGMA auto_vacuum=INCREMENTAL; VACUUM")
 
 
 def schema_version(connection: sqlite3.Connection) -> int:

@@ -66,6 +66,12 @@ class _StoreState(Collector):
         self._clock = clock
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
+        try:
+            yield from self._collected()
+        except sqlite3.Error as error:  # the other metrics tell that notifications are refused
+            self._store.database.report(error)
+
+    def _collected(self) -> Iterable[GaugeMetricFamily]:
         undelivered, oldest = self._store.outbox.backlog()
         age = 0.0 if oldest is None else max(0.0, self._clock() - oldest)
         yield _family(metrics.OLDEST_UNDELIVERED_AGE, age)

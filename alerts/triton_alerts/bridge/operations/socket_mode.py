@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from urllib.parse import urlsplit
 
 from slack_sdk import WebClient
 from slack_sdk.errors import SlackApiError, SlackClientError
@@ -19,6 +20,8 @@ from triton_alerts.bridge.operations.actions import Press, pressed
 
 RETRY_SECONDS = 10.0
 """Slack: apps.connections.open is tier 3; some twenty calls a minute are always taken."""
+
+RESPONSE_HOSTS = ("hooks.slack.com", "hooks.slack-gov.com")
 
 log = logging.getLogger(__name__)
 
@@ -78,8 +81,20 @@ class Socket:
         except Exception:
             log.exception("a button could not be carried out")
             line = "That did not work; the bridge's log says why."
-        if line and press.response_url.startswith(("https://", "http://127.0.0.1:")):
+        if line and _is_slack(press.response_url, self.base_url):
             self.respond(press.response_url, line)
+
+
+def _is_slack(url: str, base_url: str) -> bool:
+    """Whether an answer may be sent there: a forged event must not make the bridge call other servers."""
+    try:
+        parts, base = urlsplit(url), urlsplit(base_url)
+        if parts.username is not None or parts.password is not None:
+            return False
+        same = (parts.scheme, parts.hostname, parts.port) == (base.scheme, base.hostname, base.port)
+        return same or (parts.scheme == "https" and parts.hostname in RESPONSE_HOSTS and parts.port is None)
+    except ValueError:
+        return False
 
 
 def _why(error: Exception) -> str:
