@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+DAY = 86_400
+"""Seconds."""
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 # Digits by name: `\d` is every script's, and Prometheus reads none but these.
 _PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d|w)")
@@ -26,7 +28,7 @@ def parse_seconds(text: str) -> float:
 
 def in_words(seconds: float) -> str:
     """A length as people say it, rounded: `3 years`, `52 days`, `6 hours`; below two minutes as `render`."""
-    for unit, length in (("year", 31_557_600), ("day", 86_400), ("hour", 3600), ("minute", 60)):
+    for unit, length in (("year", 31_557_600), ("day", DAY), ("hour", 3600), ("minute", 60)):
         if seconds >= 2 * length:
             return f"{seconds / length:.0f} {unit}s"
     return render(seconds)

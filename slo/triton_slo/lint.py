@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from triton_exporter.duration import parse_seconds, render
+from triton_exporter.duration import DAY, parse_seconds, render
 from triton_slo.artifact import Options
 from triton_slo.fields import Choice
 from triton_slo.indicators.sources import BACKEND_COUNTERS, CAVEATS, SEES_FAILURES
@@ -14,12 +14,12 @@ from triton_slo.objective.exclusion_lint import exclusion_doubts, over
 from triton_slo.objective.model import CalendarWindow, Objective
 from triton_slo.objective.reading import Reading
 from triton_slo.problem import Problem
-from triton_slo.rules.periods import LAST, changes
+from triton_slo.rules.periods import LAST, clock
 from triton_slo.rules.plan import Plan
 from triton_slo.rules.unknown import FORGET
 from triton_slo.rules.windows import MIN_SCRAPES
 
-_YEAR = 365 * 86_400
+_YEAR = 365 * DAY
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ def _horizon(objective: Objective, around: Surroundings) -> Iterator[Doubt]:
     window = objective.window
     if around.now is None or not isinstance(window, CalendarWindow):
         return
-    if around.now > LAST.timestamp() - _YEAR and changes(window.timezone)[1]:
+    if around.now > LAST.timestamp() - _YEAR and len(clock(window.timezone)) > 1:
         reason = f"the rules know the clock of {window.timezone} only until {LAST:%Y-%m-%d}"
         yield "window", reason, "update tritonwatch; from then on a period may begin an hour early or late"
 

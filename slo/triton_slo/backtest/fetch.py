@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from triton_exporter.duration import render
+from triton_exporter.duration import DAY, render
 from triton_slo.backtest.history import Grid, History
 from triton_slo.conventions import ERROR, TOTAL
 from triton_slo.indicators.measure import Events, Measure
@@ -20,7 +20,7 @@ RECORDED = "5m"
 """Nominal window of the recorded events that can stand in for counters, at steps of the same length."""
 _FINE_SECONDS, _COARSE_SECONDS = 60.0, 300.0
 """Resolution at which states (readiness, means) are read, in steps up to `_LONG_SECONDS` and in longer ones."""
-_LONG_SECONDS = 86_400.0
+_LONG_SECONDS = 1.0 * DAY
 _MOST_POINTS = 10_000
 """Prometheus refuses ranges of more than 11,000 steps."""
 

@@ -14,6 +14,7 @@ from functools import reduce
 import numpy as np
 import numpy.typing as npt
 
+from triton_exporter.duration import DAY
 from triton_slo.backtest.history import History, Matrix
 from triton_slo.backtest.policy import Alert, Policy, Severity
 from triton_slo.backtest.view import counted, quiet
@@ -49,7 +50,7 @@ _OPERATORS: Mapping[str, _Comparison] = {
 
 BasisAt = Callable[[float], Basis]
 
-_MONTH = Basis(30 * 86_400, 30 * 86_400)
+_MONTH = Basis(30 * DAY, 30 * DAY)
 _CHUNK = 32
 """Series worked on at once: 30 days of minutes of them fit the processor's cache better than all do."""
 _NOTHING = 1e-6

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from triton_exporter.duration import DAY
 from triton_slo import conventions as names
 from triton_slo.indicators.sources import CAVEATS
-from triton_slo.objective.model import DAY, CalendarWindow, Tier
+from triton_slo.objective.model import CalendarWindow, Tier
 from triton_slo.promql import number, quote
 from triton_slo.rules.plan import Plan
 from triton_slo.rules.unknown import reasons

@@ -6,19 +6,18 @@ import math
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self, get_args
-from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from triton_exporter.duration import DAY
 from triton_slo import expression
-from triton_slo.objective.zone import clock_rule, known, offsets
+from triton_slo.objective.zone import clock_rule, known, stretches
 
 Day = Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
 DAYS: tuple[Day, ...] = get_args(Day)
 Span = tuple[float, float]
 """Start and end in Unix seconds; the end is not in it."""
 
-_DAY_SECONDS = 86_400
 _EPOCH_WEEKDAY = 3
 """1970-01-01 was a Thursday."""
 _MOMENT = r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}(:[0-9]{2})?(Z|[+-][0-9]{2}:[0-9]{2})?"
@@ -95,7 +94,7 @@ class Exclusion(BaseModel):
         assert self.end is not None
         if "-" in self.start or "-" in self.end:
             raise ValueError("with days, start and end are times of the day, such as 22:00")
-        if self.duration * len(set(self.days or ())) >= 7 * _DAY_SECONDS:
+        if self.duration * len(set(self.days or ())) >= 7 * DAY:
             raise ValueError("excludes the whole week; drop the objective instead")
         clock_rule(self.timezone or "UTC")
 
@@ -125,7 +124,7 @@ class Exclusion(BaseModel):
         moment = _date(text)
         if self.timezone is None:
             return moment.timestamp()
-        there = moment.replace(tzinfo=ZoneInfo(self.timezone))
+        there = moment.replace(tzinfo=known(self.timezone))
         shown = datetime.fromtimestamp(there.timestamp(), there.tzinfo)
         if shown.replace(tzinfo=None) != moment:
             raise ValueError(
@@ -139,7 +138,7 @@ class Exclusion(BaseModel):
         if self.timezone is not None and self.days is None:
             for text in (self.start, self.end):
                 assert text is not None
-                one = _date(text).replace(tzinfo=ZoneInfo(self.timezone))
+                one = _date(text).replace(tzinfo=known(self.timezone))
                 if one.utcoffset() != one.replace(fold=1).utcoffset():
                     yield text
 
@@ -153,7 +152,7 @@ class Exclusion(BaseModel):
     def duration(self) -> int:
         """Length of a recurring exclusion in seconds of the clock; a whole day where it ends as it starts."""
         assert self.end is not None
-        return (_second(self.end) - self.opens) % _DAY_SECONDS or _DAY_SECONDS
+        return (_second(self.end) - self.opens) % DAY or DAY
 
     def spans(self, start: float, end: float) -> Iterator[Span]:
         """When it holds between two Unix times, in order; nothing for promql, which only Prometheus knows."""
@@ -166,11 +165,11 @@ class Exclusion(BaseModel):
 
     def _recurrences(self, start: float, end: float) -> Iterator[Span]:
         """Each day's part, in pieces where the clocks of the zone change meanwhile."""
-        for since, until, offset in offsets(self.timezone or "UTC", math.floor(start), math.ceil(end)):
+        for since, until, offset in stretches(self.timezone or "UTC", math.floor(start), math.ceil(end)):
             # Clock times as seconds since 1970; the first day is the one whose exclusion may still hold.
             clock = range(since + offset - self.opens, until + offset - self.opens)
-            for day in range(clock.start // _DAY_SECONDS, clock.stop // _DAY_SECONDS + 1):
-                low = day * _DAY_SECONDS + self.opens - offset
+            for day in range(clock.start // DAY, clock.stop // DAY + 1):
+                low = day * DAY + self.opens - offset
                 if DAYS[(day + _EPOCH_WEEKDAY) % 7] in (self.days or ()):
                     yield from clipped([(low, low + self.duration)], since, until)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import combinations
 
-from triton_exporter.duration import in_words
+from triton_exporter.duration import DAY, in_words
 from triton_slo.expression import always_answers, of_ours
 from triton_slo.indicators import ALERTS
 from triton_slo.objective.exclusion import Exclusion, Span, clipped, merged
@@ -13,7 +13,6 @@ from triton_slo.objective.model import Objective
 
 Doubt = tuple[str, str, str]
 
-_DAY = 86_400
 _WINTER, _SUMMER = 1_767_571_200, 1_783_296_000
 """Mondays of January and July 2026: in a week of each, every recurring exclusion shows when it holds."""
 
@@ -72,7 +71,7 @@ def _overlap(one: Exclusion, other: Exclusion) -> bool:
     if one.days is None and other.days is None:
         return bool(list(clipped([one.seconds], *other.seconds)))
     if one.days is not None and other.days is not None:
-        return any(_share(list(one.spans(week, week + 8 * _DAY)), other) for week in (_WINTER, _SUMMER))
+        return any(_share(list(one.spans(week, week + 8 * DAY)), other) for week in (_WINTER, _SUMMER))
     once, weekly = (one, other) if one.days is None else (other, one)
     return merged(weekly.spans(*once.seconds)) == [once.seconds]
 

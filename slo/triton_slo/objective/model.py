@@ -17,7 +17,7 @@ from pydantic import (
     model_validator,
 )
 
-from triton_exporter.duration import parse_seconds
+from triton_exporter.duration import DAY, parse_seconds
 from triton_slo import conventions
 from triton_slo.fields import Choice, Duration, LabelName, Ratio, Selection, Target, Text, Value
 from triton_slo.indicators import KINDS, AnyIndicator
@@ -26,7 +26,6 @@ from triton_slo.objective.exclusion import Exclusion, TimeZone
 Calendar = Literal["week", "month", "quarter"]
 Severity = Literal["critical", "warning", "info", "none"]
 
-DAY = 86_400
 HALF_HOUR = "30m"
 TILE = "5m"
 """What windows are made of where there are exclusions."""

@@ -1,4 +1,6 @@
-"""Clocks of a time zone as arithmetic, because PromQL knows only UTC.
+"""Clocks of a time zone, by `zoneinfo`: when they change, and the rule that the changes follow.
+
+PromQL knows only UTC, so rules carry a zone either as its changes or as arithmetic.
 
 A zone's changes to and from summer time follow a rule such as "the last Sunday of March, 01:00 UTC" (POSIX TZ). The
 rule is worked out of the changes of 28 years, after which the calendar's weekdays repeat, so it is the same
@@ -10,10 +12,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
+from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
+from triton_exporter.duration import DAY
+
 _YEARS = range(2026, 2026 + 28)
-_DAY = 86_400
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,20 +73,28 @@ def clock_rule(timezone: str) -> ClockRule:
     return ClockRule(standard, summer - standard, begins, ends)
 
 
-def offsets(timezone: str, start: int, end: int) -> list[tuple[int, int, int]]:
-    """(start, end, seconds ahead of UTC) of each stretch between two Unix times in which no clock is changed."""
+class Stretch(NamedTuple):
+    """From one change of a zone's clocks to the next: Unix times, and seconds ahead of UTC."""
+
+    start: int
+    end: int
+    offset: int
+
+
+def stretches(timezone: str, start: int, end: int) -> tuple[Stretch, ...]:
+    """The time between two Unix times, cut where the clocks are changed."""
     zone = known(timezone)
     begun = [(start, _offset(zone, start)), *_changes(zone, start, end)]
     ends = [*(at for at, _ in begun[1:]), end]
-    return [(at, until, offset) for (at, offset), until in zip(begun, ends, strict=True)]
+    return tuple(Stretch(at, until, offset) for (at, offset), until in zip(begun, ends, strict=True))
 
 
 def _changes(zone: ZoneInfo, at: int, end: int) -> list[tuple[int, int]]:
     """(Unix time, offset from then on) of each change between two Unix times."""
     found, before = [], _offset(zone, at)
-    for day in (*range(at + _DAY, end, _DAY), end):
+    for day in (*range(at + DAY, end, DAY), end):
         if (offset := _offset(zone, day)) != before:
-            low, high = max(at, day - _DAY), day
+            low, high = max(at, day - DAY), day
             while high - low > 1:
                 middle = (low + high) // 2
                 low, high = (low, middle) if _offset(zone, middle) == offset else (middle, high)

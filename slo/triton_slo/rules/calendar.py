@@ -13,12 +13,13 @@ know only UTC; `triton_slo.rules.periods` says how clocks are set.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
-from triton_exporter.duration import parse_seconds
+from triton_exporter.duration import DAY, parse_seconds
 from triton_slo import conventions as names
-from triton_slo.objective.model import DAY, CalendarWindow
+from triton_slo.objective.model import CalendarWindow
 from triton_slo.promql import indent, number
-from triton_slo.rules.periods import changes
+from triton_slo.rules.periods import clock
 from triton_slo.rules.plan import Plan
 from triton_slo.rules.rulefile import Rule
 
@@ -99,9 +100,10 @@ def _wall(plan: Plan, edge: str) -> str:
 
 def _wall_clock(plan: Plan, window: CalendarWindow) -> Iterator[tuple[str, str]]:
     """The wall clock now, at the period's first midnight, and at the next period's."""
-    offset, zone = changes(window.timezone)
-    terms = [f"time() + {offset}"]
-    terms += [f"{_signed(one.after - one.before)} * (time() >= bool {one.at})" for one in zone]
+    zone = clock(window.timezone)
+    terms = [f"time() + {zone[0].offset}"]
+    for earlier, later in pairwise(zone):
+        terms.append(f"{_signed(later.offset - earlier.offset)} * (time() >= bool {later.start})")
     yield _NOW, "vector(\n" + indent("\n".join(terms)) + "\n)"
     now, start = _wall(plan, _NOW), _wall(plan, _START)
     midnight = f"floor({now} / {DAY}) * {DAY}"
@@ -132,12 +134,12 @@ def _signed(seconds: int) -> str:
 
 def _to_utc(plan: Plan, window: CalendarWindow, edge: str) -> str:
     """Unix time of a wall clock's midnight: the first where there are two, the change where there is none."""
-    offset, zone = changes(window.timezone)
+    zone = clock(window.timezone)
     wall = _wall(plan, edge)
-    terms = [f"{wall} - {offset}"]
-    for one in zone:
-        set_at = one.at + max(one.before, one.after)
-        terms.append(f"{_signed(one.before - one.after)} * ({wall} >= bool {set_at})")
+    terms = [f"{wall} - {zone[0].offset}"]
+    for earlier, later in pairwise(zone):
+        set_at = later.start + max(earlier.offset, later.offset)
+        terms.append(f"{_signed(earlier.offset - later.offset)} * ({wall} >= bool {set_at})")
     return f"sum without ({names.EDGE}) (\n" + indent("\n".join(terms)) + "\n)"
 
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-from triton_exporter.duration import render
+from triton_exporter.duration import DAY, render
 from triton_slo import conventions as names
 from triton_slo.indicators.measure import Measure
 from triton_slo.objective.exclusion import DAYS, Exclusion
@@ -20,7 +20,6 @@ from triton_slo.rules.plan import Plan
 from triton_slo.rules.rulefile import Rule
 from triton_slo.rules.windows import SLICE
 
-_DAY = 86_400
 _RESOLUTION_SCRAPES = 1
 
 
@@ -91,8 +90,8 @@ def _recurring(exclusion: Exclusion, back: float) -> str:
     # Clocks put back by the exclusion's start: it then begins at midnight of its day.
     clock = _clock(clock_rule(exclusion.timezone or "UTC"), -back, exclusion.opens)
     conditions = []
-    if exclusion.duration < _DAY:
-        conditions.append(f"({clock} % {_DAY} < {exclusion.duration})")
+    if exclusion.duration < DAY:
+        conditions.append(f"({clock} % {DAY} < {exclusion.duration})")
     days = set(exclusion.days or ())
     if len(days) < len(DAYS):
         # One bit a day, Sunday the lowest.

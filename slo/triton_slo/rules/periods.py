@@ -1,19 +1,17 @@
-"""Calendar periods in a time zone: when the current one began and ends, and how the zone's clock is set.
+"""Calendar periods in a time zone: when the current one began and ends.
 
-The rules of time zones come from `zoneinfo`. Prometheus knows none of them, so rules carry the changes of the
-clock from `FIRST` to `LAST` as numbers; after `LAST` they keep the last offset, and a period may begin an hour off.
+Prometheus knows no time zone, so rules carry the changes of the clock from `FIRST` to `LAST` as numbers; after
+`LAST` they keep the last offset, and a period may begin an hour off.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
-from zoneinfo import ZoneInfo
 
-from triton_slo.objective.model import DAY, CalendarWindow
+from triton_slo.objective.model import CalendarWindow
+from triton_slo.objective.zone import Stretch, known, stretches
 from triton_slo.rules.plan import Plan
 
 FIRST = datetime(2025, 1, 1, tzinfo=UTC)
@@ -28,18 +26,9 @@ class Period:
     end: float
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
-    """A clock is set: the Unix second at which, and its offsets from UTC (seconds) before and after."""
-
-    at: int
-    before: int
-    after: int
-
-
 def period_at(window: CalendarWindow, at: float) -> Period:
     """The period that holds Unix time `at`."""
-    now = datetime.fromtimestamp(at, ZoneInfo(window.timezone))
+    now = datetime.fromtimestamp(at, known(window.timezone))
     # Midnight may come twice, where a clock is set back on it: the first one counts, also in the second hour.
     first = now.replace(hour=0, minute=0, second=0, microsecond=0, fold=0)
     match window.calendar:
@@ -84,31 +73,12 @@ def basis(plan: Plan, at: float) -> Basis:
     return Basis(passed, plan.objective.indicator.budget_until(passed, period.end - period.start))
 
 
+@cache
+def clock(timezone: str) -> tuple[Stretch, ...]:
+    """How the clocks of a zone are set from `FIRST` to `LAST`."""
+    return stretches(timezone, int(FIRST.timestamp()), int(LAST.timestamp()))
+
+
 def _months_later(first: datetime, months: int) -> datetime:
     month = first.month - 1 + months
     return first.replace(year=first.year + month // 12, month=month % 12 + 1)
-
-
-@cache
-def changes(timezone: str) -> tuple[int, Sequence[Change]]:
-    """The offset (seconds) of a zone at `FIRST`, and how its clock is set until `LAST`, in order."""
-    zone, start = ZoneInfo(timezone), int(FIRST.timestamp())
-
-    def offset(at: int) -> int:
-        found = datetime.fromtimestamp(at, zone).utcoffset()
-        assert found is not None
-        return round(found.total_seconds())
-
-    found: list[Change] = []
-    for day in range(start, int(LAST.timestamp()), DAY):
-        before, after = offset(day), offset(day + DAY)
-        if before != after:
-            seconds = range(day, day + DAY + 1)
-            found.append(
-                Change(seconds[bisect_left(seconds, True, key=_differs(offset, before))], before, after)
-            )
-    return offset(start), tuple(found)
-
-
-def _differs(offset: Callable[[int], int], before: int) -> Callable[[int], bool]:
-    return lambda at: offset(at) != before

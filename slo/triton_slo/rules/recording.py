@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from triton_exporter.duration import render
+from triton_exporter.duration import DAY, render
 from triton_slo import conventions as names
 from triton_slo.indicators.measure import Events, Measure
-from triton_slo.objective.model import DAY, CalendarWindow
+from triton_slo.objective.model import CalendarWindow
 from triton_slo.promql import Matchers, number, on, paren
 from triton_slo.rules.calendar import budget_days, budget_remaining, calendar_rules
 from triton_slo.rules.excluding import counting, exclusion_rules, leaving_out

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+from triton_exporter.duration import DAY
 from triton_slo.indicators.sources import BACKEND_COUNTERS, CAVEATS, SEES_FAILURES
 from triton_slo.verdict.canary import Comparison, Verdict
 from triton_slo.verdict.live import Standing
@@ -60,7 +61,7 @@ class Limits:
     trusted: frozenset[str] = frozenset()
 
 
-WITNESS_SECONDS = 3 * 86_400.0
+WITNESS_SECONDS = 3.0 * DAY
 """How far back the events of an objective that sees failures are counted."""
 _SURE = 0.95
 

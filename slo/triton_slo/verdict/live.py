@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Literal
 
+from triton_exporter.duration import DAY
 from triton_slo import conventions
 from triton_slo.indicators import kind
 from triton_slo.indicators.sources import CAVEATS
@@ -315,7 +316,7 @@ def _lasting(
         return "unknown", None
     if burn <= 0:
         return "not_burning", math.inf
-    seconds = left * period_days * 86400 / burn
+    seconds = left * period_days * DAY / burn
     if ends_in is not None and seconds >= ends_in:
         return "past_period_end", math.inf
     return "estimated", seconds

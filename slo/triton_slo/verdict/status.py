@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from triton_exporter.catalogue import EXPORTER_JOB, state
+from triton_exporter.duration import DAY
 from triton_slo import conventions
-from triton_slo.objective.model import DAY
 from triton_slo.prometheus import Prometheus, PrometheusError, Sample
 from triton_slo.verdict.live import SELECTOR, UNKNOWN_TIME, Standing, standings
 
@@ -28,7 +28,7 @@ def look(prometheus: Prometheus, at: float | None = None) -> tuple[Standing, ...
 
 def _unknown_time(period_days: float) -> str:
     """PromQL for the seconds of a period in which a group was unknown, looked at every 5 minutes."""
-    looks = f"count_over_time({conventions.UNKNOWN}[{round(period_days * 86400)}s:{_UNKNOWN_STEP_SECONDS}s])"
+    looks = f"count_over_time({conventions.UNKNOWN}[{round(period_days * DAY)}s:{_UNKNOWN_STEP_SECONDS}s])"
     return f"max without ({conventions.REASON}) ({looks}) * {_UNKNOWN_STEP_SECONDS}"
 
 
