@@ -12,8 +12,10 @@ from triton_alerts.catalogue import FAMILIES
 from triton_alerts.rules import promql
 from triton_slo import conventions
 from triton_slo.artifact import Options
-from triton_slo.indicators import BURN_ALERTS
-from triton_slo.objective.model import Unknown
+from triton_slo.burn.condition_words import explained
+from triton_slo.indicators import BURN_ALERTS, Errors
+from triton_slo.objective.model import Objective, Unknown
+from triton_slo.rules.plan import Plan
 
 _INTRO = """\
 # Alerts
@@ -138,6 +140,21 @@ def _burn_alerts() -> Iterator[str]:
     for indicator, name in BURN_ALERTS.items():
         yield f"* {_link(name)}: the {indicator.replace('_', ' ')} budget burns"
     yield f"* {_link(conventions.UNKNOWN_ALERT)}: an objective has no data\n"
+    yield from _conditions()
+
+
+def _conditions() -> Iterator[str]:
+    """The parts of a page's and of a ticket's condition, by default."""
+    plan = Plan(Objective(name="errors", target=0.999, indicator=Errors()), Options())
+    yield (
+        "The parts of the condition are recorded series that exist, with the value 1, while a part is true. By "
+        f"default, for an `errors` objective over {plan.objective.window.nominal}:\n"
+    )
+    for tier in (plan.objective.alerting.tiers[0], plan.objective.alerting.tiers[-1]):
+        yield f"`{tier.name}` ({tier.long} and {tier.short}):\n"
+        yield "| series | true while | that is |\n|---|---|---|"
+        yield from (f"| `{name}` | {meaning} | {words} |" for name, meaning, words in explained(plan, tier))
+        yield ""
 
 
 def _inhibitions() -> Iterator[str]:

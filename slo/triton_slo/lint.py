@@ -97,11 +97,11 @@ Doubt = tuple[str, str, str]
 
 def _dead_tiers(objective: Objective) -> Iterator[Doubt]:
     plan = Plan(objective, Options())
-    budgets = {round(1 - variant.target, 12) for variant in plan.variants}
+    budgets = {variant.budget for variant in plan.variants}
     for tier in objective.alerting.tiers if objective.alerting.enabled else ():
-        factor = tier.factor(objective.window.seconds)
+        factor = plan.factor(tier)
         for budget in sorted(budgets):
-            if factor * budget >= 1:
+            if not plan.reachable(tier, budget):
                 reason = (
                     f"tier {tier.name} can never fire at a target of {round(100 * (1 - budget), 9):g}%: it needs "
                     f"{factor * budget:.0%} of events to fail ({factor:g} times the budget)"

@@ -9,13 +9,16 @@ import pytest
 from support.promtool import evaluated
 from support.tools import ROOT, promtools
 from triton_exporter.catalogue import triton
+from triton_exporter.duration import DAY, parse_seconds
 from triton_slo import conventions
 from triton_slo.artifact import Options
 from triton_slo.burn.burn_alerts import alert_rules
-from triton_slo.burn.condition import burn_condition, named_parts
+from triton_slo.burn.condition import DROP, EXPECTED_FAILURES
+from triton_slo.burn.condition_words import explained
 from triton_slo.generate import artifacts
-from triton_slo.objective.model import Objective
+from triton_slo.objective.model import SUSTAINABLE, WORKBOOK_TIERS, Objective
 from triton_slo.rules.plan import Plan
+from triton_slo.rules.windows import GUARD
 
 OBJECTIVES = [
     Objective(name="e", target=0.999, indicator="errors"),
@@ -38,16 +41,48 @@ def test_a_burn_alert_reads_in_three_short_lines(objective: Objective) -> None:
         assert max(map(len, lines)) < 110
 
 
-def test_every_part_of_a_condition_is_documented() -> None:
-    """A person who meets a part in Prometheus finds its meaning in the reference of objectives."""
-    page = (ROOT / "docs/objectives.md").read_text()
-    plan = Plan(OBJECTIVES[0], Options())
-    tiers = plan.objective.alerting.tiers
-    parts = {part.name for tier in tiers for part in named_parts(burn_condition(plan, tier))}
+def test_the_page_on_objectives_says_what_the_condition_does() -> None:
+    """Windows, shares and counts of the page are those of the condition."""
+    page = " ".join((ROOT / "docs/objectives.md").read_text().split())
+    windows = "page {}/{} and {}/{}, ticket {}/{} and {}/{}".format(
+        *(window for tier in WORKBOOK_TIERS for window in (tier.long, tier.short))
+    )
+    shares = "{:.0f}, {:.0f}, {:.0f} and {:.0f} %".format(
+        *(100 * (tier.budget or 0) for tier in WORKBOOK_TIERS)
+    )
 
-    assert {"enough", "recovered", "over", "now"} == parts
-    for name in parts:
-        assert f"| `{conventions.burn_part(name)}` |" in page
+    assert f"Four tiers ({windows}) at {shares}" in page
+    assert f"never under burn rate {SUSTAINABLE:g}" in page
+    assert f"when the last {parse_seconds(GUARD) / 60:g} minutes contain at most a quarter" in page
+    assert (DROP, EXPECTED_FAILURES) == (0.25, 6)
+    assert "six or more failures were expected" in page
+    for name in ("enough", "recovered", "over", "now"):
+        assert f"`{conventions.burn_part(name)}`" in page
+
+
+def test_the_reference_defines_every_part_of_a_condition() -> None:
+    """A person who meets a part in Prometheus finds what it compares, in the numbers that the rules compare."""
+    page = (ROOT / "docs/alerts.md").read_text()
+    plan = Plan(OBJECTIVES[0], Options())
+    rows = [row for tier in (WORKBOOK_TIERS[0], WORKBOOK_TIERS[-1]) for row in explained(plan, tier)]
+
+    assert 9 == len(rows)
+    for name, meaning, words in rows:
+        assert f"| `{name}` | {meaning} | {words} |" in page
+
+
+RUNBOOKS = sorted((ROOT / "alerts/runbooks").glob("*BudgetBurn.md"))
+
+
+@pytest.mark.parametrize("path", RUNBOOKS, ids=lambda one: one.stem)
+def test_a_runbook_says_what_the_tiers_find(path: Path) -> None:
+    """The burn rate and the shares of a runbook are those of the tiers."""
+    page = " ".join(path.read_text().split())
+    fast = WORKBOOK_TIERS[0]
+
+    assert f"{fast.factor(30 * DAY):g} spends {fast.budget:.0%} of it in an hour".replace("%", " %") in page
+    for tier in WORKBOOK_TIERS:
+        assert f"| `{tier.name}` | about {tier.budget:.0%} ".replace("%", " %") in page
 
 
 def test_a_healthy_group_has_no_series_for_the_parts_of_alerts(tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ def urgency(plan: Plan, tier: Tier) -> int:
     """The tier's place among the objective's tiers: by severity, then by how fast the budget burns."""
 
     def rank(one: Tier) -> tuple[int, float]:
-        return _SEVERITIES.index(severity(plan, one)), -one.factor(plan.objective.window.seconds)
+        return _SEVERITIES.index(severity(plan, one)), -plan.factor(one)
 
     ranks = sorted(rank(one) for one in plan.objective.alerting.tiers)
     return min(1 + ranks.index(rank(tier)), names.URGENCIES)

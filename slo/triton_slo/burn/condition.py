@@ -22,7 +22,7 @@ from statistics import NormalDist
 from typing import Literal
 
 from triton_exporter.duration import parse_seconds
-from triton_slo.objective.model import Tier
+from triton_slo.objective.model import SUSTAINABLE, Tier
 from triton_slo.rules.plan import Plan
 from triton_slo.rules.windows import GUARD, HOLD, RECURRING, canonical
 
@@ -159,13 +159,26 @@ class Named:
 Condition = Compare | All | Either | Unless | Recent | Recurs | Retired | Named
 
 
+def burns(rate: float | None) -> bool:
+    """Whether a burn rate uses up its budget before the period ends; no events burn nothing."""
+    return rate is not None and rate > SUSTAINABLE
+
+
+def burning_over(plan: Plan, tier: Tier) -> tuple[Compare, Compare]:
+    """Burning over the long and over the short window of a tier."""
+    long, short = (
+        Compare(Burn(_window(plan, one)), ">", plan.factor(tier)) for one in (tier.long, tier.short)
+    )
+    return long, short
+
+
 def burn_condition(plan: Plan, tier: Tier) -> Condition:
     """The condition of one tier of an objective."""
-    factor, least = tier.factor(plan.objective.window.seconds), plan.objective.alerting.min_failures
+    factor, least = plan.factor(tier), plan.objective.alerting.min_failures
     long, short, guard = (_window(plan, name) for name in (tier.long, tier.short, GUARD))
     # Only where one event is one event do minimum failures and statistical tests mean anything.
     counted = plan.objective.indicator.counted
-    burning, burning_now = (Compare(Burn(one), ">", factor) for one in (long, short))
+    burning, burning_now = burning_over(plan, tier)
     recovered = _recovered(plan, tier)
     now: Condition
     if late_guard(tier):
@@ -177,7 +190,7 @@ def burn_condition(plan: Plan, tier: Tier) -> Condition:
             (Compare(Failures(guard), ">", least - EXTRAPOLATION_SLACK), Compare(Burn(guard), ">", factor))
         )
         lasting = counted(Unless(Recent(recovered, short), relapsed))
-        words = f"recovered within the last {short.nominal}, and failures have not relapsed since"
+        words = "the group recovered within the short window, and failures have not come back since"
         over = Named("over", Either((recovered, *lasting)), words) if lasting else recovered
         recurring = All(
             (
@@ -188,11 +201,11 @@ def burn_condition(plan: Plan, tier: Tier) -> Condition:
         now = Either((Unless(burning_now, over), recurring))
     parts: list[Condition] = [burning]
     if enough := counted(*_enough(plan, long)):
-        words = f"enough failures within {long.nominal} to be sure that the budget burns too fast"
+        words = "the long window holds enough failures to be sure that the budget burns too fast"
         parts.append(Named("enough", All(enough), words))
     if "model" in plan.objective.group_by:
         now = Unless(now, Retired())
-    words = f"still burning over {short.nominal}, not over" + ("" if late_guard(tier) else ", or recurring")
+    words = "the short window still burns and the incident has not ended, or bursts recur"
     return All((*parts, Named("now", now, words)))
 
 
@@ -208,7 +221,7 @@ def _enough(plan: Plan, long: Window) -> Iterator[Condition]:
 def _recovered(plan: Plan, tier: Tier) -> Named:
     counted = plan.objective.indicator.counted
     guard, short = _window(plan, GUARD), _window(plan, tier.short)
-    factor = tier.factor(plan.objective.window.seconds)
+    factor = plan.factor(tier)
     calm: Condition = Compare(Burn(guard), "<=", round(max(CALM_SHARE * factor, CALM_BURN), 9))
     dropped = Compare(Relative(guard, short), "<=", DROP)
     # Where there is little traffic, one failure alone burns faster than calm.
@@ -216,12 +229,11 @@ def _recovered(plan: Plan, tier: Tier) -> Named:
         calm = Either((calm, single))
     shown = counted(Compare(Expected(guard, short), ">=", EXPECTED_FAILURES))
     recovered: Condition = All((calm, dropped, *shown))
-    words = f"the last {guard.nominal} are calm, and would not be if the incident continued"
+    words = "the last minutes have few failures, fewer than if the incident continued"
     if late := late_guard(tier):
         calm_late = Compare(Burn(_window(plan, late)), "<=", round(CALM_SHARE * factor, 9))
         # Calm is true of every healthy group: only while the short window burns does it end anything.
         recovered = All((Compare(Burn(short), ">", factor), Either((recovered, calm_late))))
-        words += f"; or the last {late} burn at most half as fast as the alert's threshold"
     return Named("recovered", recovered, words)
 
 

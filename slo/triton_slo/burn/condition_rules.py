@@ -40,24 +40,19 @@ from triton_slo.rules.rulefile import Rule
 
 
 def burn_tiers(plan: Plan) -> tuple[Tier, ...]:
-    """The tiers that have an alert, most urgent first."""
-    alerting = plan.objective.alerting
-    return tuple(tier for tier in alerting.tiers if reachable(plan, tier)) if alerting.enabled else ()
-
-
-def reachable(plan: Plan, tier: Tier) -> bool:
-    """Whether any group's error ratio can exceed the tier's threshold: `factor * budget < 1`."""
-    tightest = min(round(1 - variant.target, 12) for variant in plan.variants)
-    return tier.factor(plan.objective.window.seconds) * tightest < 1
+    """The tiers that have an alert, most urgent first: those that some group's error ratio can reach."""
+    alerting, tightest = plan.objective.alerting, min(variant.budget for variant in plan.variants)
+    return (
+        tuple(tier for tier in alerting.tiers if plan.reachable(tier, tightest)) if alerting.enabled else ()
+    )
 
 
 def condition_rules(plan: Plan) -> Iterator[Rule]:
     """Record the named parts of every tier's condition; they read the recorded ratios and events."""
     for tier in burn_tiers(plan):
-        expression = _Expression(plan, tier)
         for part in named_parts(burn_condition(plan, tier)):
             yield Rule(
-                expr=f"0 * (\n{indent(expression.of(part.condition))}\n) + 1",
+                expr=f"0 * (\n{indent(expression(plan, tier, part.condition))}\n) + 1",
                 record=names.burn_part(part.name),
                 labels={**plan.labels, names.TIER: tier.name},
             )
@@ -65,7 +60,12 @@ def condition_rules(plan: Plan) -> Iterator[Rule]:
 
 def alert_expression(plan: Plan, tier: Tier) -> str:
     """The condition of a tier's alert; its value is the burn rate over the long window."""
-    return _Expression(plan, tier).of(burn_condition(plan, tier))
+    return expression(plan, tier, burn_condition(plan, tier))
+
+
+def expression(plan: Plan, tier: Tier, condition: Condition) -> str:
+    """PromQL of a condition that is part of a tier's."""
+    return _Expression(plan, tier).of(condition)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from triton_exporter.duration import DAY
 from triton_slo import conventions as names
+from triton_slo.burn.condition import burning_over
+from triton_slo.burn.condition_rules import expression
 from triton_slo.indicators.sources import CAVEATS
 from triton_slo.objective.model import CalendarWindow, Tier
 from triton_slo.promql import number, quote
@@ -106,10 +108,8 @@ def _lately(plan: Plan, tier: Tier, short: str, recurs: bool) -> str:
     now = f", and still over the last {short}"
     if not recurs:
         return now
-    ratio, budget = (
-        f"{one}{{{_group_format(plan)}}}" for one in (names.sli_error(short), names.ERROR_BUDGET_RATIO)
-    )
-    burning = f"{ratio} / {budget} > {number(tier.factor(plan.objective.window.seconds))}"
+    _, burning_now = burning_over(plan, tier)
+    burning = expression(plan, tier, burning_now).replace(str(plan.own), f"{{{_group_format(plan)}}}")
     bursts = f", in recurring bursts, the last of them within {HOLD}"
     return f"{{{{ with {_asked(plan, burning)} }}}}{now}{{{{ else }}}}{bursts}{{{{ end }}}}"
 

@@ -27,6 +27,8 @@ Calendar = Literal["week", "month", "quarter"]
 Severity = Literal["critical", "warning", "info", "none"]
 
 HALF_HOUR = "30m"
+SUSTAINABLE = 1.0
+"""The burn rate that uses up a budget exactly by the end of its period."""
 TILE = "5m"
 """What windows are made of where there are exclusions."""
 
@@ -165,7 +167,7 @@ class Tier(Value):
         if self.burn is not None:
             return self.burn
         assert self.budget is not None
-        return max(1.0, round(self.budget * period_seconds / parse_seconds(self.long), 9))
+        return max(SUSTAINABLE, round(self.budget * period_seconds / parse_seconds(self.long), 9))
 
 
 WORKBOOK_TIERS: tuple[Tier, ...] = (
@@ -314,7 +316,7 @@ class Objective(Value):
         """The threshold of latency, queue and first_response; None where there is none."""
         return self.indicator.seconds
 
-    @cached_property
-    def budget(self) -> float:
-        """Share of events that may fail: 1 - target, without floating-point dust."""
-        return round(1 - self.target, 12)
+
+def budget(target: float) -> float:
+    """Share of events that may fail: 1 - target, without floating-point dust."""
+    return round(1 - target, 12)

@@ -18,6 +18,7 @@ from triton_slo.artifact import Artifact
 from triton_slo.burn.burn_alerts import alert_rules, objective_rules
 from triton_slo.burn.condition_rules import burn_tiers, condition_rules
 from triton_slo.objective.exclusion import Exclusion
+from triton_slo.objective.model import budget
 from triton_slo.proofs.scenes import (
     Scene,
     from_sources,
@@ -161,12 +162,12 @@ def _unknown_burns(plan: Plan, model: tuple[str, str], scrapes: int) -> Iterator
     objective, resolved = plan.objective, plan.objective.resolve(*model)
     assert resolved is not None
     tiers = objective.alerting.tiers if objective.alerting.enabled else ()
-    factors = {tier.name: tier.factor(objective.window.seconds) for tier in tiers}
-    budget = round(1 - resolved[0], 12)
+    allowed = budget(resolved[0])
     alert = objective.indicator.burn_alert
-    burning = frozenset((alert, name) for name, factor in factors.items() if factor * budget < 1)
+    live = [tier for tier in tiers if plan.reachable(tier, allowed)]
+    burning = frozenset((alert, tier.name) for tier in live)
     firing = frozenset({(names.UNKNOWN_ALERT, ""), *burning})
-    highest = max((factors[name] * budget for _, name in burning), default=0.0)
+    highest = max((plan.factor(tier) * allowed for tier in live), default=0.0)
     # b of b + n slices are bad: over the highest threshold, with as much again to be sure.
     bad = round(min(2 * INCIDENT_SCRAPES * highest / (1 - highest), 40 * INCIDENT_SCRAPES)) + scrapes
     quiet, loud = Check(INCIDENT_SCRAPES * scrape, frozenset()), (INCIDENT_SCRAPES + scrapes + bad) * scrape
@@ -191,19 +192,19 @@ def _burns(plan: Plan, model: tuple[str, str]) -> Iterator[Proof]:
     alert = objective.indicator.burn_alert
     resolved = objective.resolve(*model)
     assert resolved is not None
-    budget = round(1 - resolved[0], 12)
-    factors = {tier.name: tier.factor(objective.window.seconds) for tier in objective.alerting.tiers}
+    allowed = budget(resolved[0])
+    factors = {tier.name: plan.factor(tier) for tier in objective.alerting.tiers}
     live = {tier.name for tier in burn_tiers(plan)}
     calm = round(plan.clock.real(RESET, 20) / scrape)
     seen: set[float] = set()
     for factor in sorted((factors[name] for name in live), reverse=True):
         faster = [f for f in factors.values() if f > factor]
-        between = _between(factor * budget, min([f * budget for f in faster] + [1.0]))
+        between = _between(factor * allowed, min([f * allowed for f in faster] + [1.0]))
         ratio = objective.indicator.provable(between)
         if ratio in seen:
             continue
         seen.add(ratio)
-        firing = frozenset((alert, name) for name in live if factors[name] * budget < ratio)
+        firing = frozenset((alert, name) for name in live if factors[name] * allowed < ratio)
         yield Proof(
             f"{ratio:.4%} of events fail: {', '.join(sorted(name for _, name in firing))}",
             ratio_scene(plan, model, ratio, INCIDENT_SCRAPES, calm + 2),

@@ -8,6 +8,7 @@ from triton_exporter.duration import parse_seconds
 from triton_slo import conventions as names
 from triton_slo.indicators.measure import UnknownReason
 from triton_slo.indicators.sample_series import SampleSeries, gauge
+from triton_slo.objective.model import budget
 from triton_slo.promql import quote
 from triton_slo.rules.plan import Plan
 
@@ -71,7 +72,7 @@ def _recorded(plan: Plan, who: Identity, phases: Phases, end: str) -> Iterator[t
     assert resolved is not None
     yield (
         _own(plan, who, names.ERROR_BUDGET_RATIO),
-        gauge([(round(1 - resolved[0], 12), n) for *_, n in phases]),
+        gauge([(budget(resolved[0]), n) for *_, n in phases]),
     )
     yield _own(plan, who, names.BURNING), gauge([(float(bad > 0), n) for bad, _, n in phases])
     worst = max(bad / (bad + fine) for bad, fine, _ in phases)

@@ -10,7 +10,7 @@ from triton_slo import conventions
 from triton_slo.artifact import Options
 from triton_slo.fields import Choice
 from triton_slo.indicators.measure import Measure, Scope
-from triton_slo.objective.model import CalendarWindow, Objective, Override
+from triton_slo.objective.model import CalendarWindow, Objective, Override, Tier, budget
 from triton_slo.promql import Matchers, parse_selector
 from triton_slo.rules.windows import SLICE, Clock, Span, spans
 
@@ -22,6 +22,11 @@ class Variant:
     matchers: Matchers
     target: float
     threshold: float | None
+
+    @property
+    def budget(self) -> float:
+        """Share of events that may fail."""
+        return budget(self.target)
 
 
 @dataclass(frozen=True)
@@ -86,6 +91,14 @@ class Plan:
         if isinstance(window, CalendarWindow):
             return window.longest_seconds
         return window.seconds * self.options.time_scale
+
+    def factor(self, tier: Tier) -> float:
+        """Burn rate at which a tier fires."""
+        return tier.factor(self.objective.window.seconds)
+
+    def reachable(self, tier: Tier, budget: float) -> bool:
+        """Whether any error ratio can burn a budget so fast."""
+        return self.factor(tier) * budget < 1
 
     def measure(self, variant: Variant) -> Measure:
         """How the indicator is measured for a variant's models."""

@@ -118,9 +118,8 @@ def _reading(plan: Plan, span: Span) -> str:
 
 def _targets(plan: Plan, variant: Variant) -> Iterator[Rule]:
     seen = f"0 * {names.LAST_SEEN}{_own(plan, variant)}"
-    budget = round(1 - variant.target, 12)
     yield _rule(plan, names.OBJECTIVE_RATIO, f"{seen} + {number(variant.target)}")
-    yield _rule(plan, names.ERROR_BUDGET_RATIO, f"{seen} + {number(budget)}")
+    yield _rule(plan, names.ERROR_BUDGET_RATIO, f"{seen} + {number(variant.budget)}")
     if variant.threshold is not None:
         yield _rule(plan, names.THRESHOLD_SECONDS, f"{seen} + {number(variant.threshold)}")
 

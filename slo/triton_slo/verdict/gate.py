@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from triton_exporter.duration import DAY
+from triton_slo.burn.condition import burns
 from triton_slo.indicators.sources import BACKEND_COUNTERS, CAVEATS, SEES_FAILURES
 from triton_slo.verdict.canary import Comparison, Verdict
 from triton_slo.verdict.live import Standing
@@ -83,7 +84,7 @@ def judge_current_state(
         reason = stale
     elif canary.unknown or canary.burn_now is None:
         reason = f"unknown: {canary.unknown or 'not looked at yet'}"
-    elif canary.burn_now > 1:
+    elif burns(canary.burn_now):
         reason = f"not ready all the time: burning {_times(canary.burn_now)} now"
     else:
         verdict, reason = "promote", f"ready, burning {_times(canary.burn_now)} now"

@@ -14,6 +14,7 @@ from typing import Literal
 
 from triton_exporter.duration import DAY
 from triton_slo import conventions
+from triton_slo.burn.condition import burns
 from triton_slo.indicators import kind
 from triton_slo.indicators.sources import CAVEATS
 from triton_slo.prometheus import Sample
@@ -121,7 +122,7 @@ class Standing:
             return "exhausted"
         if self.burn_now is None:
             return "idle"
-        return "burning" if self.burn_now > 1 else "ok"
+        return "burning" if burns(self.burn_now) else "ok"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,77 @@
+"""Burn conditions in words, for the reference of alerts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from triton_slo import conventions as names
+from triton_slo.burn.condition import (
+    All,
+    Burn,
+    Compare,
+    Condition,
+    Either,
+    Expected,
+    Failures,
+    Named,
+    Quantity,
+    Recent,
+    Recurs,
+    Relative,
+    Retired,
+    Significance,
+    Unless,
+    burn_condition,
+    named_parts,
+)
+from triton_slo.objective.model import Tier
+from triton_slo.promql import number
+from triton_slo.rules.plan import Plan
+
+
+def explained(plan: Plan, tier: Tier) -> Iterator[tuple[str, str, str]]:
+    """Name, meaning and definition of each recorded part of a tier's condition, and of the alert itself."""
+    condition = burn_condition(plan, tier)
+    for part in named_parts(condition):
+        yield names.burn_part(part.name), part.meaning, in_words(part.condition)
+    yield plan.objective.indicator.burn_alert, "the alert fires", in_words(condition)
+
+
+def in_words(condition: Condition) -> str:
+    """What is compared with what."""
+    match condition:
+        case All(parts):
+            return " and ".join(map(_operand, parts))
+        case Either(parts):
+            return " or ".join(map(_operand, parts))
+        case Unless(inner, but):
+            return f"{_operand(inner)}, unless {_operand(but)}"
+        case Compare(quantity, operator, limit):
+            return f"{_quantity(quantity)} {operator} {number(limit)}"
+        case Recent(part, window):
+            return f"{in_words(part)} at any time in {window.nominal}"
+        case Recurs(window, span, times):
+            return f"burning over {window.nominal} ended {times} times or more in {span.nominal}"
+        case Retired():
+            return "the group is retired"
+        case Named(name):
+            return f"`{names.burn_part(name)}`"
+
+
+def _operand(condition: Condition) -> str:
+    text = in_words(condition)
+    return f"({text})" if isinstance(condition, All | Either | Unless) else text
+
+
+def _quantity(quantity: Quantity) -> str:
+    match quantity:
+        case Burn(window):
+            return f"burn rate over {window.nominal}"
+        case Failures(window):
+            return f"failures in {window.nominal}"
+        case Significance(window):
+            return f"score of the error ratio over {window.nominal}"
+        case Expected(window, like):
+            return f"failures expected in {window.nominal} at the error ratio of {like.nominal}"
+        case Relative(window, like):
+            return f"error ratio over {window.nominal} / error ratio over {like.nominal}"
