@@ -252,7 +252,7 @@ def test_nothing_is_written_while_alertmanager_is_away(
     [
         ({"--user": "nobody"}, "refuses our credentials"),
         ({"--prometheus": "http://127.0.0.1:9"}, "not reachable"),
-        ({"--out": "{folder}/elsewhere"}, "do its rule_files name the folder given as --out?"),
+        ({"--out": "{folder}/elsewhere"}, "add the folder given as --out to its rule_files"),
     ],
 )
 def test_each_wrong_setting_is_named(
