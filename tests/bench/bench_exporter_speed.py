@@ -20,9 +20,9 @@ import requests
 from matplotlib.figure import Figure
 from prometheus_client.parser import text_string_to_metric_families
 
+from bench.measured import Measured
 from support.fleet import exposition
 from support.loopback import started
-from support.measured import Measured
 from support.tools import ROOT
 from triton_exporter.catalogue import state
 from triton_exporter.distribution.distributions import Distributions

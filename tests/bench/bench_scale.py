@@ -23,9 +23,9 @@ import pytest
 import requests
 import yaml
 
+from bench.fleet_pages import share
+from bench.measured import Measured
 from support import loopback
-from support.fleet_pages import share
-from support.measured import Measured
 from support.tools import ROOT, prometheuses, versions_of, vmalert
 from triton_exporter.catalogue import EXPORTER_JOB
 from triton_slo import conventions as slo
@@ -152,7 +152,7 @@ def fleet(folder: Path) -> Iterator[Stack]:
     here = "127.0.0.1"
     with ExitStack() as stack:
         run = stack.enter_context
-        pages_path = ROOT / "tests" / "support" / "fleet_pages.py"
+        pages_path = ROOT / "tests" / "bench" / "fleet_pages.py"
         run(
             started(
                 "fleet", folder, servers, "/0/", sys.executable, pages_path, servers, folder / "pages.json"

@@ -12,9 +12,9 @@ import pytest
 import yaml
 from numpy.typing import NDArray
 
+from bench.samples import HOUR, STEP, Answer, History, Rule
 from support.history import END
 from support.promtool import resting_on
-from support.samples import HOUR, STEP, Answer, History, Rule
 from support.slo_scenarios import OBJECTIVE
 from support.slo_shapes import GROUP, sloth
 from support.tools import ROOT

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from promql_parser import parse as promql
 
-from support.dashboard_lint import lint
+from dashboards.dashboard_lint import lint
 from support.panels import MACROS, fill, panels
 from triton_dashboards.generate import dashboards
 from triton_dashboards.grafana.dashboard import dashboard_model

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft7Validator
 
-from support.dashboard_lint import lint
+from dashboards.dashboard_lint import lint
 from support.panels import Json, panels
 from triton_dashboards import per_model
 from triton_dashboards.generate import dashboards

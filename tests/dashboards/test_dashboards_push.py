@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from support.grafana_api import TOKEN, State, grafana
+from dashboards.grafana_api import TOKEN, State, grafana
 from support.loopback import served
 from triton_dashboards.grafana.dashboard import dashboard_model
 from triton_dashboards.per_model import Facts, dashboard

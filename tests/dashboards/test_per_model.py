@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from promql_parser import parse as promql
 
-from support.dashboard_lint import lint
+from dashboards.dashboard_lint import lint
 from support.panels import MACROS, fill, panels
 from triton_dashboards.grafana.dashboard import dashboard_model
 from triton_dashboards.per_model import Facts, dashboard, uid

@@ -11,7 +11,7 @@ import pytest
 import requests
 
 import verify_grafana
-from support.grafana_api import State, grafana
+from dashboards.grafana_api import State, grafana
 from support.history import serve
 from triton_exporter.catalogue import EXPORTER_JOB, model, own, state
 from triton_slo import conventions

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from support.recipe_world import World, running
+from docs.recipe_world import World, running
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from support.commands import Command, commands
+from docs.commands import Command, commands
 from support.compose_policy import resolved
 from support.tools import ROOT
 from tritonwatch.cli import VERBS

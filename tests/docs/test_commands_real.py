@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import requests
 
-from support.commands import FOLLOWED, Command, commands
-from support.page_folder import prepare
-from support.recipe_world import World
+from docs.commands import FOLLOWED, Command, commands
+from docs.page_folder import prepare
+from docs.recipe_world import World
 from tritonwatch.cli import main
 from tritonwatch.local.triton import free_ports
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 import requests
 
+from docs.object_store import ObjectStore, serving
 from support.exporter import Running, exporting
-from support.object_store import ObjectStore, serving
 from support.triton import live_triton
 from triton_exporter.catalogue import state
 from tritonwatch.local.triton import TritonServer

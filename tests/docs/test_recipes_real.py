@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from support.recipe_world import RECIPES, SETUP, World
-from support.recipes import Block, missing, parts, write_files
+from docs.recipe_world import RECIPES, SETUP, World
+from docs.recipes import Block, missing, parts, write_files
 
 pytestmark = pytest.mark.real
 TUNING = parts("tuning.md")

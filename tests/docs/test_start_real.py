@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import requests
 
+from docs.recipes import Block, parts
 from support.exporter import exporting
-from support.recipes import Block, parts
 from support.repository import Repository
 from support.tools import ROOT
 from support.triton import live_triton

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from support.nvml import DRIVER_NOT_LOADED, LOST, NO_PERMISSION, NOT_SUPPORTED, FakeGpu, FakeNvml, FakePart
+from exporters.nvml import DRIVER_NOT_LOADED, LOST, NO_PERMISSION, NOT_SUPPORTED, FakeGpu, FakeNvml, FakePart
 from triton_exporter.catalogue import gpu
 from triton_exporter.gpu.gpu_reading import Entity, Slot, XidReport
 from triton_exporter.gpu.sources.nvml import NvmlSource, load_library

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from support.index_shapes import HEAD, SHAPES, rows
+from exporters.index_shapes import HEAD, SHAPES, rows
 from support.tools import ROOT
 
 

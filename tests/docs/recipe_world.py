@@ -12,8 +12,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from docs.recipes import arguments, parts, write_files
 from support.loopback import until_answers
-from support.recipes import arguments, parts, write_files
 from support.tools import ROOT
 from support.watching import Watching
 from triton_slo import conventions as names

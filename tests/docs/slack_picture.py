@@ -1,6 +1,6 @@
 """Lays a Block Kit message out as HTML much as Slack does, so that it can be looked at.
 
-python -m support.slack_picture OUT-FOLDER (from tests/) draws the pictures of docs/on-call.md with Chromium.
+python -m docs.slack_picture OUT-FOLDER (from tests/) draws the pictures of docs/on-call.md with Chromium.
 """
 
 from __future__ import annotations

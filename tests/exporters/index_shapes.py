@@ -1,6 +1,6 @@
 """A real Triton in every shape its repository index can take, and what the exporter says of each.
 
-`PYTHONPATH=tests python -m support.index_shapes` prints the table that docs/exporter.md holds.
+`PYTHONPATH=tests python -m exporters.index_shapes` prints the table that docs/exporter.md holds.
 """
 
 from __future__ import annotations
