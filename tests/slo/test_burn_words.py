@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 
@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from support.files import write
+from support.promtool import promtool
 from support.tools import promtools
 from triton_exporter.catalogue import model, state, triton
 from triton_slo.artifact import Options
@@ -73,112 +74,84 @@ def failing(reason: str) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize(
-    ("name", "series", "target", "promise", "pace", "cause", "action"),
-    [
-        (
-            *("latency", SLOW | spent(80, 20), 99, "Requests are answered within one second", "50.0"),
-            *("queue 80%, compute_infer 20%", KINDS["latency"].steps_by_cause["^queue$"]),
-        ),
-        (
-            *("latency", SLOW | spent(20, 80), 99, "Requests are answered within one second", "50.0"),
-            *("compute_infer 80%, queue 20%", KINDS["latency"].steps_by_cause["^compute"]),
-        ),
-        (
-            *("latency", SLOW, 99, "Requests are answered within one second", "50.0"),
-            *("not known", KINDS["latency"].first_step),
-        ),
-        (
-            *("errors", failing("BACKEND") | backend("onnxruntime"), 99.9, "Requests do not fail", "500.0"),
-            *("failure:BACKEND 100%", KINDS["errors"].steps_by_cause["^failure:BACKEND$"]),
-        ),
-        (
-            *("errors", failing("REJECTED") | backend("onnxruntime"), 99.9, "Requests do not fail", "500.0"),
-            *("failure:REJECTED 100%", KINDS["errors"].steps_by_cause["^failure:REJECTED$"]),
-        ),
-        (
-            *("errors", failing("OTHER") | backend("onnxruntime"), 99.9, "Requests do not fail", "500.0"),
-            *("failure:OTHER 100%", KINDS["errors"].first_step),
-        ),
-    ],
-)
-def test_a_burn_alert_says_what_why_and_what_to_do(
-    name: str,
-    series: Mapping[str, str],
-    target: float,
-    promise: str,
-    pace: str,
-    cause: str,
-    action: str,
-    tmp_path: Path,
-) -> None:
-    """Every label and every text of every tier, on every Prometheus that is here."""
-    assert [] == _contradicted(tmp_path, name, series, target, promise, pace, cause, action)
+@dataclass(frozen=True)
+class Case:
+    """A model that burns its budget, and what its alerts say about it."""
+
+    model: str
+    series: Mapping[str, str]
+    cause: str
+    action: str
+    caveat: str = ""
+
+    def renamed(self) -> dict[str, str]:
+        """The series as this model's: all cases of an objective are proven in one run."""
+        return {name.replace("ranker", self.model): values for name, values in self.series.items()}
 
 
-@pytest.mark.parametrize(
-    ("name", "series", "caveat"),
-    [
-        ("latency", SLOW | spent(80, 20) | source("sampled_mean"), ESTIMATED),
-        ("latency", SLOW | spent(80, 20) | source("trace"), ""),
-        ("errors", failing("BACKEND") | backend("python"), HIDDEN),
-        ("errors", failing("BACKEND") | backend("onnxruntime"), ""),
-    ],
-)
-def test_a_burn_alert_names_what_its_source_cannot_see(
-    name: str, series: Mapping[str, str], caveat: str, tmp_path: Path
-) -> None:
-    """Whoever is paged knows that the truth may be worse than the numbers."""
-    known = {
-        "latency": (99, "Requests are answered within one second", "50.0", "queue 80%, compute_infer 20%"),
-        "errors": (99.9, "Requests do not fail", "500.0", "failure:BACKEND 100%"),
-    }
-    steps = {"latency": "^queue$", "errors": "^failure:BACKEND$"}
-    action = KINDS[name].steps_by_cause[steps[name]]
+LATENCY, ERRORS = KINDS["latency"], KINDS["errors"]
+QUEUE = ("queue 80%, compute_infer 20%", LATENCY.steps_by_cause["^queue$"])
+BACKEND = ("failure:BACKEND 100%", ERRORS.steps_by_cause["^failure:BACKEND$"])
+REJECTED = ("failure:REJECTED 100%", ERRORS.steps_by_cause["^failure:REJECTED$"])
+COMPUTE = ("compute_infer 80%, queue 20%", LATENCY.steps_by_cause["^compute"])
+CASES = {
+    "latency": (
+        Case("queueing", SLOW | spent(80, 20), *QUEUE),
+        Case("computing", SLOW | spent(20, 80), *COMPUTE),
+        Case("unexplained", SLOW, "not known", LATENCY.first_step),
+        Case("sampled", SLOW | spent(80, 20) | source("sampled_mean"), *QUEUE, ESTIMATED),
+        Case("traced", SLOW | spent(80, 20) | source("trace"), *QUEUE),
+    ),
+    "errors": (
+        Case("broken", failing("BACKEND") | backend("onnxruntime"), *BACKEND),
+        Case("crowded", failing("REJECTED") | backend("onnxruntime"), *REJECTED),
+        Case("odd", failing("OTHER") | backend("onnxruntime"), "failure:OTHER 100%", ERRORS.first_step),
+        Case("python", failing("BACKEND") | backend("python"), *BACKEND, HIDDEN),
+    ),
+}
+PROMISES = {
+    "latency": (99, "Requests are answered within one second", "50.0"),
+    "errors": (99.9, "Requests do not fail", "500.0"),
+}
+"""The target, the description and how many times too fast the budget burns when half of the requests are bad."""
 
-    assert [] == _contradicted(tmp_path, name, series, *known[name], action, caveat)
 
-
-def _contradicted(
-    tmp_path: Path,
-    name: str,
-    series: Mapping[str, str],
-    target: float,
-    promise: str,
-    pace: str,
-    cause: str,
-    action: str,
-    caveat: str = "",
-) -> list[str]:
-    """What promtools say against the alert of every tier with these texts."""
+@pytest.mark.parametrize("name", CASES)
+def test_a_burn_alert_says_what_why_and_what_to_do(name: str, tmp_path: Path) -> None:
+    """Every label and every text of every tier, and what its source cannot see, on every Prometheus there is."""
     alert = f"Triton{name.capitalize()}BudgetBurn"
-    expected = [
-        {
-            "exp_labels": {
-                "slo": name,
-                "indicator": name,
-                "model": "ranker",
-                "version": "2",
-                "tier": tier,
-                "urgency": urgency,
-                "severity": severity,
-                "component": "slo",
-                "owner": "ml-platform",
-            },
-            "exp_annotations": {
-                "summary": f"ranker version 2: {name} budget burns {pace} times too fast",
-                "description": BURNS.format(target=target, promise=promise, long=long, short=short, pace=pace)
-                + caveat,
-                "cause": cause,
-                "action": action,
-                "runbook_url": Options().runbook_url.format(alert=alert),
-                "dashboard_url": "/d/triton-model?var-model=ranker&var-version=2",
-            },
-        }
-        for tier, (severity, urgency, long, short) in TIERS.items()
-    ]
+    series = {one: values for case in CASES[name] for one, values in case.renamed().items()}
+    expected = [words(name, alert, case, tier) for case in CASES[name] for tier in TIERS]
 
-    return contradictions(tmp_path, name, alert, series, expected)
+    assert [] == contradictions(tmp_path, name, alert, series, expected)
+
+
+def words(name: str, alert: str, case: Case, tier: str) -> dict[str, dict[str, str]]:
+    """What promtool must find of one tier."""
+    target, promise, pace = PROMISES[name]
+    severity, urgency, long, short = TIERS[tier]
+    burns = BURNS.format(target=target, promise=promise, long=long, short=short, pace=pace)
+    return {
+        "exp_labels": {
+            "slo": name,
+            "indicator": name,
+            "model": case.model,
+            "version": "2",
+            "tier": tier,
+            "urgency": urgency,
+            "severity": severity,
+            "component": "slo",
+            "owner": "ml-platform",
+        },
+        "exp_annotations": {
+            "summary": f"{case.model} version 2: {name} budget burns {pace} times too fast",
+            "description": burns.replace("ranker", case.model) + case.caveat,
+            "cause": case.cause,
+            "action": case.action,
+            "runbook_url": Options().runbook_url.format(alert=alert),
+            "dashboard_url": f"/d/triton-model?var-model={case.model}&var-version=2",
+        },
+    }
 
 
 OVERRIDES = """
@@ -194,8 +167,7 @@ def test_a_page_quotes_the_target_and_threshold_of_the_model(tmp_path: Path) -> 
     series = {name.replace('le="1.0"', 'le="2.5"'): values for name, values in SLOW.items()}
     others = {name.replace("ranker", "other"): values for name, values in SLOW.items()}
 
-    own = described(tmp_path / "own", "latency", series, OVERRIDES)
-    general = described(tmp_path / "general", "latency", others, OVERRIDES)
+    general, own = described(tmp_path, "latency", series | others, OVERRIDES)
 
     assert "Promised for ranker version 2 by an override: 99.95 %, threshold 2.5s. " in own
     assert "one second" not in own
@@ -210,8 +182,7 @@ def test_bursts_are_not_called_a_burn_that_still_goes_on(tmp_path: Path) -> None
         f'{triton.REQUEST_FAILURE}{{{WHO}, reason="BACKEND"}}': counted(failed),
     }
 
-    between = described(tmp_path / "between", "errors", series, at="88m")
-    during = described(tmp_path / "during", "errors", series, at="82m")
+    during, between = described(tmp_path, "errors", series, at=("82m", "88m"))
 
     assert (
         "Over the last 1h, in recurring bursts, the last of them within 10m, the error budget of " in between
@@ -224,34 +195,18 @@ def counted(steps: Iterable[int]) -> str:
     return " ".join(map(str, accumulate(steps)))
 
 
-def described(folder: Path, name: str, series: Mapping[str, str], more: str = "", at: str = "30m") -> str:
-    """The description of the fastest page on the objective, as the newest promtool fills it in."""
+def described(
+    folder: Path, name: str, series: Mapping[str, str], more: str = "", at: Sequence[str] = ("30m",)
+) -> list[str]:
+    """The descriptions of the fastest page at these times, model by model, as a promtool fills them in."""
     text = (SHIPPED / f"{name}.yaml").read_text() + more
     reading = read([(f"{name}.yaml", text)])
     assert () == tuple(reading.problems)
-    folder.mkdir()
     write([one for one in artifacts(reading.objectives, Options()) if one.part == "rules"], folder)
-    never = {
-        "eval_time": at,
-        "alertname": f"Triton{name.capitalize()}BudgetBurn",
-        "exp_alerts": [{"exp_labels": {"none": "expected"}}],
-    }
-    proof = {
-        "rule_files": [str(folder / "rules" / f"slo-{one}.yml") for one in (name, "causes")],
-        "evaluation_interval": "15s",
-        "tests": [
-            {
-                "interval": "15s",
-                "input_series": [{"series": one, "values": values} for one, values in series.items()],
-                "alert_rule_test": [never],
-            }
-        ],
-    }
-    (folder / "described.test.yml").write_text(yaml.safe_dump(proof))
-    said = run(promtools()[-1], "test", "rules", folder / "described.test.yml")
-    texts = re.findall(r'page_fast".*?description="(.*?)", runbook_url', said.stdout + said.stderr, re.DOTALL)
-    assert len(texts) == 1, said
-    return str(texts[0])
+    never = [{"exp_labels": {"none": "expected"}}]
+    proof = proven(folder, name, f"Triton{name.capitalize()}BudgetBurn", series, dict.fromkeys(at, never))
+    said = promtool(promtools()[-1], "test", "rules", proof)
+    return re.findall(r'page_fast".*?description="(.*?)", runbook_url', said.stdout + said.stderr, re.DOTALL)
 
 
 def test_every_first_step_is_a_sentence_and_no_template() -> None:
@@ -265,11 +220,22 @@ def test_every_first_step_is_a_sentence_and_no_template() -> None:
 
 
 def contradictions(
-    folder: Path, name: str, alert: str, series: Mapping[str, str], expected: list[object]
+    folder: Path, name: str, alert: str, series: Mapping[str, str], expected: Sequence[object]
 ) -> list[str]:
     """What promtools say against the expected alerts."""
     reading = read((path.name, path.read_text()) for path in sorted(SHIPPED.glob("*.yaml")))
     write([one for one in artifacts(reading.objectives, Options()) if one.part == "rules"], folder)
+    proof = proven(folder, name, alert, series, {"30m": expected})
+    with ThreadPoolExecutor() as side_by_side:
+        runs = list(side_by_side.map(lambda binary: promtool(binary, "test", "rules", proof), promtools()))
+    assert runs
+    return [one.stdout + one.stderr for one in runs if one.returncode]
+
+
+def proven(
+    folder: Path, name: str, alert: str, series: Mapping[str, str], expected: Mapping[str, Sequence[object]]
+) -> Path:
+    """A file for `promtool test rules`: when which alerts of a name are expected."""
     proof = {
         "rule_files": [str(folder / "rules" / f"slo-{one}.yml") for one in (name, "causes")],
         "evaluation_interval": "15s",
@@ -277,17 +243,13 @@ def contradictions(
             {
                 "interval": "15s",
                 "input_series": [{"series": one, "values": values} for one, values in series.items()],
-                "alert_rule_test": [{"eval_time": "30m", "alertname": alert, "exp_alerts": expected}],
+                "alert_rule_test": [
+                    {"eval_time": at, "alertname": alert, "exp_alerts": list(alerts)}
+                    for at, alerts in expected.items()
+                ],
             }
         ],
     }
-    (folder / "words.test.yml").write_text(yaml.safe_dump(proof))
-    command = ["test", "rules", folder / "words.test.yml"]
-    with ThreadPoolExecutor() as side_by_side:
-        runs = list(side_by_side.map(lambda binary: run(binary, *command), promtools()))
-    assert runs
-    return [one.stdout + one.stderr for one in runs if one.returncode]
-
-
-def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+    path = folder / "words.test.yml"
+    path.write_text(yaml.safe_dump(proof))
+    return path
