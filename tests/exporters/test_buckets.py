@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from support.tools import ROOT
-from triton_exporter.distribution.buckets import Buckets, ThresholdError, le, parse_duration, thresholds
+from triton_exporter.distribution.buckets import Buckets, ThresholdError, le, thresholds
+from triton_exporter.duration import parse_seconds
 from tritonwatch.exporter_options import Chosen, OptionsError, chosen, declare
 
 
@@ -72,7 +73,7 @@ def test_no_objectives(tmp_path: Path) -> None:
 )
 def test_durations(text: str, seconds: float) -> None:
     """Durations are read in seconds, without binary dust."""
-    assert seconds == parse_duration(text)
+    assert seconds == parse_seconds(text)
 
 
 def test_bounds() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Literal
 
 import yaml
 
+from triton_exporter.duration import parse_seconds
 from triton_exporter.yaml_faults import YAML_FAULTS, fault
 
 Signal = Literal["request", "queue"]
@@ -20,9 +20,6 @@ SIGNALS: tuple[Signal, ...] = ("request", "queue")
 DEFAULT_BOUNDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 """Upper bounds in seconds: a 1-2-5 series, since most thresholds that people choose are of it."""
 
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
-_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
-_DURATION = re.compile(rf"(?:{_PART.pattern})+")
 _SIGNAL_OF_KIND: Mapping[str, Signal] = {"latency": "request", "first_response": "request", "queue": "queue"}
 
 
@@ -65,13 +62,6 @@ def thresholds(objectives: Path) -> dict[Signal, tuple[float, ...]]:
     return {signal: tuple(sorted(seconds)) for signal, seconds in found.items()}
 
 
-def parse_duration(text: str) -> float:
-    """Read `100ms`, `0.5s`, `1m30s`; in seconds. Raises ValueError."""
-    if not _DURATION.fullmatch(text):
-        raise ValueError(f"{text!r} is not a duration such as 100ms or 0.5s")
-    return round(sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text)), 9)
-
-
 def _objectives(documents: Iterable[object]) -> Iterable[object]:
     """Each objective: a document of its own, or one of the list `objectives`."""
     for document in documents:
@@ -93,6 +83,6 @@ def _read(path: Path) -> Iterable[tuple[Signal, float]]:
         holders = [indicator, *(one for one in overrides if isinstance(one, dict))]
         for text in [one["threshold"] for one in holders if signal and one.get("threshold") is not None]:
             try:
-                yield signal or "request", parse_duration(str(text))
+                yield signal or "request", parse_seconds(str(text))
             except ValueError as error:
                 raise ThresholdError(f"{path}: threshold: {error}") from error
