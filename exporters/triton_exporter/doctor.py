@@ -40,10 +40,10 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a look at one Triton brought.
+    """The facts about one Triton.
 
     `statuses` holds the HTTP status of every endpoint that was asked, `first` and `second` its metrics,
-    `seconds` apart; `metrics_failure` says why they are missing. `logging` and `tracing` are its settings,
+    `seconds` apart; `metrics_failure` is why they are missing. `logging` and `tracing` are its settings,
     `gpu` what was found of GPUs.
     """
 
@@ -61,7 +61,7 @@ class Facts:
 
     @property
     def release(self) -> tuple[int, int]:
-        """Version of the server, such as (2, 51); (0, 0) when it does not tell."""
+        """Version of the server, such as (2, 51); (0, 0) when it is unknown."""
         match = re.match(r"(\d+)\.(\d+)", self.snapshot.triton_version)
         return (int(match[1]), int(match[2])) if match else (0, 0)
 
@@ -93,7 +93,7 @@ def examine(facts: Facts) -> list[Finding]:
 
 
 def requests_per_second(facts: Facts) -> float | None:
-    """Successful requests a second between the two looks at the metrics, over all models."""
+    """Successful requests a second between the two readings of the metrics, over all models."""
     if facts.first is None or facts.second is None or facts.seconds <= 0:
         return None
     grown = _total(facts.second, triton.REQUEST_SUCCESS) - _total(facts.first, triton.REQUEST_SUCCESS)
@@ -108,7 +108,7 @@ def _reachable(facts: Facts) -> Iterator[Finding]:
             "Triton's API refuses connections",
             f"nothing listens at {facts.url}. Triton opens its port only when all start-up loads have ended, "
             "and by default one failed load ends the server.",
-            "--exit-on-error=false keeps the server up with the models that load; its log says what failed "
+            "--exit-on-error=false keeps the server up with the models that load; its log has what failed "
             "(tritonwatch exporter --triton-log FILE counts it)",
             "a server that starts without some of its models: watch triton_model_ready",
         )
@@ -117,7 +117,7 @@ def _reachable(facts: Facts) -> Iterator[Finding]:
             "problem",
             "This is not a Triton",
             f"{facts.url}: {facts.snapshot.api_failure_text}",
-            "give --triton the address of Triton's HTTP API (port 8000 unless --http-port says otherwise)",
+            "give --triton the address of Triton's HTTP API (port 8000 unless --http-port is another)",
         )
     elif failure:
         yield Finding("problem", "Triton's API does not answer", f"{facts.url}: {failure}", _reach(failure))
@@ -184,7 +184,7 @@ def _counters(facts: Facts) -> Iterator[Finding]:
     if facts.first is None or facts.snapshot.statistics is None:
         return
     served = sum(one.success for one in facts.snapshot.statistics)
-    # The later look: it must know of every request that the statistics knew of before.
+    # The later reading: it must include every request that the statistics counted before.
     shown = _total(facts.second or facts.first, triton.REQUEST_SUCCESS)
     if served > 0 and facts.has(triton.REQUEST_SUCCESS) and shown == 0:
         yield Finding(
@@ -275,7 +275,7 @@ def _readiness(facts: Facts) -> Iterator[Finding]:
             "advice",
             "Models are listed without a version",
             f"{_some(bare)}: never asked to load, or their config cannot be read, or a part failed; "
-            "Triton tells no difference.",
+            "Triton counts both alike.",
             "tritonwatch exporter --expect MODEL for what should serve, and --triton-log for the reason",
         )
 
@@ -285,7 +285,7 @@ def _log(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "advice",
             "Failed hot reloads and broken configs are in the log only",
-            "no API tells of them, and this Triton logs to its standard error.",
+            "no API reports them, and this Triton logs to its standard error.",
             "--log-file=/shared/triton.log, and tritonwatch exporter --triton-log /shared/triton.log",
             "a volume shared by the two containers, and rotation of that file",
         )

@@ -1,4 +1,4 @@
-"""The seam between those who know a number and the page that shows it.
+"""The interface between the parts of the exporter and the page that shows their series.
 
 A collector yields families; the exposition module writes them. A series is rendered to text once, when its
 labels are first known, and kept by its collector: at 1,000 models that is most of the cost of a scrape.
@@ -56,7 +56,7 @@ class Written(Protocol):
 
 @runtime_checkable
 class Collector(Protocol):
-    """Shows what it knows. Called by any scrape's thread, under the exporter's lock: no IO, no waiting."""
+    """Has series. Called by the thread of any scrape, under the exporter's lock: no IO, no waiting."""
 
     def families(self, now: float) -> Iterable[Family]:
         """Families as of now (Unix seconds). A family without samples still shows its HELP and TYPE."""
@@ -64,10 +64,10 @@ class Collector(Protocol):
 
 @runtime_checkable
 class Watcher(Protocol):
-    """Is shown each look at Triton's APIs, under the same lock."""
+    """Gets the result of each poll of Triton's API, under the same lock."""
 
     def see(self, snapshot: Snapshot) -> None:
-        """Take in what index, statistics and configuration said."""
+        """Take in index, statistics and configurations."""
 
 
 @runtime_checkable
@@ -77,7 +77,7 @@ class Poller(Protocol):
     interval_seconds: float
 
     def poll(self, now: float) -> None:
-        """Look once. An error that escapes is logged and counted, and the next poll still comes."""
+        """Poll once. An error that escapes is logged and counted, and the next poll still comes."""
 
 
 @runtime_checkable
@@ -85,7 +85,7 @@ class Closer(Protocol):
     """A Poller that holds something open: closed by its own thread, when that ends."""
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close it."""
 
 
 def series(metric: Metric, *values: str, suffix: str = "", le: str = "") -> str:

@@ -26,7 +26,7 @@ _PARTS: tuple[tuple[str, str, ModuleType], ...] = (
         "Added by the exporter, from each ready model's config and statistics.",
         model,
     ),
-    ("Probes", "Added by the exporter when it is told to send cheap inferences.", probe),
+    ("Probes", "Added by the exporter where `--probe` asks for small inference requests.", probe),
     ("GPUs", "Added by the exporter, from dcgm-exporter, NVML or Triton, in base units.", gpu),
     ("Triton", "Triton's own, relayed.", triton),
     ("Language models", "Of Triton's TensorRT-LLM and vLLM backends, relayed.", llm),

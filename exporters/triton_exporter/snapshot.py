@@ -1,4 +1,4 @@
-"""What one look at Triton's HTTP API said, parsed once and frozen."""
+"""The result of one poll of Triton's HTTP API, parsed once and frozen."""
 
 from __future__ import annotations
 
@@ -146,10 +146,10 @@ class ModelStatistics:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One look at Triton at Unix time `at`; None means Triton could not be asked that.
+    """One poll of Triton at Unix time `at`; None means that Triton did not answer that part.
 
     `api_failure` is one of DOWN_REASONS when the HTTP API did not answer at all, or another server than Triton did;
-    `api_failure_text` says more where there is more to say.
+    `api_failure_text` has the details, if there are any.
     """
 
     at: float

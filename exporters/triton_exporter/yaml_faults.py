@@ -1,4 +1,4 @@
-"""What reading somebody's YAML can raise, and what to say of it: one list for every reader."""
+"""The exceptions that reading a YAML file can raise, and their message: one list for every reader."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def test_tritons_own_data_are_the_poorest() -> None:
 def test_missing_fields_are_given_as_lines_to_paste_in_the_dialect_spoken() -> None:
     """Each line is one of a collector file, by the name that this dcgm-exporter knows."""
     old, new = (
-        about(advise(Examined("dcgm", reading=look(write(dialect, [Card()])))), "does not tell")[0]
+        about(advise(Examined("dcgm", reading=look(write(dialect, [Card()])))), "does not report")[0]
         for dialect in ("4.x", "4.9+")
     )
 

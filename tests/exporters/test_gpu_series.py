@@ -336,7 +336,7 @@ def test_a_gpu_that_triton_gave_up_has_no_values() -> None:
     assert ({U}, {}) == (set(frozen.devices), frozen.values)
 
     own = native.NativeSource(max_age_seconds=60)
-    own.tell(frozen)
+    own.put(frozen)
     with pytest.raises(SourceError) as caught:
         own.read(1.0)
     assert "no_gpu" == caught.value.reason
@@ -345,7 +345,7 @@ def test_a_gpu_that_triton_gave_up_has_no_values() -> None:
 def test_what_triton_said_long_ago_is_no_source() -> None:
     """When Triton's metrics are gone, its GPU series are too."""
     own = native.NativeSource(max_age_seconds=60)
-    own.tell(native.read(parse(triton_page(1000.0)), 0.0))
+    own.put(native.read(parse(triton_page(1000.0)), 0.0))
 
     assert {U} == own.read(59.0).devices.keys()
     with pytest.raises(SourceError):

@@ -402,7 +402,7 @@ def test_prometheus_own_checker_takes_the_same_file(certificates: Path) -> None:
         ),
         ("tls_server_config: {cert_file: a}", "tls_server_config.key_file: field required"),
         ("tls_server_config: {cert_file: a, key_file: b}", "/a: No such file or directory"),
-        ("basic_auth_users: {me: secret}", "basic_auth_users.me: is no bcrypt hash"),
+        ("basic_auth_users: {me: secret}", "basic_auth_users.me: is not a bcrypt hash"),
         (_TLS + "  client_auth_type: RequireAndVerifyClientCert\n", "needs client_ca_file"),
         (_TLS + "  client_auth_type: RequestClientCert\n", "checks nothing"),
         (_TLS + "  client_ca_file: ca.pem\n", "admits everybody"),

@@ -70,8 +70,8 @@ and on (instance) {state.SERVER_LIVE} == 1""",
         dashboard="on_call",
         owner="observability",
         summary="The exporter {{ $labels.instance }} shows data {{ $value | humanizeDuration }} old",
-        description="The exporter {{ $labels.instance }} answers Prometheus, but its last complete look at a "
-        "live Triton was {{ $value | humanizeDuration }} ago. What it shows may no longer be true.",
+        description="The exporter {{ $labels.instance }} answers Prometheus, but it last read the metrics "
+        "of a live Triton {{ $value | humanizeDuration }} ago. Its series may be out of date.",
         action="Read the exporter's log and its count of failed requests by endpoint.",
         silence="instance",
     ),

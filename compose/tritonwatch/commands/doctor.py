@@ -21,7 +21,7 @@ from triton_exporter.http.certificates import Renewed
 from triton_exporter.http.client import Client, FetchError, Limits
 from triton_exporter.printable import printable
 from triton_exporter.snapshot import Snapshot
-from triton_exporter.triton.poll import Looker
+from triton_exporter.triton.poll import ApiPoller
 from tritonwatch.command_error import UsageError
 from tritonwatch.exporter_options import TRITON_OPTIONS, OptionsError, chosen_some, declare_some
 
@@ -76,7 +76,7 @@ def gather(settings: Settings, watch_seconds: float) -> Facts:
     api = Client(settings.triton_url, limits, settings.triton_headers, tls)
     metrics = Client(settings.metrics_url, limits, settings.triton_headers, tls)
     with closing(api), closing(metrics):
-        snapshot = Looker(api, time.time, lambda _endpoint, _reason: None).look()
+        snapshot = ApiPoller(api, time.time, lambda _endpoint, _reason: None).poll()
         if snapshot.api_failure == NOT_TRITON:
             return Facts(settings.triton_url, settings.metrics_url, snapshot)
         first, failure = _exposition(metrics)

@@ -15,7 +15,7 @@ from triton_exporter.exposition.parse import Exposition, parse
 from triton_exporter.http.certificates import Renewed
 from triton_exporter.http.client import Client, FetchError, Limits
 from triton_exporter.snapshot import ModelConfig, Snapshot
-from triton_exporter.triton.poll import Looker
+from triton_exporter.triton.poll import ApiPoller
 from triton_exporter.triton.unreachable import what_to_check
 from triton_slo.prometheus import Prometheus
 from triton_slo.propose import Source, Timing, merge, propose
@@ -91,13 +91,13 @@ def _look(settings: Settings) -> tuple[Snapshot, Mapping[str, ModelConfig]]:
     url = settings.triton_url
     client = _client(settings, url)
     failures: list[str] = []
-    looker = Looker(client, time.time, lambda endpoint, reason: failures.append(f"{endpoint}: {reason}"))
+    poller = ApiPoller(client, time.time, lambda endpoint, reason: failures.append(f"{endpoint}: {reason}"))
     try:
-        snapshot = looker.look()
+        snapshot = poller.poll()
         # One poll asks for a bounded number of configurations, so that Triton gets no burst of requests.
         for _ in range(_MOST_LOOKS):
             known = len(snapshot.configs)
-            snapshot = looker.look()
+            snapshot = poller.poll()
             if len(snapshot.configs) == known:
                 break
     finally:

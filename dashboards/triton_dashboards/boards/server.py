@@ -100,8 +100,8 @@ def _glance(within: Scope) -> tuple[Panel, ...]:
             sparkline=False,
         ),
         stat(
-            "Oldest look",
-            "Time since the last complete look of the least lucky exporter at its Triton. "
+            "Oldest reading",
+            "Time since an exporter last read the metrics of its Triton; of several, the longest. "
             + fires(signals.EXPORTER_AGE),
             f"max({signals.EXPORTER_AGE.expr(within)})",
             reading.aged(signals.EXPORTER_AGE, "No exporter"),
@@ -256,7 +256,7 @@ def _exporter(within: Scope) -> tuple[Panel, ...]:
         ),
         timeseries(
             "Time of a look",
-            "How long the exporter takes to look at Triton, and Prometheus to scrape the exporter. "
+            "How long the exporter takes to read Triton's metrics, and Prometheus to scrape the exporter. "
             "Prometheus' own `scrape_duration_seconds`.",
             {
                 "look, {{instance}}": f"max by (instance) ({within(own.SCRAPE_DURATION)})",

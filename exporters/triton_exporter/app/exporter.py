@@ -1,4 +1,4 @@
-"""One exporter put together: threads that look, a lock that guards what they saw, pages that show it."""
+"""One exporter put together: threads that poll, a lock that guards their results, pages that show them."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ from triton_exporter.lifecycle.report import report
 from triton_exporter.lifecycle.tracker import Lifecycle
 from triton_exporter.probe.prober import Prober
 from triton_exporter.snapshot import Snapshot
-from triton_exporter.triton.poll import Looker
+from triton_exporter.triton.poll import ApiPoller
 
 _LOG = logging.getLogger(__name__)
 
 ENDPOINTS = ("metrics", "live", "ready", "metadata", "index", "statistics", "config", "model_ready", "poll")
-"""Closed set of values of the label `endpoint`; `poll` is a look at something other than Triton."""
+"""Closed set of values of the label `endpoint`; `poll` is one of something other than Triton."""
 
 
 class Exporter:
-    """Looks at one Triton until stopped.
+    """Polls one Triton until stopped.
 
-    Everything the parts know is guarded by one lock: observing, seeing and rendering are short and do no IO.
+    One lock guards all parts: observing, seeing and rendering are short and do no IO.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Exporter:
         self.states = ModelStates(Lifecycle(settings.expected))
         self._now = now
         self.connections = Connections()
-        # What feeds the lifecycle comes before it, what looks at it after.
+        # What feeds the lifecycle comes before it, what reads it after.
         self._parts = (
             *_sources(settings, self.states.lifecycle),
             self.states,
@@ -73,7 +73,7 @@ class Exporter:
         self._relay = Relay()
         self._reading: Reading | None = None  # the last one
         limits = Limits(settings.timeout_seconds, settings.max_body_bytes)
-        # One connection for each thread that looks.
+        # One connection for each thread that polls.
         tls = Renewed(settings.certificates)
         metrics = Client(settings.metrics_url, limits, settings.triton_headers, tls)
         api = Client(settings.triton_url, limits, settings.triton_headers, tls)
@@ -83,13 +83,13 @@ class Exporter:
             self._digest,
             settings.sampling_interval_seconds,
         )
-        self._looker = Looker(api, now, self._count_failure)
+        self._api = ApiPoller(api, now, self._count_failure)
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
         """Start the threads; returns at once."""
         self._spawn("metrics", self._reader.run)
-        self._spawn("state", self._look_for_ever)
+        self._spawn("state", self._poll_api_for_ever)
         for part in self._parts:
             if isinstance(part, Poller):
                 self._spawn(type(part).__name__, partial(self._poll_for_ever, part))
@@ -138,9 +138,9 @@ class Exporter:
             with self._lock:
                 # Digested first, so that the page itself shows what was wrong with it.
                 relayed = view.theirs(self._relay, reading)
-                told = view.ours(self._told(reading))
+                after = view.ours(self._after_reading(reading))
             yield relayed
-            yield from told
+            yield from after
             yield view.end
 
     def state(self, request: Request) -> Response:
@@ -150,9 +150,9 @@ class Exporter:
         return packed(json_page(answer), request.headers.get("accept-encoding", ""))
 
     def ready(self, request: Request) -> Response:
-        """Whether the exporter has looked at Triton's APIs and metrics once, whatever they said."""
-        looked = self._reading is not None and self.states.lifecycle.snapshot.at > 0
-        return Response(b"ready\n") if looked else Response(b"has not polled Triton yet\n", status=503)
+        """Whether the exporter has polled Triton's API and metrics once, with any result."""
+        polled = self._reading is not None and self.states.lifecycle.snapshot.at > 0
+        return Response(b"ready\n") if polled else Response(b"has not polled Triton yet\n", status=503)
 
     def _known(self, now: float) -> Iterable[Family]:
         """What the parts know."""
@@ -160,12 +160,12 @@ class Exporter:
             if isinstance(part, Collector):
                 yield from _collected(part, now)
 
-    def _told(self, reading: Reading) -> Iterable[Family]:
-        """What the reading itself tells, and how looking went."""
+    def _after_reading(self, reading: Reading) -> Iterable[Family]:
+        """Series about the reading and the requests to Triton."""
         up = reading.up and self.states.lifecycle.snapshot.api_failure != catalogue.NOT_TRITON
         yield Family(catalogue.UP, [Sample(str(catalogue.UP), up)])
         yield from self._relay.families()
-        # Absent until there was one: an age counted from 1970 tells nobody anything.
+        # Absent until there was one: an age counted from 1970 means nothing.
         succeeded = [Sample(str(own.LAST_SUCCESS), self._last_success)] if self._last_success else []
         yield Family(own.LAST_SUCCESS, succeeded)
         yield Family(own.SCRAPE_DURATION, [Sample(str(own.SCRAPE_DURATION), reading.duration_seconds)])
@@ -197,20 +197,20 @@ class Exporter:
             for part in observers:
                 _guarded(part.observe, exposition, reading.at)
 
-    def _look_for_ever(self) -> None:
+    def _poll_api_for_ever(self) -> None:
         while not self._stop.is_set():
             started = time.monotonic()
-            self._show(self._look())
+            self._show(self._poll_api())
             took = time.monotonic() - started
-            pause = max(self.settings.state_interval_seconds - took, self._looker.pause_seconds)
+            pause = max(self.settings.state_interval_seconds - took, self._api.pause_seconds)
             self._stop.wait(max(0.01, pause))
 
-    def _look(self) -> Snapshot:
-        """One look; whatever Triton sent, it is lost alone, and what is not known is not shown as known."""
+    def _poll_api(self) -> Snapshot:
+        """Poll the API once; after a response that cannot be handled, its states are unknown."""
         try:
-            return self._looker.look()
+            return self._api.poll()
         except Exception:  # noqa: BLE001 - the boundary, as in _guarded
-            _LOG.exception("could not look at Triton")
+            _LOG.exception("a response of Triton's API could not be handled; this poll is lost")
             self._count_failure("index", "bad_response")
             return Snapshot(self._now(), api_failure="bad_response")
 
@@ -240,7 +240,7 @@ class Exporter:
 
 
 def _sources(settings: Settings, lifecycle: Lifecycle) -> Iterable[object]:
-    """What tells the lifecycle things that Triton's APIs do not."""
+    """Sources of the lifecycle beside Triton's API."""
     if settings.expected_file is not None:
         yield ExpectedFile(settings.expected_file, settings.expected, lifecycle)
     if settings.log is not None:
@@ -259,7 +259,7 @@ def _prober(settings: Settings, lifecycle: Lifecycle) -> Prober:
 
 
 def _collected(collector: Collector, now: float) -> Sequence[Family]:
-    """All families of one part, or none: half a part would look whole."""
+    """All families of one part, or none: part of them would be taken for all."""
     found: list[Family] = []
     _guarded(lambda: found.extend(collector.families(now)))
     return found

@@ -58,7 +58,7 @@ OLDEST_UNDELIVERED_AGE = Metric(
 UNDELIVERED = Metric(
     "triton_alert_bridge_undelivered_incidents",
     "gauge",
-    "Incidents with something to say that Slack has not accepted yet.",
+    "Incidents with a message that Slack has not accepted yet.",
 )
 OPEN_INCIDENTS = Metric(
     "triton_alert_bridge_open_incidents", "gauge", "Incidents open now, by severity.", ("severity",)

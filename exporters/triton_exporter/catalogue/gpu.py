@@ -31,7 +31,7 @@ SOURCE_FAILURES = (
 ROW_FAULTS = ("blank", "duplicate", "malformed", "implausible", "unscaled", "no_uuid")
 """Closed set of values of the label `reason` of triton_gpu_rows_dropped_total.
 
-`blank`: one of NVIDIA's values for "no value"; `unscaled`: whether a ratio is a percentage could not be told.
+`blank`: one of NVIDIA's values for "no value"; `unscaled`: it is unknown whether a ratio is a percentage.
 """
 
 THROTTLE_REASONS = (
@@ -96,7 +96,7 @@ def _split(name: str, text: str, unit: str = "ratio", caveat: str = "") -> Metri
     return Metric(f"triton_gpu_{name}", "gauge", text, _INSTANCE, unit, _SOURCE, caveat=caveat)
 
 
-# --- What is there, and who says so -------------------------------------------------------------------------
+# --- Which GPUs there are, and which source reports them ----------------------------------------------------
 
 INFO = Metric(
     "triton_gpu_info",
@@ -173,9 +173,7 @@ PIPE_ACTIVE = Metric(
     "ratio",
     "dcgm-exporter",
 )
-MEMORY_BUSY = _split(
-    "memory_busy_ratio", "Share of time memory was read or written; says nothing of how full it is."
-)
+MEMORY_BUSY = _split("memory_busy_ratio", "Share of time memory was read or written; not how full it is.")
 ENCODER_UTILIZATION = _split("encoder_utilization_ratio", "Share of time the video encoder was busy.")
 DECODER_UTILIZATION = _split("decoder_utilization_ratio", "Share of time the video decoder was busy.")
 
@@ -204,7 +202,7 @@ ENERGY = _board(
 )
 TEMPERATURE = _board("temperature_celsius", "Temperature of the GPU.", "C")
 MEMORY_TEMPERATURE = _board(
-    "memory_temperature_celsius", "Temperature of the memory; not all cards tell.", "C"
+    "memory_temperature_celsius", "Temperature of the memory; not all cards report it.", "C"
 )
 TEMPERATURE_MARGIN = _board(
     "temperature_margin_celsius", "Degrees left before the GPU slows itself down for heat.", "C"
@@ -241,7 +239,7 @@ XID_ERRORS = Metric(
 )
 LAST_XID = _board(
     "last_xid",
-    "The last XID code the source reported; 0 where it says that there was none.",
+    "The last XID code that the source reported; 0 where there was none.",
     caveat="Sticks until the driver or dcgm-exporter restarts.",
 )
 ECC_ERRORS = Metric(
@@ -294,7 +292,7 @@ NVLINK_ERRORS = Metric(
 MODEL_GPU_INFO = Metric(
     "triton_model_gpu_info",
     "gauge",
-    "This model version runs on this GPU, always 1; source says how that is known, confidence how surely.",
+    "This model version runs on this GPU, always 1; source is how that is known, confidence how reliably.",
     (*_MODEL, "source", "confidence"),
     source="model config, statistics, order of visible devices",
 )
@@ -319,7 +317,7 @@ MODEL_BUSY = Metric(
 MODEL_UTILIZATION = Metric(
     "triton_model_gpu_utilization_estimate_ratio",
     "gauge",
-    "Estimate: part of triton_gpu_utilization_ratio that this model caused since the last look, by its share "
+    "Estimate: part of triton_gpu_utilization_ratio that this model caused since the last poll, by its share "
     "of execution time.",
     _MODEL,
     "ratio",
@@ -357,7 +355,7 @@ ENERGY_UNATTRIBUTED = _board(
 MODEL_MEMORY = Metric(
     "triton_model_gpu_memory_estimate_bytes",
     "gauge",
-    "Estimate: memory this model took when it was loaded, as Triton's statistics say.",
+    "Estimate: memory this model took when it was loaded, from Triton's statistics.",
     _MODEL,
     "bytes",
     "statistics API (memory_usage)",

@@ -7,7 +7,7 @@ from triton_exporter.catalogue.metric import Kind, Metric
 _MODEL = ("model", "version")
 _CONFIG = "model configuration"
 _STATISTICS = "model statistics"
-_ONLY_READY = "Known of ready versions only: Triton tells no configuration of others."
+_ONLY_READY = "Present for ready versions only: Triton reports the configuration of no others."
 
 
 def _config(
@@ -86,7 +86,7 @@ LAST_INFERENCE = _statistic(
 MEMORY = _statistic(
     "triton_model_memory_bytes",
     "gauge",
-    "Memory the backend says the model took when it was loaded, by kind (CPU, CPU_PINNED, GPU) and device.",
+    "Memory that the model took when it was loaded, by kind (CPU, CPU_PINNED, GPU) and device.",
     ("kind", "device"),
     "bytes",
     "An estimate of the backend; only ONNX Runtime and TensorRT fill it in.",
@@ -97,7 +97,7 @@ RESPONSES = _statistic(
     "Responses by position in their stream and outcome (success, fail, empty, cancel).",
     ("index", "outcome"),
     "responses",
-    "Only backends that report responses; Triton 24.03 or later.",
+    "Only from backends that report responses; Triton 24.03 or later.",
 )
 FAILED_SECONDS = _statistic(
     "triton_model_failed_request_seconds_total", "counter", "Time spent on requests that failed.", unit="s"

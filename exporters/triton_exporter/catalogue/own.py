@@ -7,11 +7,14 @@ from triton_exporter.catalogue.metric import Metric
 LAST_SUCCESS = Metric(
     "triton_exporter_last_success_timestamp_seconds",
     "gauge",
-    "Unix time of the last complete look at Triton.",
+    "Unix time when Triton's metrics were last read successfully.",
     unit="s",
 )
 SCRAPE_DURATION = Metric(
-    "triton_exporter_scrape_duration_seconds", "gauge", "Duration of the last look at Triton.", unit="s"
+    "triton_exporter_scrape_duration_seconds",
+    "gauge",
+    "Duration of the last request for Triton's metrics.",
+    unit="s",
 )
 SCRAPE_FAILURES = Metric(
     "triton_exporter_scrape_failures_total",
@@ -28,14 +31,14 @@ LOG_LINES = Metric(
 EXPECTED_FILE_VALID = Metric(
     "triton_exporter_expected_file_valid",
     "gauge",
-    "1 while the list of expected models can be read, else 0 and the last good list stays in force.",
+    "1 while the list of expected models can be read, else 0; then the last good list is used.",
     flag="--expect-file",
 )
 BAD_LINES = Metric(
     "triton_exporter_bad_lines_total",
     "counter",
-    "Lines of Triton's metrics that were not relayed because they are broken, by kind; those of kind mended were "
-    "put right and relayed.",
+    "Invalid lines of Triton's metrics, by kind. They are not relayed, except those of kind mended, which are "
+    "corrected first.",
     ("kind",),
 )
 CONNECTIONS_DROPPED = Metric(
@@ -49,19 +52,20 @@ BUILD_INFO = Metric("triton_exporter_build_info", "gauge", "Version of the expor
 DISCARDED_REQUESTS = Metric(
     "triton_exporter_discarded_requests_total",
     "counter",
-    "Requests left out of the histograms because Triton's time counter made an impossible jump.",
+    "Requests left out of the histograms because Triton's counter of their time rose by an impossible amount.",
     ("model", "version", "signal"),
 )
 TRACES_LOST = Metric(
     "triton_exporter_traces_lost_total",
     "counter",
-    "Traced requests received but not observed, by reason: overflow, late, orphan, malformed, ahead (dated in the "
-    "future), contradicts (their mean cannot be that of the requests that Triton counted; another source is used).",
+    "Traced requests received but not used, by reason: overflow, late, orphan, malformed, ahead (dated in the "
+    "future), contradicts (their mean differs from that of the requests that Triton counted; another source is "
+    "used).",
     ("reason",),
 )
 TRACE_BATCHES = Metric(
     "triton_exporter_trace_batches_total",
     "counter",
-    "Batches of traces received, by result: accepted, or why they were refused and lost.",
+    "Batches of traces received, by result: accepted, or the reason for which the batch was refused.",
     ("result",),
 )

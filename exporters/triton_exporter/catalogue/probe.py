@@ -1,4 +1,4 @@
-"""Series of the prober: cheap real inferences that the exporter sends when it is told to."""
+"""Series of the prober: small inference requests that the exporter sends where `--probe` asks for them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ probe failed in another way, and its input has not worked with this model yet.
 """
 
 SAYS_NOTHING = ("bad_input", "unproven")
-"""Results that show nothing about the model."""
+"""Results that do not show whether the model works."""
 
 REQUESTS = Metric(
     "triton_probe_requests_total",
     "counter",
-    "Probes sent, by result; bad_input means that the probe is wrong, not the model, and unproven that it failed "
-    "with an input that has never worked, which may be the probe's fault.",
+    "Probes sent, by result. bad_input: the model does not accept the probe's input; unproven: the probe failed "
+    "with an input that has never worked with this model. Neither shows whether the model works.",
     (*_MODEL, "result"),
     "requests",
     "prober",
@@ -34,8 +34,8 @@ REQUESTS = Metric(
 SUCCESS = Metric(
     "triton_probe_success",
     "gauge",
-    "1 when the last probe of this model version worked, 0 when it failed; absent while that shows nothing: "
-    "the input was refused or has never worked, or other requests to the model succeed.",
+    "1 when the last probe of this model version succeeded, 0 when it failed; absent where a failure proves "
+    "nothing: the input was refused or has never worked, or other requests to the model succeed.",
     _MODEL,
     source="prober",
     flag=_FLAG,
@@ -43,7 +43,7 @@ SUCCESS = Metric(
 DURATION = Metric(
     "triton_probe_duration_seconds",
     "histogram",
-    "Time of the probes that worked, as a client sees it.",
+    "Duration of the probes that succeeded, as a client measures it.",
     _MODEL,
     "s",
     "prober",
@@ -52,7 +52,7 @@ DURATION = Metric(
 UNPROBED = Metric(
     "triton_probe_skipped",
     "gauge",
-    "1 for a model version that should be probed and cannot be: decoupled without a gRPC address, or "
+    "1 for a model version that matches --probe and cannot be probed: decoupled without a gRPC address, or "
     "stateful or of an unknown datatype without a payload.",
     (*_MODEL, "reason"),
     source="prober",

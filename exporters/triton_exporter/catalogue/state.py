@@ -1,4 +1,4 @@
-"""Series about servers and models that Triton does not expose and the exporter adds."""
+"""Series about servers and models that the exporter adds to those of Triton."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ MODEL_STATES = (
 )
 """Closed set of values of the label `state`; exactly one is 1 for each model version.
 
-`unloaded` is on purpose, `unavailable` a failed load, `missing` an expected model that Triton does not list
-or lists without a version, `not_loaded` one that it lists without a version and nobody is known to expect,
-`unknown` means Triton could not be asked.
+`unloaded`: unloaded on purpose; `unavailable`: its load failed; `missing`: expected, and Triton does not list it
+or lists it without a version; `not_loaded`: listed without a version, and not expected; `unknown`: Triton did not
+answer.
 """
 
 LOAD_FAILURE_REASONS = (
@@ -35,7 +35,7 @@ LOAD_FAILURE_REASONS = (
 """Closed set of values of the label `reason` of load failures; the full text is never a label."""
 
 NOT_TRITON = "not_triton"
-"""The reason why nothing is believed: another server answers at the address."""
+"""Reason of a failure: a server that is not Triton answers at the address."""
 
 DOWN_REASONS = (
     "",
@@ -89,14 +89,14 @@ MODEL_STATE = Metric(
 MODEL_EXPECTED = Metric(
     "triton_model_expected",
     "gauge",
-    "1 when this model should be serving: configured, or once asked to load and not unloaded on purpose.",
+    "1 when this model should be served: on the operator's list, or once loaded and not unloaded on purpose.",
     ("model",),
-    source="operator's list or what was seen",
+    source="operator's list or earlier polls",
 )
 MODEL_LOAD_FAILURES = Metric(
     "triton_model_load_failures_total",
     "counter",
-    "Load attempts seen to fail, by class of reason; present at 0 before any failure.",
+    "Load attempts that failed, by class of reason; present at 0 before any failure.",
     ("model", "reason"),
     source="repository index, or Triton's log where it is read",
     caveat="Without the log: a retry shorter than the polling period, a failed hot reload and a broken "
@@ -105,17 +105,17 @@ MODEL_LOAD_FAILURES = Metric(
 MODEL_RELOAD_FAILURES = Metric(
     "triton_model_reload_failures_total",
     "counter",
-    "Failed loads of a version that goes on serving its old copy, by class of reason; among the load "
-    "failures too.",
+    "Failed loads of a version whose old copy is still served, by class of reason; included in the load "
+    "failures.",
     ("model", "reason"),
     source="Triton's log",
     flag="--triton-log",
-    caveat="Shown only while the exporter reads Triton's log: no API tells of them.",
+    caveat="Present only while the exporter reads Triton's log: no API reports them.",
 )
 MODEL_NOT_READY_SINCE = Metric(
     "triton_model_not_ready_since_timestamp_seconds",
     "gauge",
-    "Unix time since when a model version that should serve is not ready; absent while it is ready.",
+    "Unix time since when a model version that should be served is not ready; absent while it is ready.",
     _MODEL,
     "s",
     source="exporter's clock",
@@ -124,23 +124,24 @@ MODEL_NOT_READY_SINCE = Metric(
 MODEL_FIRST_LOAD = Metric(
     "triton_model_first_load",
     "gauge",
-    "1 while the model version loads for the first time since it appeared or was unloaded on purpose: nothing "
-    "that served is lost; absent otherwise.",
+    "1 while the model version loads for the first time since it appeared or was unloaded on purpose, so that no "
+    "serving version is lost; absent otherwise.",
     _MODEL,
-    source="what was seen",
-    caveat="A retry after a failed load is no first load. An exporter that starts during a load calls it one.",
+    source="earlier polls",
+    caveat="A retry after a failed load is not a first load. An exporter that starts during a load takes it "
+    "for one.",
 )
 MODEL_LOAD_DURATION_ESTIMATED = Metric(
     "triton_model_load_duration_estimated_seconds",
     "gauge",
-    "How long the last load of the model version took, from the first look that found it LOADING to the first "
-    "that found it READY: an estimate, off by up to the time between two looks (--state-interval).",
+    "Duration of the last load of the model version, from the first poll that found it LOADING to the first that "
+    "found it READY. An estimate: the error is up to the time between two polls (--state-interval).",
     _MODEL,
     "s",
     source="repository index",
-    caveat="For Triton before 24.11, and for ensembles. Absent for loads that no look saw begin and end: those "
-    "of a server's start, hot reloads, loads shorter than the time between two looks, and loads during which a "
-    "look failed.",
+    caveat="For Triton before 24.11, and for ensembles. Absent for loads whose begin and end were not polled: "
+    "those of a server's start, hot reloads, loads shorter than the time between two polls, and loads during "
+    "which a poll failed.",
 )
 _SPREAD = (
     "Sum and count are exact, from Triton's counters; how requests spread over the buckets comes from the "
@@ -175,7 +176,7 @@ DISTRIBUTION_SOURCE = Metric(
 TRACED_REQUESTS = Metric(
     "triton_model_traced_requests_total",
     "counter",
-    "Requests seen in traces: completed, queue_full, or not_executed (queue timeout or cache hit).",
+    "Requests in traces: completed, queue_full, or not_executed (queue timeout or cache hit).",
     (*_MODEL, "outcome"),
     source="traces",
     caveat="Only every Nth request is traced; a failed execution looks like a completed one.",
@@ -183,7 +184,7 @@ TRACED_REQUESTS = Metric(
 QUEUE_FULL_ESTIMATE = Metric(
     "triton_model_queue_full_rejections_estimated_total",
     "counter",
-    "Requests refused because the queue was full, which Triton counts nowhere: those seen in traces, times "
+    "Requests refused because the queue was full, which no metric of Triton counts: those in traces, times "
     "the trace rate. An estimate unless every request is traced.",
     _MODEL,
     source="traces",

@@ -174,7 +174,7 @@ def _gpu(name: str, text: str, unit: str, caveat: str = "", kind: Kind = "gauge"
     )
 
 
-_ZERO_POWER = "0 W is not a reading: it stands for a failed one."
+_ZERO_POWER = "0 W is not a measured value: it means that the reading failed."
 
 GPU_UTILIZATION = _gpu(
     "gpu_utilization",

@@ -34,7 +34,7 @@ class Relay:
 
     def __init__(self) -> None:
         self._parser = Parser()
-        # Weak: until the next scrape nobody needs the megabytes of this one.
+        # Weak: the megabytes of this one are not needed until the next scrape.
         self._reading: Callable[[], Reading | None] = lambda: None
         self._exposition = Exposition({})
         self._mended: bytes | None = None

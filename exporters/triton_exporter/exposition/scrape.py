@@ -17,7 +17,7 @@ _TRITON = re.compile(rb"^(?:# (?:HELP|TYPE) )?nv_", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class Reading:
-    """One look at /metrics; `reason` is empty when it answered, else one of DOWN_REASONS.
+    """One request for /metrics; `reason` is empty when it answered, else one of DOWN_REASONS.
 
     A body beside a reason is what arrived before the answer broke off.
     """
@@ -38,7 +38,7 @@ def read(client: Client, path: str, now: Callable[[], float]) -> Reading:
     started = time.monotonic()
     body, reason, detail = b"", "", ""
     try:
-        with closing(client):  # not kept open: see Looker.look
+        with closing(client):  # not kept open: see ApiPoller.poll
             answer = client.get(path)
         if answer.status == 200 and _of_triton(answer.body):
             body = answer.body
@@ -58,14 +58,14 @@ def _of_triton(body: bytes) -> bool:
 
 
 PATIENCE_SECONDS = 0.5
-"""How long work that nobody waits for lets the pages of waiting scrapes go first."""
+"""How long the observers wait for the scrapes that have their reading."""
 
 
 class SharedReader:
     """Fetches at every tick of the sampling interval and whenever a scrape asks.
 
     A scrape that finds a fetch under way shares it; one that runs out of time gets None, and the fetch goes
-    on for the others. Only this thread ever waits on the network, so a name server that hangs delays nobody.
+    on for the others. Only this thread ever waits on the network, so a name server that hangs delays no scrape.
     `publish` is called before the scrapes get their reading, `digest` after they are done with it.
     """
 

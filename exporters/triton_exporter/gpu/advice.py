@@ -61,7 +61,7 @@ def _source(seen: Examined) -> Iterator[Finding]:
             "run dcgm-exporter beside Triton and name it with --dcgm-url; Triton can then be started with "
             "--allow-gpu-metrics=false",
             "without its GPU metrics Triton puts no gpu_uuid on any series; "
-            f"{gpu.MODEL_GPU_INFO} says where models run",
+            f"{gpu.MODEL_GPU_INFO} is where models run",
         )
 
 
@@ -93,7 +93,7 @@ def _stale(seen: Examined) -> Iterator[Finding]:
                 "problem",
                 "GPU data are stale",
                 f"the data of {uuid} have not changed for {age:.0f} s",
-                "look whether dcgm-exporter's engine hangs (it goes on answering 200) or the GPU has fallen "
+                "check whether dcgm-exporter's engine hangs (it goes on answering 200) or the GPU has fallen "
                 "off the bus; else lower its --collect-interval",
                 "a restart of dcgm-exporter",
             )
@@ -107,8 +107,8 @@ def _fields(seen: Examined) -> Iterator[Finding]:
         yield Finding(
             "advice",
             "GPU utilization is left out",
-            f"{dcgm.UTILIZATION_RATIO} is left out: nothing tells whether it is a ratio or a percentage",
-            "say '(in %)' or 'ratio' in its HELP in dcgm-exporter's collector file",
+            f"{dcgm.UTILIZATION_RATIO} is left out: it is unknown whether it is a ratio or a percentage",
+            "write '(in %)' or 'ratio' in its HELP in dcgm-exporter's collector file",
             "nothing",
         )
     there = {slot.metric for slot in reading.values}
@@ -122,7 +122,7 @@ def _fields(seen: Examined) -> Iterator[Finding]:
         yield Finding(
             "advice",
             "dcgm-exporter leaves out useful fields",
-            "dcgm-exporter does not tell " + ", ".join(str(metric) for metric in missing),
+            "dcgm-exporter does not report " + ", ".join(str(metric) for metric in missing),
             "add to its collector file:\n" + "\n".join(lines),
             cost,
         )
@@ -139,13 +139,13 @@ def _fields(seen: Examined) -> Iterator[Finding]:
 def _triton(seen: Examined) -> Iterator[Finding]:
     if seen.triton is None:
         return
-    told = {slot.entity.uuid for slot in seen.triton.values}
-    for uuid in sorted(seen.triton.devices.keys() - told):
+    reported = {slot.entity.uuid for slot in seen.triton.values}
+    for uuid in sorted(seen.triton.devices.keys() - reported):
         yield Finding(
             "advice",
             "Triton gave up reading a GPU",
             f"Triton gave up reading {uuid}: all its own GPU series of it stay 0 until it restarts",
-            "do not use them; they are left out here. On MIG and some vGPUs it cannot be mended",
+            "do not use them; they are left out here. On MIG and some vGPUs it cannot be fixed",
             "nothing",
         )
 

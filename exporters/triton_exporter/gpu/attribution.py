@@ -18,7 +18,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 @dataclass(frozen=True, slots=True)
 class Shares(Generic[Key]):
-    """Parts of a whole by who caused them; `rest` is what nobody is known to have caused."""
+    """Parts of a whole by who caused them; `rest` is what no model is known to have caused."""
 
     parts: Mapping[Key, float] = field(default_factory=dict)
     rest: float = 0.0

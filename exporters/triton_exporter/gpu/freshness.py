@@ -15,28 +15,28 @@ MAX_GPUS = 256
 class Freshness:
     """Remembers when each GPU's data were new.
 
-    A GPU with an energy counter never says the same twice while it is really read; of one without, nothing
-    better is known than that the source answered.
+    A GPU with an energy counter never reports the same values twice while it is really read; of one without,
+    only the response of the source is known.
     """
 
     _new_at: dict[str, float] = field(default_factory=dict)
-    _said: dict[str, frozenset[tuple[Slot, float]]] = field(default_factory=dict)
+    _last: dict[str, frozenset[tuple[Slot, float]]] = field(default_factory=dict)
 
     def note(self, reading: GpuReading) -> frozenset[str]:
         """Take in a reading and give back the GPUs whose data are new."""
-        said: dict[str, set[tuple[Slot, float]]] = {uuid: set() for uuid in reading.devices}
+        values_of: dict[str, set[tuple[Slot, float]]] = {uuid: set() for uuid in reading.devices}
         for slot, value in reading.values.items():
-            said[slot.entity.uuid].add((slot, value))
+            values_of[slot.entity.uuid].add((slot, value))
         new = set()
-        for uuid, values in said.items():
-            if uuid not in self._said and len(self._said) >= MAX_GPUS:
+        for uuid, values in values_of.items():
+            if uuid not in self._last and len(self._last) >= MAX_GPUS:
                 continue
             frozen = frozenset(values)
             moves = Slot(gpu.ENERGY, Entity(uuid)) in reading.values
-            if not moves or frozen != self._said.get(uuid):
+            if not moves or frozen != self._last.get(uuid):
                 self._new_at[uuid] = reading.at
                 new.add(uuid)
-            self._said[uuid] = frozen
+            self._last[uuid] = frozen
         return frozenset(new)
 
     @property

@@ -1,4 +1,4 @@
-"""One look at a GPU source, in canonical series and base units, whatever the source."""
+"""One reading of a GPU source, in canonical series and base units, whatever the source."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TOLERANCE = 0.01
 """How far above 1 a ratio may stand before it is no ratio; what is within is rounding."""
 
 NO_READING_AT_ZERO = frozenset({gpu.POWER, gpu.POWER_LIMIT, gpu.MEMORY_TOTAL, gpu.MEMORY_TEMPERATURE})
-"""Families in which NVIDIA's libraries say 0 for what they could not measure."""
+"""Families in which NVIDIA's libraries report 0 for what they could not measure."""
 
 _LIMITS: Mapping[str, tuple[float, float]] = {
     "ratio": (0.0, 1.0 + TOLERANCE),
@@ -26,7 +26,7 @@ _LIMITS: Mapping[str, tuple[float, float]] = {
     "bytes": (0.0, 2.0**50),
     "bytes/s": (0.0, 2.0**50),
 }
-"""By unit: the least and the most a real card could say. Anything else is at least 0."""
+"""By unit: the least and the most that a real card could report. Anything else is at least 0."""
 
 
 class Entity(NamedTuple):
@@ -45,7 +45,7 @@ class Slot(NamedTuple):
 
 
 class XidReport(NamedTuple):
-    """What a source says of one XID code on one GPU.
+    """The report of one XID code on one GPU.
 
     `kind`: `last` names the last code (0 for none), `window` counts the last minutes, `total` counts
     since the source started, `event` is so many new ones.
@@ -59,7 +59,7 @@ class XidReport(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A GPU that is there; what the source does not tell is empty."""
+    """A GPU that is there; what the source does not report is empty."""
 
     uuid: str
     index: str = ""
@@ -79,9 +79,9 @@ class Instance:
 
 @dataclass(frozen=True, slots=True)
 class GpuReading:
-    """What one source said at Unix time `at`.
+    """What one source reported at Unix time `at`.
 
-    `pods` names the pods that use a GPU, where the source tells; `dialect` how it speaks.
+    `pods` names the pods that use a GPU, where the source reports them; `dialect` is the version of its names.
     """
 
     source: str
@@ -139,7 +139,7 @@ def _fill_total(values: dict[Slot, float], entity: Entity) -> None:
 
 
 def is_split(metric: Metric) -> bool:
-    """Whether the family has one series per MIG instance; others speak of the whole board."""
+    """Whether the family has one series per MIG instance; others are of the whole board."""
     return "gpu_instance_id" in metric.labels
 
 

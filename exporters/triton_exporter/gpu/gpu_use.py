@@ -33,7 +33,7 @@ class _UseAccount:
 
 @dataclass
 class GpuUse:
-    """Adds up execution time at every look at Triton, and shares each new sample of a GPU out.
+    """Adds up execution time at every poll of Triton, and shares each new sample of a GPU out.
 
     Only models whose GPU is known better than by guess take part; the others' share stays unattributed.
     """
@@ -47,7 +47,7 @@ class GpuUse:
     _accounts: dict[Entity, _UseAccount] = field(default_factory=dict)
 
     def see(self, statistics: Iterable[ModelStatistics], claims: Iterable[GpuClaim]) -> None:
-        """Add the execution time since the last look, and forget models that run on no GPU any more."""
+        """Add the execution time since the last poll, and forget models that run on no GPU any more."""
         nanoseconds = {
             ModelVersion(row.model, row.version): sum(batch.infer_ns for batch in row.batches)
             for row in statistics

@@ -47,7 +47,7 @@ _SHOWN = tuple(
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the operator says of GPUs. Times are seconds.
+    """Options of the GPU part. Times are seconds.
 
     `devices` is the order of Triton's CUDA devices, `sure_models` are patterns of models that really run on
     the GPUs their config names, `pod` is the name of Triton's pod.
@@ -118,7 +118,7 @@ class Gpus:
             return
         self._observed_at = now
         reading = native.read(exposition, now)
-        self._native.tell(reading)
+        self._native.put(reading)
         with self._lock:
             self._labels = native.model_labels(exposition)
             self._triton_gpus = frozenset(reading.devices)
@@ -146,8 +146,8 @@ class Gpus:
         named = labelled_ordinals(self._evidence()) if self._triton_gpus else {}
         seen = visible(self._options.devices, self._reading, self._triton_gpus, self._options.pod, named)
         if self._reading is not None:
-            told = self._observed_at > float("-inf")
-            self._scope.learn(seen.order if seen.known else (), triton_told=told, now=now)
+            read = self._observed_at > float("-inf")
+            self._scope.learn(seen.order if seen.known else (), triton_read=read, now=now)
         return seen
 
     def examine(self, now: float) -> tuple[Finding, ...]:

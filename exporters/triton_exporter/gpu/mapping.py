@@ -1,7 +1,7 @@
 """Which model runs on which GPU: what Triton's config means by a number, and how sure that is.
 
 A config names GPUs by CUDA ordinal, which counts the devices Triton's process can see, in CUDA's order. No
-API of Triton tells that order, so it is inferred here and every claim carries its source and confidence: from
+API of Triton reports that order, so it is inferred here and every claim carries its source and confidence: from
 Triton's own labels of models whose configuration names their GPUs, and from the positions of the cards.
 """
 
@@ -24,7 +24,7 @@ _TENSORRT_LLM_DEVICES = "gpu_device_ids"
 
 @dataclass(frozen=True, slots=True)
 class Visible:
-    """GPUs that Triton's process can see, in the order of its CUDA ordinals, as far as one can tell.
+    """GPUs that Triton's process can see, in the order of its CUDA ordinals, as far as it is known.
 
     `known` says that these are Triton's, and not just all there are; `guessed` are those whose place is a
     guess although the others have `confidence`.
@@ -83,17 +83,17 @@ def labelled_ordinals(evidence: Evidence) -> dict[int, str]:
             rows.append((ordinals, set(labels)))
     named: dict[int, str] = {}
     while True:
-        told = {}
+        found = {}
         for ordinals, uuids in rows:
             open_ordinals = ordinals - named.keys()
             open_uuids = uuids - {named[one] for one in ordinals & named.keys()}
             if len(open_ordinals) != len(open_uuids):
                 return {}
             if len(open_ordinals) == 1:
-                told[open_ordinals.pop()] = open_uuids.pop()
-        if not told:
+                found[open_ordinals.pop()] = open_uuids.pop()
+        if not found:
             return named if len(set(named.values())) == len(named) else {}
-        named |= told
+        named |= found
 
 
 def visible(
@@ -218,12 +218,12 @@ def label_problems(evidence: Evidence, found: Iterable[GpuClaim], seen: Visible)
     known = evidence.triton_gpus or {entity.uuid for entity in seen.order}
     problems = {}
     for key, uuids in expected.items():
-        said = evidence.labels.get(key, frozenset())
-        if not said:
+        named = evidence.labels.get(key, frozenset())
+        if not named:
             problems[key] = "missing"
-        elif not said <= known:
+        elif not named <= known:
             problems[key] = "unknown_gpu"
-        elif not said <= uuids:
+        elif not named <= uuids:
             problems[key] = "disagrees"
     return problems
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from triton_exporter.gpu.gpu_reading import Entity
 
 PATIENCE_SECONDS = 60.0
-"""How long to wait for Triton to tell its GPUs before all are shown."""
+"""How long to wait for Triton to report its GPUs before all are shown."""
 
 
 @dataclass
@@ -23,11 +23,11 @@ class Scope:
     _all: bool = False
     _waiting_since: float | None = None
 
-    def learn(self, mine: Iterable[Entity], *, triton_told: bool, now: float) -> None:
-        """Take in the GPUs known to be Triton's (perhaps none), and whether Triton has told what it knows."""
+    def learn(self, mine: Iterable[Entity], *, triton_read: bool, now: float) -> None:
+        """Take in the GPUs known to be Triton's (perhaps none), and whether Triton's metrics have been read."""
         self._mine.update(mine)
         self._waiting_since = now if self._waiting_since is None else self._waiting_since
-        if not self._mine and (triton_told or now - self._waiting_since >= PATIENCE_SECONDS):
+        if not self._mine and (triton_read or now - self._waiting_since >= PATIENCE_SECONDS):
             self._all = True
 
     def holds(self, entity: Entity) -> bool:

@@ -1,4 +1,4 @@
-"""Counters that Prometheus can trust, though sources change and some tell an older sample than before.
+"""Counters that Prometheus can trust, though sources change and some report an older sample than before.
 
 Prometheus takes any fall for a restart and adds the whole value again, so a counter of 10 GJ that dips by one
 joule looks like 10 GJ used at once.

@@ -1,4 +1,4 @@
-"""XID errors: which class a code is in, and a true counter made of what the sources say."""
+"""XID errors: which class a code is in, and a counter made of the reports of the sources."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ MOST_STRANGERS = 256
 """Codes that are in no table, counted over all GPUs; a source that invents more cannot fill the memory."""
 
 HOLD_SECONDS = 60.0
-"""How long a code that is in no table stands at 0 when it first comes, so that Prometheus sees it rise."""
+"""How long a code that is in no table is shown at 0 when it first comes, so that Prometheus sees it rise."""
 
 
 def classify(code: int) -> str:
@@ -87,8 +87,8 @@ class _Key(NamedTuple):
 class XidCounter:
     """Counts events per GPU and code since it was made.
 
-    Each kind of report is counted for itself and the highest count is shown, so that a source that tells the
-    same event in two ways, perhaps one scrape apart, counts it once. What a GPU says when it is first seen is
+    Each kind of report is counted for itself and the highest count is shown, so that a source that reports the
+    same event in two ways, perhaps one scrape apart, counts it once. What a GPU reports when it is first polled is
     old news and counts nothing.
     """
 
@@ -138,8 +138,8 @@ class XidCounter:
             levels[key] = (
                 max(events, levels.get(key, 0.0)) if kind != "event" else levels.get(key, 0.0) + events
             )
-        said = [report.code for report in reports if report.kind == "last"]
-        code = max(said, default=0)
+        codes = [report.code for report in reports if report.kind == "last"]
+        code = max(codes, default=0)
         if not is_new and code and code != self._last.get(uuid, 0):
             self._counts[_Key(uuid, code, "last")] += 1
         # A row that is gone means that there is no last code any more: what comes next is new.

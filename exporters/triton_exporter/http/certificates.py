@@ -12,7 +12,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class CertificateProblem(NamedTuple):
-    """One mistake in a file: which, what is wrong, how to mend it."""
+    """One mistake in a file: place, reason, fix."""
 
     place: str
     reason: str

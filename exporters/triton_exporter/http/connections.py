@@ -14,7 +14,7 @@ from triton_exporter.catalogue import own
 from triton_exporter.family import Family, Sample, series
 
 MOST = 200
-"""Connections open at a time, unless said otherwise."""
+"""Connections open at a time, by default."""
 
 REQUEST_SECONDS = 10.0
 """How long a new connection has to send the head of its request, the TLS handshake included."""

@@ -31,7 +31,7 @@ _VERSIONS = {
 
 
 class WebConfigError(Exception):
-    """Mistakes in the web config file, all of them: each says where, what, and how to mend it."""
+    """Mistakes in the web config file, all of them: each with place, reason and fix."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("\n".join(problems))
@@ -122,7 +122,7 @@ def load_web_config(path: Path) -> WebConfig:
     except (OSError, *YAML_FAULTS) as error:
         raise WebConfigError([f"{path}: {fault(error)}"]) from error
     problems = [
-        f"{path}: basic_auth_users.{user}: is no bcrypt hash (fix: make one with htpasswd -nBC 10 {user})"
+        f"{path}: basic_auth_users.{user}: is not a bcrypt hash (fix: make one with htpasswd -nBC 10 {user})"
         for user, stored in config.basic_auth_users.items()
         if not stored.startswith(("$2a$", "$2b$", "$2y$")) or len(stored) != 60
     ]

@@ -16,7 +16,7 @@ LEAST_SECONDS = 5.0
 """A model is not answering when so many requests, over so long a time, have failed and none has worked."""
 
 MEMORY_SECONDS = 600.0
-"""How long after the last failure: without requests nobody knows whether the model works."""
+"""How long after the last failure: without requests it is unknown whether the model works."""
 
 
 @dataclass(slots=True)

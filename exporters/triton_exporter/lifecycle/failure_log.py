@@ -22,25 +22,25 @@ class FailureLog:
 
     def __init__(self, lifecycle: Lifecycle) -> None:
         self._lifecycle = lifecycle
-        self._told: dict[str, Failure] = {}
+        self._logged: dict[str, Failure] = {}
 
     def see(self, _snapshot: Snapshot) -> None:
-        """Tell what failed since the last look."""
+        """Log what failed since the last poll."""
         failures = self._lifecycle.last_failures
-        self._told = {model: told for model, told in self._told.items() if model in failures}
+        self._logged = {model: logged for model, logged in self._logged.items() if model in failures}
         for model, failure in failures.items():
-            if _is_news(failure, self._told.get(model)):
-                self._told[model] = failure
-                _tell(model, failure)
+            if _is_news(failure, self._logged.get(model)):
+                self._logged[model] = failure
+                _log(model, failure)
 
 
-def _is_news(failure: Failure, told: Failure | None) -> bool:
-    if told is None or (failure.version, failure.text) != (told.version, told.text):
+def _is_news(failure: Failure, logged: Failure | None) -> bool:
+    if logged is None or (failure.version, failure.text) != (logged.version, logged.text):
         return True
-    return failure.at >= told.at + QUIET_SECONDS
+    return failure.at >= logged.at + QUIET_SECONDS
 
 
-def _tell(model: str, failure: Failure) -> None:
+def _log(model: str, failure: Failure) -> None:
     version = f" version {_plain(failure.version)}" if failure.version else ""
     text = _plain(" ".join(failure.text.split()))
     _LOG.warning("model %s%s failed to load (%s): %s", _plain(model), version, classify(failure.text), text)

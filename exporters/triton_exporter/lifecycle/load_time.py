@@ -1,6 +1,6 @@
-"""How long a load took, as far as looks at the repository index can tell.
+"""How long a load took, estimated from polls of the repository index.
 
-Triton says so itself from 24.11 on, for all but ensembles; before, its index is the only witness. Loads at the
+Triton reports it from 24.11 on, for all but ensembles; before, its index is the only source. Loads at the
 start of a server are never seen: its ports are closed until they have ended.
 """
 
@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class LoadTime:
-    """`began`: Unix time of the first look at a load under way; `seconds`: the last load that ended well.
+    """`began`: Unix time of the first poll during a load; `seconds`: the last load that ended well.
 
-    Both are None where no look saw it, rather than a guess: a load between two looks, or one that was under
+    Both are None where no poll found it, rather than a guess: a load between two polls, or one that was under
     way when the exporter started or while Triton did not answer.
     """
 
@@ -25,7 +25,7 @@ NEVER_SEEN = LoadTime()
 
 
 def follow(before: LoadTime, was: str, state: str, at: float) -> LoadTime:
-    """Go on from the state of the last look (`unknown`: it told nothing) to the one of this look."""
+    """Go on from the state of the last poll (`unknown`: no answer) to that of this poll."""
     if state == "loading":
         if was == "unknown":
             return NEVER_SEEN

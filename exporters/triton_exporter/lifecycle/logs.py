@@ -58,7 +58,7 @@ class LoadFailure:
 
 
 def load_failure(line: str) -> LoadFailure | None:
-    """What a line of Triton's log says about a failed load, or None."""
+    """The failed load that a line of Triton's log reports, or None."""
     for pattern in (*_PATTERNS, *_ENSEMBLE_PATTERNS):
         match = pattern.search(line)
         if match is not None:
@@ -225,7 +225,7 @@ class LogReader:
             self._found = [*self._found, *found][-_MOST_WAITING:]
 
     def see(self, snapshot: Snapshot) -> None:
-        """Hand the failures found since the last look to the lifecycle."""
+        """Give the failures since the last poll to the lifecycle."""
         self._note_earlier(snapshot.at)
         with self._lock:
             found, self._found = self._found, []

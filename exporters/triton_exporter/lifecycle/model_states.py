@@ -29,7 +29,7 @@ class ModelStates:
     _written: tuple[object, Sequence[Family]] = field(default=(None, ()), init=False)
 
     def see(self, snapshot: Snapshot) -> None:
-        """Take in one look."""
+        """Take in one poll."""
         self.lifecycle.see(snapshot)
 
     def scraped(self) -> None:

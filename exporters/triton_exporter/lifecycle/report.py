@@ -1,4 +1,4 @@
-"""The state of one Triton as JSON: every model, its state, since when, why, and who says so."""
+"""The state of one Triton as JSON: every model, its state, since when, why, and by which source."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def report(lifecycle: Lifecycle, reading: Reading | None, triton_url: str) -> di
 
 
 def _phase(lifecycle: Lifecycle, reading: Reading | None) -> str:
-    """What the two ports together say: the API ends at once on SIGTERM, metrics when all is drained.
+    """The phase, from both ports: the API ends at once on SIGTERM, metrics when all is drained.
 
     The API's port closes (seen in 2.51), or goes on answering that the server is not live (seen in 2.41).
     """

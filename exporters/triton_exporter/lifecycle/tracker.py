@@ -11,14 +11,14 @@ from triton_exporter.lifecycle.reasons import classify
 from triton_exporter.snapshot import ModelVersion, Snapshot
 from triton_exporter.triton.claims import Claim, claims
 
-_UNKNOWN = Claim("unknown", reason="Triton's HTTP API does not say", source="none")
+_UNKNOWN = Claim("unknown", reason="Triton's HTTP API does not report it", source="none")
 MEMORY_SECONDS = 3600.0
 """How long the failures of a model that has left are still counted and shown."""
 
 _NEVER_LOOKED = Snapshot(0.0, api_failure="refused")
 _LISTED_BARE = (
     "Triton lists it without a version: it was never asked to load, or its configuration cannot be read, "
-    "or a part of the ensemble failed (Triton's log says which)"
+    "or a part of the ensemble failed (see Triton's log)"
 )
 _UNAVAILABLE_STEPS = " contains models that are not available or ambiguous: "
 _NOT_LISTED = "Triton does not list it: no such directory, or no version in it"
@@ -26,7 +26,7 @@ _NOT_LISTED = "Triton does not list it: no such directory, or no version in it"
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The last failed load of a model: when it was seen (Unix seconds), Triton's text, and who told."""
+    """The last failed load of a model: when it was seen (Unix seconds), Triton's text, and its source."""
 
     at: float
     version: str
@@ -54,7 +54,7 @@ class Record:
 
 @dataclass
 class Lifecycle:
-    """The lifecycle of all models of one server, told by successive looks.
+    """The lifecycle of all models of one server, from successive polls.
 
     `expected` maps a model that should serve to the versions that must (empty: any); it may be replaced at
     any time.
@@ -78,12 +78,12 @@ class Lifecycle:
     _last_named: dict[str, float] = field(default_factory=dict, init=False)
     _expected_before: Mapping[str, Sequence[str]] = field(default_factory=dict, init=False)
     _looked: bool = field(default=False, init=False)
-    _heard: bool = field(default=False, init=False)  # the look before this one brought an index
+    _had_index: bool = field(default=False, init=False)  # the poll before this one returned an index
     _restarted: bool = field(default=False, init=False)
 
     def see(self, snapshot: Snapshot) -> None:
-        """Take in one look: move every record to its new state and count the load failures it shows."""
-        self._heard = self.snapshot.index is not None
+        """Take in one poll: move every record to its new state and count the load failures it shows."""
+        self._had_index = self.snapshot.index is not None
         self.snapshot = snapshot
         # Triton closes its port at once when it ends, and opens it when all start-up loads are over.
         self._restarted |= snapshot.api_failure == "refused"
@@ -205,7 +205,7 @@ class Lifecycle:
                 del counter[key]
 
     def _unheard(self, snapshot: Snapshot, found: Mapping[ModelVersion, Claim]) -> dict[ModelVersion, Claim]:
-        """Versions whose source was silent this time: they did not leave, nobody spoke of them."""
+        """Versions whose source did not answer this time: they may still be there."""
         return {
             key: replace(_UNKNOWN, source=record.claim.source)
             for key, record in self.records.items()
@@ -232,7 +232,7 @@ class Lifecycle:
             if ModelVersion(model, version) not in listed
         }
         # Gone across a restart: it served before, and now Triton does not load it. Gone from a running server
-        # without a trace: somebody removed it, for a model does not leave by itself. A version is not missed
+        # without a trace: it was removed, for a model does not leave on its own. A version is not missed
         # once another one of its model is ready: that is how a rollout ends.
         replaced = {key.model for key, claim in found.items() if claim.ready}
         absent |= {
@@ -247,7 +247,7 @@ class Lifecycle:
         return absent | {ModelVersion(model, "") for model in nowhere}
 
     def _wanted(self, current: Mapping[ModelVersion, Claim]) -> set[ModelVersion]:
-        """Versions that must serve because the operator's list says so."""
+        """Versions that must serve because they are on the operator's list."""
         wanted = set()
         by_model: dict[str, list[ModelVersion]] = {}
         for key in current:
@@ -281,28 +281,28 @@ class Lifecycle:
 
     def _load(self, before: Record | None, state: str, at: float) -> LoadTime:
         if before is None:
-            return follow(NEVER_SEEN, "not_loaded" if self._heard else "unknown", state, at)
+            return follow(NEVER_SEEN, "not_loaded" if self._had_index else "unknown", state, at)
         # What was ready before a restart has been loaded again, unseen.
         was = "not_loaded" if self._restarted and state == "ready" else before.claim.state
         return follow(before.load, was, state, at)
 
     def _count_seen(self, key: ModelVersion, text: str, at: float) -> None:
-        # The log tells of every attempt, and of each only once it is read: what was there before the
-        # exporter looked is counted from the index, what comes later from the log.
+        # The log reports every attempt, once it is read: what failed before the exporter started is counted
+        # from the index, what fails later from the log.
         if not self.log_read or not (self._looked or key.model in self._logged):
             self.version += 1
             self.failures[key.model, classify(text)] += 1
             self.last_failures[key.model] = Failure(at, key.version, text, "index")
 
     def _is_new_failure(self, before: Record | None, claim: Claim) -> bool:
-        """Whether this UNAVAILABLE tells of an attempt that was not counted yet."""
+        """Whether this UNAVAILABLE is of an attempt that was not counted yet."""
         if before is None or self._restarted or before.claim.state not in ("unavailable", "unknown"):
             return True
         return before.last_failure != claim.reason
 
 
 def _without_shadows(keys: Set[ModelVersion]) -> set[ModelVersion]:
-    """Leave out models without a version once a version of them is known: they were mended."""
+    """Leave out models without a version once a version of them is known: they were fixed."""
     known = {key.model for key in keys if key.version}
     return {key for key in keys if key.version or key.model not in known}
 

@@ -33,7 +33,7 @@ class Configurations:
         self._families: tuple[Family, ...] = _families({})
 
     def see(self, snapshot: Snapshot) -> None:
-        """Take in the configurations of one look."""
+        """Take in the configurations of one poll."""
         if snapshot.configs != self._configs:
             self._configs = snapshot.configs
             self._families = _families(snapshot.configs)

@@ -47,18 +47,18 @@ class _Account:
 class Executions:
     """Watcher and Collector. Triton sets the statistics of a version back to 0 at every reload, hot ones too.
 
-    What had been counted before the exporter first looked is not shown: its own restart would otherwise look
-    to Prometheus like all of it happening again.
+    What Triton counted before the first poll is not shown: after a restart of the exporter Prometheus would
+    otherwise add all of it again.
     """
 
     def __init__(self) -> None:
         self._accounts: dict[ModelVersion, _Account] = {}
-        self._looked = False
+        self._polled = False
         self._statistics: tuple[ModelStatistics, ...] | None = None
         self._families: Sequence[Family] | None = None
 
     def see(self, snapshot: Snapshot) -> None:
-        """Take in the statistics of one look."""
+        """Take in the statistics of one poll."""
         if snapshot.api_failure == "refused":
             # The server's process has ended: whatever comes next counts from 0.
             for account in self._accounts.values():
@@ -74,14 +74,14 @@ class Executions:
             config = snapshot.configs.get(key)
             if config is not None:
                 account.bounds = account.bounds or batch_bounds(config.max_batch_size)
-            _take(account, statistics, snapshot.at, baseline=not self._looked)
+            _take(account, statistics, snapshot.at, baseline=not self._polled)
         for key in self._accounts.keys() - current.keys():
             # Unloaded: it counts from 0 when it comes back.
             self._accounts[key].last.clear()
             self._accounts[key].current = None
             if snapshot.at - self._accounts[key].seen > MEMORY_SECONDS:
                 del self._accounts[key]
-        self._looked = True
+        self._polled = True
 
     def families(self, now: float) -> Iterable[Family]:
         """Counters of work, batch sizes, and the last inference and memory of what is loaded."""

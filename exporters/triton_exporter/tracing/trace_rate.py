@@ -21,7 +21,7 @@ class TraceRate:
     def poll(self, now: float) -> None:
         """Ask once; while Triton does not say, the last rate holds."""
         try:
-            with closing(self._client):  # not kept open: see Looker.look
+            with closing(self._client):  # not kept open: see ApiPoller.poll
                 answer = self._client.get("/v2/trace/setting")
         except FetchError:
             return

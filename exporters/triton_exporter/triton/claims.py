@@ -15,7 +15,7 @@ UNLOADED = "unloaded"
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The state of one model version (a word of MODEL_STATES), whether it serves, and who says so.
+    """The state of one model version (a word of MODEL_STATES), whether it serves, and the source.
 
     `reason` is Triton's own text. A bare claim stands for a model that Triton lists without a version.
     """
@@ -31,7 +31,7 @@ class Claim:
 
 
 def claims(snapshot: Snapshot) -> dict[ModelVersion, Claim]:
-    """Every model version that Triton mentions, with what it says about it."""
+    """Every model version that Triton lists, with its state."""
     found = {ModelVersion(entry.model, entry.version): _claim(entry) for entry in snapshot.index or ()}
     for one in snapshot.statistics or ():
         # Statistics list ready versions only, and also those the index misses: loaded from memory, or
@@ -43,7 +43,7 @@ def claims(snapshot: Snapshot) -> dict[ModelVersion, Claim]:
         claim = found.get(key)
         if claim is not None and claim.ready and not answer:
             found[key] = replace(
-                claim, ready=False, reason="its ready endpoint does not say ready", source="health"
+                claim, ready=False, reason="its ready endpoint does not answer 200", source="health"
             )
     versioned = {key.model for key in found if key.version}
     return {key: claim for key, claim in found.items() if not (claim.bare and key.model in versioned)}

@@ -24,11 +24,11 @@ from triton_exporter.triton.answers import (
 
 T = TypeVar("T")
 
-PER_LOOK = 32
+PER_POLL = 32
 """How many ready endpoints, and how many configurations, one look asks for: the rest wait their turn, so
 that 1,000 models cost Triton no burst."""
 
-REREAD_PER_LOOK = 2
+REREAD_PER_POLL = 2
 """How many configurations one look reads again."""
 
 READY_SHARE, ANSWERS_SHARE = 0.5, 0.8
@@ -43,7 +43,7 @@ CountFailure = Callable[[str, str], None]
 
 
 @dataclass
-class Looker:
+class ApiPoller:
     """Remembers what need not be asked every time: configurations, the server's version, ready answers."""
 
     client: Client
@@ -63,7 +63,7 @@ class Looker:
     _version: str = field(default="", init=False)
     _extensions: tuple[str, ...] = field(default=(), init=False)
 
-    def look(self) -> Snapshot:
+    def poll(self) -> Snapshot:
         """Ask Triton everything once. Every failure is part of the snapshot, none is an exception."""
         # A connection kept between looks would go on being served after SIGTERM, hiding the drain, and hold
         # up Triton's end for its whole exit timeout (30 s).
@@ -208,7 +208,7 @@ class Looker:
         # A hot reload can change a configuration without a trace, so those that are known are read again.
         new = sorted(serving - self._configs.keys(), key=self._config_turn)
         reread = sorted(self._configs, key=self._config_turn)
-        for one in [*new[:PER_LOOK], *reread[:REREAD_PER_LOOK]]:
+        for one in [*new[:PER_POLL], *reread[:REREAD_PER_POLL]]:
             self._ask_config(one)
 
     def _ask_whether_ready(self, serving: frozenset[ModelVersion]) -> None:
@@ -216,7 +216,7 @@ class Looker:
         waiting = [one for one in self._queue if one in serving]
         waiting = sorted(serving.difference(waiting)) + waiting
         asked = 0
-        for one in waiting[:PER_LOOK]:
+        for one in waiting[:PER_POLL]:
             if self._late():
                 break
             asked += 1

@@ -68,7 +68,7 @@ def read(exposition: Exposition, at: float) -> GpuReading:
 
 
 def utilization_scale(exposition: Exposition) -> float | None:
-    """What turns the ambiguous utilization ratio into a ratio; None when nothing tells.
+    """What turns the ambiguous utilization ratio into a ratio; None when it is unknown.
 
     By strength of evidence: another field that only DCGM 4.7 knows; how the number is written (an integer
     field has no fraction, a double always has); the HELP text; the name of the driver label; a value that is
@@ -81,10 +81,10 @@ def utilization_scale(exposition: Exposition) -> float | None:
         return 1.0
     if _WITH_FRACTION.search(family.text):
         return 1.0
-    said = family.help.lower()
-    if "%" in said or "percent" in said:
+    text = family.help.lower()
+    if "%" in text or "percent" in text:
         return dcgm.PERCENT
-    if "ratio" in said or "0.0" in said or "0-1" in said:
+    if "ratio" in text or "0.0" in text or "0-1" in text:
         return 1.0
     if any(dcgm.DRIVER_LABELS[0] in series.labels for series in family.series):
         return 1.0

@@ -1,4 +1,4 @@
-"""dcgm-exporter over HTTP: one bounded GET per look, whatever it answers."""
+"""dcgm-exporter over HTTP: one bounded GET per poll, whatever it answers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class DcgmSource:
                 raise SourceError(error.reason, str(error)) from error
             return reading
         finally:
-            self._client.close()  # polls are seconds apart, and nobody tells a source when the process ends
+            self._client.close()  # polls are seconds apart, and a source is not closed when the process ends
         if answer.status != 200:
             raise SourceError("http_error", f"HTTP {answer.status}")
         reading = self._digest(answer.body, at)

@@ -1,4 +1,4 @@
-"""Triton's own GPU series to a reading: the last source, for want of a better one."""
+"""Triton's own GPU series to a reading: the last source, where there is no better one."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _rows(exposition: Exposition, name: str) -> list[tuple[str, float]]:
 
 
 class NativeSource:
-    """What Triton last said about GPUs; `tell` may be called from another thread than `read`."""
+    """The last GPU reading from Triton's metrics; `put` may be called from another thread than `read`."""
 
     name = SOURCE
 
@@ -89,8 +89,8 @@ class NativeSource:
         self._max_age = max_age_seconds
         self._last = GpuReading(SOURCE, -math.inf)
 
-    def tell(self, reading: GpuReading) -> None:
-        """Take in what was read of Triton's text."""
+    def put(self, reading: GpuReading) -> None:
+        """Keep a reading."""
         self._last = reading
 
     def read(self, at: float) -> GpuReading:

@@ -1,4 +1,4 @@
-"""Every number NVML tells of a GPU: one row a number, in base units."""
+"""Every number that NVML reports of a GPU: one row a number, in base units."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Ask = Callable[[Library, Any], float]
 
 
 class Probe(NamedTuple):
-    """One number the library tells of a GPU; `label` is the value of the family's own label."""
+    """One number that the library reports of a GPU; `label` is the value of the family's own label."""
 
     metric: Metric
     ask: Ask

@@ -13,13 +13,13 @@ import pytest
 from support.faults import Answer, body, faulty, hang
 from triton_exporter.http.client import Client, Limits
 from triton_exporter.snapshot import ModelVersion
-from triton_exporter.triton.poll import PER_LOOK, Looker
+from triton_exporter.triton.poll import PER_POLL, ApiPoller
 
 TIMEOUT = 1.0
 
 
-def looker(url: str) -> Looker:
-    return Looker(Client(url, Limits(TIMEOUT)), time.time, lambda _endpoint, _reason: None)
+def poller(url: str) -> ApiPoller:
+    return ApiPoller(Client(url, Limits(TIMEOUT)), time.time, lambda _endpoint, _reason: None)
 
 
 def index(*models: str) -> Answer:
@@ -42,7 +42,7 @@ def test_a_poll_takes_no_longer_than_one_timeout() -> None:
     mute = ("/v2/health/ready", "/v2", "/v2/models/stats", "/v2/repository/index")
     with faulty({"/v2/health/live": once(hang), **dict.fromkeys(mute, hang)}) as target:
         started = time.monotonic()
-        snapshot = looker(target.url).look()
+        snapshot = poller(target.url).poll()
         took = time.monotonic() - started
 
     assert "timeout" == snapshot.api_failure
@@ -54,7 +54,7 @@ def test_a_slow_index_is_not_an_outage() -> None:
     statistics = body(b'{"model_stats":[{"name":"a","version":"1"}]}')
     with faulty({"/v2/repository/index": hang, "/v2/models/stats": statistics}) as target:
         started = time.monotonic()
-        snapshot = looker(target.url).look()
+        snapshot = poller(target.url).poll()
         took = time.monotonic() - started
 
     assert ("", True, None) == (snapshot.api_failure, snapshot.live, snapshot.index)
@@ -66,17 +66,17 @@ def test_configurations_that_cannot_be_read_do_not_keep_others_from_being_read()
     """Forty models, of which the first thirty-two refuse: the others are known after two polls."""
     models = [f"m{number:02}" for number in range(40)]
     answers = {
-        f"/v2/models/{name}/versions/1/config": body(b"{}", "400 Bad Request") for name in models[:PER_LOOK]
+        f"/v2/models/{name}/versions/1/config": body(b"{}", "400 Bad Request") for name in models[:PER_POLL]
     }
-    for name in models[PER_LOOK:]:
+    for name in models[PER_POLL:]:
         answers[f"/v2/models/{name}/versions/1/config"] = body(json.dumps({"name": name}).encode())
     with faulty({"/v2/repository/index": index(*models), **answers}) as target:
-        polling = looker(target.url)
+        polling = poller(target.url)
         polling.client.limits = Limits(10.0)
-        polling.look()
-        known = polling.look().configs.keys()
+        polling.poll()
+        known = polling.poll().configs.keys()
 
-    assert {ModelVersion(name, "1") for name in models[PER_LOOK:]} == set(known)
+    assert {ModelVersion(name, "1") for name in models[PER_POLL:]} == set(known)
 
 
 @pytest.mark.parametrize("hung", ["config", "ready"])
@@ -88,9 +88,9 @@ def test_a_kind_of_question_that_hangs_does_not_keep_the_other_from_being_asked(
         f"/v2/models/m/versions/1/{other}": body(b'{"name":"m"}'),
     }
     with faulty({"/v2/repository/index": index("m"), **answers}) as target:
-        polling = looker(target.url)
-        polling.look()
-        snapshot = polling.look()
+        polling = poller(target.url)
+        polling.poll()
+        snapshot = polling.poll()
 
     known = {"config": snapshot.configs, "ready": snapshot.ready_versions}
     assert {ModelVersion("m", "1")} == known[other].keys()
@@ -102,13 +102,13 @@ def test_a_configuration_that_cannot_be_read_again_does_not_keep_others_from_it(
     paths = {name: f"/v2/models/{name}/versions/1/config" for name in models}
     configs = {path: body(json.dumps({"name": name}).encode()) for name, path in paths.items()}
     with faulty({"/v2/repository/index": index(*models), **configs}) as target:
-        polling = looker(target.url)
+        polling = poller(target.url)
         polling.client.limits = Limits(10.0)
-        polling.look()
+        polling.poll()
         for name in models[:2]:
             target.answers[paths[name]] = body(b"{}", "400 Bad Request")
         target.answers[paths["m5"]] = body(json.dumps({"name": "m5", "max_batch_size": 7}).encode())
         for _ in range(3):
-            snapshot = polling.look()
+            snapshot = polling.poll()
 
     assert 7 == snapshot.configs[ModelVersion("m5", "1")].max_batch_size
