@@ -11,6 +11,7 @@ from collections.abc import Callable
 from triton_dashboards.query import total
 from triton_dashboards.traffic import NOT_CANCELED
 from triton_exporter.catalogue import Metric, triton
+from triton_exporter.duration import render as duration
 from triton_slo.artifact import Options
 from triton_slo.conventions import TRAFFIC, model_traffic, server_traffic
 from triton_slo.rules.rulefile import Group, Rule, render
@@ -56,11 +57,7 @@ def _figure(what: str, labels: tuple[str, ...], options: Options) -> str:
 
 def _rate(metric: Metric, options: Options, *matchers: str) -> str:
     seconds = max(_WINDOW_SECONDS * options.time_scale, 4 * options.scrape_interval_seconds)
-    return f"rate({_selected(metric, options, *matchers)}[{_duration(seconds)}])"
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds:.0f}s" if seconds == int(seconds) else f"{seconds * 1000:.0f}ms"
+    return f"rate({_selected(metric, options, *matchers)}[{duration(seconds)}])"
 
 
 def _selected(metric: Metric, options: Options, *matchers: str) -> str:

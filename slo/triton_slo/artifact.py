@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Literal
 
@@ -43,3 +44,11 @@ class Options:
     """Webhook outside the stack that shouts when the watchdog no longer arrives."""
     ticket_hours: str = ""
     """When tickets are sent (`monday:friday 08:00-18:00 Europe/Berlin`); empty: at any time."""
+
+
+def scalar(text: str) -> str:
+    """Write a string so that every YAML reader gives back the same string."""
+    # JSON strings are YAML strings, but for characters beyond 16 bits, which JSON writes as two halves.
+    return "".join(
+        json.dumps(part)[1:-1] if ord(part) <= 0xFFFF else f"\\U{ord(part):08x}" for part in text
+    ).join('""')

@@ -6,7 +6,6 @@ override. A threshold is what was measured times a headroom, rounded up to the e
 
 from __future__ import annotations
 
-import json
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,6 +13,7 @@ from dataclasses import dataclass, field
 
 from triton_exporter.distribution.buckets import DEFAULT_BOUNDS
 from triton_exporter.snapshot import IndexEntry, ModelConfig
+from triton_slo.artifact import scalar
 from triton_slo.indicators import Latency, Queue
 
 P99_HEADROOM = 1.5
@@ -151,7 +151,7 @@ def queue_threshold(seen: Seen) -> float:
 
 def _objective(name: str, description: str, target: str) -> Iterator[str]:
     yield f"  - name: {name}"
-    yield f"    description: {json.dumps(description)}"
+    yield f"    description: {scalar(description)}"
     yield "    owner: ml-platform"
     yield f"    target: {target}"
     yield "    window: 30d"
@@ -168,8 +168,7 @@ def _threshold(kind: str, default: float, chosen: Mapping[str, float]) -> Iterat
     if others:
         yield "    overrides:"
     for seconds, names in sorted(others.items()):
-        # JSON strings are YAML strings, whatever a model is called.
-        yield f"      - models: [{', '.join(map(_quoted, sorted(names)))}]"
+        yield f"      - models: [{', '.join(map(scalar, sorted(names)))}]"
         yield f"        threshold: {_time(seconds)}"
 
 
@@ -196,12 +195,6 @@ def _batching(config: ModelConfig | None) -> str:
     if timeout := config.queue.timeout_microseconds:
         facts.append(f"requests time out after {_time(timeout / 1e6)}")
     return f" ({'; '.join(facts)})" if facts else ""
-
-
-def _quoted(name: str) -> str:
-    return "".join(
-        json.dumps(part)[1:-1] if ord(part) <= 0xFFFF else f"\\U{ord(part):08x}" for part in name
-    ).join('""')
 
 
 def _comment(text: str, spaces: int = 4) -> str:

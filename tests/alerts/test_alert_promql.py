@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from triton_alerts.rules import promql
+from triton_exporter.duration import parse_seconds, render
 from triton_slo.artifact import Options
 
 DEMO = Options(time_scale=1 / 360, scrape_interval_seconds=1.0)
@@ -61,7 +62,7 @@ def test_metric_names_are_read_off_an_expression() -> None:
 @given(st.integers(min_value=1, max_value=40 * 86400))
 def test_durations_survive_being_written_and_read(seconds: int) -> None:
     """Writing whole seconds as a duration loses nothing."""
-    assert seconds == promql.seconds(promql.duration(seconds))
+    assert seconds == parse_seconds(render(seconds))
 
 
 @given(st.floats(min_value=1e-6, max_value=1), st.integers(1, 60), st.integers(1, 10**6))
@@ -69,4 +70,4 @@ def test_no_window_is_shorter_than_four_scrapes(scale: float, scrape: int, nomin
     """However fast the demo runs, a rate still sees samples."""
     options = Options(time_scale=scale, scrape_interval_seconds=scrape)
 
-    assert promql.seconds(promql.window(f"{nominal}s", options)) >= 4 * scrape
+    assert parse_seconds(promql.window(f"{nominal}s", options)) >= 4 * scrape

@@ -21,8 +21,8 @@ from triton_alerts.alert import Alert
 from triton_alerts.catalogue import ALERTS, FAMILIES
 from triton_alerts.generate import artifacts
 from triton_alerts.rules import alert_rules as rules
-from triton_alerts.rules import promql
 from triton_exporter.catalogue.state import LOAD_FAILURE_REASONS
+from triton_exporter.duration import parse_seconds
 from triton_slo.artifact import Options
 
 DEMO = Options(time_scale=1 / 360, scrape_interval_seconds=1.0, selector='cluster="eu1"')
@@ -89,10 +89,10 @@ def test_every_alert_is_proven_from_all_sides(alert: Alert) -> None:
 
 def test_the_proofs_without_series_outlast_every_hold() -> None:
     """A proof that ends before the alert could fire would prove nothing."""
-    holds = {alert.name: promql.seconds(alert.hold or "0s") for alert in ALERTS}
+    holds = {alert.name: parse_seconds(alert.hold) if alert.hold else 0.0 for alert in ALERTS}
     for proof in PROOFS:
         if proof.kind == "missing":
-            assert promql.seconds(proof.at) > holds[proof.alert]
+            assert parse_seconds(proof.at) > holds[proof.alert]
 
 
 def test_generation_is_reproducible() -> None:
@@ -116,4 +116,4 @@ def test_a_prometheus_that_has_just_started_misses_nothing_yet(options: Options)
     holds = {one.name: rules.rule(one, options).hold for one in ALERTS if "absent(" in one.expr}
 
     assert "TritonExporterAbsent" in holds
-    assert [] == [name for name, hold in holds.items() if promql.seconds(hold) < 12]
+    assert [] == [name for name, hold in holds.items() if parse_seconds(hold) < 12]

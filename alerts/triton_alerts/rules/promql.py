@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from triton_exporter.duration import parse_seconds, render
 from triton_slo.artifact import Options
 
-_UNIT_SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800, "y": 31536000}
-_DURATION = r"(?:\d+(?:ms|[smhdwy]))+"
+_DURATION = r"(?:\d+(?:ms|[smhdw]))+"
 _TOKEN = re.compile(
     rf"""(?P<string>"(?:\\.|[^"\\])*")
     | (?P<range>\[{_DURATION}(?::(?:{_DURATION})?)?\])
@@ -27,24 +27,9 @@ _LABEL_LISTS = frozenset({"by", "without", "on", "ignoring", "group_left", "grou
 _WORDS = _LABEL_LISTS | {"and", "or", "unless", "bool", "offset", "inf", "nan"}
 
 
-def seconds(duration: str) -> float:
-    """Read a PromQL duration (`1h30m`), in seconds."""
-    return sum(int(n) * _UNIT_SECONDS[unit] for n, unit in re.findall(r"(\d+)(ms|[smhdwy])", duration))
-
-
-def duration(value_seconds: float) -> str:
-    """Write seconds as a PromQL duration: whole seconds in the largest units, at least 1 s."""
-    left, parts = max(1, round(value_seconds)), []
-    for unit in ("d", "h", "m", "s"):
-        count, left = divmod(left, int(_UNIT_SECONDS[unit]))
-        if count:
-            parts.append(f"{count}{unit}")
-    return "".join(parts)
-
-
 def scaled(nominal: str, options: Options, least_seconds: float = 1.0) -> str:
     """A nominal time (`for`, offset, group_wait) at the options' scale; never under `least_seconds`."""
-    return duration(max(seconds(nominal) * options.time_scale, least_seconds))
+    return render(max(1, round(max(parse_seconds(nominal) * options.time_scale, least_seconds))))
 
 
 def window(nominal: str, options: Options) -> str:
@@ -115,6 +100,6 @@ def _fitted(kind: str, text: str, options: Options) -> str:
         case "offset":
             return f"offset {scaled(text.split()[1], options)}"
         case "duration":
-            return f"{max(1, round(seconds(text) * options.time_scale))}"
+            return f"{max(1, round(parse_seconds(text) * options.time_scale))}"
         case _:
             return text

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 
 from triton_exporter.duration import render as duration
 from triton_slo import conventions as names
-from triton_slo.artifact import Artifact
+from triton_slo.artifact import Artifact, scalar
 from triton_slo.burn.burn_alerts import alert_rules, objective_rules
 from triton_slo.burn.condition_rules import burn_tiers, condition_rules
 from triton_slo.objective.exclusion import Exclusion
@@ -30,7 +30,7 @@ from triton_slo.proofs.scenes import (
 from triton_slo.proofs.specimen import specimen
 from triton_slo.rules.excluding import exclusion_rules
 from triton_slo.rules.plan import Plan
-from triton_slo.rules.rulefile import Group, render, scalar
+from triton_slo.rules.rulefile import Group, render
 from triton_slo.rules.unknown import MIN_SCRAPES, standstills
 
 Identity = tuple[str, str]

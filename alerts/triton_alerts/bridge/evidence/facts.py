@@ -9,6 +9,7 @@ from triton_alerts.bridge.incidents.notification import Member
 from triton_exporter.catalogue import state
 from triton_slo import conventions as slo
 from triton_slo.prometheus import Prometheus
+from triton_slo.promql import quote
 
 
 def from_prometheus(prometheus: Prometheus) -> Source:
@@ -47,9 +48,4 @@ def _budget(prometheus: Prometheus, member: Member) -> list[tuple[str, str]]:
 def selector(member: Member, *names: str) -> str:
     """Matchers for those of the member's labels that it has."""
     pairs = [(name, member.labels[name]) for name in names if member.labels.get(name)]
-    return "{" + ", ".join(f"{name}={_quoted(value)}" for name, value in pairs) + "}"
-
-
-def _quoted(value: str) -> str:
-    escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return f'"{escaped}"'
+    return "{" + ", ".join(f"{name}={quote(value)}" for name, value in pairs) + "}"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from itertools import product
 
 from pydantic import BaseModel
 
+from triton_exporter.family import escape
 from triton_slo.conventions import SEVERITY, SLO
+from triton_slo.promql import regex_of
 
 Labels = Mapping[str, str]
 
@@ -27,7 +28,7 @@ class Matcher(BaseModel, frozen=True):
     @property
     def value(self) -> str:
         """The value, or an alternation of several: Alertmanager anchors it at both ends."""
-        return "|".join(map(re.escape, self.values)) if self.is_regex else self.values[0]
+        return regex_of(self.values) if self.is_regex else self.values[0]
 
     def wire(self) -> dict[str, str | bool]:
         """As Alertmanager's API has it."""
@@ -37,8 +38,7 @@ class Matcher(BaseModel, frozen=True):
         return labels.get(self.name, "") in self.values
 
     def __str__(self) -> str:
-        escaped = self.value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-        return f'{self.name}{"=~" if self.is_regex else "="}"{escaped}"'
+        return f'{self.name}{"=~" if self.is_regex else "="}"{escape(self.value)}"'
 
 
 def of_alerts(group: Labels, alerts: Sequence[Labels]) -> tuple[Matcher, ...]:
