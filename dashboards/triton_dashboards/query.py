@@ -87,13 +87,13 @@ def worst(expr: str, count: int = 10) -> str:
 
 
 def emptiest(expr: str, count: int = 10) -> str:
-    """The series that were lowest at any time in view."""
-    return f"({expr}) and bottomk({count}, {_over_view('min_over_time', expr)})"
+    """The series that were lowest at any time in view, which is of days."""
+    return f"({expr}) and bottomk({count}, {_over_view('min_over_time', expr, '1h')})"
 
 
-def _over_view(function: str, expr: str) -> str:
-    """The highest or lowest in view. Steps of five minutes keep that cheap; a view can be shorter than one."""
-    long, short = (f"{function}(({expr})[{span}] @ end())" for span in ("$__range:5m", "1m:10s"))
+def _over_view(function: str, expr: str, step: str = "5m") -> str:
+    """The highest or lowest in view. The steps keep that cheap; a view can be shorter than one."""
+    long, short = (f"{function}(({expr})[{span}] @ end())" for span in (f"$__range:{step}", "1m:10s"))
     return f"{long} or {short}"
 
 

@@ -9,7 +9,8 @@ from triton_dashboards.query import NO_SHARE
 from triton_slo import signals
 from triton_slo.signals import Age, Signal
 
-NO_YES: dict[int, tuple[str, Color]] = {0: ("No", "red"), 1: ("Yes", "green")}
+NO_YES: dict[int, tuple[str, Color]] = {0: ("No", "dark-red"), 1: ("Yes", "light-green")}
+"""Light against dark, for those who see no difference between red and green."""
 
 REQUESTS = Display("reqps", minimum=0, no_value="No traffic")
 FAILED = Display(
@@ -51,6 +52,8 @@ BURN = Display(
     thresholds=(Threshold("green"), Threshold("orange", 1), Threshold("red", 6)),
 )
 """1 spends exactly the budget in its period."""
+FAILED_BY = replace(FAILED, shade="red")
+"""The same for a graph of several: Grafana's own palette begins with green."""
 FAILURES = replace(COUNT, shade="red")
 """Failures over time: bars in shades of red, whatever they are called."""
 FIRING = Display(

@@ -35,7 +35,7 @@ def ensemble(seen: View) -> tuple[Panel, ...]:
             "Failures of the steps",
             "Share of each step's requests that failed: blame the step, not the ensemble.",
             {"{{model}}": f"{everything.failed('model')} {member}"},
-            reading.FAILED.when_empty("No ensemble"),
+            reading.FAILED_BY.when_empty("No ensemble"),
             reads=triton.REQUEST_FAILURE,
         ),
     )

@@ -127,11 +127,11 @@ def _glance(fleet: _Fleet) -> tuple[Panel, ...]:
             reads=(model_traffic("failures"), model_traffic("requests")),
         ),
         stat(
-            "Mean latency",
-            "Mean time of successful requests inside Triton.",
-            fleet.model.latency(),
-            reading.SECONDS,
-            reads=model_traffic("request_seconds"),
+            "Waiting requests",
+            "Requests in the queues of all models.",
+            fleet.model("pending"),
+            reading.COUNT.when_empty("No traffic"),
+            reads=model_traffic("pending"),
         ),
         stat(
             "Time in queue",
@@ -194,7 +194,7 @@ def _history(fleet: _Fleet) -> tuple[Panel, ...]:
             "Failed by model",
             "The ten models that failed most, at any time in view.",
             {"{{model}}": worst(f"{fleet.model.failed('model')} > 0")},
-            reading.FAILED.when_empty("No failures"),
+            reading.FAILED_BY.when_empty("No failures"),
             reads=model_traffic("failures"),
         ),
         timeseries(

@@ -339,7 +339,7 @@ def versions(seen: View) -> tuple[Panel, ...]:
             "Failed by version",
             "Share of requests that failed, by version. Dashed: what the objective allows.",
             [Query(everything.failed("version"), "version {{version}}"), *promised(seen, Errors)],
-            lined(reading.FAILED, seen.limit(Errors)),
+            lined(reading.FAILED_BY, seen.limit(Errors)),
             reads=triton.REQUEST_FAILURE,
             limit_line=seen.limit(Errors) is not None,
         ),

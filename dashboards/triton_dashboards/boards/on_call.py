@@ -58,12 +58,9 @@ def _glance() -> tuple[Panel, ...]:
             "Heartbeat",
             "The alert that always fires. Without it Prometheus evaluates no rules, and silence means "
             "nothing. Metric: `ALERTS`.",
-            heartbeat,
-            Display(
-                words={1: ("Alive", "green")},
-                thresholds=(Threshold("red"), Threshold("green", 1)),
-                no_value="Lost",
-            ),
+            # Without exception a zero: no series is the very loss that this shows.
+            f"{heartbeat} or vector(0)",
+            Display(words={0: ("Lost", "red"), 1: ("Alive", "green")}),
             sparkline=False,
         ),
         stat(

@@ -120,7 +120,7 @@ def _states(within: Scope) -> Panel:
         "Down: it does not answer. Live: it answers, but not every model is ready. Ready: it serves.",
         {_LEGEND: f"{live} + {live} * {ready}"},
         Display(
-            words={0: ("Down", "red"), 1: ("Live, not ready", "orange"), 2: ("Ready", "green")},
+            words={0: ("Down", "dark-red"), 1: ("Live, not ready", "orange"), 2: ("Ready", "light-green")},
             no_value="No exporter",
         ),
         reads=(state.SERVER_LIVE, state.SERVER_READY, state.UP),
@@ -178,6 +178,7 @@ def _models(within: Scope) -> tuple[Panel, ...]:
             reads=state.MODEL_STATE,
             stacked=True,
             step=True,
+            calcs=("mean", "max"),
         ),
         timeseries(
             "Failed loads",
@@ -213,7 +214,7 @@ def _traffic(within: Scope) -> tuple[Panel, ...]:
             "Failed",
             SHARE_FAILED,
             {_LEGEND: traffic.failed(by)},
-            reading.FAILED,
+            reading.FAILED_BY,
             reads=server_traffic("failures"),
         ),
         timeseries(

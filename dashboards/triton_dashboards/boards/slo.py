@@ -279,10 +279,11 @@ def _period(within: Scope) -> tuple[Panel, ...]:
     return (
         timeseries(
             "Budget left",
-            "The ten emptiest budgets in view.",
+            "The ten emptiest budgets of the last 30 days, down to overspent once; the legend has the value.",
             {_LEGEND: emptiest(keyed)},
             Display(
                 "percentunit",
+                minimum=-1,
                 maximum=1,
                 no_value="No objective",
                 thresholds=(Threshold("red"), Threshold("transparent", 0)),
@@ -290,6 +291,7 @@ def _period(within: Scope) -> tuple[Panel, ...]:
             reads=PERIOD_BUDGET_REMAINING,
             limit_line=True,
             lowest_first=True,
+            over="30d",
         ),
         timeseries(
             "Events behind the ratios",

@@ -82,6 +82,7 @@ _PANEL_KEYS = frozenset(
         "repeat",
         "repeatDirection",
         "targets",
+        "timeFrom",
         "transformations",
         "transparent",
         "pluginVersion",

@@ -74,10 +74,12 @@ def timeseries(
     calcs: Sequence[str] = ("mean", "max", "lastNotNull"),
     log: bool = False,
     lowest_first: bool = False,
+    over: str = "",
 ) -> Panel:
     """Lines over time, stacked bars of events, or the parts of a whole stacked; thresholds dashed on request.
 
     A legend below the graph shows three series and scrolls; where there are always more, put it at the `right`.
+    `over` is a range of its own (30d), whatever the dashboard shows; it is drawn in steps of an hour.
     """
     body = library.core.TimeSeries(
         **_common(title, lead, reads, _queries(queries)),
@@ -98,8 +100,12 @@ def timeseries(
         stacking={"mode": "normal" if stacked or bars else "none", "group": "A"},
         tooltipMode="multi",
         tooltipSort="desc",
+        timeFrom=over or None,
+        interval="1h" if over else None,
         extraJson={
-            "fieldConfig": {"defaults": _limits(display)},
+            "fieldConfig": {
+                "defaults": _limits(display) | {"custom": {"axisSoftMax": _soft_maximum(display)}}
+            },
             "options": {"legend": _legend(legend, calcs, descending=not lowest_first)},
         },
     )
@@ -163,7 +169,7 @@ def state_timeline(
         thresholds=list(display.thresholds),
         mappings=_mappings(display),
         overrides=list(display.overrides),
-        showValue="never",
+        showValue="auto",
         fillOpacity=80,
         tooltipMode="single",
         extraJson={
@@ -277,6 +283,15 @@ def _limits(display: Display) -> Json:
     if display.shade:
         limits["color"] = {"mode": "shades", "fixedColor": display.shade}
     return limits
+
+
+def _soft_maximum(display: Display) -> float | None:
+    """Where an axis ends at least: around zeros alone Grafana draws one up to 10,000 %, or with equal labels."""
+    if display.maximum is not None:
+        return None
+    if display.unit == "percentunit":
+        return 0.01
+    return 5 if display.decimals == 0 else None
 
 
 def _mappings(display: Display) -> list[Json]:

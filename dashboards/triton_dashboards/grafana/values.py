@@ -9,7 +9,18 @@ from typing import Any, Literal
 Json = dict[str, Any]
 
 Color = Literal[
-    "gray", "green", "orange", "red", "blue", "purple", "text", "transparent", "semi-dark-blue", "yellow"
+    "gray",
+    "green",
+    "light-green",
+    "orange",
+    "red",
+    "dark-red",
+    "blue",
+    "purple",
+    "text",
+    "transparent",
+    "semi-dark-blue",
+    "yellow",
 ]
 
 

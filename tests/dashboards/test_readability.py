@@ -1,0 +1,102 @@
+"""What a person can read off the dashboards: colours, axes, ended states, and windows that fit the question."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from support import history
+from support.history import END
+from support.panels import Grafana, Json, panels
+from triton_dashboards.generate import dashboards
+from triton_dashboards.grafana.dashboard import dashboard_model
+from triton_slo.artifact import Options
+
+MODELS = {one.uid: dashboard_model(one) for one in dashboards(Options())}
+PANELS = [(uid, panel) for uid, model in MODELS.items() for panel in panels(model)]
+LUMINANCE = {"light-green": 0.58, "green": 0.43, "orange": 0.45, "red": 0.26, "dark-red": 0.13}
+"""Relative luminance of Grafana's colours in its dark theme: what tells them apart for everybody."""
+
+
+def panel(uid: str, title: str) -> Json:
+    return next(one for where, one in PANELS if (where, one["title"]) == (uid, title))
+
+
+def defaults(one: Json) -> Json:
+    return dict(one["fieldConfig"]["defaults"])
+
+
+def test_states_are_told_apart_without_red_and_green() -> None:
+    """Bands over time show their words, and the good state is far lighter than the bad one."""
+    timelines = [one for _, one in PANELS if one["type"] == "state-timeline"]
+    for one in timelines:
+        words = next((each["options"] for each in defaults(one)["mappings"] if each["type"] == "value"), {})
+        colors = {word["text"]: LUMINANCE[word["color"]] for word in words.values()}
+        good = [light for word, light in colors.items() if word in ("Ready", "Yes")]
+        bad = [light for word, light in colors.items() if word in ("Down", "No")]
+
+        assert "auto" == one["options"]["showValue"]
+        assert all((light + 0.05) / (dark + 0.05) > 3 for light in good for dark in bad)
+
+
+@pytest.mark.real
+def test_a_lost_heartbeat_is_red(without_alerts: Grafana) -> None:
+    """Where the alert that always fires does not, the panel has a value, whose colour is red."""
+    heartbeat = panel("triton-on-call", "Heartbeat")
+    value = without_alerts.ask(heartbeat, heartbeat["targets"][0], {}).value()
+    [words] = [each["options"] for each in defaults(heartbeat)["mappings"] if each["type"] == "value"]
+
+    assert {"text": "Lost", "color": "red", "index": 0} == words[f"{value:g}"]
+
+
+@pytest.fixture(scope="module")
+def without_alerts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Grafana]:
+    """A Prometheus that evaluates no rules."""
+    with history.serve("# EOF\n", tmp_path_factory.mktemp("prometheus")) as url:
+        yield Grafana(url, END)
+
+
+def test_failures_are_never_green() -> None:
+    """Grafana's palette begins with green, so graphs of failures are drawn in shades of red."""
+    failures = [one for _, one in PANELS if one["type"] == "timeseries" and one["title"].startswith("Fail")]
+    own_colors = {"Failures by reason"}
+    palette = {
+        one["title"] for one in failures if defaults(one).get("color", {}).get("fixedColor") != "red"
+    } - own_colors
+
+    assert set() == palette
+
+
+def test_an_axis_without_traffic_ends_at_a_small_number() -> None:
+    """Where all is zero Grafana draws shares up to 10,000 %, and counts on an axis of equal labels."""
+    zero_based = [
+        (uid, one["title"])
+        for uid, one in PANELS
+        if one["type"] == "timeseries"
+        and (defaults(one)["unit"] == "percentunit" or defaults(one).get("decimals") == 0)
+        and "max" not in defaults(one)
+        and "axisSoftMax" not in defaults(one)["custom"]
+    ]
+
+    assert [] == zero_based
+
+
+def test_a_budget_is_drawn_over_its_period_down_to_overspent_once() -> None:
+    """A 30-day budget over 24 hours is a flat line, and one group at -100,000 % flattens all others."""
+    budget = panel("triton-slo", "Budget left")
+
+    assert ("30d", -1) == (budget["timeFrom"], defaults(budget)["min"])
+    assert "[$__range:1h]" in budget["targets"][0]["expr"]
+
+
+def test_no_latency_is_averaged_over_all_models() -> None:
+    """A mean of language models and classifiers says nothing about either."""
+    stats = [one for uid, one in PANELS if uid == "triton-fleet" and one["type"] == "stat"]
+
+    assert not [one["title"] for one in stats if "latency" in one["title"]]
+
+
+def test_the_legend_of_states_shows_no_last_value() -> None:
+    """The last value of a state that has ended is not its value now."""
+    assert "lastNotNull" not in panel("triton-server", "Models by state")["options"]["legend"]["calcs"]
