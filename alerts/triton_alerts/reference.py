@@ -29,7 +29,7 @@ fires and stays quiet, at its boundary, without series and across resets; a test
 | severity | what happens |
 |---|---|
 | `critical` | a page: a person is called now |
-| `warning` | a ticket: somebody looks today |
+| `warning` | a ticket: somebody acts on it today |
 | `info` | nothing is sent; dashboards and Alertmanager's own page show it |
 | `none` | the watchdog, which always fires |
 
@@ -38,8 +38,8 @@ An alert is a page only when one of these is true; everything else is a ticket:
 1. **Redundancy is gone.** No server of a job is live, a model is ready on no server, a server is down whose
    models no other server serves, no exporter answers. One server, replica, GPU or exporter of several is a ticket;
    where there is only one, its failure is the page.
-2. **An error budget burns** so fast that it must be stopped now (the page tiers of an objective), or nobody knows
-   whether it burns (`TritonSLOUnknown`). A ticket that spreads to users becomes a page this way.
+2. **An error budget burns** so fast that it must be stopped now (the page tiers of an objective), or whether
+   it burns is unknown (`TritonSLOUnknown`). A ticket that spreads to users becomes a page this way.
 3. **Requests hang where no budget can see it.** A hung model or engine stays ready and keeps receiving its share of
    the requests, which never complete, so that no counter moves.
 4. **Notifications do not reach people.** Where the alert itself could not be delivered either (no Alertmanager is
@@ -57,26 +57,26 @@ Every alert carries the labels `severity`, `component` (the family) and `owner`,
 """
 
 _ROUTES = """\
-## Who hears of it
+## Where alerts are sent
 
 `tritonwatch generate` writes `alertmanager/alertmanager.yml` with these routes, first match wins:
 
-| route | what | bundled by |
+| route | alerts | grouped by |
 |---|---|---|
 | watchdog | `Watchdog`: a ping every minute to the bridge, and to `--watchdog-url` outside the stack | alert |
-| fallback | trouble on the way to Slack, by `--fallback` (webhook, PagerDuty, mail); then page too | alert |
+| fallback | alerts about the delivery to Slack, to `--fallback` (webhook, PagerDuty, mail); then page too | alert |
 | info | `info` and `none`: nowhere | |
 | page | `critical` | model, else server |
 | ticket | `warning`; in `--ticket-hours` if set | model, else server |
 
 What Alertmanager itself does not do:
 
-* A ticket that resolves outside its hours, or any alert that resolves while it is silenced, is not told: the
+* A ticket that resolves outside its hours, or any alert that resolves while it is silenced, is not reported: the
   group forgets it.
 * After its own restart it sends old alerts at once, perhaps a consequence before its cause. 0.30 and later
   wait when started with `--dispatch.start-delay=1m`.
-* An alert that fires and resolves while the receiver is away is never told. That is why the bridge stores
-  before it answers, and why delivery has alerts of its own.
+* An alert that fires and resolves while the receiver is away is never reported. This is why the bridge stores
+  a notification before it acknowledges it, and why delivery has alerts of its own.
 
 All of them go to the webhook of the bridge, whose bearer token is read from
 `--webhook-token-file`. No secret is ever written into the configuration.

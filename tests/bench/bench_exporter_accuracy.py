@@ -323,7 +323,7 @@ What to make of it:
   are alike (a queue that builds up, slow drift, few requests), and blind to a slow few among many fast ones:
   then it reports the mean's side of the threshold for everybody.
 - **summary** reads the share off Triton's quantiles of the last minute, so it lags, and knows a tail no finer
-  than the quantiles that Triton was told to keep. Turning it on costs Triton throughput (up to a third was
+  than the quantiles that Triton is configured to keep. Turning it on costs Triton throughput (up to a third was
   reported upstream).
 - **trace** is exact at rate 1. With every Nth request traced, the requests of each second spread as the few
   traced ones of that second do. That is right on average where clients do not wait for answers. Where a few

@@ -379,6 +379,6 @@ What follows:
 - **Groups are units of spreading.** Each objective is one group, each alert family another: Mimir's and
   Thanos' rulers and vmalert spread groups, and none depends on another's result of the same moment except
   `slo-causes`.
-- **Scrape less often where nobody pages.** No window is shorter than four scrapes; `--scrape-interval` tells
-  the rules.
+- **Scrape less often where nobody pages.** No window is shorter than four scrapes; set
+  `--scrape-interval` to the same.
 """

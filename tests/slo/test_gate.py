@@ -144,7 +144,7 @@ def gate(prometheus: str, *words: object, at: float = END) -> int:
         ("spent", HOLD, "budget left is -20.0%, more than 0.0% is needed"),
         ("paging", ROLLBACK, "pages now: page_fast"),
         ("burning", HOLD, "burns budget: ticket_slow"),
-        ("ageless", HOLD, "unknown how old the data is"),
+        ("ageless", HOLD, "age of the data unknown"),
         ("nobody", HOLD, "no recorded objective matches"),
     ],
 )

@@ -36,15 +36,15 @@ ticket for burning twice too fast asks for significance. This is what the waitin
 and month, where models fail at half of the pace that their budget allows (replayed, 50 models for 30 days).
 
 {noise}
-Whoever would rather be woken by the first failure says so: `alerting: {{min_failures: 1, confidence: 0.5}}`.
+To be paged by the first failure, write `alerting: {{min_failures: 1, confidence: 0.5}}`.
 
 ## What is not solved
 
 With less than about two failing requests a minute, or once no client is left, nothing shows a recovery: the short
 window ends the alert, up to half an hour later. Outages so close that they count as bursts are held as one, so the
 alert ends ten minutes after the last. And a severe incident that goes on mildly (1 % of 100 requests a minute) may
-page, pause and page again, more often than Sloth's: one failure a minute cannot tell a pause from an end. Nor do
-tickets remember that an incident is over, as pages do: at 100 requests a minute with rare failures all day, they
+page, pause and page again, more often than Sloth's: one failure a minute does not show whether it has ended. Nor
+do tickets remember that an incident is over, as pages do: at 100 requests a minute with rare failures all day, they
 may come back for minutes while the hours of their windows drain.
 
 ## Rollouts, run live

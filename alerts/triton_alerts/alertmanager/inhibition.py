@@ -181,7 +181,7 @@ INHIBITIONS = (
         (),
     ),
     *(
-        Inhibition("Of what one trouble does to the objectives the most telling alert speaks.", *_sides(one))
+        Inhibition("One fault raises one alert: the most specific one is sent.", *_sides(one))
         for one in SLO_INHIBITIONS
     ),
 )

@@ -59,7 +59,7 @@ def _open_door(args: argparse.Namespace) -> list[Problem]:
     except ValueError:
         inside = False
     fix = "--token-file FILE, --tls-client-ca FILE, or 127.0.0.1"
-    wrong = "whoever reaches this address could page in Alertmanager's name"
+    wrong = "anyone who reaches this address could send false alerts"
     return [] if inside else [Problem(f"--listen {args.listen}", wrong, fix)]
 
 

@@ -21,14 +21,14 @@ _LOAD_STEPS = (
     ("missing_file", "Put the missing file in place or roll the model back, then load it again."),
     (
         "bad_config",
-        "Mend config.pbtxt where Triton's reason points, or roll it back, then load the model again.",
+        "Fix config.pbtxt where Triton's reason points, or roll it back, then load the model again.",
     ),
     ("missing_backend", "Install the backend that config.pbtxt names, or correct its name."),
     (
         "python_error",
         "Read the traceback in Triton's reason; mend model.py or what it imports, or roll back.",
     ),
-    ("dependency_failed", "Mend the step of the ensemble that failed; the ensemble loads with it."),
+    ("dependency_failed", "Fix the step of the ensemble that failed; the ensemble loads with it."),
 )
 
 MODELS = (

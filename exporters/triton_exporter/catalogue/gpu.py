@@ -101,7 +101,7 @@ def _split(name: str, text: str, unit: str = "ratio", caveat: str = "") -> Metri
 INFO = Metric(
     "triton_gpu_info",
     "gauge",
-    "A GPU that is there, always 1; index is the source's own and is no CUDA ordinal.",
+    "A GPU that is there, always 1; index is the source's own and is not a CUDA ordinal.",
     (*_DEVICE, "index", "name", "driver_version", "pci_bus_id"),
     source=_SOURCE,
 )

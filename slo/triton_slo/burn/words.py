@@ -57,7 +57,7 @@ def unknown(plan: Plan) -> dict[str, str]:
     counts = ", and counts as failed" if objective.unknown.policy == "bad" else ""
     return {
         **_own(plan),
-        "summary": f"{who}: nobody knows whether the objective {objective.name} holds",
+        "summary": f"{who}: status of the objective {objective.name} is unknown",
         "description": f"{cases} Unknown is not good{counts}: {_promise(plan)}",
         "cause": f"{{{{ $labels.{names.REASON} }}}}",
         "action": _own(plan).get("action")

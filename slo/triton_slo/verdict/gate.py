@@ -83,7 +83,7 @@ def judge_current_state(
     elif stale := _stale(age, limits):
         reason = stale
     elif canary.unknown or canary.burn_now is None:
-        reason = f"unknown: {canary.unknown or 'not looked at yet'}"
+        reason = f"unknown: {canary.unknown or 'not evaluated yet'}"
     elif burns(canary.burn_now):
         reason = f"not ready all the time: burning {_times(canary.burn_now)} now"
     else:
@@ -229,7 +229,7 @@ def _verdict(
     if firing:
         return "hold", f"burns budget: {', '.join(alert.tier for alert in firing)}{_pace(row)}"
     if row.budget_left is None:
-        return "hold", "no events in the whole period: nothing is known about it"
+        return "hold", "no events in the whole period"
     left = f"budget left is {row.budget_left:.1%}"
     if row.budget_left <= limits.minimum_budget:
         return "hold", f"{left}, more than {limits.minimum_budget:.1%} is needed"
@@ -250,7 +250,7 @@ def _excluded(row: Standing) -> str:
 
 def _stale(age: float | None, limits: Limits) -> str:
     if age is None:
-        return "unknown how old the data is: the exporter says nothing about this model"
+        return "age of the data unknown: the exporter exports no series of this model"
     if age > limits.max_age_seconds:
         return f"the data is {age:.0f} s old, at most {limits.max_age_seconds:.0f} s are allowed"
     return ""

@@ -1,0 +1,76 @@
+"""Pages, `--help` use the words of the field, not the private words of earlier versions."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import re
+
+import pytest
+
+from support.tools import ROOT
+from tritonwatch.cli import VERBS
+
+PRIVATE = re.compile(
+    r"\b(told|hears?|heard|lest|whoever|elder|courier|seam|dawdles?|mend(s|ed|ing)?|speaks?|nobody knows|"
+    r"(?<!there )(is|are) no (?!longer|more\b)|for want of|by itself|tells? (of|apart)|losing nothing)\b",
+    re.IGNORECASE,
+)
+"""Words of the code's old dialect; `docs/glossary.md` has those that replace them. 'There is no data' is English,
+'this is no URL' is not."""
+
+CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
+PAGES = sorted(
+    path.relative_to(ROOT).as_posix()
+    for pattern in ("*.md", "docs/*.md", "compose/kubernetes/*.md")
+    for path in ROOT.glob(pattern)
+    if path.name != "alerts.md"
+)
+
+
+def private_words(text: str) -> list[str]:
+    """Return the private words of a text, each with the text around it; code is left out."""
+    prose = CODE.sub(lambda code: "\n" * code[0].count("\n"), text)
+    return [
+        " ".join(prose[max(0, found.start() - 40) : found.end() + 20].split())
+        for found in PRIVATE.finditer(prose)
+    ]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_pages_use_the_words_of_the_field(page: str) -> None:
+    """README, docs, runbooks, CHANGELOG."""
+    assert [] == private_words((ROOT / page).read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_uses_the_words_of_the_field(verb: str) -> None:
+    """The help of a verb, of its flags, and its line in the list of verbs."""
+    parser = argparse.ArgumentParser(description=VERBS[verb])
+    importlib.import_module(f"tritonwatch.commands.{verb}").configure(parser)
+
+    assert [] == private_words(parser.format_help())
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "What it was told is on disk before it answers.",
+        "Whoever reaches this address could page.",
+        "Triton retries by itself.",
+        "This is no URL.",
+        "The model is mended.",
+    ],
+)
+def test_a_private_word_is_found(sentence: str) -> None:
+    """Each sentence stood in an earlier version."""
+    assert private_words(sentence)
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    ["The model is no longer ready.", "There is no data.", "Write `told` in code.", "Lists are read."],
+)
+def test_plain_english_is_accepted(sentence: str) -> None:
+    """Idiom and code are not private words."""
+    assert [] == private_words(sentence)
