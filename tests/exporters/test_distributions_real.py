@@ -16,7 +16,7 @@ from support.otlp import as_json, request
 from support.repository import Repository
 from support.sleeper import sleep_request, write_sleeper
 from support.triton import control, infer, live_triton
-from triton_exporter.app.distribution_features import parts
+from triton_exporter.app.features import distribution_parts
 from triton_exporter.app.settings import Settings
 from triton_exporter.catalogue import own, state, triton
 from triton_exporter.distribution.buckets import Buckets
@@ -60,7 +60,7 @@ def traced(server: TritonServer, otlp_port: int) -> Iterator[Running]:
         buckets=Buckets(thresholds={"request": (0.15,), "queue": (0.03,)}),
         otlp_listen=("127.0.0.1", otlp_port),
     )
-    with exporting(server.http_url, server.metrics_url, parts=parts(settings)) as running:
+    with exporting(server.http_url, server.metrics_url, parts=distribution_parts(settings)) as running:
         running.wait(lambda page: count(page, "tight") is not None)
         yield running
 
@@ -98,7 +98,7 @@ def seconds_counted(server: TritonServer, model: str) -> float:
 def test_sum_and_count_survive_reloads(server: TritonServer) -> None:
     """Through unload, load and hot reload, count is every answered request and sum all their time."""
     settings = Settings(server.http_url, server.metrics_url)
-    with exporting(server.http_url, server.metrics_url, parts=parts(settings)) as exporter:
+    with exporting(server.http_url, server.metrics_url, parts=distribution_parts(settings)) as exporter:
         exporter.wait(lambda page: count(page, "plain") is not None)
         assert {200: 7} == send(server, "plain", [0.01] * 7)
         exporter.wait(lambda page: count(page, "plain") == 7)
@@ -225,7 +225,7 @@ def test_a_taken_port_for_traces(server: TritonServer) -> None:
     settings = Settings(server.http_url, server.metrics_url, otlp_listen=("127.0.0.1", server.ports.http))
 
     with pytest.raises(OSError, match="in use"):
-        parts(settings)
+        distribution_parts(settings)
 
 
 def test_trace_files_of_a_real_triton(tmp_path: Path) -> None:
@@ -237,7 +237,7 @@ def test_trace_files_of_a_real_triton(tmp_path: Path) -> None:
     )]  # fmt: skip
     with live_triton(tmp_path / "models", tmp_path, arguments=arguments) as server:
         settings = Settings(server.http_url, server.metrics_url, trace_file=trace_file)
-        with exporting(server.http_url, server.metrics_url, parts=parts(settings)) as exporter:
+        with exporting(server.http_url, server.metrics_url, parts=distribution_parts(settings)) as exporter:
             exporter.wait(lambda page: count(page, "mixed") is not None)
             assert {200: 4} == send(server, "mixed", [0.01] * 4)
             exporter.wait(lambda page: seen(page, "completed") == 4)

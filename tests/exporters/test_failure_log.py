@@ -6,8 +6,7 @@ import logging
 
 import pytest
 
-from triton_exporter.lifecycle.failure_log import QUIET_SECONDS, FailureLog
-from triton_exporter.lifecycle.reachability_log import ReachabilityLog
+from triton_exporter.lifecycle.state_log import QUIET_SECONDS, FailureLog, ReachabilityLog
 from triton_exporter.lifecycle.tracker import Lifecycle
 from triton_exporter.snapshot import IndexEntry, Snapshot
 

@@ -21,7 +21,7 @@ from support.faults import body, faulty
 from support.repository import Repository, write
 from support.tls import authority, certificate, tls_in_front_of
 from support.triton import live_triton
-from triton_exporter.app.distribution_features import parts
+from triton_exporter.app.features import distribution_parts
 from triton_exporter.app.settings import Settings
 from triton_exporter.catalogue import own, probe, state, triton
 from triton_exporter.http.certificates import CertificateError, Certificates, Renewed
@@ -215,7 +215,7 @@ def test_what_reads_the_trace_rate_shows_the_certificate_and_the_headers(pki: Pa
             triton_headers={"admin-key": "one"},
             certificates=shown(pki),
         )
-        rate = next(part for part in parts(settings) if isinstance(part, TraceRate))
+        rate = next(part for part in distribution_parts(settings) if isinstance(part, TraceRate))
         rate.poll(0)
 
     assert 50.0 == rate._mailbox.rate

@@ -11,7 +11,7 @@ import time
 from contextlib import closing, suppress
 from typing import Any
 
-from triton_exporter.app.gpu_features import assemble
+from triton_exporter.app.features import gpu_parts
 from triton_exporter.app.settings import Settings
 from triton_exporter.catalogue.state import NOT_TRITON
 from triton_exporter.doctor import Facts, Finding, examine
@@ -106,7 +106,7 @@ def gather(settings: Settings, watch_seconds: float) -> Facts:
 def _gpu_findings(settings: Settings, snapshot: Snapshot, page: Exposition | None) -> tuple[Finding, ...]:
     now = time.time()
     found: list[Finding] = []
-    for part in assemble(settings):
+    for part in gpu_parts(settings):
         # Triton's own series first, because they can be the source; models last, because they need the GPUs.
         if page is not None:
             part.observe(page, now)

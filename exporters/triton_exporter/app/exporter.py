@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import random
 import threading
 import time
 from collections import Counter
@@ -11,7 +10,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from functools import partial
 from importlib import metadata
 
-from triton_exporter.app.features import plugins
+from triton_exporter.app.features import optional_parts, sources
 from triton_exporter.app.pages import SCRAPE_TIMEOUT, View, budget, json_page, landing_page, packed
 from triton_exporter.app.settings import Settings
 from triton_exporter.catalogue import own
@@ -23,15 +22,10 @@ from triton_exporter.http.certificates import Renewed
 from triton_exporter.http.client import Client, Limits
 from triton_exporter.http.connections import Connections
 from triton_exporter.http.server import Handler, Request, Response, routed
-from triton_exporter.lifecycle.backend_failures import BackendFailures
-from triton_exporter.lifecycle.expectations import ExpectedFile
-from triton_exporter.lifecycle.failure_log import FailureLog
-from triton_exporter.lifecycle.logs import LogReader, LogTail
 from triton_exporter.lifecycle.model_states import ModelStates
-from triton_exporter.lifecycle.reachability_log import ReachabilityLog
 from triton_exporter.lifecycle.report import report
+from triton_exporter.lifecycle.state_log import FailureLog, ReachabilityLog
 from triton_exporter.lifecycle.tracker import Lifecycle
-from triton_exporter.probe.prober import Prober
 from triton_exporter.snapshot import Snapshot
 from triton_exporter.triton.poll import ApiPoller
 
@@ -59,11 +53,11 @@ class Exporter:
         self.connections = Connections()
         # What feeds the lifecycle comes before it, what reads it after.
         self._parts = (
-            *_sources(settings, self.states.lifecycle),
+            *sources(settings, self.states.lifecycle),
             self.states,
             FailureLog(self.states.lifecycle),
             ReachabilityLog(settings.triton_url),
-            *(plugins(settings) if parts is None else parts),
+            *(optional_parts(settings) if parts is None else parts),
             self.connections,
         )
         self._lock = threading.Lock()
@@ -237,25 +231,6 @@ class Exporter:
         thread = threading.Thread(target=target, name=name, daemon=True)
         thread.start()
         self._threads.append(thread)
-
-
-def _sources(settings: Settings, lifecycle: Lifecycle) -> Iterable[object]:
-    """Sources of the lifecycle beside Triton's API."""
-    if settings.expected_file is not None:
-        yield ExpectedFile(settings.expected_file, settings.expected, lifecycle)
-    if settings.log is not None:
-        yield LogReader(LogTail(settings.log), lifecycle, settings.state_interval_seconds)
-    if settings.probe.models:
-        yield _prober(settings, lifecycle)
-    yield BackendFailures(lifecycle)
-
-
-def _prober(settings: Settings, lifecycle: Lifecycle) -> Prober:
-    # Here, because the official client is an extra that only probing needs.
-    from triton_exporter.probe.send import sender
-
-    send = sender(settings.triton_url, settings.probe, settings.triton_headers, settings.certificates)
-    return Prober(settings.probe, lifecycle, send, random.random)
 
 
 def _collected(collector: Collector, now: float) -> Sequence[Family]:

@@ -1,20 +1,101 @@
-"""The parts of one exporter: what is added here is shown, fed and polled by what it can do.
+"""The parts of one exporter that its settings choose.
 
-An object may be any of Collector, Observer, Watcher and Poller (see `family`); the exporter finds out which.
+A part may be any of Collector, Watcher and Poller (see `family`) and Observer (see `relay`).
 """
 
 from __future__ import annotations
 
-from triton_exporter.app.distribution_features import parts
-from triton_exporter.app.gpu_features import assemble
+import random
+from collections.abc import Iterable
+
 from triton_exporter.app.settings import Settings
+from triton_exporter.distribution.distributions import Distributions
+from triton_exporter.gpu.choice import Choice
+from triton_exporter.gpu.gpus import Gpus, Options
+from triton_exporter.gpu.sources import dcgm_metrics as dcgm
+from triton_exporter.gpu.sources import native, nvml
+from triton_exporter.gpu.sources.dcgm_source import DEFAULT_URL, DcgmSource
+from triton_exporter.gpu.sources.source import Source
+from triton_exporter.http.certificates import Renewed
+from triton_exporter.http.client import Client, Limits
+from triton_exporter.lifecycle.backend_failures import BackendFailures
+from triton_exporter.lifecycle.expectations import ExpectedFile
+from triton_exporter.lifecycle.logs import LogReader, LogTail
+from triton_exporter.lifecycle.tracker import Lifecycle
 from triton_exporter.models.configuration import Configurations
 from triton_exporter.models.executions import Executions
+from triton_exporter.probe.prober import Prober
+from triton_exporter.tracing.receiver import TraceReceiver
+from triton_exporter.tracing.trace import Mailbox
+from triton_exporter.tracing.trace_file import TraceFiles
+from triton_exporter.tracing.trace_rate import TraceRate
 
 
-def plugins(settings: Settings) -> tuple[object, ...]:
+def optional_parts(settings: Settings) -> tuple[object, ...]:
     """Build the parts that stand beside the state of models: distributions, GPUs, the prober.
 
     Raises OSError when a port to listen on is taken.
     """
-    return (Configurations(), Executions(), *parts(settings), *assemble(settings))
+    return (Configurations(), Executions(), *distribution_parts(settings), *gpu_parts(settings))
+
+
+def sources(settings: Settings, lifecycle: Lifecycle) -> Iterable[object]:
+    """Sources of the lifecycle beside Triton's API."""
+    if settings.expected_file is not None:
+        yield ExpectedFile(settings.expected_file, settings.expected, lifecycle)
+    if settings.log is not None:
+        yield LogReader(LogTail(settings.log), lifecycle, settings.state_interval_seconds)
+    if settings.probe.models:
+        yield _prober(settings, lifecycle)
+    yield BackendFailures(lifecycle)
+
+
+def _prober(settings: Settings, lifecycle: Lifecycle) -> Prober:
+    # Here, because the official client is an extra that only probing needs.
+    from triton_exporter.probe.send import sender
+
+    send = sender(settings.triton_url, settings.probe, settings.triton_headers, settings.certificates)
+    return Prober(settings.probe, lifecycle, send, random.random)
+
+
+def distribution_parts(settings: Settings) -> tuple[object, ...]:
+    """Build the histograms and, where asked for, what receives traces. Raises OSError: a port is taken."""
+    if settings.otlp_listen is None and settings.trace_file is None:
+        return (Distributions(settings.buckets),)
+    mailbox = Mailbox()
+    found: list[object] = [Distributions(settings.buckets, mailbox)]
+    if settings.otlp_listen is not None:
+        found.append(TraceReceiver(*settings.otlp_listen, mailbox))
+    if settings.trace_file is not None:
+        found.append(TraceFiles(settings.trace_file, mailbox))
+    limits = Limits(settings.timeout_seconds, 1024 * 1024)
+    tls = Renewed(settings.certificates)
+    client = Client(settings.triton_url, limits, settings.triton_headers, tls)
+    return (*found, TraceRate(client, mailbox))
+
+
+def gpu_parts(settings: Settings) -> tuple[Gpus, ...]:
+    """The GPU part, or nothing where the operator wants none.
+
+    `auto` asks dcgm-exporter (where the operator says, else where it listens by default), then NVML, then
+    Triton's own series.
+    """
+    if settings.gpu == "none":
+        return ()
+    options = Options(
+        settings.gpu_interval_seconds,
+        settings.gpu_max_age_seconds,
+        settings.gpu_devices,
+        settings.gpu_models,
+        settings.pod_name,
+    )
+    own = native.NativeSource(settings.gpu_max_age_seconds)
+    by_name: dict[str, Source] = {
+        dcgm.SOURCE: DcgmSource(settings.dcgm_url or DEFAULT_URL, settings.timeout_seconds),
+        nvml.SOURCE: nvml.NvmlSource(),
+        native.SOURCE: own,
+    }
+    if settings.gpu == "auto":
+        wanted = {dcgm.SOURCE} if settings.dcgm_url else set()
+        return (Gpus(Choice(tuple(by_name.values()), frozenset(wanted)), own, options),)
+    return (Gpus(Choice((by_name[settings.gpu],), frozenset({settings.gpu})), own, options),)

@@ -1,4 +1,4 @@
-"""Write every failed load into the exporter's log: the text that is too long and too free for a label."""
+"""Write failed loads, with the text that is too long for a label, and unreachability of Triton into the log."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from triton_exporter.lifecycle.reasons import classify
 from triton_exporter.lifecycle.tracker import Failure, Lifecycle
 from triton_exporter.printable import printable
 from triton_exporter.snapshot import Snapshot
+from triton_exporter.triton.unreachable import what_to_check
 
 _LOG = logging.getLogger(__name__)
 
@@ -49,3 +50,23 @@ def _log(model: str, failure: Failure) -> None:
 def _plain(text: str) -> str:
     """The text in one line that cannot steer a terminal."""
     return printable(text[:_LONGEST])
+
+
+class ReachabilityLog:
+    """Watcher (see `family`): one line for each change."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._answered: bool | None = None
+
+    def see(self, snapshot: Snapshot) -> None:
+        """Write whether this poll was answered, if the last one was not, or the other way round."""
+        before, self._answered = self._answered, not snapshot.api_failure
+        if self._answered == before:
+            return
+        if snapshot.api_failure:
+            check = what_to_check(snapshot.api_failure)
+            _LOG.warning("Triton at %s does not answer (%s): %s", self._url, snapshot.api_failure, check)
+        else:
+            again = "" if before is None else " again"
+            _LOG.info("Triton %s at %s answers%s", snapshot.triton_version, self._url, again)
