@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 import promql_parser as promql
 
 from triton_slo import conventions
 
+Labels = frozenset[str] | None
+OfSeries = Callable[[promql.VectorSelector], Labels]
 _MOST = 8000
 _COMPARISONS = frozenset({">", "<", ">=", "<=", "==", "!="})
 _CLOCK = frozenset(
     {"time", "minute", "hour", "day_of_week", "day_of_month", "day_of_year", "days_in_month", "month", "year"}
 )
+_NUMBERS = frozenset({"scalar", "time", "pi"})
 _ALERTS = "ALERTS"
 """Prometheus' own series of what fires."""
 
@@ -95,7 +98,7 @@ def mismatches(text: str) -> list[tuple[str, str]]:
 
 def _mismatches(node: object) -> Iterator[tuple[str, str]]:
     if isinstance(node, promql.BinaryExpr):
-        sides = [_labels(side) for side in (node.lhs, node.rhs)]
+        sides = [labels(side) for side in (node.lhs, node.rhs)]
         matching = getattr(node.modifier, "matching", None)
         if None not in sides and sides[0] != sides[1] and matching is None and str(node.op) != "or":
             left, right = (", ".join(sorted(side or ())) for side in sides)
@@ -113,12 +116,81 @@ def _arguments(node: object) -> Sequence[object]:
     return found if isinstance(found, list | tuple) else ()
 
 
-def _labels(node: object) -> frozenset[str] | None:
-    while isinstance(node, promql.ParenExpr):
-        node = node.expr
-    if not isinstance(node, promql.AggregateExpr):
-        return None
-    modifier = node.modifier
-    if modifier is None:
+def is_number(node: object) -> bool:
+    """Whether an expression gives a number (or a text), not a vector."""
+    match node:
+        case promql.NumberLiteral() | promql.StringLiteral():
+            return True
+        case promql.ParenExpr() | promql.UnaryExpr():
+            return is_number(node.expr)
+        case promql.BinaryExpr():
+            return is_number(node.lhs) and is_number(node.rhs)
+        case promql.Call():
+            return node.func.name in _NUMBERS
+    return False
+
+
+def labels(node: object, of_series: OfSeries = lambda _: None) -> Labels:
+    """The labels of an expression's results; None where they are not known, and for numbers.
+
+    `of_series` gives those of a selector, as far as they are known.
+    """
+    match node:
+        case promql.ParenExpr() | promql.UnaryExpr() | promql.SubqueryExpr():
+            return labels(node.expr, of_series)
+        case promql.VectorSelector():
+            return of_series(node)
+        case promql.MatrixSelector():
+            return of_series(node.vector_selector)
+        case promql.AggregateExpr():
+            return _of_aggregate(node, of_series)
+        case promql.Call():
+            return _of_call(node, of_series)
+        case promql.BinaryExpr():
+            return _of_pair(node, of_series)
+    return None
+
+
+def _of_aggregate(node: promql.AggregateExpr, of_series: OfSeries) -> Labels:
+    inner = labels(node.expr, of_series)
+    if str(node.op) in {"topk", "bottomk"}:
+        return inner
+    if node.modifier is None:
         return frozenset()
-    return frozenset(modifier.labels) if modifier.type == promql.AggModifierType.By else None
+    if node.modifier.type == promql.AggModifierType.By:
+        return frozenset(node.modifier.labels)
+    return None if inner is None else inner - set(node.modifier.labels)
+
+
+def _of_call(node: promql.Call, of_series: OfSeries) -> Labels:
+    name = node.func.name
+    if name == "vector":
+        return frozenset()
+    vectors = [one for one in node.args if not is_number(one)]
+    if not vectors or name == "label_join" or name.startswith("absent"):
+        return None
+    inner = labels(vectors[0], of_series)
+    if inner is None:
+        return None
+    if name == "label_replace":
+        return inner | {str(getattr(node.args[1], "val", ""))}
+    return inner - {"le"} if name == "histogram_quantile" else inner
+
+
+def _of_pair(node: promql.BinaryExpr, of_series: OfSeries) -> Labels:
+    left, right = labels(node.lhs, of_series), labels(node.rhs, of_series)
+    if is_number(node.lhs) or is_number(node.rhs):
+        return right if is_number(node.lhs) else left
+    if str(node.op) == "or":
+        # What stands in where there is nothing (`or vector(0)`) takes no label away.
+        return left if left is None or right == frozenset() else None if right is None else left & right
+    matching = getattr(node.modifier, "matching", None)
+    if matching is None:  # both sides have the same labels, or nothing matches
+        return right if left is None else left
+    one_to_one = getattr(node.modifier, "card", None) == promql.VectorMatchCardinality.OneToOne
+    if str(node.op) in {"and", "unless"} or not one_to_one:
+        return left
+    named = frozenset(matching.labels)
+    if str(matching).startswith("on"):
+        return named
+    return None if left is None else left - named

@@ -172,3 +172,21 @@ def test_a_counter_becomes_a_rate(query: str, expected: str) -> None:
 def test_labels_of_a_result_are_known_where_they_can_be(query: str, expected: tuple[str, ...] | None) -> None:
     """Grouping follows the query; where nobody can know, it is said."""
     assert expected == queries.group_labels(query)
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("topk(3, sum by (a) (x))", ("a",)),
+        ("sum by (a) (x) or y", None),
+        ("sum by (a) (x) or sum by (a, b) (y)", ("a",)),
+        ("sum by (a) (x) * scalar(y)", ("a",)),
+        ("time() - max by (a) (x)", ("a",)),
+        ('label_replace(sum by (a) (x), "b", "c", "", "")', ("a", "b")),
+        ("sum by (a, b) (x) / ignoring (b) sum by (a) (y)", ("a",)),
+        ("sum by (a, b) (x) / on (a) group_left () sum by (a) (y)", ("a", "b")),
+    ],
+)
+def test_labels_follow_functions_and_matching(query: str, expected: tuple[str, ...] | None) -> None:
+    """Lints of alerts, doubts about custom queries and imports ask one function."""
+    assert expected == queries.group_labels(query)

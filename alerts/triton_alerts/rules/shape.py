@@ -8,11 +8,11 @@ import promql_parser as promql
 
 from triton_alerts import bridge_metrics as bridge
 from triton_exporter.catalogue import METRICS, Metric
+from triton_slo import expression
 
 _TARGET = frozenset({"instance", "job"})
 """What Prometheus itself puts on every series."""
 _KNOWN = {metric.name: metric for metric in (*METRICS, *bridge.METRICS)}
-_SETS = frozenset({"and", "unless"})
 _COMPARISONS = frozenset({">", "<", ">=", "<=", "==", "!="})
 
 
@@ -54,25 +54,9 @@ def is_recorded(name: str) -> bool:
     return ":" in name and not name.startswith("vllm:")
 
 
-def labels(expr: promql.Expr) -> frozenset[str] | None:
-    """The labels an expression yields; None where that cannot be told."""
-    match expr:
-        case promql.ParenExpr() | promql.UnaryExpr():
-            return labels(expr.expr)
-        case promql.VectorSelector():
-            return _of_series(expr)
-        case promql.MatrixSelector():
-            return _of_series(expr.vector_selector)
-        case promql.SubqueryExpr():
-            return labels(expr.expr)
-        case promql.AggregateExpr():
-            return _of_aggregate(expr)
-        case promql.Call():
-            return _of_call(expr)
-        case promql.BinaryExpr():
-            return _of_pair(expr)
-        case _:
-            return None
+def labels(expr: promql.Expr) -> expression.Labels:
+    """The labels an expression yields; None where the catalogue does not tell."""
+    return expression.labels(expr, _of_series)
 
 
 def _of_series(selector: promql.VectorSelector) -> frozenset[str] | None:
@@ -81,52 +65,6 @@ def _of_series(selector: promql.VectorSelector) -> frozenset[str] | None:
         return None
     bucket = {"le"} if (selector.name or "").endswith("_bucket") else set()
     return frozenset({*metric.labels, *_TARGET, *bucket})
-
-
-def _of_aggregate(expr: promql.AggregateExpr) -> frozenset[str] | None:
-    if str(expr.op) in {"topk", "bottomk"}:
-        return labels(expr.expr)
-    if expr.modifier is None:
-        return frozenset()
-    if "By" in str(expr.modifier.type):
-        return frozenset(expr.modifier.labels)
-    inner = labels(expr.expr)
-    return None if inner is None else inner - set(expr.modifier.labels)
-
-
-def _of_call(expr: promql.Call) -> frozenset[str] | None:
-    name = expr.func.name
-    if name in {"time", "vector", "scalar", "absent", "absent_over_time", "label_join"}:
-        return None
-    if name == "label_replace":
-        inner = labels(expr.args[0])
-        target = str(getattr(expr.args[1], "val", ""))
-        return None if inner is None else inner | {target}
-    if name == "histogram_quantile":
-        inner = labels(expr.args[1])
-        return None if inner is None else inner - {"le"}
-    vectors = [one for one in expr.args if not isinstance(one, promql.NumberLiteral | promql.StringLiteral)]
-    return labels(vectors[0]) if vectors else None
-
-
-def _of_pair(expr: promql.BinaryExpr) -> frozenset[str] | None:
-    operator, modifier = str(expr.op), expr.modifier
-    left, right = labels(expr.lhs), labels(expr.rhs)
-    if operator == "or":
-        return None if left is None or right is None else left & right
-    if operator in _SETS or isinstance(expr.rhs, promql.NumberLiteral):
-        return left
-    if left is None or right is None:
-        # A scalar on the left, such as time(), leaves the labels to the right.
-        return right if left is None and not _is_vector(expr.lhs) else left if right is None else None
-    if modifier is not None and modifier.matching is not None and "OneToOne" in str(modifier.card):
-        named = frozenset(modifier.matching.labels)
-        return named if "Include" in str(modifier.matching.type) else left - named
-    return left
-
-
-def _is_vector(expr: promql.Expr) -> bool:
-    return any(True for _ in selectors(nodes(expr)))
 
 
 def may_be_zero(expr: promql.Expr) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from triton_exporter.duration import parse_seconds
@@ -12,7 +11,6 @@ from triton_slo.backtest.report import Promise
 from triton_slo.burn.burn_alerts import severity
 from triton_slo.burn.condition import burn_condition
 from triton_slo.burn.condition_rules import burn_tiers
-from triton_slo.fields import Choice
 from triton_slo.objective.exclusion import Span
 from triton_slo.objective.model import Objective, Tier
 from triton_slo.rules.excluding import lag_seconds
@@ -73,13 +71,5 @@ def _alert(plan: Plan, tier: Tier) -> Alert:
 
 
 def _target(objective: Objective, model: str, version: str) -> float:
-    for override in objective.overrides:
-        if _chosen(override.models, model) and _chosen(override.versions, version) and model:
-            return objective.target if override.target is None else override.target
-    return objective.target
-
-
-def _chosen(choice: Choice, name: str) -> bool:
-    if choice.names is not None:
-        return name in choice.names
-    return choice.regex is None or re.fullmatch(choice.regex, name) is not None
+    found = objective.resolve(model, version) if model else None
+    return objective.target if found is None else found[0]

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from triton_exporter.duration import parse_seconds
+from triton_exporter.duration import parse_seconds, render
 from triton_exporter.yaml_faults import YAML_FAULTS
 from triton_slo.artifact import Options
 from triton_slo.burn.burn_alerts import severity
@@ -242,11 +242,7 @@ def _condition(tier: Tier, objective: Objective) -> Document:
 
 def _shorthand(seconds: float) -> str:
     """A duration as OpenSLO writes it: one number, of minutes, hours or days."""
-    minutes = max(1, round(seconds / 60))
-    for postfix, size in (("d", 1440), ("h", 60)):
-        if minutes % size == 0:
-            return f"{minutes // size}{postfix}"
-    return f"{minutes}m"
+    return render(60.0 * max(1, round(seconds / 60)))
 
 
 def _losses(objective: Objective) -> Iterator[tuple[str, str, str]]:

@@ -6,6 +6,7 @@ import re
 
 import promql_parser as promql
 
+from triton_slo.expression import is_number, labels
 from triton_slo.indicators.custom import WINDOW
 from triton_slo.promql import quote
 
@@ -24,8 +25,6 @@ _MOST_CHARACTERS = 8000
 """The parser recurses: nested deeply enough, a query ends the whole process."""
 STEP = "1m"
 """How often subqueries look."""
-SCALAR = frozenset({"(scalar)"})
-"""Labels of what has none because it is a number, not a vector."""
 
 
 class QueryError(ValueError):
@@ -111,59 +110,11 @@ def averaged(query: str) -> str:
 def group_labels(*queries: str) -> tuple[str, ...] | None:
     """Labels that the results of all queries have; None where no one can say before they run."""
     try:
-        found = [labels for query in queries if (labels := _labels(parsed(query))) != SCALAR]
+        found = [labels(node) for node in map(parsed, queries) if not is_number(node)]
     except RecursionError:
         return None
     if not found or None in found:
         return None
-    shared = frozenset.intersection(*(labels for labels in found if labels is not None))
+    shared = frozenset.intersection(*(one for one in found if one is not None))
     first = [label for label in ("model", "version") if label in shared]
     return (*first, *sorted(shared - set(first)))
-
-
-def _labels(node: object) -> frozenset[str] | None:
-    match node:
-        case promql.NumberLiteral():
-            return SCALAR
-        case promql.ParenExpr() | promql.UnaryExpr() | promql.SubqueryExpr():
-            return _labels(node.expr)
-        case promql.AggregateExpr():
-            if node.modifier is None:
-                return frozenset()
-            return (
-                frozenset(node.modifier.labels) if node.modifier.type == promql.AggModifierType.By else None
-            )
-        case promql.BinaryExpr():
-            return _joined(node)
-        case promql.Call():
-            return _called(node)
-    return None
-
-
-def _joined(node: promql.BinaryExpr) -> frozenset[str] | None:
-    left, right = _labels(node.lhs), _labels(node.rhs)
-    if SCALAR in (left, right):
-        return right if left == SCALAR else left
-    if str(node.op) == "or":
-        return None if left is None or right is None else left | right
-    matching = getattr(node.modifier, "matching", None)
-    if str(node.op) in ("and", "unless") or matching is None:
-        return left if left is not None else right
-    card = getattr(node.modifier, "card", None)
-    if card == promql.VectorMatchCardinality.OneToOne and str(matching).startswith("on"):
-        return frozenset(matching.labels)
-    return None
-
-
-def _called(node: promql.Call) -> frozenset[str] | None:
-    name, arguments = node.func.name, list(node.args)
-    if name == "vector":
-        return frozenset()
-    if name in ("scalar", "time", "pi"):
-        return SCALAR
-    if name in ("label_replace", "label_join"):
-        return None
-    if name == "histogram_quantile":
-        labels = _labels(arguments[1])
-        return None if labels is None else labels - {"le"}
-    return _labels(arguments[0]) if arguments else None
