@@ -39,7 +39,7 @@ def about(lead: str, *metrics: Metric | str) -> str:
 
 
 def fires(signal: Signal) -> str:
-    """Which alert looks at the same, and from where on it fires: a panel that says so draws the limit."""
+    """Name the alert on the same figure and its limit, which such a panel draws."""
     if isinstance(signal, Share):
         limit = f"{signal.limit:.0%}"
     else:

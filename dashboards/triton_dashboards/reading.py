@@ -9,8 +9,7 @@ from triton_dashboards.query import NO_SHARE
 from triton_slo import signals
 from triton_slo.signals import Age, Signal
 
-NO_YES: dict[int, tuple[str, Color]] = {0: ("No", "dark-red"), 1: ("Yes", "light-green")}
-"""Light against dark, for those who see no difference between red and green."""
+NO_YES: dict[int, tuple[str, Color]] = {0: ("No", "red"), 1: ("Yes", "green")}
 
 REQUESTS = Display("reqps", minimum=0, no_value="No traffic")
 FAILED = Display(
@@ -61,6 +60,8 @@ FIRING = Display(
 )
 """What a firing alert asks of people."""
 YES = Display(words=NO_YES)
+YES_BANDS = Display(words={0: ("No", "dark-red"), 1: ("Yes", "light-green")})
+"""The same as bands over time: dark against light, for those to whom red and green look alike."""
 BYTES = Display("bytes", minimum=0)
 
 

@@ -40,6 +40,8 @@ def grafana(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Grafana]:
         rows.append((c.model_traffic("requests"), {"model": model}, flat(1.0)))
         if left is not None:
             rows.append((c.PERIOD_BUDGET_REMAINING, labels, flat(left)))
+    gone = {c.SLO: "errors", c.INDICATOR: "errors", "model": "vanished", "version": "1"}
+    rows.append((c.UNKNOWN, gone, flat(1.0)))
     with history.serve(history.openmetrics(rows), tmp_path_factory.mktemp("prometheus")) as url:
         yield Grafana(url, END)
 
@@ -59,12 +61,18 @@ def sorted_models(grafana: Grafana, uid: str, title: str) -> list[str]:
 
 
 @pytest.mark.real
-@pytest.mark.parametrize(("uid", "title"), [("triton-slo", "Objectives"), ("triton-fleet", "Models")])
+@pytest.mark.parametrize(
+    ("uid", "title", "order"),
+    [
+        ("triton-slo", "Objectives", ["overspent", "healthy", "idle", "vanished"]),
+        ("triton-fleet", "Models", ["overspent", "healthy", "idle"]),
+    ],
+)
 def test_the_emptiest_budget_is_first_and_what_has_none_is_last(
-    grafana: Grafana, uid: str, title: str
+    grafana: Grafana, uid: str, title: str, order: list[str]
 ) -> None:
     """Models without requests do not hide an overspent one."""
-    assert ["overspent", "healthy", "idle"] == sorted_models(grafana, uid, title)
+    assert order == sorted_models(grafana, uid, title)
 
 
 @pytest.mark.parametrize("panel", TABLES)

@@ -78,7 +78,7 @@ def glance(seen: View) -> tuple[Panel, ...]:
             "Serving",
             "Versions of this model that are ready, counted on each server.",
             f"sum({seen.chosen(state.MODEL_READY)})",
-            Display(decimals=0, thresholds=(Threshold("red"), Threshold("green", 1)), no_value="Not known"),
+            Display(decimals=0, thresholds=(Threshold("red"), Threshold("green", 1)), no_value="Unknown"),
             reads=state.MODEL_READY,
         ),
         stat(
@@ -360,7 +360,7 @@ def lifecycle(seen: View) -> tuple[Panel, ...]:
             "Ready",
             "Whether each version is ready, on each server.",
             {"version {{version}} on {{instance}}": f"min by (version, instance) ({current})"},
-            reading.YES,
+            reading.YES_BANDS,
             reads=state.MODEL_READY,
             height=7,
         ),
@@ -379,7 +379,7 @@ def lifecycle(seen: View) -> tuple[Panel, ...]:
         ),
         timeseries(
             "Load time",
-            "How long the last successful load took: Triton's own word, or where it has none an estimate "
+            "How long the last successful load took: Triton's own value, or where it has none an estimate "
             "from the states the exporter saw.",
             {"version {{version}} on {{instance}}": load_time},
             reading.SECONDS.when_empty("No load was seen"),

@@ -1,4 +1,4 @@
-"""On call: what fires, since when, what to do, and does word of it get through?"""
+"""On call: what fires, since when, what to do, and are notifications delivered?"""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def dashboard(options: Options) -> Dashboard:
     return Dashboard(
         uid=shared.ON_CALL,
         title="Triton / On call",
-        description="What fires, since when, what to do, and does word of it get through? An empty page is "
-        "good news only while the heartbeat says so.",
+        description="What fires, since when, what to do, and are notifications delivered? An empty page is "
+        "good news only while the heartbeat is alive.",
         tags=shared.tags("on-call"),
         variables=shared.ON_CALL_VARIABLES,
         annotations=(shared.alert_annotation((shared.OF_MODEL,)),),
@@ -39,8 +39,8 @@ def dashboard(options: Options) -> Dashboard:
         rows=(
             Row("What fires now?", (*_glance(), _firing(options))),
             Row("Since when?", _history()),
-            Row("Does word get through?", _delivery()),
-            Row("What did people do?", _people(), collapsed=True),
+            Row("Are notifications delivered?", _delivery()),
+            Row("What did people do in Slack?", _people(), collapsed=True),
         ),
         time_from="now-24h",
     )
@@ -76,7 +76,7 @@ def _glance() -> tuple[Panel, ...]:
             replace(lost, thresholds=(Threshold("green"), Threshold("orange", 1))),
         ),
         stat(
-            "Not known",
+            "Unknown",
             "Objectives without data worth trusting. Metric: `ALERTS`.",
             counted(alerts(f'alertname="{UNKNOWN_ALERT}"')),
             lost,
@@ -90,14 +90,14 @@ def _glance() -> tuple[Panel, ...]:
         ),
         stat(
             "Undelivered",
-            "Incidents with something to say that Slack has not accepted yet.",
+            "Incidents with a message that Slack has not accepted yet.",
             f"sum({bridge.UNDELIVERED})",
             reading.FAULTS.when_empty("No bridge"),
             reads=bridge.UNDELIVERED,
         ),
         stat(
-            "Longest wait",
-            "How long the oldest word waits. " + fires(signals.UNDELIVERED_AGE),
+            "Oldest undelivered",
+            "Age of the oldest notification that Slack has not accepted. " + fires(signals.UNDELIVERED_AGE),
             f"max({signals.UNDELIVERED_AGE.expr(str)})",
             reading.aged(signals.UNDELIVERED_AGE, "No bridge"),
             reads=bridge.OLDEST_UNDELIVERED_AGE,
@@ -187,7 +187,7 @@ def _delivery() -> tuple[Panel, ...]:
     return (
         timeseries(
             "Notifications received",
-            "What Alertmanager told the bridge.",
+            "Notifications that Alertmanager sent to the bridge.",
             {
                 "{{outcome}}": _rate(bridge.RECEIVED, "outcome"),
                 "refused with {{code}}": _rate(bridge.REJECTED, "code"),
@@ -226,7 +226,7 @@ def _delivery() -> tuple[Panel, ...]:
         ),
         timeseries(
             "Waiting for Slack",
-            "Age of the oldest word that Slack has not accepted.",
+            "Age of the oldest notification that Slack has not accepted.",
             {"{{instance}}": f"max by (instance) ({bridge.OLDEST_UNDELIVERED_AGE})"},
             reading.SECONDS.when_empty("No bridge"),
             reads=bridge.OLDEST_UNDELIVERED_AGE,

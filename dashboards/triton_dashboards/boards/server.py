@@ -1,4 +1,4 @@
-"""Server and exporter: does this server answer, are its models ready, and can what we see be trusted?"""
+"""Server and exporter: does this server answer, are its models ready, and can these data be trusted?"""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def dashboard(options: Options) -> Dashboard:
     return Dashboard(
         uid=shared.SERVER,
         title="Triton / Servers and exporters",
-        description="Does this server answer, are its models ready, and can what we see of it be trusted? A "
+        description="Does this server answer, are its models ready, and can the data about it be trusted? A "
         "server that is live need not be ready: with strict readiness one failed model makes the whole "
         "server "
         "not ready.",
@@ -38,7 +38,7 @@ def dashboard(options: Options) -> Dashboard:
             Row("Does it answer?", (*_glance(within), _states(within))),
             Row("Which models are not ready?", _models(within)),
             Row("What does it serve?", _traffic(within)),
-            Row("Can what we see be trusted?", _exporter(within)),
+            Row("Can these data be trusted?", _exporter(within)),
             Row("Memory and cache", _resources(within), collapsed=True),
         ),
     )
@@ -114,7 +114,7 @@ def _states(within: Scope) -> Panel:
     live, ready = (
         f"min by (instance) ({within(metric)})" for metric in (state.SERVER_LIVE, state.SERVER_READY)
     )
-    # 0 down, 1 live, 2 ready; live and ready are told apart because they call for different people.
+    # 0 down, 1 live, 2 ready; live and ready are separate because they need different people.
     return state_timeline(
         "Servers",
         "Down: it does not answer. Live: it answers, but not every model is ready. Ready: it serves.",
@@ -256,11 +256,11 @@ def _exporter(within: Scope) -> tuple[Panel, ...]:
             width=8,
         ),
         timeseries(
-            "Time of a look",
+            "Poll and scrape time",
             "How long the exporter takes to read Triton's metrics, and Prometheus to scrape the exporter. "
             "Prometheus' own `scrape_duration_seconds`.",
             {
-                "look, {{instance}}": f"max by (instance) ({within(own.SCRAPE_DURATION)})",
+                "poll, {{instance}}": f"max by (instance) ({within(own.SCRAPE_DURATION)})",
                 "scrape, {{instance}}": f"max by (instance) ({within('scrape_duration_seconds')})",
             },
             reading.SECONDS,
@@ -284,7 +284,7 @@ def _exporter(within: Scope) -> tuple[Panel, ...]:
                 Column("Models estimated", _fed(within, "summary|sampled_mean"), reading.COUNT),
                 Column(
                     "GPU data",
-                    # An exporter that was told to look for none has no such series.
+                    # An exporter with --gpu none has no such series.
                     or_zero(
                         f"1 - max by (instance) ({within(gpu.SOURCE, _NO_GPU)})",
                         f"max by (instance) ({within(state.UP)})",

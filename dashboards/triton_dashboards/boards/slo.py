@@ -182,7 +182,9 @@ def _objectives(within: Scope) -> Panel:
         return f"{operator} by ({', '.join(KEYS)}) ({expr})"
 
     target = by_key(within(OBJECTIVE_RATIO))
-    left = or_last(by_key(within(PERIOD_BUDGET_REMAINING), "min"), target)
+    unknown = by_key(within(UNKNOWN))
+    # A group that vanished has no target any more.
+    left = or_last(by_key(within(PERIOD_BUDGET_REMAINING), "min"), f"({target} or {unknown})")
     shown = (
         Column("Target", target, Display("percentunit", 2)),
         Column("Budget left", left, reading.BUDGET_CELL, colored=True),
@@ -191,7 +193,7 @@ def _objectives(within: Scope) -> Panel:
         Column("Burn 1h", by_key(burn(within, "1h")), _BURN, colored=True),
         Column("Burn 6h", by_key(burn(within, "6h")), _BURN, colored=True),
         Column("Burn 3d", by_key(burn(within, "3d")), _BURN, colored=True),
-        Column("Unknown", by_key(within(UNKNOWN)), Display(words={1: ("Unknown", "red")}), colored=True),
+        Column("Unknown", unknown, Display(words={1: ("Unknown", "red")}), colored=True),
         Column("Caveat", by_key(_caveats(within)), Display(words=_CAVEAT_WORDS), colored=True),
     )
     link = shared.to(shared.MODEL, "Model dashboard", model=shared.field("Model"))

@@ -1,6 +1,6 @@
 """grafanalib, corrected: the only module that imports it.
 
-grafanalib 0.7.1 writes several things that Grafana ignores without a word: a threshold base of "null" in
+grafanalib 0.7.1 writes several things that Grafana ignores silently: a threshold base of "null" in
 quotes, legends without showLegend, tables in the form of Grafana 7, Angular heatmaps. Every panel is built by
 grafanalib and leaves through `panel_model`, which corrects those and keeps only the keys that the dashboard
 schema of Grafana 12 and 13 knows. What cannot be corrected is subclassed here.
@@ -106,7 +106,7 @@ def panel_model(body: Any) -> Json:
     config.setdefault("overrides", [])
     custom = config["defaults"].get("custom", {})
     if "displayMode" in custom:
-        # Ignored since schema 38: a table cell's look moved into cellOptions.
+        # Ignored since schema 38: the style of a table cell moved into cellOptions.
         custom["cellOptions"] = {"type": custom.pop("displayMode")}
         custom["inspect"] = False
     if custom.get("scaleDistribution", {}).get("type") == "linear":
