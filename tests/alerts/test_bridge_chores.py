@@ -21,7 +21,7 @@ from support.loopback import served
 from support.slack import Workspace
 from triton_alerts.alertmanager_client import Alertmanager
 from triton_alerts.bridge.deliver.slack import API_URL
-from triton_alerts.bridge.deliver.worker import Courier, Escalation, Manner
+from triton_alerts.bridge.deliver.worker import DeliveryOptions, DeliveryWorker, Escalation
 from triton_alerts.bridge.incidents.alertmanagers import Alertmanagers
 from triton_alerts.bridge.incidents.audit import Audit
 from triton_alerts.bridge.incidents.incident import Incident
@@ -97,7 +97,7 @@ class Place:
     store: Store
     clock: Clock
     workspace: Workspace
-    courier: Courier
+    worker: DeliveryWorker
     alertmanager: FakeAlertmanager
     audit: Audit
     actions: Actions
@@ -109,7 +109,7 @@ class Place:
         self.store.receive(parse(body_of("g0", firing, ended or {}), "am"), self.clock())
 
     def send(self) -> None:
-        while (wait := self.courier.step()) < 30 or self.store.outbox.pending(CHANNEL):
+        while (wait := self.worker.step()) < 30 or self.store.outbox.pending(CHANNEL):
             self.clock.now += max(wait, 0.01)
 
     @property
@@ -128,13 +128,13 @@ def place(tmp_path: Path) -> Iterator[Place]:
     clock, workspace = Clock(), Workspace()
     store = Store(tmp_path / "bridge.sqlite", lambda _severity: CHANNEL)
     slack = SimulatedSlack(workspace, clock, lambda _method: "")
-    manner = Manner(escalation=Escalation(900, mention="<!subteam^S0ONCALL>"))
-    courier = Courier(CHANNEL, store, slack, manner, clock, random.Random(1))
+    options = DeliveryOptions(escalation=Escalation(900, mention="<!subteam^S0ONCALL>"))
+    worker = DeliveryWorker(CHANNEL, store, slack, options, clock, random.Random(1))
     clients = Alertmanagers((Alertmanager(Access(f"http://127.0.0.1:{server.server_address[1]}")),), store)
     audit = Audit(tmp_path / "audit.jsonl")
     actions = Actions(store, audit, clients, clock)
     with served(server):
-        yield Place(store, clock, workspace, courier, server, audit, actions, clients)
+        yield Place(store, clock, workspace, worker, server, audit, actions, clients)
     store.close()
 
 
@@ -147,7 +147,7 @@ def test_a_page_nobody_takes_is_escalated_once(place: Place) -> None:
     """After the set time one more message goes out, with a mention and the way to the thread."""
     place.hear({"a": place.clock()})
     place.send()
-    escalate = Escalator(place.store, place.courier.manner.escalation, lambda _: CHANNEL, lambda: None)
+    escalate = Escalator(place.store, place.worker.options.escalation, lambda _: CHANNEL, lambda: None)
     for _ in range(40):
         place.clock.now += 60
         escalate(place.clock())
@@ -164,7 +164,7 @@ def test_a_page_nobody_takes_is_escalated_once(place: Place) -> None:
 def test_the_message_of_an_escalation_shows_the_end(place: Place) -> None:
     """Its readers may see no other message of the incident; for what is over by then nobody is called."""
     start = place.clock()
-    escalate = Escalator(place.store, place.courier.manner.escalation, lambda _: CHANNEL, lambda: None)
+    escalate = Escalator(place.store, place.worker.options.escalation, lambda _: CHANNEL, lambda: None)
     place.hear({"a": start})
     place.send()
     place.clock.now += 901
@@ -186,7 +186,7 @@ def test_a_page_that_somebody_has_is_not_escalated(place: Place, action: str) ->
     place.hear({"a": place.clock()})
     place.press(action, "1h")
     place.clock.now += 3000
-    Escalator(place.store, place.courier.manner.escalation, lambda _: CHANNEL, lambda: None)(place.clock())
+    Escalator(place.store, place.worker.options.escalation, lambda _: CHANNEL, lambda: None)(place.clock())
 
     assert place.incident.escalated_at is None
 
@@ -259,7 +259,7 @@ def test_an_alert_that_ends_while_silenced_ends_its_incident(place: Place) -> No
 
     assert still_open
     assert not place.incident.open
-    assert "ended unseen" in place.workspace.thread(place.workspace.roots()[0])[-1].shown
+    assert "that Alertmanager no longer lists" in place.workspace.thread(place.workspace.roots()[0])[-1].shown
 
 
 def test_an_alertmanager_that_cannot_be_asked_ends_nothing(place: Place) -> None:
@@ -302,7 +302,7 @@ def test_handing_back_starts_the_escalation_again(place: Place) -> None:
     """Who lets go leaves the page without anybody: from then the time counts anew, and help is called again."""
     place.hear({"a": place.clock()})
     place.send()
-    how = place.courier.manner.escalation
+    how = place.worker.options.escalation
     escalate = Escalator(place.store, how, lambda _: CHANNEL, lambda: None, place.audit.escalated)
     calls = []
     for after, press in ((901, "acknowledge"), (60, "release"), (800, ""), (101, ""), (3000, "")):
@@ -362,7 +362,9 @@ def test_a_watchdog_that_stops_pages_and_its_return_resolves(place: Place) -> No
     place.send()
 
     assert still_open
-    assert ["🔴 The alert pipeline has gone quiet: no watchdog arrives · AlertPipelineSilent"] == opened
+    assert [
+        "🔴 The watchdog alert no longer arrives: other alerts may not reach Slack either · AlertPipelineSilent"
+    ] == opened
     assert place.workspace.roots()[0].text.startswith("🟢 Resolved")
 
 
@@ -411,7 +413,7 @@ def test_a_press_by_a_user_without_permission_changes_nothing_and_is_recorded(
     assert [(action, "refused")] == outcomes
     (kept,) = [json.loads(text) for text in (place.audit.path).read_text().splitlines()]
     assert user == kept["who"]
-    assert "You have it." == guarded.do(
+    assert "Acknowledged." == guarded.do(
         Press("y", "acknowledge", "", before.name, "U0ANA", channel="C0ALERTS")
     )
 
@@ -483,7 +485,7 @@ def test_a_press_is_answered_at_slack_only(url: str, sent: bool) -> None:
     """A forged event must not make the bridge send requests into the network it runs in."""
     answered: list[str] = []
     press = Press("p", "acknowledge", "", "ab12cd34", "U0ANA", response_url=url)
-    buttons = Socket(lambda: "", API_URL, lambda _: "You have it.", lambda to, _: answered.append(to))
+    buttons = Socket(lambda: "", API_URL, lambda _: "Acknowledged.", lambda to, _: answered.append(to))
     buttons._work(press)
     buttons.close()
 

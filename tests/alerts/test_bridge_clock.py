@@ -9,7 +9,7 @@ import pytest
 
 from support.bridge_world import CHANNEL, Clock, SimulatedSlack, body_of
 from support.slack import Posted, Workspace
-from triton_alerts.bridge.deliver.worker import Courier, Manner
+from triton_alerts.bridge.deliver.worker import DeliveryOptions, DeliveryWorker
 from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.incidents.store import Store
 
@@ -18,15 +18,15 @@ PATIENCE = 60.0
 
 
 class Bridge:
-    """A store and a courier on a clock that a test may turn."""
+    """A store and a worker on a clock that a test may turn."""
 
-    def __init__(self, path: Path, manner: Manner) -> None:
+    def __init__(self, path: Path, options: DeliveryOptions) -> None:
         self.clock = Clock()
         self.workspace = Workspace(channels={CHANNEL: "#pages"})
         slack = SimulatedSlack(self.workspace, self.clock, lambda _method: "")
         self.store = Store(path, lambda _severity: CHANNEL)
         self.started: dict[str, float] = {}
-        self.courier = Courier(CHANNEL, self.store, slack, manner, self.clock, random.Random(1))
+        self.worker = DeliveryWorker(CHANNEL, self.store, slack, options, self.clock, random.Random(1))
 
     def hear(self, name: str, *, ended: bool = False) -> None:
         now = self.clock.now
@@ -41,7 +41,7 @@ class Bridge:
             found = [one for one in self.workspace.roots() if name in one.shown and word in one.shown]
             if found:
                 return found
-            self.clock.now += max(0.1, min(self.courier.step(), PATIENCE))
+            self.clock.now += max(0.1, min(self.worker.step(), PATIENCE))
             self.store.settle(self.clock.now)
         return []
 
@@ -52,7 +52,7 @@ def test_a_jump_of_the_clock_and_back_holds_up_no_message(
     jump: float, evidence: float, tmp_path: Path
 ) -> None:
     """What opens, changes or ends before, between and after the jumps is told within a minute."""
-    bridge = Bridge(tmp_path / "bridge.db", Manner(evidence_seconds=evidence))
+    bridge = Bridge(tmp_path / "bridge.db", DeliveryOptions(evidence_seconds=evidence))
     bridge.hear("before")
     assert bridge.told("before")
 

@@ -62,8 +62,8 @@ def test_the_pictures_of_the_page_exist() -> None:
             ["--dry-run", "--exporter", "http://a:1", "--exporter", "http://a:b"],
             "--exporter http://a:b: no addr",
         ),
-        (["--dry-run", "--tls-client-ca", "ca.pem"], "would speak plain HTTP and check no client"),
-        (["--dry-run", "--tls-key", "key.pem"], "would speak plain HTTP and check no client"),
+        (["--dry-run", "--tls-client-ca", "ca.pem"], "would serve plain HTTP and check no client"),
+        (["--dry-run", "--tls-key", "key.pem"], "would serve plain HTTP and check no client"),
         (["--dry-run", "--tls-cert", "/nonexistent"], "--tls-cert /nonexistent: No such file or directory"),
         (["--dry-run", "--tls-cert", __file__], "holds no private key"),
         (
@@ -164,7 +164,7 @@ def test_two_bridges_do_not_share_a_folder(tmp_path: Path, capsys: pytest.Captur
 def test_a_wrong_length_of_time_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
     """Exit 2 is argparse's."""
     assert 2 == main(["bridge", "--escalate-after", "soon"])
-    assert "write 90s, 15m or 2h" in capsys.readouterr().err
+    assert "use 90s, 15m or 2h" in capsys.readouterr().err
 
 
 def test_render_shows_the_message_of_a_captured_body(
@@ -215,11 +215,13 @@ def test_what_cannot_be_rendered_is_told_in_words(
 
 def test_the_log_shows_who_did_what(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """One line an action, oldest first."""
-    Audit(tmp_path / "audit.jsonl").write(1_700_000_000.0, "U0ANA", "acknowledge", "ab12cd34", "You have it.")
+    Audit(tmp_path / "audit.jsonl").write(
+        1_700_000_000.0, "U0ANA", "acknowledge", "ab12cd34", "Acknowledged."
+    )
 
     assert 0 == main(["bridge", "log", "--data", str(tmp_path)])
     assert (
-        "2023-11-14 22:13:20+00:00  ab12cd34  U0ANA  acknowledge  You have it.\n" == capsys.readouterr().out
+        "2023-11-14 22:13:20+00:00  ab12cd34  U0ANA  acknowledge  Acknowledged.\n" == capsys.readouterr().out
     )
 
 
@@ -238,7 +240,7 @@ def test_nobody_else_reads_what_the_bridge_keeps(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with claimed(data), closing(Store(private(data / DATABASE_FILE), lambda _severity: "C0PAGES")) as store:
         store.facts.remember("any", "")
-        Audit(data / AUDIT_FILE).write(1.0, "U0ANA", "acknowledge", "ab12cd34", "You have it.")
+        Audit(data / AUDIT_FILE).write(1.0, "U0ANA", "acknowledge", "ab12cd34", "Acknowledged.")
         modes = {path.name: path.stat().st_mode & 0o777 for path in data.iterdir()}
     (data / DATABASE_FILE).chmod(0o644)
     with claimed(data):

@@ -15,7 +15,7 @@ import pytest
 from support.bridge_world import ALL_SCOPES, CHANNEL, Clock, Killed, SimulatedSlack, body_of
 from support.slack import Workspace
 from triton_alerts.bridge.deliver.plan import DIGEST_FROM
-from triton_alerts.bridge.deliver.worker import Courier, Manner
+from triton_alerts.bridge.deliver.worker import DeliveryOptions, DeliveryWorker
 from triton_alerts.bridge.incidents.alertmanagers import Alertmanagers
 from triton_alerts.bridge.incidents.audit import Audit
 from triton_alerts.bridge.incidents.instruments import HEARTBEAT_FACT
@@ -60,13 +60,15 @@ class Bridge:
 
     def restart(self) -> None:
         self.store = Store(self.folder / "bridge.sqlite", lambda _severity: CHANNEL)
-        self.courier = Courier(CHANNEL, self.store, self.slack, Manner(), self.clock, random.Random(1))
+        self.worker = DeliveryWorker(
+            CHANNEL, self.store, self.slack, DeliveryOptions(), self.clock, random.Random(1)
+        )
 
     def receive(self, body: bytes) -> None:
         self.store.receive(parse(body, "am"), self.clock())
 
     def send(self) -> None:
-        while (wait := self.courier.step()) < 30 or self.store.outbox.pending(CHANNEL):
+        while (wait := self.worker.step()) < 30 or self.store.outbox.pending(CHANNEL):
             self.clock.now += max(wait, 0.01)
 
     def shown(self) -> list[str]:

@@ -171,7 +171,7 @@ def test_an_incident_from_a_real_alert_to_its_end(stack: Stack, binary: Path) ->
 
     assert 0 == again.end(signal.SIGTERM)
     assert 1 == len(stack.slack.workspace.roots())
-    assert 1 == sum("has it" in line for line in thread)
+    assert 1 == sum("acknowledged it" in line for line in thread)
     assert "all resolved" in thread[-1] or "all resolved" in thread[-2]
     audit = (stack.folder / "data" / "audit.jsonl").read_text().splitlines()
     assert ["acknowledge", "silence", "unsilence"] == [json.loads(line)["action"] for line in audit]

@@ -13,7 +13,7 @@ from support.bridge_world import Clock, SimulatedSlack, body_of
 from support.slack import Workspace
 from triton_alerts.bridge import command
 from triton_alerts.bridge.assembly import assemble
-from triton_alerts.bridge.deliver.worker import Courier, Escalation, Manner
+from triton_alerts.bridge.deliver.worker import DeliveryOptions, DeliveryWorker, Escalation
 from triton_alerts.bridge.incidents.alertmanagers import Alertmanagers
 from triton_alerts.bridge.incidents.audit import Audit
 from triton_alerts.bridge.incidents.incident import Incident
@@ -27,16 +27,16 @@ HOW = Escalation(900, mention="<!subteam^S0ONCALL>")
 
 
 class Bridge:
-    """A store, a courier for each channel and buttons, in simulated time."""
+    """A store, a worker for each channel and buttons, in simulated time."""
 
     def __init__(self, folder: Path, tickets: str) -> None:
         self.clock, self.workspace = Clock(), Workspace()
         self.channels = {"critical": PAGES, "warning": tickets}
         self.store = Store(folder / "bridge.sqlite", self.channels.__getitem__)
         slack = SimulatedSlack(self.workspace, self.clock, lambda _method: "")
-        manner = Manner(escalation=HOW)
-        self.couriers = [
-            Courier(channel, self.store, slack, manner, self.clock, random.Random(1))
+        options = DeliveryOptions(escalation=HOW)
+        self.workers = [
+            DeliveryWorker(channel, self.store, slack, options, self.clock, random.Random(1))
             for channel in sorted(set(self.channels.values()))
         ]
         self.actions = Actions(self.store, Audit(folder / "audit"), Alertmanagers((), self.store), self.clock)
@@ -59,8 +59,8 @@ class Bridge:
         self.send()
 
     def send(self) -> None:
-        for courier in self.couriers:
-            while (wait := courier.step()) < 30 or self.store.outbox.pending(courier.channel):
+        for worker in self.workers:
+            while (wait := worker.step()) < 30 or self.store.outbox.pending(worker.channel):
                 self.clock.now += max(wait, 0.01)
 
     def wait(self, seconds: float) -> None:

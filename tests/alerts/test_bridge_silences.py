@@ -26,7 +26,7 @@ from triton_alerts.bridge.incidents.incident import Incident
 from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.incidents.store import Store
 from triton_alerts.bridge.operations.actions import Actions, Press
-from triton_alerts.bridge.operations.chores import LOOK_SECONDS, SETTLED_SECONDS, Escalator, Reconciler
+from triton_alerts.bridge.operations.chores import COMPARE_SECONDS, SETTLED_SECONDS, Escalator, Reconciler
 from triton_slo.prometheus import Access
 from tritonwatch.local.triton import free_ports
 
@@ -147,7 +147,7 @@ class Bridge:
 
     def reconcile(self, looks: int = 1) -> None:
         for _ in range(looks):
-            self.ahead += LOOK_SECONDS + 1
+            self.ahead += COMPARE_SECONDS + 1
             self.reconciler(self.clock())
 
     def is_escalated(self, incident: int = 1) -> bool:
@@ -316,7 +316,7 @@ def test_a_silence_that_is_not_in_force_any_more_stops_no_escalation(
     assert (True, False) == before
     assert bridge.thread()[-1] == (
         "unsilenced",
-        "the silence was ended in Alertmanager, or lost there, and it still fires",
+        "the silence was ended in Alertmanager, or lost there, and the alert is still firing",
     )
     assert bridge.is_escalated()
     bridge.ahead += 13 * 3600

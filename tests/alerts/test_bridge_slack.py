@@ -16,7 +16,7 @@ from support.slack import TOKEN, SlackServer, Workspace
 from triton_alerts.bridge.deliver.message import Message
 from triton_alerts.bridge.deliver.slack import Redact, SlackApi, SlackWebhook
 from triton_alerts.bridge.deliver.transport import RefusedError
-from triton_alerts.bridge.deliver.worker import Courier, Manner
+from triton_alerts.bridge.deliver.worker import DeliveryOptions, DeliveryWorker
 from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.incidents.store import Store
 from triton_alerts.bridge.settings import Secret
@@ -116,22 +116,22 @@ def test_a_webhook_delivers_or_says_why_not(server: SlackServer, fault: str) -> 
     assert (0 if fault else 1) == len(server.workspace.messages)
 
 
-def courier(folder: Path, workspace: Workspace, fault: str = "") -> tuple[Courier, Clock]:
+def worker(folder: Path, workspace: Workspace, fault: str = "") -> tuple[DeliveryWorker, Clock]:
     clock = Clock()
     store = Store(folder / "bridge.sqlite", lambda _severity: CHANNEL)
     slack = SimulatedSlack(workspace, clock, lambda _method: fault)
-    return Courier(CHANNEL, store, slack, Manner(), clock, random.Random(1)), clock
+    return DeliveryWorker(CHANNEL, store, slack, DeliveryOptions(), clock, random.Random(1)), clock
 
 
-def run(one: Courier, clock: Clock, seconds: float) -> None:
+def run(one: DeliveryWorker, clock: Clock, seconds: float) -> None:
     end = clock() + seconds
     while clock() < end:
         clock.now += max(0.01, min(one.step(), 5.0))
 
 
 def attempts(folder: Path, seconds: float, fault: Callable[[int], str]) -> list[float]:
-    """When a courier with one page to tell asked Slack, in seconds after the first time; `fault` by number."""
-    one, clock = courier(folder, Workspace())
+    """When a worker with one page to tell asked Slack, in seconds after the first time; `fault` by number."""
+    one, clock = worker(folder, Workspace())
     times: list[float] = []
 
     def noted(_method: str) -> str:
@@ -155,15 +155,20 @@ def test_a_channel_waits_as_long_as_slack_says(tmp_path: Path) -> None:
 
 def test_one_channels_wait_holds_up_no_other(tmp_path: Path) -> None:
     """A page goes out while the tickets' channel is told to wait."""
-    one, clock = courier(tmp_path, Workspace(), "429")
+    one, clock = worker(tmp_path, Workspace(), "429")
     one.store.close()
     store = Store(
         tmp_path / "two.sqlite", lambda severity: CHANNEL if severity == "critical" else "C0TICKETS"
     )
-    tickets = Courier("C0TICKETS", store, one.transport, Manner(), clock, random.Random(1))
+    tickets = DeliveryWorker("C0TICKETS", store, one.transport, DeliveryOptions(), clock, random.Random(1))
     workspace = Workspace()
-    pages = Courier(
-        CHANNEL, store, SimulatedSlack(workspace, clock, lambda _: ""), Manner(), clock, random.Random(1)
+    pages = DeliveryWorker(
+        CHANNEL,
+        store,
+        SimulatedSlack(workspace, clock, lambda _: ""),
+        DeliveryOptions(),
+        clock,
+        random.Random(1),
     )
     ticket = body_of("g0", {"a": clock()}, {}).replace(b'"critical"', b'"warning"')
     store.receive(parse(ticket, "am"), clock())
@@ -191,8 +196,8 @@ def test_an_outage_is_asked_about_less_and_less_often_and_at_least_once_a_minute
 def test_a_page_waits_for_evidence_only_so_long(tmp_path: Path) -> None:
     """A source that never answers delays the first message by its allowance, and no more."""
     workspace = Workspace()
-    one, clock = courier(tmp_path, workspace)
-    one.manner = Manner(evidence_seconds=2.5)
+    one, clock = worker(tmp_path, workspace)
+    one.options = DeliveryOptions(evidence_seconds=2.5)
     start = clock()
     one.store.receive(parse(body_of("g0", {"a": start}, {}), "am"), start)
     run(one, clock, 20)
@@ -207,7 +212,7 @@ def test_every_change_reaches_a_webhook_as_a_message(tmp_path: Path, server: Sla
     store = Store(tmp_path / "bridge.sqlite", lambda _severity: CHANNEL)
     hook = SlackWebhook(lambda: f"{server.url}/services/T/B/x")
     server.clock = clock
-    one = Courier(CHANNEL, store, hook, Manner(), clock, random.Random(1))
+    one = DeliveryWorker(CHANNEL, store, hook, DeliveryOptions(), clock, random.Random(1))
     store.receive(parse(body_of("g0", {"a": clock()}, {}), "am"), clock())
     run(one, clock, 5)
     store.receive(parse(body_of("g0", {}, {"a": (clock(), clock() + 1)}), "am"), clock())
@@ -220,7 +225,7 @@ def test_every_change_reaches_a_webhook_as_a_message(tmp_path: Path, server: Sla
 def test_blocks_that_slack_refuses_become_plain_text(tmp_path: Path) -> None:
     """A message that cannot be laid out is still a page."""
     workspace = Workspace()
-    one, clock = courier(tmp_path, workspace)
+    one, clock = worker(tmp_path, workspace)
     real = workspace.call
 
     def picky(method: str, arguments: dict, now: float, **more: str):  # type: ignore[no-untyped-def,type-arg]
@@ -240,7 +245,7 @@ def test_blocks_that_slack_refuses_become_plain_text(tmp_path: Path) -> None:
 def test_a_deleted_message_is_written_again(tmp_path: Path) -> None:
     """Somebody deletes the page; the next change brings it back rather than vanishing with it."""
     workspace = Workspace()
-    one, clock = courier(tmp_path, workspace)
+    one, clock = worker(tmp_path, workspace)
     one.store.receive(parse(body_of("g0", {"a": clock()}, {}), "am"), clock())
     run(one, clock, 5)
     workspace.delete(workspace.messages[0])
@@ -256,7 +261,7 @@ def test_a_deleted_message_is_written_again(tmp_path: Path) -> None:
 def test_a_short_outage_of_many_incidents_ends_in_a_digest(tmp_path: Path) -> None:
     """When Slack returns there is a summary, not a flood; what is over needs no message of its own."""
     workspace = Workspace()
-    one, clock = courier(tmp_path, workspace)
+    one, clock = worker(tmp_path, workspace)
     for number in range(30):
         one.store.receive(parse(body_of(f"g{number}", {f"m{number}": clock()}, {}), "am"), clock())
     for number in range(20):
@@ -317,4 +322,4 @@ def test_a_webhook_that_is_no_address_is_never_quoted() -> None:
     with pytest.raises(RefusedError) as refused:
         SlackWebhook(lambda: "hooks.slack.com/services/T0/B0/s3cret").post("C0PAGES", Message("hello"), "n")
 
-    assert "setup: the webhook is no address" == str(refused.value)
+    assert "setup: the webhook is not an address" == str(refused.value)

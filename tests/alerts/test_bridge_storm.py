@@ -10,7 +10,7 @@ import pytest
 
 from support.bridge_world import CHANNEL, Clock, SimulatedSlack, body_of
 from support.slack import Workspace
-from triton_alerts.bridge.deliver.worker import Courier, Escalation, Manner
+from triton_alerts.bridge.deliver.worker import DeliveryOptions, DeliveryWorker, Escalation
 from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.incidents.store import Store
 from triton_alerts.bridge.operations.chores import Escalator
@@ -22,14 +22,14 @@ MOST_BEFORE = 3
 
 
 class Storm:
-    """Many pages that fire at once, a courier, and simulated time."""
+    """Many pages that fire at once, a worker, and simulated time."""
 
     def __init__(self, folder: Path) -> None:
         self.clock, self.workspace = Clock(), Workspace()
         self.store = Store(folder / "bridge.sqlite", lambda _severity: CHANNEL)
         slack = SimulatedSlack(self.workspace, self.clock, lambda _method: "")
-        manner = Manner(escalation=Escalation(900))
-        self.courier = Courier(CHANNEL, self.store, slack, manner, self.clock, random.Random(1))
+        options = DeliveryOptions(escalation=Escalation(900))
+        self.worker = DeliveryWorker(CHANNEL, self.store, slack, options, self.clock, random.Random(1))
         self.began = self.clock()
         self.each(lambda name: self.hear(name, {name: self.began}))
 
@@ -47,7 +47,7 @@ class Storm:
         """Send until nothing waits, so many posts were made, or the new page is shown; returns the posts made."""
         before = len(self.workspace.messages)
         while self.store.outbox.pending(CHANNEL) and len(self.workspace.messages) - before < most:
-            self.clock.now += max(self.courier.step(), 0.01)
+            self.clock.now += max(self.worker.step(), 0.01)
             if any(NEW in one.shown for one in self.workspace.messages):
                 break
         return len(self.workspace.messages) - before
@@ -72,7 +72,7 @@ def all_escalated(storm: Storm) -> None:
     """Nobody acknowledged any page of the storm."""
     storm.send()
     storm.clock.now += 1000
-    Escalator(storm.store, storm.courier.manner.escalation, lambda _: CHANNEL, lambda: None)(storm.clock())
+    Escalator(storm.store, storm.worker.options.escalation, lambda _: CHANNEL, lambda: None)(storm.clock())
 
 
 def all_grown(storm: Storm) -> None:

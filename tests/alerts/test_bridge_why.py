@@ -13,7 +13,7 @@ from support import history
 from triton_alerts.bridge.evidence.changes import last_changes
 from triton_alerts.bridge.evidence.facts import from_prometheus
 from triton_alerts.bridge.evidence.gpus import gpu_state
-from triton_alerts.bridge.evidence.servers import serving, told
+from triton_alerts.bridge.evidence.servers import serving, worded
 from triton_alerts.bridge.incidents.incident import LAST_CHANGE, Incident
 from triton_alerts.bridge.incidents.notification import Member
 from triton_exporter.catalogue import EXPORTER_JOB, gpu, state, triton
@@ -221,7 +221,7 @@ def test_burn_budget_and_cause_are_read_from_series_that_our_rules_recorded(tmp_
     with history.serve(history.openmetrics(traffic(now)), tmp_path / "p", rules=rules) as url:
         facts = wait_for_facts(Prometheus(Access(url)), incident)
 
-    assert "0.5 times what may last" == facts["Burn rate"]
+    assert "0.5x the allowed rate" == facts["Burn rate"]
     assert "50 %" == facts["Budget left"]
     assert "BACKEND 100 %" == facts["Where it goes"]
 
@@ -259,7 +259,7 @@ def test_an_alert_about_all_servers_says_where_the_model_is_ready(
 @pytest.mark.parametrize(
     ("ready", "line"),
     [
-        ({"a": True}, "ready on its only one: a"),
+        ({"a": True}, "ready on its only server: a"),
         ({"b": True, "a": True}, "ready on all 2: a, b"),
         (dict.fromkeys("edcba", True), "ready on all 5: a, b, c and 2 more"),
         (dict.fromkeys("edcba", False), "ready on 0 of 5\nnot on a, b, c and 2 more"),
@@ -267,4 +267,4 @@ def test_an_alert_about_all_servers_says_where_the_model_is_ready(
 )
 def test_servers_are_named_as_far_as_a_line_goes(ready: dict[str, bool], line: str) -> None:
     """Those in trouble first."""
-    assert line == told(ready)
+    assert line == worded(ready)

@@ -181,7 +181,7 @@ def without_cause(alertname: str, cause: str, *reasons: str) -> list[str]:
         }
     )
     shown = [block["text"]["text"] for block in message.root(incident, Style(), 1_700_000_600.0).blocks[2:-2]]
-    return [line.partition("\n")[2] for line in shown if line.startswith(("*Why*", "*Do first*"))]
+    return [line.partition("\n")[2] for line in shown if line.startswith(("*Why*", "*First step*"))]
 
 
 PUT_BACK = "Put the missing file in place or roll the model back, then load it again."
@@ -261,7 +261,7 @@ def test_slack_makes_no_mention_or_link_of_a_name() -> None:
     assert [] == [text for text in found if text.get("verbatim") is not True]
 
 
-@pytest.mark.parametrize(("ended", "word"), [(None, "fires"), (130.0, "resolved")])
+@pytest.mark.parametrize(("ended", "word"), [(None, "firing"), (130.0, "resolved")])
 def test_a_reply_names_alert_model_and_what_it_says(ended: float | None, word: str) -> None:
     """Nobody should have to open the message above to know which alert a line in the thread is about."""
     said = {"summary": "Model broken failed to load on t:9401"}
@@ -309,22 +309,22 @@ def test_the_message_answers_the_five_questions() -> None:
         message.root(failed_load(), Style(True, "http://grafana:3000"), 1_700_000_600.0).blocks
     )
     wanted = [
-        "*What*",
+        "*Affected*",
         "`ranker` version `3`",
         "*Firing since*",
-        "*How badly*",
+        "*Severity*",
         "page",
-        "*Who has it*",
-        "nobody yet",
+        "*Acknowledged*",
+        "not yet",
     ]
     wanted += [
         "*Why*",
         "missing file",
-        "*Triton says*",
+        "*Triton's error*",
         "weights.pt",
-        "*Do first*",
+        "*First step*",
         "Put the file",
-        "Acknowledge",
+        '"action_id": "acknowledge"',
     ]
     places = [shown.find(word) for word in wanted]
 
@@ -389,4 +389,4 @@ def test_resolved_says_how_long_it_took() -> None:
 
     assert made.text.startswith("🟢 Resolved: Model ranker failed to load")
     assert "*12 min*" in json.dumps(made.blocks)
-    assert "Acknowledge" not in json.dumps(made.blocks)
+    assert '"action_id": "acknowledge"' not in json.dumps(made.blocks)

@@ -14,7 +14,7 @@ from support.bridge_world import CHANNEL, Clock, SimulatedSlack, body_of
 from support.loopback import served
 from support.slack import Workspace
 from triton_alerts.bridge.deliver.message import Style
-from triton_alerts.bridge.deliver.worker import Courier, Manner
+from triton_alerts.bridge.deliver.worker import DeliveryOptions, DeliveryWorker
 from triton_alerts.bridge.incidents.instruments import Instruments
 from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.incidents.store import Store
@@ -41,10 +41,10 @@ def test_a_storm_is_stored_named_and_told(tmp_path: Path) -> None:
     assert [200] * GROUPS == answers
 
     slack = SimulatedSlack(workspace, clock, lambda _method: "")
-    courier = Courier(CHANNEL, store, slack, Manner(Style()), clock, random.Random(1))
+    worker = DeliveryWorker(CHANNEL, store, slack, DeliveryOptions(Style()), clock, random.Random(1))
     start, named, new, work = clock(), 0.0, 0.0, time.perf_counter()
     while store.outbox.pending(CHANNEL):
-        clock.now += max(courier.step(), 0.0)
+        clock.now += max(worker.step(), 0.0)
         if not named and sum(m.shown.count("since <!date") for m in workspace.messages) >= GROUPS:
             named = clock() - start
             store.receive(parse(body_of("new", {NEW: clock()}, {}), "am"), clock())

@@ -222,7 +222,7 @@ def _burn() -> Incident:
         "no XID in the last hour"
     )
     facts = (
-        ("Burn rate", "22.4 times what may last"),
+        ("Burn rate", "22.4x the allowed rate"),
         ("Budget left", "61 %"),
         (SPLIT, "queue 81 %, compute infer 17 %, compute input 1 %"),
         (SERVERS, "ready on all 2: triton-0:9401, triton-1:9401"),

@@ -21,7 +21,7 @@ from typing import Any
 
 from support.slack import ALL_SCOPES, Posted, Workspace
 from triton_alerts.bridge.deliver.slack import SlackApi, broken, refusal
-from triton_alerts.bridge.deliver.worker import Courier, Manner
+from triton_alerts.bridge.deliver.worker import DeliveryOptions, DeliveryWorker
 from triton_alerts.bridge.incidents.incident import Event
 from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.incidents.store import Store
@@ -192,7 +192,9 @@ class World:
 
     def start_bridge(self) -> None:
         self.store = Store(self.path, lambda _severity: CHANNEL)
-        self.courier = Courier(CHANNEL, self.store, self.slack, Manner(), self.clock, random.Random(1))
+        self.worker = DeliveryWorker(
+            CHANNEL, self.store, self.slack, DeliveryOptions(), self.clock, random.Random(1)
+        )
 
     def kill_bridge(self, down: float) -> None:
         """Whatever was not committed is gone; the bridge comes back after a while."""
@@ -268,7 +270,7 @@ class World:
         while True:
             self.store.settle(self.clock.now)
             try:
-                wait = self.courier.step()
+                wait = self.worker.step()
             except Killed as killed:
                 self.kill_bridge(killed.down)
                 continue

@@ -19,7 +19,7 @@ from triton_alerts.bridge.deliver.message import Style
 from triton_alerts.bridge.deliver.slack import SlackApi, SlackWebhook
 from triton_alerts.bridge.deliver.terminal import Terminal
 from triton_alerts.bridge.deliver.transport import Transport
-from triton_alerts.bridge.deliver.worker import Courier, Escalation, Manner
+from triton_alerts.bridge.deliver.worker import DeliveryOptions, DeliveryWorker, Escalation
 from triton_alerts.bridge.evidence import changes, enrich, facts, gpus, servers
 from triton_alerts.bridge.incidents.alertmanagers import Alertmanagers
 from triton_alerts.bridge.incidents.audit import Audit, private
@@ -126,11 +126,11 @@ def assemble(
             socket = Socket(token, args.slack_url, actions.do, transport.respond)
             instruments.show_socket(socket.connected)
             chores.append(socket)
-    manner = Manner(
+    options = DeliveryOptions(
         Style(buttons, args.grafana), escalation, enrich.BUDGET_SECONDS + TICK_SECONDS if sources else 0.0
     )
-    couriers = [
-        Courier(channel, store, transport, manner, clock, random.Random(), instruments.count)  # noqa: S311
+    workers = [
+        DeliveryWorker(channel, store, transport, options, clock, random.Random(), instruments.count)  # noqa: S311
         for channel in sorted(settings.channels(args))
     ]
     token_file = Secret(args.token_file) if args.token_file is not None else None
@@ -143,7 +143,7 @@ def assemble(
         ready=lambda: _not_ready(store),
     )
     server = listen(address, webhook, settings.server_certificates(args))
-    services.append(Service(store, server, couriers, clock, chores))
+    services.append(Service(store, server, workers, clock, chores))
     return services[0]
 
 
@@ -177,5 +177,5 @@ def _sources(args: argparse.Namespace, clock: Callable[[], float]) -> dict[str, 
 
 
 def _not_ready(store: Store) -> str:
-    """Ready means that a notification could be stored now; Slack being away is no reason to refuse one."""
+    """Ready means that a notification could be stored now; an unreachable Slack does not matter."""
     return "" if store.writable() else "the database cannot be written"

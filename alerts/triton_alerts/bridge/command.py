@@ -154,7 +154,7 @@ def _captured(content: bytes) -> bytes:
     try:
         document = json.loads(content)
     except (ValueError, RecursionError):
-        return content  # whoever parses it says what is wrong
+        return content  # the parser names what is wrong
     body = document.get("body") if isinstance(document, dict) else None
     if isinstance(body, str):
         return body.encode("utf-8", "replace")

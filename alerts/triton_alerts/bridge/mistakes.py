@@ -1,4 +1,4 @@
-"""What is wrong with the bridge's arguments, said before anything is started: all of it at once."""
+"""Check the bridge's arguments before anything is started, and report all mistakes at once."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ def of_running(args: argparse.Namespace) -> list[Problem]:
     """Mistakes about receiving, and about where to ask for more."""
     found = of_sending(args) + _tls(args) + _open_door(args)
     if not args.dry_run and args.data is None:
-        found.append(Problem("--data", "where to keep what must not be lost is not said", "--data DIR"))
+        found.append(
+            Problem("--data", "missing: the folder for the database and the audit trail", "--data DIR")
+        )
     for name in ("prometheus", "grafana"):
         if value := getattr(args, name):
             found += _address(f"--{name}", value)
@@ -74,7 +76,7 @@ def _address(option: str, url: str) -> list[Problem]:
 
 
 def _secret(option: str, path: Path) -> list[Problem]:
-    """The file's content is never part of what is said."""
+    """The file's content is never part of the message."""
     try:
         text = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
@@ -103,7 +105,7 @@ def _tls(args: argparse.Namespace) -> list[Problem]:
     certificates = settings.server_certificates(args)
     if certificates is None:
         fix = "--tls-cert FILE, or without TLS leave it out"
-        reason = "without --tls-cert the bridge would speak plain HTTP and check no client"
+        reason = "without --tls-cert the bridge would serve plain HTTP and check no client"
         named = {"--tls-key": args.tls_key, "--tls-client-ca": args.tls_client_ca}
         return [
             Problem(f"{option} {path}", reason, fix) for option, path in named.items() if path is not None

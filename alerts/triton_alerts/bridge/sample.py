@@ -20,7 +20,7 @@ def sample(now: float) -> tuple[Incident, Incident, tuple[Event, ...]]:
         annotations={
             "summary": "This is a test: model sample failed to load on triton-0",
             "description": "Nothing is broken. Somebody ran tritonwatch bridge test to try the way to you.",
-            "action": "Nothing. A real page says here what to do first.",
+            "action": "Nothing. A real page names here what to do first.",
         },
         starts_at=now - 240,
     )

@@ -1,4 +1,4 @@
-"""The running bridge: a receiver, one courier thread per channel, and a clockwork for what comes due."""
+"""The running bridge: the HTTP server, one delivery thread per channel, and one thread per chore."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from triton_alerts.bridge.deliver.worker import Courier
+from triton_alerts.bridge.deliver.worker import DeliveryWorker
 from triton_alerts.bridge.incidents.store import PRUNED_AT_ONCE, Store
 from triton_exporter.http.server import Server
 
@@ -20,7 +20,7 @@ PRUNE_SECONDS = 3600.0
 log = logging.getLogger(__name__)
 
 Chore = Callable[[float], None]
-"""Something to look at about once a second; receives the time."""
+"""A check that runs about once a second; receives the time."""
 
 
 @dataclass
@@ -29,7 +29,7 @@ class Service:
 
     store: Store
     receiver: Server
-    couriers: Sequence[Courier]
+    workers: Sequence[DeliveryWorker]
     clock: Callable[[], float]
     chores: Sequence[Chore] = ()
     _pruned: float = 0.0
@@ -38,20 +38,20 @@ class Service:
     _threads: list[threading.Thread] = field(default_factory=list)
 
     def start(self) -> None:
-        for courier in self.couriers:
-            self._news[courier.channel] = threading.Event()
-            self._thread(f"courier {courier.channel}", self._deliver, courier)
+        for worker in self.workers:
+            self._news[worker.channel] = threading.Event()
+            self._thread(f"worker {worker.channel}", self._deliver, worker)
         for chore in (self._settle, self._prune, *self.chores):
             self._thread("chore", self._tick, chore)
         self._thread("receiver", self.receiver.serve_forever, 0.2)
 
     def wake(self) -> None:
-        """There is something new to tell."""
+        """Send what is new at once."""
         for news in list(self._news.values()):
             news.set()
 
     def stop(self, timeout_seconds: float = 10.0) -> None:
-        """Stop receiving, let requests under way end, close. What waits is told after the next start."""
+        """Stop receiving, let requests under way end, close. What waits is sent after the next start."""
         self.receiver.shutdown()
         self.receiver.server_close()
         self._stopping.set()
@@ -65,18 +65,18 @@ class Service:
         self._threads.append(thread)
         thread.start()
 
-    def _deliver(self, courier: Courier) -> None:
-        news = self._news[courier.channel]
+    def _deliver(self, worker: DeliveryWorker) -> None:
+        news = self._news[worker.channel]
         while not self._stopping.is_set():
             news.clear()
             try:
-                wait = courier.step()
+                wait = worker.step()
             except sqlite3.Error as error:
                 self.store.database.report(error)
                 wait = 5.0
             except Exception:
-                # A defect must not silence the channel for good: say it, wait, go on.
-                log.exception("channel %s: a message could not be made", courier.channel)
+                # A defect must not silence the channel for good: log it, wait, go on.
+                log.exception("channel %s: a message could not be composed", worker.channel)
                 wait = 5.0 + random.random()  # noqa: S311
             if wait > 0:
                 news.wait(wait)

@@ -197,5 +197,5 @@ def seconds(text: str) -> float:
     """A length of time such as 90s, 15m, 2h or 0; raises argparse.ArgumentTypeError."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", text)
     if found is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no length of time; write 90s, 15m or 2h")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a length of time; use 90s, 15m or 2h")
     return float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}[found[2]]

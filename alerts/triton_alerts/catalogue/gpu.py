@@ -100,7 +100,7 @@ or
         owner="gpu-platform",
         summary="Memory of GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} lost data",
         description="GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} had memory errors that its error "
-        "correction could not mend. Weights or results in it may be wrong.",
+        "correction could not repair. Weights or results in it may be wrong.",
         action="Drain the node and reset the GPU before anything is computed on it again.",
         silence="gpu_uuid, once the node is drained",
     ),
@@ -259,7 +259,7 @@ and {gpu.MEMORY_FREE} / {_MEMORY_ALL} > 0.01""",
         description="Memory in use on GPU {{ $labels.gpu_uuid }} of {{ $labels.instance }} grows steadily "
         "and reaches the end within the hour. Something leaks, or caches grow without a limit; then "
         "executions and loads fail for lack of memory.",
-        action="See which process grows (nvidia-smi), and restart that model before it fails by itself.",
+        action="See which process grows (nvidia-smi), and restart that model before it fails on its own.",
         silence="gpu_uuid, while models are loaded one after the other",
     ),
     Alert(

@@ -26,7 +26,7 @@ _LOAD_STEPS = (
     ("missing_backend", "Install the backend that config.pbtxt names, or correct its name."),
     (
         "python_error",
-        "Read the traceback in Triton's reason; mend model.py or what it imports, or roll back.",
+        "Read the traceback in Triton's reason; fix model.py or what it imports, or roll back.",
     ),
     ("dependency_failed", "Fix the step of the ensemble that failed; the ensemble loads with it."),
 )
@@ -256,7 +256,7 @@ and on (instance) max_over_time({state.SERVER_LIVE}[1d]) == 1""",
         dashboard="server",
         summary="Triton behind {{ $labels.instance }} does not come up",
         description="The Triton server behind {{ $labels.instance }} has not answered once since the "
-        "exporter first looked, for longer than start-up should take. By default one model that fails to "
+        "exporter first polled it, for longer than start-up should take. By default one model that fails to "
         "load at start-up ends the whole server, over and over.",
         action="Read the log of the previous start: the model that failed is named near its end.",
         silence="instance, while a large model is loaded for the first time",
@@ -273,7 +273,7 @@ and on (instance) max_over_time({state.SERVER_LIVE}[1d]) == 1""",
         summary="Triton behind {{ $labels.instance }} exposes metrics but does not serve",
         description="The metrics port of the Triton server behind {{ $labels.instance }} answers while its "
         "API is not live: it is draining, stuck in shutdown, or its API port is closed to the exporter.",
-        action="Look in the log whether it was told to stop; if it hangs in shutdown, end it.",
+        action="Check in the log whether it was asked to stop; if it hangs in shutdown, end it.",
         silence="instance, during a planned shutdown",
     ),
     Alert(
@@ -303,7 +303,7 @@ and on (instance) max_over_time({state.SERVER_LIVE}[1d]) == 1""",
         description="The Triton server behind {{ $labels.instance }} answers, but its readiness check fails. "
         "With strict readiness, the default, one failed or loading model is enough. A load balancer or "
         "Kubernetes takes the whole server out, healthy models included.",
-        action="Find the model that is not ready, and mend it or unload it.",
+        action="Find the model that is not ready, and fix it or unload it.",
         silence="instance, while large models load",
     ),
     Alert(

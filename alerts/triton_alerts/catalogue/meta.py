@@ -85,7 +85,7 @@ and on (instance) {state.SERVER_LIVE} == 1""",
         hold="10m",
         dashboard="on_call",
         owner="observability",
-        summary="The exporter {{ $labels.instance }} cannot read a file it was told to read",
+        summary="The exporter {{ $labels.instance }} cannot read a file that it is configured to read",
         description="The exporter {{ $labels.instance }} cannot read Triton's log, or its list of expected "
         "models has a mistake. Failed reloads go unseen, or the last good list stays in force.",
         action="Read the exporter's log: it names the file and the mistake.",
@@ -165,7 +165,7 @@ PIPELINE = (
         owner="observability",
         summary="Prometheus {{ $labels.instance }} has no Alertmanager to send alerts to",
         description="Prometheus {{ $labels.instance }} knows no Alertmanager. No alert reaches anybody; only "
-        "the silence of the watchdog tells.",
+        "only the missing watchdog shows it.",
         action="Check the alerting section of its configuration and its service discovery.",
         silence="never",
     ),
@@ -204,7 +204,7 @@ max by (cluster, instance) (
         summary="Alertmanager {{ $labels.instance }} does not answer Prometheus",
         description="Alertmanager {{ $labels.instance }} does not answer scrapes of Prometheus, or does not take "
         "the notifications that Prometheus sends. If it is the only one, this "
-        "alert reaches nobody; the silence of the watchdog does.",
+        "alert reaches nobody; the missing watchdog does.",
         action="Look at its log and its disk; then restart it.",
         silence="instance, while one of several is restarted",
     ),
@@ -291,7 +291,7 @@ BRIDGE = (
         summary="The Slack bridge {{ $labels.instance }} cannot write to its disk",
         description="The bridge {{ $labels.instance }} refused notifications because it could not store "
         "them. Alertmanager retries; an alert that ends before is lost.",
-        action="Free space on the bridge's volume, or mend its permissions.",
+        action="Free space on the bridge's volume, or fix its permissions.",
         silence="never",
     ),
 )

@@ -108,7 +108,7 @@ def headline(incident: Incident) -> str:
 
 def reply(incident: Incident, events: Sequence[Event], missed: int = 0) -> Message:
     """What changed, for the thread; `missed` older changes are only counted."""
-    lines = [f"_{missed} earlier changes are summed up above_"] if missed else []
+    lines = [f"_{missed} earlier changes are not listed_"] if missed else []
     lines += [_event_line(incident, event) for event in events]
     body = "\n".join(lines) or "No change."
     if len(body) <= text.SECTION:
@@ -123,8 +123,8 @@ def digest(incidents: Sequence[Incident], waiting: int, now: float) -> Message:
     head = f"{len(incidents)} incidents: {still} firing, {len(incidents) - still} already resolved"
     if waiting > len(incidents):
         head += f" ({waiting - len(incidents)} more follow)"
-    note = "They came faster than Slack takes messages, or while it could not be reached. "
-    note += "Each one still firing gets its own message next, most urgent first."
+    note = "They arrived faster than Slack accepts messages, or while Slack was unreachable. "
+    note += "Each incident that is still firing gets its own message next, most urgent first."
     lines = [_digest_line(incident, now) for incident in incidents[:DIGEST_LINES]]
     blocks: list[Block] = [
         {"type": "header", "text": {"type": "plain_text", "text": plain(f"📋 {head}", text.HEADER)}},
@@ -135,7 +135,7 @@ def digest(incidents: Sequence[Incident], waiting: int, now: float) -> Message:
 
 
 def escalation(incident: Incident, mention: str, after: float, permalink: str, now: float) -> Message:
-    """Nobody has it: call the next ones, unless it is over. `mention` is Slack markup from the configuration."""
+    """Call for help while nobody has acknowledged it. `mention` is Slack markup from the configuration."""
     where = f" ({link(permalink, 'thread')})" if permalink else ""
     call, fires = (f"{mention} ", "firing since") if incident.open else ("", "fired")
     body = (
@@ -154,12 +154,12 @@ def _lead(incident: Incident) -> Member:
 def _facts(incident: Incident, now: float) -> list[tuple[str, str]]:
     since = "Firing since" if incident.open else "Fired"
     facts = [
-        ("What", _what(incident)),
+        ("Affected", _what(incident)),
         (since, _since(incident, now)),
-        ("How badly", _badly(incident)),
+        ("Severity", _badly(incident)),
     ]
-    facts.append(("Who has it", _who(incident)))
-    # What is so now says nothing about an incident that is over.
+    facts.append(("Acknowledged", _who(incident)))
+    # Where the model is ready now is not part of an incident that has ended.
     left_out = _WIDE if incident.open else (*_WIDE, SERVERS)
     known = [(name, value) for name, value in _evidence(incident) if name not in left_out]
     facts += [(prose(name, 60), prose(value, 300)) for name, value in known]
@@ -218,9 +218,9 @@ def _who(incident: Incident) -> str:
     if incident.acknowledged is not None:
         taken = f"{person(incident.acknowledged.by)}, {slack_time(incident.acknowledged.at)}"
     elif not incident.open:
-        return "nobody needed to"
+        return "by nobody"
     else:
-        taken = "*nobody yet*" + ("\nescalated" if incident.escalated_at is not None else "")
+        taken = "*not yet*" + ("\nescalated" if incident.escalated_at is not None else "")
     return f"{taken}\n{silenced}" if silenced else taken
 
 
@@ -232,26 +232,26 @@ def person(by: str) -> str:
 
 def _why(incident: Incident) -> list[Block]:
     lead = _lead(incident)
-    # Once it is over the story is told by the thread; what caused it stays worth reading.
+    # The thread reports how it ended; what caused it stays worth reading.
     description = lead.annotations.get("description", "") if incident.open else ""
     lines = [prose(description, 1200)] if description else []
     cause = causes.cause(incident, lead)
-    if cause and SPLIT not in dict(_evidence(incident)):  # which says the same, and is newer
+    if cause and SPLIT not in dict(_evidence(incident)):  # the split shows the same, and is newer
         lines.append(f"Cause: {prose(causes.worded(cause), 600)}")
     blocks = [_section("*Why*\n" + "\n".join(lines))] if lines else []
     reasons = incident.evidence.reasons if incident.evidence else {}
     room = 2600 // max(1, min(len(reasons), 3))
     for name, reason in list(reasons.items())[:3]:
-        blocks.append(_section(f"*Triton says* about {code(name)}\n{code_block(reason, room)}"))
+        blocks.append(_section(f"*Triton's error* for {code(name)}\n{code_block(reason, room)}"))
     known = dict(_evidence(incident))
-    # How a GPU is doing now says nothing about an incident that is over.
+    # The state of a GPU now is not part of an incident that has ended.
     wide = [name for name in _WIDE if name in known and (incident.open or name != GPU)]
     return blocks + [_section(f"*{name}*\n{prose(known[name], 900)}") for name in wide]
 
 
 def _first_step(incident: Incident) -> list[Block]:
     step = causes.first_step(incident, _lead(incident))
-    return [_section(f"*Do first*\n{prose(step, 800)}")] if step and incident.open else []
+    return [_section(f"*First step*\n{prose(step, 800)}")] if step and incident.open else []
 
 
 def _actions(incident: Incident, style: Style) -> list[Block]:
@@ -272,7 +272,7 @@ def _actions(incident: Incident, style: Style) -> list[Block]:
 def _buttons(incident: Incident) -> list[Block]:
     acknowledged = incident.acknowledged is not None
     acknowledge = _button(
-        "Hand back" if acknowledged else "Acknowledge", "release" if acknowledged else "acknowledge"
+        "Un-acknowledge" if acknowledged else "Acknowledge", "release" if acknowledged else "acknowledge"
     )
     if not acknowledged:
         acknowledge["style"] = "primary"
@@ -301,7 +301,7 @@ def _buttons(incident: Incident) -> list[Block]:
                 )
             ],
         }
-    return [acknowledge, silence, _button("Re-check", "recheck")]
+    return [acknowledge, silence, _button("Check again", "recheck")]
 
 
 def _links(incident: Incident, lead: Member, style: Style) -> list[tuple[str, str]]:
@@ -352,15 +352,15 @@ def _event_line(incident: Incident, event: Event) -> str:
     by = person(event.by) if event.by else ""
     lasted = duration((incident.closed_at or event.at) - incident.since)
     what = {
-        "fired": f"{DOT[incident.severity]} fires: {names}",
+        "fired": f"{DOT[incident.severity]} firing: {names}",
         "resolved": f"{RESOLVED} resolved: {names}",
-        "passed": f"{RESOLVED} fired unseen and is over: {names}",
+        "passed": f"{RESOLVED} fired and resolved before it could be posted: {names}",
         "closed": f"{RESOLVED} *all resolved* after {lasted}",
-        "acknowledged": f"👀 {by} has it",
+        "acknowledged": f"👀 {by} acknowledged it",
         "silenced": f"🔕 {by} silenced it {prose(event.text, 500)}",
-        "unsilenced": f"🔔 {prose(event.text, 500)} {by}".rstrip(),
+        "unsilenced": f"🔔 {prose(event.text, 500)}" + (f" by {by}" if by else ""),
         "escalated": f"📣 escalated: nobody acknowledged it for {prose(event.text, 80)}",
-        "released": f"👋 {by} handed it back: nobody has it",
+        "released": f"👋 {by} withdrew the acknowledgement: nobody has acknowledged it now",
         "raised": _raised_line(event, by),
         "note": f"{prose(event.text, 600)}" + (f" (asked by {by})" if by else ""),
     }[event.kind]
@@ -370,11 +370,11 @@ def _event_line(incident: Incident, event: Event) -> str:
 def _raised_line(event: Event, by: str) -> str:
     word = {"critical": "a page", "warning": "a ticket"}.get(event.text, prose(event.text, 80))
     line = f"{DOT.get(event.text, '')} *now {word}*"
-    return f"{line}: {by} acknowledged it before, nobody has it now" if by else line
+    return f"{line}: the acknowledgement of the ticket by {by} no longer counts" if by else line
 
 
 def _named(event: Event) -> str:
-    """Which alerts, for whom, and what they say of it; events of older bridges name only for whom."""
+    """Name the alerts, their subjects and summaries; events of older bridges have only subjects."""
     names = ", ".join(code(name, 50) for name in event.subjects)
     if event.count > len(event.subjects) == NAMED_PER_EVENT:
         names += f" and {event.count - len(event.subjects)} more"
@@ -382,8 +382,8 @@ def _named(event: Event) -> str:
         names = f"{', '.join(prose(name, 80) for name in event.alerts)} for {names}"
     if event.count > len(event.subjects) < NAMED_PER_EVENT:
         names += f" ({event.count} alerts)"  # several of one model, such as the tiers of a budget
-    said = "\n".join(f"• {prose(one, 250)}" for one in event.summaries)
-    return f"{names}\n{said}" if said else names
+    summaries = "\n".join(f"• {prose(one, 250)}" for one in event.summaries)
+    return f"{names}\n{summaries}" if summaries else names
 
 
 def _digest_line(incident: Incident, now: float) -> str:

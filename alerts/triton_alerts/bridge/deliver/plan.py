@@ -1,4 +1,4 @@
-"""Which message a channel gets next: a pure choice among what its incidents still have to say."""
+"""Which message a channel gets next: a pure choice among the changes that are not posted yet."""
 
 from __future__ import annotations
 
@@ -99,12 +99,12 @@ def _resume(ready: Sequence[Delivery]) -> Op | None:
 
 
 def _digest(ready: Sequence[Delivery]) -> Op | None:
-    untold = [one for one in ready if _untold(one)]
-    if len(untold) < DIGEST_FROM:
+    unposted = [one for one in ready if _unposted(one)]
+    if len(unposted) < DIGEST_FROM:
         return None
     # The newest first: in a storm the oldest of them has waited already, and all are named within seconds.
-    chosen = tuple(sorted(untold, key=lambda one: (one.severity, not _unseen(one), -one.id)))
-    return Op("digest", _name(), chosen[:DIGEST_LINES], waiting=len(untold))
+    chosen = tuple(sorted(unposted, key=lambda one: (one.severity, not _unseen(one), -one.id)))
+    return Op("digest", _name(), chosen[:DIGEST_LINES], waiting=len(unposted))
 
 
 def _post(one: Delivery) -> Op:
@@ -113,8 +113,8 @@ def _post(one: Delivery) -> Op:
     return Op("reply", _name(), (one,), one.root_ts) if one.root_ts else Op("root", _name(), (one,))
 
 
-def _untold(one: Delivery) -> bool:
-    """Nothing of it was told yet, or it ended since a digest told that it fires."""
+def _unposted(one: Delivery) -> bool:
+    """Nothing of it is posted yet, or it ended after a digest reported it as firing."""
     if one.role != "main" or one.root_ts or one.posted_seq:
         return False
     return one.digest_seq == 0 or (one.closed_at is not None and one.digest_seq < one.last_seq)
@@ -122,7 +122,7 @@ def _untold(one: Delivery) -> bool:
 
 def _unseen(one: Delivery) -> bool:
     """The channel shows nothing of it yet, not even a line in a digest."""
-    return _untold(one) and one.digest_seq == 0
+    return _unposted(one) and one.digest_seq == 0
 
 
 def _wants_post(one: Delivery) -> bool:
@@ -131,7 +131,7 @@ def _wants_post(one: Delivery) -> bool:
 
 def _wants_edit(one: Delivery) -> bool:
     if one.role == "escalation" and one.closed_at is None:
-        return False  # its readers are told of the end alone
+        return False  # it is edited once, when the incident ends
     return bool(one.root_ts) and one.shown_version < one.version and not one.inflight
 
 

@@ -1,7 +1,7 @@
 """Slack's Web API and incoming webhooks as transports: one attempt each, every failure classified.
 
 slack_sdk's own retries are switched off: they retry a broken connection blindly, which can post twice, and
-wait without bound for Retry-After. The courier retries instead.
+wait without bound for Retry-After. The worker retries instead.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ API_URL = "https://slack.com/api/"
 TIMEOUT_SECONDS = 10
 EVENT_TYPE = "tritonwatch_alert"
 LOOK_BACK_SECONDS = 300.0
-"""How far before its sending a message in doubt is looked for: clocks differ."""
+"""How far before its sending the search for a message in doubt starts: clocks differ."""
 LOOK_PAGES = 5
 
 _RATE = {"ratelimited", "rate_limited"}
@@ -163,7 +163,7 @@ class SlackApi:
                 method, channel=channel, oldest=oldest, limit=200, include_all_metadata=True, **more
             )
         except RefusedError as error:
-            if error.kind in ("setup", "gone", "refused_message"):  # no scope, no thread: one cannot look
+            if error.kind in ("setup", "gone", "refused_message"):  # no scope or no thread: no search
                 return None
             raise
 
@@ -205,13 +205,13 @@ class SlackWebhook:
         except (OSError, http.client.HTTPException) as error:
             raise broken(error) from error
         except ValueError:  # its words hold the address
-            raise RefusedError("setup", "the webhook is no address") from None
+            raise RefusedError("setup", "the webhook is not an address") from None
         if answer.status_code != 200 or answer.body.strip() != "ok":
             raise refusal(answer.status_code, answer.headers, _code(answer.body))
         return Sent(channel, "")
 
     def edit(self, channel: str, ts: str, message: Message) -> None:
-        """An incoming webhook cannot edit; the courier does not ask."""
+        """An incoming webhook cannot edit; the worker does not ask for it."""
 
     def find(self, channel: str, name: str, since: float, thread: str = "") -> Sent | None:
         return None
@@ -221,14 +221,14 @@ class SlackWebhook:
 
 
 class Redact(logging.Formatter):
-    """Keeps tokens, passwords and webhook addresses out of the log, whoever wrote the line; tracebacks too."""
+    """Keeps tokens, passwords and webhook addresses out of the log, in tracebacks too."""
 
     def format(self, record: logging.LogRecord) -> str:
         return _SECRET.sub("[secret]", super().format(record))
 
 
 def _known(secret: Callable[[], str]) -> str:
-    """The secret as it is now; a file that is gone or empty is for a person to mend, and nothing was sent."""
+    """The secret as it is now; a file that is gone or empty has to be fixed by a person, and nothing was sent."""
     try:
         value = secret()
     except (OSError, UnicodeDecodeError) as error:

@@ -23,7 +23,7 @@ _SPECIAL = re.compile(r"<!(?:subteam\^)?([^|>^]+)(?:\|[^>]*)?>")
 
 
 class Terminal:
-    """A transport that prints. Edits are not printed: the thread's replies say the same in order."""
+    """A transport that prints. Edits are not printed: the thread's replies report the same in order."""
 
     threads = True
 

@@ -1,4 +1,4 @@
-"""What the courier asks of a way to reach people: Slack's API, an incoming webhook, a terminal."""
+"""What a delivery worker needs from a transport: Slack's API, an incoming webhook, a terminal."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Transport(Protocol):
         """Replace a message."""
 
     def find(self, channel: str, name: str, since: float, thread: str = "") -> Sent | None:
-        """Look for a message that may have been posted; None when it was not, or one cannot look."""
+        """Look for a message that may have been posted; None when it was not, or it cannot be searched for."""
 
     def permalink(self, channel: str, ts: str) -> str:
         """The address of a message, or nothing."""

@@ -1,7 +1,7 @@
-"""Tells one channel about its incidents, in order, at the pace Slack allows, until everything is told.
+"""Deliver one channel's incidents in order, at the pace Slack allows, until everything is posted.
 
-A courier makes at most one request per step and keeps nothing that a kill could lose: before a message is
-sent its name is written down, and after a kill or a lost answer that name is looked for in Slack first.
+A worker makes at most one request per step and keeps nothing that a kill could lose: before a message is
+sent its name is stored, and after a kill or a lost answer Slack is searched for that name first.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from triton_alerts.bridge.incidents.store import Store
 EVENTS_PER_REPLY = 12
 LONGEST_WAIT_SECONDS = 60.0
 SETUP_WAIT_SECONDS = 60.0
-"""How long to wait when a person has to mend something (token, channel) before anything can be sent."""
+"""How long to wait when a person has to fix something (token, channel) before anything can be sent."""
 
 log = logging.getLogger(__name__)
 
@@ -37,8 +37,8 @@ class Escalation:
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
-    """How couriers write: the style of messages, and what evidence is worth waiting for."""
+class DeliveryOptions:
+    """How workers write: the style of messages, and what evidence is worth waiting for."""
 
     style: Style = field(default_factory=Style)
     escalation: Escalation = field(default_factory=Escalation)
@@ -46,13 +46,13 @@ class Manner:
 
 
 @dataclass
-class Courier:
+class DeliveryWorker:
     """The sender of one channel. `count` receives (what, kind) for the bridge's own metrics."""
 
     channel: str
     store: Store
     transport: Transport
-    manner: Manner
+    options: DeliveryOptions
     clock: Callable[[], float]
     rng: random.Random
     count: Callable[[str, str], None] = lambda _what, _kind: None
@@ -74,7 +74,7 @@ class Courier:
             post_at=self.post_at,
             edit_at=self.edit_at,
             threads=self.transport.threads,
-            evidence_seconds=self.manner.evidence_seconds,
+            evidence_seconds=self.options.evidence_seconds,
             has_evidence=self._has_evidence,
         )
         if isinstance(todo, Wait):
@@ -108,7 +108,7 @@ class Courier:
         body = (
             self._escalation(op, incident, now)
             if one.role == "escalation"
-            else message.root(incident, self.manner.style, now)
+            else message.root(incident, self.options.style, now)
         )
         self.transport.edit(one.root_channel, one.root_ts, self._fit(body, one))
         self.store.outbox.update(one, shown_version=one.version, edited_at=now, attempts=0, next_try=0.0)
@@ -119,7 +119,7 @@ class Courier:
         try:
             sent = self.transport.find(one.root_channel or self.channel, op.name, one.inflight_at, op.thread)
         except RefusedError as refusal:
-            refusal.in_doubt = True  # not being able to look settles nothing
+            refusal.in_doubt = True  # a failed search settles nothing
             raise
         self.count("in_doubt", "found" if sent is not None else "resent")
         return sent
@@ -138,13 +138,13 @@ class Courier:
             return self._compose(op, now)
         except Exception:
             # A defect in the wording must not cost the page.
-            log.exception("incident %s could not be put into words", op.first.incident)
-            return Message(f"{op.kind}: see Alertmanager; the bridge could not word this message"), False
+            log.exception("incident %s could not be composed", op.first.incident)
+            return Message(f"{op.kind}: see Alertmanager; the bridge could not compose this message"), False
 
     def _compose(self, op: Op, now: float) -> tuple[Message, bool]:
         incident = self._incident(op.first)
         if op.kind == "root":
-            return message.root(incident, self.manner.style, now), False
+            return message.root(incident, self.options.style, now), False
         if op.kind == "digest":
             return message.digest([self._incident(one) for one in op.deliveries], op.waiting, now), False
         if op.kind == "escalation":
@@ -162,16 +162,16 @@ class Courier:
             if main is not None and main.root_ts
             else ""
         )
-        how = self.manner.escalation
+        how = self.options.escalation
         return message.escalation(incident, how.mention, how.after_seconds, where, now)
 
     def _arrived(self, op: Op, sent: Sent, now: float, *, found: bool) -> None:
-        """Note what was told: now, or by the earlier attempt that was found."""
+        """Record what was posted: now, or by the earlier attempt that was found."""
         one = op.first
         if op.kind == "digest":
             with self.store.transaction():
                 for each in op.deliveries:
-                    self.store.outbox.finish(each, **_told_by_digest(each, _seq(op, each)))
+                    self.store.outbox.finish(each, **_covered_by_digest(each, _seq(op, each)))
         elif op.kind == "reply":
             # Slack posts at top level, without an error, when the thread's parent was deleted.
             gone: dict[str, str | int | float] = (
@@ -204,7 +204,7 @@ class Courier:
                 self._back_off(op, refusal, now)
 
     def _gone(self, op: Op) -> None:
-        if op.kind == "edit":  # too old to edit, or deleted by a person: the thread still tells
+        if op.kind == "edit":  # too old to edit, or deleted by a person: the thread still shows the changes
             self.store.outbox.update(op.first, shown_version=op.first.version)
         else:
             self.store.outbox.begin(op.deliveries, "", "", 0.0)
@@ -241,11 +241,11 @@ class Courier:
 
 
 def _seq(op: Op, one: Delivery) -> int:
-    """Up to which event a message tells: one that is sent again tells what it told the first time."""
+    """The last event of a message: one that is sent again reports what it reported the first time."""
     return one.inflight_seq if op.resumed else one.last_seq
 
 
-def _told_by_digest(one: Delivery, seq: int) -> dict[str, int]:
-    """A digest tells a closed incident in full; an open one still gets its own message."""
+def _covered_by_digest(one: Delivery, seq: int) -> dict[str, int]:
+    """A digest reports a closed incident in full; an open one still gets its own message."""
     full = one.closed_at is not None and seq == one.last_seq
     return {"digest_seq": seq, "posted_seq": seq} if full else {"digest_seq": seq}

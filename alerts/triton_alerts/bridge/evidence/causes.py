@@ -1,6 +1,6 @@
-"""Why, and what to do about it: what the alert says itself, else what follows from Triton's own words.
+"""The cause and the first step: from the alert's annotations, else from Triton's own reason.
 
-An alert that fires at the exporter's first look does not know its cause yet; Triton's reason is there already.
+An alert that fires at the exporter's first poll does not know its cause yet; Triton's reason is there already.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _STEPS[Readiness.burn_alert] = _STEPS["TritonModelNotReadyProlonged"]
 
 def cause(incident: Incident, lead: Member) -> str:
     """The alert's own cause; for a model that is not ready else the class of Triton's reason; else nothing."""
-    told = lead.annotations.get("cause", "")
-    if told not in ("", UNKNOWN):
-        return told
+    known = lead.annotations.get("cause", "")
+    if known not in ("", UNKNOWN):
+        return known
     return _class_of_reason(incident, lead) if lead.labels.get("alertname") in _STEPS else ""
 
 
 def worded(name: str) -> str:
-    """A cause's name as people say it: `state:unavailable` is unavailable, `compute_infer` compute infer."""
+    """A cause's name for people: `state:unavailable` is unavailable, `compute_infer` compute infer."""
     return re.sub(r"\b(?:state|failure):", "", name).replace("_", " ")
 
 

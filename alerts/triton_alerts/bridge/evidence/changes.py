@@ -15,7 +15,7 @@ from triton_exporter.catalogue import state
 from triton_slo.prometheus import Prometheus, Series
 
 LOOKS = ((6 * 3600.0, 15.0), (7 * 86400.0, 900.0))
-"""How far before the incident is looked, and how finely (both seconds); the second when the first finds nothing."""
+"""How far before the incident to search, and the step (seconds); the second pair when the first finds nothing."""
 SHOWN = 3
 
 _PASSING = frozenset({"loading", "unloading"})
@@ -55,7 +55,7 @@ def last_changes(prometheus: Prometheus, clock: Callable[[], float]) -> Source:
         for reach, step in LOOKS:
             series = prometheus.range(query(member), incident.since - reach, clock(), step)
             if found := changes(series):
-                return Evidence(at=0, facts=((LAST_CHANGE, told(found, incident.since)),))
+                return Evidence(at=0, facts=((LAST_CHANGE, worded(found, incident.since)),))
         return Evidence(at=0)
 
     return ask
@@ -86,7 +86,7 @@ def changes(series: Iterable[Series]) -> list[Change]:
     return sorted(found, key=lambda change: (-change.at, change.version, change.instance))
 
 
-def told(found: list[Change], since: float) -> str:
+def worded(found: list[Change], since: float) -> str:
     """The newest changes, a line each; what happened to several servers alike is one line."""
     lines: dict[tuple[str, str], list[Change]] = {}
     for change in found:

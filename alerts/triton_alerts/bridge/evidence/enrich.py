@@ -1,4 +1,4 @@
-"""Finds out what the alert itself does not say, within a time limit: the page never waits for it longer.
+"""Find out what the alert itself does not contain, within a time limit that the page waits for at most.
 
 Each source is a function from an incident to Evidence; sources are asked at the same time, and one that does
 not answer in time is left out.
@@ -20,10 +20,10 @@ from triton_alerts.bridge.incidents.incident import Event, Evidence, Incident
 from triton_alerts.bridge.incidents.store import Store
 
 BUDGET_SECONDS = 1.5
-"""How long a first message waits for evidence, and how long evidence is looked for."""
+"""How long a first message waits for evidence, and how long sources are asked."""
 FRESH_SECONDS = 60.0
 AT_ONCE = 20
-"""Incidents looked at per second; in a storm the most urgent ones come first."""
+"""Incidents enriched per second; in a storm the most urgent ones come first."""
 LONGEST_REASON = 8_000
 LARGEST_STATE = 8 * 1024 * 1024
 
@@ -78,7 +78,7 @@ class Enricher:
 
 
 def _attach(found: Evidence, before: Incident) -> tuple[Incident, tuple[Event, ...]]:
-    """Keep what was known when a later look finds nothing: the reason often vanishes with the repair."""
+    """Keep what was known when a later answer is empty: the reason often vanishes with the repair."""
     if before.evidence is not None:
         kept = dict(before.evidence.facts) | dict(found.facts)
         found = Evidence(

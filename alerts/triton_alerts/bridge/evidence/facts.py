@@ -35,10 +35,9 @@ def _budget(prometheus: Prometheus, member: Member) -> list[tuple[str, str]]:
     where = selector(member, slo.SLO, slo.INDICATOR, *slo.GROUPING)
     facts = []
     if burn := prometheus.instant(f"max({slo.CURRENT_BURN_RATE}{where})"):
-        facts.append(("Burn rate", f"{burn[0].value:.1f} times what may last"))
+        facts.append(("Burn rate", _pace(burn[0].value)))
     if left := prometheus.instant(f"min({slo.PERIOD_BUDGET_REMAINING}{where})"):
-        share = left[0].value
-        facts.append(("Budget left", f"{100 * share:.0f} %" if share > -1 else "used up more than once"))
+        facts.append(("Budget left", _left(left[0].value)))
     shares = prometheus.instant(f"topk(3, {slo.CAUSE_SHARE}{selector(member, slo.INDICATOR, *slo.GROUPING)})")
     named = [(worded(one.labels.get(slo.CAUSE, "?")), one.value) for one in shares]
     parts = [f"{cause} {100 * share:.0f} %" for cause, share in named if share >= 0.01]
@@ -49,3 +48,14 @@ def selector(member: Member, *names: str) -> str:
     """Matchers for those of the member's labels that it has."""
     pairs = [(name, member.labels[name]) for name in names if member.labels.get(name)]
     return "{" + ", ".join(f"{name}={quote(value)}" for name, value in pairs) + "}"
+
+
+def _pace(burn: float) -> str:
+    """A burn rate; beyond 100 the exact number only shows how short the outage has been measured for."""
+    return "over 100x faster than allowed" if burn > 100 else f"{burn:.1f}x the allowed rate"
+
+
+def _left(share: float) -> str:
+    if share >= 0:
+        return f"{100 * share:.0f} %"
+    return "none" if share > -0.005 else f"none: {min(100 * (1 - share), 999):.0f} % of it is spent"

@@ -42,7 +42,7 @@ def gpu_state(prometheus: Prometheus) -> Source:
         if member is None:
             return Evidence(at=0)
         found = _collect(prometheus.instant(query(member)))
-        return Evidence(at=0, facts=((GPU, told(found)),) if found else ())
+        return Evidence(at=0, facts=((GPU, worded(found)),) if found else ())
 
     return ask
 
@@ -55,7 +55,7 @@ def concerns(member: Member) -> bool:
 
 
 def query(member: Member) -> str:
-    """Everything that is told of the GPUs, in one round trip; each part carries its name in a label."""
+    """Every fact about the GPUs, in one request; each part carries its name in a label."""
     where = selector(member, "instance", "gpu_uuid", "gpu_instance_id")
     runs = f"{gpu.MODEL_GPU_INFO}{selector(member, 'instance', 'model', 'version', 'gpu_uuid')}"
     of_model = bool(member.labels.get("model"))
@@ -73,7 +73,7 @@ def query(member: Member) -> str:
         "total": only(f"{gpu.MEMORY_TOTAL}{where}", _PART),
         "celsius": only(f"{gpu.TEMPERATURE}{where}", _BOARD),
         "reason": only(f"{gpu.THROTTLE_REASON}{reasons}", _BOARD),
-        # Counted time, for the sources that do not tell why just now.
+        # Counted time, for the sources that do not report the current reason.
         "cause": only(f"rate({gpu.THROTTLED_SECONDS}{causes}[5m])", _BOARD),
         # A code that the table does not know appears with its first error: increase() misses that one.
         "xid": only(f"({xids} unless {xids} offset {XID_WINDOW}) or increase({xids}[{XID_WINDOW}])", _BOARD),
@@ -85,7 +85,7 @@ def query(member: Member) -> str:
     )
 
 
-def told(found: dict[tuple[str, str, str], _Gpu]) -> str:
+def worded(found: dict[tuple[str, str, str], _Gpu]) -> str:
     """A line for each GPU, those in trouble first."""
     ranked = sorted(found.items(), key=lambda one: (not one[1].xids, not one[1].throttled, one[0]))
     lines = [_line(uuid, one) for (_, uuid, _), one in ranked[:SHOWN]]
@@ -95,7 +95,7 @@ def told(found: dict[tuple[str, str, str], _Gpu]) -> str:
 
 
 def _collect(samples: Sequence[Sample]) -> dict[tuple[str, str, str], _Gpu]:
-    """By instance, GPU and part of it. What is known of the whole board is told of each of its parts."""
+    """By instance, GPU and part of it. What is known of the whole board is shown for each of its parts."""
     keys = {_key(one.labels) for one in samples if one.labels[_FACT] in ("busy", "used", "runs")}
     keys |= {_key(one.labels) for one in samples if not any(_key(one.labels)[:2] == key[:2] for key in keys)}
     found = {key: _Gpu(part=key[2]) for key in sorted(keys)}

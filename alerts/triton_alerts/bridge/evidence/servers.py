@@ -21,7 +21,7 @@ def serving(prometheus: Prometheus) -> Source:
         if member is None or member.labels.get("instance"):
             return Evidence(at=0)
         ready = {one.labels.get("instance", "?"): one.value > 0 for one in prometheus.instant(query(member))}
-        return Evidence(at=0, facts=((SERVERS, told(ready)),) if ready else ())
+        return Evidence(at=0, facts=((SERVERS, worded(ready)),) if ready else ())
 
     return ask
 
@@ -31,7 +31,7 @@ def query(member: Member) -> str:
     return f"max by (instance) ({state.MODEL_READY}{selector(member, 'model', 'version')})"
 
 
-def told(ready: dict[str, bool]) -> str:
+def worded(ready: dict[str, bool]) -> str:
     """Those in trouble by name; all by name when none is."""
     bad = sorted(name for name, good in ready.items() if not good)
     if not bad:
@@ -40,7 +40,7 @@ def told(ready: dict[str, bool]) -> str:
 
 
 def _all(count: int) -> str:
-    return f"all {count}" if count > 1 else "its only one"
+    return f"all {count}" if count > 1 else "its only server"
 
 
 def _names(names: list[str]) -> str:

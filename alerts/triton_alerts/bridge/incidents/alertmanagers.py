@@ -1,4 +1,4 @@
-"""Which of several Alertmanagers knows an alert: one that never had it says nothing about it."""
+"""Which of several Alertmanagers to ask about an alert: one that never had it does not show that it ended."""
 
 from __future__ import annotations
 

@@ -41,7 +41,9 @@ class Audit:
     def escalated(self, at: float, incident: Incident, channel: str) -> None:
         """Note that the bridge itself called for help; a trail that cannot be written holds up no call."""
         try:
-            self.write(at, "bridge", "escalate", incident.name, f"nobody had it; told in {channel}")
+            self.write(
+                at, "bridge", "escalate", incident.name, f"nobody had acknowledged it; sent to {channel}"
+            )
         except OSError as error:
             log.error("the audit trail cannot be written: escalate %s: %s", incident.name, error)
 

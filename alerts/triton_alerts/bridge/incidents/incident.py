@@ -20,11 +20,11 @@ from triton_slo.conventions import SEVERITIES
 NAMED_PER_EVENT = 10
 """Members an event names; the others are counted."""
 
-TOLD_PER_EVENT = 3
+SUMMARIES_PER_EVENT = 3
 """Different summaries an event repeats."""
 
 LAST_CHANGE, GPU = "Last change", "GPU"
-"""Names of facts that are told over the whole width of a message."""
+"""Names of facts that are shown over the whole width of a message."""
 SPLIT, SERVERS = "Where it goes", "Servers"
 """Names of facts: a burn split by cause; where the model is ready."""
 
@@ -132,7 +132,7 @@ class Incident(BaseModel, frozen=True):
 
 
 class Event(BaseModel, frozen=True):
-    """One change worth telling: `count` members, some of them named; which alerts, and what those said."""
+    """One change to report: `count` members, some of them named, with the names and summaries of their alerts."""
 
     at: float
     kind: EventKind
@@ -163,7 +163,7 @@ def fold(
 ) -> Fold:
     """Merge a notification into the group's newest incident.
 
-    `held` means: an alert that was resolved is said to fire, with the same start, by another Alertmanager
+    `held` means: an alert that was resolved is reported as firing, with the same start, by another Alertmanager
     than the one that resolved it. Either that peer is late or the alert is back; the caller asks again after
     a while with `trust=True`, which takes the notification at its word.
     """
@@ -238,7 +238,7 @@ def _merge(current: Incident, notification: Notification, now: float, trust: boo
         if after.firing and (before is None or not before.firing):
             fired.append(after)
         elif not after.firing and before is None and current.members:
-            passed.append(after)  # Alertmanager tells of its end alone: it was inhibited, or too short
+            passed.append(after)  # Alertmanager reports its end alone: it was inhibited, or too short
         elif not after.firing and (before is None or before.firing):
             resolved.append(after)
     if notification.all_resolved and not notification.truncated:
@@ -311,12 +311,14 @@ def _events(
 def _event(kind: EventKind, members: list[Member], now: float) -> Event:
     names = tuple(dict.fromkeys(subject(member.labels) for member in members))
     alerts = tuple(dict.fromkeys(member.labels.get("alertname", "alert") for member in members))
-    said = tuple(dict.fromkeys(m.annotations["summary"] for m in members if m.annotations.get("summary")))
+    summaries = tuple(
+        dict.fromkeys(m.annotations["summary"] for m in members if m.annotations.get("summary"))
+    )
     return Event(
         at=now,
         kind=kind,
         count=len(members),
         subjects=names[:NAMED_PER_EVENT],
-        alerts=alerts[:TOLD_PER_EVENT],
-        summaries=said[:TOLD_PER_EVENT],
+        alerts=alerts[:SUMMARIES_PER_EVENT],
+        summaries=summaries[:SUMMARIES_PER_EVENT],
     )

@@ -39,7 +39,7 @@ class Instruments:
         self.registry.register(_StoreState(store, clock))
 
     def count(self, what: str, kind: str) -> None:
-        """Count what a courier did: delivered, failed or in_doubt."""
+        """Count what a delivery worker did: delivered, failed or in_doubt."""
         counters = {"delivered": self.delivered, "failed": self.failed, "in_doubt": self.in_doubt}
         counters[what].labels(kind).inc()
 
@@ -68,7 +68,7 @@ class _StoreState(Collector):
     def collect(self) -> Iterable[GaugeMetricFamily]:
         try:
             yield from self._collected()
-        except sqlite3.Error as error:  # the other metrics tell that notifications are refused
+        except sqlite3.Error as error:  # the other metrics show that notifications are refused
             self._store.database.report(error)
 
     def _collected(self) -> Iterable[GaugeMetricFamily]:

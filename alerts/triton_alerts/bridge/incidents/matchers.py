@@ -69,7 +69,7 @@ def _together(names: Sequence[str], alerts: Sequence[Labels]) -> list[tuple[str,
 
 
 def subject_names(labels: Labels) -> tuple[str, ...]:
-    """The labels that say what an alert is about: model and version, else a GPU and where it is, or a server."""
+    """The labels that name what an alert is about: model and version, else a GPU and where it is, or a server."""
     names = (
         ("model", "version") if labels.get("model") else ("gpu", "gpu_uuid", "Hostname", "instance", "job")
     )

@@ -19,7 +19,7 @@ LONGEST_VALUE = 16_384
 
 
 class MalformedError(ValueError):
-    """The body is not a webhook notification; the message says where it departs."""
+    """The body is not a webhook notification; the message names the wrong field."""
 
 
 class Member(BaseModel, frozen=True):

@@ -1,4 +1,4 @@
-"""What the buttons do: acknowledge, hand back, silence, undo, re-check. Each press is done once and kept."""
+"""Carry out button presses: acknowledge, withdraw, silence, undo, check again. Each is done and recorded once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 HOURS = {"1h": 1, "4h": 4}
 RENEW_SECONDS = 86_400.0
-"""A silence "until resolved" lasts a day and is renewed, so that it ends by itself if the bridge is gone."""
+"""A silence "until resolved" lasts a day and is renewed, so that it ends on its own if the bridge is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +103,12 @@ class Actions:
         handler = handlers.get(press.action)
         incident = self.store.incidents.get(number) if number is not None else None
         if self._is_foreign(press):
-            result = Result("Not done: you may not do this here. Your press is in the audit trail.")
+            result = Result(
+                "Not done: you are not allowed to do this here. The attempt is in the audit trail."
+            )
             outcome = "refused"
         elif handler is None or incident is None:
-            result, outcome = Result(f"Incident {press.incident} is not known here any more."), "unknown"
+            result, outcome = Result(f"Not done: incident {press.incident} is no longer stored."), "unknown"
         else:
             try:
                 result, outcome = handler(incident, press, now), "done"
@@ -120,7 +122,7 @@ class Actions:
                 self.store.change(number, partial(_apply, result, result.event), edit_soon=True)
         try:
             self.audit.write(now, press.user, press.action, press.incident, line)
-        except OSError as error:  # what was done is done: say that, and that nobody will find it in the trail
+        except OSError as error:  # the action itself was carried out
             log.error("the audit trail cannot be written: %s %s: %s", press.action, press.incident, error)
             line += " (The audit trail could not be written.)"
         self.count(press.action if handler is not None else "other", outcome)
@@ -135,18 +137,18 @@ class Actions:
 
     def _acknowledge(self, incident: Incident, press: Press, now: float) -> Result:
         if incident.acknowledged is not None:
-            return Result(f"{person(incident.acknowledged.by)} has it already.")
+            return Result(f"{person(incident.acknowledged.by)} has acknowledged it already.")
         event = Event(at=now, kind="acknowledged", by=press.user)
-        return Result("You have it.", event, {"acknowledged": Mark(by=press.user, at=now)})
+        return Result("Acknowledged.", event, {"acknowledged": Mark(by=press.user, at=now)})
 
     def _release(self, incident: Incident, press: Press, now: float) -> Result:
         event = Event(at=now, kind="released", by=press.user)
         changes = {"acknowledged": None, "escalated_at": None, "released_at": now}
-        return Result("Handed back: nobody has it now.", event, changes)
+        return Result("Acknowledgement withdrawn: nobody has acknowledged it now.", event, changes)
 
     def _silence(self, incident: Incident, press: Press, now: float) -> Result:
         if not incident.open:
-            return Result("It is resolved; there is nothing to silence.")
+            return Result("Not done: the incident is resolved, there is nothing to silence.")
         if incident.silence is not None:  # two people saw the same message; undo ends one silence
             return Result(f"{person(incident.silence.by)} has silenced it already.")
         until_resolved = press.value == UNTIL_RESOLVED
@@ -177,16 +179,16 @@ class Actions:
         if incident.silence is None:
             return Result("There is no silence to undo.")
         self.alertmanagers.at(incident.silence.alertmanager).unsilence(incident.silence.id)
-        event = Event(at=now, kind="unsilenced", by=press.user, text="silence undone")
-        return Result("Silence undone.", event, {"silence": None})
+        event = Event(at=now, kind="unsilenced", by=press.user, text="silence ended")
+        return Result("Silence ended.", event, {"silence": None})
 
     def _recheck(self, incident: Incident, press: Press, now: float) -> Result:
         listed = firing(self.alertmanagers.of(incident))
         still = sum(1 for name, member in incident.members.items() if member.firing and name in listed)
-        line = f"{still} of {len(incident.firing)} still fire in Alertmanager"
+        line = f"{still} of {len(incident.firing)} alerts are still firing in Alertmanager"
         evidence = incident.evidence.model_copy(update={"at": 0.0}) if incident.evidence is not None else None
         event = Event(at=now, kind="note", by=press.user, text=line)
-        return Result(f"{line}; the facts above are looked up again.", event, {"evidence": evidence})
+        return Result(f"{line}; the facts in the message are being updated.", event, {"evidence": evidence})
 
 
 def _apply(result: Result, event: Event, before: Incident) -> tuple[Incident, tuple[Event, ...]]:

@@ -1,5 +1,5 @@
-"""What comes due while incidents are open: escalation, silences that end, alerts that ended unseen, and a
-watchdog that has gone quiet."""
+"""Chores while incidents are open: escalation, silences that end, alerts that ended without a notification,
+and a watchdog that no longer arrives."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from triton_alerts.bridge.operations.actions import RENEW_SECONDS
 from triton_alerts.bridge.text import duration
 from triton_slo.conventions import COMPONENT, SEVERITY
 
-LOOK_SECONDS = 60.0
+COMPARE_SECONDS = 60.0
 MISSING_SECONDS = 180.0
 """An alert counts as ended when Alertmanager has not listed it for so long: three of Prometheus's resends."""
 SETTLED_SECONDS = 300.0
-"""So long after its start Alertmanager has been told everything again."""
+"""So long after its start Alertmanager has received every firing alert again."""
 
 log = logging.getLogger(__name__)
 Changed = tuple[Incident, tuple[Event, ...]]
@@ -70,21 +70,21 @@ class Answer:
 class Reconciler:
     """Compares incidents with Alertmanager, which sends nothing about an alert that ends while it is silenced.
 
-    Each silence and each alert is looked at alone: a refusal holds up nothing else.
+    Each silence and each alert is compared on its own: a refusal delays nothing else.
     """
 
     store: Store
     alertmanagers: Alertmanagers
     wake: Callable[[], None]
     failed: Callable[[], None] = lambda: None
-    _looked: float = 0.0
+    _compared_at: float = 0.0
     _missing: dict[tuple[int, str], float] = field(default_factory=dict)
     """Since when an incident's alert or silence is not listed."""
 
     def __call__(self, now: float) -> None:
-        if 0 <= now - self._looked < LOOK_SECONDS:
+        if 0 <= now - self._compared_at < COMPARE_SECONDS:
             return
-        self._looked = now
+        self._compared_at = now
         opened, silenced = self.store.incidents.open(), self.store.incidents.silenced()
         if not opened and not silenced:
             self._missing.clear()
@@ -175,11 +175,11 @@ class Reconciler:
                 one.unsilence(silence.id)
             self.store.change(number, partial(_set_silence, silence, None, ()))
         elif silence.until <= now:
-            self._silence_over(number, silence, "the silence has ended, and it still fires", now)
+            self._silence_over(number, silence, "the silence has ended, and the alert is still firing", now)
         elif answer is None:
             return
-        elif now - self._missing.get((number, silence.id), now) >= LOOK_SECONDS:
-            text = "the silence was ended in Alertmanager, or lost there, and it still fires"
+        elif now - self._missing.get((number, silence.id), now) >= COMPARE_SECONDS:
+            text = "the silence was ended in Alertmanager, or lost there, and the alert is still firing"
             self._silence_over(number, silence, text, now)
         elif silence.id in answer.silences:
             kept = silence
@@ -220,7 +220,7 @@ def _end(ended: set[str], now: float, before: Incident) -> Changed:
         members[name] = members[name].model_copy(update={"ends_at": now, "source": "asked"})
     if not gone:
         return before, ()
-    text = f"{len(gone)} alerts ended unseen: Alertmanager no longer lists them"
+    text = f"resolved: {len(gone)} alert{'s' if len(gone) > 1 else ''} that Alertmanager no longer lists"
     events = [Event(at=now, kind="note", text=text)]
     closed_at = None if any(member.firing for member in members.values()) else now
     if closed_at is not None:
@@ -230,7 +230,7 @@ def _end(ended: set[str], now: float, before: Incident) -> Changed:
 
 @dataclass
 class HeartbeatWatch:
-    """Opens an incident of its own when the watchdog was heard once and then no more."""
+    """Opens an incident when the watchdog alert has arrived before and no longer does."""
 
     store: Store
     timeout_seconds: float
@@ -240,25 +240,25 @@ class HeartbeatWatch:
     def __call__(self, now: float) -> None:
         # The clock may be put back.
         self._started = now if self._started is None else min(self._started, now)
-        heard = self.store.facts.recall(HEARTBEAT_FACT)
-        if heard is None:
+        last = self.store.facts.recall(HEARTBEAT_FACT)
+        if last is None:
             return
         # What was missed while the bridge itself was away is not Alertmanager's silence.
-        quiet = now - max(float(heard), self._started) > self.timeout_seconds
+        quiet = now - max(float(last), self._started) > self.timeout_seconds
         silent_since = self.store.facts.recall("silent_since") or ""
         if quiet and not silent_since:
-            self._report(float(heard), None, now, silent_since=heard)
-        elif not quiet and silent_since and float(heard) > float(silent_since):
+            self._report(float(last), None, now, silent_since=last)
+        elif not quiet and silent_since and float(last) > float(silent_since):
             self._report(float(silent_since), now, now, silent_since="")
 
     def _report(self, start: float, end: float | None, now: float, *, silent_since: str) -> None:
         alert = Member(
             labels={"alertname": "AlertPipelineSilent", SEVERITY: "critical", COMPONENT: "meta"},
             annotations={
-                "summary": "The alert pipeline has gone quiet: no watchdog arrives",
-                "description": "Prometheus or Alertmanager no longer reaches the bridge. Until it does, no "
-                "alert will arrive, whatever breaks.",
-                "action": "See whether Prometheus and Alertmanager run and reach each other.",
+                "summary": "The watchdog alert no longer arrives: other alerts may not reach Slack either",
+                "description": "Prometheus, Alertmanager or the network between them and the bridge is "
+                "broken. Until it is fixed, a page may not arrive.",
+                "action": "Check that Prometheus and Alertmanager run, and reach each other and the bridge.",
             },
             starts_at=start,
             ends_at=end,

@@ -43,7 +43,7 @@ class Socket:
 
     def __call__(self, now: float) -> None:
         if self._client is not None or now < self._try_at:
-            return  # once connected slack_sdk reconnects by itself
+            return  # once connected slack_sdk reconnects on its own
         self._try_at = now + RETRY_SECONDS
         try:
             client = SocketModeClient(
@@ -54,7 +54,7 @@ class Socket:
         except (OSError, UnicodeDecodeError) as error:
             log.warning("the app token cannot be read, buttons do not work yet: %s", type(error).__name__)
             return
-        client.socket_mode_request_listeners.append(self._heard)
+        client.socket_mode_request_listeners.append(self._on_request)
         try:
             client.connect()
         except (SlackClientError, OSError, ValueError, http.client.HTTPException) as error:
@@ -68,7 +68,7 @@ class Socket:
             self._client.close()
         self._worker.shutdown(wait=True, cancel_futures=True)
 
-    def _heard(self, client: BaseSocketModeClient, request: SocketModeRequest) -> None:
+    def _on_request(self, client: BaseSocketModeClient, request: SocketModeRequest) -> None:
         # Slack shows the person an error after 3 seconds.
         client.send_socket_mode_response(SocketModeResponse(envelope_id=request.envelope_id))
         if request.type == "interactive":
@@ -80,7 +80,7 @@ class Socket:
             line = self.do(press)
         except Exception:
             log.exception("a button could not be carried out")
-            line = "That did not work; the bridge's log says why."
+            line = "It failed; the bridge's log shows why."
         if line and _is_slack(press.response_url, self.base_url):
             self.respond(press.response_url, line)
 
