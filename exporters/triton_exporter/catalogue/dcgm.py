@@ -8,24 +8,16 @@ Field list: https://docs.nvidia.com/datacenter/dcgm/latest/dcgm-api/dcgm-api-fie
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from triton_exporter.catalogue import gpu
 from triton_exporter.catalogue.metric import Metric
 
-MEGAHERTZ = 1e6
-PERCENT = 0.01
-MILLIJOULE = 1e-3
-MEBIBYTE = 1024.0 * 1024.0
-NANOSECOND = 1e-9
-KILOBYTE = 1e3
-NVLINK_UNIT = 1000.0 * 1024.0
-"""DCGM divides KiB/s by 1000 and calls it MB/s."""
-
 
 @dataclass(frozen=True, slots=True)
 class Alias:
-    """One name of a row: `scale` turns its value into the unit of `metric`, None if the name does not tell.
+    """One name of a row: `scale` turns its value into the unit of `metric`, None if the name does not show it.
 
     `label` is the value of the family's own label (pipe, direction, type, cause). `since_47` marks names that
     only DCGM 4.7 and later know. Where several aliases of one series are there the first of the table wins.
@@ -38,221 +30,108 @@ class Alias:
     since_47: bool = False
 
 
-def _aliases(metric: Metric, *names: str, scale: float | None = 1.0, label: str = "") -> tuple[Alias, ...]:
-    return tuple(Alias(name, metric, scale, label) for name in names)
-
-
-def _renamed(metric: Metric, name: str, *old: str, scale: float, label: str = "") -> tuple[Alias, ...]:
-    """A name of 4.9 in base units, and its elders in `scale`."""
-    return (Alias(name, metric, 1.0, label, since_47=True), *_aliases(metric, *old, scale=scale, label=label))
-
-
 UTILIZATION_RATIO = "DCGM_FI_DEV_GPU_UTIL_RATIO"
-"""Integer percent in DCGM 4.6 (field 203), a ratio in 4.7 (field 1613): the name alone does not tell."""
+"""Integer percent in DCGM 4.6 (field 203), a ratio in 4.7 (field 1613): the name alone does not show which."""
 
-ALIASES: tuple[Alias, ...] = (
-    *_aliases(gpu.UTILIZATION, "DCGM_FI_DEV_GPU_UTIL", "dcgm_gpu_utilization", scale=PERCENT),
-    *_aliases(gpu.UTILIZATION, UTILIZATION_RATIO, scale=None),
-    *_aliases(
-        gpu.ENGINE_ACTIVE,
-        "DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO",
-        "DCGM_FI_PROF_GR_ENGINE_ACTIVE",
-        "dcgm_fi_prof_gr_engine_active",
-    ),
-    *_aliases(
-        gpu.SM_ACTIVE, "DCGM_FI_PROF_SM_UTIL_RATIO", "DCGM_FI_PROF_SM_ACTIVE", "dcgm_fi_prof_sm_active"
-    ),
-    *_aliases(
-        gpu.SM_OCCUPANCY,
-        "DCGM_FI_PROF_SM_OCCUPANCY_RATIO",
-        "DCGM_FI_PROF_SM_OCCUPANCY",
-        "dcgm_fi_prof_sm_occupancy",
-    ),
-    *_aliases(
-        gpu.TENSOR_ACTIVE,
-        "DCGM_FI_PROF_TENSOR_UTIL_RATIO",
-        "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE",
-        "dcgm_fi_prof_pipe_tensor_active",
-    ),
-    *_aliases(
-        gpu.DRAM_ACTIVE,
-        "DCGM_FI_PROF_DRAM_UTIL_RATIO",
-        "DCGM_FI_PROF_DRAM_ACTIVE",
-        "dcgm_fi_prof_dram_active",
-    ),
-    *(
-        alias
-        for pipe in gpu.PIPES
-        for alias in _aliases(
-            gpu.PIPE_ACTIVE,
-            f"DCGM_FI_PROF_{pipe.upper()}_UTIL_RATIO",
-            f"DCGM_FI_PROF_PIPE_{pipe.upper()}_ACTIVE",
-            label=pipe,
-        )
-    ),
-    *_renamed(
-        gpu.MEMORY_BUSY,
-        "DCGM_FI_DEV_MEMORY_UTIL_RATIO",
-        "DCGM_FI_DEV_MEM_COPY_UTIL",
-        "dcgm_mem_copy_utilization",
-        scale=PERCENT,
-    ),
-    *_renamed(
-        gpu.ENCODER_UTILIZATION,
-        "DCGM_FI_DEV_ENC_UTIL_RATIO",
-        "DCGM_FI_DEV_ENC_UTIL",
-        "dcgm_enc_utilization",
-        scale=PERCENT,
-    ),
-    *_renamed(
-        gpu.DECODER_UTILIZATION,
-        "DCGM_FI_DEV_DEC_UTIL_RATIO",
-        "DCGM_FI_DEV_DEC_UTIL",
-        "dcgm_dec_utilization",
-        scale=PERCENT,
-    ),
-    *_renamed(
-        gpu.MEMORY_USED,
-        "DCGM_FI_DEV_FB_USED_BYTES",
-        "DCGM_FI_DEV_FB_USED",
-        "dcgm_fb_used",
-        scale=MEBIBYTE,
-    ),
-    *_renamed(
-        gpu.MEMORY_FREE,
-        "DCGM_FI_DEV_FB_FREE_BYTES",
-        "DCGM_FI_DEV_FB_FREE",
-        "dcgm_fb_free",
-        scale=MEBIBYTE,
-    ),
-    *_renamed(
-        gpu.MEMORY_RESERVED, "DCGM_FI_DEV_FB_RESERVED_BYTES", "DCGM_FI_DEV_FB_RESERVED", scale=MEBIBYTE
-    ),
-    *_renamed(gpu.MEMORY_TOTAL, "DCGM_FI_DEV_FB_CAPACITY_BYTES", "DCGM_FI_DEV_FB_TOTAL", scale=MEBIBYTE),
-    *_aliases(gpu.POWER, "DCGM_FI_DEV_BOARD_POWER_WATTS", "DCGM_FI_DEV_POWER_USAGE", "dcgm_power_usage"),
-    *_aliases(
-        gpu.POWER_LIMIT,
-        "DCGM_FI_DEV_BOARD_POWER_LIMIT_ENFORCED_WATTS",
-        "DCGM_FI_DEV_ENFORCED_POWER_LIMIT",
-        "DCGM_FI_DEV_BOARD_POWER_LIMIT_REQUESTED_WATTS",
-        "DCGM_FI_DEV_POWER_MGMT_LIMIT",
-    ),
-    *_renamed(
-        gpu.ENERGY,
-        "DCGM_FI_DEV_GPU_ENERGY_JOULES_TOTAL",
-        "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION",
-        "dcgm_total_energy_consumption",
-        scale=MILLIJOULE,
-    ),
-    *_aliases(gpu.TEMPERATURE, "DCGM_FI_DEV_GPU_TEMP_CELSIUS", "DCGM_FI_DEV_GPU_TEMP", "dcgm_gpu_temp"),
-    *_aliases(
-        gpu.MEMORY_TEMPERATURE,
-        "DCGM_FI_DEV_MEMORY_TEMP_CELSIUS",
-        "DCGM_FI_DEV_MEMORY_TEMP",
-        "dcgm_memory_temp",
-    ),
-    *_aliases(gpu.TEMPERATURE_MARGIN, "DCGM_FI_DEV_GPU_TEMP_MARGIN_CELSIUS", "DCGM_FI_DEV_GPU_TEMP_LIMIT"),
-    *_renamed(
-        gpu.SM_CLOCK,
-        "DCGM_FI_DEV_SM_CLOCK_HERTZ",
-        "DCGM_FI_DEV_SM_CLOCK",
-        "dcgm_sm_clock",
-        scale=MEGAHERTZ,
-    ),
-    *_renamed(
-        gpu.MEMORY_CLOCK,
-        "DCGM_FI_DEV_MEMORY_CLOCK_HERTZ",
-        "DCGM_FI_DEV_MEM_CLOCK",
-        "dcgm_memory_clock",
-        scale=MEGAHERTZ,
-    ),
-    *(
-        alias
-        for cause, names in (
-            ("power", ("DCGM_FI_DEV_CLOCKS_EVENT_REASON_SW_POWER_CAP_NS", "DCGM_FI_DEV_POWER_VIOLATION")),
-            ("thermal", ("DCGM_FI_DEV_THERMAL_VIOLATION",)),
-            ("sw_thermal", ("DCGM_FI_DEV_CLOCKS_EVENT_REASON_SW_THERM_SLOWDOWN_NS",)),
-            ("hw_thermal", ("DCGM_FI_DEV_CLOCKS_EVENT_REASON_HW_THERM_SLOWDOWN_NS",)),
-            ("hw_power_brake", ("DCGM_FI_DEV_CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN_NS",)),
-            (
-                "sync_boost",
-                ("DCGM_FI_DEV_CLOCKS_EVENT_REASON_SYNC_BOOST_NS", "DCGM_FI_DEV_SYNC_BOOST_VIOLATION"),
-            ),
-            ("board_limit", ("DCGM_FI_DEV_BOARD_LIMIT_VIOLATION",)),
-            ("reliability", ("DCGM_FI_DEV_RELIABILITY_VIOLATION",)),
-            ("low_utilization", ("DCGM_FI_DEV_LOW_UTIL_VIOLATION",)),
-        )
-        # Nanoseconds, whatever their HELP says: the microseconds there are an old mistake (PR #589).
-        for alias in _aliases(gpu.THROTTLED_SECONDS, *names, scale=NANOSECOND, label=cause)
-    ),
-    *_aliases(gpu.ECC_ERRORS, "DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", label="corrected"),
-    *_aliases(gpu.ECC_ERRORS, "dcgm_ecc_sbe_volatile_total", label="corrected"),
-    *_aliases(gpu.ECC_ERRORS, "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", label="uncorrected"),
-    *_aliases(gpu.ECC_ERRORS, "dcgm_ecc_dbe_volatile_total", label="uncorrected"),
-    *_aliases(
-        gpu.REMAPPED_ROWS,
-        "DCGM_FI_DEV_ROW_REMAP_CORRECTABLE_TOTAL",
-        "DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS",
-        label="corrected",
-    ),
-    *_aliases(
-        gpu.REMAPPED_ROWS,
-        "DCGM_FI_DEV_ROW_REMAP_UNCORRECTABLE_TOTAL",
-        "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS",
-        label="uncorrected",
-    ),
-    *_aliases(gpu.ROW_REMAP_FAILED, "DCGM_FI_DEV_ROW_REMAP_FAILED", "DCGM_FI_DEV_ROW_REMAP_FAILURE"),
-    *_aliases(gpu.ROW_REMAP_PENDING, "DCGM_FI_DEV_ROW_REMAP_PENDING"),
-    *(
-        alias
-        for direction, short in (("transmit", "tx"), ("receive", "rx"))
-        for alias in (
-            *_aliases(
-                gpu.PCIE_THROUGHPUT,
-                f"DCGM_FI_PROF_PCIE_{short.upper()}_BYTES",
-                f"dcgm_fi_prof_pcie_{short}_bytes",
-                label=direction,
-            ),
-            *_aliases(
-                gpu.PCIE_THROUGHPUT,
-                f"DCGM_FI_DEV_PCIE_{short.upper()}_THROUGHPUT",
-                f"dcgm_pcie_{short}_throughput",
-                scale=KILOBYTE,
-                label=direction,
-            ),
-        )
-    ),
-    *_aliases(
-        gpu.PCIE_REPLAYS,
-        "DCGM_FI_DEV_PCIE_REPLAY_TOTAL",
-        "DCGM_FI_DEV_PCIE_REPLAY_COUNTER",
-        "dcgm_pcie_replay_counter",
-    ),
-    *_renamed(
-        gpu.NVLINK_THROUGHPUT,
-        "DCGM_FI_DEV_NVLINK_THROUGHPUT_BYTES_PER_SECOND",
-        "DCGM_FI_DEV_NVLINK_THROUGHPUT_TOTAL",
-        "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL",
-        "dcgm_nvlink_bandwidth_total",
-        scale=NVLINK_UNIT,
-    ),
-    *(
-        alias
-        for kind, old in (
-            ("crc_flit", "flit_crc"),
-            ("crc_data", "data_crc"),
-            ("replay", "replay"),
-            ("recovery", "recovery"),
-        )
-        for alias in _aliases(
-            gpu.NVLINK_ERRORS,
-            f"DCGM_FI_DEV_NVLINK_{kind.upper()}_ERROR_TOTAL",
-            f"DCGM_FI_DEV_NVLINK_{kind.upper()}_ERROR_COUNT_TOTAL",
-            f"dcgm_nvlink_{old}_error_count_total",
-            label=kind,
-        )
-    ),
-)
+PERCENT = 0.01
+_SCALES = {
+    "1": 1.0,
+    "%": PERCENT,
+    "mJ": 1e-3,
+    "MiB": 1024.0 * 1024.0,
+    "MHz": 1e6,
+    "ns": 1e-9,
+    "kB": 1e3,
+    "KiB/1000": 1000.0 * 1024.0,  # DCGM divides KiB/s by 1000 and calls it MB/s
+    "?": None,
+}
+
+# Series, value of its own label (or -), unit of the names that follow. A name with ^ came with DCGM 4.7, in base
+# units. The reasons of throttling are nanoseconds, though their HELP says microseconds (dcgm-exporter's PR #589).
+_TABLE = """
+triton_gpu_utilization_ratio - % DCGM_FI_DEV_GPU_UTIL dcgm_gpu_utilization
+triton_gpu_utilization_ratio - ? DCGM_FI_DEV_GPU_UTIL_RATIO
+triton_gpu_engine_active_ratio - 1 DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO DCGM_FI_PROF_GR_ENGINE_ACTIVE
+triton_gpu_engine_active_ratio - 1 dcgm_fi_prof_gr_engine_active
+triton_gpu_sm_active_ratio - 1 DCGM_FI_PROF_SM_UTIL_RATIO DCGM_FI_PROF_SM_ACTIVE dcgm_fi_prof_sm_active
+triton_gpu_sm_occupancy_ratio - 1 DCGM_FI_PROF_SM_OCCUPANCY_RATIO DCGM_FI_PROF_SM_OCCUPANCY
+triton_gpu_sm_occupancy_ratio - 1 dcgm_fi_prof_sm_occupancy
+triton_gpu_tensor_active_ratio - 1 DCGM_FI_PROF_TENSOR_UTIL_RATIO DCGM_FI_PROF_PIPE_TENSOR_ACTIVE
+triton_gpu_tensor_active_ratio - 1 dcgm_fi_prof_pipe_tensor_active
+triton_gpu_dram_active_ratio - 1 DCGM_FI_PROF_DRAM_UTIL_RATIO DCGM_FI_PROF_DRAM_ACTIVE dcgm_fi_prof_dram_active
+triton_gpu_pipe_active_ratio fp16 1 DCGM_FI_PROF_FP16_UTIL_RATIO DCGM_FI_PROF_PIPE_FP16_ACTIVE
+triton_gpu_pipe_active_ratio fp32 1 DCGM_FI_PROF_FP32_UTIL_RATIO DCGM_FI_PROF_PIPE_FP32_ACTIVE
+triton_gpu_pipe_active_ratio fp64 1 DCGM_FI_PROF_FP64_UTIL_RATIO DCGM_FI_PROF_PIPE_FP64_ACTIVE
+triton_gpu_memory_busy_ratio - % ^DCGM_FI_DEV_MEMORY_UTIL_RATIO DCGM_FI_DEV_MEM_COPY_UTIL dcgm_mem_copy_utilization
+triton_gpu_encoder_utilization_ratio - % ^DCGM_FI_DEV_ENC_UTIL_RATIO DCGM_FI_DEV_ENC_UTIL dcgm_enc_utilization
+triton_gpu_decoder_utilization_ratio - % ^DCGM_FI_DEV_DEC_UTIL_RATIO DCGM_FI_DEV_DEC_UTIL dcgm_dec_utilization
+triton_gpu_memory_used_bytes - MiB ^DCGM_FI_DEV_FB_USED_BYTES DCGM_FI_DEV_FB_USED dcgm_fb_used
+triton_gpu_memory_free_bytes - MiB ^DCGM_FI_DEV_FB_FREE_BYTES DCGM_FI_DEV_FB_FREE dcgm_fb_free
+triton_gpu_memory_reserved_bytes - MiB ^DCGM_FI_DEV_FB_RESERVED_BYTES DCGM_FI_DEV_FB_RESERVED
+triton_gpu_memory_total_bytes - MiB ^DCGM_FI_DEV_FB_CAPACITY_BYTES DCGM_FI_DEV_FB_TOTAL
+triton_gpu_power_watts - 1 DCGM_FI_DEV_BOARD_POWER_WATTS DCGM_FI_DEV_POWER_USAGE dcgm_power_usage
+triton_gpu_power_limit_watts - 1 DCGM_FI_DEV_BOARD_POWER_LIMIT_ENFORCED_WATTS DCGM_FI_DEV_ENFORCED_POWER_LIMIT
+triton_gpu_power_limit_watts - 1 DCGM_FI_DEV_BOARD_POWER_LIMIT_REQUESTED_WATTS DCGM_FI_DEV_POWER_MGMT_LIMIT
+triton_gpu_energy_joules_total - mJ ^DCGM_FI_DEV_GPU_ENERGY_JOULES_TOTAL DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION
+triton_gpu_energy_joules_total - mJ dcgm_total_energy_consumption
+triton_gpu_temperature_celsius - 1 DCGM_FI_DEV_GPU_TEMP_CELSIUS DCGM_FI_DEV_GPU_TEMP dcgm_gpu_temp
+triton_gpu_memory_temperature_celsius - 1 DCGM_FI_DEV_MEMORY_TEMP_CELSIUS DCGM_FI_DEV_MEMORY_TEMP dcgm_memory_temp
+triton_gpu_temperature_margin_celsius - 1 DCGM_FI_DEV_GPU_TEMP_MARGIN_CELSIUS DCGM_FI_DEV_GPU_TEMP_LIMIT
+triton_gpu_sm_clock_hertz - MHz ^DCGM_FI_DEV_SM_CLOCK_HERTZ DCGM_FI_DEV_SM_CLOCK dcgm_sm_clock
+triton_gpu_memory_clock_hertz - MHz ^DCGM_FI_DEV_MEMORY_CLOCK_HERTZ DCGM_FI_DEV_MEM_CLOCK dcgm_memory_clock
+triton_gpu_throttled_seconds_total power ns DCGM_FI_DEV_CLOCKS_EVENT_REASON_SW_POWER_CAP_NS
+triton_gpu_throttled_seconds_total power ns DCGM_FI_DEV_POWER_VIOLATION
+triton_gpu_throttled_seconds_total thermal ns DCGM_FI_DEV_THERMAL_VIOLATION
+triton_gpu_throttled_seconds_total sw_thermal ns DCGM_FI_DEV_CLOCKS_EVENT_REASON_SW_THERM_SLOWDOWN_NS
+triton_gpu_throttled_seconds_total hw_thermal ns DCGM_FI_DEV_CLOCKS_EVENT_REASON_HW_THERM_SLOWDOWN_NS
+triton_gpu_throttled_seconds_total hw_power_brake ns DCGM_FI_DEV_CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN_NS
+triton_gpu_throttled_seconds_total sync_boost ns DCGM_FI_DEV_CLOCKS_EVENT_REASON_SYNC_BOOST_NS
+triton_gpu_throttled_seconds_total sync_boost ns DCGM_FI_DEV_SYNC_BOOST_VIOLATION
+triton_gpu_throttled_seconds_total board_limit ns DCGM_FI_DEV_BOARD_LIMIT_VIOLATION
+triton_gpu_throttled_seconds_total reliability ns DCGM_FI_DEV_RELIABILITY_VIOLATION
+triton_gpu_throttled_seconds_total low_utilization ns DCGM_FI_DEV_LOW_UTIL_VIOLATION
+triton_gpu_ecc_errors_total corrected 1 DCGM_FI_DEV_ECC_SBE_VOL_TOTAL dcgm_ecc_sbe_volatile_total
+triton_gpu_ecc_errors_total uncorrected 1 DCGM_FI_DEV_ECC_DBE_VOL_TOTAL dcgm_ecc_dbe_volatile_total
+triton_gpu_remapped_rows_total corrected 1 DCGM_FI_DEV_ROW_REMAP_CORRECTABLE_TOTAL
+triton_gpu_remapped_rows_total corrected 1 DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS
+triton_gpu_remapped_rows_total uncorrected 1 DCGM_FI_DEV_ROW_REMAP_UNCORRECTABLE_TOTAL
+triton_gpu_remapped_rows_total uncorrected 1 DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS
+triton_gpu_row_remap_failed - 1 DCGM_FI_DEV_ROW_REMAP_FAILED DCGM_FI_DEV_ROW_REMAP_FAILURE
+triton_gpu_row_remap_pending - 1 DCGM_FI_DEV_ROW_REMAP_PENDING
+triton_gpu_pcie_bytes_per_second transmit 1 DCGM_FI_PROF_PCIE_TX_BYTES dcgm_fi_prof_pcie_tx_bytes
+triton_gpu_pcie_bytes_per_second transmit kB DCGM_FI_DEV_PCIE_TX_THROUGHPUT dcgm_pcie_tx_throughput
+triton_gpu_pcie_bytes_per_second receive 1 DCGM_FI_PROF_PCIE_RX_BYTES dcgm_fi_prof_pcie_rx_bytes
+triton_gpu_pcie_bytes_per_second receive kB DCGM_FI_DEV_PCIE_RX_THROUGHPUT dcgm_pcie_rx_throughput
+triton_gpu_pcie_replays_total - 1 DCGM_FI_DEV_PCIE_REPLAY_TOTAL DCGM_FI_DEV_PCIE_REPLAY_COUNTER
+triton_gpu_pcie_replays_total - 1 dcgm_pcie_replay_counter
+triton_gpu_nvlink_bytes_per_second - KiB/1000 ^DCGM_FI_DEV_NVLINK_THROUGHPUT_BYTES_PER_SECOND
+triton_gpu_nvlink_bytes_per_second - KiB/1000 DCGM_FI_DEV_NVLINK_THROUGHPUT_TOTAL DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL
+triton_gpu_nvlink_bytes_per_second - KiB/1000 dcgm_nvlink_bandwidth_total
+triton_gpu_nvlink_errors_total crc_flit 1 DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_TOTAL
+triton_gpu_nvlink_errors_total crc_flit 1 DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL
+triton_gpu_nvlink_errors_total crc_flit 1 dcgm_nvlink_flit_crc_error_count_total
+triton_gpu_nvlink_errors_total crc_data 1 DCGM_FI_DEV_NVLINK_CRC_DATA_ERROR_TOTAL
+triton_gpu_nvlink_errors_total crc_data 1 DCGM_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL
+triton_gpu_nvlink_errors_total crc_data 1 dcgm_nvlink_data_crc_error_count_total
+triton_gpu_nvlink_errors_total replay 1 DCGM_FI_DEV_NVLINK_REPLAY_ERROR_TOTAL
+triton_gpu_nvlink_errors_total replay 1 DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL
+triton_gpu_nvlink_errors_total replay 1 dcgm_nvlink_replay_error_count_total
+triton_gpu_nvlink_errors_total recovery 1 DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_TOTAL
+triton_gpu_nvlink_errors_total recovery 1 DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL
+triton_gpu_nvlink_errors_total recovery 1 dcgm_nvlink_recovery_error_count_total
+"""
+
+
+def _aliases(row: str) -> Iterator[Alias]:
+    series, label, unit, *names = row.split()
+    metric = next(one for one in vars(gpu).values() if isinstance(one, Metric) and one.name == series)
+    for name in names:
+        old = name.removeprefix("^") == name
+        scale = _SCALES[unit] if old else 1.0
+        yield Alias(name.removeprefix("^"), metric, scale, label.strip("-"), since_47=not old)
+
+
+ALIASES: tuple[Alias, ...] = tuple(alias for row in _TABLE.split("\n") if row for alias in _aliases(row))
 
 THROTTLE_MASKS = ("DCGM_FI_DEV_CLOCKS_EVENT_REASONS", "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS")
 """Rows whose value is a bit mask of reasons."""

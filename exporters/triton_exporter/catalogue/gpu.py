@@ -63,9 +63,6 @@ THROTTLE_CAUSES = (
 )
 """Closed set of values of the label `cause` of throttled time."""
 
-PIPES = ("fp16", "fp32", "fp64")
-"""Closed set of values of the label `pipe`."""
-
 XID_CLASSES = ("hardware", "contained", "informational", "application", "unknown")
 """Closed set of values of the label `class`; which code is in which is a table in triton_exporter.gpu.xid.
 
