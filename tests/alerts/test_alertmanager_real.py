@@ -18,6 +18,7 @@ import yaml
 from support.files import write
 from support.loopback import served, started
 from support.tools import alertmanagers
+from support.waiting import eventually
 from triton_alerts.alertmanager import configuration as alertmanager
 from triton_alerts.catalogue import ALERTS
 from triton_alerts.rules import alert_rules as rules
@@ -58,10 +59,7 @@ class Inbox:
 
     def wait(self, promise: Callable[[], object], timeout_seconds: float = 20.0) -> None:
         """Wait until the promise holds; fails with everything that was told."""
-        deadline = time.monotonic() + timeout_seconds
-        while not promise():
-            assert time.monotonic() < deadline, json.dumps(self.notifications, indent=1)
-            time.sleep(0.05)
+        eventually(promise, lambda: json.dumps(self.notifications, indent=1), timeout_seconds)
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import http.server
 import json
@@ -13,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -27,19 +26,10 @@ from support.loopback import served
 from support.slack import APP_TOKEN, TOKEN, Posted, SlackServer, Workspace
 from support.thorough import THOROUGH
 from support.tools import alertmanagers, prometheuses
+from support.waiting import eventually
 from tritonwatch.local.triton import free_ports
 
 KILLS = 20 if THOROUGH else 4
-
-
-def eventually(look: Callable[[], Any], what: str, seconds: float = 30.0) -> Any:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        with contextlib.suppress(requests.RequestException):
-            if found := look():
-                return found
-        time.sleep(0.05)
-    raise AssertionError(f"{what}: not within {seconds:g} s")
 
 
 @dataclass

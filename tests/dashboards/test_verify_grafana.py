@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import requests
 import verify_grafana
 from dashboards.grafana_api import State, grafana
 from support.history import serve
+from support.waiting import eventually
 from triton_exporter.catalogue import EXPORTER_JOB, model, own, state
 from triton_slo import conventions
 
@@ -40,10 +40,10 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         f"  {line}" for line in "\n".join(lines).split("\n")
     )
     with serve("", tmp_path_factory.mktemp("made"), rules={"made.yml": text}) as url:
-        deadline = time.monotonic() + 20
-        while not requests.get(f"{url}/api/v1/query?query=ALERTS", timeout=5).json()["data"]["result"]:
-            assert time.monotonic() < deadline, "the rules recorded nothing"
-            time.sleep(0.1)
+        query = f"{url}/api/v1/query?query=ALERTS"
+        eventually(
+            lambda: requests.get(query, timeout=5).json()["data"]["result"], "the rules recorded nothing"
+        )
         yield url
 
 

@@ -24,6 +24,7 @@ import requests
 from support.exporter import Running, exporting
 from support.repository import Repository, write
 from support.triton import control, infer
+from support.waiting import eventually
 from triton_exporter.snapshot import ModelVersion
 from tritonwatch.local.triton import TritonPorts, TritonServer, free_ports
 
@@ -309,7 +310,7 @@ def _until(world: World, model: str, state: str) -> None:
         found = _model(exporter, model, "1")
         return found is not None and found["state"] == state
 
-    _wait(lambda: in_state(world.alone) and in_state(world.told))
+    eventually(lambda: in_state(world.alone) and in_state(world.told), f"{model} {state}")
 
 
 def _settle(world: World) -> None:
@@ -318,26 +319,20 @@ def _settle(world: World) -> None:
     until = time.time() + _SETTLED_SECONDS
     # The last shape that is made is unloaded, and Triton lets go of it when it finds the time.
     gone = ModelVersion("unloaded", "1")
-    _wait(
+    eventually(
         lambda: all(
             lifecycle.snapshot.at > until
             and (record := lifecycle.records.get(gone)) is not None
             and record.claim.state == "unloaded"
             for lifecycle in looks
-        )
+        ),
+        "the last shape is not unloaded",
     )
 
 
 def _phase(world: World, phase: str) -> None:
     exporters = (world.alone, world.told)
-    _wait(lambda: all(phase == one.get("/state").json()["triton"]["phase"] for one in exporters))
-
-
-def _wait(promise: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not promise():
-        assert time.monotonic() < deadline, "never seen"
-        time.sleep(0.02)
+    eventually(lambda: all(phase == one.get("/state").json()["triton"]["phase"] for one in exporters), phase)
 
 
 def table(directory: Path) -> str:

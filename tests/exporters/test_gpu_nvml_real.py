@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +14,7 @@ import requests
 
 from support.exporter import Scraped
 from support.tools import ROOT
+from support.waiting import eventually
 from triton_exporter.catalogue import gpu
 from tritonwatch.local.triton import free_ports
 
@@ -124,12 +123,10 @@ def test_the_command_shows_the_gpu_without_triton(environment: dict[str, str]) -
 
 
 def _page(url: str) -> Scraped:
-    deadline = time.monotonic() + 20
-    page = Scraped("")
-    while time.monotonic() < deadline:
-        with contextlib.suppress(requests.ConnectionError):
-            page = Scraped(requests.get(url, timeout=10).text)
-        if page.series(gpu.POWER):
-            return page
-        time.sleep(0.1)
-    raise AssertionError(page.text)
+    def measured() -> Scraped | None:
+        page = Scraped(requests.get(url, timeout=10).text)
+        return page if page.series(gpu.POWER) else None
+
+    page = eventually(measured, "no power of a GPU")
+    assert page is not None
+    return page

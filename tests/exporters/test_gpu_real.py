@@ -16,6 +16,7 @@ from support.exporter import Running, Scraped, exporting
 from support.repository import Repository
 from support.tools import promtools
 from support.triton import infer, live_triton
+from support.waiting import eventually
 from triton_exporter.catalogue import gpu
 from triton_exporter.catalogue import state as catalogue
 from tritonwatch.local.triton import TritonServer, free_ports
@@ -152,13 +153,10 @@ def test_the_command_picks_the_source_and_says_which(server: TritonServer) -> No
 
 
 def wait_for(url: str) -> Scraped:
-    deadline = time.monotonic() + 20
-    while True:
-        try:
-            page = Scraped(requests.get(url, timeout=5).text)
-            if page.series(gpu.MODEL_GPU_INFO):
-                return page
-        except requests.ConnectionError:
-            page = Scraped("")
-        assert time.monotonic() < deadline, page.text
-        time.sleep(0.1)
+    def mapped() -> Scraped | None:
+        page = Scraped(requests.get(url, timeout=5).text)
+        return page if page.series(gpu.MODEL_GPU_INFO) else None
+
+    page = eventually(mapped, "no model on a GPU")
+    assert page is not None
+    return page

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from support.faults import body, faulty
 from support.loopback import served
 from support.tls import authority, certificate
 from support.tools import promtools
+from support.waiting import eventually
 from triton_exporter.catalogue import own, state, triton
 from triton_exporter.http import web_config
 from triton_exporter.http.connections import DROPS, MOST, Connections
@@ -150,8 +151,8 @@ def test_the_longest_waiting_connection_makes_room_for_a_new_one() -> None:
         for _ in range(300):
             peer = peers.enter_context(socket.create_connection(address))
             peer.sendall(b"GET / HT")
-        wait_until(lambda: _dropped(server)["crowded"] >= 300 - MOST)
-        wait_until(lambda: threading.active_count() <= MOST + 20)
+        eventually(lambda: _dropped(server)["crowded"] >= 300 - MOST, "not dropped", 10)
+        eventually(lambda: threading.active_count() <= MOST + 20, "too many threads", 10)
 
         assert ["inside"] * 5 == [requests.get(server.url, timeout=5).text for _ in range(5)]
         assert MOST >= len(server.connections.open())
@@ -173,7 +174,7 @@ def test_a_request_that_never_ends_is_dropped_in_time(certificates: Path, tls: b
             while time.monotonic() < begun + 10 and not _dropped(server)["slow_request"]:
                 peer.sendall(b"x")
                 time.sleep(0.05)
-        wait_until(lambda: not len(server.connections.open()))
+        eventually(lambda: not server.connections.open(), "a connection is open", 10)
 
         assert 1 == _dropped(server)["slow_request"]
         assert time.monotonic() - begun < 5
@@ -224,12 +225,6 @@ def _dropped(server: Server) -> Mapping[str, float]:
 def _reasons(connections: Connections) -> Mapping[str, float]:
     (family,) = connections.families(0)
     return {reason: sample.value for reason, sample in zip(DROPS, family.samples, strict=True)}
-
-
-def wait_until(promise: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not promise() and time.monotonic() < deadline:
-        time.sleep(0.02)
 
 
 # TLS and passwords

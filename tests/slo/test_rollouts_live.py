@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from support import history
 from support.exporter import Running, exporting
 from support.repository import Repository, write
 from support.triton import control, live_triton
+from support.waiting import eventually
 from triton_exporter.catalogue import state, triton
 from triton_slo import conventions as names
 from triton_slo.artifact import Options
@@ -105,17 +105,11 @@ class Cluster:
 
     def wait(self, query: str, wanted: set[tuple[str, str]], seconds: float = 60) -> None:
         """Until a query has a result for each of these model versions."""
-        deadline = time.monotonic() + seconds
-        while missing := wanted - {one[1:] for one in self.ask(query)}:
-            assert time.monotonic() < deadline, f"{query}: nothing about {missing}"
-            time.sleep(SCRAPE_SECONDS)
+        eventually(lambda: wanted <= {one[1:] for one in self.ask(query)}, f"{query}: {wanted}", seconds)
 
     def wait_until_empty(self, query: str, seconds: float = 30) -> None:
         """Until a query has no result."""
-        deadline = time.monotonic() + seconds
-        while found := self.ask(query):
-            assert time.monotonic() < deadline, f"{query}: still {found}"
-            time.sleep(SCRAPE_SECONDS)
+        eventually(lambda: not self.ask(query), lambda: f"{query}: still {self.ask(query)}", seconds)
 
     def fired(self) -> set[tuple[str, ...]]:
         """Every alert that has fired since the start."""

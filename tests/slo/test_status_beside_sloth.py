@@ -12,6 +12,7 @@ import pytest
 from support import history
 from support.slo_shapes import sloth_as_named
 from support.tools import prometheuses
+from support.waiting import eventually
 from triton_exporter.catalogue import EXPORTER_JOB, own, state, triton
 from triton_exporter.catalogue import model as models
 from triton_slo import conventions as c
@@ -51,12 +52,9 @@ def prometheus(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
     folder: Path = tmp_path_factory.mktemp("prometheus")
     with history.serve(counters(time.time()), folder, rules=rules, server=request.param) as url:
         with Prometheus(Access(url)) as client:
-            deadline = time.monotonic() + 60
-            while not all(
-                client.instant(f"{c.PERIOD_BUDGET_REMAINING}{{{label}!=''}}") for label in ("sloth_id", c.SLO)
-            ):
-                assert time.monotonic() < deadline, "the rules recorded nothing"
-                time.sleep(0.5)
+            for label in ("sloth_id", c.SLO):
+                query = f"{c.PERIOD_BUDGET_REMAINING}{{{label}!=''}}"
+                eventually(lambda query=query: client.instant(query), "the rules recorded nothing", 60)
         yield url
 
 

@@ -16,6 +16,7 @@ import requests
 from support import history
 from support.exporter import exporting
 from support.triton import live_triton
+from support.waiting import eventually
 from triton_exporter.probe.probe_settings import ProbeSettings
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
@@ -125,11 +126,9 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def wait_for_page(prometheus: str, model: str) -> None:
     """Until a failing model's page fires."""
-    deadline = time.monotonic() + 40
+    firing = f'ALERTS{{alertstate="firing", tier="page_fast", model="{model}"}}'
     with Prometheus(Access(prometheus)) as client:
-        while not client.instant(f'ALERTS{{alertstate="firing", tier="page_fast", model="{model}"}}'):
-            assert time.monotonic() < deadline, "no page fired"
-            time.sleep(0.5)
+        eventually(lambda: client.instant(firing), "no page fired", 40)
 
 
 @pytest.mark.real

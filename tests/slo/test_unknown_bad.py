@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
 import yaml
 
-from support.promtool import evaluated
+from support.promtool import evaluated, promtool
 from support.tools import promtools
 from triton_exporter.catalogue import probe, state, triton
 from triton_slo import conventions as names
@@ -35,13 +34,14 @@ def objective(kind: str) -> Objective:
 
 
 def ask(
-    kind: str, series: dict[str, str], query: str, minutes: float, folder: Path, tool: Path
+    kind: str, series: dict[str, str], minutes: float, folder: Path, *queries: str, tool: Path | None = None
 ) -> list[float]:
-    """What the generated rules have recorded after so many minutes."""
-    texts = {one.name: one.text for one in artifacts([objective(kind)], OPTIONS) if one.part == "rules"}
-    asked = [(query, minutes * 60)]
-    (answer,) = evaluated(tool, folder, texts["slo-o.yml"], series, asked, interval=SCRAPE, evaluation=SCRAPE)
-    return [value for _, value in answer]
+    """What the generated rules have recorded after so many minutes: one series a query."""
+    [text] = [one.text for one in artifacts([objective(kind)], OPTIONS) if one.name == "slo-o.yml"]
+    asked = [(query, minutes * 60) for query in queries]
+    tool = tool or promtools()[0]
+    answers = evaluated(tool, folder, text, series, asked, interval=SCRAPE, evaluation=SCRAPE)
+    return [value for [(_, value)] in answers]
 
 
 def scrapes(minutes: float) -> int:
@@ -82,20 +82,13 @@ def test_unknown_time_weighs_what_the_group_weighed(
     series = readiness(70, gone, back)
     at = 70 + gone + back
 
-    failed, total = (
-        ask(
-            "readiness",
-            series,
-            f'{names.sli_events("1h")}{{{names.EVENT}="{event}"}} * 60',
-            at,
-            tmp_path,
-            tool,
-        )
-        for event in (names.ERROR, names.TOTAL)
-    )
+    events = [
+        f'{names.sli_events("1h")}{{{names.EVENT}="{event}"}} * 60' for event in (names.ERROR, names.TOTAL)
+    ]
+    failed, total = ask("readiness", series, at, tmp_path, *events, tool=tool)
 
-    assert [pytest.approx(2 * bad, abs=2 * 1.2)] == failed
-    assert [pytest.approx(2 * (60 - gone + bad), abs=2 * 1.2)] == total
+    assert pytest.approx(2 * bad, abs=2 * 1.2) == failed
+    assert pytest.approx(2 * (60 - gone + bad), abs=2 * 1.2) == total
 
 
 @pytest.mark.real
@@ -107,7 +100,7 @@ def test_a_stuck_model_is_not_ready_whatever_it_says(tmp_path: Path) -> None:
     series[f"{triton.PENDING_REQUESTS}{{{who}}}"] = f"3x{scrapes(60)}"
     series[f"{triton.REQUEST_SUCCESS}{{{who}}}"] = f"0+10x{scrapes(30)} {10 * scrapes(30)}x{scrapes(30)}"
 
-    (ratio,) = ask("readiness", series, names.sli_error("30m"), 60, tmp_path, promtools()[0])
+    (ratio,) = ask("readiness", series, 60, tmp_path, names.sli_error("30m"))
 
     assert pytest.approx(15 / 30, abs=0.03) == ratio
 
@@ -118,14 +111,8 @@ def test_a_silent_prober_fails_at_its_own_pace(tmp_path: Path) -> None:
     result = f'{probe.REQUESTS}{{model="m", version="1", result="success"}}'
     series = {result: f"0+1x{scrapes(70)} {scrapes(70)}x{scrapes(40)}"}
 
-    (failed,) = ask(
-        "probe",
-        series,
-        f'{names.sli_events("1h")}{{{names.EVENT}="error"}} * 60',
-        110,
-        tmp_path,
-        promtools()[0],
-    )
+    errors = f'{names.sli_events("1h")}{{{names.EVENT}="error"}} * 60'
+    (failed,) = ask("probe", series, 110, tmp_path, errors)
 
     assert pytest.approx(2 / 60 * (40 - AFTER), rel=0.06) == failed
 
@@ -135,7 +122,7 @@ def test_a_replay_pages_when_the_rules_page(tmp_path: Path) -> None:
     """For time that nobody knows, within two evaluations."""
     firing = 'ALERTS{alertstate="firing", tier="page_fast"}'
     first = f"min(min_over_time(timestamp({firing})[2h:{SCRAPE}s]))"
-    (measured,) = ask("readiness", readiness(70, 59), first, 129, tmp_path, promtools()[-1])
+    (measured,) = ask("readiness", readiness(70, 59), 129, tmp_path, first, tool=promtools()[-1])
 
     times = (np.arange(scrapes(129)) + 1.0) * SCRAPE
     total = np.where(times <= 70 * 60, 2.0 * SCRAPE, np.nan)[None]
@@ -153,14 +140,8 @@ def test_what_was_unloaded_on_purpose_is_not_bad(tmp_path: Path) -> None:
     unloaded = f'{state.MODEL_STATE}{{instance="t0", model="m", version="1", state="unloaded"}}'
     series[unloaded] = f"_x{scrapes(60)} 1x{scrapes(60)}"
 
-    assert [0.0] == ask(
-        "readiness",
-        series,
-        f'{names.sli_events("1h")}{{{names.EVENT}="error"}}',
-        120,
-        tmp_path,
-        promtools()[0],
-    )
+    errors = f'{names.sli_events("1h")}{{{names.EVENT}="error"}}'
+    assert [0.0] == ask("readiness", series, 120, tmp_path, errors)
 
 
 @pytest.mark.real
@@ -169,14 +150,15 @@ def test_nothing_records_nan(tmp_path: Path) -> None:
     series = readiness(60, 30, 30)
     everything = 'sum_over_time(sum({__name__=~"slo:.+"})[2h:150s])'
 
-    (found,) = ask("readiness", series, everything, 120, tmp_path, promtools()[0])
+    (found,) = ask("readiness", series, 120, tmp_path, everything)
 
     assert found > 0
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("tool", promtools(), ids=str)
-@pytest.mark.parametrize("kind", ["readiness", "probe"])
+@pytest.mark.parametrize(
+    ("kind", "tool"), [("readiness", promtools()[-1]), ("probe", promtools()[0])], ids=str
+)
 def test_the_alerts_are_proven_to_fire_and_to_keep_quiet(kind: str, tool: Path, tmp_path: Path) -> None:
     """The generated proofs hold, and in one of them nothing but unknown time makes every tier fire."""
     # The fastest and the slowest tier: each costs a proof.
@@ -189,9 +171,7 @@ def test_the_alerts_are_proven_to_fire_and_to_keep_quiet(kind: str, tool: Path, 
     cases = {one["name"]: one for one in yaml.safe_load(proofs.read_text())["tests"]}
     early, late = cases["series vanish: unknown, and burning"]["promql_expr_test"]
 
-    done = subprocess.run(
-        [str(tool), "test", "rules", str(proofs)], capture_output=True, text=True, timeout=120, check=False
-    )
+    done = promtool(tool, "test", "rules", proofs)
 
     assert 0 == done.returncode, done.stdout + done.stderr
     assert [] == early["exp_samples"]

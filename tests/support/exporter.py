@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ import requests
 from prometheus_client.parser import text_string_to_metric_families
 
 from support.loopback import served
+from support.waiting import eventually
 from triton_exporter.app.exporter import Exporter
 from triton_exporter.app.settings import Settings
 from triton_exporter.catalogue import Metric
@@ -68,15 +68,17 @@ class Running:
 
     def wait(self, promise: Callable[[Scraped], object], timeout_seconds: float = 20.0) -> Scraped:
         """Scrape until the page keeps the promise; fails with the last page's own series if it never does."""
-        deadline = time.monotonic() + timeout_seconds
-        while True:
-            page = self.scrape(5)
-            if promise(page):
-                return page
-            if time.monotonic() > deadline:
-                own = [line for line in page.text.splitlines() if line.startswith("triton_model_")]
-                raise AssertionError("never seen; last page:\n" + "\n".join(own))
-            time.sleep(0.1)
+        pages = []
+
+        def kept() -> object:
+            pages.append(self.scrape(5))
+            return promise(pages[-1])
+
+        def own() -> str:
+            return "\n".join(line for line in pages[-1].text.splitlines() if line.startswith("triton_model_"))
+
+        eventually(kept, own, timeout_seconds)
+        return pages[-1]
 
 
 @contextmanager

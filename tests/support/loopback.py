@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +11,8 @@ from socketserver import BaseServer
 from typing import TypeVar
 
 import requests
+
+from support.waiting import eventually
 
 _S = TypeVar("_S", bound=BaseServer)
 
@@ -35,11 +36,11 @@ def started(command: Sequence[object], url: str, log: Path) -> Iterator[subproce
     with log.open("ab") as file:
         process = subprocess.Popen([str(word) for word in command], stdout=file, stderr=file)
     try:
-        deadline = time.monotonic() + 30
-        while not _answers(url):
-            assert process.poll() is None, f"it ended: {log.read_text(errors='replace')[-2000:]}"
-            assert time.monotonic() < deadline, f"{url} never answered 200, see {log}"
-            time.sleep(0.05)
+        eventually(
+            lambda: process.poll() is not None or requests.get(url, timeout=5).status_code == 200,
+            f"{url} never answered 200, see {log}",
+        )
+        assert process.poll() is None, f"it ended: {log.read_text(errors='replace')[-2000:]}"
         yield process
     finally:
         process.terminate()
@@ -48,14 +49,4 @@ def started(command: Sequence[object], url: str, log: Path) -> Iterator[subproce
 
 def until_answers(url: str) -> None:
     """Ask until the answer is 200; fails if it never is."""
-    deadline = time.monotonic() + 30
-    while not _answers(url):
-        assert time.monotonic() < deadline, f"{url} never answered 200"
-        time.sleep(0.05)
-
-
-def _answers(url: str) -> bool:
-    try:
-        return requests.get(url, timeout=5).status_code == 200
-    except (requests.ConnectionError, requests.Timeout):
-        return False
+    eventually(lambda: requests.get(url, timeout=5).status_code == 200, f"{url} never answered 200")

@@ -6,7 +6,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import requests
 from support.compose_policy import resolved
 from support.slack import TOKEN
 from support.tools import ROOT
+from support.waiting import eventually
 from tritonwatch.cli import main as tritonwatch
 from tritonwatch.local.process import Child, Guard, last_lines
 from tritonwatch.local.triton import free_ports
@@ -103,12 +103,12 @@ class MountedStack:
         child = Child(service, self.command(service), self.folder / f"{service}.log", self._guard.environment)
         self.children[service] = child
         child.start()
-        deadline = time.monotonic() + 30
-        while not self.healthy(service):
-            assert child.process is not None
-            assert child.process.poll() is None, last_lines(child.log, 20)
-            assert time.monotonic() < deadline, last_lines(child.log, 20)
-            time.sleep(0.1)
+        process = child.process
+        assert process is not None
+        eventually(
+            lambda: process.poll() is not None or self.healthy(service), lambda: last_lines(child.log, 20)
+        )
+        assert process.poll() is None, last_lines(child.log, 20)
 
     def healthy(self, service: str) -> bool:
         """Run the service's own healthcheck, as Docker would."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ import requests
 
 from support.files import write
 from support.loopback import started
+from support.waiting import eventually
 from triton_slo.artifact import Artifact
 from tritonwatch.local.prometheus import prometheus_command, prometheus_config
 from tritonwatch.local.triton import free_ports
@@ -60,13 +60,13 @@ class Watching:
 
     def until(self, promise: Callable[[], object], otherwise: str, timeout_seconds: float) -> None:
         """Wait until the promise holds; fails with all alerts there are."""
-        deadline = time.monotonic() + timeout_seconds
-        while not promise():
-            if time.monotonic() > deadline:
-                found = requests.get(f"{self.url}/api/v1/alerts", timeout=5).json()["data"]["alerts"]
-                names = sorted(f"{one['state']} {one['labels']}" for one in found)
-                raise AssertionError(f"{otherwise}; there are:\n" + "\n".join(names))
-            time.sleep(0.2)
+
+        def there_are() -> str:
+            found = requests.get(f"{self.url}/api/v1/alerts", timeout=5).json()["data"]["alerts"]
+            names = sorted(f"{one['state']} {one['labels']}" for one in found)
+            return f"{otherwise}; there are:\n" + "\n".join(names)
+
+        eventually(promise, there_are, timeout_seconds)
 
 
 @contextmanager

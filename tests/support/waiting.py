@@ -1,0 +1,31 @@
+"""Waiting for what real servers do in their own time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+import requests
+
+_Found = TypeVar("_Found")
+
+
+def eventually(
+    look: Callable[[], _Found], otherwise: str | Callable[[], str], seconds: float = 30.0
+) -> _Found:
+    """What `look` finds, asked until it finds something; a server that does not answer is asked again.
+
+    Fails with `otherwise`, or with what it says then.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            if found := look():
+                return found
+        except (requests.ConnectionError, requests.Timeout):
+            pass
+        if time.monotonic() > deadline:
+            said = otherwise if isinstance(otherwise, str) else otherwise()
+            raise AssertionError(f"not within {seconds:g} s: {said}")
+        time.sleep(0.05)
