@@ -120,6 +120,8 @@ def test_a_load_that_never_ends_is_stuck(stage: Stage) -> None:
 
 def test_a_server_that_dies_and_comes_back_is_restarting(stage: Stage) -> None:
     """Each life is too short for any other alert to last."""
+    stage.server.kill()
+    stage.watch.wait_seen(f"{state.SERVER_LIVE} == 0")
     for _ in range(3):
         stage.server.start()
         stage.watch.wait_seen(f"{state.SERVER_LIVE} == 1")
