@@ -159,7 +159,7 @@ def _conditions() -> Iterator[str]:
 
 def _inhibitions() -> Iterator[str]:
     yield "## What silences what\n"
-    yield "| while this fires | these say nothing | on the same | why |\n|---|---|---|---|"
+    yield "| while this fires | these are not sent | on the same | why |\n|---|---|---|---|"
     for one in INHIBITIONS:
         sides = " | ".join(_matchers(side) for side in (one.source, one.target))
         yield f"| {sides} | {_labels(one.equal) if one.equal else 'stack'} | {one.why} |"

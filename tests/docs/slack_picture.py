@@ -177,12 +177,11 @@ def _filled(template: str, value: str, labels: Mapping[str, str], looked_up: Map
     text = template.replace(
         "{{ with $labels.version }} version {{ . }}{{ end }}", f" version {labels['version']}"
     )
-    lately = (
-        r"\{\{ with printf [^|]*\| query \}\}(, and still over the last \w+)\{\{ else \}\}.*?\{\{ end \}\}"
-    )
+    lately = r"\{\{ with printf [^|]*\| query \}\}( and \w+)\{\{ else \}\}.*?\{\{ end \}\}"
     text = re.sub(lately, r"\1", text)
     text = re.sub(r"\{\{ with printf .*\{\{ end \}\}", lambda _: looked_up.get("with", ""), text)
     text = re.sub(r"\{\{ \$labels\.(\w+)(?: \| urlquery)? \}\}", lambda m: labels[m[1]], text)
+    text = re.sub(r"\{\{ if gt \$value .*?\{\{ end \}\}", lambda _: value, text)
     return re.sub(r"\{\{ \$value[^{}]*\}\}", lambda _: value, text)
 
 
@@ -212,7 +211,7 @@ def _burn() -> Incident:
     labels = {"alertname": "TritonLatencyBudgetBurn", "model": "ranker", "version": "2"}
     looked_up = {
         "cause": "queue 81%, compute_infer 17.4%, compute_input 1.2%",
-        "with": "At this pace what is left of it lasts 19h 36m 25s.",
+        "with": "At this rate the rest of it is gone in 19h 36m 25s.",
         "action": Latency.steps_by_cause["^queue$"],
     }
     more = {"slo": "latency", "tier": "page_fast"}

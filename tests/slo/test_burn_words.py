@@ -38,8 +38,8 @@ SLOW = {
 }
 """Half of the requests are too slow."""
 BURNS = (
-    "Promised for {target} %: {promise}. Over the last {long}, and still over the last {short}, the error budget "
-    "of ranker version 2 burned {pace} times faster than it may to last 30d. Nothing of the budget is left."
+    "Promised for {target} %: {promise}. The error budget of ranker version 2 for 30d burns {pace}x faster than "
+    "allowed, measured over windows of up to {long} and {short}. Nothing of the budget is left."
 )
 
 
@@ -111,7 +111,7 @@ CASES = {
 }
 PROMISES = {
     "latency": (99, "Requests are answered within one second", "50.0"),
-    "errors": (99.9, "Requests do not fail", "500.0"),
+    "errors": (99.9, "Requests do not fail", "over 100"),
 }
 """The target, the description and how many times too fast the budget burns when half of the requests are bad."""
 
@@ -144,7 +144,7 @@ def words(name: str, alert: str, case: Case, tier: str) -> dict[str, dict[str, s
             "owner": "ml-platform",
         },
         "exp_annotations": {
-            "summary": f"{case.model} version 2: {name} budget burns {pace} times too fast",
+            "summary": f"{case.model} version 2: {name} error budget burns {pace}x faster than allowed",
             "description": burns.replace("ranker", case.model) + case.caveat,
             "cause": case.cause,
             "action": case.action,
@@ -184,10 +184,8 @@ def test_bursts_are_not_called_a_burn_that_still_goes_on(tmp_path: Path) -> None
 
     during, between = described(tmp_path, "errors", series, at=("82m", "88m"))
 
-    assert (
-        "Over the last 1h, in recurring bursts, the last of them within 10m, the error budget of " in between
-    )
-    assert "Over the last 1h, and still over the last 5m, the error budget of " in during
+    assert "windows of up to 1h, in recurring bursts, the last of them within 10m. " in between
+    assert "windows of up to 1h and 5m. " in during
 
 
 def counted(steps: Iterable[int]) -> str:

@@ -162,10 +162,8 @@ def test_an_alert_says_how_long_the_months_budget_lasts(tool: Path, tmp_path: Pa
     )
 
     said = done.stdout + done.stderr
-    assert (
-        "than it may to last the month. At this pace what is left of it lasts 1d 6h 0m 0s. It begins" in said
-    )
-    assert "It begins anew in 2d 0h 0m 0s." in said
+    assert " for the month burns " in said
+    assert "At this rate the rest of it is gone in 1d 6h 0m 0s. It resets in 2d 0h 0m 0s." in said
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Alertmanager's configuration: who hears of what, how alerts are bundled, and which silence others."""
+"""Alertmanager's configuration: routes, grouping, receivers and inhibition."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TEMPLATES = "tritonwatch.tmpl"
 Block = dict[str, Any]
 """A mapping of the configuration, as Alertmanager reads it from YAML."""
 
-# Label of whoever federates several Prometheus servers; where nobody sets it, it is empty everywhere.
+# External label where several Prometheus servers are federated; elsewhere it is empty.
 _CLUSTER = "cluster"
 _OF_A_MODEL = [_CLUSTER, "model"]
 _OF_A_SERVER = [_CLUSTER, "instance"]
@@ -24,7 +24,7 @@ _DELIVERY = 'alertname=~"AlertBridge.*|AlertmanagerNotificationsFailing|Alertman
 _MIN_REPEAT_SECONDS = 600
 """A reminder sooner than this is noise, whatever the time scale."""
 
-# Texts for people whom no bridge serves: the fallback's mails and pages.
+# Texts of the fallback receiver's mails and pages.
 _TEMPLATE_TEXT = """\
 {{ define "triton.title" }}[{{ .Status | toUpper }}] {{ .CommonLabels.alertname }}\
 {{ with .CommonLabels.instance }} on {{ . }}{{ end }}{{ end }}
@@ -74,7 +74,7 @@ def _root(options: Options) -> Block:
                 "receiver": "page",
                 "matchers": ['severity="critical"'],
                 "group_by": _OF_A_MODEL,
-                # The interval is also how soon a failed delivery is tried again and a resolve told.
+                # The interval is also how soon a failed delivery is tried again and a resolve sent.
                 **_times(options, "30s", "1m", "4h"),
                 "routes": [{"receiver": "page", "matchers": ['model=""'], "group_by": _OF_A_SERVER}],
             },
@@ -96,7 +96,7 @@ def _watchdog(options: Options) -> Block:
 
 
 def _delivery(options: Options) -> list[Block]:
-    """Trouble on the way to Slack goes by the other way too, as it may never arrive by this one."""
+    """Alerts about delivery go to the fallback too: they may never arrive through what they are about."""
     if not options.fallback:
         return []
     return [
@@ -131,7 +131,7 @@ def _times(options: Options, wait: str, interval: str, repeat: str) -> dict[str,
 
 def _receivers(options: Options) -> list[Block]:
     bridge = webhook(options.webhook_url, options.webhook_token_file)
-    # A heartbeat has no end to tell of.
+    # A heartbeat does not resolve.
     heartbeats = [{**bridge, "send_resolved": False}]
     if options.watchdog_url:
         heartbeats.append({**webhook(options.watchdog_url, ""), "send_resolved": False})
@@ -139,7 +139,7 @@ def _receivers(options: Options) -> list[Block]:
         {"name": "ticket", "webhook_configs": [bridge]},
         {"name": "page", "webhook_configs": [bridge]},
         {"name": "watchdog", "webhook_configs": heartbeats},
-        # On purpose without a way out: info is looked at, never sent.
+        # Without an integration on purpose: info is shown on dashboards, never sent.
         {"name": "info"},
         *([fallback_receiver(options.fallback)] if options.fallback else []),
     ]

@@ -1,9 +1,9 @@
-"""Which alert silences which: a cause that pages makes its consequences say nothing.
+"""Which alert inhibits which: while a cause pages, its consequences are not sent.
 
 Alertmanager takes a label that both sides lack for equal, so both sides of each row carry every label in
 `equal`; a test checks it against the labels the alerts declare. (The configuration adds `cluster`, which
-either every alert of one Prometheus carries or none.) A row must not end a story half told: what it
-silences ends with its cause or after it, for Alertmanager forgets an alert that resolves while silenced.
+either every alert of one Prometheus carries or none.) What a row
+inhibits must end with its cause or after it: Alertmanager sends nothing about an alert that resolves meanwhile.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ def _sides(one: SloInhibition) -> tuple[tuple[str, ...], tuple[str, ...], tuple[
 
 
 _NO_PAGE = f'{conventions.SEVERITY}!="critical"'
-"""What a ticket may silence: a page must reach somebody whatever tickets there are."""
+"""Tickets inhibit no page: a page must reach somebody whatever tickets there are."""
 _OF_A_SERVER = _carrying("instance", (*lifecycle.MODELS, *traffic.ALERTS, *llm.ALERTS))
 _OF_A_GPU = ("instance", "gpu_uuid")
 _OF_A_VERSION = ("instance", "model", "version")
 
 INHIBITIONS = (
     Inhibition(
-        "No server at all says more than each of them, and no objective can hold without one.",
+        "While all servers are down, alerts about single servers and objectives add nothing.",
         _named("TritonAllServersDown"),
         _named(
             "TritonSoleServerDown",
@@ -65,13 +65,13 @@ INHIBITIONS = (
         (),
     ),
     Inhibition(
-        "The page about a server stands for its ticket.",
+        "The page about a server replaces its ticket.",
         _named("TritonSoleServerDown"),
         _named("TritonServerDown", "TritonServerNotLive", "TritonServerNotStarting"),
         ("instance",),
     ),
     Inhibition(
-        "A server that is down takes its models with it.",
+        "While a server is down, none of its models is served.",
         _named("TritonServerDown", "TritonServerNotStarting", "TritonServerNotLive"),
         (
             *_named(
@@ -86,13 +86,13 @@ INHIBITIONS = (
         ("instance",),
     ),
     Inhibition(
-        "A server that restarts takes its models' readiness with it each time.",
+        "Each restart of a server makes its models not ready.",
         _named("TritonServerRestarting"),
         _named("TritonModelFlapping", "TritonServerNotReady"),
         ("instance",),
     ),
     Inhibition(
-        "Without the exporter nothing is known about the server behind it: what still fires is old.",
+        "Without the exporter nothing is known about its server: alerts that still fire are out of date.",
         _named("TritonExporterDown"),
         (
             *_named(
@@ -124,19 +124,19 @@ INHIBITIONS = (
         ("model",),
     ),
     Inhibition(
-        "A version that is not ready for long says which way it is not.",
+        "The alert on a version that is not ready names the state that it is in.",
         _named("TritonModelNotReadyProlonged"),
         _named("TritonExpectedModelMissing", "TritonModelStuckLoading"),
         _OF_A_VERSION,
     ),
     Inhibition(
-        "A hardware error stops what runs on the card.",
+        "A hardware error stops what runs on the GPU.",
         _named("GpuXidHardware", "GpuLost"),
         _named("GpuIdleWhileQueueing"),
         ("instance",),
     ),
     Inhibition(
-        "A card that is broken shows it in many ways.",
+        "A broken GPU has many symptoms.",
         _named("GpuXidHardware", "GpuLost", "GpuRowRemapFailed"),
         _named(
             "GpuXidContained",
@@ -157,7 +157,7 @@ INHIBITIONS = (
         _OF_A_VERSION,
     ),
     Inhibition(
-        "An engine that hangs admits nobody.",
+        "An engine that hangs admits no request.",
         _named("TrtLlmEngineStuck"),
         _named("TrtLlmKvCacheNearFull", "TrtLlmSlotsFull", "TrtLlmRequestsPaused"),
         _OF_A_VERSION,
@@ -169,7 +169,7 @@ INHIBITIONS = (
         ("model",),
     ),
     Inhibition(
-        "A queue budget that burns says that requests wait.",
+        "A burning queue budget already means that requests wait.",
         _named(Queue.burn_alert),
         _named("TritonQueueGrowing", "TritonQueueDominates", "TritonInstancesSaturated"),
         conventions.GROUPING,

@@ -1,4 +1,4 @@
-"""Ways out of Alertmanager: the bridge's webhook, and the fallback that must not be Slack.
+"""Receivers of Alertmanager: the bridge's webhook, and the fallback that must not be Slack.
 
 Secrets are named by file, never written into the configuration.
 """
@@ -14,7 +14,7 @@ _EXAMPLE = "monday:friday 08:00-18:00 Europe/Berlin"
 
 
 def webhook(url: str, token_file: str) -> dict[str, Any]:
-    """A webhook that hears of the end too; `token_file` holds its bearer token."""
+    """A webhook that is sent resolved alerts too; `token_file` contains its bearer token."""
     made: dict[str, Any] = {"url": url, "send_resolved": True}
     if token_file:
         made["http_config"] = {"authorization": {"type": "Bearer", "credentials_file": token_file}}

@@ -16,7 +16,7 @@ test compares) and the template variables it takes."""
 
 
 def runbook_url(alert: str, options: Options) -> str:
-    """The page that tells what to do about an alert."""
+    """The runbook page of an alert."""
     return options.runbook_url.format(alert=alert)
 
 

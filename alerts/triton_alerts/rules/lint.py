@@ -1,4 +1,4 @@
-"""Finds in alerting rules what promtool accepts in silence.
+"""Check alerting rules for mistakes that promtool accepts.
 
 The rules of thumb follow Cloudflare's pint (https://cloudflare.github.io/pint/), as far as they can be judged
 without a Prometheus: one function each, in CHECKS.
@@ -127,7 +127,7 @@ def check_file(
             mistake = _unreadable(rule)
             if mistake:
                 place = _beginning({"file": name, "name": group.get("name")}, rule)
-                found.append(Problem(place, mistake, "promtool check rules says where"))
+                found.append(Problem(place, mistake, "run promtool check rules to see where"))
             else:
                 rules.append(rule)
         sound.append({"file": name, "name": group.get("name"), "rules": rules})
@@ -169,7 +169,7 @@ def regexp_without_effect(one: Alerting, _: float) -> Iterator[str]:
             if matcher.value == ".*":
                 yield f"matcher on {matcher.name} matches everything"
             elif re.fullmatch(r"[\w:/ -]*", matcher.value):
-                yield f"matcher on {matcher.name} is a plain word: = or != says the same"
+                yield f"matcher on {matcher.name} is a plain word: = or != has the same effect"
 
 
 def short_window(one: Alerting, scrape_interval_seconds: float) -> Iterator[str]:
@@ -207,7 +207,7 @@ def unknown_label_in_text(one: Alerting, _: float) -> Iterator[str]:
 
 
 def unmatched_vectors(one: Alerting, _: float) -> Iterator[str]:
-    """Two vectors with different labels, and nothing said about which must agree: they never meet."""
+    """Two vectors with different labels, and no on() or ignoring(): they never match."""
     for node in one.nodes:
         if not isinstance(node, promql.BinaryExpr) or str(node.op) == "or":
             continue
@@ -219,7 +219,7 @@ def unmatched_vectors(one: Alerting, _: float) -> Iterator[str]:
 
 
 def counter_without_rate(one: Alerting, _: float) -> Iterator[str]:
-    """A counter's own value says how long the process has run."""
+    """A counter's own value depends on how long the process has run."""
     bare = Counter(str(selector) for selector in shape.selectors(one.nodes))
     for call in one.calls(*_RATES, "changes", *_ABSENCE, "last_over_time"):
         bare.subtract(str(selector) for selector in shape.selectors(shape.nodes(call)))
@@ -248,7 +248,7 @@ def unguarded_division(one: Alerting, _: float) -> Iterator[str]:
 
 
 def unstable_threshold(one: Alerting, _: float) -> Iterator[str]:
-    """A single sample over a threshold, or one missed scrape, is no news."""
+    """A single sample over a threshold, or one missed scrape, is noise."""
     recorded = all(shape.is_recorded(selector.name or "") for selector in shape.selectors(one.nodes))
     if one.rule.get("for") or recorded:
         return
@@ -269,7 +269,7 @@ def unknown_series(one: Alerting, _: float) -> Iterator[str]:
 
 
 def badly_named(one: Alerting, _: float) -> Iterator[str]:
-    """A name that does not say which part of the stack it is about."""
+    """A name that does not begin with the part of the stack it is about."""
     if not _NAME.fullmatch(one.name):
         yield "the name is not in CamelCase with the component first"
 
@@ -281,7 +281,7 @@ CHECKS: dict[Check, str] = {
     short_window: "use a window of at least four scrapes",
     labels_and_annotations: "add it",
     unknown_label_in_text: "keep the label in by() or without(), or correct its name",
-    unmatched_vectors: "aggregate both sides alike, or say on(...)",
+    unmatched_vectors: "aggregate both sides alike, or add on(...)",
     counter_without_rate: "use rate() or increase()",
     rate_of_gauge: "use delta() or deriv()",
     unguarded_division: "divide after aggregating, or keep only divisors above 0: (... > 0)",
@@ -289,7 +289,7 @@ CHECKS: dict[Check, str] = {
     unknown_series: "correct the name; docs/metrics lists them",
     badly_named: "TritonModelLoadFailed is an example",
 }
-"""Check -> how to mend what it finds."""
+"""Check -> how to fix what it finds."""
 
 
 def _duplicates(rules: Sequence[Alerting]) -> Iterator[Problem]:

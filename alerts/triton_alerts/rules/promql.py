@@ -77,7 +77,7 @@ def _metric_positions(tokens: list[tuple[str, str]]) -> Iterator[int]:
         if kind != "name":
             continue
         if text in _LABEL_LISTS:
-            # `group_left` may stand without a list; then what follows is no list either.
+            # `group_left` may stand without a list; then what follows is not a list either.
             in_list_next = _next_text(tokens, position) == "("
         elif text.lower() not in _WORDS and _next_text(tokens, position) not in {"(", "by", "without"}:
             yield position

@@ -14,6 +14,8 @@ from triton_slo.rules.unknown import reasons
 from triton_slo.rules.windows import HOLD, canonical
 
 _DASHBOARD = "/d/triton-model"
+_PACE = '{{ if gt $value 100.0 }}over 100{{ else }}{{ $value | printf "%.1f" }}{{ end }}x'
+"""Beyond 100 the number only shows how short the outage has been measured for."""
 
 
 def literal(text: str) -> str:
@@ -27,14 +29,14 @@ def burning(plan: Plan, tier: Tier, recurs: bool) -> dict[str, str]:
     `recurs`: bursts may hold the alert while the short window shows no burn.
     """
     objective, who = plan.objective, _who(plan)
-    pace = '{{ $value | printf "%.1f" }}'
     long, short = canonical(tier.long), canonical(tier.short)
     return {
         **_own(plan),
-        "summary": f"{who}: {objective.name} budget burns {pace} times too fast",
+        "summary": f"{who}: {objective.name} error budget burns {_PACE} faster than allowed",
         "description": (
-            f"{_promise(plan)} Over the last {long}{_lately(plan, tier, short, recurs)}, the error budget of {who} "
-            f"burned {pace} times faster than it may to last {_period(plan)}. {_lasting(plan)}{_caveats(plan)}"
+            f"{_promise(plan)} The error budget of {who} for {_period(plan)} burns {_PACE} faster than allowed, "
+            f"measured over windows of up to {long}{_lately(plan, tier, short, recurs)}. "
+            f"{_lasting(plan)}{_caveats(plan)}"
         ),
         **_causes(plan),
         "action": _own(plan).get("action") or _first_step(plan),
@@ -105,7 +107,7 @@ def _promise(plan: Plan) -> str:
 
 def _lately(plan: Plan, tier: Tier, short: str, recurs: bool) -> str:
     """What the short window shows: the burn goes on, or only bursts that recur hold the alert."""
-    now = f", and still over the last {short}"
+    now = f" and {short}"
     if not recurs:
         return now
     _, burning_now = burning_over(plan, tier)
@@ -120,21 +122,22 @@ def _period(plan: Plan) -> str:
 
 
 def _lasting(plan: Plan) -> str:
-    """How long what is left of the budget lasts: `remaining * period / burn`, asked of Prometheus.
+    """When the rest of the budget is gone: `remaining * period / burn`, asked of Prometheus.
 
-    Of a calendar's, also when it begins anew: that may come first.
+    For a calendar period also when it resets, which may come first.
     """
-    period, anew = number(plan.period_seconds), ""
+    period, reset = number(plan.period_seconds), ""
     length = "{{ . | first | value | humanizeDuration }}"
     if isinstance(plan.objective.window, CalendarWindow):
         period = f"scalar({names.PERIOD_DAYS}{plan.own} * {DAY})"
         end = quote(f"{names.PERIOD_END}{plan.own} - time()")
-        anew = f"{{{{ with query {end} }}}} It begins anew in {length}.{{{{ end }}}}"
+        reset = f"{{{{ with query {end} }}}} It resets in {length}.{{{{ end }}}}"
     query = f"clamp_min({names.PERIOD_BUDGET_REMAINING}{{{_group_format(plan)}}}, 0) * {period} / %f"
     ask = f"printf {quote(query)}{_group_arguments(plan)} $value | query"
     gone = "{{ if eq (. | first | value) 0.0 }}Nothing of the budget is left."
-    lasts = f"{{{{ else }}}}At this pace what is left of it lasts {length}.{{{{ end }}}}"
-    return f"{{{{ with {ask} }}}}{gone}{lasts}{{{{ end }}}}{anew}"
+    soon = "{{ else if lt (. | first | value) 60.0 }}At this rate the rest of it is gone within a minute."
+    lasts = f"{soon}{{{{ else }}}}At this rate the rest of it is gone in {length}.{{{{ end }}}}"
+    return f"{{{{ with {ask} }}}}{gone}{lasts}{{{{ end }}}}{reset}"
 
 
 def _caveats(plan: Plan) -> str:
