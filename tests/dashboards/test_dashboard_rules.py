@@ -42,9 +42,7 @@ def test_operator_format_is_a_resource() -> None:
     assert 2 == len(resource["spec"]["groups"])
 
 
-@pytest.mark.parametrize(
-    ("scale", "interval", "window"), [(1, 15, "120s"), (1 / 360, 1, "4s"), (1, 60, "240s")]
-)
+@pytest.mark.parametrize(("scale", "interval", "window"), [(1, 15, "2m"), (1 / 360, 1, "4s"), (1, 60, "4m")])
 def test_window_follows_time_scale_but_holds_four_scrapes(scale: float, interval: float, window: str) -> None:
     """A demo's window shrinks with its time scale, and never under four scrapes."""
     assert f"[{window}]" in rules_text(Options(time_scale=scale, scrape_interval_seconds=interval))
