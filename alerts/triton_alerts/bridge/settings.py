@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from triton_alerts.bridge.deliver.slack import API_URL
+from triton_exporter.duration import parse_seconds
 from triton_exporter.http.certificates import ServerCertificates
 from triton_slo.problem import Problem
 
@@ -195,7 +196,9 @@ def mention(text: str) -> str:
 
 def seconds(text: str) -> float:
     """A length of time such as 90s, 15m, 2h or 0; raises argparse.ArgumentTypeError."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", text)
-    if found is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a length of time; use 90s, 15m or 2h")
-    return float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}[found[2]]
+    if text in ("0", "0s"):
+        return 0.0
+    try:
+        return parse_seconds(f"{text}s" if text[-1:].isdecimal() else text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a length of time; use 90s, 15m or 2h") from None
