@@ -51,7 +51,7 @@ def caveats(rows: Sequence[Standing]) -> list[str]:
 
 def _caveat(source: str, places: Sequence[str]) -> str:
     one = CAVEATS[source]
-    return f"{one.word} ({source}): {_few(places)}: {one.meaning}; to settle it, {one.settled_by}"
+    return f"{one.word} ({source}): {_few(places)}: {one.meaning}; to resolve it, {one.settled_by}"
 
 
 def _few(places: Sequence[str]) -> str:

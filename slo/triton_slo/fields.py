@@ -60,7 +60,7 @@ def _listed(value: Any) -> Any:
 
 def _label_name(value: str) -> str:
     if not re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]*", value) or value.startswith("__"):
-        raise ValueError(f"{value!r} is no label name (letters, digits and _, not starting with __)")
+        raise ValueError(f"{value!r} is not a label name (letters, digits and _, not starting with __)")
     return value
 
 

@@ -134,9 +134,9 @@ def _long_window(objective: Objective, around: Surroundings) -> Iterator[Doubt]:
     kept = around.retention_seconds
     if kept is not None and needed > kept:
         reason = (
-            f"{render(needed)} are longer than Prometheus keeps ({render(kept)}): the budget looks better"
+            f"{render(needed)} exceed the retention of Prometheus ({render(kept)}): the budget looks better"
         )
-        yield "window", reason, "keep data longer (--storage.tsdb.retention.time), or promise for less time"
+        yield "window", reason, "keep data longer (--storage.tsdb.retention.time), or use a shorter window"
 
 
 def _forgotten(objective: Objective) -> Iterator[Doubt]:

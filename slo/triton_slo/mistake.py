@@ -158,7 +158,7 @@ _REASONS: Mapping[str, Say] = {
     "datetime_from_date_parsing": _should("a moment such as 2026-05-01T09:30:00Z"),
     "datetime_parsing": _should("a moment such as 2026-05-01T09:30:00Z"),
     "datetime_type": _should("a moment such as 2026-05-01T09:30:00Z"),
-    "union_tag_invalid": lambda value, _: f"{shown(value.get('kind'))} is no kind of indicator",
+    "union_tag_invalid": lambda value, _: f"{shown(value.get('kind'))} is not a kind of indicator",
     "too_short": lambda *_: "is empty, and must hold at least one",
     "string_too_short": lambda *_: "is empty",
     "string_too_long": lambda _, context: f"is longer than {context['max_length']} characters",

@@ -136,7 +136,7 @@ class Prometheus:
             version = self._version()
             if version and version < MINIMUM_VERSION:
                 found, needed = (".".join(map(str, pair)) for pair in (version, MINIMUM_VERSION))
-                return f"{where} is too old: {found}, needed {needed} or newer (it said: {refusal.reason})"
+                return f"{where} is too old: {found}, needed {needed} or newer (its answer: {refusal.reason})"
             return f"{where} refuses the query: {refusal.reason}"
         if refusal.status == 404 and not refusal.reason:
             return f"{self._url} has no Prometheus API (HTTP 404); is a path missing, such as /prometheus?"

@@ -90,7 +90,7 @@ def parse_selector(text: str) -> tuple[tuple[str, ...], dict[str, str]]:
     while position < len(text.rstrip()):
         match = _EQUALITY.match(text, position)
         if match is None:
-            raise ValueError(f'{text!r} is no list of matchers such as cluster="eu1", env=~"a|b"')
+            raise ValueError(f'{text!r} is not a list of matchers such as cluster="eu1", env=~"a|b"')
         label, operator, value = match.groups()
         matchers.append(f"{label}{operator}{value}")
         if operator == "=" and "\\" not in value and value != '""':

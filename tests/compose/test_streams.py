@@ -72,7 +72,7 @@ def test_interrupting_a_verb_is_no_fault(verb: str) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--history", "FILE"], "is no history as `tritonwatch backtest --save` writes it"),
+        (["--history", "FILE"], "is not a history as `tritonwatch backtest --save` writes it"),
         (["--history", "FILE.csv"], "FILE.csv:1: is not UTF-8 text (byte 3); save it as UTF-8"),
         (["--history", "FILE", "--incidents", "FILE"], "FILE:1: is not UTF-8 text"),
         (["--prometheus", "http://127.0.0.1:1", "--at", "nan"], "nan is not in the years 1970 to 2199"),

@@ -48,5 +48,5 @@ def test_generate_refuses_what_is_no_selector(tmp_path: Path, capsys: pytest.Cap
     out = tmp_path / "out"
 
     assert 2 == main(["generate", "--objectives", "unread", "--out", str(out), "--selector", 'a="b"}'])
-    assert "is no list of matchers" in capsys.readouterr().err
+    assert "is not a list of matchers" in capsys.readouterr().err
     assert not out.exists()

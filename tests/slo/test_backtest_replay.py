@@ -361,7 +361,7 @@ def test_a_history_survives_its_file(series: list[list[int]]) -> None:
 @pytest.mark.parametrize("data", [b"", b"PK\x03\x04", b"\x93NUMPY", b"time,slo"])
 def test_a_broken_archive_is_refused(data: bytes) -> None:
     """A file that is no saved history is one line, whatever it is."""
-    with pytest.raises(HistoryError, match="no history as"):
+    with pytest.raises(HistoryError, match="not a history as"):
         from_npz(data)
 
 
@@ -396,7 +396,7 @@ INCIDENT_HEAD = ",".join(incident.COLUMNS)
     [
         ("0,60,,m,1,loud", "line 2: severity is page or ticket, not 'loud'"),
         ("60,0,,m,1,page", "line 2: the incident ends before it starts"),
-        ("yesterday,0,,m,1,page", "line 2: 'yesterday' is no time"),
+        ("yesterday,0,,m,1,page", "line 2: 'yesterday' is not a time"),
         ("0,60,m", "line 2: 6 values are needed, there are 3"),
     ],
 )

@@ -193,14 +193,14 @@ def test_what_is_lost_is_told_with_its_line(
     ("change", "said"),
     [
         (("openslo/v1", "openslo/v1alpha"), "in.yaml:1: apiVersion: 'openslo/v1alpha' is not openslo/v1"),
-        (("kind: SLO", "kind: Pod"), "in.yaml:2: kind: 'Pod' is no kind of openslo/v1"),
+        (("kind: SLO", "kind: Pod"), "in.yaml:2: kind: 'Pod' is not a kind of openslo/v1"),
         (("indicatorRef: orders", "indicatorRef: other"), "in.yaml:9: spec.indicatorRef: no SLI is named"),
         (("Occurrences", "Often"), "in.yaml:12: spec.budgetingMethod: 'Often' is neither"),
-        (("4w", "4 weeks"), "in.yaml:11: spec.timeWindow[0].duration: '4 weeks' is no duration"),
+        (("4w", "4 weeks"), "in.yaml:11: spec.timeWindow[0].duration: '4 weeks' is not a duration"),
         (("{displayName: Usual, targetPercent: 99.9}", "{}"), "needs target or targetPercent"),
         (("name: fast}\nspec", "name: fast}\ncepS"), "the required field spec is missing"),
         (("    good:", "    god:"), "a ratio needs total, and good or bad"),
-        (("apiVersion", "slos: []\n_"), "in.yaml:1: this is no OpenSLO document; use --from sloth"),
+        (("apiVersion", "slos: []\n_"), "in.yaml:1: this is not an OpenSLO document; use --from sloth"),
         (("    - alertPolicyRef: fast", "    - [1]"), "this should be a mapping, and is a list"),
     ],
 )

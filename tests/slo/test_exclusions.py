@@ -247,7 +247,7 @@ PROMQL = {"reason": "r", "promql": "maintenance == 1"}
         ({**ONCE, "days": ["sunday"]}, "times of the day, such as 22:00"),
         ({**WEEKLY, "days": ["sun"]}, "is none of monday"),
         ({**WEEKLY, "days": []}, "must hold at least one"),
-        ({**WEEKLY, "timezone": "Mars/Base"}, "is no time zone"),
+        ({**WEEKLY, "timezone": "Mars/Base"}, "is not a time zone"),
         ({**WEEKLY, "timezone": "Africa/Casablanca"}, "change by no fixed rule"),
         ({**WEEKLY, "days": "all", "end": "02:00"}, "excludes the whole week"),
         ({**PROMQL, "promql": "up)"}, "promql is not PromQL"),

@@ -207,7 +207,7 @@ def test_hidden_failures_hold_unless_another_objective_sees_them() -> None:
     assert "promote" == verdict(probe)[0] == verdict(clients)[0]
     assert "hold" == verdict()[0] == verdict(own)[0] == verdict(failing)[0] == verdict(probe, failing)[0]
     assert "but failures may be hidden (backend_counters)" in verdict()[1]
-    assert "to settle it, see objective probe, hold: budget left is -100.0%" in verdict(failing)[1]
+    assert "to resolve it, see objective probe, hold: budget left is -100.0%" in verdict(failing)[1]
     # Four probes answered say nothing about one request in five that fails.
     assert ("promote", "hold") == (verdict(probe, events=299)[0], verdict(probe, events=298)[0])
     assert (

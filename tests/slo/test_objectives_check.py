@@ -45,7 +45,7 @@ def mistakes(**changes: object) -> list[str]:
         ({"target": "100%"}, "a target lies between 0% and 100%"),
         ({"target": "ninety"}, "'ninety' is not a ratio; write 99.5% or 0.995"),
         ({"window": "3d"}, "a rolling window has 7 to 90 whole days"),
-        ({"window": {"calendar": "month", "timezone": "Mars/Base"}}, "'Mars/Base' is no time zone"),
+        ({"window": {"calendar": "month", "timezone": "Mars/Base"}}, "'Mars/Base' is not a time zone"),
         ({"indicator": {"kind": "speed"}}, "use readiness, latency, queue"),
         ({"indicator": {"kind": "latency"}}, "indicator.threshold: required field is missing"),
         ({"indicator": {"kind": "latency", "threshold": 1}}, "write it with its unit"),
@@ -120,7 +120,11 @@ def test_a_key_written_twice_is_a_mistake() -> None:
     [
         ("{name: a, target: 90%, indicator: errors}", (), "tier page_fast can never fire"),
         ("{name: a, target: 99%, indicator: errors}", ("--scrape-interval", "90"), "fewer than 4 scrapes"),
-        ("{name: a, target: 99%, indicator: errors}", ("--retention", "15d"), "longer than Prometheus keeps"),
+        (
+            "{name: a, target: 99%, indicator: errors}",
+            ("--retention", "15d"),
+            "exceed the retention of Prometheus",
+        ),
         (
             "{name: a, target: 99%, indicator: errors, models: [x], overrides: [{models: y, target: 98%}]}",
             (),

@@ -116,7 +116,7 @@ TIMEOUT = json.dumps({"status": "error", "errorType": "timeout", "error": "query
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        ((400, {}, REFUSAL), "is too old: 2.20, needed 2.42 or newer (it said: unknown function"),
+        ((400, {}, REFUSAL), "is too old: 2.20, needed 2.42 or newer (its answer: unknown function"),
         ((503, {}, TIMEOUT), "is too slow: query timed out"),
         ((401, {}, "no"), "refuses our credentials (HTTP 401)"),
         ((404, {}, "404 page not found"), "has no Prometheus API (HTTP 404)"),

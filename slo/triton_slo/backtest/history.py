@@ -101,7 +101,7 @@ def from_npz(data: bytes) -> History:
             return History(keys, *(file[name].astype(np.float64) for name in ("times", "bad", "total")))
     except (OSError, EOFError, KeyError, ValueError, TypeError, zipfile.BadZipFile) as error:
         raise HistoryError(
-            "is no history as `tritonwatch backtest --save` writes it (.csv, else .npz)"
+            "is not a history as `tritonwatch backtest --save` writes it (.csv, else .npz)"
         ) from error
 
 

@@ -69,6 +69,6 @@ def _time(text: str, where: str) -> float:
         moment = datetime.fromisoformat(text.strip())
     except ValueError:
         raise IncidentError(
-            f"{where}: {text!r} is no time; write 2026-05-01T09:30Z or Unix seconds"
+            f"{where}: {text!r} is not a time; write 2026-05-01T09:30Z or Unix seconds"
         ) from None
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

@@ -73,7 +73,7 @@ def _label(ledger: Ledger, entry: Entry, key: str) -> str:
     if not plain or plain[0].isdigit():
         plain = f"label_{plain}"
     if plain != key:
-        ledger.lost(entry, f"{key!r} is no label name in Prometheus", f"kept as {plain}")
+        ledger.lost(entry, f"{key!r} is not a label name in Prometheus", f"kept as {plain}")
     return plain
 
 

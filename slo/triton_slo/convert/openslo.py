@@ -33,7 +33,7 @@ def convert(documents: Sequence[Entry], window: str, ledger: Ledger) -> tuple[Ob
     for document in library.used():
         ledger.unread(document)
     for document in library.unused():
-        ledger.lost(document, "no SLO refers to it, or what it says has no place here", "left out")
+        ledger.lost(document, "no SLO refers to it, or it cannot be expressed here", "left out")
     return tuple(found)
 
 

@@ -34,7 +34,9 @@ def alerting(spec: Entry, library: Library, ledger: Ledger) -> dict[str, Any]:
         if _flag(policy, "alertWhenNoData"):
             no_data = True
         if (resolved := policy.get("alertWhenResolved")) is not None and not resolved.flag():
-            ledger.lost(resolved, "whether an end is told is Alertmanager's to say", "send_resolved decides")
+            ledger.lost(
+                resolved, "Alertmanager decides whether a resolved alert is sent", "send_resolved decides"
+            )
         _leave(policy, ledger)
         breaching = policy.get("alertWhenBreaching")
         for condition in policy.need("conditions").items():
@@ -87,7 +89,7 @@ def _tier(condition: Entry, index: int, ledger: Ledger) -> dict[str, Any]:
     burning = spec.need("condition")
     kind = burning.get("kind")
     if kind is not None and kind.text() != "burnrate":
-        raise EntryError(kind, f"{kind.text()!r} is no kind of condition; burnrate is the one there is")
+        raise EntryError(kind, f"{kind.text()!r} is not a kind of condition; only burnrate is supported")
     after, operator = burning.get("alertAfter"), burning.get("op")
     if after is not None and after.text() not in ("0m", "0", "0s"):
         ledger.lost(after, "burn alerts do not wait once their windows agree", "the short window guards them")

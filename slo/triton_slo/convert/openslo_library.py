@@ -65,11 +65,11 @@ class Library:
 def _key(document: Entry) -> tuple[str, str]:
     fields = document.fields()
     if "apiVersion" not in fields and "slos" in fields:
-        raise EntryError(document, "this is no OpenSLO document; use --from sloth for Sloth's files")
+        raise EntryError(document, "this is not an OpenSLO document; use --from sloth for Sloth's files")
     version = document.need("apiVersion")
     if version.text() != VERSION:
         raise EntryError(version, f"{version.text()!r} is not {VERSION}, the one version that is read here")
     kind = document.need("kind")
     if kind.text() not in KINDS:
-        raise EntryError(kind, f"{kind.text()!r} is no kind of {VERSION}: {', '.join(KINDS)}")
+        raise EntryError(kind, f"{kind.text()!r} is not a kind of {VERSION}: {', '.join(KINDS)}")
     return kind.text(), document.need("metadata").need("name").text()

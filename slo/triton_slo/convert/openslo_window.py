@@ -22,7 +22,7 @@ def days(entry: Entry) -> float:
     """A duration shorthand in days; months have 30, quarters 90. Raises EntryError."""
     found = re.fullmatch(r"([1-9]\d{0,6})([mhdwMQY])", entry.text())
     if found is None:
-        raise EntryError(entry, f"{entry.text()!r} is no duration such as 5m, 1h, 30d, 4w, 1M or 1Q")
+        raise EntryError(entry, f"{entry.text()!r} is not a duration such as 5m, 1h, 30d, 4w, 1M or 1Q")
     return int(found[1]) * _DAYS[found[2]]
 
 
@@ -67,7 +67,7 @@ def _calendar(duration: Entry, calendar: Entry, ledger: Ledger) -> Any:
     try:
         begins = datetime.fromisoformat(start.text())
     except ValueError:
-        raise EntryError(start, f"{start.text()!r} is no time such as 2026-01-01 00:00:00") from None
+        raise EntryError(start, f"{start.text()!r} is not a time such as 2026-01-01 00:00:00") from None
     form = {"calendar": kind, "timezone": zone}
     try:
         CalendarWindow.model_validate(form)

@@ -34,7 +34,7 @@ def _check(document: Entry) -> None:
     if "apiVersion" in fields:
         version = fields["apiVersion"]
         said = version.text()
-        advice = "use --from openslo" if said.startswith("openslo") else "convert what stands under its spec"
+        advice = "use --from openslo" if said.startswith("openslo") else "convert the content of its spec"
         raise EntryError(version, f"{said!r} is not Sloth's {VERSION}; {advice}")
     version = document.need("version")
     if version.text() != VERSION:

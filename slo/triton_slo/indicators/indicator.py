@@ -67,7 +67,7 @@ class Indicator(Value):
         Raises ValueError where unknown time cannot count as failed.
         """
         raise ValueError(
-            "unknown.policy bad is for readiness and probe, which watch time: nobody saw how many "
+            "unknown.policy bad is for readiness and probe, whose events are time: it is unknown how many "
             f"events of {self.kind} failed unseen; use alert here, and bad in a readiness objective"
         )
 

@@ -50,7 +50,7 @@ class Probe(Indicator):
         yield UnknownReason(
             "silent",
             settled(f"{present} and {scope.on} {before} unless {scope.on} {probed}"),
-            "No probe has told anything about it for {after}: the prober stands still, or the model does not "
+            "No probe was conclusive for {after}: no probes are sent, or the model does not "
             "take the probe's input.",
             "no probe is sent",
         )

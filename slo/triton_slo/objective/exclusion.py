@@ -178,9 +178,7 @@ def _date(text: str) -> datetime:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise ValueError(
-            f"{text} is no moment that exists: look at its day, its hour and its offset"
-        ) from None
+        raise ValueError(f"{text} does not exist: check its day, hour and offset") from None
     if moment.year not in _YEARS:
         raise ValueError(f"{text} is not in the years {_YEARS[0]} to {_YEARS[-1]}")
     return moment

@@ -94,7 +94,7 @@ def _window(value: Any) -> Any:
         return {"calendar": value} if value in ("week", "month", "quarter") else {"rolling": value}
     if isinstance(value, dict):
         if "calendar" not in value and "rolling" not in value:
-            raise ValueError("says neither how long the window is (rolling) nor which period (calendar)")
+            raise ValueError("has neither a length (rolling) nor a period (calendar)")
         if "calendar" in value and "rolling" in value:
             raise ValueError("a window is rolling or of the calendar, not both")
         if "rolling" in value and "timezone" in value:

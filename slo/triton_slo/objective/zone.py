@@ -53,7 +53,7 @@ def known(timezone: str) -> ZoneInfo:
     try:
         return ZoneInfo(timezone)
     except (KeyError, ValueError, OSError):
-        raise ValueError(f"{timezone!r} is no time zone; write one such as Europe/Berlin") from None
+        raise ValueError(f"{timezone!r} is not a time zone; write one such as Europe/Berlin") from None
 
 
 @cache

@@ -164,7 +164,7 @@ def proven(judgement: Judgement, row: Standing, limits: Limits, witnesses: Witne
             if witness is not None:
                 settled_by = f"see objective {witness.slo}, {witness.verdict}: {witness.reason}"
         reason = (
-            f"{judgement.reason}, but {doubt.word} ({source}): {doubt.meaning}; to settle it, {settled_by}"
+            f"{judgement.reason}, but {doubt.word} ({source}): {doubt.meaning}; to resolve it, {settled_by}"
         )
         return replace(judgement, verdict="hold", reason=f"{reason}; or accept it by --trust {source}")
     return judgement
