@@ -117,7 +117,7 @@ def _family(name: str, alerts: Iterable[Alert]) -> Iterator[str]:
         yield f"* **First:** {_plain(alert.action)}"
         yield from (f"* **First, if `{cause}`:** {step}" for cause, step in alert.steps)
         yield f"* {_facts(alert)}"
-        yield f"* Tells apart by {_labels(alert.labels)}. Silence by {alert.silence}.\n"
+        yield f"* Identified by the labels {_labels(alert.labels)}. Silence by {alert.silence}.\n"
         yield f"```promql\n{promql.lower(alert.expr, Options())}\n```\n"
 
 

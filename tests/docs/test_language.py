@@ -1,12 +1,14 @@
-"""Pages, `--help` use the words of the field, not the private words of earlier versions."""
+"""Pages, `--help` and alert texts use the words of the field, not the private words of earlier versions."""
 
 from __future__ import annotations
 
 import argparse
 import importlib
 import re
+from collections.abc import Iterator
 
 import pytest
+import yaml
 
 from support.tools import ROOT
 from tritonwatch.cli import VERBS
@@ -22,9 +24,8 @@ PRIVATE = re.compile(
 CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
 PAGES = sorted(
     path.relative_to(ROOT).as_posix()
-    for pattern in ("*.md", "docs/*.md", "compose/kubernetes/*.md")
+    for pattern in ("*.md", "docs/*.md", "alerts/runbooks/*.md", "compose/kubernetes/*.md")
     for path in ROOT.glob(pattern)
-    if path.name != "alerts.md"
 )
 
 
@@ -35,6 +36,14 @@ def private_words(text: str) -> list[str]:
         " ".join(prose[max(0, found.start() - 40) : found.end() + 20].split())
         for found in PRIVATE.finditer(prose)
     ]
+
+
+def _annotations() -> Iterator[tuple[str, str]]:
+    for path in sorted((ROOT / "alerts" / "generated" / "rules").glob("*.yml")):
+        for group in yaml.safe_load(path.read_text())["groups"]:
+            for rule in group["rules"]:
+                for name, text in (rule.get("annotations") or {}).items():
+                    yield f"{rule.get('alert')}.{name}", str(text)
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -50,6 +59,13 @@ def test_help_uses_the_words_of_the_field(verb: str) -> None:
     importlib.import_module(f"tritonwatch.commands.{verb}").configure(parser)
 
     assert [] == private_words(parser.format_help())
+
+
+def test_alert_texts_use_the_words_of_the_field() -> None:
+    """The annotations that Slack, Alertmanager and Prometheus show."""
+    found = {place: words for place, text in _annotations() if (words := private_words(text))}
+
+    assert {} == found
 
 
 @pytest.mark.parametrize(
