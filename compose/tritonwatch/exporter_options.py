@@ -102,6 +102,16 @@ def _seconds(text: str) -> float:
     return seconds
 
 
+def _percent(text: str) -> float:
+    try:
+        share = float(text.removesuffix("%")) / 100
+    except ValueError:
+        share = 0.0
+    if not 0.0001 <= share <= 1:
+        raise ValueError(f"{text!r} is not a share such as 2%, from 0.01% to 100%")
+    return share
+
+
 def _words(raw: object) -> tuple[str, ...]:
     words = raw if isinstance(raw, list) else str(raw).split(",")
     return tuple(str(word).strip() for word in words if str(word).strip())
@@ -191,8 +201,10 @@ class Options(BaseModel):
     """a model that should be served: an alert fires when it is missing (repeatable)"""
     expect_file: File = None
     """file of models that should be served, one per line; read again when it changes"""
-    sampling_interval: Seconds = 1.0
-    """interval between two samples of Triton's metrics (default: 1)"""
+    sampling_interval: Annotated[float | None, _one(_seconds), Form("SECONDS")] = None
+    """fixed interval between two samples of Triton's metrics (default: what --sampling-budget allows)"""
+    sampling_budget: Annotated[float, _one(_percent), Form("PERCENT")] = 0.02
+    """share of one core for sampling, the work of the exporter and of Triton together (default: 2%%)"""
     state_interval: Seconds = 1.0
     """interval between two polls of Triton's API; longer where the API is slow (default: 1)"""
     timeout: Seconds = 5.0
@@ -342,6 +354,7 @@ def _settings(
         listen_host=host,
         listen_port=port,
         sampling_interval_seconds=options.sampling_interval,
+        sampling_budget=options.sampling_budget,
         state_interval_seconds=options.state_interval,
         timeout_seconds=options.timeout,
         expected=parse_expected(options.expect),

@@ -44,7 +44,7 @@ class Facts:
 
     `statuses` holds the HTTP status of every endpoint that was asked, `first` and `second` its metrics,
     `seconds` apart; `metrics_failure` is why they are missing. `logging` and `tracing` are its settings,
-    `gpu` what was found of GPUs.
+    `gpu` what was found of GPUs, `can_estimate` whether numpy is installed here.
     """
 
     url: str
@@ -58,6 +58,7 @@ class Facts:
     logging: Mapping[str, object] = field(default_factory=dict)
     tracing: Mapping[str, object] = field(default_factory=dict)
     gpu: tuple[Finding, ...] = ()
+    can_estimate: bool = True
 
     @property
     def release(self) -> tuple[int, int]:
@@ -202,7 +203,7 @@ def _histograms(facts: Facts) -> Iterator[Finding]:
             yield Finding(
                 "advice",
                 "Latency histograms are off",
-                "without them the exporter estimates distributions from means, which hides slow tails.",
+                "without them the exporter estimates distributions from sums of several requests.",
                 "--metrics-config histogram_latencies=true, and buckets in each config.pbtxt "
                 "(see the next lines)\n" + _BUCKETS,
                 "7 series a model or more",
@@ -232,6 +233,18 @@ def _histograms(facts: Facts) -> Iterator[Finding]:
             )
 
 
+def _estimates(facts: Facts) -> Iterator[Finding]:
+    if not facts.can_estimate and not facts.has(triton.FIRST_RESPONSE_MS):
+        yield Finding(
+            "advice",
+            "Distributions are means of intervals",
+            "numpy is not installed here: without it the exporter counts all requests between two readings at "
+            "their mean, which hides slow requests among fast ones.",
+            "pip install 'tritonwatch[distributions]' where the exporter runs (its image has it)",
+            "some 30 MB of memory",
+        )
+
+
 def _summaries(facts: Facts) -> Iterator[Finding]:
     if facts.has(triton.REQUEST_SUMMARY_US):
         yield Finding(
@@ -240,7 +253,7 @@ def _summaries(facts: Facts) -> Iterator[Finding]:
             "their quantiles cannot be added up over servers, and up to a third of the throughput has been "
             "reported lost to them.",
             "--metrics-config summary_latencies=false, unless they feed the exporter for want of a histogram",
-            "the exporter then estimates distributions from means",
+            "the exporter then estimates distributions from sums of several requests",
         )
 
 
@@ -371,6 +384,7 @@ CHECKS: tuple[Check, ...] = (
     _counters,
     _readiness,
     _histograms,
+    _estimates,
     _summaries,
     _gpus,
     _log,

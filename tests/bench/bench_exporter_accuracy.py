@@ -322,6 +322,8 @@ What to make of it:
 - **sampled_mean** counts all requests of one second at their mean. It is right when all requests of a second
   are alike (a queue that builds up, slow drift, few requests), and blind to a slow few among many fast ones:
   then it reports the mean's side of the threshold for everybody.
+- **decomposed** recovers single requests from the sums of short intervals, as
+  [distributions](distributions.md) says.
 - **summary** reads the share off Triton's quantiles of the last minute, so it lags, and knows a tail no finer
   than the quantiles that Triton is configured to keep. Turning it on costs Triton throughput (up to a third was
   reported upstream).

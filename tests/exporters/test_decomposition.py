@@ -22,8 +22,8 @@ from support.simulated_traffic import (
     queued,
 )
 from triton_exporter.distribution.buckets import DEFAULT_BOUNDS
-from triton_exporter.distribution.decomposition import Decomposition
-from triton_exporter.distribution.density import Density, Sums, estimate
+from triton_exporter.distribution.estimate.decomposition import Decomposition
+from triton_exporter.distribution.estimate.density import Density, Sums, estimate
 
 SECONDS = 60.0
 INTERVAL = 0.05

@@ -181,3 +181,16 @@ def test_the_safe_trace_rate_follows_the_traffic(rate: float, advice: str) -> No
     found = {finding.title: finding for finding in examine(facts)}
 
     assert advice in found["Traces would show exact distributions and queue-full rejections"].do
+
+
+@pytest.mark.parametrize("can_estimate", [True, False])
+def test_an_exporter_without_numpy_is_said_to_hide_slow_requests(can_estimate: bool) -> None:
+    """Without the extra the plain mean is all there is, and the doctor names the extra."""
+    first = parse(b"# TYPE nv_inference_request_success counter\n")
+    found = {
+        one.title: one for one in examine(Facts("", "", Snapshot(0), first=first, can_estimate=can_estimate))
+    }
+    finding = found.get("Distributions are means of intervals")
+
+    assert can_estimate == (finding is None)
+    assert finding is None or "tritonwatch[distributions]" in finding.do

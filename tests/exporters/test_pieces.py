@@ -138,7 +138,7 @@ def test_a_peer_that_is_slow_to_take_its_page_holds_up_no_other(monkeypatch: pyt
     monkeypatch.setattr(scrape, "PATIENCE_SECONDS", 60.0)
     digested: list[Reading] = []
     reader = SharedReader(
-        lambda: Reading(b"", "", "", 0.0, 0.0), lambda _: None, digested.append, interval_seconds=3600
+        lambda: Reading(b"", "", "", 0.0, 0.0), lambda _: None, digested.append, lambda: 3600.0
     )
     thread = threading.Thread(target=reader.run)
     thread.start()

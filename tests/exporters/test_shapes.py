@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from triton_exporter.catalogue import state
+from triton_exporter.distribution.guarantee import Guarantee
 from triton_exporter.distribution.histogram import Histogram
 from triton_exporter.distribution.observations import Interval, Observations, Trace
 from triton_exporter.distribution.shape import Binned, Curve, Observed, Point, Shape
@@ -120,7 +121,12 @@ def test_small_shares_are_not_lost() -> None:
 
 def ledger() -> tuple[Observations, Counter[str]]:
     lost: Counter[str] = Counter()
-    return Observations(histogram(), lambda reason, count: lost.update({reason: count}), 0.0), lost
+    return Observations(
+        histogram(),
+        Guarantee(ModelVersion("m", "1"), "request", ()),
+        lambda reason, count: lost.update({reason: count}),
+        0.0,
+    ), lost
 
 
 def interval(end: float, requests: float, took: float) -> Interval:

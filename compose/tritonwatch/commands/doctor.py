@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import importlib.util
 import json
 import sys
 import textwrap
@@ -100,6 +101,7 @@ def gather(settings: Settings, watch_seconds: float) -> Facts:
             logging=answers.get("logging", {}),
             tracing=answers.get("tracing", {}),
             gpu=_gpu_findings(settings, snapshot, first),
+            can_estimate=importlib.util.find_spec("numpy") is not None,
         )
 
 

@@ -277,11 +277,11 @@ def _exporter(within: Scope) -> tuple[Panel, ...]:
         ),
         columns(
             "Exporters",
-            "What feeds each exporter's histograms; those from summaries and sampled means are estimates.",
+            "What feeds each exporter's histograms; those from summaries, sums and sampled means are estimates.",
             "instance",
             (
                 Column("Models with traces or histograms", _fed(within, "trace|histogram"), reading.COUNT),
-                Column("Models estimated", _fed(within, "summary|sampled_mean"), reading.COUNT),
+                Column("Models estimated", _fed(within, "summary|decomposed|sampled_mean"), reading.COUNT),
                 Column(
                     "GPU data",
                     # An exporter with --gpu none has no such series.

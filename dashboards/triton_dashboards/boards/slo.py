@@ -314,7 +314,7 @@ def _details(within: Scope) -> tuple[Panel, ...]:
     return (
         table(
             "What latency and queue budgets are computed from",
-            "histogram and trace are exact; summary and sampled_mean are estimates.",
+            "histogram and trace are exact; summary, decomposed and sampled_mean are estimates.",
             sources,
             Display(no_value="–", overrides=(_narrow("Version", 70), _narrow("Signal", 80))),
             reads=state.DISTRIBUTION_SOURCE,

@@ -15,7 +15,8 @@ from triton_exporter.app.pages import SCRAPE_TIMEOUT, View, budget, json_page, l
 from triton_exporter.app.settings import Settings
 from triton_exporter.catalogue import own
 from triton_exporter.catalogue import state as catalogue
-from triton_exporter.exposition.relay import Observer, Relay
+from triton_exporter.exposition.pace import Pace
+from triton_exporter.exposition.relay import Observer, Relay, Sampler
 from triton_exporter.exposition.scrape import Reading, SharedReader, read
 from triton_exporter.family import Closer, Collector, Family, Poller, Sample, Watcher, series
 from triton_exporter.http.certificates import Renewed
@@ -30,6 +31,9 @@ from triton_exporter.snapshot import Snapshot
 from triton_exporter.triton.poll import ApiPoller
 
 _LOG = logging.getLogger(__name__)
+
+OBSERVING_SECONDS = 1.0
+"""Between two readings that all observers get; those in between are for distributions only."""
 
 ENDPOINTS = ("metrics", "live", "ready", "metadata", "index", "statistics", "config", "model_ready", "poll")
 """Closed set of values of the label `endpoint`; `poll` is one of something other than Triton."""
@@ -65,6 +69,9 @@ class Exporter:
         self._failures: Counter[tuple[str, str]] = Counter()
         self._last_success = 0.0
         self._relay = Relay()
+        self._pace = Pace(settings.sampling_budget, settings.sampling_interval_seconds)
+        self._observed_at = float("-inf")
+        self._cpu = 0.0  # of the reading thread, up to the last reading
         self._reading: Reading | None = None  # the last one
         limits = Limits(settings.timeout_seconds, settings.max_body_bytes)
         # One connection for each thread that polls.
@@ -75,7 +82,7 @@ class Exporter:
             lambda: read(metrics, "", now),
             self._publish,
             self._digest,
-            settings.sampling_interval_seconds,
+            self._pace.next,
         )
         self._api = ApiPoller(api, now, self._count_failure)
         self._threads: list[threading.Thread] = []
@@ -162,6 +169,7 @@ class Exporter:
         # Absent until there was one: an age counted from 1970 means nothing.
         succeeded = [Sample(str(own.LAST_SUCCESS), self._last_success)] if self._last_success else []
         yield Family(own.LAST_SUCCESS, succeeded)
+        yield Family(own.SAMPLING_INTERVAL, [Sample(str(own.SAMPLING_INTERVAL), self._pace.interval)])
         yield Family(own.SCRAPE_DURATION, [Sample(str(own.SCRAPE_DURATION), reading.duration_seconds)])
         yield Family(
             own.SCRAPE_FAILURES,
@@ -182,14 +190,35 @@ class Exporter:
             self._count_failure("metrics", reading.reason)
 
     def _digest(self, reading: Reading) -> None:
-        if not reading.up:
-            return
+        if reading.up:
+            least = min(OBSERVING_SECONDS, self.settings.sampling_interval_seconds or OBSERVING_SECONDS)
+            if not 0 <= reading.at - self._observed_at < least - 0.001:
+                self._observed_at = reading.at
+                self._observe(reading)
+            else:
+                self._sample(reading)
+        cpu, self._cpu = time.thread_time() - self._cpu, time.thread_time()
+        if reading.up:
+            self._pace.took(cpu, reading.duration_seconds)
+        else:
+            self._pace.failed()
+
+    def _observe(self, reading: Reading) -> None:
         observers = [part for part in self._parts if isinstance(part, Observer)]
         wanted = frozenset(name for part in observers for name in part.observed)
         with self._lock:
             exposition = self._relay.select(reading, wanted)
             for part in observers:
                 _guarded(part.observe, exposition, reading.at)
+
+    def _sample(self, reading: Reading) -> None:
+        """Give a reading between two that are observed to those that want every one."""
+        samplers = [part for part in self._parts if isinstance(part, Sampler)]
+        wanted = frozenset(name for part in samplers for name in part.sampled)
+        with self._lock:
+            exposition = self._relay.select(reading, wanted)
+            for part in samplers:
+                _guarded(part.sample, exposition, reading.at)
 
     def _poll_api_for_ever(self) -> None:
         while not self._stop.is_set():

@@ -5,8 +5,10 @@ A part may be any of Collector, Watcher and Poller (see `family`) and Observer (
 
 from __future__ import annotations
 
+import importlib.util
 import random
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from triton_exporter.app.settings import Settings
 from triton_exporter.distribution.distributions import Distributions
@@ -29,6 +31,9 @@ from triton_exporter.tracing.receiver import TraceReceiver
 from triton_exporter.tracing.trace import Mailbox
 from triton_exporter.tracing.trace_file import TraceFiles
 from triton_exporter.tracing.trace_rate import TraceRate
+
+if TYPE_CHECKING:
+    from triton_exporter.distribution.estimate.estimator import Estimator
 
 
 def optional_parts(settings: Settings) -> tuple[object, ...]:
@@ -60,10 +65,12 @@ def _prober(settings: Settings, lifecycle: Lifecycle) -> Prober:
 
 def distribution_parts(settings: Settings) -> tuple[object, ...]:
     """Build the histograms and, where asked for, what receives traces. Raises OSError: a port is taken."""
+    estimators = _estimators(settings)
+    estimator = next(iter(estimators), None)
     if settings.otlp_listen is None and settings.trace_file is None:
-        return (Distributions(settings.buckets),)
+        return (Distributions(settings.buckets, estimator=estimator), *estimators)
     mailbox = Mailbox()
-    found: list[object] = [Distributions(settings.buckets, mailbox)]
+    found: list[object] = [Distributions(settings.buckets, mailbox, estimator=estimator), *estimators]
     if settings.otlp_listen is not None:
         found.append(TraceReceiver(*settings.otlp_listen, mailbox))
     if settings.trace_file is not None:
@@ -72,6 +79,16 @@ def distribution_parts(settings: Settings) -> tuple[object, ...]:
     tls = Renewed(settings.certificates)
     client = Client(settings.triton_url, limits, settings.triton_headers, tls)
     return (*found, TraceRate(client, mailbox))
+
+
+def _estimators(settings: Settings) -> tuple[Estimator, ...]:
+    """Nothing without numpy: the requests of an interval then count at their mean."""
+    if importlib.util.find_spec("numpy") is None:
+        return ()
+    # Here, because numpy is an extra.
+    from triton_exporter.distribution.estimate.estimator import Estimator
+
+    return (Estimator(settings.buckets.thresholds),)
 
 
 def gpu_parts(settings: Settings) -> tuple[Gpus, ...]:

@@ -29,7 +29,9 @@ class Settings:
     pod_name: str = ""
     listen_host: str = "127.0.0.1"
     listen_port: int = 9401
-    sampling_interval_seconds: float = 1.0
+    # None: as short as the budget allows, which is a share of one core for the exporter and Triton together.
+    sampling_interval_seconds: float | None = None
+    sampling_budget: float = 0.02
     state_interval_seconds: float = 1.0
     timeout_seconds: float = 5.0
     max_body_bytes: int = 64 * 1024 * 1024

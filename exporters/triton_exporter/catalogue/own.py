@@ -55,6 +55,18 @@ DISCARDED_REQUESTS = Metric(
     "Requests left out of the histograms because Triton's counter of their time rose by an impossible amount.",
     ("model", "version", "signal"),
 )
+SAMPLING_INTERVAL = Metric(
+    "triton_exporter_sampling_interval_seconds",
+    "gauge",
+    "Time between two readings of Triton's request counters now: as short as --sampling-budget allows, or fixed.",
+    unit="s",
+)
+TORN_READINGS = Metric(
+    "triton_exporter_torn_readings_total",
+    "counter",
+    "Readings in which the requests of a model version had moved without their time, or the reverse; each is "
+    "joined with the next one.",
+)
 TRACES_LOST = Metric(
     "triton_exporter_traces_lost_total",
     "counter",

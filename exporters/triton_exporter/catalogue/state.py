@@ -51,7 +51,7 @@ DOWN_REASONS = (
 )
 """Closed set of values of the label `reason` of failed requests to Triton."""
 
-DISTRIBUTION_SOURCES = ("histogram", "trace", "summary", "sampled_mean")
+DISTRIBUTION_SOURCES = ("histogram", "trace", "summary", "decomposed", "sampled_mean")
 """Closed set of values of the label `source`, best first."""
 
 UP = Metric(
@@ -146,10 +146,10 @@ MODEL_LOAD_DURATION_ESTIMATED = Metric(
 _SPREAD = (
     "Sum and count are exact, from Triton's counters; how requests spread over the buckets comes from the "
     "source that triton_model_distribution_source names: exact for histogram (to whole milliseconds) and for "
-    "trace (of the requests traced), an estimate for summary and for sampled_mean, which counts all requests "
-    "of one sampling interval at their mean and so hides the slow few of a mixed interval. The share of "
-    "requests within a threshold was off by up to 16 percentage points for summary and 34 for sampled_mean "
-    "when measured (docs/accuracy.md)."
+    "trace (of the requests traced), an estimate for summary, for decomposed, which recovers single requests "
+    "from the counts and sums of short intervals, and for sampled_mean, which counts all requests of one "
+    "sampling interval at their mean and so hides the slow few of a mixed interval. docs/accuracy.md has the "
+    "measured errors."
 )
 REQUEST_DURATION = Metric(
     "triton_model_request_duration_seconds",
@@ -157,7 +157,7 @@ REQUEST_DURATION = Metric(
     f"Request time of successful requests, end to end in Triton. {_SPREAD}",
     _MODEL,
     "s",
-    source="best of histogram, traces, summaries, sampled means",
+    source="best of histogram, traces, summaries, decomposed sums, sampled means",
 )
 QUEUE_DURATION = Metric(
     "triton_model_queue_duration_seconds",
@@ -165,13 +165,30 @@ QUEUE_DURATION = Metric(
     f"Queue time of successful requests. {_SPREAD}",
     _MODEL,
     "s",
-    source="best of traces, summaries, sampled means",
+    source="best of traces, summaries, decomposed sums, sampled means",
 )
 DISTRIBUTION_SOURCE = Metric(
     "triton_model_distribution_source",
     "gauge",
     "1 for the source that feeds the histogram of this signal (request or queue), 0 for those before it.",
     (*_MODEL, "signal", "source"),
+)
+DISTRIBUTION_ERROR = Metric(
+    "triton_model_distribution_error_ratio",
+    "gauge",
+    "Estimated error of the share of requests within le, either way, in 95 of 100 cases, over the last minutes.",
+    (*_MODEL, "signal", "le"),
+    flag="--buckets-from",
+    caveat="Of source decomposed only, for the thresholds of objectives; calibrated on simulated traffic.",
+)
+REQUESTS_WITHIN = Metric(
+    "triton_model_requests_within_total",
+    "counter",
+    "Requests that certainly (bound=least) or possibly (bound=most) took no longer than le, whatever the source "
+    "of the histogram: of n requests that took s seconds in all, fewer than s / le took longer.",
+    (*_MODEL, "signal", "le", "bound"),
+    flag="--buckets-from",
+    caveat="For the thresholds of objectives. The closer the two, the less the source matters.",
 )
 TRACED_REQUESTS = Metric(
     "triton_model_traced_requests_total",

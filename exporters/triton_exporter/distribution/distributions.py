@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from triton_exporter.catalogue import Metric, own, state, triton
 from triton_exporter.catalogue.state import DISTRIBUTION_SOURCES
-from triton_exporter.distribution.buckets import SIGNALS, Buckets, Signal
+from triton_exporter.distribution.buckets import SIGNALS, Buckets, Signal, le
+from triton_exporter.distribution.guarantee import Guarantee
 from triton_exporter.distribution.histogram import Histogram, Samples
 from triton_exporter.distribution.increase import Increases, counted_as, owner
 from triton_exporter.distribution.observations import TRACE_GRACE_SECONDS, Interval, Observations, Trace
@@ -20,6 +22,9 @@ from triton_exporter.exposition.parse import Exposition
 from triton_exporter.family import Family, Sample, series
 from triton_exporter.snapshot import ModelVersion, Snapshot
 from triton_exporter.tracing.trace import LOSSES, OUTCOMES, RESULTS, Mailbox, TracedRequest
+
+if TYPE_CHECKING:
+    from triton_exporter.distribution.estimate.estimator import Estimator
 
 TRACED_MODEL_SECONDS = 600.0
 """A model with a traced request this recent has its intervals wait for traces."""
@@ -42,11 +47,9 @@ _SUMMARIES: Mapping[Signal, Metric] = {
     "request": triton.REQUEST_SUMMARY_US,
     "queue": triton.QUEUE_SUMMARY_US,
 }
-_COUNT = triton.REQUEST_SUCCESS.name
-_WANTED = frozenset(
-    {_COUNT, triton.FIRST_RESPONSE_MS.name}
-    | {metric.name for metric in (*_COUNTERS.values(), *_SUMMARIES.values())}
-)
+_COUNT, _EXECUTIONS = triton.REQUEST_SUCCESS.name, triton.EXEC_COUNT.name
+_SAMPLED = frozenset({_COUNT, _EXECUTIONS} | {metric.name for metric in _COUNTERS.values()})
+_WANTED = _SAMPLED | {triton.FIRST_RESPONSE_MS.name} | {metric.name for metric in _SUMMARIES.values()}
 MAX_GONE = 100
 """Model versions that are kept at most after Triton stopped showing them; more, and the oldest go at once."""
 
@@ -55,6 +58,26 @@ SUMMARY_TURNS = 5
 
 _MICRO, _MILLI = 1e-6, 1e-3
 _Gains = Mapping[ModelVersion, float]
+
+
+@dataclass(slots=True)
+class _Gain:
+    """What one model version's counters gained: requests, executions, and seconds by signal."""
+
+    requests: float = 0.0
+    executions: float = 0.0
+    seconds: dict[Signal, float] = field(default_factory=lambda: dict.fromkeys(SIGNALS, 0.0))
+
+    @property
+    def is_torn(self) -> bool:
+        """Triton adds to its counters one after the other: the reading came in between."""
+        return (self.requests > 0) != (self.seconds["request"] > 0)
+
+    def add(self, other: _Gain) -> None:
+        self.requests += other.requests
+        self.executions += other.executions
+        for signal in SIGNALS:
+            self.seconds[signal] += other.seconds[signal]
 
 
 @dataclass(slots=True)
@@ -67,6 +90,7 @@ class _Model:
     seen: float = 0.0
     outcomes: Counter[str] = field(default_factory=Counter)
     queue_full: float = 0.0
+    torn: _Gain | None = None
     sources: dict[Signal, dict[str, str]] = field(default_factory=lambda: {signal: {} for signal in SIGNALS})
 
 
@@ -75,12 +99,14 @@ class Distributions:
 
     Triton's counters say how many requests each sampling interval brought and how long they took in all, so
     count and sum are exact. How they spread is told by the best source there is for the model: Triton's own
-    histogram, traces, summaries, or else the mean of the interval, observed once per request. `sources`
+    histogram, traces, summaries, an estimate from many intervals where there is an `estimator`, or else the mean of
+    the interval, observed once per request. `sources`
     leaves only some of DISTRIBUTION_SOURCES. A model version that Triton no longer shows stays on the page for
     `memory_seconds`, so that Prometheus sees its last requests, but never more than MAX_GONE of them.
     """
 
     observed = _WANTED
+    sampled = _SAMPLED
 
     def __init__(
         self,
@@ -88,12 +114,18 @@ class Distributions:
         mailbox: Mailbox | None = None,
         sources: Collection[str] = DISTRIBUTION_SOURCES,
         memory_seconds: float = 300.0,
+        estimator: Estimator | None = None,
     ) -> None:
         self._buckets = buckets or Buckets()
         self._mailbox = mailbox
         self._allowed = frozenset(sources)
         self._memory = memory_seconds
+        self._estimator = estimator if "decomposed" in self._allowed else None
         self._requests = Increases(owner)
+        self._executions = Increases(owner)
+        self._torn = 0
+        self._taken = float("-inf")
+        self._batching: frozenset[ModelVersion] = frozenset()
         self._micros = {signal: Increases(owner) for signal in SIGNALS}
         self._native = NativeHistograms(triton.FIRST_RESPONSE_MS, _MILLI)
         self._summaries = {signal: Summaries(_SUMMARIES[signal], _MICRO) for signal in SIGNALS}
@@ -111,38 +143,101 @@ class Distributions:
         self._streaming = {model: config.decoupled for model, config in snapshot.configs.items()}
         self._cached = frozenset(model for model, config in snapshot.configs.items() if config.response_cache)
         self._ensembles = frozenset(model for model, config in snapshot.configs.items() if config.is_ensemble)
+        self._batching = frozenset(
+            model
+            for model, config in snapshot.configs.items()
+            if config.dynamic_batching and not config.decoupled and not config.response_cache
+        )
 
     def observe(self, exposition: Exposition, now: float) -> None:
         """Take in one body of Triton's /metrics."""
-        body = _filled(exposition.only(self.observed))
         self._take_traces(now)
-        requests = _grown(self._requests, body, _COUNT)
-        micros = {signal: _grown(self._micros[signal], body, _COUNTERS[signal].name) for signal in SIGNALS}
+        body = _filled(exposition.only(_WANTED), _WANTED)
         native = self._native.take(body)
         summed = {signal: self._summaries[signal].take(body, now) for signal in SIGNALS}
         self._turn = (self._turn + 1) % SUMMARY_TURNS
+        for version, gain in self._gained(body):
+            if not gain.requests and not gain.seconds["request"]:
+                for signal in SIGNALS:
+                    if self._frozen(version, signal):
+                        gain.requests, gain.seconds[signal] = summed[signal].get(version, (0.0, 0.0))
+            self._enter(version, gain, native.get(version), now, whole=True)
+        self._close(now)
+
+    def sample(self, exposition: Exposition, now: float) -> None:
+        """Take in the counters of one body, between two that are observed."""
+        self._take_traces(now)
+        for version, gain in self._gained(_filled(exposition.only(_SAMPLED), _SAMPLED)):
+            self._enter(version, gain, None, now, whole=False)
+        self._close(now)
+
+    def _gained(self, body: Exposition) -> Iterable[tuple[ModelVersion, _Gain]]:
+        requests = _grown(self._requests, body, _COUNT)
+        executions = _grown(self._executions, body, _EXECUTIONS)
+        micros = {signal: _grown(self._micros[signal], body, _COUNTERS[signal].name) for signal in SIGNALS}
         for version, count in requests.items():
-            model = self._models.get(version) or self._add(version, now)
-            model.seen = now
-            for signal, ledger in model.ledgers.items():
-                seconds = micros[signal].get(version, 0.0) * _MICRO
-                gained = count
-                if not count and not seconds and self._frozen(version, signal):
-                    gained, seconds = summed[signal].get(version, (0.0, 0.0))
-                if gained or seconds or ledger.holds:
-                    found = native.get(version) if signal == "request" else None
-                    self._count(version, signal, model, Interval(now, gained, seconds, "", None), found)
-                ledger.close(now, self._watermark(now))
+            seconds = {signal: micros[signal].get(version, 0.0) * _MICRO for signal in SIGNALS}
+            yield version, _Gain(count, executions.get(version, 0.0), seconds)
+
+    def _enter(
+        self,
+        version: ModelVersion,
+        gain: _Gain,
+        native: tuple[Binned, float] | None,
+        now: float,
+        *,
+        whole: bool,
+    ) -> None:
+        model = self._models.get(version) or self._add(version, now)
+        model.seen = now
+        if model.torn is not None:
+            gain.add(model.torn)
+            model.torn = None
+        elif gain.is_torn and not self._frozen(version, "request"):
+            self._torn += 1
+            model.torn = gain
+            return
+        units = gain.executions if version in self._batching and gain.executions else gain.requests
+        for signal, ledger in model.ledgers.items():
+            seconds = gain.seconds[signal]
+            if not whole and (self._summaries[signal].tells(version) or self._native.tells(version)):
+                ledger.hold(gain.requests, seconds, units)
+            elif gain.requests or seconds or ledger.holds:
+                found = native if signal == "request" else None
+                lasted = min(60.0, now - self._taken)
+                interval = Interval(now, gain.requests, seconds, "", None, units, lasted)
+                if self._estimator is not None:
+                    ledger.decomposition = self._estimator.get(version, signal, now, units > 1)
+                self._count(version, signal, model, interval, found)
+
+    def _close(self, now: float) -> None:
+        watermark = self._watermark(now)
+        for model in self._models.values():
+            for ledger in model.ledgers.values():
+                ledger.close(now, watermark)
         self._leave(now)
+        self._taken = now
 
     def families(self, now: float) -> Iterable[Family]:
         """Both histograms, where they come from, and what they leave out."""
         models = self._models.values()
         for signal in SIGNALS:
             yield Family(_METRICS[signal], Samples([model.ledgers[signal].histogram for model in models]))
+        guarantees = [ledger.guarantee for model in models for ledger in model.ledgers.values()]
+        yield Family(state.REQUESTS_WITHIN, Samples(guarantees))
+        yield Family(state.DISTRIBUTION_ERROR, list(self._errors()))
+        yield Family(own.TORN_READINGS, [Sample(str(own.TORN_READINGS), self._torn)])
         yield from self._notes()
         if self._mailbox:
             yield from self._trace_families(self._mailbox)
+
+    def _errors(self) -> Iterable[Sample]:
+        for version, model in self._models.items():
+            for signal, ledger in model.ledgers.items():
+                if ledger.decomposition is not None and ledger.source == "decomposed":
+                    thresholds = self._buckets.thresholds.get(signal, ())
+                    for threshold, error in zip(thresholds, ledger.decomposition.errors, strict=False):
+                        yield Sample(series(state.DISTRIBUTION_ERROR, *version, signal, le(threshold)), error)
 
     def _count(
         self,
@@ -173,14 +268,17 @@ class Distributions:
         """Let go of model versions that Triton does not show: what they held at once, the rest in time."""
         gone = [version for version, model in self._models.items() if model.seen < now]
         for version in gone:
-            for ledger in self._models[version].ledgers.values():
-                if ledger.holds:
-                    ledger.count(Interval(now, 0.0, 0.0, "sampled_mean", None), wait=False)
-                ledger.close(now, self._watermark(now))
+            torn, self._models[version].torn = self._models[version].torn, None
+            for signal, ledger in self._models[version].ledgers.items():
+                requests, seconds = (torn.requests, torn.seconds[signal]) if torn else (0.0, 0.0)
+                if requests or ledger.holds:
+                    ledger.count(Interval(now, requests, seconds, "sampled_mean", None, 0.0), wait=False)
         gone.sort(key=lambda version: self._models[version].seen, reverse=True)
         for position, version in enumerate(gone):
             if position >= MAX_GONE or now - self._models[version].seen > self._memory:
                 del self._models[version]
+                if self._estimator is not None:
+                    self._estimator.forget(version)
 
     def _native_shape(
         self, version: ModelVersion, interval: Interval, native: tuple[Binned, float]
@@ -296,17 +394,18 @@ class Distributions:
 
     def _ledger(self, version: ModelVersion, signal: Signal, now: float) -> Observations:
         histogram = Histogram(_METRICS[signal], version, self._buckets.bounds(version.model, signal))
+        guarantee = Guarantee(version, signal, self._buckets.thresholds.get(signal, ()))
         if self._mailbox is None:
-            return Observations(histogram, lambda *_: None, now)
+            return Observations(histogram, guarantee, lambda *_: None, now)
         hoped = now - TRACED_MODEL_SECONDS + FIRST_TRACE_SECONDS
-        return Observations(histogram, self._mailbox.lose, now, traced_at=hoped)
+        return Observations(histogram, guarantee, self._mailbox.lose, now, traced_at=hoped)
 
 
-def _filled(body: Exposition) -> Exposition:
+def _filled(body: Exposition, names: Iterable[str]) -> Exposition:
     """Triton leaves out a family without series: in a sound body, what is missing has none (any more)."""
     if body.bad or not any(name.startswith("nv_") for name in body.declared):
         return body
-    return Exposition(dict.fromkeys(_WANTED, _NOTHING) | dict(body.families))
+    return Exposition(dict.fromkeys(names, _NOTHING) | dict(body.families))
 
 
 _NOTHING = parse.ParsedFamily("", "untyped", "", (), (), "", b"")

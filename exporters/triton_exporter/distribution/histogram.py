@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from math import floor
-from typing import overload
+from typing import Protocol, overload
 
 from triton_exporter.catalogue import Metric
 from triton_exporter.distribution.buckets import le
@@ -34,6 +34,9 @@ class Histogram:
         template = "".join([f"{name} %d\n" for name in whole[:-1]]) + f"{whole[-1]} %a\n"
         self._template = template.encode("utf-8", "replace")
         self._lines = b""
+
+    def __len__(self) -> int:
+        return len(self.bounds) + 3
 
     def _names(self) -> list[str]:
         """The series' names, made anew at each call: the template holds them as it is."""
@@ -89,14 +92,27 @@ class Histogram:
         return self._lines
 
 
+class _Written(Protocol):
+    """What has samples, and writes them faster than one by one."""
+
+    @property
+    def has_exemplars(self) -> bool: ...
+
+    def __len__(self) -> int: ...
+
+    def samples(self) -> list[Sample]: ...
+
+    def lines(self) -> bytes: ...
+
+
 class Samples(Sequence[Sample]):
     """The samples of many histograms; Written (see `family`)."""
 
-    def __init__(self, histograms: Sequence[Histogram]) -> None:
+    def __init__(self, histograms: Sequence[_Written]) -> None:
         self._histograms = histograms
 
     def __len__(self) -> int:
-        return sum(len(one.bounds) + 3 for one in self._histograms)
+        return sum(map(len, self._histograms))
 
     def __iter__(self) -> Iterator[Sample]:
         for one in self._histograms:

@@ -6,12 +6,16 @@ from bisect import insort
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from triton_exporter.distribution.agreement import Agreement
+from triton_exporter.distribution.guarantee import Guarantee
 from triton_exporter.distribution.histogram import Histogram
-from triton_exporter.distribution.shape import Observed, Point, Shape
+from triton_exporter.distribution.shape import Estimated, Observed, Point, Shape
 from triton_exporter.family import Exemplar
+
+if TYPE_CHECKING:
+    from triton_exporter.distribution.estimate.decomposition import Decomposition
 
 LONGEST_REQUEST_SECONDS = 1e6
 """A longer mean (11 days) is Triton's arithmetic, not a request: an unsigned time that fell below zero.
@@ -28,6 +32,12 @@ TRACE_WAIT_SECONDS = 15.0
 TRACE_GAP_SECONDS = 30.0
 """How long requests wait, beyond that, for the next traced one to speak for them."""
 
+SETTLE_SECONDS = 1.0
+"""How long an interval waits for those after it, which tell what its own were like."""
+
+FIRST_ESTIMATE_SECONDS = 5.0
+"""How long it waits where there is no estimate yet."""
+
 MAX_TRACES = 20_000
 """Traces kept per histogram while they wait for their interval."""
 
@@ -41,13 +51,18 @@ class Trace(NamedTuple):
 
 
 class Interval(NamedTuple):
-    """Requests counted up to `end` (Unix seconds), their seconds, and the best shape without traces."""
+    """Requests counted up to `end` (Unix seconds), their seconds, and the best shape without traces.
+
+    `units` of them are independent of each other; it `lasted` so many seconds.
+    """
 
     end: float
     requests: float
     seconds: float
     source: str
     shape: Shape | None
+    units: float = 1.0
+    lasted: float = 1.0
 
 
 @dataclass(slots=True)
@@ -61,14 +76,18 @@ class Observations:
     """
 
     histogram: Histogram
+    guarantee: Guarantee
     lose: Callable[[str, int], None]
     closed: float
     source: str = "sampled_mean"
     discarded: float = 0.0
     traced_at: float = float("-inf")
     believes_traces: bool = True
+    decomposition: Decomposition | None = None
+    _held_units: float = 0.0
     _held_requests: float = 0.0
     _held_seconds: float = 0.0
+    _pending: list[Interval] = field(default_factory=list)
     _waiting: deque[Interval] = field(default_factory=deque)
     _group: list[Interval] = field(default_factory=list)
     _traces: list[Trace] = field(default_factory=list)
@@ -84,10 +103,11 @@ class Observations:
         else:
             insort(self._traces, trace)
 
-    def hold(self, requests: float, seconds: float) -> None:
+    def hold(self, requests: float, seconds: float, units: float = 0.0) -> None:
         """Keep requests for the next interval that is counted."""
         self._held_requests += requests
         self._held_seconds += seconds
+        self._held_units += units
 
     @property
     def holds(self) -> bool:
@@ -105,18 +125,52 @@ class Observations:
         if requests <= 0:
             self._held_seconds = seconds
             return
-        self._held_requests = self._held_seconds = 0.0
+        units = interval.units + self._held_units
+        self._held_requests = self._held_seconds = self._held_units = 0.0
         if seconds / requests > LONGEST_REQUEST_SECONDS:
             self.discarded += requests
             return
-        whole = interval._replace(requests=requests, seconds=seconds)
+        whole = interval._replace(requests=requests, seconds=seconds, units=units)
+        self.guarantee.add(requests, seconds)
         if wait:
             self._waiting.append(whole)
+        elif self.decomposition is not None and whole.source == "sampled_mean":
+            self._decompose(self.decomposition, whole)
         else:
             self._settle(whole)
 
+    def _decompose(self, decomposition: Decomposition, interval: Interval) -> None:
+        """Settle an interval that is certain at once; the others wait for those after them."""
+        lowest = self.histogram.bounds[0]
+        undecided = decomposition.add(
+            interval.end, interval.requests, interval.seconds, interval.units, interval.lasted, lowest
+        )
+        if undecided or self._pending:
+            self._pending.append(interval)
+        else:
+            self._settle(interval._replace(source="decomposed"))
+
+    def _settle_pending(self) -> None:
+        decomposition = self.decomposition
+        if decomposition is None or not decomposition.is_estimated:
+            for interval in self._pending:
+                self._settle(interval)
+            self._pending.clear()
+            return
+        shares = decomposition.shares(len(self._pending), self.histogram.bounds)
+        requests = [interval.requests for interval in self._pending]
+        shape = Estimated([float(one) / sum(requests) for one in shares.T @ requests])
+        self.histogram.add(sum(requests), sum(interval.seconds for interval in self._pending), shape)
+        self.source = "decomposed"
+        self._pending.clear()
+
     def close(self, now: float, watermark: float) -> None:
         """Settle what need not wait any longer; all requests that ended by `watermark` have been traced."""
+        if self._pending:
+            estimated = self.decomposition is not None and self.decomposition.is_estimated
+            patience = SETTLE_SECONDS if estimated else FIRST_ESTIMATE_SECONDS
+            if self._pending[0].end <= now - patience:
+                self._settle_pending()
         ready = max(watermark - TRACE_GRACE_SECONDS, now - TRACE_WAIT_SECONDS)
         while self._waiting and self._waiting[0].end <= ready:
             interval = self._waiting.popleft()

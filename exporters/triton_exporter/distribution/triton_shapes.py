@@ -42,6 +42,10 @@ class NativeHistograms:
             if ends.get(inf, 0.0) > 0
         }
 
+    def tells(self, model: ModelVersion) -> bool:
+        """Whether Triton keeps a histogram of this model version."""
+        return (model, inf) in self._grown.totals
+
     def _key(self, series: Series) -> tuple[ModelVersion, float | None] | None:
         """Whose bucket, ending where (seconds); None for the sum."""
         model = owner(series)

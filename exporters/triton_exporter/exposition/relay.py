@@ -29,6 +29,17 @@ class Observer(Protocol):
         """Take in one body, read at `now` (Unix seconds, never going back)."""
 
 
+@runtime_checkable
+class Sampler(Protocol):
+    """An Observer that also gets single families of the readings between those that all observers get."""
+
+    sampled: Collection[str]
+    """The names of these families."""
+
+    def sample(self, exposition: Exposition, now: float) -> None:
+        """Take in these families of one body, read at `now` (Unix seconds, never going back)."""
+
+
 class Relay:
     """Parses each reading once, for scrapes and observers. Used under the lock of the exporter."""
 

@@ -62,7 +62,7 @@ PATIENCE_SECONDS = 0.5
 
 
 class SharedReader:
-    """Fetches at every tick of the sampling interval and whenever a scrape asks.
+    """Fetches at every tick of the sampling interval, which `pace` says anew, and whenever a scrape asks.
 
     A scrape that finds a fetch under way shares it; one that runs out of time gets None, and the fetch goes
     on for the others. Only this thread ever waits on the network, so a name server that hangs delays no scrape.
@@ -74,12 +74,12 @@ class SharedReader:
         fetch: Callable[[], Reading],
         publish: Callable[[Reading], None],
         digest: Callable[[Reading], None],
-        interval_seconds: float,
+        pace: Callable[[], float],
     ) -> None:
         self._fetch = fetch
         self._publish = publish
         self._digest = digest
-        self._interval = interval_seconds
+        self._pace = pace
         self._changed = threading.Condition()
         self._started = 0  # number of fetches begun
         self._done = 0  # number of fetches ended
@@ -129,8 +129,9 @@ class SharedReader:
                 self._changed.wait_for(self._is_quiet, PATIENCE_SECONDS)
             self._digest(reading)
             # Ticks that passed during a slow fetch are skipped, not caught up.
+            interval = self._pace()
             while tick <= time.monotonic():
-                tick += self._interval
+                tick += interval
 
     def _is_quiet(self) -> bool:
         # A peer that is slow to take its page must not hold up the next scrape.

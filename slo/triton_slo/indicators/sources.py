@@ -42,6 +42,12 @@ CAVEATS: Mapping[str, Caveat] = {
     "sampled_mean": Caveat(
         "estimated", "requests between two samples count at their mean, so the slow few are missed", _TRACES
     ),
+    "decomposed": Caveat(
+        "estimated",
+        "recovered from sums of several requests, so the share within the threshold may be some percent off: "
+        "triton_model_distribution_error_ratio says how much",
+        _TRACES,
+    ),
     "summary": Caveat(
         "estimated",
         "read off quantiles, so the share within the threshold may be some percent off",

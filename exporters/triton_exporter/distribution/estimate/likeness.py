@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from triton_exporter.distribution.density import Floats, Places, Sums
+from triton_exporter.distribution.estimate.density import Floats, Places, Sums
 
 Grouping = Literal["none", "neighbours", "trend"]
 

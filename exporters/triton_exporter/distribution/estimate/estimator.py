@@ -1,0 +1,112 @@
+"""All decompositions of one exporter: few enough, and estimated again as often as their share of a core allows."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from triton_exporter.distribution.buckets import Signal
+from triton_exporter.distribution.estimate.decomposition import Decomposition
+from triton_exporter.snapshot import ModelVersion
+
+MAX_DECOMPOSED = 100
+"""Histograms decomposed at once, the busiest first come; some 0.3 MB each. The others stay with the mean."""
+
+IDLE_SECONDS = 600.0
+"""A histogram without several requests in one interval for so long makes room for another."""
+
+CORE_SHARE = 0.005
+"""Part of one core that estimating may take in the long run."""
+
+_SAVED_SECONDS = 3.0
+"""Processor time that may be saved up, for the many first estimates after a start."""
+
+_GROWN = 0.1
+"""An estimate is made again when the intervals have grown by this part."""
+
+
+class _Place(NamedTuple):
+    """Whose histogram."""
+
+    version: ModelVersion
+    signal: Signal
+
+
+class Estimator:
+    """Poller (see `family`): estimates in a thread of its own, without the exporter's lock."""
+
+    interval_seconds = 1.0
+
+    def __init__(
+        self, thresholds: Mapping[Signal, Sequence[float]] | None = None, most: int = MAX_DECOMPOSED
+    ) -> None:
+        self._thresholds = thresholds or {}
+        self._most = most
+        self._lock = threading.Lock()
+        self._kept: dict[_Place, Decomposition] = {}
+        self._used: dict[_Place, float] = {}
+        self._fitted: dict[_Place, int] = {}
+        self._saved = _SAVED_SECONDS
+        self._polled = time.monotonic()
+
+    def get(self, version: ModelVersion, signal: Signal, now: float, several: bool) -> Decomposition | None:
+        """Return the decomposition of a histogram; `several` requests in an interval ask for one if there is none.
+
+        None where none is needed, or where too many others have one.
+        """
+        key = _Place(version, signal)
+        with self._lock:
+            found = self._kept.get(key)
+            if found is None and several and self._has_room(now):
+                found = self._kept[key] = Decomposition()
+            if found is not None and several:
+                self._used[key] = now
+            return found
+
+    def forget(self, version: ModelVersion) -> None:
+        """Let go of a model version that has gone."""
+        with self._lock:
+            for key in [key for key in self._kept if key.version == version]:
+                self._drop(key)
+
+    def poll(self, now: float) -> None:
+        """Estimate those whose intervals have grown most, as long as processor time is left."""
+        elapsed = time.monotonic() - self._polled
+        self._polled += elapsed
+        self._saved = min(_SAVED_SECONDS, self._saved + CORE_SHARE * elapsed)
+        for key in self._due():
+            if self._saved <= 0:
+                return
+            started = time.thread_time()
+            with self._lock:
+                decomposition = self._kept.get(key)
+            if decomposition is not None:
+                self._fitted[key] = decomposition.undecided
+                decomposition.fit()
+                decomposition.judge(self._thresholds.get(key.signal, ()))
+            self._saved -= time.thread_time() - started
+
+    def _due(self) -> Sequence[_Place]:
+        with self._lock:
+            grown = {
+                key: (one.undecided - self._fitted.get(key, 0)) / max(one.kept, 1)
+                for key, one in self._kept.items()
+            }
+        return sorted(
+            (key for key, part in grown.items() if part > _GROWN), key=grown.__getitem__, reverse=True
+        )
+
+    def _has_room(self, now: float) -> bool:
+        if len(self._kept) >= self._most:
+            oldest = min(self._used, key=self._used.__getitem__)
+            if self._used[oldest] > now - IDLE_SECONDS:
+                return False
+            self._drop(oldest)
+        return True
+
+    def _drop(self, key: _Place) -> None:
+        del self._kept[key]
+        self._used.pop(key, None)
+        self._fitted.pop(key, None)
