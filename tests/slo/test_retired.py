@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -54,30 +55,32 @@ def counters(before: bool = True, after: bool = True, **labels: str) -> Labels:
 
 def ask(
     query: str,
-    minutes: float,
+    minutes: Sequence[float],
     scene: Labels,
     folder: Path,
     *only: str,
     group_by: tuple[str, ...] = ("model", "version"),
     kind: str = "errors",
     step: int = STEP,
-) -> list[Labels]:
-    """What the rules of an objective give; `only` leaves out what these series do not rest on."""
+) -> list[list[Labels]]:
+    """What the rules of an objective give at each time; `only` leaves out what these series do not rest on."""
     objective = Objective(name="errors", target=0.999, indicator=kind, group_by=group_by)
     options = Options(scrape_interval_seconds=step)
     [text] = [one.text for one in artifacts([objective], options) if one.name == "slo-errors.yml"]
     rules = yaml.safe_load(text)["groups"][0]["rules"]
     rules = resting_on(rules, *only) if only else rules
     chosen = grouped({"slo": pausable(rules) if PAUSED in scene else rules})
-    asked = [(query, minutes * 60)]
-    [answer] = evaluated(promtools()[-1], folder, chosen, scene, asked, interval=step, evaluation=step)
-    return sorted((labels for labels, _ in answer), key=str)
+    asked = [(query, at * 60) for at in minutes]
+    answers = evaluated(promtools()[-1], folder, chosen, scene, asked, interval=step, evaluation=step)
+    return [sorted((labels for labels, _ in answer), key=str) for answer in answers]
 
 
 def lost(scene: Labels, folder: Path, group_by: tuple[str, ...] = ("model", "version")) -> list[Labels]:
     """The groups that are unknown at the end of a scene."""
     query = f"group {by(group_by)} ({names.UNKNOWN})"
-    return ask(query, (BEFORE + AFTER) * STEP / 60, scene, folder, names.UNKNOWN, group_by=group_by)
+    end = (BEFORE + AFTER) * STEP / 60
+    [found] = ask(query, [end], scene, folder, names.UNKNOWN, group_by=group_by)
+    return found
 
 
 def pages(*versions: str, **labels: str) -> list[Labels]:
@@ -188,7 +191,7 @@ def test_a_prober_is_not_silent_about_a_version_that_was_replaced(replaced: bool
     query = f"group {by(('model', 'version', names.REASON))} ({names.UNKNOWN})"
     unknown = [] if replaced else pages("1", reason="silent")
 
-    assert unknown == ask(query, minutes, scene, tmp_path, names.UNKNOWN, kind="probe")
+    assert [unknown] == ask(query, [minutes], scene, tmp_path, names.UNKNOWN, kind="probe")
 
 
 @pytest.mark.real
@@ -203,8 +206,9 @@ def test_an_unload_ends_the_burn_alerts(decided: bool, tmp_path: Path) -> None:
     minutes = BEFORE * STEP / 60
     burning = [{"alertname": BURN_ALERTS["errors"]}]
 
-    assert burning == ask(FIRING, minutes - 1, scene, tmp_path)
-    assert ([] if decided else burning) == ask(FIRING, minutes + 3, scene, tmp_path)
+    before, after = ask(FIRING, [minutes - 1, minutes + 3], scene, tmp_path)
+    assert burning == before
+    assert ([] if decided else burning) == after
 
 
 @pytest.mark.parametrize("kind", ["errors", "probe"])
@@ -214,9 +218,7 @@ def test_nothing_is_unknown_before_the_first_scrape_after_a_pause(
 ) -> None:
     """A Prometheus that comes back evaluates rules before it has scraped anything."""
     scene = around_a_pause(pause, after="1+4x40")
-    assert [] == after_a_pause(scene, pause, 0, tmp_path, kind)
-    assert [] == after_a_pause(scene, pause, 1, tmp_path, kind)
-    assert [] == after_a_pause(scene, pause, 5, tmp_path, kind)
+    assert [[], [], []] == after_a_pause(scene, pause, [0, 1, 5], tmp_path, kind)
 
 
 @pytest.mark.parametrize("before", [0, 20])
@@ -224,7 +226,7 @@ def test_nothing_is_unknown_before_the_first_scrape_after_a_pause(
 def test_a_model_that_is_gone_is_unknown_also_after_a_pause(pause: int, before: int, tmp_path: Path) -> None:
     """It vanished while Prometheus was down, or minutes before: nobody may forget it."""
     scene = around_a_pause(pause, after="_x40", before=before)
-    assert pages("1") == after_a_pause(scene, pause, 5, tmp_path, "errors")
+    assert [pages("1")] == after_a_pause(scene, pause, [5], tmp_path, "errors")
 
 
 def around_a_pause(pause: int, after: str, before: int = 0) -> Labels:
@@ -241,7 +243,9 @@ def around_a_pause(pause: int, after: str, before: int = 0) -> Labels:
     }
 
 
-def after_a_pause(scene: Labels, pause: int, minutes: float, folder: Path, kind: str) -> list[Labels]:
-    """The groups that are unknown so long after rules go on."""
-    query, at = f"group {by(('model', 'version'))} ({names.UNKNOWN})", 60 + pause + minutes
+def after_a_pause(
+    scene: Labels, pause: int, minutes: Sequence[float], folder: Path, kind: str
+) -> list[list[Labels]]:
+    """The groups that are unknown so many minutes after rules go on."""
+    query, at = f"group {by(('model', 'version'))} ({names.UNKNOWN})", [60 + pause + one for one in minutes]
     return ask(query, at, scene, folder, names.UNKNOWN, kind=kind, step=15)
