@@ -53,6 +53,10 @@ def mistakes(**changes: object) -> list[str]:
         ({"models": {"regex": "(?=a)"}}, "no look-around"),
         ({"models": [1]}, "models.names.0: must be text, and is the number 1"),
         ({"overrides": [{"models": "a"}]}, "an override needs a target or a threshold"),
+        (
+            {"group_by": ["instance"], "overrides": [{"models": "a", "target": "90%"}]},
+            "which group_by leaves out",
+        ),
         ({"labels": {"severity": "x"}}, "labels the rules set themselves: severity"),
         ({"labels": {"zone": "x"}, "group_by": ["zone"]}, "labels the rules set themselves: zone"),
         ({"group_by": ["model", "event"]}, "group_by holds labels the rules set themselves: event"),
