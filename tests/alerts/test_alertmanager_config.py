@@ -17,11 +17,12 @@ from support.tools import amtools
 from triton_alerts.alert import Alert
 from triton_alerts.alertmanager import configuration as alertmanager
 from triton_alerts.alertmanager import document
-from triton_alerts.alertmanager.inhibition import INHIBITIONS, Inhibition
+from triton_alerts.alertmanager.inhibition import INHIBITIONS
 from triton_alerts.catalogue import ALERTS
 from triton_alerts.generate import artifacts
 from triton_slo import conventions
 from triton_slo.artifact import Options
+from triton_slo.burn.burn_alerts import Inhibition
 from triton_slo.indicators import BURN_ALERTS
 
 DEMO = Options(time_scale=1 / 360, scrape_interval_seconds=1.0, webhook_url="http://127.0.0.1:1/alertmanager")

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from triton_alerts.alertmanager import document
-from triton_alerts.alertmanager.inhibition import INHIBITIONS, Inhibition
+from triton_alerts.alertmanager.inhibition import INHIBITIONS
 from triton_alerts.alertmanager.receivers import fallback_receiver, ticket_hours, webhook
 from triton_alerts.rules import promql
 from triton_slo.artifact import Artifact, Options
+from triton_slo.burn.burn_alerts import Inhibition
 
 FILE = "alertmanager.yml"
 TEMPLATES = "tritonwatch.tmpl"

@@ -9,24 +9,13 @@ inhibits must end with its cause or after it: Alertmanager sends nothing about a
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from triton_alerts.alert import Alert
 from triton_alerts.catalogue import gpu, lifecycle, llm, traffic
 from triton_slo import conventions
 from triton_slo.burn.burn_alerts import INHIBITIONS as SLO_INHIBITIONS
-from triton_slo.burn.burn_alerts import Inhibition as SloInhibition
+from triton_slo.burn.burn_alerts import Inhibition
 from triton_slo.indicators import BURN_ALERTS, Errors, Queue
-
-
-@dataclass(frozen=True, slots=True)
-class Inhibition:
-    """While an alert that matches all of `source` fires, those that match all of `target` are not sent."""
-
-    why: str
-    source: tuple[str, ...]
-    target: tuple[str, ...]
-    equal: tuple[str, ...]
 
 
 def _named(*names: str) -> tuple[str, ...]:
@@ -36,10 +25,6 @@ def _named(*names: str) -> tuple[str, ...]:
 
 def _carrying(label: str, alerts: Iterable[Alert]) -> tuple[str, ...]:
     return tuple(alert.name for alert in alerts if label in alert.labels)
-
-
-def _sides(one: SloInhibition) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
-    return one.source, one.target, one.equal
 
 
 _NO_PAGE = f'{conventions.SEVERITY}!="critical"'
@@ -180,8 +165,5 @@ INHIBITIONS = (
         (*_named("AlertmanagerNotificationsFailing"), 'integration="webhook"'),
         (),
     ),
-    *(
-        Inhibition("One fault raises one alert: the most specific one is sent.", *_sides(one))
-        for one in SLO_INHIBITIONS
-    ),
+    *SLO_INHIBITIONS,
 )

@@ -27,8 +27,12 @@ from triton_slo.rules.windows import KEEP_FIRING
 
 @dataclass(frozen=True, slots=True)
 class Inhibition:
-    """While an alert with `source` labels fires, those with `target` labels and the same `equal` are silent."""
+    """While an alert that matches all of `source` fires, those that match all of `target` are not sent.
 
+    Only where they have the same values of the labels `equal`.
+    """
+
+    why: str
     source: tuple[str, ...]
     target: tuple[str, ...]
     equal: tuple[str, ...]
@@ -46,6 +50,7 @@ _CAUSED = {
 INHIBITIONS: tuple[Inhibition, ...] = (
     *(
         Inhibition(
+            "Of the tiers of one objective only the most urgent is sent.",
             (_SLO, f'{names.URGENCY}="{urgency}"'),
             (_SLO, f'{names.URGENCY}=~"[{urgency + 1}-{names.URGENCIES}]"'),
             _GROUP,
@@ -56,14 +61,14 @@ INHIBITIONS: tuple[Inhibition, ...] = (
         inhibition
         for cause, members in sorted(_CAUSED.items())
         for inhibition in (
-            # A model without data has one cause, whatever the number of its objectives.
             Inhibition(
+                "A model without data has one cause, whatever the number of its objectives.",
                 (f'alertname="{names.UNKNOWN_ALERT}"', f'{names.INDICATOR}="{cause}"'),
                 (f'alertname="{names.UNKNOWN_ALERT}"', f'{names.INDICATOR}!="{cause}"'),
                 names.GROUPING,
             ),
-            # A model that is not ready cannot answer in time either.
             Inhibition(
+                "A model that is not ready, or whose probes fail, cannot keep its other objectives either.",
                 (f'alertname="{BURN_ALERTS[cause]}"', _SLO, f'{names.SEVERITY}="critical"'),
                 (_SLO, f'{names.INDICATOR}=~"{"|".join(members)}"'),
                 names.GROUPING,
