@@ -318,7 +318,7 @@ def test_a_ticket_that_becomes_a_page_in_its_group_pages(stack: Stack, binary: P
     eventually(lambda: len(stack.slack.workspace.roots("C0PAGES")) == 2, "the escalation")
     assert "C0TICKETS" == root.channel
     assert "page (critical)" in pages[0].shown
-    assert "nobody yet" in pages[0].shown_over_time[0]
+    assert "not yet" in pages[0].shown_over_time[0]
     assert "Nobody has acknowledged this" in stack.slack.workspace.roots("C0PAGES")[1].text
 
 
