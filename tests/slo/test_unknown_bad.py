@@ -66,13 +66,12 @@ def readiness(up: float, gone: float, back: float = 0, servers: int = 2, **state
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("tool", promtools(), ids=str)
 @pytest.mark.parametrize(
-    ("gone", "back", "bad"),
+    ("gone", "back", "bad", "tool"),
     [
-        pytest.param(8, 2, 0, id="back before it is called unknown"),
-        pytest.param(25, 20, 10, id="gone and back"),
-        pytest.param(59, 0, 44, id="gone for most of the hour"),
+        pytest.param(8, 2, 0, promtools()[0], id="back before it is called unknown"),
+        *(pytest.param(25, 20, 10, tool, id=f"gone and back, {tool}") for tool in promtools()),
+        pytest.param(59, 0, 44, promtools()[-1], id="gone for most of the hour"),
     ],
 )
 def test_unknown_time_weighs_what_the_group_weighed(
