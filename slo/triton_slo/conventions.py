@@ -79,6 +79,10 @@ SLI_EXCLUDED = "slo:sli_excluded:state"
 """1, with a `reason`, while time does not count for an objective, or windows still reach into such time."""
 BURNING = "slo:sli_burning:bool"
 """1 while a group uses up budget faster than it may last, in the last minutes; else 0."""
+LAST_SEEN_BEFORE = "slo:sli:last_seen_before_pause_timestamp_seconds"
+"""`LAST_SEEN` of before a pause of the rules, until it is recorded again; absent otherwise."""
+RETIRED_BEFORE = "slo:sli:retired_before_pause_timestamp_seconds"
+"""The same of `RETIRED`."""
 SLI_SOURCE = "slo:sli_source:info"
 """1 for the source that a group's indicator uses (label `source`)."""
 CAUSE_SHARE = "slo:sli_cause:ratio_rate1h"
@@ -97,11 +101,6 @@ def sli_events(window: str) -> str:
     return f"slo:sli_events:rate{window}"
 
 
-def sli_events_link(scrapes: int) -> str:
-    """Name of the recorded events per second between the last scrapes (label `event`)."""
-    return f"slo:sli_events:rate{scrapes}scrapes"
-
-
 def burn_part(name: str) -> str:
     """Name of the series that exists while a named part of a burn alert's condition is true (label `tier`)."""
     return f"slo:burn_{name}:bool"
@@ -109,12 +108,21 @@ def burn_part(name: str) -> str:
 
 SLI_EVENTS_NOW = "slo:sli_events:now"
 """Events per second at this evaluation, for indicators that are looked at rather than counted (readiness)."""
+SLI_EVENTS_LINK = "slo:sli_events:rate4scrapes"
+"""Events per second of the last scrapes (label `event`), of groups whose sum no longer window carries on yet."""
 SLI_EVENTS_SUM = "slo:sli_events:sum"
 """Events since the sum began (label `event`), which windows over an hour are differences of."""
 SLI_EVENTS_CHECKPOINT = "slo:sli_events:checkpoint"
 """The same every five minutes: what the sum goes on from after a pause of over an hour."""
 SLI_EVENTS_COUNTED = "slo:sli_events:checkpoint_rate6h"
 """Events per second over six hours of the counters, every five minutes (label `event`)."""
+
+
+def sli_events_base(window: str) -> str:
+    """Name of the sum of when a window began, while that lies in a pause or soon will; absent otherwise."""
+    return f"slo:sli_events:base{window}"
+
+
 SLI_EVENTS_SINCE = "slo:sli_events:since_timestamp_seconds"
 """Unix time at which a group's sum began."""
 

@@ -67,7 +67,7 @@ def ask(
     objective = Objective(name="errors", target=0.999, indicator=kind, group_by=group_by)
     options = Options(scrape_interval_seconds=step)
     [text] = [one.text for one in artifacts([objective], options) if one.name == "slo-errors.yml"]
-    rules = yaml.safe_load(text)["groups"][0]["rules"]
+    rules = [rule for group in yaml.safe_load(text)["groups"] for rule in group["rules"]]
     rules = resting_on(rules, *only) if only else rules
     chosen = grouped({"slo": pausable(rules) if PAUSED in scene else rules})
     asked = [(query, at * 60) for at in minutes]

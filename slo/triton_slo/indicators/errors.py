@@ -61,12 +61,12 @@ class Errors(Indicator):
         reasons = f"reason=~{quote(regex_of((*self.reasons, '')))}"
 
         def counted(window: str) -> Events:
-            success = scope.rate(triton.REQUEST_SUCCESS, window)
-            failure = f"({scope.rate(triton.REQUEST_FAILURE, window, reasons)} or {scope.on} 0 * {success})"
-            # `and`: failure counters outlive an unloaded model, and would pass for its traffic.
-            return Events(
-                error=f"{failure}\nand {scope.on} {success}", total=f"{success} + {scope.on} {failure}"
-            )
+            # Each counter as few times as possible: reading them is most of what rules cost. Where a model has no
+            # failure counter, and once it is unloaded, the rules record zeros.
+            failure = scope.rate(triton.REQUEST_FAILURE, window, reasons)
+            apart = f'label_replace({failure}, "{names.EVENT}", "{names.ERROR}", "", "")'
+            total = f"sum {scope.by} (\n  {scope.rate(triton.REQUEST_SUCCESS, window)}\n  or {apart}\n)"
+            return Events(error=failure, total=total)
 
         return Measure(
             scope.present(triton.REQUEST_SUCCESS),

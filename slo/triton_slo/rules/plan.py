@@ -12,7 +12,7 @@ from triton_slo.fields import Choice
 from triton_slo.indicators.measure import Measure, Scope
 from triton_slo.objective.model import CalendarWindow, Objective, Override, Tier, budget
 from triton_slo.promql import Matchers, parse_selector
-from triton_slo.rules.windows import SLICE, Clock, Span, spans
+from triton_slo.rules.windows import SLICE, Clock, Span, canonical, spans
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +73,22 @@ class Plan:
         for label, value in self.fixed_labels.items():
             matchers = matchers.equal(label, value)
         return matchers
+
+    @cached_property
+    def seldom(self) -> tuple[str, ...]:
+        """Windows that no alert reads: they are recorded every few minutes."""
+        longest = self.objective.window.nominal
+        alerted = {window for tier in self.objective.alerting.tiers for window in (tier.long, tier.short)}
+        span = self.spans.get(longest)
+        return () if span is None or span.raw or longest in map(canonical, alerted) else (longest,)
+
+    @cached_property
+    def counted(self) -> frozenset[str]:
+        """Windows over an hour of which events are recorded, and not only their ratio."""
+        if isinstance(self.objective.window, CalendarWindow):
+            return frozenset(self.spans)
+        longs = {canonical(tier.long) for tier in self.objective.alerting.tiers}
+        return frozenset({*longs, "6h", "1d", "3d", self.objective.window.nominal})
 
     @cached_property
     def period(self) -> Span | None:

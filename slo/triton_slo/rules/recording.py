@@ -15,17 +15,18 @@ from triton_slo.objective.model import CalendarWindow
 from triton_slo.promql import Matchers, number, on, paren
 from triton_slo.rules.calendar import budget_days, budget_remaining, calendar_rules
 from triton_slo.rules.excluding import counting, exclusion_rules, leaving_out
-from triton_slo.rules.memory import remembered
+from triton_slo.rules.memory import memory_rules, remembered
 from triton_slo.rules.plan import Plan, Variant
 from triton_slo.rules.rulefile import Rule
 from triton_slo.rules.running_sum import (
     CHECKPOINT_WINDOW,
-    LINKS,
+    base_rules,
     checkpoint_rule,
     difference,
     link_seconds,
     rungs,
     sum_rules,
+    unless_carried,
 )
 from triton_slo.rules.unseen import counting_unknown
 from triton_slo.rules.windows import GUARD, Span
@@ -43,30 +44,50 @@ def recording_rules(plan: Plan) -> Iterator[Rule]:
     for span in raw:
         for variant, measure in measures:
             yield _rule(plan, names.sli_events(span.nominal), _raw(plan, span, variant, measure))
-    for scrapes in LINKS:
-        span = Span(f"{scrapes} scrapes", link_seconds(plan, scrapes))
-        for variant, measure in measures:
-            yield _rule(plan, names.sli_events_link(scrapes), _raw(plan, span, variant, measure))
+    link = Span("link", link_seconds(plan))
+    for variant, measure in measures:
+        linked = f"(\n{indent(_raw(plan, link, variant, measure))}\n)\n{unless_carried(plan)}"
+        yield _rule(plan, names.SLI_EVENTS_LINK, linked)
     yield from sum_rules(plan)
     for span in long:
-        yield _rule(plan, names.sli_events(span.nominal), difference(plan, span))
+        if span.nominal not in plan.seldom:
+            yield from _summed(plan, span)
     for variant, measure in measures:
         yield from _targets(plan, variant)
         yield from _sources(plan, measure)
-    for nominal in plan.spans:
-        yield _rule(plan, names.sli_error(nominal), ratio(plan, nominal))
+    for span in raw:
+        yield _rule(plan, names.sli_error(span.nominal), ratio(plan, span.nominal))
     if isinstance(plan.objective.window, CalendarWindow):
         yield from calendar_rules(plan, plan.objective.window)
-    yield from _budget(plan)
+    yield from _now(plan)
+    if not plan.seldom:
+        yield from _budget(plan)
 
 
 def slow_rules(plan: Plan) -> Iterator[Rule]:
-    """Recording rules that need not be evaluated often, in a group of their own."""
+    """Recording rules that need not be evaluated often, in a group of their own: memory, and the whole period."""
+    yield from memory_rules(plan)
     if not plan.objective.exclusions:
         span = Span(CHECKPOINT_WINDOW, plan.clock.real(CHECKPOINT_WINDOW))
         for variant in plan.variants:
             yield _rule(plan, names.SLI_EVENTS_COUNTED, _raw(plan, span, variant, _measure(plan, variant)))
     yield checkpoint_rule(plan)
+    yield from base_rules(plan)
+    for nominal in plan.seldom:
+        yield from _summed(plan, plan.spans[nominal])
+    if plan.seldom:
+        yield from _budget(plan)
+
+
+def _summed(plan: Plan, span: Span) -> Iterator[Rule]:
+    """A window that is a difference of sums; its events only where something reads them."""
+    if span.nominal in plan.counted:
+        yield _rule(plan, names.sli_events(span.nominal), difference(plan, span))
+        yield _rule(plan, names.sli_error(span.nominal), ratio(plan, span.nominal))
+    else:
+        error, total = (difference(plan, span, event) for event in (names.ERROR, names.TOTAL))
+        divided = f"{error}\n/ ignoring ({names.EVENT})\n({total} > 0)"
+        yield _rule(plan, names.sli_error(span.nominal), divided)
 
 
 def _measure(plan: Plan, variant: Variant) -> Measure:
@@ -92,7 +113,7 @@ def ratio(plan: Plan, nominal: str) -> str:
 
 
 def _last_seen(plan: Plan, variant: Variant, measure: Measure) -> str:
-    before = remembered(plan, f"{names.LAST_SEEN}{_own(plan, variant)}")
+    before = remembered(plan, names.LAST_SEEN, _own(plan, variant))
     period = number(plan.period_seconds)
     return f"time() * {paren(measure.presence)}\nor {_on(plan)}\n{paren(before)} > time() - {period}"
 
@@ -136,19 +157,22 @@ def burn(plan: Plan, nominal: str) -> str:
     return f"{names.sli_error(nominal)}{plan.own} / {names.ERROR_BUDGET_RATIO}{plan.own}"
 
 
+def _now(plan: Plan) -> Iterator[Rule]:
+    yield _rule(plan, names.CURRENT_BURN_RATE, burn(plan, "5m"))
+    yield _rule(
+        plan, names.BURNING, f"{names.sli_error(GUARD)}{plan.own} > bool {names.ERROR_BUDGET_RATIO}{plan.own}"
+    )
+    yield Rule(expr="vector(1)", record=names.INFO, labels={**plan.labels, **_info(plan)})
+
+
 def _budget(plan: Plan) -> Iterator[Rule]:
     window = plan.objective.window
     days, left = f"vector({number(window.seconds / DAY)})", f"1 - {names.PERIOD_BURN_RATE}{plan.own}"
     if isinstance(window, CalendarWindow):
         days, left = budget_days(plan), budget_remaining(plan)
     yield _rule(plan, names.PERIOD_DAYS, days)
-    yield _rule(plan, names.CURRENT_BURN_RATE, burn(plan, "5m"))
     yield _rule(plan, names.PERIOD_BURN_RATE, burn(plan, window.nominal))
     yield _rule(plan, names.PERIOD_BUDGET_REMAINING, left)
-    yield _rule(
-        plan, names.BURNING, f"{names.sli_error(GUARD)}{plan.own} > bool {names.ERROR_BUDGET_RATIO}{plan.own}"
-    )
-    yield Rule(expr="vector(1)", record=names.INFO, labels={**plan.labels, **_info(plan)})
 
 
 def _info(plan: Plan) -> dict[str, str]:

@@ -33,7 +33,7 @@ def retired_rules(plan: Plan) -> Iterator[Rule]:
         f"  or\n  {seen}\n  and on (model) ({_ready(plan)})\n)\n"
         f"unless {on(_identity(plan))} (\n{indent(_serving(plan))}\n)"
     )
-    before = remembered(plan, f"{names.RETIRED}{plan.own}")
+    before = remembered(plan, names.RETIRED, plan.own)
     before = f"(\n{indent(before)}\n)\nand {on(labels)} {seen}"
     expr = f"0 * (\n{indent(now)}\n) + time()\nor {on(labels)}\n(\n{indent(before)}\n)"
     yield Rule(expr=expr, record=names.RETIRED, labels=plan.labels)

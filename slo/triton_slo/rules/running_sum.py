@@ -5,7 +5,7 @@ place leaves no hole: where no sum was recorded an hour ago, those of half an ho
 well. Whatever is missing in a candidate makes it smaller, so the largest misses the fewest. `rate` extrapolates,
 however, by up to a scrape's jitter in a window: the shorter the window, the more of its events that is, and the
 largest of many would creep upward. After a pause of over an hour the checkpoint helps: a group of rules that is
-evaluated every five minutes, keeps the sum for a day, and reads six hours of the counters.
+evaluated every few minutes, keeps the sum for a day, and reads six hours of the counters.
 
 Where time is left out (`exclusions`), nothing is read over more than five minutes: what happens in a pause is lost.
 """
@@ -17,22 +17,22 @@ from collections.abc import Iterator, Mapping
 from triton_exporter.duration import render
 from triton_slo import conventions as names
 from triton_slo.objective.model import HALF_HOUR, TILE
-from triton_slo.promql import indent, number, on
+from triton_slo.promql import Matchers, indent, number, on
 from triton_slo.rules.plan import Plan
 from triton_slo.rules.rulefile import Rule
 from triton_slo.rules.windows import HOLD, MIN_SCRAPES, Span
 
-CHECKPOINT = "5m"
-"""How often the checkpoint is evaluated."""
+CHECKPOINT = "4m"
+"""How often the slow group is evaluated: Prometheus forgets a sample after five minutes."""
 CHECKPOINT_WINDOW = "6h"
 """What it reads of the counters: a pause of the rules up to this length loses nothing."""
 _REACH = "1d"
 """After a pause up to this length sums go on from before it; after a longer one they begin anew."""
 _SPARSE = "1h"
+_LEAD = "10m"
+"""Longer than twice the slow group's interval: what it records is there when a window reaches a pause."""
 _RECENT = "11m"
 """Holds an evaluation of the checkpoint, also a late one."""
-LINKS = (1, MIN_SCRAPES)
-"""Scrapes between two evaluations: as many as most servers are set to."""
 _RUNG = "rung"
 
 
@@ -41,9 +41,9 @@ def rungs(plan: Plan) -> tuple[str, ...]:
     return (TILE,) if plan.objective.exclusions else ("1h", HALF_HOUR, HOLD)
 
 
-def link_seconds(plan: Plan, scrapes: int) -> float:
-    """Length of the window that links a sum to the one before."""
-    return scrapes * plan.clock.scrape_seconds
+def link_seconds(plan: Plan) -> float:
+    """Length of the window that links a sum to one before."""
+    return MIN_SCRAPES * plan.clock.scrape_seconds
 
 
 def sum_rules(plan: Plan) -> Iterator[Rule]:
@@ -58,26 +58,26 @@ def sum_rules(plan: Plan) -> Iterator[Rule]:
     first = f"\nor {_on(plan)}\n".join(since)
     yield _rule(plan, names.SLI_EVENTS_SINCE, f"(\n{indent(first)}\n)\nand {_on(plan)}\n{total}")
     longest = plan.spans[rungs(plan)[0]]
-    recorded = (
-        f"last_over_time({_sums(plan)}[{render(link_seconds(plan, LINKS[-1]))}]{_offset(longest.seconds)})"
-    )
+    recorded = f"last_over_time({_sums(plan)}[{render(link_seconds(plan))}]{_offset(longest.seconds)})"
     candidates: dict[str, str] = {}
     for nominal in rungs(plan):
         span = plan.spans[nominal]
         gone_on = f"{_sums(plan, span.seconds)} + {_within(plan, span)}"
         candidates[nominal] = gone_on if span is longest else f"{gone_on}\nunless {recorded}"
     # While there is no sum of ten minutes ago: each goes on from its neighbour, so that all of them agree.
-    nearest = plan.spans[rungs(plan)[-1]]
-    for scrapes in LINKS:
-        events = f"{number(link_seconds(plan, scrapes))} * {names.sli_events_link(scrapes)}{plan.own}"
-        linked = f"{_sums(plan, link_seconds(plan, scrapes))} + {events}"
-        candidates[f"link {scrapes}"] = f"{linked}\nunless {_sums(plan, nearest.seconds)}"
+    seconds = link_seconds(plan)
+    events = f"{number(seconds)} * {names.SLI_EVENTS_LINK}{plan.own}"
+    candidates["link"] = f"{_sums(plan, seconds)} + {events}"
     candidates["before"] = _sums(plan)
     candidates["checkpoint"] = f"last_over_time({_checkpoint(plan)}[{_nominal(plan, _RECENT)}])"
-    candidates["new"] = (
-        f"{_within(plan, longest)} and {_on(plan)} ({_young(plan, link_seconds(plan, LINKS[-1]))})"
-    )
+    candidates["new"] = f"{_within(plan, longest)} and {_on(plan)} ({_young(plan, seconds)})"
     yield _rule(plan, names.SLI_EVENTS_SUM, _largest(candidates))
+
+
+def unless_carried(plan: Plan) -> str:
+    """What follows the events of a link: there are none where a longer window carries the sum on."""
+    nearest = plan.spans[rungs(plan)[-1]]
+    return f"unless {on((*plan.objective.group_by, names.EVENT))} {_sums(plan, nearest.seconds)}"
 
 
 def checkpoint_rule(plan: Plan) -> Rule:
@@ -98,23 +98,48 @@ def checkpoint_rule(plan: Plan) -> Rule:
     return _rule(plan, names.SLI_EVENTS_CHECKPOINT, f"{_largest(candidates)}\nand\n{alive}")
 
 
-def difference(plan: Plan, span: Span) -> str:
+def base_rules(plan: Plan) -> Iterator[Rule]:
+    """Sums of when windows began that lie in a pause: rules of the slow group, which record nothing otherwise.
+
+    They begin to record before a window reaches the pause.
+    """
+    for span in plan.spans.values():
+        if _has_base_rule(plan, span):
+            soon = span.seconds - plan.clock.real(_LEAD)
+            present = f"({_sums(plan, span.seconds)} and {_sums(plan, soon)})"
+            expr = "(\n" + indent("\nor\n".join(_in_pause(plan, span, plan.own))) + f"\n)\nunless {present}"
+            yield _rule(plan, names.sli_events_base(span.nominal), expr)
+
+
+def difference(plan: Plan, span: Span, event: str = "") -> str:
     """Events per second over a window: the sum of now less that of when the window began."""
-    young = f"(0 * {_sums(plan)} and {_on(plan)} ({_young(plan, span.seconds)}))"
-    began = "\nor\n".join((young, *_bases(plan, span)))
-    return f"clamp_min(\n  {_sums(plan)}\n  - (\n{indent(began, 4)}\n  ),\n  0\n) / {number(span.seconds)}"
+    own = plan.own.equal(names.EVENT, event) if event else plan.own
+    now = f"{names.SLI_EVENTS_SUM}{own}"
+    young = f"(0 * {now} and {_on(plan)} ({_young(plan, span.seconds)}))"
+    recorded = (f"{names.sli_events_base(span.nominal)}{own}",)
+    in_pause = recorded if _has_base_rule(plan, span) else _in_pause(plan, span, own)
+    began = "\nor\n".join((young, f"{now}{_offset(span.seconds)}", *in_pause))
+    return f"clamp_min(\n  {now}\n  - (\n{indent(began, 4)}\n  ),\n  0\n) / {number(span.seconds)}"
 
 
-def _bases(plan: Plan, span: Span) -> Iterator[str]:
-    """The sum of when a window began; where that lies in a pause, the first of these that there is.
+def _has_base_rule(plan: Plan, span: Span) -> bool:
+    """A pause may be longer than a shorter window; a rule that is itself evaluated seldom needs no other."""
+    return (
+        not span.raw
+        and span.seconds >= plan.clock.real(CHECKPOINT_WINDOW)
+        and span.nominal not in plan.seldom
+    )
+
+
+def _in_pause(plan: Plan, span: Span, own: Matchers) -> Iterator[str]:
+    """The sum of when a window began in a pause; the first of these that there is.
 
     An hour (or six) after it less the events in between; one of before the pause.
     """
     longest, counted = plan.spans[rungs(plan)[0]], plan.clock.real(CHECKPOINT_WINDOW)
-    yield _sums(plan, span.seconds)
     if span.seconds > longest.seconds:
         later = span.seconds - longest.seconds
-        yield f"({_sums(plan, later)} - {_within(plan, longest, later)})"
+        yield f"({names.SLI_EVENTS_SUM}{own}{_offset(later)} - {_within(plan, longest, later, own)})"
     if span.seconds >= counted and not plan.objective.exclusions:
         later = span.seconds - counted
         yield f"({_checkpoint(plan, later)} - {_counted(plan, later)})"
@@ -152,9 +177,9 @@ def _since(plan: Plan) -> str:
     return f"{names.SLI_EVENTS_SINCE}{plan.own}"
 
 
-def _within(plan: Plan, span: Span, ago: float = 0) -> str:
+def _within(plan: Plan, span: Span, ago: float = 0, own: Matchers | None = None) -> str:
     """Events of a window that is read from counters."""
-    return f"{number(span.seconds)} * {names.sli_events(span.nominal)}{plan.own}{_offset(ago)}"
+    return f"{number(span.seconds)} * {names.sli_events(span.nominal)}{own or plan.own}{_offset(ago)}"
 
 
 def _counted(plan: Plan, ago: float = 0) -> str:
