@@ -1,4 +1,4 @@
-"""Samples that an evaluation reads, ours beside Sloth's, on a real Prometheus; writes docs/slo-samples.md."""
+"""How exact our long windows are, and the samples read beside Sloth's; writes docs/slo-samples.md."""
 
 from __future__ import annotations
 
@@ -25,10 +25,18 @@ from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
 
 LONG = ("2h", "6h", "1d", "3d", "30d")
-SIZES = ((10, 31.0), (100, 3.2), (1000, 3.2))
-"""Models, and days of history: 31 days of 1,000 models are 90 million samples, more than a bench should write."""
+SIZES = ((10, 31.0), (100, 3.2))
+"""Models, and days of history."""
 ENOUGH = 100
-SUMS = (names.SLI_EVENTS_SUM, names.SLI_EVENTS_SINCE, names.SLI_EVENTS_CHECKPOINT)
+SUMS = (
+    names.SLI_EVENTS_SUM,
+    names.SLI_EVENTS_SINCE,
+    names.SLI_EVENTS_CHECKPOINT,
+    names.SLI_EVENTS_LINK,
+    names.LAST_SEEN_BEFORE,
+    names.RETIRED_BEFORE,
+    *map(names.sli_events_base, ("6h", "1d", "3d", "30d")),
+)
 """Rules that read what they recorded before, or each other."""
 PAGE = ROOT / "docs" / "slo-samples.md"
 
@@ -140,17 +148,20 @@ def differences(mine: Answer, true: Answer) -> list[float]:
     return sorted(abs(mine.values[model] / value - 1) for model, value in true.values.items())
 
 
-HEAD = """# Samples that our rules read, beside Sloth's
+HEAD = """# How exact the long windows are, and what they read
 
-Written by `make bench` (`tests/bench/bench_slo_samples.py`). A real Prometheus holds counters of so many models
-(success and one failure reason each, one server, uneven traffic), scraped every 60 s; both engines' rules for one
-objective are recorded over that history with promtool. Then every rule, alerts included, is evaluated once, and
-Prometheus' own statistics (`stats=all`, `totalQueryableSamples`) are added up; the rules that are evaluated every
-five minutes (`slo-errors-checkpoint`) count a fifth. promtool cannot record our running sums, whose samples need
-those of an hour before, so the bench adds up the recorded hours as the rules would. Both detect the same incidents
-at the same minute, but where [the scenarios](slo-proof.md) say otherwise. Sloth's period is a mean of 5-minute
-ratios over 30 days; *without its period* leaves that rule out. At 1,000 models the history is 3.2 days, so that
-Sloth's period reads a tenth of what it would after a month.
+A window over an hour is the difference of two running sums. This page compares such windows with the counters
+themselves, and the samples that an evaluation reads with those of Sloth's rules. What both cost in CPU seconds
+is in [what the rules cost](rule-cost.md).
+
+Written by `make bench` (`tests/bench/bench_slo_samples.py`). A real Prometheus holds the counters of so many
+models (successes and one failure reason each, one server, uneven traffic), scraped every 60 s. promtool records
+the rules of one objective over that history, but for the running sums, which the bench adds up from the
+recorded hours: a rule that reads what it recorded an hour before is more than promtool can do. Then every rule,
+alerts included, is evaluated once, and the samples that Prometheus reports (`stats=all`,
+`totalQueryableSamples`) are added up; rules of the slow group (`slo-errors-checkpoint`) count as often as they
+are evaluated. Sloth's period is a mean of 5-minute ratios over 30 days; *without its period* leaves that rule
+out.
 
 """
 

@@ -19,7 +19,7 @@ measured to fail; the lower half are our own.
 *Pages* counts stretches of time in which any page fires. *Detection* and *reset* are minutes from the start of
 the incident to the first page (or ticket, where that is deserved) and from its end to the end of the last page.
 *Late* are alerts that begin after an incident is over. *Budget* is what is left of it at the end, as recorded.
-What an evaluation costs is in [samples read](slo-samples.md).
+What an evaluation costs is in [what the rules cost](rule-cost.md).
 """
 _PAUSES = """
 ## While no rule is evaluated

@@ -75,14 +75,6 @@ class Plan:
         return matchers
 
     @cached_property
-    def seldom(self) -> tuple[str, ...]:
-        """Windows that no alert reads: they are recorded every few minutes."""
-        longest = self.objective.window.nominal
-        alerted = {window for tier in self.objective.alerting.tiers for window in (tier.long, tier.short)}
-        span = self.spans.get(longest)
-        return () if span is None or span.raw or longest in map(canonical, alerted) else (longest,)
-
-    @cached_property
     def counted(self) -> frozenset[str]:
         """Windows over an hour of which events are recorded, and not only their ratio."""
         if isinstance(self.objective.window, CalendarWindow):

@@ -46,12 +46,11 @@ def recording_rules(plan: Plan) -> Iterator[Rule]:
             yield _rule(plan, names.sli_events(span.nominal), _raw(plan, span, variant, measure))
     link = Span("link", link_seconds(plan))
     for variant, measure in measures:
-        linked = f"(\n{indent(_raw(plan, link, variant, measure))}\n)\n{unless_carried(plan)}"
+        linked = f"{paren(_raw(plan, link, variant, measure))}\n{unless_carried(plan)}"
         yield _rule(plan, names.SLI_EVENTS_LINK, linked)
     yield from sum_rules(plan)
     for span in long:
-        if span.nominal not in plan.seldom:
-            yield from _summed(plan, span)
+        yield from _summed(plan, span)
     for variant, measure in measures:
         yield from _targets(plan, variant)
         yield from _sources(plan, measure)
@@ -59,13 +58,11 @@ def recording_rules(plan: Plan) -> Iterator[Rule]:
         yield _rule(plan, names.sli_error(span.nominal), ratio(plan, span.nominal))
     if isinstance(plan.objective.window, CalendarWindow):
         yield from calendar_rules(plan, plan.objective.window)
-    yield from _now(plan)
-    if not plan.seldom:
-        yield from _budget(plan)
+    yield from _budget(plan)
 
 
 def slow_rules(plan: Plan) -> Iterator[Rule]:
-    """Recording rules that need not be evaluated often, in a group of their own: memory, and the whole period."""
+    """Recording rules that need not be evaluated often, in a group of their own: all that outlasts a pause."""
     yield from memory_rules(plan)
     if not plan.objective.exclusions:
         span = Span(CHECKPOINT_WINDOW, plan.clock.real(CHECKPOINT_WINDOW))
@@ -73,10 +70,6 @@ def slow_rules(plan: Plan) -> Iterator[Rule]:
             yield _rule(plan, names.SLI_EVENTS_COUNTED, _raw(plan, span, variant, _measure(plan, variant)))
     yield checkpoint_rule(plan)
     yield from base_rules(plan)
-    for nominal in plan.seldom:
-        yield from _summed(plan, plan.spans[nominal])
-    if plan.seldom:
-        yield from _budget(plan)
 
 
 def _summed(plan: Plan, span: Span) -> Iterator[Rule]:
@@ -157,22 +150,19 @@ def burn(plan: Plan, nominal: str) -> str:
     return f"{names.sli_error(nominal)}{plan.own} / {names.ERROR_BUDGET_RATIO}{plan.own}"
 
 
-def _now(plan: Plan) -> Iterator[Rule]:
-    yield _rule(plan, names.CURRENT_BURN_RATE, burn(plan, "5m"))
-    yield _rule(
-        plan, names.BURNING, f"{names.sli_error(GUARD)}{plan.own} > bool {names.ERROR_BUDGET_RATIO}{plan.own}"
-    )
-    yield Rule(expr="vector(1)", record=names.INFO, labels={**plan.labels, **_info(plan)})
-
-
 def _budget(plan: Plan) -> Iterator[Rule]:
     window = plan.objective.window
     days, left = f"vector({number(window.seconds / DAY)})", f"1 - {names.PERIOD_BURN_RATE}{plan.own}"
     if isinstance(window, CalendarWindow):
         days, left = budget_days(plan), budget_remaining(plan)
     yield _rule(plan, names.PERIOD_DAYS, days)
+    yield _rule(plan, names.CURRENT_BURN_RATE, burn(plan, "5m"))
     yield _rule(plan, names.PERIOD_BURN_RATE, burn(plan, window.nominal))
     yield _rule(plan, names.PERIOD_BUDGET_REMAINING, left)
+    yield _rule(
+        plan, names.BURNING, f"{names.sli_error(GUARD)}{plan.own} > bool {names.ERROR_BUDGET_RATIO}{plan.own}"
+    )
+    yield Rule(expr="vector(1)", record=names.INFO, labels={**plan.labels, **_info(plan)})
 
 
 def _info(plan: Plan) -> dict[str, str]:

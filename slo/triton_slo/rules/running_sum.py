@@ -123,12 +123,8 @@ def difference(plan: Plan, span: Span, event: str = "") -> str:
 
 
 def _has_base_rule(plan: Plan, span: Span) -> bool:
-    """A pause may be longer than a shorter window; a rule that is itself evaluated seldom needs no other."""
-    return (
-        not span.raw
-        and span.seconds >= plan.clock.real(CHECKPOINT_WINDOW)
-        and span.nominal not in plan.seldom
-    )
+    """Shorter windows change too fast to begin at what was recorded minutes ago."""
+    return not span.raw and span.seconds >= plan.clock.real(CHECKPOINT_WINDOW)
 
 
 def _in_pause(plan: Plan, span: Span, own: Matchers) -> Iterator[str]:

@@ -1,0 +1,302 @@
+"""What rules cost a real Prometheus: CPU seconds, series, samples read and written, healthy and in a storm.
+
+Counters of 3.2 or more days are backfilled up to a few minutes ago; then a Prometheus scrapes how they go on and
+evaluates an engine's rules every few seconds. CPU seconds are those of the process, less those of a Prometheus
+that only scrapes: other programs on the machine lengthen an evaluation, but hardly its CPU seconds.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import requests
+import yaml
+from numpy.typing import NDArray
+
+from support.loopback import served, started
+from support.tools import prometheuses, promtools
+from triton_exporter.catalogue import EXPORTER_JOB, state, triton
+from triton_exporter.catalogue import model as models_of
+from triton_exporter.duration import parse_seconds
+from triton_slo import conventions as names
+from tritonwatch.local.triton import free_ports
+
+SCRAPE = 60
+"""Seconds between scrapes and, in production, between evaluations: Prometheus' defaults."""
+HOUR, DAY = 3600, 86_400
+EVERY = 3
+"""Seconds between evaluations while costs are measured."""
+WARM, MEASURED = 4, 10
+"""Evaluations that are not measured, and that are."""
+RECENT = 2 * HOUR
+STORM_SHARE, HEALTHY_SHARE = 0.2, 0.0003
+Group = Mapping[str, Any]
+Times = NDArray[np.float64]
+Line = tuple[str, Times, Times]
+"""A series, its times and its values."""
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """Models, replicas of each, and days of counters."""
+
+    models: int
+    replicas: int
+    days: float
+
+    @property
+    def groups(self) -> list[str]:
+        return [f'model="m{number}",version="1"' for number in range(self.models)]
+
+    def rate(self, number: int) -> float:
+        """Requests a second of a model's replica: from 0.1 to 10, and some models without."""
+        return float(10 ** (-1 + 2 * (number % 20) / 20))
+
+
+@dataclass(frozen=True)
+class Cost:
+    """One evaluation of rules: CPU seconds, samples written (a series each) and read, and alerts that fire."""
+
+    cpu_seconds: float
+    written: float
+    read: float
+    firing: int
+
+
+class Counters:
+    """The fleet's counters at any time; in a storm every model fails from an hour ago on."""
+
+    def __init__(self, fleet: Fleet, now: int, storm: bool) -> None:
+        self.fleet, self.start, self.storm = fleet, now - round(fleet.days * DAY), storm
+        self.broken = now - 70 * 60
+
+    def at(self, number: int, times: Times) -> tuple[Times, Times]:
+        """Successes and failures since the start."""
+        rate = self.fleet.rate(number)
+        failed = rate * HEALTHY_SHARE * (times - self.start)
+        if self.storm:
+            failed = failed + rate * STORM_SHARE * np.clip(times - self.broken, 0, None)
+        return np.floor(rate * (times - self.start)) - np.floor(failed), np.floor(failed)
+
+    def lines(self, start: float, end: float) -> Iterator[Line]:
+        """What was scraped in a stretch of time."""
+        times = np.arange(start, end, SCRAPE, dtype=float)
+        for number, group in enumerate(self.fleet.groups):
+            good, failed = self.at(number, times)
+            for replica in range(self.fleet.replicas):
+                own = f'{group},instance="s{replica}",job="{EXPORTER_JOB}"'
+                yield f"{triton.REQUEST_SUCCESS}{{{own}}}", times, good
+                yield f'{triton.REQUEST_FAILURE}{{{own},reason="BACKEND"}}', times, failed
+
+    def exposition(self, now: float) -> str:
+        """What one server shows now, the exporter's states with it."""
+        lines = []
+        for number, group in enumerate(self.fleet.groups):
+            good, failed = (float(one[0]) for one in self.at(number, np.array([now])))
+            model = group.partition(",")[0]
+            lines += [
+                f"{triton.REQUEST_SUCCESS}{{{group}}} {good}",
+                f'{triton.REQUEST_FAILURE}{{{group},reason="BACKEND"}} {failed}',
+                f"{triton.PENDING_REQUESTS}{{{group}}} 1",
+                f"{state.MODEL_READY}{{{group}}} 1",
+                f'{state.MODEL_STATE}{{{group},state="ready"}} 1',
+                f'{state.MODEL_STATE}{{{group},state="unloaded"}} 0',
+                f'{state.MODEL_STATE}{{{group},state="unloading"}} 0',
+                f'{state.MODEL_STATE}{{{group},state="loading"}} 0',
+                f"{state.MODEL_EXPECTED}{{{model}}} 1",
+                f'{models_of.INFO}{{{model},backend="onnxruntime",platform="onnx"}} 1',
+            ]
+        return "\n".join(lines) + "\n"
+
+
+def sums(counters: Counters, now: int) -> Iterator[Line]:
+    """What our rules recorded, wherever they read it again: a day of memory, and about each window's beginning."""
+    about = [now - parse_seconds(window) for window in ("2h", "6h", "12h", "1d", "30h", "3d", "4d", "30d")]
+    stretches = [(at - 75 * 60, at + 75 * 60) for at in about]
+    day = np.arange(now - DAY - HOUR, now, SCRAPE, dtype=float)
+    often = np.unique(
+        np.concatenate([day, *(np.arange(a, min(b, now), SCRAPE, dtype=float) for a, b in stretches)])
+    )
+    rare = np.unique(np.concatenate([day[::4], np.arange(now - 31 * DAY, now - 29 * DAY, 240.0)]))
+    far = np.concatenate([np.arange(at - 6 * HOUR - 600, at + 600, 240.0) for at in about[3:]])
+    rare = np.unique(np.concatenate([rare, np.arange(now - 4 * DAY, now, 240.0), far]))
+    rare = rare[rare < now]
+    for number, group in enumerate(counters.fleet.groups):
+        own = f'slo="errors",indicator="errors",{group}'
+        yield f"{names.LAST_SEEN}{{{own}}}", day, day
+        yield f"{names.SLI_EVENTS_SINCE}{{{own}}}", day, np.full(day.size, float(now - 40 * DAY))
+        for event in (names.ERROR, names.TOTAL):
+            labels = f'{own},event="{event}"'
+            total = partial(_total, counters, number, event)
+            yield f"{names.SLI_EVENTS_SUM}{{{labels}}}", often, total(often)
+            hour = (total(often) - total(often - HOUR)) / HOUR
+            yield f"{names.sli_events('1h')}{{{labels}}}", often, hour
+            yield f"{names.SLI_EVENTS_CHECKPOINT}{{{labels}}}", rare, total(rare)
+            six = (total(rare) - total(rare - 6 * HOUR)) / (6 * HOUR)
+            yield f"{names.SLI_EVENTS_COUNTED}{{{labels}}}", rare, six
+
+
+def _total(counters: Counters, number: int, event: str, times: Times) -> Times:
+    good, failed = counters.at(number, times + 40 * DAY)
+    return counters.fleet.replicas * (failed if event == names.ERROR else good + failed)
+
+
+def ratios(fleet: Fleet, now: int, name: str, labels: str) -> Iterator[Line]:
+    """A month of a ratio that an engine recorded at each evaluation, as Sloth's period reads it."""
+    times = np.arange(now - 30 * DAY, now, SCRAPE, dtype=float)
+    random = np.random.default_rng(3)
+    for group in fleet.groups:
+        yield f"{name}{{{labels},{group}}}", times, random.poisson(1, times.size) / 3000
+
+
+def backfill(folder: Path, lines: Iterable[Line]) -> None:
+    """Write blocks of series."""
+    path = folder / "lines.om"
+    with path.open("w", encoding="utf-8") as file:
+        for name, times, values in lines:
+            file.write(
+                "\n".join(
+                    f"{name} {value:.9g} {at:.0f}"
+                    for value, at in zip(values.tolist(), times.tolist(), strict=True)
+                )
+            )
+            file.write("\n")
+        file.write("# EOF\n")
+    command = [promtools()[-1], "tsdb", "create-blocks-from", "--max-block-duration=2400h", "openmetrics"]
+    done = subprocess.run(
+        [*command, path, folder / "data"], capture_output=True, text=True, timeout=900, check=False
+    )
+    path.unlink()
+    if done.returncode:
+        raise RuntimeError(done.stdout[-500:] + done.stderr[-1500:])
+
+
+def copied(common: Path, folder: Path) -> Path:
+    """A folder with the same blocks, which nobody changes."""
+    shutil.copytree(common / "data", folder / "data", copy_function=os.link)
+    return folder
+
+
+@contextmanager
+def target(counters: Counters) -> Iterator[str]:
+    """A server that shows the counters as they go on."""
+
+    class Page(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = counters.exposition(time.time()).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "text/plain; version=0.0.4")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with served(ThreadingHTTPServer(("127.0.0.1", 0), Page)) as server:
+        yield f"127.0.0.1:{server.server_address[1]}"
+
+
+@dataclass(frozen=True)
+class Running:
+    """A Prometheus that evaluates."""
+
+    process: psutil.Process
+    url: str
+
+    def cpu(self) -> float:
+        times = self.process.cpu_times()
+        return float(times.user + times.system)
+
+    def metric(self, name: str) -> float:
+        """The sum of a metric's series on its own page."""
+        lines = requests.get(f"{self.url}/metrics", timeout=60).text.splitlines()
+        return sum(
+            float(line.rpartition(" ")[2]) for line in lines if line.startswith((f"{name} ", f"{name}{{"))
+        )
+
+    def rules(self) -> list[dict[str, Any]]:
+        """Every rule, with how long it took last."""
+        groups = requests.get(f"{self.url}/api/v1/rules", timeout=60).json()["data"]["groups"]
+        return [{**rule, "group": group["name"]} for group in groups for rule in group["rules"]]
+
+    def wait(self, done: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 300
+        while not done():
+            assert time.monotonic() < deadline, "Prometheus evaluates too slowly"
+            time.sleep(0.5)
+
+
+@contextmanager
+def evaluating(folder: Path, groups: Sequence[Group], counters: Counters) -> Iterator[Running]:
+    """A Prometheus over the folder's data that evaluates groups every few seconds."""
+    with target(counters) as address:
+        replicas = [
+            {"targets": [address], "labels": {"instance": f"s{replica}"}}
+            for replica in range(counters.fleet.replicas)
+        ]
+        document = {"groups": [{**group, "interval": f"{EVERY}s"} for group in groups]}
+        (folder / "rules.yml").write_text(yaml.safe_dump(document, sort_keys=False))
+        config = {
+            "global": {"scrape_interval": "15s"},
+            "rule_files": ["rules.yml"] if groups else [],
+            "scrape_configs": [{"job_name": EXPORTER_JOB, "static_configs": replicas}],
+        }
+        (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
+        [port] = free_ports(1)
+        command = [
+            prometheuses()[-1],
+            f"--config.file={folder / 'prometheus.yml'}",
+            f"--storage.tsdb.path={folder / 'data'}",
+            "--storage.tsdb.retention.time=20y",
+            f"--web.listen-address=127.0.0.1:{port}",
+        ]
+        url = f"http://127.0.0.1:{port}"
+        with started(command, f"{url}/-/ready", folder / "prometheus.log") as process:
+            yield Running(psutil.Process(process.pid), url)
+
+
+def cost(folder: Path, groups: Sequence[Group], counters: Counters, idle: float) -> Cost:
+    """The cost of one evaluation of groups; `idle` is what scraping costs, in CPU seconds a second."""
+    with evaluating(folder, groups, counters) as running:
+
+        def iterations() -> float:
+            return (
+                running.metric("prometheus_rule_group_iterations_total")
+                - running.metric("prometheus_rule_group_iterations_missed_total")
+            ) / len(groups)
+
+        running.wait(lambda: iterations() >= WARM)
+        began, cpu, first = time.monotonic(), running.cpu(), iterations()
+        read = running.metric("prometheus_engine_query_samples_total")
+        running.wait(lambda: iterations() >= first + MEASURED)
+        count = iterations() - first
+        spent = running.cpu() - cpu - idle * (time.monotonic() - began)
+        read = running.metric("prometheus_engine_query_samples_total") - read
+        rules = running.rules()
+        broken = [f"{rule['name']}: {rule['lastError']}" for rule in rules if rule.get("lastError")]
+        assert not broken, broken[:3]
+        firing = sum(one["state"] == "firing" for rule in rules for one in rule.get("alerts", ()))
+        written = running.metric("prometheus_rule_group_last_evaluation_samples")
+    return Cost(spent / count, written, read / count, firing)
+
+
+def idle_cpu(folder: Path, counters: Counters, seconds: float = 15) -> float:
+    """CPU seconds a second that a Prometheus spends that only scrapes."""
+    with evaluating(folder, (), counters) as running:
+        time.sleep(10)
+        began, cpu = time.monotonic(), running.cpu()
+        time.sleep(seconds)
+        return (running.cpu() - cpu) / (time.monotonic() - began)
