@@ -38,7 +38,7 @@ SCRAPE = 60
 HOUR, DAY = 3600, 86_400
 EVERY = 3
 """Seconds between evaluations while costs are measured."""
-WARM, MEASURED = 4, 10
+WARM, MEASURED = 3, 6
 """Evaluations that are not measured, and that are."""
 RECENT = 2 * HOUR
 STORM_SHARE, HEALTHY_SHARE = 0.2, 0.0003
@@ -247,7 +247,9 @@ def evaluating(folder: Path, groups: Sequence[Group], counters: Counters) -> Ite
             {"targets": [address], "labels": {"instance": f"s{replica}"}}
             for replica in range(counters.fleet.replicas)
         ]
-        document = {"groups": [{**group, "interval": f"{EVERY}s"} for group in groups]}
+        # One group, so that the number of its evaluations is that of all rules.
+        rules = [rule for group in groups for rule in group["rules"]]
+        document = {"groups": [{"name": "all", "interval": f"{EVERY}s", "rules": rules}]}
         (folder / "rules.yml").write_text(yaml.safe_dump(document, sort_keys=False))
         config = {
             "global": {"scrape_interval": "15s"},
@@ -273,10 +275,8 @@ def cost(folder: Path, groups: Sequence[Group], counters: Counters, idle: float)
     with evaluating(folder, groups, counters) as running:
 
         def iterations() -> float:
-            return (
-                running.metric("prometheus_rule_group_iterations_total")
-                - running.metric("prometheus_rule_group_iterations_missed_total")
-            ) / len(groups)
+            planned = running.metric("prometheus_rule_group_iterations_total")
+            return planned - running.metric("prometheus_rule_group_iterations_missed_total")
 
         running.wait(lambda: iterations() >= WARM)
         began, cpu, first = time.monotonic(), running.cpu(), iterations()
