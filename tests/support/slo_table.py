@@ -143,4 +143,4 @@ def late(scenario: Scenario, outcome: Outcome) -> int:
 
 def true_budget(scenario: Scenario) -> float | None:
     """The budget left by arithmetic, where the scenario knows its error ratio."""
-    return None if scenario.true_ratio is None else 1 - scenario.true_ratio / OBJECTIVE.budget
+    return None if scenario.true_ratio is None else 1 - scenario.true_ratio / (1 - OBJECTIVE.target)
