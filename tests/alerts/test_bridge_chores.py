@@ -20,6 +20,7 @@ from support.bridge_world import CHANNEL, Clock, SimulatedSlack, body_of
 from support.loopback import served
 from support.slack import Workspace
 from triton_alerts.alertmanager_client import Alertmanager
+from triton_alerts.bridge.deliver.chart import Charts
 from triton_alerts.bridge.deliver.slack import API_URL
 from triton_alerts.bridge.deliver.worker import DeliveryOptions, DeliveryWorker, Escalation
 from triton_alerts.bridge.incidents.alertmanagers import Alertmanagers
@@ -31,7 +32,7 @@ from triton_alerts.bridge.incidents.store import Store
 from triton_alerts.bridge.operations.actions import Actions, Press, pressed
 from triton_alerts.bridge.operations.chores import Escalator, HeartbeatWatch, Reconciler
 from triton_alerts.bridge.operations.socket_mode import Socket
-from triton_slo.prometheus import Access
+from triton_slo.prometheus import Access, Prometheus, PrometheusError, Series
 
 
 class _Api(BaseHTTPRequestHandler):
@@ -159,6 +160,42 @@ def test_a_page_nobody_takes_is_escalated_once(place: Place) -> None:
     assert 1 == sum(
         "escalated: nobody acknowledged it for 15 min" in m.text for m in place.workspace.messages
     )
+
+
+class SlowPrometheus(Prometheus):
+    """Gives no answer in time to its first questions, then a series to each."""
+
+    def __init__(self, timeouts: int) -> None:
+        super().__init__(Access("http://unused"))
+        self.timeouts = timeouts
+
+    def range(self, query: str, start: float, end: float, step_seconds: float) -> tuple[Series, ...]:
+        self.timeouts -= 1
+        if self.timeouts >= 0:
+            raise PrometheusError("no answer in time")
+        return (Series({}, (start, end), (0.0, 1.0)),)
+
+
+@pytest.mark.parametrize(("timeouts", "charts"), [(0, 1), (3, 1), (1000, 0)])
+def test_a_slow_prometheus_delays_the_one_chart_of_an_incident(
+    place: Place, timeouts: int, charts: int
+) -> None:
+    """It is asked again for two minutes; a chart that was sent is not sent again."""
+    place.hear({"a": place.clock()})
+    place.send()
+    sent: list[str] = []
+    draw = Charts(
+        place.store,
+        SlowPrometheus(timeouts),
+        lambda _channel, _thread, name, _png, _title: sent.append(name),
+        lambda _event, _kind: None,
+    )
+    for _ in range(200):
+        place.clock.now += 1
+        draw(place.clock())
+
+    assert charts == len(sent)
+    assert [] == place.store.outbox.without_chart(3)
 
 
 def test_the_message_of_an_escalation_shows_the_end(place: Place) -> None:

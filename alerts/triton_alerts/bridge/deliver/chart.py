@@ -18,6 +18,8 @@ BEFORE_SECONDS = 3600.0
 POINTS = 240
 MOST_SERIES = 8
 AT_ONCE = 3
+PATIENCE_SECONDS = 120.0
+"""How long after an incident began its chart is still asked for, when Prometheus gives no answer."""
 
 log = logging.getLogger(__name__)
 Upload = Callable[[str, str, str, bytes, str], None]
@@ -25,7 +27,7 @@ Upload = Callable[[str, str, str, bytes, str], None]
 
 @dataclass(frozen=True)
 class Charts:
-    """Chore that adds one chart to each incident's thread. It is tried once: a page is whole without it."""
+    """Chore that adds one chart to each incident's thread, or none: a page is complete without it."""
 
     store: Store
     prometheus: Prometheus
@@ -37,30 +39,41 @@ class Charts:
             incident, delivery = self.store.incidents.get(number), self.store.outbox.main(number)
             if incident is None or delivery is None:
                 continue
-            # Recorded before it is tried: two charts are worse than none.
-            self.store.outbox.set_charted(number)
             try:
-                self._share(incident, delivery.root_channel, delivery.root_ts, now)
-            except (PrometheusError, RefusedError) as error:
+                chart = self._chart(incident, now)
+            except PrometheusError as error:
                 log.info("no chart for incident %s: %s", incident.name, error)
+                # A slow answer must not cost the chart; an old incident waits for none.
+                if now - incident.opened_at < PATIENCE_SECONDS:
+                    continue
+                chart = None
+            # Recorded before it is sent: two charts are worse than none.
+            self.store.outbox.set_charted(number)
+            if chart is not None:
+                self._share(incident, chart, delivery.root_channel, delivery.root_ts)
 
-    def _share(self, incident: Incident, channel: str, thread: str, now: float) -> None:
+    def _chart(self, incident: Incident, now: float) -> tuple[str, bytes] | None:
+        """Title and picture of the incident's series, where it has one."""
         member = next(iter(incident.firing or incident.members.values()))
         query = burn_query(member)
         if not query:
-            return
+            return None
         start = min(incident.since, now) - BEFORE_SECONDS
         series = self.prometheus.range(query, start, now, max(1.0, (now - start) / POINTS))
         if not series:
-            return
+            return None
         title = f"{subject(member.labels)}: {query.partition('{')[0]}"
-        png = draw(
-            title,
-            [(_name(one.labels), list(zip(one.times, one.values, strict=True))) for one in series],
-            incident.since,
-        )
-        self.upload(channel, thread, f"incident-{incident.name}.png", png, title)
-        self.count("delivered", "chart")
+        lines = [(_name(one.labels), list(zip(one.times, one.values, strict=True))) for one in series]
+        return title, draw(title, lines, incident.since)
+
+    def _share(self, incident: Incident, chart: tuple[str, bytes], channel: str, thread: str) -> None:
+        title, png = chart
+        try:
+            self.upload(channel, thread, f"incident-{incident.name}.png", png, title)
+        except RefusedError as error:
+            log.info("no chart for incident %s: %s", incident.name, error)
+        else:
+            self.count("delivered", "chart")
 
 
 def draw(title: str, series: Sequence[tuple[str, Sequence[tuple[float, float]]]], since: float) -> bytes:
