@@ -14,7 +14,7 @@ _Found = TypeVar("_Found")
 def eventually(
     look: Callable[[], _Found], otherwise: str | Callable[[], str], seconds: float = 30.0
 ) -> _Found:
-    """What `look` finds, asked until it finds something; a server that does not answer is asked again.
+    """What `look` finds, asked until it finds something; a server that is not up yet is asked again.
 
     Fails with `otherwise`, or with what it says then.
     """
@@ -23,7 +23,7 @@ def eventually(
         try:
             if found := look():
                 return found
-        except (requests.ConnectionError, requests.Timeout):
+        except requests.RequestException:
             pass
         if time.monotonic() > deadline:
             said = otherwise if isinstance(otherwise, str) else otherwise()
