@@ -196,7 +196,7 @@ def to_json(rows: Sequence[Standing], at: float, indent: int | None = 2) -> str:
 def _plain(row: Standing) -> dict[str, object]:
     lasts = row.exhausted_in_seconds
     return asdict(row) | {
-        "state": row.shown_state,
+        "state": row.qualified_state,
         "caveats": {source: asdict(CAVEATS[source]) for source in row.caveats},
         "exhausted_in_seconds": None if lasts is None or math.isinf(lasts) else lasts,
         "causes": dict(row.causes),

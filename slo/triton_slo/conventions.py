@@ -85,6 +85,9 @@ RETIRED_BEFORE = "slo:sli:retired_before_pause_timestamp_seconds"
 """The same of `RETIRED`."""
 SLI_SOURCE = "slo:sli_source:info"
 """1 for the source that a group's indicator uses (label `source`)."""
+ESTIMATE_ERROR = "slo:sli_estimate_error:ratio_rate1h"
+"""How far a group's estimated share of the last hour may be off, either way; absent where its source is exact, or
+where the exporter states no error."""
 CAUSE_SHARE = "slo:sli_cause:ratio_rate1h"
 """Share of time or failures that one cause has, by indicator, model, version and `cause`."""
 

@@ -27,8 +27,8 @@ from triton_slo.indicators.measure import (
     stuck,
 )
 from triton_slo.indicators.sample_series import SampleSeries
-from triton_slo.indicators.sources import SLICES
-from triton_slo.promql import le_matcher, number
+from triton_slo.indicators.sources import CAVEATS, SLICES
+from triton_slo.promql import by, indent, le_matcher, number, paren, quote, regex_of
 
 _MICROSECONDS = 1_000_000
 
@@ -98,9 +98,10 @@ class HistogramOrSlices(TimedIndicator):
             f"({state.DISTRIBUTION_SOURCE}{scope.matchers.equal('signal', self.signal)} == 1)"
         )
         mistakes = no_bucket(self.histogram, threshold, scope)
+        error = estimate_error(self.signal, self.histogram, threshold, scope)
         if self.source == "histogram":
             events = CounterQuery(counted, scope.group_by)
-            return Measure(in_histogram, events, ((exported, ""),), mistakes)
+            return Measure(in_histogram, events, ((exported, ""),), mistakes, error)
         # Groups that have a histogram keep to it, even one without the right bucket: the estimate must not hide
         # that mistake, which is reported by name.
         without = f"unless {scope.on} {scope.present(self.histogram.count)}"
@@ -109,6 +110,7 @@ class HistogramOrSlices(TimedIndicator):
             FallbackQuery(counted, scope.group_by, slices.map(lambda expr: f"({expr})\n{without}")),
             ((exported, ""), (f"{in_slices} {without}", SLICES)),
             mistakes,
+            error,
         )
 
     def _slices(self, threshold: float, scope: Scope) -> Events:
@@ -153,6 +155,38 @@ def in_buckets(metric: Metric, edge: float, scope: Scope, window: str) -> tuple[
     every = scope.rate(metric.count, window)
     good = scope.rate(metric.bucket, window, le_matcher(edge))
     return every, Events(f"clamp_min({every} - {scope.on} {good}, 0)", f"{every} and {scope.on} {good}")
+
+
+_ESTIMATING = [source for source in state.DISTRIBUTION_SOURCES if source in CAVEATS]
+_STATES_NO_ERROR = [source for source in _ESTIMATING if source != "decomposed"]
+
+
+def estimate_error(signal: str, histogram: Metric, threshold: float, scope: Scope) -> Callable[[str], str]:
+    """Return PromQL for the error of an estimated share: the stated one or the width of the bounds if less."""
+    own = scope.matchers.equal("signal", signal)
+    within = own.also(le_matcher(threshold))
+
+    def fed_by(sources: Sequence[str]) -> str:
+        return f"({state.DISTRIBUTION_SOURCE}{own.also(f'source=~{quote(regex_of(sources))}')} == 1)"
+
+    def error(window: str) -> str:
+        # Where one of several servers states no error, the error of the others says nothing about all.
+        stated = (
+            f"max {by((*scope.group_by, 'le'))} (avg_over_time({state.DISTRIBUTION_ERROR}{within}[{window}]))\n"
+            f"unless {scope.on} {fed_by(_STATES_NO_ERROR)}"
+        )
+        most, least = (
+            f"sum {scope.by} (rate({state.REQUESTS_WITHIN}{within.equal('bound', bound)}[{window}]))"
+            for bound in ("most", "least")
+        )
+        every = f"sum {scope.by} (rate({histogram.count}{scope.matchers}[{window}]))"
+        width = f"clamp_max(({most} - {least}) / ({every} > 0), 1)"
+        # The label le keeps the two apart until the lesser is chosen.
+        either = f"{paren(stated)}\nor {width}"
+        lesser = f"min {scope.by} (\n{indent(either)}\n)"
+        return f"{lesser}\nand {scope.on} {fed_by(_ESTIMATING)}"
+
+    return error
 
 
 def no_bucket(histogram: Metric, edge: float, scope: Scope) -> tuple[UnknownReason, ...]:

@@ -219,6 +219,8 @@ class Measure:
     sources: tuple[tuple[str, str], ...] = ()
     """(expression with the label `source`, or expression, fixed source): which source serves which group."""
     mistakes: tuple[UnknownReason, ...] = ()
+    estimate_error: Callable[[str], str] | None = None
+    """PromQL for how far the share of a window may be off, of groups whose source estimates it."""
 
     @property
     def possible_sources(self) -> frozenset[str]:

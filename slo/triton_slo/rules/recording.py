@@ -54,6 +54,8 @@ def recording_rules(plan: Plan) -> Iterator[Rule]:
     for variant, measure in measures:
         yield from _targets(plan, variant)
         yield from _sources(plan, measure)
+        if measure.estimate_error is not None:
+            yield _rule(plan, names.ESTIMATE_ERROR, measure.estimate_error(plan.clock.text("1h")))
     for span in raw:
         yield _rule(plan, names.sli_error(span.nominal), ratio(plan, span.nominal))
     if isinstance(plan.objective.window, CalendarWindow):

@@ -43,6 +43,7 @@ _PLAIN = (
     conventions.UNKNOWN,
     conventions.SLI_EXCLUDED,
     conventions.SLI_SOURCE,
+    conventions.ESTIMATE_ERROR,
     conventions.CAUSE_SHARE,
 )
 
@@ -67,7 +68,8 @@ class Standing:
     `period_ends_in_seconds` is None for rolling windows. `idle` means that there is data and it says that
     nothing happened; then ratios are None as well. `unknown` says why nothing is known now and
     `unknown_seconds` for how long; `unknown_in_period_seconds` is all such time of the period. `excluded` is
-    why time does not count now. `causes` are shares (0 to 1) of what the indicator measures, largest first.
+    why time does not count now. `estimate_error` is how far an estimated share of the
+    last hour may be off, either way. `causes` are shares (0 to 1) of what the indicator measures, largest first.
     """
 
     slo: str
@@ -89,6 +91,7 @@ class Standing:
     excluded: str = ""
     causes: tuple[tuple[str, float], ...] = ()
     sources: tuple[str, ...] = ()
+    estimate_error: float | None = None
 
     @property
     def model(self) -> str:
@@ -104,12 +107,21 @@ class Standing:
         return tuple(source for source in self.sources if source in CAVEATS)
 
     @property
-    def shown_state(self) -> str:
+    def qualified_state(self) -> str:
         """The state with the caveats of its numbers: `ok (estimated)`."""
+        return self._qualified("")
+
+    @property
+    def shown_state(self) -> str:
+        """The same with the error of an estimate: `ok (estimated, +-1.2 points)`."""
+        error = self.estimate_error
+        return self._qualified("" if error is None else f", +-{points(error)}")
+
+    def _qualified(self, error: str) -> str:
         if self.budget_left is None or self.state in ("excluded", "unknown"):
             return self.state
         words = dict.fromkeys(CAVEATS[source].word for source in self.caveats)
-        return f"{self.state} ({', '.join(words)})" if words else self.state
+        return f"{self.state} ({', '.join(words)}{error})" if words else self.state
 
     @property
     def state(self) -> State:
@@ -123,6 +135,11 @@ class Standing:
         if self.burn_now is None:
             return "idle"
         return "burning" if burns(self.burn_now) else "ok"
+
+
+def points(share: float) -> str:
+    """A difference of shares in percentage points."""
+    return f"{100 * share:.{2 if share < 0.1 else 3}g} points"
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,6 +304,7 @@ class _Board:
             excluded=", ".join(sorted(why for of, why in self._excluded[slo] if of <= set(group))),
             causes=self._split(indicator, group),
             sources=tuple(sorted(set(self._labels[key][conventions.SOURCE]))),
+            estimate_error=values.get(conventions.ESTIMATE_ERROR),
         )
 
     def _split(self, indicator: str, group: tuple[tuple[str, str], ...]) -> tuple[tuple[str, float], ...]:

@@ -1,0 +1,105 @@
+"""How far an estimated SLI may be off: what is recorded, shown, and used."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+import yaml
+
+from support.promtool import evaluated
+from support.tools import promtools
+from triton_exporter.catalogue import state
+from triton_slo import conventions as names
+from triton_slo.artifact import Options
+from triton_slo.generate import artifacts
+from triton_slo.objective.reading import read
+from triton_slo.verdict.live import Standing
+from tritonwatch.status_table import to_json
+
+SCRAPES = 8 * 60
+"""Of 15 s: two hours."""
+HOUR = 3600
+
+
+def rules(indicator: str = "latency", **more: object) -> str:
+    """The rules of one objective: 99 % within 500 ms."""
+    objective = {"name": "o", "target": "99%", "indicator": {"kind": indicator, "threshold": "500ms"}, **more}
+    [text] = [
+        one.text
+        for one in artifacts(read([("o.yaml", yaml.safe_dump(objective))]).objectives, Options())
+        if one.name == "slo-o.yml"
+    ]
+    return text
+
+
+def served(
+    model: str, source: str, *, instance: str = "a", error: float | None = None, blur: int = 0, slow: int = 0
+) -> dict[str, str]:
+    """A model with 100 requests a scrape, `slow` of them estimated and `blur` of them uncertain."""
+    own = f'instance="{instance}", model="{model}", version="1"'
+    of_signal = f'{own}, signal="request"'
+    within = f'{state.REQUESTS_WITHIN}{{{of_signal}, le="0.5", bound='
+    steps = f"x{SCRAPES}"
+    found = {
+        f"{state.REQUEST_DURATION.count}{{{own}}}": f"0+100{steps}",
+        f'{state.REQUEST_DURATION.bucket}{{{own}, le="0.5"}}': f"0+{100 - slow}{steps}",
+        f'{state.DISTRIBUTION_SOURCE}{{{of_signal}, source="{source}"}}': f"1+0{steps}",
+        f'{within}"least"}}': f"0+{100 - slow - blur}{steps}",
+        f'{within}"most"}}': f"0+{100 - slow}{steps}",
+    }
+    if error is not None:
+        found[f'{state.DISTRIBUTION_ERROR}{{{of_signal}, le="0.5"}}'] = f"{error}+0{steps}"
+        found[f'{state.DISTRIBUTION_ERROR}{{{of_signal}, le="2.0"}}'] = f"0.7+0{steps}"
+    return found
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("tool", promtools(), ids=str)
+def test_the_error_of_an_estimate_is_recorded_for_each_group(tool: Path, tmp_path: Path) -> None:
+    """The stated error or the width of the guaranteed bounds, whichever is less; none where the source is exact."""
+    series: Mapping[str, str] = {
+        **served("stated", "decomposed", error=0.02, blur=10),
+        **served("bounded", "decomposed", error=0.2, blur=10),
+        **served("means", "sampled_mean", blur=30),
+        **served("traced", "trace", blur=30),
+        **served("mixed", "decomposed", error=0.02, blur=10),
+        **served("mixed", "sampled_mean", instance="b", blur=30),
+    }
+
+    [found] = evaluated(
+        tool, tmp_path, rules(), series, [(names.ESTIMATE_ERROR, 2 * HOUR)], interval=15, evaluation=60
+    )
+
+    errors = {labels["model"]: round(value, 4) for labels, value in found}
+    assert {"stated": 0.02, "bounded": 0.1, "means": 0.3, "mixed": 0.2} == errors
+    assert {"o"} == {labels[names.SLO] for labels, _ in found}
+
+
+@pytest.mark.parametrize(
+    ("error", "shown"),
+    [
+        (None, "ok (estimated)"),
+        (0.0123, "ok (estimated, +-1.2 points)"),
+        (0.00034, "ok (estimated, +-0.034 points)"),
+        (0.335, "ok (estimated, +-33.5 points)"),
+    ],
+)
+def test_a_state_shows_how_far_the_estimate_may_be_off(error: float | None, shown: str) -> None:
+    """In JSON the error is a number of its own, so that programs compare the state's words."""
+    group = {"model": "m", "version": "1"}
+    row = Standing(
+        "o",
+        "latency",
+        group,
+        burn_now=0.5,
+        budget_left=0.9,
+        sources=("decomposed",),
+        estimate_error=error,
+    )
+
+    [plain] = json.loads(to_json([row], 0.0))["standings"]
+    assert shown == row.shown_state
+    assert ("ok (estimated)", error) == (plain["state"], plain["estimate_error"])
