@@ -68,6 +68,16 @@ def events(model: str, version: str, per_second: float, bad: float) -> Iterator[
         yield c.sli_events("5m"), {**labels, c.EVENT: event}, at(*[rate] * 121)
 
 
+def estimated(model: str, version: str, error: float) -> Iterator[Row]:
+    """A source that states how far it may be off, and 50 requests/s of 500 ms at most."""
+    labels = {**LATENCY, "model": model, "version": version}
+    yield c.SLI_SOURCE, {**labels, c.SOURCE: "decomposed"}, at(1, 1)
+    yield c.ESTIMATE_ERROR, labels, at(error, error)
+    yield c.THRESHOLD_SECONDS, labels, at(0.5, 0.5)
+    yield c.sli_events("1h"), {**labels, c.EVENT: c.TOTAL}, at(50, 50)
+    yield c.sli_events("1h"), {**labels, c.EVENT: c.ERROR}, at(7, 7)
+
+
 def looked(seconds_ago: float) -> Row:
     labels = {"job": EXPORTER_JOB, "instance": "a:9401"}
     return str(own.LAST_SUCCESS), labels, at(END - seconds_ago, END - seconds_ago)
@@ -103,6 +113,15 @@ def prometheus(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
             {**LATENCY, "model": "estimated-canary", "version": "2", c.SOURCE: "summary"},
             at(1, 1),
         ),
+        *standing("sure", "1", 0.8),
+        *estimated("sure", "1", 0.001),
+        *standing("unsure", "1", 0.8),
+        *estimated("unsure", "1", 0.012),
+        *[row for version in "123" for row in standing("estimated-versions", version, 0.9)],
+        *[row for version in "123" for row in events("estimated-versions", version, 10, 0.0)],
+        *estimated("estimated-versions", "1", 0.004),
+        *estimated("estimated-versions", "2", 0.003),
+        *estimated("estimated-versions", "3", 0.009),
         *standing("spent", "1", -0.2),
         *standing("two-servers", "1", 0.9),
         (str(state.MODEL_READY), {**SECOND, "model": "two-servers", "version": "1"}, at(1, 1)),
@@ -174,6 +193,46 @@ def test_an_estimate_promotes_nothing_unless_it_is_trusted(
         prometheus, "--model", "estimated", "--trust", "summary", "--trust", "sampled_mean"
     )
     assert WRONG == gate(prometheus, "--model", "estimated", "--trust", "histogram")
+
+
+@pytest.mark.real
+def test_an_estimate_promotes_where_its_error_changes_nothing(
+    prometheus: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The budget that is left must bear the error too; else the reason says what would settle it."""
+    assert PROMOTE == gate(prometheus, "--model", "sure")
+    assert (
+        "budget left is 80.0%, burning 0.5x now, and 70.0% if the estimate (+-0.1 points) is wrong"
+        in capsys.readouterr().out
+    )
+
+    assert HOLD == gate(prometheus, "--model", "unsure")
+    line = capsys.readouterr().out
+    assert (
+        "budget left is 80.0%, burning 0.5x now, but estimated (decomposed, +-1.2 points): it may be -40.0%; "
+        "to settle it, " in line
+    )
+    assert "Triton 26.01 or later: --metrics-config histogram_latencies=true, with a bucket at 500ms" in line
+    assert (
+        "on an older Triton: traces (--trace-config level=TIMESTAMPS --trace-config rate=5, "
+        "exporter --otlp-listen), 595 of them" in line
+    )
+    assert "; or accept it by --trust decomposed" in line
+    assert PROMOTE == gate(prometheus, "--model", "unsure", "--trust", "decomposed")
+    assert HOLD == gate(prometheus, "--model", "sure", "--min-budget", "75%")
+
+
+@pytest.mark.real
+def test_canaries_are_compared_with_the_errors_of_both_estimates(
+    prometheus: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Promoted where canary and baseline may both be wrong by their errors, and the difference still fits."""
+    words = ("--model", "estimated-versions", "--baseline", "1", "--canary")
+
+    assert PROMOTE == gate(prometheus, *words, "2")
+    assert "also if the estimates (+-0.7 points) are wrong" in capsys.readouterr().out
+    assert HOLD == gate(prometheus, *words, "3")
+    assert "but estimated (decomposed, +-1.3 points)" in capsys.readouterr().out
 
 
 @pytest.mark.real

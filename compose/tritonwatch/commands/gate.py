@@ -229,7 +229,11 @@ def _compare(
             confidence=args.confidence,
             minimum_events=args.min_events,
         )
-        return gate.judge_canary(canary, comparison, both, known.firing, known.limits, known.witnesses)
+        baseline = {**canary.group, "version": args.baseline}
+        theirs_now = next((row for row in known.rows if (row.slo, row.group) == (canary.slo, baseline)), None)
+        return gate.judge_canary(
+            canary, comparison, both, known.firing, known.limits, known.witnesses, theirs_now
+        )
 
     def current() -> Judgement:
         return gate.judge_current_state(canary, both, known.firing, known.limits)

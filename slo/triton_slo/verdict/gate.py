@@ -13,8 +13,9 @@ from types import MappingProxyType
 from triton_exporter.duration import DAY
 from triton_slo.burn.condition import burns
 from triton_slo.indicators.sources import BACKEND_COUNTERS, CAVEATS, SEES_FAILURES
+from triton_slo.verdict import estimate
 from triton_slo.verdict.canary import Comparison, Verdict
-from triton_slo.verdict.live import Standing
+from triton_slo.verdict.live import Standing, points
 
 _RANK: dict[Verdict, int] = {"promote": 0, "hold": 1, "rollback": 2}
 
@@ -148,10 +149,20 @@ def _seen_enough(judgement: Judgement, row: Standing, events_of: Callable[[Stand
     return replace(judgement, verdict="hold", reason=reason)
 
 
-def proven(judgement: Judgement, row: Standing, limits: Limits, witnesses: Witnesses) -> Judgement:
-    """Promote nothing on numbers that cannot see what would have to hold it; the reason says what settles it."""
+def proven(
+    judgement: Judgement,
+    row: Standing,
+    limits: Limits,
+    witnesses: Witnesses,
+    baseline: Standing | None = None,
+) -> Judgement:
+    """Promote nothing on numbers that cannot see what would have to hold it; the reason says what settles it.
+
+    An estimate with a known error promotes where the error changes nothing.
+    """
     if judgement.verdict != "promote":
         return judgement
+    bearable = ""
     for source in row.caveats:
         doubt = CAVEATS[source]
         settled_by = doubt.settled_by
@@ -163,11 +174,28 @@ def proven(judgement: Judgement, row: Standing, limits: Limits, witnesses: Witne
                 continue
             if witness is not None:
                 settled_by = f"see objective {witness.slo}, {witness.verdict}: {witness.reason}"
-        reason = (
-            f"{judgement.reason}, but {doubt.word} ({source}): {doubt.meaning}; to resolve it, {settled_by}"
-        )
-        return replace(judgement, verdict="hold", reason=f"{reason}; or accept it by --trust {source}")
-    return judgement
+        elif (worst := _worst(judgement, row, limits, baseline)) is not None:
+            if worst.enough:
+                bearable = worst.if_enough
+                continue
+            reason = f"{doubt.word} ({source}, +-{points(worst.error)}): {worst.if_not}; to settle it, "
+            return _held(judgement, source, reason + estimate.settled_by(row, source))
+        reason = f"{doubt.word} ({source}): {doubt.meaning}; to resolve it, {settled_by}"
+        return _held(judgement, source, reason)
+    return replace(judgement, reason=judgement.reason + bearable)
+
+
+def _worst(
+    judgement: Judgement, row: Standing, limits: Limits, baseline: Standing | None
+) -> estimate.Worst | None:
+    if judgement.comparison is not None:
+        return estimate.worst_comparison(judgement.comparison, row, baseline)
+    return estimate.worst_budget(row, limits.minimum_budget)
+
+
+def _held(judgement: Judgement, source: str, doubt: str) -> Judgement:
+    reason = f"{judgement.reason}, but {doubt}; or accept it by --trust {source}"
+    return replace(judgement, verdict="hold", reason=reason)
 
 
 def judge_canary(
@@ -177,6 +205,7 @@ def judge_canary(
     firing: Sequence[Firing],
     limits: Limits,
     witnesses: Witnesses = MappingProxyType({}),
+    baseline: Standing | None = None,
 ) -> Judgement:
     """Judge a canary: by what pages for it, by the age of both versions' data, then by the comparison.
 
@@ -191,7 +220,7 @@ def judge_canary(
     elif stale := _stale(age, limits):
         verdict, reason = "hold", stale
     found = Judgement(verdict, reason, canary.slo, canary.model, canary.version, age, comparison)
-    return proven(found, canary, limits, witnesses)
+    return proven(found, canary, limits, witnesses, baseline)
 
 
 def in_part(judgements: Sequence[Judgement], warnings: Sequence[str]) -> tuple[Judgement, ...]:

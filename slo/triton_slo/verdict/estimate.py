@@ -1,0 +1,80 @@
+"""What the error of an estimate means for an objective, and what would settle it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from triton_exporter.doctor import SAFE_TRACES_PER_SECOND
+from triton_exporter.duration import render
+from triton_slo.indicators.sources import CAVEATS
+from triton_slo.verdict.canary import Comparison
+from triton_slo.verdict.live import Standing, points
+
+_Z = 1.96
+"""Standard deviations that a share measured on traces must be away from the target: 95 %, as stated errors."""
+_MOST_TRACES = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Worst:
+    """The worst that an estimate allows: whether it is still good enough, with the words for both cases."""
+
+    error: float
+    enough: bool
+    if_enough: str
+    if_not: str
+
+
+def worst_budget(row: Standing, minimum: float) -> Worst | None:
+    """The budget left if the estimate is wrong by its error; None where the error is not known."""
+    if row.estimate_error is None or row.target is None or row.budget_left is None:
+        return None
+    left = row.budget_left - row.estimate_error / (1 - row.target)
+    error = points(row.estimate_error)
+    return Worst(
+        row.estimate_error,
+        left > minimum,
+        f", and {left:.1%} if the estimate (+-{error}) is wrong",
+        f"it may be {left:.1%}",
+    )
+
+
+def worst_comparison(comparison: Comparison, canary: Standing, baseline: Standing | None) -> Worst | None:
+    """The difference of two versions if both estimates are wrong; None where an error is not known."""
+    errors = [one.estimate_error for one in (canary, baseline) if one is not None and one.caveats]
+    known = [error for error in errors if error is not None]
+    if baseline is None or len(known) < len(errors):
+        return None
+    error = sum(known)
+    return Worst(
+        error,
+        comparison.high + error <= comparison.margin,
+        f", also if the estimates (+-{points(error)}) are wrong",
+        f"the difference may be that much larger, and {points(comparison.margin)} are allowed",
+    )
+
+
+def settled_by(row: Standing, source: str) -> str:
+    """The flag or the traces that would tell whether an estimated objective is met."""
+    if row.threshold_seconds is None or row.events_per_second is None:
+        return CAVEATS[source].settled_by
+    every = max(1, math.ceil(row.events_per_second / SAFE_TRACES_PER_SECOND))
+    needed = _traces_needed(row)
+    traces = (
+        f"traces (--trace-config level=TIMESTAMPS --trace-config rate={every}, exporter --otlp-listen)"
+        + (f", {needed:,} of them" if needed else "")
+    )
+    if row.indicator != "latency":
+        return traces
+    bucket = render(row.threshold_seconds)
+    native = f"--metrics-config histogram_latencies=true, with a bucket at {bucket}"
+    return f"on Triton 26.01 or later: {native}; on an older Triton: {traces}"
+
+
+def _traces_needed(row: Standing) -> int:
+    """How many traced requests show on which side of the target the share is; 0 where too many would."""
+    if row.sli is None or row.target is None or row.sli == row.target:
+        return 0
+    needed = math.ceil(_Z**2 * row.target * (1 - row.target) / (row.sli - row.target) ** 2)
+    return needed if needed <= _MOST_TRACES else 0
