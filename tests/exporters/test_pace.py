@@ -32,7 +32,7 @@ def test_reading_keeps_to_its_part_of_the_budget(own: float, budget: float) -> N
     """Steadily, in bursts, and for a thousand models."""
     share, _ = spent(Pace(budget, draw=random.Random(1).random), own, own, 3000)
 
-    assert share <= 0.8 * budget
+    assert share <= 0.95 * budget
 
 
 def test_where_a_steady_pace_is_too_dear_there_are_bursts() -> None:
@@ -50,7 +50,7 @@ def test_a_thousand_models_are_read_steadily() -> None:
     _, intervals = spent(Pace(), 0.06, 0.03, 600)
 
     assert 0 == len({round(one, 6) for one in intervals[20:]} - {round(intervals[-1], 6)})
-    assert 3 < intervals[-1] < 8
+    assert 3 < intervals[-1] < 5
 
 
 def test_a_fixed_interval_is_kept() -> None:

@@ -64,6 +64,11 @@ class Exporter:
             *(optional_parts(settings) if parts is None else parts),
             self.connections,
         )
+        # Here, because to ask each part at each reading costs as much as to parse it.
+        self._observers = [part for part in self._parts if isinstance(part, Observer)]
+        self._samplers = [part for part in self._parts if isinstance(part, Sampler)]
+        self._observed = frozenset(name for part in self._observers for name in part.observed)
+        self._sampled = frozenset(name for part in self._samplers for name in part.sampled)
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._failures: Counter[tuple[str, str]] = Counter()
@@ -204,20 +209,16 @@ class Exporter:
             self._pace.failed()
 
     def _observe(self, reading: Reading) -> None:
-        observers = [part for part in self._parts if isinstance(part, Observer)]
-        wanted = frozenset(name for part in observers for name in part.observed)
         with self._lock:
-            exposition = self._relay.select(reading, wanted)
-            for part in observers:
+            exposition = self._relay.select(reading, self._observed)
+            for part in self._observers:
                 _guarded(part.observe, exposition, reading.at)
 
     def _sample(self, reading: Reading) -> None:
         """Give a reading between two that are observed to those that want every one."""
-        samplers = [part for part in self._parts if isinstance(part, Sampler)]
-        wanted = frozenset(name for part in samplers for name in part.sampled)
         with self._lock:
-            exposition = self._relay.select(reading, wanted)
-            for part in samplers:
+            exposition = self._relay.select(reading, self._sampled)
+            for part in self._samplers:
                 _guarded(part.sample, exposition, reading.at)
 
     def _poll_api_for_ever(self) -> None:

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 SHORTEST_SECONDS = 0.05
 """Between two readings; between those of a burst, half as long."""
 
-SAMPLING_PART = 0.75
-"""Part of the budget that reading may take; estimating takes the rest."""
+SAMPLING_PART = 0.9
+"""Part of the budget that reading may take; the rest is for what it delays and for estimating."""
 
-TRITON_PART = 0.65
-"""Processor time of Triton for each second that its answer takes (0.4 ms of 0.6 ms measured on 2.51)."""
+TRITON_PART = 0.45
+"""Processor time of Triton for each second that its answer takes (0.4 ms of 0.6 to 0.9 ms measured on 2.51)."""
 
-_STEADY_SECONDS = 0.1
+_STEADY_SECONDS = 0.15
 """Where readings this far apart are too dear, half the budget goes into bursts."""
 
 _BURST_SECONDS = 2.0
