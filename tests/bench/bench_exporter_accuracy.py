@@ -283,15 +283,17 @@ def document(rows: list[str], worst: dict[str, float], requests_sent: int) -> No
     sources = [
         f"- **{name}**: {text}; worst error {worst[name]:.1f} points" for name, text in SOURCES.items()
     ]
+    page = ROOT / "docs" / "accuracy.md"
+    stock = page.read_text().split("## On a stock Triton\n\n")[1].split("\n\n## With")[0]  # another bench's
     text = _PAGE.format(
+        stock=stock,
         seconds=SECONDS,
         requests=requests_sent,
         table="\n".join(rows),
         shapes="\n".join(shapes),
         sources="\n".join(sources),
     )
-    (ROOT / "docs").mkdir(exist_ok=True)
-    (ROOT / "docs" / "accuracy.md").write_text(text)
+    page.write_text(text)
 
 
 _PAGE = """\
@@ -300,6 +302,12 @@ _PAGE = """\
 `triton_model_request_duration_seconds` and `triton_model_queue_duration_seconds` always have Triton's own sum
 and count. How the requests spread over the buckets comes from the best source there is for each model, which
 `triton_model_distribution_source` names. This page says how far each source is from the truth.
+
+## On a stock Triton
+
+{stock}
+
+## With traces, Triton's histogram or summaries
 
 The table is written by `tests/bench/bench_exporter_accuracy.py` (part of `make bench`): one real Triton 2.51
 serves six models for {seconds:.0f} s, one for each kind of traffic, {requests} requests in all. The truth is

@@ -70,7 +70,7 @@ def watch(requests: Requests, interval: float = 0.05) -> Watched:
     count = executions = seconds = 0.0
     watched.read(0.0, (M, 0, 0, 0, 0))
     by_end = {round(end / interval): place for place, end in enumerate(looks.ends)}
-    for tick in range(1, round(looks.ends[-1] / interval) + round(7 / interval)):
+    for tick in range(1, round(looks.ends[-1] / interval) + round(9 / interval)):
         if tick in by_end:
             place = by_end[tick]
             count += looks.requests[place]

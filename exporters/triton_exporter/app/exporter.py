@@ -204,7 +204,7 @@ class Exporter:
                 self._sample(reading)
         cpu, self._cpu = time.thread_time() - self._cpu, time.thread_time()
         if reading.up:
-            self._pace.took(cpu, reading.duration_seconds)
+            self._pace.took(cpu)
         else:
             self._pace.failed()
 

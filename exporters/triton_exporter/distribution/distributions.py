@@ -53,6 +53,9 @@ _WANTED = _SAMPLED | {triton.FIRST_RESPONSE_MS.name} | {metric.name for metric i
 MAX_GONE = 100
 """Model versions that are kept at most after Triton stopped showing them; more, and the oldest go at once."""
 
+SETTLING_SECONDS = 2.0
+"""How often the intervals that waited for an estimate are entered."""
+
 SUMMARY_TURNS = 5
 """A quantile curve of the last minute is read at every fifth sample: it hardly moves in between."""
 
@@ -124,6 +127,7 @@ class Distributions:
         self._requests = Increases(owner)
         self._executions = Increases(owner)
         self._torn = 0
+        self._settled = float("-inf")
         self._taken = float("-inf")
         self._batching: frozenset[ModelVersion] = frozenset()
         self._micros = {signal: Increases(owner) for signal in SIGNALS}
@@ -212,9 +216,13 @@ class Distributions:
 
     def _close(self, now: float) -> None:
         watermark = self._watermark(now)
+        # All at once: to settle one by one costs more, and makes every reading dear.
+        settle = not 0 <= now - self._settled < SETTLING_SECONDS
+        if settle:
+            self._settled = now
         for model in self._models.values():
             for ledger in model.ledgers.values():
-                ledger.close(now, watermark)
+                ledger.close(now, watermark, settle)
         self._leave(now)
         self._taken = now
 

@@ -164,9 +164,12 @@ class Observations:
         self.source = "decomposed"
         self._pending.clear()
 
-    def close(self, now: float, watermark: float) -> None:
-        """Settle what need not wait any longer; all requests that ended by `watermark` have been traced."""
-        if self._pending:
+    def close(self, now: float, watermark: float, settle: bool = True) -> None:
+        """Settle what need not wait any longer; all requests that ended by `watermark` have been traced.
+
+        Without `settle`, what waits for an estimate waits on.
+        """
+        if self._pending and settle:
             estimated = self.decomposition is not None and self.decomposition.is_estimated
             patience = SETTLE_SECONDS if estimated else FIRST_ESTIMATE_SECONDS
             if self._pending[0].end <= now - patience:

@@ -21,6 +21,9 @@ MAX_INTERVALS = 3000
 LEAST_INTERVALS = 30
 """Fewer intervals are no ground for an estimate."""
 
+STALE_PART = 0.5
+"""An estimate is out of date when the intervals have grown by this part since."""
+
 GROUPS = 6
 """Into how many groups of a similar level intervals are divided where neighbours are alike."""
 
@@ -53,6 +56,7 @@ class Decomposition:
     """Estimated errors at the thresholds, as of the last estimate."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _fit: _Fit | None = None
+    _fitted: int = 0
     undecided: int = 0
     """Intervals so far whose requests could be on both sides of a bucket's bound."""
 
@@ -97,7 +101,7 @@ class Decomposition:
         with self._lock:
             ends, sums = self._recent(len(self._ends))
             lasted = np.array(self._lasted)
-            before = self._fit
+            before, undecided = self._fit, self.undecided
         if len(sums) < LEAST_INTERVALS:
             return
         # Where fast and slow readings take turns, the fast ones tell how alike neighbours are.
@@ -127,11 +131,13 @@ class Decomposition:
             mean_weight = 1.0 - min(1.0, judged.variance_inside / unlike)
         with self._lock:
             self._fit = _Fit(judged.grouping, edges, tuple(densities), mean_weight)
+            self._fitted = undecided
 
     @property
     def is_estimated(self) -> bool:
-        """Whether there is an estimate yet."""
-        return self._fit is not None
+        """Whether there is an estimate that is not out of date: an old one is worse than the mean."""
+        grown = self.undecided - self._fitted
+        return self._fit is not None and grown <= STALE_PART * max(len(self._ends), LEAST_INTERVALS)
 
     def judge(self, bounds: Sequence[float]) -> None:
         """Set `errors`: how far the share at or below each bound may be off, in 95 of 100 cases.

@@ -18,17 +18,23 @@ Floats = npt.NDArray[np.float64]
 Places = npt.NDArray[np.int64]
 """Positions in another array."""
 
-COLD_ROUNDS = 25
+COLD_ROUNDS = 20
 WARM_ROUNDS = 6
 """Rounds of expectation-maximisation without and with an estimate to start from."""
 
 _KEPT = 0.85
 """Share of the last estimate in the start of the next: all of it, and ever more rounds fit the noise."""
 
-_SIZES = (512, 1024, 2048, 4096, 8192)
+_SIZES = (512, 1024, 2048, 4096)
 _STEPS_OF_A_FAST_REQUEST = 5.0
+_FINEST_SECONDS = 0.00025
+"""A quarter of the lowest bound of the histograms: a finer grid costs time and shows nothing."""
+
 _EXACT_COUNTS = 12.0
 _COUNT_SPACING = 0.08
+_KEPT_POINTS = 8192
+"""Of convolution powers, so that what is kept for 100 histograms stays small."""
+
 _NOISE = 1e-13
 """Fourier transforms of doubles are exact to about this part of their largest value."""
 
@@ -100,6 +106,8 @@ class Density:
         """The distribution of a sum of `count`, with zeros behind it, which negative indexes find."""
         if count not in self._powers:
             size = len(self.shares)
+            if len(self._powers) >= _KEPT_POINTS // size:
+                self._powers.clear()
             power = np.fft.irfft(np.fft.rfft(self.shares, 2 * size) ** count, 2 * size)
             power[size:] = 0.0
             power[power < _NOISE * power.max()] = 0.0
@@ -146,7 +154,7 @@ def _improved(shares: Floats, counts: Places, seen: Floats, known: Floats) -> Fl
 def _grid(sums: Sums) -> tuple[float, int]:
     """Step and size of a grid that holds every sum and, if it can, tells fast requests apart."""
     top = float(sums.seconds.max()) * 1.02 + 1e-6
-    wanted = float(np.quantile(sums.means, 0.05)) / _STEPS_OF_A_FAST_REQUEST
+    wanted = max(_FINEST_SECONDS, float(np.quantile(sums.means, 0.05)) / _STEPS_OF_A_FAST_REQUEST)
     size = next((one for one in _SIZES if top <= wanted * one), _SIZES[-1])
     return top / (size - 2), size
 

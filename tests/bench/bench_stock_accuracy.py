@@ -1,0 +1,409 @@
+"""How far the histograms of a stock Triton are from the truth, before and after sums were decomposed.
+
+The truth is what clients measured, in processes of their own. Takes about five minutes; writes a part of
+docs/accuracy.md.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import random
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import requests
+
+from support.exporter import Scraped
+from support.loopback import started
+from support.sleeper import write_sleeper
+from support.tools import ROOT
+from triton_exporter.catalogue import own, state
+from triton_exporter.distribution.buckets import Buckets, Signal, le
+from triton_exporter.distribution.distributions import Distributions
+from triton_exporter.exposition.parse import Parser
+from triton_exporter.exposition.scrape import read
+from triton_exporter.http.client import Client
+from tritonwatch.local.triton import TritonPorts, TritonServer, free_ports
+
+SECONDS = float(os.environ.get("TRITONWATCH_STOCK_SECONDS", "100"))
+LOAD = Path(__file__).parents[1] / "support" / "load.py"
+PAGE = ROOT / "docs" / "accuracy.md"
+BATCHING = "dynamic_batching { max_queue_delay_microseconds: 5000 }\n"
+
+Plan = Callable[[random.Random], Iterator[dict[str, Any]]]
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """One kind, sent with the others of its `round`, and the thresholds (seconds) whose shares are judged."""
+
+    text: str
+    plan: Plan
+    request: tuple[float, ...]
+    queue: tuple[float, ...] = ()
+    instances: int = 1
+    config: str = ""
+    round: int = 0
+    parts: tuple[str, ...] = ()
+
+
+def at_random(rate: float, sleep: Callable[[random.Random, float], list[float]], again: bool = False) -> Plan:
+    """Arrivals at random; each sleeps as `sleep` says for its time."""
+
+    def plan(rng: random.Random) -> Iterator[dict[str, Any]]:
+        at = 0.0
+        while (at := at + rng.expovariate(rate)) < SECONDS:
+            yield {"at": at, "sleeps": sleep(rng, at)} | ({"again": sleep(rng, at)} if again else {})
+
+    return plan
+
+
+def tail(
+    slow: float, fast: float = 0.004, late: float = 0.3
+) -> Callable[[random.Random, float], list[float]]:
+    return lambda rng, _: [late if rng.random() < slow else fast]
+
+
+def lognormal(rng: random.Random, _: float) -> list[float]:
+    return [min(2.0, rng.lognormvariate(math.log(0.03), 0.8))]
+
+
+def bursts(rng: random.Random) -> Iterator[dict[str, Any]]:
+    for start in range(1, int(SECONDS), 5):
+        yield from ({"at": start + number * 0.0004, "sleeps": [0.03]} for number in range(12))
+
+
+TRAFFIC: Mapping[str, Traffic] = {
+    "uniform": Traffic(
+        "10/s, 30 to 390 ms evenly",
+        at_random(10, lambda rng, _: [rng.uniform(0.03, 0.39)]),
+        (0.1, 0.2, 0.3),
+        instances=6,
+    ),
+    "tail_20": Traffic("20/s of 4 ms, 5 % of 300 ms", at_random(20, tail(0.05)), (0.05, 0.2), instances=4),
+    "bursts": Traffic("12 at once every 5 s, 30 ms each, one instance", bursts, (0.1, 0.2), (0.1,)),
+    "drift": Traffic(
+        "10/s, from 30 ms to 390 ms over the run",
+        at_random(10, lambda _, at: [0.03 + 0.36 * at / SECONDS]),
+        (0.1, 0.2),
+        instances=6,
+    ),
+    "two_instances": Traffic(
+        "30/s, 45 ms on average (exponential), two instances",
+        at_random(30, lambda rng, _: [rng.expovariate(1 / 0.045)]),
+        (0.05, 0.1, 0.2),
+        (0.05,),
+        instances=2,
+    ),
+    "slow_tail_queue": Traffic(
+        "30/s of 5 ms, 5 % of 150 ms, one instance",
+        at_random(30, tail(0.05, 0.005, 0.15)),
+        (0.05, 0.2),
+        (0.05,),
+    ),
+    "rows": Traffic(
+        "5/s, 1 to 8 rows of 20 ms, one instance",
+        at_random(5, lambda rng, _: [0.02] * rng.choice([1, 1, 1, 2, 4, 8])),
+        (0.05, 0.1, 0.2),
+        (0.1,),
+    ),
+    "batching": Traffic(
+        "40/s of 8 ms, dynamic batches of up to 8",
+        at_random(40, lambda *_: [0.008]),
+        (0.02, 0.05, 0.1),
+        (0.02,),
+        config=BATCHING,
+    ),
+    "ensemble": Traffic(
+        "15/s, an ensemble of two models; 10 ms, 10 % of 200 ms",
+        at_random(15, tail(0.1, 0.01, 0.2)),
+        (0.05, 0.1),
+        parts=("ensemble_one", "ensemble_two"),
+        instances=3,
+    ),
+    "cold_start": Traffic(
+        "20/s of 10 ms, the first ten seconds of 150 ms",
+        at_random(20, lambda _, at: [0.15 if at < 10 else 0.01]),
+        (0.05, 0.1),
+        instances=6,
+    ),
+    "step": Traffic(
+        "20/s of 4 ms, 1 % and in the second half 20 % of 300 ms",
+        at_random(20, lambda rng, at: tail(0.2 if at > SECONDS / 2 else 0.01)(rng, at)),
+        (0.05, 0.2),
+        instances=5,
+    ),
+    "retries": Traffic(
+        "15/s of 4 ms, 10 % of 300 ms, sent again after 200 ms",
+        at_random(15, tail(0.1), again=True),
+        (0.05, 0.2),
+        instances=4,
+    ),
+    "tail_100": Traffic(
+        "100/s of 4 ms, 5 % of 300 ms", at_random(100, tail(0.05)), (0.05, 0.2), instances=8, round=1
+    ),
+    "lognormal": Traffic(
+        "60/s, lognormal, median 30 ms, sigma 0.8",
+        at_random(60, lognormal),
+        (0.02, 0.05, 0.1),
+        instances=8,
+        round=1,
+    ),
+    "near_saturation": Traffic(
+        "72/s, 45 ms on average (exponential), four instances",
+        at_random(72, lambda rng, _: [rng.expovariate(1 / 0.045)]),
+        (0.1, 0.2),
+        (0.05,),
+        instances=4,
+        round=1,
+    ),
+    "tail_1_percent": Traffic(
+        "100/s of 4 ms, 1 % of 300 ms", at_random(100, tail(0.01)), (0.05, 0.2), instances=5, round=2
+    ),
+    "tail_400": Traffic(
+        "400/s of 2 ms, 5 % of 200 ms",
+        at_random(400, tail(0.05, 0.002, 0.2)),
+        (0.05, 0.1),
+        instances=12,
+        round=2,
+    ),
+}
+
+
+@dataclass
+class Truth:
+    """What the clients measured, in seconds."""
+
+    request: list[float] = field(default_factory=list)
+    queue: list[float] = field(default_factory=list)
+
+    def share(self, signal: Signal, threshold: float) -> float:
+        times = self.request if signal == "request" else self.queue
+        return sum(one <= threshold for one in times) / len(times)
+
+
+def thresholds() -> dict[Signal, tuple[float, ...]]:
+    return {
+        "request": tuple(sorted({one for traffic in TRAFFIC.values() for one in traffic.request})),
+        "queue": tuple(sorted({one for traffic in TRAFFIC.values() for one in traffic.queue})),
+    }
+
+
+def objectives(folder: Path) -> Path:
+    kinds = {"request": "latency", "queue": "queue"}
+    folder.mkdir()
+    (folder / "all.yaml").write_text(
+        "---\n".join(
+            f"indicator: {{kind: {kinds[signal]}, threshold: {1000 * one:.0f}ms}}\n"
+            for signal, several in thresholds().items()
+            for one in several
+        )
+    )
+    return folder
+
+
+def models(repository: Path) -> None:
+    for name, traffic in TRAFFIC.items():
+        for part in traffic.parts or (name,):
+            write_sleeper(repository, part, traffic.instances, traffic.config)
+        if traffic.parts:
+            (repository / name / "1").mkdir(parents=True)
+            steps = ", ".join(
+                f'{{ model_name: "{part}" model_version: -1 input_map {{ key: "X" value: "X" }} '
+                f'output_map {{ key: "Y" value: "{out}" }} }}'
+                for part, out in zip(traffic.parts, ("Y", "Z"), strict=True)
+            )
+            (repository / name / "config.pbtxt").write_text(
+                'platform: "ensemble"\nmax_batch_size: 8\n'
+                'input [{ name: "X" data_type: TYPE_FP64 dims: [ 2 ] }]\n'
+                'output [{ name: "Y" data_type: TYPE_FP64 dims: [ 1 ] }, '
+                '{ name: "Z" data_type: TYPE_FP64 dims: [ 1 ] }]\n'
+                f"ensemble_scheduling {{ step [ {steps} ] }}\n"
+            )
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What one run brought: the truth, the shares by source, and what it cost in percent of a core."""
+
+    truths: Mapping[str, Truth]
+    before: Mapping[str, float]
+    now: Scraped
+    exporter: float
+    triton: float
+    load: float
+
+
+def send(url: str, names: Sequence[str], folder: Path) -> list[subprocess.Popen[bytes]]:
+    """Start to send traffic, each kind from a process."""
+    start, clients = time.time() + 2, []
+    for name in names:
+        plan = folder / f"{name}.plan"
+        lines = (json.dumps({"model": name} | one) for one in TRAFFIC[name].plan(random.Random(name)))
+        plan.write_text("\n".join(lines))
+        with plan.open("rb") as standard_input, (folder / f"{name}.out").open("wb") as output:
+            command = [sys.executable, str(LOAD), url, str(start)]
+            clients.append(subprocess.Popen(command, stdin=standard_input, stdout=output))
+    return clients
+
+
+def truth(file: Path) -> Truth:
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    return Truth([took for _, _, took in lines], [max(0.0, took - slept) for _, slept, took in lines])
+
+
+def processor_seconds(processes: Iterable[psutil.Process]) -> float:
+    return sum(sum(one.cpu_times()[:2]) for one in processes)
+
+
+def run(server: TritonServer, folder: Path) -> Seen:
+    """Send all traffic, round by round, to a Triton that a real exporter watches, and one that counts means."""
+    tritons = [one for one in psutil.process_iter(["name"]) if "tritonserver" in (one.info["name"] or "")]
+    (listen,) = free_ports(1)
+    url = f"http://127.0.0.1:{listen}"
+    command = [sys.executable, "-m", "tritonwatch", "exporter", "--triton", server.http_url, "--gpu", "none"]
+    command += ["--triton-metrics", server.metrics_url, "--listen", f"127.0.0.1:{listen}"]
+    command += ["--buckets-from", str(objectives(folder / "objectives"))]
+    means, parser = Distributions(Buckets(thresholds=thresholds())), Parser()
+    with (
+        started(command, f"{url}/-/healthy", folder / "exporter.log") as exporter,
+        closing(Client(server.metrics_url)) as client,
+    ):
+
+        def sample() -> None:
+            reading = read(client, "", time.time)
+            means.observe(parser.parse(reading.body), reading.at)
+
+        process = psutil.Process(exporter.pid)
+        time.sleep(5)
+        before, at = (processor_seconds([process]), processor_seconds(tritons)), time.monotonic()
+        for _ in range(10):
+            time.sleep(1)
+            sample()
+        elapsed = time.monotonic() - at
+        idle = [
+            100 * (processor_seconds(one) - was) / elapsed
+            for one, was in zip(([process], tritons), before, strict=True)
+        ]
+        for number in range(1 + max(one.round for one in TRAFFIC.values())):
+            clients = send(server.http_url, [n for n, one in TRAFFIC.items() if one.round == number], folder)
+            while any(client.poll() is None for client in clients):
+                sample()
+                time.sleep(1)
+            assert {0} == {client.returncode for client in clients}
+        time.sleep(8)
+        sample()
+        page = Scraped(requests.get(f"{url}/metrics", timeout=10).text)
+    shown = {s.series: s.value for family in means.families(0) for s in family.samples}
+    return Seen(
+        {name: truth(folder / f"{name}.out") for name in TRAFFIC}, shown, page, *idle, os.getloadavg()[1]
+    )
+
+
+@pytest.mark.real
+@pytest.mark.timeout(1800)
+def test_accuracy_on_a_stock_triton(tmp_path: Path) -> None:
+    """The true number of requests is within the guaranteed bounds as Triton timed them; the rest is printed."""
+    models(tmp_path / "models")
+    server = TritonServer(tmp_path / "models", tmp_path, TritonPorts(*free_ports(3)))
+    server.start()
+    try:
+        server.wait_live(240)
+        seen = run(server, tmp_path)
+    finally:
+        server.stop()
+    rows, errors = table(seen)
+    text = document(rows, errors, seen)
+    print(text)
+    page = PAGE.read_text()
+    start, end = page.index(BEGIN), page.index(END)
+    PAGE.write_text(page[: start + len(BEGIN)] + text + page[end:])
+    before, now = (statistics.median(abs(one[place]) for one in errors) for place in (0, 1))
+    assert now < before
+
+
+BEGIN, END = "<!-- begin stock -->\n", "<!-- end stock -->"
+
+
+def table(seen: Seen) -> tuple[list[str], list[tuple[float, float, bool]]]:
+    """The rows, and for each share the errors before and now in points, and whether the stated error covers it."""
+    rows = [
+        "| traffic | signal | threshold | truth | sampled_mean | decomposed | stated error | guaranteed |",
+        "|" + "---|" * 8,
+    ]
+    errors = []
+    metrics = {"request": state.REQUEST_DURATION, "queue": state.QUEUE_DURATION}
+    for name, traffic in TRAFFIC.items():
+        judged: list[tuple[Signal, float]] = [("request", one) for one in traffic.request]
+        judged += [("queue", one) for one in traffic.queue]
+        for signal, threshold in judged:
+            share, metric, end = seen.truths[name].share(signal, threshold), metrics[signal], le(threshold)
+            labels = {"model": name, "version": "1"}
+            written = f'model="{name}",version="1"'
+            mean = (
+                seen.before[f'{metric}_bucket{{{written},le="{end}"}}']
+                / seen.before[f"{metric}_count{{{written}}}"]
+            )
+            count = seen.now.value(metric.count, **labels) or 1.0
+            now = (seen.now.value(metric.bucket, **labels, le=end) or 0.0) / count
+            stated = seen.now.value(state.DISTRIBUTION_ERROR, **labels, signal=signal, le=end)
+            least, most = (
+                (seen.now.value(state.REQUESTS_WITHIN, **labels, signal=signal, le=end, bound=bound) or 0)
+                / count
+                for bound in ("least", "most")
+            )
+            covered = stated is None or abs(now - share) <= stated
+            errors.append((100 * (mean - share), 100 * (now - share), covered))
+            rows.append(
+                f"| {name} | {signal} | {threshold * 1000:.0f} ms | {100 * share:.1f} % | {errors[-1][0]:+.1f} | "
+                f"{errors[-1][1]:+.1f} | {'-' if stated is None else f'{100 * stated:.1f}'} | "
+                f"{100 * least:.1f} to {100 * most:.1f} % |"
+            )
+    return rows, errors
+
+
+def document(rows: Sequence[str], errors: Sequence[tuple[float, float, bool]], seen: Seen) -> str:
+    before, now = ([abs(one[place]) for one in errors] for place in (0, 1))
+    requests_sent = sum(len(one.request) for one in seen.truths.values())
+    covered = sum(one[2] for one in errors)
+    torn, interval = (seen.now.value(one) for one in (own.TORN_READINGS, own.SAMPLING_INTERVAL))
+    kinds = "\n".join(f"- **{name}**: {traffic.text}" for name, traffic in TRAFFIC.items())
+    return _TEXT.format(
+        kinds=kinds, count=len(TRAFFIC), models=sum(1 + len(one.parts) for one in TRAFFIC.values()),
+        rows="\n".join(rows), requests=requests_sent, seconds=SECONDS, load=seen.load,
+        worst_before=max(before), worst=max(now), median_before=statistics.median(before),
+        median=statistics.median(now), covered=covered, shares=len(errors), torn=torn, interval=interval,
+        exporter=seen.exporter, triton=seen.triton,
+    )  # fmt: skip
+
+
+_TEXT = """
+A Triton without any flag, watched with the defaults of the exporter: `decomposed`, against `sampled_mean` once a
+second. `tests/bench/bench_stock_accuracy.py` sent {requests} requests of {count} kinds, {seconds:.0f} s each; the
+truth is what the clients measured, each kind in a process of its own. Load average of the machine (2 cores):
+{load:.0f}.
+
+{rows}
+
+Worst error of a share: **{worst:.1f} points** (`sampled_mean`: {worst_before:.1f}); median {median:.1f}
+(`sampled_mean`: {median_before:.1f}). The stated error covers the truth in {covered} of {shares} cases. The bounds
+are about the times that Triton measured: those of the clients are longer, by the network and by waiting for a busy
+machine. Before the traffic, with {models} models, the exporter took {exporter:.1f} % and Triton {triton:.1f} % of a
+core; after it a reading came every {interval:.2f} s. Torn readings in all: {torn:.0f}.
+
+The traffic:
+
+{kinds}
+
+"""
