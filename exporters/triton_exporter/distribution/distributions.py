@@ -56,6 +56,9 @@ MAX_GONE = 100
 SETTLING_SECONDS = 2.0
 """How often the intervals that waited for an estimate are entered."""
 
+ESTIMATED_SECONDS = 0.5
+"""In longer intervals too many requests share a sum: with a thousand models the mean stays, and memory is saved."""
+
 SUMMARY_TURNS = 5
 """A quantile curve of the last minute is read at every fifth sample: it hardly moves in between."""
 
@@ -211,7 +214,9 @@ class Distributions:
                 lasted = min(60.0, now - self._taken)
                 interval = Interval(now, gain.requests, seconds, "", None, units, lasted)
                 if self._estimator is not None:
-                    ledger.decomposition = self._estimator.get(version, signal, now, units > 1)
+                    ledger.decomposition = self._estimator.get(
+                        version, signal, now, units > 1 and lasted <= ESTIMATED_SECONDS
+                    )
                 self._count(version, signal, model, interval, found)
 
     def _close(self, now: float) -> None:
