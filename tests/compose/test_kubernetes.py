@@ -140,7 +140,9 @@ def test_the_generated_objects_have_not_drifted(tmp_path: Path) -> None:
     assert 0 == main(written)
 
     for path in tmp_path.glob("*.yaml"):
-        assert path.read_bytes() == (KUBERNETES / "dashboards" / path.name).read_bytes(), path.name
+        assert path.read_bytes() == (KUBERNETES / "dashboards" / path.name).read_bytes(), (
+            f"{path.name}: run `make generate-kubernetes`"
+        )
 
 
 def test_the_rules_are_those_of_the_rule_files() -> None:

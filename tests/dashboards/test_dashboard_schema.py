@@ -167,7 +167,8 @@ def test_the_page_says_what_schema_sdk_and_lint_found() -> None:
     print("\n".join(rows))
     page = Path(__file__).parents[2].joinpath("docs", "dashboards.md").read_text(encoding="utf-8")
 
-    assert [] == [row for row in rows if row not in page]
+    missing = [row for row in rows if row not in page]
+    assert [] == missing, "correct these rows of the table in docs/dashboards.md"
 
 
 def _results(models: Sequence[Json]) -> tuple[int, ...]:

@@ -22,7 +22,7 @@ def test_committed_dashboards_have_not_drifted() -> None:
     """What is committed is what `make generate` would write: no file more, no byte different."""
     committed = {path.name: path.read_text(encoding="utf-8") for path in GENERATED.glob("*.json")}
 
-    assert _made() == committed
+    assert _made() == committed, "run `make generate`"
 
 
 def test_generation_is_deterministic() -> None:

@@ -23,7 +23,7 @@ SERIES = {name for metric in METRICS for name in (metric.name, metric.bucket, me
 
 def test_the_page_of_series_is_the_catalogue() -> None:
     """docs/metrics.md is what `make generate` writes."""
-    assert page() == (ROOT / "docs" / "metrics.md").read_text()
+    assert page() == (ROOT / "docs" / "metrics.md").read_text(), "run `make generate`"
 
 
 @pytest.mark.parametrize("metric", METRICS, ids=str)
