@@ -18,7 +18,7 @@ from support.loopback import served
 from triton_exporter.app.pages import packed
 from triton_exporter.catalogue import state
 from triton_exporter.exposition import scrape
-from triton_exporter.exposition.cached import Kept
+from triton_exporter.exposition.cached import CachedSamples
 from triton_exporter.exposition.page import TEXT, text_pieces
 from triton_exporter.exposition.scrape import Reading, SharedReader
 from triton_exporter.family import Family, Sample
@@ -39,7 +39,7 @@ def test_pieces_are_the_whole_page_in_order(lines: list[tuple[str, int, bool]]) 
     families, expected = [], []
     for number, (metric, size, kept) in enumerate(lines):
         samples = [Sample(f'{metric}{{n="{number}",x="{"x" * size}"}}', float(number))]
-        families.append(Family(metric, Kept(samples) if kept else samples))  # type: ignore[arg-type]
+        families.append(Family(metric, CachedSamples(samples) if kept else samples))  # type: ignore[arg-type]
         expected.append((str(metric), size, float(number)))
 
     def page() -> Response:

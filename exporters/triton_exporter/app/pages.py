@@ -18,7 +18,7 @@ from triton_exporter.family import Family
 from triton_exporter.http.server import Request, Response
 
 SCRAPE_TIMEOUT = "x-prometheus-scrape-timeout-seconds"
-_GZIP = 31  # zlib's word for it
+_GZIP = 31  # zlib's `wbits` for the gzip format
 _SMALL = 1400  # bytes; a smaller answer gains nothing from gzip
 
 
@@ -41,17 +41,17 @@ class View:
 
     @classmethod
     def of(cls, request: Request) -> View:
-        """Read it off the request."""
+        """Read the format and the names from the headers and the query of a request."""
         names = frozenset(request.query.get("name[]", ()))
         return cls(_prefers_openmetrics(request.headers.get("accept", "")), names)
 
     def ours(self, families: Iterable[Family]) -> exposition.Pieces:
-        """The exporter's families."""
+        """Render those of the exporter's families that the scrape asked for."""
         wanted = [family for family in families if not self.names or _named(family.metric.name, self.names)]
         return (exposition.openmetrics_pieces if self.openmetrics else exposition.text_pieces)(wanted)
 
     def theirs(self, relay: Relay, reading: Reading) -> bytes:
-        """Triton's."""
+        """Render those of Triton's families that the scrape asked for."""
         if self.openmetrics:
             return exposition.relayed_openmetrics(_filtered(relay.take(reading), self.names))
         if not self.names:
@@ -60,12 +60,12 @@ class View:
 
     @property
     def end(self) -> bytes:
-        """What the page must end with."""
+        """The last line of a page in this format."""
         return exposition.EOF if self.openmetrics else b""
 
     @property
     def content_type(self) -> str:
-        """What the format is called."""
+        """The value of the header Content-Type."""
         return exposition.OPENMETRICS if self.openmetrics else exposition.TEXT
 
 

@@ -24,7 +24,7 @@ _SIGNAL_OF_KIND: Mapping[str, Signal] = {"latency": "request", "first_response":
 
 
 class ThresholdError(Exception):
-    """Objectives whose thresholds cannot be read; the message says which file and how to mend it."""
+    """Objectives whose thresholds cannot be read; the message says which file and how to fix it."""
 
 
 @dataclass(frozen=True, slots=True)

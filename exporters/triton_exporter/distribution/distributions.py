@@ -17,7 +17,7 @@ from triton_exporter.distribution.observations import TRACE_GRACE_SECONDS, Inter
 from triton_exporter.distribution.shape import Binned
 from triton_exporter.distribution.triton_shapes import NativeHistograms, Summaries
 from triton_exporter.exposition import parse
-from triton_exporter.exposition.cached import Kept
+from triton_exporter.exposition.cached import CachedSamples
 from triton_exporter.exposition.parse import Exposition
 from triton_exporter.family import Family, Sample, series
 from triton_exporter.snapshot import ModelVersion, Snapshot
@@ -361,8 +361,8 @@ class Distributions:
                 Sample(self._models[version].discarded[signal], count) for version, signal, _, count in now
             ]
             self._families = (
-                Family(state.DISTRIBUTION_SOURCE, Kept(list(self._source_samples()))),
-                Family(own.DISCARDED_REQUESTS, Kept(discarded)),
+                Family(state.DISTRIBUTION_SOURCE, CachedSamples(list(self._source_samples()))),
+                Family(own.DISCARDED_REQUESTS, CachedSamples(discarded)),
             )
         return self._families
 

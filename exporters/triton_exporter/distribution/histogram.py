@@ -39,7 +39,7 @@ class Histogram:
         return len(self.bounds) + 3
 
     def _names(self) -> list[str]:
-        """The series' names, made anew at each call: the template holds them as it is."""
+        """The series' names, made again at each call: the template holds them as it is."""
         ends = [*(le(bound) for bound in self.bounds), "+Inf"]
         buckets = [series(self._metric, *self._owner, suffix="_bucket", le=end) for end in ends]
         totals = [series(self._metric, *self._owner, suffix=suffix) for suffix in ("_count", "_sum")]

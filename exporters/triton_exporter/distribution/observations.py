@@ -30,7 +30,7 @@ TRACE_WAIT_SECONDS = 15.0
 """How long an interval waits for its traces: three times Triton's default bsp_schedule_delay of 5 s."""
 
 TRACE_GAP_SECONDS = 30.0
-"""How long requests wait, beyond that, for the next traced one to speak for them."""
+"""How long requests wait, beyond that, for the next traced one, which represents them."""
 
 SETTLE_SECONDS = 1.0
 """How long an interval waits for those after it, which tell what its own were like."""
@@ -209,7 +209,7 @@ class Observations:
         self._group.clear()
 
     def _settle_traced(self, traces: list[Trace]) -> None:
-        """Let the traced requests speak for all of the group.
+        """Let the traced requests represent all of the group.
 
         Triton traces every Nth request, so each traced one stands for those since the one before it; to
         give it the whole group is what keeps rare requests neither over- nor understated.

@@ -9,8 +9,8 @@ from triton_exporter.exposition.page import written
 from triton_exporter.family import Sample
 
 
-class Kept(Sequence[Sample]):
-    """A list of samples that remembers how it is written; Written (see `family`)."""
+class CachedSamples(Sequence[Sample]):
+    """A list of samples whose text is rendered once; Written (see `family`)."""
 
     def __init__(self, samples: Sequence[Sample]) -> None:
         self._samples = samples

@@ -1,4 +1,4 @@
-"""Write the page: Triton's own text byte for byte, then the exporter's families.
+"""Write the exporter's families, and Triton's where they must be converted to OpenMetrics.
 
 Formats: https://prometheus.io/docs/instrumenting/exposition_formats/ and
 https://prometheus.io/docs/specs/om/open_metrics_spec/
@@ -29,7 +29,7 @@ def render_text(families: Iterable[Family]) -> bytes:
 
 
 def text_pieces(families: Iterable[Family]) -> Pieces:
-    """The same in pieces that are worth sending one by one."""
+    """The exporter's families in the text format, in pieces that are worth sending one by one."""
     return tuple(_gathered(piece for family in families for piece in _text(family)))
 
 

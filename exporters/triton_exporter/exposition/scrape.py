@@ -1,4 +1,4 @@
-"""Read Triton's /metrics in one thread for everybody: the sampling loop and every concurrent scrape."""
+"""Read Triton's /metrics in one thread, for the sampling loop and for every concurrent scrape."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ PATIENCE_SECONDS = 0.5
 
 
 class SharedReader:
-    """Fetches at every tick of the sampling interval, which `pace` says anew, and whenever a scrape asks.
+    """Fetches at every tick of the sampling interval, which `pace` returns, and whenever a scrape asks.
 
     A scrape that finds a fetch under way shares it; one that runs out of time gets None, and the fetch goes
     on for the others. Only this thread ever waits on the network, so a name server that hangs delays no scrape.

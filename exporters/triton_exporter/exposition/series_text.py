@@ -41,7 +41,7 @@ class Series:
 
     @property
     def labels(self) -> Mapping[str, str]:
-        """The labels by name, read anew at each call."""
+        """The labels by name, parsed again at each call."""
         return {name: unescape(value) for name, value in _PAIRS.findall(self.text.partition("{")[2])}
 
     @property

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from triton_exporter.catalogue import Metric
 from triton_exporter.catalogue import state as catalogue
-from triton_exporter.exposition.cached import Kept
+from triton_exporter.exposition.cached import CachedSamples
 from triton_exporter.family import Family, Sample, series
 from triton_exporter.lifecycle.tracker import Lifecycle, Record
 from triton_exporter.snapshot import ModelVersion, Snapshot
@@ -98,7 +98,7 @@ def _states(records: _Records) -> Iterable[tuple[tuple[str, ...], float]]:
 
 
 def _family(metric: Metric, values: Iterable[tuple[tuple[str, ...], float]]) -> Family:
-    return Family(metric, Kept([Sample(series(metric, *labels), value) for labels, value in values]))
+    return Family(metric, CachedSamples([Sample(series(metric, *labels), value) for labels, value in values]))
 
 
 def _single(metric: Metric, value: float) -> Family:

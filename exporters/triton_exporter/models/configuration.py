@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from triton_exporter.catalogue import Metric
 from triton_exporter.catalogue import model as catalogue
-from triton_exporter.exposition.cached import Kept
+from triton_exporter.exposition.cached import CachedSamples
 from triton_exporter.family import Family, Sample, series
 from triton_exporter.snapshot import ModelConfig, ModelVersion, QueuePolicy, Snapshot
 
@@ -48,7 +48,7 @@ def _families(configs: Mapping[ModelVersion, ModelConfig]) -> tuple[Family, ...]
     for key, config in sorted(configs.items()):
         for metric, labels, value in _describe(config):
             samples[metric].append(Sample(series(metric, *key, *labels), value))
-    return tuple(Family(metric, Kept(found)) for metric, found in samples.items())
+    return tuple(Family(metric, CachedSamples(found)) for metric, found in samples.items())
 
 
 def _describe(config: ModelConfig) -> Iterator[tuple[Metric, tuple[str, ...], float]]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from triton_exporter.catalogue import Metric
 from triton_exporter.catalogue import model as catalogue
-from triton_exporter.exposition.cached import Kept
+from triton_exporter.exposition.cached import CachedSamples
 from triton_exporter.family import Family, Sample, series
 from triton_exporter.snapshot import ModelStatistics, ModelVersion, Snapshot
 
@@ -90,7 +90,7 @@ class Executions:
             for key, account in sorted(self._accounts.items()):
                 for metric, sample in _samples(key, account):
                     shown[metric].append(sample)
-            self._families = [Family(metric, Kept(samples)) for metric, samples in shown.items()]
+            self._families = [Family(metric, CachedSamples(samples)) for metric, samples in shown.items()]
         return self._families
 
 

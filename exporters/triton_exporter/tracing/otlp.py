@@ -93,7 +93,7 @@ class Assembler:
 
     def __init__(self, lose: Callable[[str, int], None]) -> None:
         self._lose = lose
-        # By the id of the request's span: when its execution began (ns), and when we heard of it (s).
+        # By the id of the request's span: when its execution began (ns), and when it was received (s).
         self._executions: OrderedDict[tuple[str, str], tuple[int, float]] = OrderedDict()
         self._with_steps: OrderedDict[tuple[str, str], None] = OrderedDict()
 
@@ -133,8 +133,8 @@ class Assembler:
     def _forget(self, now: float) -> None:
         orphans = 0
         while self._executions:
-            _, heard = next(iter(self._executions.values()))
-            if len(self._executions) <= MAX_PENDING and heard > now - ORPHAN_SECONDS:
+            _, received = next(iter(self._executions.values()))
+            if len(self._executions) <= MAX_PENDING and received > now - ORPHAN_SECONDS:
                 break
             self._executions.popitem(last=False)
             orphans += 1

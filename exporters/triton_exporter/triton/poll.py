@@ -1,4 +1,4 @@
-"""Look at Triton's APIs once: index, health, statistics, and a bounded share of the per-model endpoints."""
+"""Poll Triton's APIs once: index, health, statistics, and a bounded share of the per-model endpoints."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from triton_exporter.triton.answers import (
 T = TypeVar("T")
 
 PER_POLL = 32
-"""How many ready endpoints, and how many configurations, one look asks for: the rest wait their turn, so
+"""How many ready endpoints, and how many configurations, one poll asks for: the rest wait their turn, so
 that 1,000 models cost Triton no burst."""
 
 REREAD_PER_POLL = 2
-"""How many configurations one look reads again."""
+"""How many configurations one poll reads again."""
 
 READY_SHARE, ANSWERS_SHARE = 0.5, 0.8
 """By which part of the timeout a poll has waited long enough for the ready endpoint, and for all but the last
 question: a poll takes no longer than one timeout, and a silent Triton is asked once more whether it lives."""
 
 MOST_PAUSE_SECONDS = 60.0
-"""A slow repository is looked at once a minute at least."""
+"""A slow repository is polled once a minute at least."""
 
 CountFailure = Callable[[str, str], None]
 """Called with endpoint and reason for every request that failed."""
@@ -49,7 +49,7 @@ class ApiPoller:
     client: Client
     now: Callable[[], float]
     count_failure: CountFailure
-    pause_seconds: float = field(default=0.0, init=False)  # least time until the next look
+    pause_seconds: float = field(default=0.0, init=False)  # least time until the next poll
     _configs: dict[ModelVersion, ModelConfig] = field(default_factory=dict, init=False)
     _ready: dict[ModelVersion, bool] = field(default_factory=dict, init=False)
     _last_statistics: tuple[ModelStatistics, ...] | None = field(default=None, init=False)
@@ -65,15 +65,15 @@ class ApiPoller:
 
     def poll(self) -> Snapshot:
         """Ask Triton everything once. Every failure is part of the snapshot, none is an exception."""
-        # A connection kept between looks would go on being served after SIGTERM, hiding the drain, and hold
+        # A connection kept between polls would go on being served after SIGTERM, hiding the drain, and hold
         # up Triton's end for its whole exit timeout (30 s).
         with closing(self.client):
             try:
-                return self._look()
+                return self._poll_endpoints()
             finally:
                 self.client.until = math.inf
 
-    def _look(self) -> Snapshot:
+    def _poll_endpoints(self) -> Snapshot:
         at, started = self.now(), time.monotonic()
         self._silent = False
         self._wait_until(started, 1.0)
@@ -162,7 +162,7 @@ class ApiPoller:
         return index
 
     def _read_index(self, body: bytes) -> tuple[IndexEntry, ...]:
-        """The index; one that says what the last said is not read again, as most do at a look a second."""
+        """The index; one that says what the last said is not read again, as most do at a poll a second."""
         if body != self._last_index[0]:
             self._last_index = body, parse_index(body)
         return self._last_index[1]
@@ -225,7 +225,7 @@ class ApiPoller:
         self._queue = waiting[asked:] + waiting[:asked]
 
     def _ask_ready(self, one: ModelVersion) -> bool:
-        """Ask one ready endpoint; False when it gave no answer, so that one look waits for one at most."""
+        """Ask one ready endpoint; False when it gave no answer, so that one poll waits for one at most."""
         try:
             answer = self.client.get(f"{_path(one)}/ready")
         except FetchError as error:
