@@ -1,4 +1,4 @@
-"""What a generator makes: text with a place to put it. Writing it down is somebody else's job."""
+"""What a generator makes: text with a place to put it. Callers write it to a file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Artifact:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What all generators are told besides the objectives.
+    """Options that all generators take besides the objectives.
 
     `time_scale` multiplies every window and `for` (1 is real time; the demo uses less); no window becomes
     shorter than 4 times `scrape_interval_seconds`. `selector` is PromQL matchers without braces, added to
@@ -41,7 +41,7 @@ class Options:
     """Where alerts about the way to Slack go, by another way: `https://...` (a webhook),
     `pagerduty:///file/with/key` or `mailto:oncall@example.com?from=am@example.com&smarthost=mail:25`."""
     watchdog_url: str = ""
-    """Webhook outside the stack that shouts when the watchdog no longer arrives."""
+    """Webhook outside the stack that raises an alarm when the watchdog no longer arrives."""
     ticket_hours: str = ""
     """When tickets are sent (`monday:friday 08:00-18:00 Europe/Berlin`); empty: at any time."""
 

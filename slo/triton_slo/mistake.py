@@ -1,4 +1,4 @@
-"""What a library found wrong, in the words of whoever wrote the file: no type of Python is a word of YAML."""
+"""Describe what pydantic or the YAML parser found wrong in terms of YAML, without names of Python types."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def reason(detail: Mapping[str, Any]) -> str:
     return said.replace("Input should be", "must be").replace("String should", "must")
 
 
-def told(details: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Without what only follows from another finding: a list whose one item is wrong is not empty as well."""
+def without_consequences(details: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Leave out findings that only follow from another one: a list whose one item is wrong is not empty as well."""
     places = [tuple(one["loc"]) for one in details]
     return [
         one

@@ -12,7 +12,7 @@ def count(number: int, noun: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One mistake: where (`file:line` or `file: field`), what is wrong, how to mend it."""
+    """One mistake: where (`file:line` or `file: field`), what is wrong, how to fix it."""
 
     place: str
     reason: str

@@ -17,7 +17,7 @@ from triton_slo import conventions as c
 from triton_slo.indicators.sources import CAVEATS
 from triton_slo.prometheus import Access, Prometheus, Sample
 from triton_slo.verdict.live import SELECTOR, Standing, overviews, standings
-from triton_slo.verdict.status import look
+from triton_slo.verdict.status import read_status
 from tritonwatch.cli import main
 from tritonwatch.status_table import caveats, duration, rate, ratio, to_json
 
@@ -75,7 +75,7 @@ def prometheus(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
 def test_each_objective_is_read_with_its_budget_pace_and_causes(prometheus: str) -> None:
     """SLI, burn rates, budget left, how long it lasts, unknown time and causes are those of the series."""
     with Prometheus(Access(prometheus)) as client:
-        gone, empty, spent, good = look(client, END)
+        gone, empty, spent, good = read_status(client, END)
 
     assert ("unknown", "vanished", 720.0) == (gone.state, gone.unknown, gone.unknown_seconds)
     assert (2100.0, None) == (gone.unknown_in_period_seconds, good.unknown_in_period_seconds)

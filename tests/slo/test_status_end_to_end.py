@@ -22,7 +22,7 @@ from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
 from triton_slo.objective.model import Objective
 from triton_slo.prometheus import Access, Prometheus
-from triton_slo.verdict.status import look
+from triton_slo.verdict.status import read_status
 from tritonwatch.cli import main
 from tritonwatch.local.triton import TritonServer
 
@@ -135,7 +135,7 @@ def wait_for_page(prometheus: str, model: str) -> None:
 def test_standings_are_those_of_the_requests_sent(prometheus: str) -> None:
     """The recorded series of a real Triton give the share of failed requests, the state and the cause."""
     with Prometheus(Access(prometheus)) as client:
-        found = {one.model: one for one in look(client) if one.slo == "errors"}
+        found = {one.model: one for one in read_status(client) if one.slo == "errors"}
 
     for model, share in (("flaky", FAILING), ("steady", 0.0)):
         assert pytest.approx(share, rel=0.15) == 1 - found[model].sli
@@ -150,7 +150,7 @@ def test_probes_tell_what_triton_counts_as_success(
 ) -> None:
     """Status, gate and backtest judge by failed probes."""
     with Prometheus(Access(prometheus)) as client:
-        rows = look(client)
+        rows = read_status(client)
 
     found = {(one.slo, one.model): one for one in rows}
     assert ("ok", 1.0) == (found["errors", "mute"].state, found["errors", "mute"].sli)

@@ -18,7 +18,7 @@ from triton_slo.verdict import evidence, gate
 from triton_slo.verdict.canary import Verdict, compare
 from triton_slo.verdict.gate import Firing, Judgement
 from triton_slo.verdict.live import Standing
-from triton_slo.verdict.status import look
+from triton_slo.verdict.status import read_status
 from tritonwatch import access, objective_files
 from tritonwatch.arguments import add_objective_filter, moment, seconds
 from tritonwatch.command_error import UsageError
@@ -106,7 +106,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(mistake)
     with access.connect(args) as prometheus:
         objectives = objective_files.load(args.objectives)
-        rows = look(prometheus, args.at)
+        rows = read_status(prometheus, args.at)
         judgements = gate.in_part(_judge(prometheus, args, rows), prometheus.warnings)
     recorded = {row.slo for row in rows}
     not_loaded = objective_files.not_loaded(objectives, recorded, args, access.options(args))

@@ -16,7 +16,7 @@ from rich.text import Text
 from triton_exporter.printable import printable
 from triton_slo.prometheus import PrometheusError
 from triton_slo.verdict.live import Standing
-from triton_slo.verdict.status import look
+from triton_slo.verdict.status import read_status
 from tritonwatch import access, objective_files, status_table
 from tritonwatch.arguments import add_objective_filter, between, moment, whole
 
@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
         objectives = objective_files.load(args.objectives)
 
         def read() -> _Reading:
-            found = look(prometheus, args.at)
+            found = read_status(prometheus, args.at)
             for warning in prometheus.warnings:
                 print(printable(f"tritonwatch status: Prometheus warns: {warning}"), file=sys.stderr)
             prometheus.warnings.clear()

@@ -95,7 +95,7 @@ def objective(
     try:
         return Objective.model_validate(dict(data))
     except ValidationError as error:
-        for detail in mistake.told(error.errors()):
+        for detail in mistake.without_consequences(error.errors()):
             path = ".".join(str(step) for step in detail["loc"])
             entry = next((one for field, one in where.items() if path.startswith(field)), whole)
             ledger.lost(entry, mistake.reason(detail), "the SLO is left out")

@@ -115,7 +115,7 @@ def _annotation(document: Entry) -> str | None:
         annotations = metadata.get("annotations") if metadata is not None else None
         one = annotations.get(ANNOTATION) if annotations is not None else None
         return None if one is None else one.text()
-    except EntryError:  # reported by whoever reads the document next
+    except EntryError:  # reported by the next reader of the document
         return None
 
 

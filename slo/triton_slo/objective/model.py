@@ -63,7 +63,7 @@ class Rolling(Value):
 
 
 class CalendarWindow(Value):
-    """A calendar week (from Monday), month or quarter in a time zone; the budget starts anew with each."""
+    """A calendar week (from Monday), month or quarter in a time zone; the budget starts again with each."""
 
     calendar: Calendar
     timezone: TimeZone = "UTC"
@@ -162,7 +162,7 @@ class Tier(Value):
     def factor(self, period_seconds: float) -> float:
         """Burn rate at which the tier fires: `budget * period / long`, never under 1 (SRE Workbook, ch. 5).
 
-        Under 1 a budget is not used up by the end of the period, so nobody needs to be told.
+        Under 1 a budget is not used up by the end of the period, so no alert is needed.
         """
         if self.burn is not None:
             return self.burn

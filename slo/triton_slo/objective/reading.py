@@ -119,7 +119,7 @@ def _parse(file: str, node: yaml.Node) -> Iterator[Objective | Problem]:
     try:
         objective = Objective.model_validate(data)
     except ValidationError as error:
-        problems += [_problem(file, node, detail) for detail in mistake.told(error.errors())]
+        problems += [_problem(file, node, detail) for detail in mistake.without_consequences(error.errors())]
     except RecursionError:
         problems.append(Problem(f"{file}:{node.start_mark.line + 1}", "nested too deeply"))
     else:
@@ -216,7 +216,7 @@ def _fix(kind: str, field: str) -> str:
     if kind in _FIXES:
         return _FIXES[kind]
     if kind == "value_error" and field != "window.rolling":
-        return ""  # our own validators say how to mend it in their reason
+        return ""  # our own validators name the fix in their reason
     if kind == "string_type" and field in ("name", "alerting.tiers.name"):
         return _TEXT_FIX
     return _FIELD_FIXES.get(field, _TEXT_FIX if kind == "string_type" else "")

@@ -19,7 +19,8 @@ from triton_slo.burn.burn_alerts import alert_rules, objective_rules
 from triton_slo.burn.condition_rules import burn_tiers, condition_rules
 from triton_slo.objective.exclusion import Exclusion
 from triton_slo.objective.model import budget
-from triton_slo.proofs.scenes import (
+from triton_slo.proofs.covered_model import covered_model
+from triton_slo.proofs.incident_series import (
     Scene,
     from_sources,
     healthy,
@@ -27,7 +28,6 @@ from triton_slo.proofs.scenes import (
     standstill_scene,
     vanished_scene,
 )
-from triton_slo.proofs.specimen import specimen
 from triton_slo.rules.excluding import exclusion_rules
 from triton_slo.rules.plan import Plan
 from triton_slo.rules.rulefile import Group, render
@@ -64,7 +64,7 @@ def proof_artifacts(plan: Plan) -> Iterator[Artifact]:
     Raises LookupError if an alert came without both of its proofs.
     """
     name = f"slo-{plan.objective.name}"
-    model = specimen(plan.objective)
+    model = covered_model(plan.objective)
     if model is None:
         return
     rule_file = f"../rules/{name}.yml"

@@ -3,7 +3,7 @@
 Events since the start are recorded as running sums. A sum is that of an hour ago plus the last hour's events, so
 an evaluation reads a few samples instead of a quarter's; each minute of the hour has its own chain, so no chain
 depends on every evaluation. A sum is carried on only where the start recorded beside it is today's: with a new
-period it begins anew, first from 5 minutes, then from 30. After an outage it goes on from the last sum that a
+period it begins again, first from 5 minutes, then from 30. After an outage it goes on from the last sum that a
 window reaches back to; a group that has no sum begins with its longest window that lies within the period.
 
 The calendar is worked out on the wall clock (Unix seconds as if it showed UTC), because PromQL's calendar functions

@@ -45,7 +45,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """How nominal time becomes real time: a scale, and a floor of 4 scrapes."""
+    """How nominal time becomes real time: a scale, and a minimum of 4 scrapes."""
 
     scale: float = 1.0
     scrape_seconds: float = 15.0

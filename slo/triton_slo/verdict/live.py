@@ -67,7 +67,7 @@ class Standing:
     spends the budget exactly over the period), `burn_now` is that of the shortest. `budget_left` is 1 when
     nothing is spent and negative when more than all is. `exhausted_in_seconds` estimates when it is spent if
     the last hour's pace goes on and nothing is won back: 0 when it is spent, infinite when nothing burns, or
-    when a calendar period, and with it the budget, begins anew before; `lasts` says which.
+    when a calendar period, and with it the budget, begins again before; `lasts` says which.
     `period_ends_in_seconds` is None for rolling windows. `idle` means that there is data and it says that
     nothing happened; then ratios are None as well. `unknown` says why nothing is known now and
     `unknown_seconds` for how long; `unknown_in_period_seconds` is all such time of the period. `excluded` is

@@ -14,7 +14,7 @@ from triton_slo.verdict.live import SELECTOR, UNKNOWN_TIME, Standing, standings
 _UNKNOWN_STEP_SECONDS = 300
 
 
-def look(prometheus: Prometheus, at: float | None = None) -> tuple[Standing, ...]:
+def read_status(prometheus: Prometheus, at: float | None = None) -> tuple[Standing, ...]:
     """Return where every recorded objective stands now (or at Unix time `at`), the most urgent first.
 
     Every objective whose rules are loaded has a row; without rows no rules are loaded. Raises PrometheusError,

@@ -45,7 +45,7 @@ def standstill_scene(plan: Plan, who: Identity, reason: UnknownReason, scrapes: 
 
 
 def from_sources(plan: Plan, who: Identity) -> bool:
-    """Whether scenes show source series; else what the rules would record of a user's own."""
+    """Whether the proofs contain source series; else the series that the rules would record of a user's own."""
     return _sources(plan, _samples(plan, who, (), "")) is not None
 
 

@@ -1,4 +1,4 @@
-"""A name that a choice holds: proofs need a model that the objective covers."""
+"""Find a model that an objective covers: its proofs need one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ with warnings.catch_warnings():
     import re._parser as parser  # type: ignore[import-not-found, unused-ignore]
 
 
-def specimen(objective: Objective) -> tuple[str, str] | None:
+def covered_model(objective: Objective) -> tuple[str, str] | None:
     """A model version that the objective covers, of those with the tightest target; None if none is found."""
     models = [name for choice in _choices(objective, "models") for name in _names(choice, "some-model")]
     versions = [name for choice in _choices(objective, "versions") for name in _names(choice, "1")]
