@@ -65,7 +65,7 @@ def _yaml(thing: Json) -> str:
 def changes(ours: Json, theirs: Json) -> list[str]:
     """Paths at which Grafana's copy lacks or contradicts ours.
 
-    What Grafana added (id, version, defaults of its own) is no change, or a push would never be idempotent.
+    What Grafana added (id, version, defaults of its own) is not a change, or a push would never be idempotent.
     """
     return list(_differs(ours, theirs, ""))
 

@@ -1,4 +1,4 @@
-"""Everything this floor writes: dashboards, and the rules that make them cheap."""
+"""What this package generates: dashboards, and the recording rules that they read."""
 
 from __future__ import annotations
 

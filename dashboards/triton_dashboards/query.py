@@ -47,7 +47,7 @@ def scope(selector: str, *variables: str) -> Scope:
     """Make the scope of a dashboard from names of its variables and extra matchers (`region="eu"`).
 
     A name followed by `=` is a variable with one value, compared as it is, so that a model's dots and
-    brackets are no regular expression.
+    brackets are not a regular expression.
     """
     matchers = [
         f'{name[:-1]}="${name[:-1]}"' if name.endswith("=") else f'{name}=~"${name}"' for name in variables
@@ -81,7 +81,7 @@ def or_last(share: str, every: str) -> str:
 def worst(expr: str, count: int = 10) -> str:
     """The series that were highest at any time in view: the same few at every point of the graph.
 
-    A plain topk picks anew at each point and so draws far more lines than it promises.
+    A plain topk picks again at each point and so draws far more lines than it promises.
     """
     return f"({expr}) and topk({count}, {_over_view('max_over_time', expr)})"
 

@@ -39,7 +39,7 @@ def of_sending(args: argparse.Namespace) -> list[Problem]:
 
 def of_running(args: argparse.Namespace) -> list[Problem]:
     """Mistakes about receiving, and about where to ask for more."""
-    found = of_sending(args) + _tls(args) + _open_door(args)
+    found = of_sending(args) + _tls(args) + _unauthenticated(args)
     if not args.dry_run and args.data is None:
         found.append(
             Problem("--data", "missing: the folder for the database and the audit trail", "--data DIR")
@@ -52,7 +52,7 @@ def of_running(args: argparse.Namespace) -> list[Problem]:
     return found
 
 
-def _open_door(args: argparse.Namespace) -> list[Problem]:
+def _unauthenticated(args: argparse.Namespace) -> list[Problem]:
     address = settings.listen_address(args.listen)
     if isinstance(address, Problem) or args.token_file is not None or args.tls_client_ca is not None:
         return []
@@ -87,7 +87,7 @@ def _secret(option: str, path: Path) -> list[Problem]:
 
 
 def _unlike(option: str, text: str) -> tuple[str, str] | None:
-    """Why the text cannot be this secret, and what to do; a wrong one would be found out by the first page."""
+    """Why the text cannot be this secret, and what to do; else only the first page would show the mistake."""
     if not text:
         return "is empty", _ALONE
     if not (text.isascii() and text.isprintable()):

@@ -30,31 +30,31 @@ class Secret:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare where messages come from, where they go, and what they are enriched with."""
-    door = parser.add_argument_group("receiving from Alertmanager")
-    door.add_argument(
+    receiving = parser.add_argument_group("receiving from Alertmanager")
+    receiving.add_argument(
         "--listen",
         default="127.0.0.1:9096",
         metavar="HOST:PORT",
         help="address to receive notifications on (default: 127.0.0.1:9096)",
     )
-    door.add_argument(
+    receiving.add_argument(
         "--token-file",
         type=Path,
         metavar="FILE",
         help="file with the bearer token that Alertmanager must send",
     )
-    door.add_argument("--tls-cert", type=Path, metavar="FILE", help="certificate to serve HTTPS with")
-    door.add_argument("--tls-key", type=Path, metavar="FILE", help="private key of --tls-cert")
-    door.add_argument(
+    receiving.add_argument("--tls-cert", type=Path, metavar="FILE", help="certificate to serve HTTPS with")
+    receiving.add_argument("--tls-key", type=Path, metavar="FILE", help="private key of --tls-cert")
+    receiving.add_argument(
         "--tls-client-ca", type=Path, metavar="FILE", help="accept only client certificates of this CA"
     )
-    door.add_argument(
+    receiving.add_argument(
         "--data",
         type=Path,
         metavar="DIR",
         help="folder of the database and the audit log (default: a temporary one)",
     )
-    door.add_argument(
+    receiving.add_argument(
         "--heartbeat-timeout",
         type=seconds,
         default="10m",

@@ -95,7 +95,7 @@ and on (instance, model, version) sum without (gpu_uuid) (deriv({triton.PENDING_
     ),
     Alert(
         name="TritonQueueDominates",
-        # A batcher that waits for company as it was told to is no lack of capacity.
+        # A batcher that waits for a full batch, as configured, does not lack capacity.
         expr=f"""\
 {signals.QUEUE_SHARE.expr(_rate_5m)} {signals.QUEUE_SHARE.above}
 and {_ON} {_rate(triton.REQUEST_SUCCESS, "5m")} > 1

@@ -150,7 +150,7 @@ def value_in_label(one: Alerting, _: float) -> Iterator[str]:
     """A label that changes with the value makes a new alert each time."""
     for name, value in dict(one.rule.get("labels") or {}).items():
         if re.search(r"\$value|\.Value\b", str(value)):
-            yield f"label {name} holds the value, so the alert starts anew whenever it changes"
+            yield f"label {name} holds the value, so the alert starts again whenever it changes"
 
 
 def no_comparison(one: Alerting, _: float) -> Iterator[str]:

@@ -69,7 +69,7 @@ def dashboard(options: Options) -> Dashboard:
         annotations=shared.event_annotations(fleet.models, (shared.OF_MODEL,)),
         links=shared.links(options.runbook_url),
         rows=(
-            Row("Is anything broken now?", _glance(fleet)),
+            Row("Is anything broken now?", _summary(fleet)),
             Row("Which models?", (_models(fleet),)),
             Row("Since when?", _history(fleet)),
             Row("Which servers?", (_servers(fleet),)),
@@ -77,7 +77,7 @@ def dashboard(options: Options) -> Dashboard:
     )
 
 
-def _glance(fleet: _Fleet) -> tuple[Panel, ...]:
+def _summary(fleet: _Fleet) -> tuple[Panel, ...]:
     firing = f'ALERTS{{alertstate="firing", {COMPONENT}!="", {SEVERITY}=~"critical|warning"}}'
     return (
         stat(

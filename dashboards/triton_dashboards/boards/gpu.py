@@ -59,7 +59,7 @@ def dashboard(options: Options) -> Dashboard:
         annotations=shared.event_annotations(gpus.servers, (shared.OF_SERVER,)),
         links=shared.links(options.runbook_url),
         rows=(
-            Row("Is a GPU failing?", _glance(gpus)),
+            Row("Is a GPU failing?", _summary(gpus)),
             Row("Which one?", (_table(gpus),)),
             Row("Busy or full?", _saturation(gpus)),
             Row("Power and heat", _power(gpus)),
@@ -70,7 +70,7 @@ def dashboard(options: Options) -> Dashboard:
     )
 
 
-def _glance(gpus: _Gpus) -> tuple[Panel, ...]:
+def _summary(gpus: _Gpus) -> tuple[Panel, ...]:
     present = f"max({gpus.chosen(gpu.INFO)})"
     hardware = gpus.chosen(gpu.XID_ERRORS, _HARDWARE)
     uncorrected = gpus.chosen(gpu.ECC_ERRORS, 'type="uncorrected"')

@@ -61,7 +61,7 @@ def marks(seen: View) -> tuple[Annotation, ...]:
 def rows(seen: View, name: str = "$model", extras: Sequence[str] = tuple(EXTRAS)) -> tuple[Row, ...]:
     """The rows of a model, `extras` among those that only some models have."""
     return (
-        Row(f"Is {name} healthy?", glance(seen)),
+        Row(f"Is {name} healthy?", summary(seen)),
         Row("Symptoms", symptoms(seen)),
         Row("Where does the time go?", phases(seen)),
         Row("What limits it?", limits(seen)),
@@ -71,7 +71,7 @@ def rows(seen: View, name: str = "$model", extras: Sequence[str] = tuple(EXTRAS)
     )
 
 
-def glance(seen: View) -> tuple[Panel, ...]:
+def summary(seen: View) -> tuple[Panel, ...]:
     raw = seen.raw
     return (
         stat(

@@ -37,7 +37,7 @@ def dashboard(options: Options) -> Dashboard:
         annotations=(shared.alert_annotation((shared.OF_MODEL,)),),
         links=shared.links(options.runbook_url),
         rows=(
-            Row("What fires now?", (*_glance(), _firing(options))),
+            Row("What fires now?", (*_summary(), _firing(options))),
             Row("Since when?", _history()),
             Row("Are notifications delivered?", _delivery()),
             Row("What did people do in Slack?", _people(), collapsed=True),
@@ -46,7 +46,7 @@ def dashboard(options: Options) -> Dashboard:
     )
 
 
-def _glance() -> tuple[Panel, ...]:
+def _summary() -> tuple[Panel, ...]:
     heartbeat = 'max(ALERTS{alertname="Watchdog", alertstate="firing"})'
 
     def counted(expr: str) -> str:

@@ -35,7 +35,7 @@ def dashboard(options: Options) -> Dashboard:
         annotations=shared.event_annotations(within, (shared.OF_SERVER,)),
         links=shared.links(options.runbook_url),
         rows=(
-            Row("Does it answer?", (*_glance(within), _states(within))),
+            Row("Does it answer?", (*_summary(within), _states(within))),
             Row("Which models are not ready?", _models(within)),
             Row("What does it serve?", _traffic(within)),
             Row("Can these data be trusted?", _exporter(within)),
@@ -44,7 +44,7 @@ def dashboard(options: Options) -> Dashboard:
     )
 
 
-def _glance(within: Scope) -> tuple[Panel, ...]:
+def _summary(within: Scope) -> tuple[Panel, ...]:
     up = f"max({within(state.UP)})"
     scraped = f"max({within('up')})"
     failures = f"sum(increase({within(state.MODEL_LOAD_FAILURES)}[$__range]))"

@@ -87,7 +87,7 @@ def dashboard(options: Options) -> Dashboard:
         annotations=(shared.alert_annotation((shared.OF_MODEL,)),),
         links=shared.links(options.runbook_url),
         rows=(
-            Row("How much budget is left?", (*_glance(within), _objectives(within))),
+            Row("How much budget is left?", (*_summary(within), _objectives(within))),
             Row("How fast does it burn?", _burn(within)),
             Row("What burned it?", _causes(within)),
             Row("Over the period", _period(within)),
@@ -97,7 +97,7 @@ def dashboard(options: Options) -> Dashboard:
     )
 
 
-def _glance(within: Scope) -> tuple[Panel, ...]:
+def _summary(within: Scope) -> tuple[Panel, ...]:
     known = f"max({within(OBJECTIVE_RATIO)})"
     return (
         stat(

@@ -154,11 +154,11 @@ def _lead(incident: Incident) -> Member:
 def _facts(incident: Incident, now: float) -> list[tuple[str, str]]:
     since = "Firing since" if incident.open else "Fired"
     facts = [
-        ("Affected", _what(incident)),
+        ("Affected", _affected(incident)),
         (since, _since(incident, now)),
-        ("Severity", _badly(incident)),
+        ("Severity", _severity(incident)),
     ]
-    facts.append(("Acknowledged", _who(incident)))
+    facts.append(("Acknowledged", _acknowledged(incident)))
     # Where the model is ready now is not part of an incident that has ended.
     left_out = _WIDE if incident.open else (*_WIDE, SERVERS)
     known = [(name, value) for name, value in _evidence(incident) if name not in left_out]
@@ -170,7 +170,7 @@ def _evidence(incident: Incident) -> tuple[tuple[str, str], ...]:
     return incident.evidence.facts if incident.evidence else ()
 
 
-def _what(incident: Incident) -> str:
+def _affected(incident: Incident) -> str:
     lines = dict.fromkeys(_where(member) for member in incident.firing or incident.members.values())
     shown = list(lines)[:_SHOWN]
     return "\n".join(shown) + (f"\nand {len(lines) - _SHOWN} more" if len(lines) > _SHOWN else "")
@@ -196,7 +196,7 @@ def _since(incident: Incident, now: float) -> str:
     return f"{start}\nfor {duration(now - incident.since)} as of {slack_hour(now)}"
 
 
-def _badly(incident: Incident) -> str:
+def _severity(incident: Incident) -> str:
     firing = incident.firing
     ended = len(incident.members) - len(firing)
     counts = f"{len(firing)} firing" if firing else f"{ended} resolved"
@@ -206,7 +206,7 @@ def _badly(incident: Incident) -> str:
     return f"{word}\n{counts}" if len(incident.members) > 1 else word
 
 
-def _who(incident: Incident) -> str:
+def _acknowledged(incident: Incident) -> str:
     silenced = ""
     if incident.silence is not None:
         until = "resolved" if incident.silence.until_resolved else slack_time(incident.silence.until)

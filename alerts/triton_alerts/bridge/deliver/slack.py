@@ -247,12 +247,12 @@ def _classified(error: Exception) -> RefusedError:
     if isinstance(error, SlackApiError):
         data = error.response.data if isinstance(error.response.data, dict) else {}
         code = str(data.get("error", ""))
-        if " " in code:  # slack_sdk's words for a body that is not JSON, such as a proxy's error page
+        if " " in code:  # slack_sdk's message for a body that is not JSON, such as a proxy's error page
             return refusal(max(error.response.status_code, 500), error.response.headers, "")
         return refusal(error.response.status_code, error.response.headers, code)
     if isinstance(error, OSError | http.client.HTTPException):
         return broken(error)
-    if isinstance(error, ValueError):  # bytes that are no text
+    if isinstance(error, ValueError):  # bytes that are not text
         return refusal(502, {}, "")
     return RefusedError("setup", type(error).__name__)
 

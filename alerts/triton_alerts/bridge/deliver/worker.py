@@ -96,7 +96,7 @@ class DeliveryWorker:
     def _do(self, op: Op, now: float) -> None:
         if op.kind == "edit":
             self._edit(op, now)
-        elif op.resumed and (sent := self._look(op)) is not None:
+        elif op.resumed and (sent := self._find(op)) is not None:
             self._arrived(op, sent, now, found=True)
         else:
             self._post(op, now)
@@ -114,7 +114,7 @@ class DeliveryWorker:
         self.store.outbox.update(one, shown_version=one.version, edited_at=now, attempts=0, next_try=0.0)
         self.count("delivered", "edit")
 
-    def _look(self, op: Op) -> Sent | None:
+    def _find(self, op: Op) -> Sent | None:
         one = op.first
         try:
             sent = self.transport.find(one.root_channel or self.channel, op.name, one.inflight_at, op.thread)
@@ -199,7 +199,7 @@ class DeliveryWorker:
             if refusal.kind == "gone":
                 self._gone(op)
             elif refusal.kind == "refused_message":
-                self._plainer(op, now)
+                self._retry_as_text(op, now)
             else:
                 self._back_off(op, refusal, now)
 
@@ -210,7 +210,7 @@ class DeliveryWorker:
             self.store.outbox.begin(op.deliveries, "", "", 0.0)
             self.store.outbox.update(op.first, root_ts="", root_channel="", shown_version=0)
 
-    def _plainer(self, op: Op, now: float) -> None:
+    def _retry_as_text(self, op: Op, now: float) -> None:
         for one in op.deliveries:
             attempts = one.attempts + 1
             later = now + self._jitter(attempts) if one.plainness else now
