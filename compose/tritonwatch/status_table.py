@@ -14,6 +14,7 @@ from rich.text import Text
 from triton_exporter.duration import render
 from triton_exporter.printable import printable
 from triton_slo.indicators.sources import CAVEATS
+from triton_slo.verdict.estimate import group_name, uncertainties
 from triton_slo.verdict.live import SHOWN_WINDOWS, Overview, Standing, State, overviews
 
 _STYLE: dict[State, str] = {
@@ -24,9 +25,6 @@ _STYLE: dict[State, str] = {
     "ok": "green",
     "idle": "dim",
 }
-
-
-_NAMED = 3
 
 
 def tables(rows: Sequence[Standing], limit: int = 0) -> Group:
@@ -41,22 +39,8 @@ def tables(rows: Sequence[Standing], limit: int = 0) -> Group:
 
 def caveats(rows: Sequence[Standing]) -> list[str]:
     """Return one line per source that misses something: whose numbers, what it misses, what resolves it."""
-    found: dict[str, list[str]] = {}
-    for row in rows:
-        for source in row.caveats:
-            place = f"{row.slo} {_place(row)}" + (f" version {row.version}" if row.version else "")
-            found.setdefault(source, []).append(place)
-    return [_caveat(source, places) for source, places in found.items()]
-
-
-def _caveat(source: str, places: Sequence[str]) -> str:
-    one = CAVEATS[source]
-    return f"{one.word} ({source}): {_few(places)}: {one.meaning}; to resolve it, {one.settled_by}"
-
-
-def _few(places: Sequence[str]) -> str:
-    shown = ", ".join(places[:_NAMED])
-    return shown if len(places) <= _NAMED else f"{shown} and {len(places) - _NAMED} more"
+    found = uncertainties(rows, lambda row: f"{row.slo} {group_name(row)}")
+    return [f"{whose}: {meaning}; to resolve it, {settled}" for whose, meaning, settled in found]
 
 
 def _overview(summed: Sequence[Overview]) -> Table:

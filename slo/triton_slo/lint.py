@@ -82,8 +82,8 @@ def hidden_failures(reading: Reading, around: Surroundings) -> Iterator[Problem]
             if one.models.holds(name) and not any(other.models.holds(name) for other in seeing)
         )
         if around.hiding is None or hidden:
-            named = f" of {', '.join(hidden[:3])}" + (f" and {len(hidden) - 3} more" if hidden[3:] else "")
-            reason = f"{caveat.word}{named if hidden else ''}: {caveat.meaning}"
+            named = f" of {', '.join(hidden)}" if hidden else ""
+            reason = f"{caveat.word}{named}: {caveat.meaning}"
             yield Problem(reading.place(one.name, "indicator"), f"{one.name}: {reason}", caveat.settled_by)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -14,13 +15,14 @@ from hypothesis import strategies as st
 
 from support import history
 from support.tools import promtools
-from triton_exporter.catalogue import state
+from triton_exporter.catalogue import state, triton
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
 from triton_slo.lint import Surroundings, hidden_failures
 from triton_slo.objective.reading import read
 from tritonwatch.cli import main
 
+Row = tuple[str, Mapping[str, str], list[tuple[float, float]]]
 CLIENTS = {
     "name": "c",
     "target": "99%",
@@ -188,6 +190,52 @@ def test_a_model_that_nobody_serves_is_named(tmp_path: Path, capsys: pytest.Capt
     assert (
         f"{file}:4: a: models: matches no model that Prometheus knows (fix: did you mean 'embedder'?)" in said
     )
+
+
+@pytest.mark.real
+def test_every_group_is_named_whose_source_cannot_carry_an_objective(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Known from the exporter's series, before the rules of the objective are loaded anywhere."""
+    file = tmp_path / "o.yaml"
+    file.write_text("name: fast\ntarget: 99%\nindicator: {kind: latency, threshold: 500ms}\n")
+    now = time.time()
+
+    def fed(model: str, source: str, error: float | None = None) -> Iterator[Row]:
+        own = {"instance": "a", "model": model, "version": "1"}
+        always = history.counter(now - 600, now, 15, 0.0)
+        for counted in (state.REQUEST_DURATION.count, triton.REQUEST_SUCCESS):
+            yield str(counted), own, always
+        yield (
+            str(state.DISTRIBUTION_SOURCE),
+            own | {"signal": "request", "source": source},
+            [(at, 1.0) for at, _ in always],
+        )
+        if error is not None:
+            labels = own | {"signal": "request", "le": "0.5"}
+            yield str(state.DISTRIBUTION_ERROR), labels, [(at, error) for at, _ in always]
+
+    series = [
+        *(row for i in range(5) for row in fed(f"mean{i}", "sampled_mean")),
+        *fed("blurred", "decomposed", 0.034),
+        *fed("sure", "decomposed", 0.004),
+        *fed("traced", "trace"),
+    ]
+    with history.serve(history.openmetrics(series), tmp_path / "p") as url:
+        assert 0 == main(["check", str(file), "--prometheus", url])
+
+    notes = [line for line in capsys.readouterr().err.splitlines() if "too uncertain" in line]
+    place = f"note: {file}:3: fast: estimated"
+    means = ", ".join(f"mean{i} version 1" for i in range(5))
+    assert 2 == len(notes)
+    assert all(
+        any(line.startswith(f"{place} ({words}") for line in notes)
+        for words in (
+            f"sampled_mean), too uncertain for the target: {means}: ",
+            "decomposed), too uncertain for the target: blurred version 1 (+-3.4 points, 1 may fail): ",
+        )
+    )
+    assert all("(fix: send Triton's traces" in line for line in notes)
 
 
 def test_the_shipped_objectives_pass(capsys: pytest.CaptureFixture[str]) -> None:

@@ -355,8 +355,14 @@ def test_the_selector_is_one_question_for_exactly_our_series() -> None:
     [
         ((), []),
         (("histogram",), []),
-        (("slices",), ["estimated (slices): latency m version 1: a minute whose mean is over the threshold"]),
-        (("histogram", "sampled_mean"), ["estimated (sampled_mean): latency m version 1: requests between"]),
+        (
+            ("slices",),
+            ["estimated (slices), too uncertain for the target: latency m version 1: a minute whose mean is"],
+        ),
+        (
+            ("histogram", "sampled_mean"),
+            ["estimated (sampled_mean), too uncertain for the target: latency m version 1: requests between"],
+        ),
     ],
 )
 def test_an_estimate_is_called_one_below_the_table(sources: tuple[str, ...], said: list[str]) -> None:
@@ -389,9 +395,24 @@ def test_a_state_carries_the_caveats_of_its_source(
     assert set(row.caveats) == set(plain["caveats"]) == {one for one in sources if one in CAVEATS}
 
 
-def test_estimates_of_a_fleet_are_one_line() -> None:
-    """Three are named and the others counted."""
-    rows = [Standing("queue", "queue", {"model": f"m{i}"}, sources=("slices",)) for i in range(900)]
+def test_every_group_whose_source_cannot_carry_its_objective_is_named() -> None:
+    """Of those whose error is within the budget three are named and the others counted."""
+    rows = [
+        Standing(
+            "queue",
+            "queue",
+            {"model": f"{name}{i}"},
+            target=0.99,
+            sources=("decomposed",),
+            estimate_error=error,
+        )
+        for i in range(13)
+        for name, error in (("sure", 0.009), ("blurred", 0.034))
+    ]
 
-    (line,) = caveats(rows)
-    assert line.startswith("estimated (slices): queue m0, queue m1, queue m2 and 897 more: ")
+    sure, blurred = caveats(rows)
+    assert sure.startswith("estimated (decomposed): queue sure0, queue sure1, queue sure2 and 10 more: ")
+    assert blurred.startswith(
+        "estimated (decomposed), too uncertain for the target: queue blurred0 (+-3.4 points, 1 may fail), queue b"
+    )
+    assert all(f"queue blurred{i} (+-" in blurred for i in range(13))

@@ -5,15 +5,21 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Iterator
 from functools import partial
 
 from triton_alerts.rules.lint import check_file, rule_groups
 from triton_exporter.catalogue import state, triton
 from triton_exporter.printable import printable
+from triton_slo.artifact import Options
 from triton_slo.indicators.errors import hiding_models
 from triton_slo.lint import Surroundings, doubts, hidden_failures, notes
-from triton_slo.objective.reading import read
+from triton_slo.objective.reading import Reading, read
 from triton_slo.problem import Problem, count
+from triton_slo.prometheus import Prometheus
+from triton_slo.rules.plan import Plan
+from triton_slo.verdict.estimate import carries, group_name, uncertainties
+from triton_slo.verdict.group_sources import fed_groups
 from tritonwatch import access
 from tritonwatch.arguments import path, positive, seconds, text_of, yaml_files
 from tritonwatch.command_error import CommandError, UsageError
@@ -44,20 +50,24 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print every mistake as `file:line: reason (fix: ...)`: 0 none, 1 some, 2 wrong usage."""
     texts = [(str(path), text_of(path)) for path in yaml_files(args.files)]
-    try:
-        models, hiding = _models(args) if args.prometheus else (None, None)
-    except CommandError as error:  # 1 means mistakes in the files
-        raise UsageError(error) from error
-    around = Surroundings(args.scrape_interval, args.retention, models, time.time(), hiding)
     rules = [(name, groups) for name, text in texts if (groups := rule_groups(text)) is not None]
     names = {name for name, _ in rules}
     reading = read([one for one in texts if one[0] not in names])
+    models, hiding, uncertain = None, None, []
+    try:
+        if args.prometheus:
+            with access.connect(args) as prometheus:
+                models, hiding = _models(prometheus)
+                uncertain = list(_uncertain(prometheus, reading, args.scrape_interval))
+    except CommandError as error:  # 1 means mistakes in the files
+        raise UsageError(error) from error
+    around = Surroundings(args.scrape_interval, args.retention, models, time.time(), hiding)
     hints = [
         hint
         for one in reading.objectives
         for hint in notes(one, partial(reading.place, one.name), time.time())
     ]
-    hints += hidden_failures(reading, around)
+    hints += [*hidden_failures(reading, around), *uncertain]
     problems: list[Problem] = [*reading.problems, *doubts(reading, around)]
     for name, groups in rules:
         problems += check_file(name, groups, args.scrape_interval)
@@ -73,12 +83,24 @@ def run(args: argparse.Namespace) -> int:
     return 1 if problems else 0
 
 
-def _models(args: argparse.Namespace) -> tuple[frozenset[str], frozenset[str]]:
+def _models(prometheus: Prometheus) -> tuple[frozenset[str], frozenset[str]]:
     """All models that Prometheus knows, and those whose backend may hide failures."""
-    with access.connect(args) as prometheus:
-        query = f"group by (model) ({state.MODEL_STATE} or {triton.REQUEST_SUCCESS})"
-        known, hiding = (
-            frozenset(sample.labels.get("model", "") for sample in prometheus.instant(one))
-            for one in (query, hiding_models())
-        )
-        return known, hiding
+    query = f"group by (model) ({state.MODEL_STATE} or {triton.REQUEST_SUCCESS})"
+    known, hiding = (
+        frozenset(sample.labels.get("model", "") for sample in prometheus.instant(one))
+        for one in (query, hiding_models())
+    )
+    return known, hiding
+
+
+def _uncertain(prometheus: Prometheus, reading: Reading, scrape_seconds: float) -> Iterator[Problem]:
+    """Notes on objectives with groups whose estimates are too uncertain for the target."""
+    for one in reading.objectives:
+        plan = Plan(one, Options(scrape_interval_seconds=scrape_seconds))
+        blurred = [
+            row
+            for row in fed_groups(prometheus, plan)
+            if not all(carries(row, source) for source in row.caveats)
+        ]
+        for whose, meaning, settled in uncertainties(blurred, group_name):
+            yield Problem(reading.place(one.name, "indicator"), f"{one.name}: {whose}: {meaning}", settled)

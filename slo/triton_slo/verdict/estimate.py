@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from triton_exporter.doctor import SAFE_TRACES_PER_SECOND
 from triton_exporter.duration import render
-from triton_slo.indicators.sources import CAVEATS
+from triton_slo.indicators.sources import BACKEND_COUNTERS, CAVEATS
 from triton_slo.verdict.canary import Comparison
 from triton_slo.verdict.live import Standing, points
 
 _Z = 1.96
 """Standard deviations that a share measured on traces must be away from the target: 95 %, as stated errors."""
 _MOST_TRACES = 1_000_000
+_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,3 +80,42 @@ def _traces_needed(row: Standing) -> int:
         return 0
     needed = math.ceil(_Z**2 * row.target * (1 - row.target) / (row.sli - row.target) ** 2)
     return needed if needed <= _MOST_TRACES else 0
+
+
+def carries(row: Standing, source: str) -> bool:
+    """Whether a source with a caveat is sure enough for the row's target: off by no more than may fail."""
+    known = source != BACKEND_COUNTERS and row.estimate_error is not None and row.target is not None
+    return known and (row.estimate_error or 0.0) <= 1 - (row.target or 0.0)
+
+
+def uncertainties(
+    rows: Iterable[Standing], name: Callable[[Standing], str]
+) -> Iterator[tuple[str, str, str]]:
+    """Return per source with a caveat whose numbers it feeds, what it misses, and what settles that.
+
+    Every group that the source cannot carry is named; of the others three.
+    """
+    found: dict[tuple[str, bool], list[Standing]] = {}
+    for row in rows:
+        for source in row.caveats:
+            found.setdefault((source, carries(row, source)), []).append(row)
+    for (source, carried), members in found.items():
+        caveat = CAVEATS[source]
+        shown = [name(row) + ("" if carried else _blur(row)) for row in members]
+        blurred = "" if carried or source == BACKEND_COUNTERS else ", too uncertain for the target"
+        names = ", ".join(shown[:_NAMED] if carried else shown)
+        if carried and shown[_NAMED:]:
+            names += f" and {len(shown) - _NAMED} more"
+        yield f"{caveat.word} ({source}){blurred}: {names}", caveat.meaning, caveat.settled_by
+
+
+def group_name(row: Standing) -> str:
+    """The model, the other labels of the group (a cluster, a tenant) and the version."""
+    others = [f"{key}={value}" for key, value in row.group.items() if key not in ("model", "version")]
+    return " ".join([row.model, *others, row.version and f"version {row.version}"]).strip()
+
+
+def _blur(row: Standing) -> str:
+    if row.estimate_error is None or row.target is None:
+        return ""
+    return f" (+-{points(row.estimate_error)}, {100 * (1 - row.target):.3g} may fail)"

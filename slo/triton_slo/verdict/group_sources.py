@@ -1,0 +1,40 @@
+"""Asks a Prometheus what feeds an objective, from source series alone: its rules need not be loaded."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from triton_slo import conventions
+from triton_slo.indicators.sources import BACKEND_COUNTERS, CAVEATS
+from triton_slo.prometheus import Prometheus
+from triton_slo.rules.plan import Plan
+from triton_slo.verdict.live import Standing
+
+_Group = tuple[tuple[str, str], ...]
+
+
+def fed_groups(prometheus: Prometheus, plan: Plan) -> Iterator[Standing]:
+    """Return each group of an objective that may be estimated: its sources, its target and its estimate's error."""
+    for variant in plan.variants:
+        measure = plan.measure(variant)
+        if not measure.possible_sources & (CAVEATS.keys() - {BACKEND_COUNTERS}):
+            continue
+        sources: dict[_Group, set[str]] = defaultdict(set)
+        for expr, fixed in measure.sources:
+            for sample in prometheus.instant(expr):
+                labels = dict(sample.labels)
+                source = labels.pop(conventions.SOURCE, fixed)
+                sources[tuple(sorted(labels.items()))].add(source)
+        estimated = measure.estimate_error
+        asked = prometheus.instant(estimated(plan.clock.text("1h"))) if estimated else ()
+        errors = {tuple(sorted(sample.labels.items())): sample.value for sample in asked}
+        for group, names in sources.items():
+            yield Standing(
+                plan.objective.name,
+                plan.objective.indicator.kind,
+                dict(group),
+                target=variant.target,
+                sources=tuple(sorted(names)),
+                estimate_error=errors.get(group),
+            )
