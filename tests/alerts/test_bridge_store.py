@@ -232,6 +232,20 @@ def test_the_file_shrinks_when_incidents_are_pruned(store: Store, tmp_path: Path
     assert before > 4 * after
 
 
+def test_space_is_given_back_while_the_database_is_read(store: Store) -> None:
+    """A query that another thread is still reading does not make it fail as locked."""
+    with store.transaction():
+        for number in range(5000):
+            store.database.run("INSERT INTO facts VALUES (?, '')", str(number))
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(
+            lambda: [len(store.database.rows("SELECT name FROM facts")) for _ in range(100)]
+        )
+        while not reading.done():
+            store.database.shrink()
+    assert reading.result() == [5000] * 100
+
+
 def test_the_file_of_an_older_bridge_shrinks_too(tmp_path: Path) -> None:
     """It was made without giving space back; that is changed when it is migrated."""
     path = tmp_path / "bridge.sqlite"

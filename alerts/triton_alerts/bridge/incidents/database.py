@@ -138,11 +138,13 @@ class Database:
             return self._connection().execute(statement, values)
 
     def rows(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
-        return self.run(statement, *values).fetchall()
+        # Under the lock until all is read: an unfinished query blocks shrink, and would see half of a transaction.
+        with self._lock:
+            return self._connection().execute(statement, values).fetchall()
 
     def row(self, statement: str, *values: object) -> tuple[Any, ...] | None:
-        row: tuple[Any, ...] | None = self.run(statement, *values).fetchone()
-        return row
+        rows = self.rows(statement, *values)
+        return rows[0] if rows else None
 
     def _connection(self) -> sqlite3.Connection:
         with self._lock:

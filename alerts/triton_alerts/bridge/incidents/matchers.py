@@ -61,10 +61,17 @@ def _together(names: Sequence[str], alerts: Sequence[Labels]) -> list[tuple[str,
     combinations = dict.fromkeys(tuple(labels.get(name, "") for name in names) for labels in alerts)
     chosen: list[set[str]] = [set() for _ in names]
     for combination in combinations:
-        wider = [values | {value} for values, value in zip(chosen, combination, strict=True)]
-        # More combinations than there are alerts cannot all be alerts.
-        if math.prod(map(len, wider)) <= len(combinations) and combinations.keys() >= set(product(*wider)):
-            chosen = wider
+        added = [at for at, value in enumerate(combination) if value not in chosen[at]]
+        for at in added:
+            chosen[at].add(combination[at])
+        # More combinations than alerts cannot all be alerts; only those with a new value are still to be checked.
+        if math.prod(map(len, chosen)) > len(combinations) or not all(
+            one in combinations
+            for at in added
+            for one in product(*chosen[:at], {combination[at]}, *chosen[at + 1 :])
+        ):
+            for at in added:
+                chosen[at].remove(combination[at])
     return [tuple(sorted(values)) or ("",) for values in chosen]
 
 
