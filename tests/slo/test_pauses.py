@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import yaml
 
-from support.promtool import PAUSED, evaluated, grouped, pausable, resting_on
+from support.promtool import PAUSED, evaluated, grouped, pausable, resting_on, timely
 from support.simulator import EVERY, LENGTH, PERIOD, SCRAPE, TICK, TILE, Life, Model, Pause, Replica
 from support.slo_scenarios import PAUSES, Scenario, run
 from support.slo_table import true_budget
@@ -198,3 +198,34 @@ def test_a_pause_pages_nobody_and_hides_nothing() -> None:
     for scenario, outcome in zip(chosen, run("ours", chosen), strict=True):
         assert len(scenario.incidents) == len(outcome.pages), scenario.name
         assert pytest.approx(true_budget(scenario), abs=0.05) == outcome.budget, scenario.name
+
+
+def test_a_window_that_begins_in_a_pause_is_there_and_exact_after_another(tmp_path: Path) -> None:
+    """Two pauses of 20 minutes, six hours apart: no evaluation of the slow group is needed, nor made use of."""
+    scrape, first, second, rate, until = 60, 60, 415, 1000, 460
+    [text] = [
+        one.text
+        for one in artifacts([OBJECTIVE], Options(scrape_interval_seconds=scrape))
+        if one.name == "slo-errors.yml"
+    ]
+    every = [rule for group in yaml.safe_load(text)["groups"] for rule in timely(group, scrape)]
+    labels = 'model="m", version="1"'
+    series = {
+        f"{triton.REQUEST_SUCCESS}{{{labels}}}": f"0+{rate}x{until}",
+        f'{triton.REQUEST_FAILURE}{{{labels}, reason="BACKEND"}}': f"0x{until}",
+        PAUSED: f"0x{first - 1} 1x19 0x{second - first - 21} 1x19 0x{until - second - 20}",
+    }
+    window = names.sli_events("6h")
+    minutes = range(second + 20, second + 40)
+    answers = evaluated(
+        promtools()[-1],
+        tmp_path,
+        grouped({"slo": pausable(resting_on([rule for rule in every if "record" in rule], window))}),
+        series,
+        [(f'{window}{{{names.EVENT}="total"}} * 6 * 3600', at * 60) for at in minutes],
+        interval=scrape,
+        evaluation=scrape,
+    )
+
+    for minute, answer in zip(minutes, answers, strict=True):
+        assert [pytest.approx(6 * 60 * rate, rel=0.005)] == [value for _, value in answer], minute

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from support.promtool import PAUSED, evaluated, grouped, pausable, resting_on
+from support.promtool import PAUSED, evaluated, grouped, pausable, resting_on, timely
 from support.slo_scenarios import series
 from support.tools import promtools
 from triton_exporter.catalogue import probe, state, triton
@@ -67,7 +67,7 @@ def ask(
     objective = Objective(name="errors", target=0.999, indicator=kind, group_by=group_by)
     options = Options(scrape_interval_seconds=step)
     [text] = [one.text for one in artifacts([objective], options) if one.name == "slo-errors.yml"]
-    rules = [rule for group in yaml.safe_load(text)["groups"] for rule in group["rules"]]
+    rules = [rule for group in yaml.safe_load(text)["groups"] for rule in timely(group, step)]
     rules = resting_on(rules, *only) if only else rules
     chosen = grouped({"slo": pausable(rules) if PAUSED in scene else rules})
     asked = [(query, at * 60) for at in minutes]
@@ -226,7 +226,7 @@ def test_nothing_is_unknown_before_the_first_scrape_after_a_pause(
 def test_a_model_that_is_gone_is_unknown_also_after_a_pause(pause: int, before: int, tmp_path: Path) -> None:
     """It vanished while Prometheus was down, or minutes before: nobody may forget it."""
     scene = around_a_pause(pause, after="_x40", before=before)
-    assert [pages("1")] == after_a_pause(scene, pause, [5], tmp_path, "errors")
+    assert [pages("1")] == after_a_pause(scene, pause, [6], tmp_path, "errors")
 
 
 def around_a_pause(pause: int, after: str, before: int = 0) -> Labels:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import yaml
 
-from support.promtool import NEVER, PAUSED, grouped, pausable, promtool
+from support.promtool import NEVER, PAUSED, grouped, pausable, promtool, timely
 from support.slo_shapes import pyrra, sloth
 from support.tools import promtools
 from triton_exporter.catalogue import triton
@@ -339,16 +339,16 @@ def engines() -> dict[str, tuple[str, str]]:
 
 def run(engine: str, scenarios: Sequence[Scenario]) -> list[Outcome]:
     """Let promtool play the scenarios on an engine's rules."""
-    rules, budget = engines()[engine]
+    text, budget = engines()[engine]
+    rules = {group["name"]: timely(group, STEP) for group in yaml.safe_load(text)["groups"]}
     if any(scenario.paused for scenario in scenarios):
-        document = yaml.safe_load(rules)
-        rules = grouped({group["name"]: pausable(group["rules"]) for group in document["groups"]})
+        rules = {name: pausable(group) for name, group in rules.items()}
     with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "rules.yml").write_text(rules)
+        Path(folder, "rules.yml").write_text(grouped(rules))
         tests = [_test(scenario, budget) for scenario in scenarios]
         document = {"rule_files": ["rules.yml"], "evaluation_interval": f"{STEP}s", "tests": tests}
         Path(folder, "test.json").write_text(json.dumps(document))
-        done = promtool(promtools()[-1], "test", "rules", Path(folder, "test.json"))
+        done = promtool(promtools()[-1], "test", "rules", Path(folder, "test.json"), timeout=3000)
     return _outcomes(done.stdout + done.stderr, scenarios)
 
 

@@ -99,15 +99,15 @@ def checkpoint_rule(plan: Plan) -> Rule:
 
 
 def base_rules(plan: Plan) -> Iterator[Rule]:
-    """Sums of when windows began that lie in a pause: rules of the slow group, which record nothing otherwise.
+    """Sums of when windows began that lie in a pause of over an hour: rules of the slow group.
 
-    They begin to record before a window reaches the pause.
+    They begin to record before a window reaches a pause, and record nothing otherwise.
     """
     for span in plan.spans.values():
         if _has_base_rule(plan, span):
             soon = span.seconds - plan.clock.real(_LEAD)
             present = f"({_sums(plan, span.seconds)} and {_sums(plan, soon)})"
-            expr = "(\n" + indent("\nor\n".join(_in_pause(plan, span, plan.own))) + f"\n)\nunless {present}"
+            expr = "(\n" + indent("\nor\n".join(_in_long_pause(plan, span))) + f"\n)\nunless {present}"
             yield _rule(plan, names.sli_events_base(span.nominal), expr)
 
 
@@ -116,10 +116,15 @@ def difference(plan: Plan, span: Span, event: str = "") -> str:
     own = plan.own.equal(names.EVENT, event) if event else plan.own
     now = f"{names.SLI_EVENTS_SUM}{own}"
     young = f"(0 * {now} and {_on(plan)} ({_young(plan, span.seconds)}))"
-    recorded = (f"{names.sli_events_base(span.nominal)}{own}",)
-    in_pause = recorded if _has_base_rule(plan, span) else _in_pause(plan, span, own)
-    began = "\nor\n".join((young, f"{now}{_offset(span.seconds)}", *in_pause))
-    return f"clamp_min(\n  {now}\n  - (\n{indent(began, 4)}\n  ),\n  0\n) / {number(span.seconds)}"
+    hour = plan.spans[rungs(plan)[0]]
+    began = [young, f"{now}{_offset(span.seconds)}"]
+    if (later := span.seconds - hour.seconds) > 0:
+        # In a pause: the sum an hour later, less that hour's events.
+        began.append(f"({now}{_offset(later)} - {_within(plan, hour, later, own)})")
+    if _has_base_rule(plan, span):
+        began.append(f"{names.sli_events_base(span.nominal)}{own}")
+    first = indent("\nor\n".join(began), 4)
+    return f"clamp_min(\n  {now}\n  - (\n{first}\n  ),\n  0\n) / {number(span.seconds)}"
 
 
 def _has_base_rule(plan: Plan, span: Span) -> bool:
@@ -127,21 +132,13 @@ def _has_base_rule(plan: Plan, span: Span) -> bool:
     return not span.raw and span.seconds >= plan.clock.real(CHECKPOINT_WINDOW)
 
 
-def _in_pause(plan: Plan, span: Span, own: Matchers) -> Iterator[str]:
-    """The sum of when a window began in a pause; the first of these that there is.
-
-    An hour (or six) after it less the events in between; one of before the pause.
-    """
-    longest, counted = plan.spans[rungs(plan)[0]], plan.clock.real(CHECKPOINT_WINDOW)
-    if span.seconds > longest.seconds:
-        later = span.seconds - longest.seconds
-        yield f"({names.SLI_EVENTS_SUM}{own}{_offset(later)} - {_within(plan, longest, later, own)})"
-    if span.seconds >= counted and not plan.objective.exclusions:
-        later = span.seconds - counted
+def _in_long_pause(plan: Plan, span: Span) -> Iterator[str]:
+    """The sum six hours after a window began less the events in between, or else one of before the pause."""
+    if not plan.objective.exclusions:
+        later = span.seconds - plan.clock.real(CHECKPOINT_WINDOW)
         yield f"({_checkpoint(plan, later)} - {_counted(plan, later)})"
-    if span.seconds >= counted:
-        sparse = f"[{_nominal(plan, _REACH)}:{_nominal(plan, _SPARSE)}]"
-        yield f"last_over_time({_checkpoint(plan)}{sparse} offset {span.text})"
+    sparse = f"[{_nominal(plan, _REACH)}:{_nominal(plan, _SPARSE)}]"
+    yield f"last_over_time({_checkpoint(plan)}{sparse} offset {span.text})"
 
 
 def _young(plan: Plan, seconds: float) -> str:
