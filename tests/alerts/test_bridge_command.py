@@ -56,11 +56,11 @@ def test_the_pictures_of_the_page_exist() -> None:
         (["--dry-run", "--token-file", "/nonexistent"], "cannot be read"),
         (["--dry-run", "--channel-for", "loud=C1"], "SEVERITY=CHANNEL"),
         (["--dry-run", "--mention", "<!everyone>"], "not understood"),
-        (["--dry-run", "--prometheus", "prometheus:9090"], "--prometheus prometheus:9090: no address"),
-        (["--dry-run", "--alertmanager", "http://:9093"], "--alertmanager http://:9093: no address"),
+        (["--dry-run", "--prometheus", "prometheus:9090"], "--prometheus prometheus:9090: not an address"),
+        (["--dry-run", "--alertmanager", "http://:9093"], "--alertmanager http://:9093: not an address"),
         (
             ["--dry-run", "--exporter", "http://a:1", "--exporter", "http://a:b"],
-            "--exporter http://a:b: no addr",
+            "--exporter http://a:b: not an addr",
         ),
         (["--dry-run", "--tls-client-ca", "ca.pem"], "would serve plain HTTP and check no client"),
         (["--dry-run", "--tls-key", "key.pem"], "would serve plain HTTP and check no client"),
@@ -98,9 +98,9 @@ def test_a_mistake_in_the_flags_of_the_bridge_is_named_with_its_fix(
         ("--slack-token-file", b"", "is empty"),
         ("--slack-token-file", b"\xff\xfe", "not text"),
         ("--slack-token-file", b"xoxb-s3cret\nxoxb-s3cret", "more than one line"),
-        ("--slack-token-file", b"xapp-s3cret", "holds an app token"),
-        ("--slack-app-token-file", b"xoxb-s3cret", "holds no app token"),
-        ("--slack-webhook-file", b"hooks.slack.com/services/s3cret", "holds no address"),
+        ("--slack-token-file", b"xapp-s3cret", "contains an app token"),
+        ("--slack-app-token-file", b"xoxb-s3cret", "does not contain an app token"),
+        ("--slack-webhook-file", b"hooks.slack.com/services/s3cret", "does not contain an address"),
     ],
 )
 def test_a_secret_that_cannot_be_right_is_found_before_the_first_page(

@@ -300,7 +300,7 @@ _PAGE = """\
 
 Written by `tests/bench/bench_exporter_speed.py` (part of `make bench`), on a machine with two shared cores. A
 stub in another process plays a fleet with 60 series a model, summaries among them; every counter moves
-between two looks. Ratios are of the same run.
+between two polls. Ratios are of the same run.
 
 | what | measured | aim |
 |---|---|---|
@@ -313,7 +313,7 @@ other work, four runs gave ratios of 2.1, 2.8, 2.8 and 3.2, and 8.1 to 10.3 % of
 depends on the core: in an hour in which the same machine was slower, 11 to 13 % were measured, where the version
 before this one took 14 to 15 %.
 
-CPU time of one look, without the network; what counts is that the cost of one model does not rise:
+CPU time of one sample and scrape, without the network; what counts is that the cost of one model does not rise:
 
 {table}
 

@@ -72,7 +72,7 @@ def _address(option: str, url: str) -> list[Problem]:
         good = good and " " not in url and (parts.port is None or parts.port > 0)
     except ValueError:
         good = False
-    return [] if good else [Problem(f"{option} {url}", "no address", "http://HOST:PORT or https://HOST")]
+    return [] if good else [Problem(f"{option} {url}", "not an address", "http://HOST:PORT or https://HOST")]
 
 
 def _secret(option: str, path: Path) -> list[Problem]:
@@ -91,13 +91,19 @@ def _unlike(option: str, text: str) -> tuple[str, str] | None:
     if not text:
         return "is empty", _ALONE
     if not (text.isascii() and text.isprintable()):
-        return "holds more than one line of plain text", _ALONE
+        return "contains more than one line of plain text", _ALONE
     if option == "--slack-webhook-file" and _address(option, text):
-        return "holds no address", "the whole address, https://hooks.slack.com/services/..."
+        return "does not contain an address", "the whole address, https://hooks.slack.com/services/..."
     if option == "--slack-token-file" and text.startswith("xapp-"):
-        return "holds an app token (xapp-...)", "the bot token here, the app token in --slack-app-token-file"
+        return (
+            "contains an app token (xapp-...)",
+            "the bot token here, the app token in --slack-app-token-file",
+        )
     if option == "--slack-app-token-file" and text.startswith("xox"):
-        return "holds no app token (xapp-...)", "Basic Information, App-Level Tokens, connections:write"
+        return (
+            "does not contain an app token (xapp-...)",
+            "Basic Information, App-Level Tokens, connections:write",
+        )
     return None
 
 

@@ -69,8 +69,8 @@ class Evidence:
 def labelled_ordinals(evidence: Evidence) -> dict[int, str]:
     """CUDA ordinals with the GPU that Triton's own series name for them.
 
-    A model whose config names as many ordinals as its series name GPUs tells which those are; one GPU is told
-    by exclusion. Nothing is told where a label names a GPU that is not Triton's, or two labels contradict each
+    A model whose config names as many ordinals as its series name GPUs shows which those are; one GPU follows
+    by exclusion. Nothing follows where a label names a GPU that is not Triton's, or two labels contradict each
     other: then Triton asked DCGM for other GPUs than it used (see `label_problems`).
     """
     rows: list[tuple[set[int], set[str]]] = []

@@ -23,7 +23,9 @@ def parse_expected(words: Iterable[str]) -> Expected:
     for word in words:
         model, colon, version = word.strip().partition(":")
         if not model or (colon and not version.isdecimal()):
-            raise ValueError(f"{word.strip()!r} is no model or model:version, such as embedder or embedder:2")
+            raise ValueError(
+                f"{word.strip()!r} is not a model or model:version, such as embedder or embedder:2"
+            )
         expected[model] = (*expected.get(model, ()), *([version] if version else []))
     return expected
 

@@ -99,7 +99,7 @@ def parse_payload(text: str) -> tuple[Tensor, ...]:
         raise PayloadError([f"not JSON: {error}"]) from error
     inputs = request.get("inputs") if isinstance(request, dict) else None
     if not isinstance(inputs, list) or not inputs:
-        raise PayloadError(["holds no list inputs (fix: write a KServe v2 inference request)"])
+        raise PayloadError(["has no list `inputs` (fix: write a KServe v2 inference request)"])
     problems = [problem for place, one in enumerate(inputs) for problem in _problems(f"inputs[{place}]", one)]
     if problems:
         raise PayloadError(problems)
@@ -110,12 +110,12 @@ def parse_payload(text: str) -> tuple[Tensor, ...]:
 
 def _problems(place: str, one: Any) -> list[str]:
     if not isinstance(one, dict):
-        return [f"{place}: is no object"]
+        return [f"{place}: is not an object"]
     problems = []
     if not isinstance(one.get("name"), str) or not one["name"]:
-        problems.append(f"{place}.name: is no name")
+        problems.append(f"{place}.name: is not a name")
     if one.get("datatype") not in DATATYPES:
-        problems.append(f"{place}.datatype: is none of {', '.join(DATATYPES)}")
+        problems.append(f"{place}.datatype: is not one of {', '.join(DATATYPES)}")
     shape, data = one.get("shape"), one.get("data")
     if not isinstance(shape, list) or not all(type(size) is int and size >= 0 for size in shape):
         problems.append(f"{place}.shape: is no list of sizes (fix: a free dimension needs a size too)")

@@ -1,4 +1,4 @@
-"""What a conversion has to say: mistakes, what was lost, and what was added."""
+"""Findings of a conversion: mistakes, losses and additions."""
 
 from __future__ import annotations
 

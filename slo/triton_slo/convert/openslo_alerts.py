@@ -76,10 +76,10 @@ def _inline(one: Entry) -> Entry:
 def _leave(policy: Entry, ledger: Ledger) -> None:
     if (description := policy.get("description")) is not None:
         description.text()
-        ledger.lost(description, "alerts say their own words", "left out")
+        ledger.lost(description, "generated alerts have their own texts", "left out")
     if (targets := policy.get("notificationTargets")) is not None:
         targets.skip()
-        ledger.lost(targets, "who hears of an alert is Alertmanager's to say", "left out; route by severity")
+        ledger.lost(targets, "Alertmanager's routes select the receivers", "left out; route by severity")
 
 
 def _tier(condition: Entry, index: int, ledger: Ledger) -> dict[str, Any]:
@@ -97,7 +97,7 @@ def _tier(condition: Entry, index: int, ledger: Ledger) -> dict[str, Any]:
         raise EntryError(operator, "a burn rate alerts when it is above a threshold: gt or gte")
     if (description := spec.get("description")) is not None:
         description.text()
-        ledger.lost(description, "alerts say their own words", "left out")
+        ledger.lost(description, "generated alerts have their own texts", "left out")
     long, short = _windows(burning.need("lookbackWindow"), ledger)
     threshold = burning.need("threshold")
     burn = threshold.number()
