@@ -48,9 +48,12 @@ def _regex(value: str) -> str:
         re.compile(value)
     except re.error as error:
         raise ValueError(f"not a regular expression: {error}") from None
-    # Go's RE2 knows no look-around and no back-references; Prometheus would refuse the file.
+    # Go's RE2 knows none of these; Prometheus would refuse the file.
     if re.search(r"\(\?(?:[=!]|<[=!]|P=|P>|\()|\\[1-9]", value):
         raise ValueError("Prometheus (RE2) has no look-around and no back-references")
+    unescaped = re.sub(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", "_", value, flags=re.DOTALL)
+    if re.search(r"\(\?>|(?:[*+?]|\{\d*,?\d*\})\+", unescaped):
+        raise ValueError("Prometheus (RE2) has no atomic groups (?>...) and no possessive a++")
     return value
 
 
