@@ -65,6 +65,18 @@ class Matchers:
         """Only series whose label is not chosen."""
         return self.also(*_matcher(label, choice, ("!=", "!~")))
 
+    def within(self, labels: Iterable[str]) -> Matchers:
+        """Only the matchers of these labels, in the same order."""
+        kept = set(labels)
+        parts = zip(self.parts, self.split, strict=True)
+        return Matchers(tuple(part for part, (label, _, _) in parts if label in kept))
+
+    @property
+    def split(self) -> tuple[tuple[str, str, str], ...]:
+        """Label, operator and quoted value of each matcher."""
+        found = (_EQUALITY.fullmatch(part) for part in self.parts)
+        return tuple((one[1], one[2], one[3]) for one in found if one is not None)
+
     def equal(self, label: str, value: str) -> Matchers:
         """Only series that have this value."""
         return self.also(f"{label}={quote(value)}")

@@ -53,11 +53,17 @@ def mistakes(**changes: object) -> list[str]:
         ({"indicator": {"kind": "latency", "threshold": 1}}, "write it with its unit"),
         ({"models": {"regex": "a("}}, "models.regex: not a regular expression"),
         ({"models": {"regex": "(?=a)"}}, "no look-around"),
+        ({"models": {"regex": "a++"}}, "no possessive a++"),
+        ({"models": {"regex": "(?>a)b"}}, "no atomic groups"),
         ({"models": [1]}, "models.names.0: must be text, and is the number 1"),
         ({"overrides": [{"models": "a"}]}, "an override needs a target or a threshold"),
         (
             {"group_by": ["instance"], "overrides": [{"models": "a", "target": "90%"}]},
             "which group_by leaves out",
+        ),
+        (
+            {"group_by": ["model"], "overrides": [{"models": "a", "versions": ["1"], "target": "90%"}]},
+            "overrides choose by version, which group_by leaves out",
         ),
         ({"labels": {"severity": "x"}}, "labels the rules set themselves: severity"),
         ({"labels": {"zone": "x"}, "group_by": ["zone"]}, "labels the rules set themselves: zone"),

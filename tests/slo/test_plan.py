@@ -1,13 +1,21 @@
-"""Overrides split the models: each model version has the target of the first override that it matches."""
+"""`models`, `versions` and `overrides`: which groups are recorded, and with which target."""
 
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
+import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from support.promtool import evaluated, grouped, resting_on
+from support.slo_scenarios import series
+from support.tools import promtools
+from triton_exporter.catalogue import triton
+from triton_slo import conventions as names
 from triton_slo.artifact import Options
+from triton_slo.generate import artifacts
 from triton_slo.objective.model import Objective
 from triton_slo.promql import Matchers
 from triton_slo.rules.plan import Plan
@@ -79,3 +87,72 @@ def test_many_overrides_of_single_models_make_few_parts() -> None:
     )
 
     assert 4 == len(Plan(objective, Options()).variants)
+
+
+def recorded(
+    record: str, shown: dict[str, str], folder: Path, **fields: object
+) -> dict[tuple[str, ...], float]:
+    """What an objective's rules record after ten minutes, by the values of the labels of its groups."""
+    objective = Objective.model_validate({"name": "o", "target": 0.99, **fields})
+    [text] = [one.text for one in artifacts([objective], Options()) if one.name == "slo-o.yml"]
+    rules = [rule for group in yaml.safe_load(text)["groups"] for rule in group["rules"]]
+    chosen = grouped({"slo": resting_on(rules, record)})
+    [found] = evaluated(promtools()[0], folder, chosen, shown, [(record, 600)], interval=15, evaluation=15)
+    return {tuple(labels.get(label, "") for label in objective.group_by): value for labels, value in found}
+
+
+def test_chosen_versions_have_a_budget_where_groups_have_no_version(tmp_path: Path) -> None:
+    """Groups by model and server record the chosen versions together, and their error budget, so alerts fire."""
+    shown = {
+        series(triton.REQUEST_SUCCESS, version=version, instance="triton-0:8002"): "0+10x60"
+        for version in ("1", "2", "3")
+    }
+    objective = {"indicator": "errors", "versions": ["1", "2"], "group_by": ["model", "instance"]}
+
+    budgets = recorded(names.ERROR_BUDGET_RATIO, shown, tmp_path, **objective)
+
+    assert {("m", "triton-0:8002"): 0.01} == {group: round(value, 9) for group, value in budgets.items()}
+
+
+def test_custom_queries_count_only_chosen_models(tmp_path: Path) -> None:
+    """Each chosen model is recorded once, with its own target, and a model that is not chosen is not recorded."""
+    shown = {series("requests_total", model=model): "0+10x60" for model in ("a.b", "axb", "$c", "d", "other")}
+    objective = {
+        "group_by": ["model"],
+        "models": {"regex": "a.b|.c|d"},
+        "overrides": [{"models": ["a.b"], "target": 0.9}, {"models": {"regex": "a.*"}, "target": 0.95}],
+        "indicator": {
+            "kind": "custom",
+            "errors": "sum by (model) (rate(failures_total[{{window}}]))",
+            "total": "sum by (model) (rate(requests_total[{{window}}]))",
+        },
+    }
+
+    targets = recorded(names.OBJECTIVE_RATIO, shown, tmp_path, **objective)
+    seen = recorded(names.LAST_SEEN, shown, tmp_path, **objective)
+
+    assert {("a.b",): 0.9, ("axb",): 0.95, ("$c",): 0.99, ("d",): 0.99} == targets
+    assert targets.keys() == seen.keys()
+
+
+def test_parts_of_a_custom_objective_have_no_rule_twice() -> None:
+    """vmalert refuses a group in which two rules are the same."""
+    objective = Objective.model_validate(
+        {
+            "name": "o",
+            "target": 0.99,
+            "group_by": ["model"],
+            "overrides": [{"models": "a$1", "target": 0.9}],
+            "indicator": {
+                "kind": "custom",
+                "error_ratio": "avg by (model) (avg_over_time(bad[{{window}}]))",
+            },
+        }
+    )
+    [text] = [one.text for one in artifacts([objective], Options()) if one.name == "slo-o.yml"]
+    rules = [
+        str(rule) for group in yaml.safe_load(text)["groups"] for rule in group["rules"] if "record" in rule
+    ]
+
+    assert len(set(rules)) == len(rules)
+    assert 'label_replace(vector(1), "model", "a$$1", "", "")' in text

@@ -287,6 +287,8 @@ class Objective(Value):
             raise ValueError(f"indicator {self.indicator.kind} has no threshold to override")
         if self.overrides and "model" not in self.group_by:
             raise ValueError("overrides choose by model, which group_by leaves out")
+        if "version" not in self.group_by and any(not one.versions.everything for one in self.overrides):
+            raise ValueError("overrides choose by version, which group_by leaves out")
         if self.exclusions:
             self._in_tiles()
         return self
@@ -303,8 +305,11 @@ class Objective(Value):
                     )
 
     def resolve(self, model: str, version: str) -> tuple[float, float | None] | None:
-        """Target and threshold (seconds) for a model version; None if the objective does not cover it."""
-        if not (self.models.holds(model) and self.versions.holds(version)):
+        """Target and threshold (seconds) for a model version; None if the objective does not cover it.
+
+        A group of several versions has no version: only its model decides.
+        """
+        if not (self.models.holds(model) and (not version or self.versions.holds(version))):
             return None
         for override in self.overrides:
             if override.models.holds(model) and override.versions.holds(version):

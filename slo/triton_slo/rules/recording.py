@@ -180,7 +180,8 @@ def _info(plan: Plan) -> dict[str, str]:
 
 
 def _own(plan: Plan, variant: Variant) -> Matchers:
-    return plan.own.also(*variant.matchers.parts)
+    # A recorded group has only the labels of group_by: by another one it would match nothing.
+    return plan.own.also(*variant.matchers.within(plan.objective.group_by).parts)
 
 
 def _on(plan: Plan, *extra: str) -> str:
