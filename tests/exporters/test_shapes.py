@@ -30,7 +30,7 @@ def test_point() -> None:
 
 def test_observed() -> None:
     """Single requests are counted at or below each bound."""
-    assert [0.25, 0.75, 0.75] == Observed([0.001, 0.1, 0.1, 7]).shares(BOUNDS)
+    assert [0.25, 0.75, 0.75] == Observed([0.001, 0.1, 0.1, 7], [1] * 4).shares(BOUNDS)
 
 
 def test_binned_at_its_own_bounds() -> None:
@@ -59,7 +59,11 @@ def test_curve_beyond_its_last_quantile() -> None:
 
 
 seconds = st.floats(0, 100)
-observed = st.lists(seconds, min_size=1, max_size=30).map(sorted).map(Observed)
+observed = (
+    st.lists(seconds, min_size=1, max_size=30)
+    .map(sorted)
+    .map(lambda found: Observed(found, range(1, 1 + len(found))))
+)
 points = seconds.map(Point)
 
 
@@ -114,7 +118,7 @@ def test_small_shares_are_not_lost() -> None:
     """1 % of one request a second is one request after 100 seconds."""
     one = histogram()
     for _ in range(100):
-        one.add(1, 0.1, Observed([0.001] * 99 + [0.5]))
+        one.add(1, 0.1, Observed([0.001] * 99 + [0.5], [1] * 100))
 
     assert [99, 99, 100, 100] == one.cumulative()
 

@@ -329,7 +329,7 @@ class Distributions:
             self._newest_trace = max(self._newest_trace, request.ended)
             model = self._models.get(counted_as(request.model, self._ensembles, self._requests.totals))
             if model:
-                self._trace(model, request, self._mailbox.rate)
+                self._trace(model, request, self._mailbox.rate_of(request))
 
     def _watermark(self, now: float) -> float:
         """Until when all requests that ended have been traced, as far as the order of the traces proves it."""
@@ -346,7 +346,7 @@ class Distributions:
             for signal, ledger in model.ledgers.items():
                 seconds = times[signal]
                 if seconds is not None:
-                    ledger.trace(Trace(request.ended, seconds, request.trace_id))
+                    ledger.trace(Trace(request.ended, seconds, request.trace_id, rate))
 
     def _notes(self) -> Sequence[Family]:
         """Sources and discarded requests, written again only when one has changed."""

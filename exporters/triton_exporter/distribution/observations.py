@@ -38,16 +38,24 @@ SETTLE_SECONDS = 1.0
 FIRST_ESTIMATE_SECONDS = 5.0
 """How long it waits where there is no estimate yet."""
 
+JOINED_SECONDS = 5.0
+"""Over how long sampled requests speak together. One alone would take the requests since the one before it, which
+are fewest for a slow one: it ends between two others, wherever it began."""
+
 MAX_TRACES = 20_000
 """Traces kept per histogram while they wait for their interval."""
 
 
 class Trace(NamedTuple):
-    """One traced request: when it ended (Unix seconds), what it took (seconds), which trace it was."""
+    """One traced request: when it ended (Unix seconds), what it took (seconds), which trace it was.
+
+    `weight` is how many requests it stands for: the trace rate when it began.
+    """
 
     ended: float
     seconds: float
     trace_id: str
+    weight: float = 1.0
 
 
 class Interval(NamedTuple):
@@ -90,6 +98,7 @@ class Observations:
     _pending: list[Interval] = field(default_factory=list)
     _waiting: deque[Interval] = field(default_factory=deque)
     _group: list[Interval] = field(default_factory=list)
+    _found: list[Trace] = field(default_factory=list)  # traces of the group
     _traces: list[Trace] = field(default_factory=list)
     _agreement: Agreement = field(default_factory=Agreement)
 
@@ -179,11 +188,16 @@ class Observations:
             interval = self._waiting.popleft()
             self._group.append(interval)
             self.closed = interval.end
-            traces = self._traces_until(interval.end)
-            if traces:
-                self._settle_traced(traces)
-        if self._group and self._group[0].end <= now - TRACE_WAIT_SECONDS - TRACE_GAP_SECONDS:
-            self._settle_group()
+            self._found += self._traces_until(interval.end)
+            joined = interval.end - self._group[0].end
+            if self._found and (joined >= JOINED_SECONDS or all(one.weight == 1 for one in self._found)):
+                self._settle_traced()
+        patience = TRACE_WAIT_SECONDS + (JOINED_SECONDS if self._found else TRACE_GAP_SECONDS)
+        if self._group and self._group[0].end <= now - patience:
+            if self._found:
+                self._settle_traced()
+            else:
+                self._settle_group()
         if not self._waiting:
             # Traces of requests that no counter counts (failed ones) must not pile up.
             self._traces_until(now - TRACE_WAIT_SECONDS - TRACE_GAP_SECONDS)
@@ -208,13 +222,11 @@ class Observations:
             self._settle(interval)
         self._group.clear()
 
-    def _settle_traced(self, traces: list[Trace]) -> None:
-        """Let the traced requests represent all of the group.
-
-        Triton traces every Nth request, so each traced one stands for those since the one before it; to
-        give it the whole group is what keeps rare requests neither over- nor understated.
-        """
-        seconds = sorted(trace.seconds for trace in traces)
+    def _settle_traced(self) -> None:
+        """Let the traced requests represent all of the group, each for as many as the trace rate says."""
+        traces = sorted(self._found, key=lambda trace: trace.seconds)
+        self._found = []
+        seconds = [trace.seconds for trace in traces]
         counted = [(interval.requests, interval.seconds) for interval in self._group]
         self.believes_traces = self._agreement.take(self.closed, counted, seconds)
         if not self.believes_traces:
@@ -222,7 +234,7 @@ class Observations:
             self._settle_group()
             return
         self.source = "trace"
-        shape = Observed(seconds)
+        shape = Observed(seconds, [trace.weight for trace in traces])
         requests = sum(interval.requests for interval in self._group)
         self.histogram.add(requests, sum(interval.seconds for interval in self._group), shape)
         self.histogram.remember(Exemplar(trace.trace_id, trace.seconds, trace.ended) for trace in traces)

@@ -44,13 +44,15 @@ class Estimated:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """Single requests, in seconds and ascending: exact for them, unbiased for those they stand for."""
+    """Single requests, in seconds and ascending, and how many requests each stands for."""
 
     seconds: Sequence[float]
+    weights: Sequence[float]
 
     def shares(self, bounds: Sequence[float]) -> list[float]:
-        """Count them."""
-        return [bisect_right(self.seconds, bound) / len(self.seconds) for bound in bounds]
+        """Weigh them."""
+        below = [0.0, *accumulate(self.weights)]
+        return [below[bisect_right(self.seconds, bound)] / below[-1] for bound in bounds]
 
 
 @dataclass(frozen=True, slots=True)

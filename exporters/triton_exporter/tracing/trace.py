@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -31,6 +31,10 @@ RESULTS = ("accepted", "busy", "malformed", "slow", "too_large", "unsupported")
 """Closed set of values of the label `result`. Triton does not send again what was refused: it is lost."""
 
 
+RATES_KEPT = 50
+"""Rates remembered of one model: those of at least its last minute."""
+
+
 @dataclass(frozen=True, slots=True)
 class TracedRequest:
     """One request to one model version; times in seconds, `ended` in Unix time.
@@ -49,7 +53,8 @@ class TracedRequest:
 class Mailbox:
     """Hands requests from the threads that receive traces to the one that observes. Bounded.
 
-    `rate` is one traced request in how many, as Triton's trace setting says (1 until it is known).
+    `rate` is one traced request in how many, as Triton's trace setting says (1 until it is known), for models
+    without a rate of their own; `received` counts the traces of Triton's requests, whose steps are one.
     """
 
     def __init__(self, capacity: int = 100_000) -> None:
@@ -58,12 +63,29 @@ class Mailbox:
         self._requests: list[TracedRequest] = []
         self._lost: Counter[str] = Counter()
         self._batches: Counter[str] = Counter()
+        self._rates: dict[str, deque[tuple[float, float]]] = {}
         self.rate = 1.0
+        self.received = 0
+
+    def set_rate(self, model: str, since: float, rate: float) -> None:
+        """Remember the rate of one model since then (Unix seconds)."""
+        with self._lock:
+            self._rates.setdefault(model, deque(maxlen=RATES_KEPT)).append((since, rate))
+
+    def rate_of(self, request: TracedRequest) -> float:
+        """The rate in force when the request began: what decided that it was traced."""
+        began = request.ended - request.request_seconds
+        with self._lock:
+            rates = self._rates.get(request.model.model)
+            if not rates:
+                return self.rate
+            return next((rate for since, rate in reversed(rates) if since <= began), rates[0][1])
 
     def put(self, requests: Iterable[TracedRequest]) -> None:
         """Add requests; those beyond the capacity are lost and counted."""
         given = list(requests)
         with self._lock:
+            self.received += len({one.trace_id for one in given})
             room = self._capacity - len(self._requests)
             self._requests += given[:room]
             self._lost["overflow"] += max(0, len(given) - room)
