@@ -102,6 +102,16 @@ def _seconds(text: str) -> float:
     return seconds
 
 
+def _per_second(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0.1 <= number <= 100:
+        raise ValueError(f"{text!r} is not a number of traced requests a second from 0.1 to 100")
+    return number
+
+
 def _percent(text: str) -> float:
     try:
         share = float(text.removesuffix("%")) / 100
@@ -243,6 +253,8 @@ class Options(BaseModel):
     """allow --otlp-listen on an address that other machines reach; they can send forged traces"""
     trace_file: File = None
     """the trace-file of Triton's trace mode `triton`"""
+    govern_traces: Annotated[float | None, _one(_per_second), Form("PER_SECOND")] = None
+    """let the exporter set Triton's trace rates so that about so many requests a second are traced, such as 20"""
 
 
 def declare(parser: argparse.ArgumentParser) -> None:
@@ -340,6 +352,14 @@ def _settings(
     if otlp and not (options.otlp_allow_remote or _is_loopback(otlp[0])):
         reason = f"other machines can reach {otlp[0]} and send forged traces"
         problems.append(Problem("--otlp-listen", reason, "127.0.0.1:4318, or add --otlp-allow-remote"))
+    if options.govern_traces and not otlp:
+        problems.append(
+            Problem(
+                places["govern_traces"],
+                "needs --otlp-listen to receive the traces",
+                "--otlp-listen 127.0.0.1:4318",
+            )
+        )
     if options.probe and importlib.util.find_spec("tritonclient") is None:
         problems.append(Problem("--probe", "needs Triton's client", "pip install 'tritonwatch[probe]'"))
     host, port = options.listen
@@ -373,6 +393,7 @@ def _settings(
         buckets=_buckets(options.buckets_from, options.buckets, problems),
         otlp_listen=otlp,
         trace_file=options.trace_file,
+        govern_traces=options.govern_traces,
     )
 
 

@@ -16,7 +16,8 @@ name and value and adds everything that starts with `triton_`. Histograms have t
 `_count`. How to ask for what you want to know: [questions.md](questions.md).
 
 `since` is the first Triton release that has the series, `flag` what switches it on (of Triton, or of
-`tritonwatch exporter` where it starts with `--probe`, `--triton-log`, `--expect-file` or `--otlp`).
+`tritonwatch exporter` where it starts with `--probe`, `--triton-log`, `--expect-file`, `--otlp` or
+`--govern-traces`).
 """
 
 _PARTS: tuple[tuple[str, str, ModuleType], ...] = (

@@ -27,10 +27,12 @@ from triton_exporter.lifecycle.tracker import Lifecycle
 from triton_exporter.models.configuration import Configurations
 from triton_exporter.models.executions import Executions
 from triton_exporter.probe.prober import Prober
+from triton_exporter.tracing.governor import TraceGovernor
 from triton_exporter.tracing.receiver import TraceReceiver
 from triton_exporter.tracing.trace import Mailbox
 from triton_exporter.tracing.trace_file import TraceFiles
 from triton_exporter.tracing.trace_rate import TraceRate
+from triton_exporter.tracing.trace_setting import SettingClient
 
 if TYPE_CHECKING:
     from triton_exporter.distribution.estimate.estimator import Estimator
@@ -77,8 +79,13 @@ def distribution_parts(settings: Settings) -> tuple[object, ...]:
         found.append(TraceFiles(settings.trace_file, mailbox))
     limits = Limits(settings.timeout_seconds, 1024 * 1024)
     tls = Renewed(settings.certificates)
-    client = Client(settings.triton_url, limits, settings.triton_headers, tls)
-    return (*found, TraceRate(client, mailbox))
+    if settings.govern_traces is None:
+        client = Client(settings.triton_url, limits, settings.triton_headers, tls)
+        return (*found, TraceRate(client, mailbox))
+    setter = SettingClient(settings.triton_url, limits, settings.triton_headers, tls)
+    whole = Limits(settings.timeout_seconds, settings.max_body_bytes)
+    metrics = Client(settings.metrics_url, whole, settings.triton_headers, tls)
+    return (*found, TraceGovernor(setter, metrics, mailbox, settings.govern_traces))
 
 
 def _estimators(settings: Settings) -> tuple[Estimator, ...]:

@@ -45,3 +45,5 @@ class Settings:
     # Where Triton may post traces (host, port), and the file it may write them to; None: not traced.
     otlp_listen: tuple[str, int] | None = None
     trace_file: Path | None = None
+    # Requests a second that Triton is made to trace; None: its trace settings are left alone.
+    govern_traces: float | None = None

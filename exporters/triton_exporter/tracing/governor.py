@@ -1,0 +1,354 @@
+"""Set Triton's trace rates at run time, so that a safe number a second is traced (`--govern-traces`)."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from statistics import median
+
+from triton_exporter.catalogue import own, triton
+from triton_exporter.exposition.parse import Exposition
+from triton_exporter.family import Family, Sample, series
+from triton_exporter.http.client import Client, FetchError
+from triton_exporter.printable import printable
+from triton_exporter.snapshot import Snapshot
+from triton_exporter.tracing.allotment import MOST_REQUESTS_PER_SECOND, allot
+from triton_exporter.tracing.trace import Mailbox
+from triton_exporter.tracing.trace_setting import SettingClient
+
+_LOG = logging.getLogger(__name__)
+
+STATES: Mapping[str, str] = {
+    "starting": "the usual speed of Triton's answers is measured first",
+    "idle": "no model has requests",
+    "tracing": "some requests are traced",
+    "busy": f"more than {MOST_REQUESTS_PER_SECOND:.0f} requests a second in all",
+    "not_possible": "Triton was not started with --trace-config mode=opentelemetry",
+    "already_on": "Triton was started with a trace level, which traces every model",
+    "not_ready": "Triton is not ready",
+    "post_failed": "Triton did not take a trace setting",
+    "slow_api": "Triton's API answers more slowly than before",
+    "slow_metrics": "Triton's metrics answer more slowly than before",
+    "malformed": "traces arrived that cannot be read",
+    "too_many": "more traces arrive than were asked for",
+    "ended": "the exporter ends",
+}
+"""Closed set of values of the label `state`, with what each means."""
+
+COUNT_SECONDS = 10.0
+"""For how long a setting lasts: Triton stops by itself after as many traces, should the exporter end."""
+
+LEAST_COUNT = 10
+RENEWAL_SECONDS = 5.0
+"""At least so long between two settings of a model with the same rate, and before a rate is lowered twice."""
+
+SLOW_SECONDS = 30.0
+"""Over how long the slower of two measures of the traffic looks back; the faster takes the last reading."""
+
+IDLE_SECONDS = 60.0
+MOST_MODELS = 100
+MOST_POSTS = 10
+MOST_CHECKS = 10
+"""Settings sent, and settings of models read, in one poll (a second)."""
+
+FIRST_PAUSE_SECONDS, MOST_PAUSE_SECONDS = 600.0, 86400.0
+"""After trouble nothing is traced for ten minutes, after more trouble twice as long, up to a day."""
+
+_GLOBAL_SECONDS = 30.0
+_METRICS_SECONDS = 5.0
+_STALE_SECONDS = 10.0
+_TOO_MANY_SECONDS = 20.0
+
+
+@dataclass(slots=True)
+class _Traffic:
+    """Requests of one model: counted so far, and a second; `seen` is when the last ones came (Unix seconds)."""
+
+    total: float
+    seen: float = float("-inf")
+    now: float = 0.0
+    slow: float = 0.0
+
+    @property
+    def per_second(self) -> float:
+        return max(self.now, self.slow)
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """The setting that a model was given: at what time, and how many requests it had counted then."""
+
+    rate: int
+    count: int
+    at: float
+    total: float
+
+
+class Latency:
+    """Whether answers have become slow: each of the last three took over half a second and ten times the usual."""
+
+    def __init__(self) -> None:
+        self._usual: deque[float] = deque(maxlen=60)
+        self._last: deque[float] = deque(maxlen=3)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether enough answers were timed to know what is usual."""
+        return len(self._usual) >= 3
+
+    def take(self, seconds: float, learn: bool) -> bool:
+        """Add one answer, and to what is usual with `learn`; returns whether they are slow now."""
+        self._last.append(seconds)
+        if learn:
+            self._usual.append(seconds)
+        usual = median(self._usual) if self._usual else 0.0
+        return len(self._last) == 3 and min(self._last) > max(0.5, 10 * usual)
+
+
+class TraceGovernor:
+    """Poller, Closer, Observer, Watcher and Collector (see `family`).
+
+    Each model's rate follows its traffic: fewer are traced at once when it grows, more when it has been lower
+    for a while. A setting names how many requests it is for and is renewed when half of them are used, so
+    that nothing is traced for long without an exporter. At the first sign of trouble all is turned off.
+    """
+
+    interval_seconds = 1.0
+    observed = (triton.REQUEST_SUCCESS.name, triton.REQUEST_FAILURE.name)
+
+    def __init__(self, client: SettingClient, metrics: Client, mailbox: Mailbox, per_second: float) -> None:
+        self._client = client
+        self._metrics = metrics
+        self._mailbox = mailbox
+        self._per_second = per_second
+        self._lock = threading.Lock()  # guards what observe, see and families share with poll
+        self._traffic: dict[str, _Traffic] = {}
+        self._observed_at = float("-inf")
+        self._given: dict[str, _Given] = {}
+        self._models: frozenset[str] = frozenset()
+        self._checked: set[str] = set()
+        self._state = "starting"
+        self._posts: Counter[str] = Counter()
+        self._api_latency, self._metrics_latency = Latency(), Latency()
+        self._metrics_asked = self._global_asked = float("-inf")
+        self._blocked = ""
+        self._malformed = 0
+        self._received: deque[tuple[float, int]] = deque()
+        self._pauses = 0
+        self._paused_until = float("-inf")
+
+    def see(self, snapshot: Snapshot) -> None:
+        """Learn which models there are."""
+        if snapshot.index is not None:
+            with self._lock:
+                self._models = frozenset(one.model for one in snapshot.index if one.state == "READY")
+
+    def observe(self, exposition: Exposition, now: float) -> None:
+        """Measure the traffic of each model."""
+        totals: Counter[str] = Counter()
+        for name in self.observed:
+            family = exposition.families.get(name)
+            for one, value in zip(family.series, family.values, strict=True) if family else ():
+                if math.isfinite(value):
+                    totals[one.labels.get("model", "")] += value  # type: ignore[assignment]
+        with self._lock:
+            lasted = now - self._observed_at
+            self._observed_at = now
+            self._traffic = {
+                model: self._measured(self._traffic.get(model), total, now, lasted)
+                for model, total in totals.items()
+                if model
+            }
+
+    def _measured(self, known: _Traffic | None, total: float, now: float, lasted: float) -> _Traffic:
+        if known is None or not 0 < lasted < _STALE_SECONDS or total < known.total:
+            return _Traffic(total)
+        per_second = (total - known.total) / lasted
+        weight = 1 - math.exp(-lasted / SLOW_SECONDS)
+        slow = known.slow + weight * (per_second - known.slow) if known.slow else per_second
+        return _Traffic(total, now if per_second else known.seen, per_second, slow)
+
+    def poll(self, now: float) -> None:
+        """Look for trouble, then give each model with requests its rate."""
+        with closing(self._client), closing(self._metrics):  # not kept open: see ApiPoller.poll
+            trouble = self._trouble(now)
+            try:
+                if not trouble and now >= self._paused_until:
+                    self._govern(now)
+            except FetchError as error:
+                _LOG.warning("traces: %s", error)
+                with self._lock:
+                    self._posts["failed"] += 1
+                trouble = "post_failed"
+            if trouble:
+                self._end(trouble, now)
+
+    def close(self) -> None:
+        """Turn all traces off."""
+        with closing(self._client):
+            self._clear(self._given)
+        self._show("ended")
+
+    def families(self, now: float) -> Iterable[Family]:
+        """What is set, and why nothing is."""
+        with self._lock:
+            rates = {model: given.rate for model, given in self._given.items()}
+            posts = dict(self._posts)
+        yield Family(
+            own.TRACE_RATE, [Sample(series(own.TRACE_RATE, one), rate) for one, rate in rates.items()]
+        )
+        states = [Sample(series(own.TRACE_GOVERNOR, one), one == self._state) for one in STATES]
+        yield Family(own.TRACE_GOVERNOR, states)
+        results = [Sample(series(own.TRACE_POSTS, one), posts.get(one, 0)) for one in ("accepted", "failed")]
+        yield Family(own.TRACE_POSTS, results)
+
+    def _trouble(self, now: float) -> str:
+        """The first sign of trouble, as one of STATES."""
+        learn = not self._given
+        try:
+            started = time.monotonic()
+            if self._client.get("/v2/health/ready").status != 200:
+                return "not_ready"
+            if self._api_latency.take(time.monotonic() - started, learn):
+                return "slow_api"
+        except FetchError:
+            return "not_ready"
+        if now - self._metrics_asked >= _METRICS_SECONDS or not self._metrics_latency.is_known:
+            self._metrics_asked = now
+            try:
+                started = time.monotonic()
+                self._metrics.get("")
+                if self._metrics_latency.take(time.monotonic() - started, learn):
+                    return "slow_metrics"
+            except FetchError:
+                return "slow_metrics"
+        if self._given and now - self._observed_at > _STALE_SECONDS:
+            return "slow_metrics"
+        return self._trouble_with_traces(now)
+
+    def _trouble_with_traces(self, now: float) -> str:
+        malformed = self._mailbox.lost().get("malformed", 0) + self._mailbox.batches().get("malformed", 0)
+        malformed, self._malformed = malformed - self._malformed, malformed
+        self._received.append((now, self._mailbox.received))
+        while self._received[0][0] < now - _TOO_MANY_SECONDS:
+            self._received.popleft()
+        received = self._received[-1][1] - self._received[0][1]
+        most = self._per_second * (2 * _TOO_MANY_SECONDS + COUNT_SECONDS)
+        return "malformed" if malformed else "too_many" if received > most else ""
+
+    def _govern(self, now: float) -> None:
+        if not (self._api_latency.is_known and self._metrics_latency.is_known):
+            return
+        if now - self._global_asked >= _GLOBAL_SECONDS:
+            self._global_asked = now
+            setting = self._client.setting()
+            possible = setting is not None and setting.mode == "opentelemetry"
+            self._blocked = (
+                ""
+                if possible and setting and not setting.on
+                else "already_on"
+                if possible
+                else "not_possible"
+            )
+        if self._blocked:
+            self._clear(dict(self._given))
+            self._show(self._blocked)
+            return
+        self._take_over(now)
+        with self._lock:
+            traffic = dict(self._traffic)
+        in_all = sum(one.per_second for one in traffic.values())
+        quiet = MOST_REQUESTS_PER_SECOND / (2 if self._state == "busy" else 1)
+        active = {model: one for model, one in traffic.items() if now - one.seen < IDLE_SECONDS}
+        busiest = sorted(active, key=lambda model: active[model].per_second, reverse=True)[:MOST_MODELS]
+        wanted = {model: active[model].per_second for model in busiest} if in_all <= quiet else {}
+        self._clear({model: given for model, given in self._given.items() if model not in wanted})
+        posts = 0
+        rates = allot(wanted, self._per_second)
+        # Those first that are traced too often.
+        for model in sorted(
+            rates, key=lambda one: one not in self._given or rates[one] <= self._given[one].rate
+        ):
+            rate = self._next_rate(self._given.get(model), rates[model], traffic[model], now)
+            if rate and posts < MOST_POSTS:
+                posts += 1
+                self._give(model, rate, traffic[model], now)
+        self._show("tracing" if self._given else "busy" if in_all > quiet else "idle")
+
+    def _next_rate(self, given: _Given | None, wanted: int, traffic: _Traffic, now: float) -> int:
+        """The rate to set now, or 0 where what is set may stay."""
+        if given is None or wanted > 1.25 * given.rate:
+            return wanted
+        if now - given.at < RENEWAL_SECONDS:
+            return 0
+        if wanted < 0.6 * given.rate:
+            return wanted
+        used = (traffic.total - given.total) / given.rate
+        return given.rate if used >= given.count / 2 or traffic.total < given.total else 0
+
+    def _give(self, model: str, rate: int, traffic: _Traffic, now: float) -> None:
+        count = max(LEAST_COUNT, math.ceil(COUNT_SECONDS * traffic.per_second / rate))
+        self._client.trace(model, rate, count)
+        self._mailbox.set_rate(model, time.time(), rate)
+        self._checked.add(model)
+        with self._lock:
+            self._posts["accepted"] += 1
+            self._given[model] = _Given(rate, count, now, traffic.total)
+
+    def _take_over(self, now: float) -> None:
+        """Find what an exporter that was killed has left: its rate is remembered, and it is turned off."""
+        with self._lock:
+            unknown = sorted(self._models - self._checked - self._given.keys())
+            self._checked &= self._models
+        for model in unknown[:MOST_CHECKS]:
+            setting = self._client.setting(model)
+            if setting is not None and setting.on:
+                _LOG.info(
+                    "traces: model %s was left with every %d. request traced; turned off",
+                    printable(model),
+                    setting.rate,
+                )
+                self._mailbox.set_rate(model, 0.0, setting.rate)
+                self._client.clear(model)
+                with self._lock:
+                    self._posts["accepted"] += 1
+            self._checked.add(model)
+
+    def _clear(self, models: Iterable[str]) -> None:
+        """Turn models off; where Triton does not answer, its own count ends the traces."""
+        for model in list(models):
+            result = "accepted"
+            try:
+                self._client.clear(model)
+            except FetchError:
+                result = "failed"
+                self._checked.discard(model)
+            with self._lock:
+                self._posts[result] += 1
+                del self._given[model]
+
+    def _end(self, trouble: str, now: float) -> None:
+        if self._given or trouble == "post_failed":
+            self._paused_until = now + min(MOST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2**self._pauses)
+            self._pauses += 1
+            self._clear(self._given)
+        if now >= self._paused_until or self._state in ("starting", "idle", "tracing", "busy"):
+            self._show(trouble)
+
+    def _show(self, state: str) -> None:
+        if state == self._state:
+            return
+        self._state = state
+        off = "" if state == "tracing" else " nothing is traced:"
+        _LOG.log(
+            logging.INFO if state in ("tracing", "idle", "ended") else logging.WARNING,
+            "traces:%s %s",
+            off,
+            STATES[state],
+        )

@@ -1,0 +1,67 @@
+"""Triton's trace settings: the only requests of the exporter that change a Triton, sent only where asked for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from triton_exporter.http.client import Client, FetchError
+
+GLOBAL_PATH = "/v2/trace/setting"
+
+
+@dataclass(frozen=True, slots=True)
+class TraceSetting:
+    """What Triton says: whether it traces, one request in how many, how many more (-1: no end), and its mode."""
+
+    on: bool
+    rate: int
+    count: int
+    mode: str
+
+
+class SettingClient(Client):
+    """A client that can also set the traces of one model."""
+
+    def setting(self, model: str = "") -> TraceSetting | None:
+        """Read the setting of one model, or of all; None where Triton does not say. Raises FetchError."""
+        answer = self.get(_path(model) if model else GLOBAL_PATH)
+        return read_setting(answer.body) if answer.status == 200 else None
+
+    def trace(self, model: str, rate: int, count: int) -> None:
+        """Trace every `rate`th request, `count` in all. Raises FetchError where Triton does not do so."""
+        wanted = {"trace_level": ["TIMESTAMPS"], "trace_rate": str(rate), "trace_count": str(count)}
+        setting = self._post(model, wanted)
+        if setting is None or not setting.on or setting.rate != rate:
+            raise FetchError("bad_response", "the answer does not show the setting")
+
+    def clear(self, model: str) -> None:
+        """Give the model the setting of all models again. Raises FetchError where Triton does not do so."""
+        self._post(model, {"trace_level": None, "trace_rate": None, "trace_count": None})
+
+    def _post(self, model: str, wanted: Mapping[str, object]) -> TraceSetting | None:
+        answer = self._request("POST", _path(model), json.dumps(wanted).encode())
+        if answer.status != 200:
+            raise FetchError("http_error", f"HTTP {answer.status}")
+        return read_setting(answer.body)
+
+
+def read_setting(body: bytes) -> TraceSetting | None:
+    """Read an answer of a trace setting, or None."""
+    try:
+        content = json.loads(body)
+        level = content["trace_level"]
+        return TraceSetting(
+            level not in ([], ["OFF"]),
+            int(content["trace_rate"]),
+            int(content["trace_count"]),
+            str(content.get("trace_mode", "")),
+        )
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+
+
+def _path(model: str) -> str:
+    return f"/v2/models/{quote(model, safe='')}/trace/setting"

@@ -1,0 +1,334 @@
+"""The governor of traces beside a Triton that takes any setting: how it follows traffic, and when it stops."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator, Mapping
+
+import pytest
+
+from triton_exporter.catalogue import own, triton
+from triton_exporter.distribution.buckets import Buckets
+from triton_exporter.distribution.distributions import Distributions
+from triton_exporter.exposition.parse import parse
+from triton_exporter.http.client import Answer, Client, FetchError
+from triton_exporter.snapshot import IndexEntry, ModelVersion, Snapshot
+from triton_exporter.tracing import governor
+from triton_exporter.tracing.allotment import allot
+from triton_exporter.tracing.governor import TraceGovernor
+from triton_exporter.tracing.trace import Mailbox, TracedRequest
+from triton_exporter.tracing.trace_setting import SettingClient, TraceSetting
+from tritonwatch.exporter_options import OptionsError, choose
+
+T = 1_700_000_000.0
+
+
+class Settings(SettingClient):
+    """What Triton keeps of its trace settings, in memory."""
+
+    def __init__(self) -> None:
+        super().__init__("http://triton.invalid")
+        self.base = TraceSetting(False, 1000, -1, "opentelemetry")
+        self.models: dict[str, TraceSetting] = {}
+        self.posts = 0
+        self.refuses = False
+        self.ready = 200
+
+    def get(self, path: str) -> Answer:
+        return Answer(self.ready, b"")
+
+    def setting(self, model: str = "") -> TraceSetting | None:
+        return self.models.get(model, self.base)
+
+    def trace(self, model: str, rate: int, count: int) -> None:
+        self._posted()
+        self.models[model] = TraceSetting(True, rate, count, "opentelemetry")
+
+    def clear(self, model: str) -> None:
+        self._posted()
+        self.models.pop(model, None)
+
+    def _posted(self) -> None:
+        self.posts += 1
+        if self.refuses:
+            raise FetchError("http_error", "HTTP 500")
+
+
+class Metrics(Client):
+    """Triton's metrics, at once."""
+
+    def get(self, path: str) -> Answer:
+        return Answer(200, b"")
+
+
+class World:
+    """A governor, its Triton, and the time."""
+
+    def __init__(self, per_second: float = 20.0) -> None:
+        self.triton = Settings()
+        self.mailbox = Mailbox()
+        self.governor = TraceGovernor(self.triton, Metrics("http://triton.invalid"), self.mailbox, per_second)
+        self.now = T
+        self.totals: dict[str, float] = {}
+        self.traced: dict[str, float] = {}
+
+    def run(self, seconds: int, **per_second: float) -> None:
+        """Let so many seconds pass, with so many requests to each model in each."""
+        for _ in range(seconds):
+            self.now += 1
+            for model, requests in per_second.items():
+                self.totals[model] = self.totals.get(model, 0.0) + requests
+                setting = self.triton.models.get(model)
+                if setting is not None and setting.on:
+                    traced = min(requests / setting.rate, setting.count)
+                    left = setting.count - math.ceil(traced)
+                    self.triton.models[model] = TraceSetting(True, setting.rate, max(0, left), setting.mode)
+                    self.traced[model] = self.traced.get(model, 0.0) + traced
+            lines = [
+                f'{triton.REQUEST_SUCCESS}{{model="{m}",version="1"}} {v}' for m, v in self.totals.items()
+            ]
+            text = f"# TYPE {triton.REQUEST_SUCCESS} counter\n" + "\n".join(lines) + "\n"
+            self.governor.observe(parse(text.encode()), self.now)
+            self.governor.poll(self.now)
+
+    @property
+    def rates(self) -> Mapping[str, int]:
+        """Rates of the models that are traced."""
+        return {model: setting.rate for model, setting in self.triton.models.items() if setting.on}
+
+    @property
+    def state(self) -> str:
+        """The one state that is shown."""
+        shown = [one for family in self.governor.families(self.now) for one in family.samples]
+        (state,) = [
+            one.series for one in shown if one.series.startswith(str(own.TRACE_GOVERNOR)) and one.value
+        ]
+        return state.split('"')[1]
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_an_allotment_keeps_to_its_total_and_traces_small_models_whole() -> None:
+    """What a small model leaves is shared by the others."""
+    traffic = {"small": 2.0, "middle": 30.0, "large": 400.0}
+    rates = allot(traffic, 20)
+
+    assert {"small": 1, "middle": 4, "large": 45} == rates
+    assert sum(traffic[model] / rate for model, rate in rates.items()) <= 20
+
+
+def test_the_rate_follows_a_step_of_the_traffic_at_once(world: World) -> None:
+    """Ten times the traffic is traced a tenth as often within two seconds, and as often again in time."""
+    world.run(10, m=20)
+    assert {"m": 1} == world.rates
+    world.run(2, m=200)
+    assert {"m": 10} == world.rates
+    world.run(150, m=15)
+    assert {"m": 1} == world.rates
+
+
+def test_steady_traffic_is_traced_as_asked_with_few_settings(world: World) -> None:
+    """Traces a second stay at what was asked for, and a busy model costs a setting every five seconds."""
+    rng = random.Random(1)
+    for _ in range(300):
+        world.run(1, m=rng.randint(80, 120), small=rng.randint(0, 2))
+
+    assert 10 * 300 <= sum(world.traced.values()) <= 20 * 300
+    assert world.triton.posts <= 300 * 0.4
+    assert "tracing" == world.state
+
+
+def test_no_burst_is_traced_for_longer_than_a_setting_lasts(world: World) -> None:
+    """A thousand times the traffic in one second finds only the count of the last setting."""
+    world.run(30, m=1)
+    before = world.traced["m"]
+    world.run(1, m=1000)
+
+    assert world.traced["m"] - before <= governor.LEAST_COUNT
+
+
+def test_an_idle_model_is_not_traced_any_more(world: World) -> None:
+    """After a minute without a request the model has Triton's own setting again."""
+    world.run(10, m=20)
+    world.run(62, m=0)
+
+    assert ({}, "idle") == (world.rates, world.state)
+
+
+def test_too_much_traffic_is_not_traced(world: World) -> None:
+    """Beyond what a real server was seen to bear, nothing is traced until it is half of that."""
+    world.run(10, m=100)
+    world.run(2, m=2500)
+    assert ({}, "busy") == (world.rates, world.state)
+    world.run(40, m=1500)
+    assert {} == world.rates
+    world.run(60, m=500)
+    assert "tracing" == world.state
+
+
+@pytest.mark.parametrize("trouble", ["not_ready", "post_failed", "malformed", "too_many", "slow_api"])
+def test_any_trouble_turns_traces_off(world: World, trouble: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first sign of it clears every model, for ten minutes; the next for twenty."""
+    world.run(10, m=100)
+    assert {"m": 5} == world.rates
+    for minutes in (10, 20):
+        world.triton.ready = 400 if trouble == "not_ready" else 200
+        world.triton.refuses = trouble == "post_failed"
+        if trouble == "malformed":
+            world.mailbox.lose("malformed")
+        if trouble == "too_many":
+            spans = [
+                TracedRequest(ModelVersion("m", "1"), "completed", T, 0.1, 0.0, f"{n}") for n in range(1100)
+            ]
+            world.mailbox.put(spans)
+        if trouble == "slow_api":
+            monkeypatch.setattr(governor.Latency, "take", lambda *_: True)
+        world.run(8, m=100)
+        monkeypatch.undo()
+        assert trouble == world.state
+        world.triton.ready, world.triton.refuses = 200, False
+        assert ({} if trouble != "post_failed" else {"m": 5}) == world.rates
+        world.run(60 * minutes - 30, m=100)
+        assert trouble == world.state
+        world.run(60, m=100)
+        assert ("tracing", {"m": 5}) == (world.state, world.rates)
+
+
+def test_slow_answers_are_trouble_and_one_slow_answer_is_not() -> None:
+    """Three in a row of over half a second and ten times the usual."""
+    latency = governor.Latency()
+    assert [False] * 5 == [latency.take(0.01, True) for _ in range(5)]
+    assert [False, False, True] == [latency.take(0.6, False) for _ in range(3)]
+    assert not latency.take(0.01, False)
+
+
+@pytest.mark.parametrize(
+    ("base", "state"),
+    [
+        (TraceSetting(True, 100, -1, "opentelemetry"), "already_on"),
+        (TraceSetting(False, 1000, -1, "triton"), "not_possible"),
+    ],
+)
+def test_a_triton_that_was_started_otherwise_is_left_alone(
+    world: World, base: TraceSetting, state: str
+) -> None:
+    """Where all models are traced, or none can be, no setting is sent."""
+    world.triton.base = base
+    world.run(10, m=100)
+
+    assert (state, 0) == (world.state, world.triton.posts)
+
+
+def test_what_a_killed_exporter_left_is_turned_off(world: World) -> None:
+    """A model that is traced when the exporter starts has no requests: it is cleared, and its rate remembered."""
+    world.triton.models["left"] = TraceSetting(True, 7, 100, "opentelemetry")
+    world.governor.see(Snapshot(T, index=(IndexEntry("left", "1", "READY"),)))
+    world.run(5, m=10)
+
+    assert {"m": 1} == world.rates
+    late = TracedRequest(ModelVersion("left", "1"), "completed", T, 0.1, 0.0, "t")
+    assert 7 == world.mailbox.rate_of(late)
+
+
+def test_the_end_of_the_exporter_turns_traces_off(world: World) -> None:
+    """Closing clears every model that was set."""
+    world.run(10, a=10, b=20)
+    assert {"a", "b"} == set(world.rates)
+    world.governor.close()
+
+    assert ({}, "ended") == (world.rates, world.state)
+
+
+def test_a_trace_has_the_weight_of_the_rate_when_it_began() -> None:
+    """A request that began before a change of the rate stands for as many as the rate said then."""
+    mailbox = Mailbox()
+    mailbox.set_rate("m", T, 5)
+    mailbox.set_rate("m", T + 10, 50)
+
+    def weight(ended: float, seconds: float, model: str = "m") -> float:
+        return mailbox.rate_of(TracedRequest(ModelVersion(model, "1"), "completed", ended, seconds, 0.0, "t"))
+
+    assert [5, 5, 50, 5, 1] == [
+        weight(T + 5, 1), weight(T + 11, 2), weight(T + 12, 1), weight(T - 5, 1), weight(T, 1, "other")
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("changes", [False, True])
+def test_slow_requests_keep_their_share_when_every_fifth_is_traced(changes: bool) -> None:
+    """At 20 readings a second, 5 % slow ones of 100 a second read as 5 %, also when the rate changes."""
+    share, truth = watched(changes)
+
+    assert truth == pytest.approx(share, abs=0.01)
+
+
+def watched(changes: bool) -> tuple[float, float]:
+    """Share of requests within 100 ms as shown and in truth, over ten minutes; traces arrive every 5 s."""
+    rng = random.Random(3)
+    mailbox = Mailbox()
+    one = Distributions(Buckets(thresholds={"request": (0.1,)}), mailbox)
+    due = sorted(requests(rng, mailbox, changes))
+    batch: list[TracedRequest] = []
+    count, seconds, slow, at = 0, 0.0, 0, 0
+    for step in range(20 * 660):
+        now = T + step / 20
+        while at < len(due) and due[at][0] <= now:
+            ended, took, traced = due[at]
+            at, count, seconds, slow = at + 1, count + 1, seconds + took, slow + (took > 0.1)
+            if traced:
+                batch.append(TracedRequest(ModelVersion("m", "1"), "completed", ended, took, 0.0, f"{at}"))
+        if step % 100 == 0:
+            mailbox.put(batch)
+            batch = []
+        (one.observe if step % 20 == 0 else one.sample)(parse(counters(count, seconds)), now)
+    shown = {s.series: s.value for family in one.families(now) for s in family.samples}
+    name = "triton_model_request_duration_seconds"
+    total = shown[f'{name}_count{{model="m",version="1"}}']
+    return shown[f'{name}_bucket{{model="m",version="1",le="0.1"}}'] / total, 1 - slow / count
+
+
+def requests(rng: random.Random, mailbox: Mailbox, changes: bool) -> Iterator[tuple[float, float, bool]]:
+    """When each request ends, what it takes, and whether it is traced."""
+    at, number, rate = T + 1, 0, 5
+    mailbox.set_rate("m", T, rate)
+    changed = at
+    while at < T + 600:
+        at += rng.expovariate(100)
+        if changes and at > changed + 7:
+            changed, rate = at, 5 if rate == 20 else 20
+            mailbox.set_rate("m", at, rate)
+        number += 1
+        took = 0.3 if rng.random() < 0.05 else 0.005
+        yield at + took, took, number % rate == 0
+
+
+def counters(count: float, seconds: float) -> bytes:
+    names = {
+        triton.REQUEST_SUCCESS: count,
+        triton.REQUEST_DURATION_US: round(seconds * 1e6),
+        triton.QUEUE_DURATION_US: 0,
+    }
+    return "".join(
+        f'# TYPE {name} counter\n{name}{{model="m",version="1"}} {value}\n' for name, value in names.items()
+    ).encode()
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"govern_traces": "20"}, "needs --otlp-listen"),
+        ({"govern_traces": "20", "otlp_listen": "127.0.0.1:4318"}, ""),
+        ({"govern_traces": "1000", "otlp_listen": "127.0.0.1:4318"}, "from 0.1 to 100"),
+    ],
+)
+def test_governing_needs_a_receiver_and_a_safe_number(given: Mapping[str, str], problem: str) -> None:
+    """A number out of bounds, or nobody to receive the traces, is refused with the fix."""
+    arguments = {"triton": "http://127.0.0.1:8000", **given}
+    if problem:
+        with pytest.raises(OptionsError, match=problem):
+            choose(arguments, {})
+    else:
+        assert 20.0 == choose(arguments, {}).settings.govern_traces

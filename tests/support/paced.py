@@ -1,0 +1,56 @@
+"""Requests to a sleeper at a pace that can be changed; what each took its client is the truth."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import requests
+
+from support.sleeper import sleep_request
+from tritonwatch.local.triton import TritonServer
+
+SLOW, FAST = 0.4, 0.002
+
+
+class Traffic:
+    """Sends requests at random times until the block ends, one in twenty of them slow."""
+
+    def __init__(self, server: TritonServer, model: str, per_second: float) -> None:
+        self.per_second = per_second
+        self.times: list[float] = []
+        self._server, self._model = server, model
+        self._end = threading.Event()
+        self._sessions: list[requests.Session] = []  # kept open: a new connection would be part of the truth
+        self._thread = threading.Thread(target=self._send)
+
+    def __enter__(self) -> Traffic:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self._thread.join()
+        for session in self._sessions:
+            session.close()
+
+    def _send(self) -> None:
+        rng = random.Random(5)
+        due = time.monotonic()
+        with ThreadPoolExecutor(32) as pool:
+            while not self._end.is_set():
+                due += rng.expovariate(self.per_second)
+                self._end.wait(max(0.0, due - time.monotonic()))
+                pool.submit(self._one, SLOW if rng.random() < 0.05 else FAST)
+
+    def _one(self, seconds: float) -> None:
+        try:
+            session = self._sessions.pop()
+        except IndexError:
+            session = requests.Session()
+        started = time.time()
+        if sleep_request(session, self._server.http_url, self._model, [seconds], started) == 200:
+            self.times.append(time.time() - started)
+        self._sessions.append(session)
