@@ -13,16 +13,15 @@ from triton_exporter.catalogue.state import NOT_TRITON
 from triton_exporter.exposition.parse import Exposition
 from triton_exporter.printable import printable
 from triton_exporter.snapshot import Snapshot
+from triton_exporter.tracing.allotment import (
+    MOST_REQUESTS_PER_SECOND,
+    SAFE_TRACES_PER_SECOND,
+    allot,
+)
 from triton_exporter.triton.claims import claims
 from triton_exporter.triton.unreachable import what_to_check
 
 Grade = Literal["problem", "advice"]
-
-SAFE_TRACES_PER_SECOND = 10.0
-"""Traced requests a second that a real server took without trouble, with room to spare."""
-
-UNSAFE_REQUESTS_PER_SECOND = 2000.0
-"""Above this, even a low trace rate has been seen to end the server (8,000 requests/s, rate 10 and 100)."""
 
 _DEFAULT_BOUNDS = frozenset({"100", "500", "2000", "5000"})
 
@@ -93,12 +92,12 @@ def examine(facts: Facts) -> list[Finding]:
     return sorted(found, key=lambda finding: finding.grade != "problem")
 
 
-def requests_per_second(facts: Facts) -> float | None:
-    """Successful requests a second between the two readings of the metrics, over all models."""
+def requests_per_second(facts: Facts) -> Mapping[str, float] | None:
+    """Successful requests a second of each model between the two readings of the metrics."""
     if facts.first is None or facts.second is None or facts.seconds <= 0:
         return None
-    grown = _total(facts.second, triton.REQUEST_SUCCESS) - _total(facts.first, triton.REQUEST_SUCCESS)
-    return max(0.0, grown) / facts.seconds
+    first, second = (_by_model(one, triton.REQUEST_SUCCESS) for one in (facts.first, facts.second))
+    return {model: max(0.0, count - first.get(model, 0.0)) / facts.seconds for model, count in second.items()}
 
 
 def _reachable(facts: Facts) -> Iterator[Finding]:
@@ -322,30 +321,53 @@ def _queues(facts: Facts) -> Iterator[Finding]:
         )
 
 
+_PREPARED = (
+    "--trace-config mode=opentelemetry "
+    "--trace-config opentelemetry,url=http://127.0.0.1:4318/v1/traces (and no level: so Triton traces nothing "
+    "until it is asked to), and "
+)
+
+
 def _tracing(facts: Facts) -> Iterator[Finding]:
-    rate = requests_per_second(facts)
-    if rate is None:
+    traffic = requests_per_second(facts)
+    if traffic is None:
         return
-    if rate > UNSAFE_REQUESTS_PER_SECOND:
-        advice = (
-            "do not trace at this traffic: Triton was seen to crash at 8,000 requests/s, whatever the rate"
-        )
-    else:
-        every = max(1, math.ceil(rate / SAFE_TRACES_PER_SECOND))
-        advice = (
-            "--trace-config mode=opentelemetry "
-            "--trace-config opentelemetry,url=http://127.0.0.1:4318/v1/traces "
-            f"--trace-config level=TIMESTAMPS --trace-config rate={every}, and "
-            "tritonwatch exporter --otlp-listen 127.0.0.1:4318"
-        )
-    level = facts.tracing.get("trace_level")
-    traced = f"; tracing is on, level {level}" if level not in (None, [], ["OFF"], "OFF") else ""
+    in_all = sum(traffic.values())
+    level = facts.tracing.get("trace_level", [])
+    on = level not in ([], ["OFF"], "OFF")
+    prepared = facts.tracing.get("trace_mode") == "opentelemetry" and not on
     yield Finding(
         "advice",
         "Traces would show exact distributions and queue-full rejections",
-        f"{rate:.1f} requests/s now{traced}.",
-        advice,
-        "Triton CAN CRASH when it is traced too hard (server#7795); ask again when traffic grows",
+        f"measured for {facts.seconds:.1f} s: {in_all:.1f} requests/s, {_trace_state(facts, on, in_all)}. "
+        + _would_set(traffic, in_all),
+        ("" if prepared else _PREPARED)
+        + "tritonwatch exporter --otlp-listen 127.0.0.1:4318 "
+        + f"--govern-traces {SAFE_TRACES_PER_SECOND:.0f}",
+        "about 2 kB for each traced request. The exporter then sets Triton's trace rates, follows the traffic, and "
+        "turns traces off when Triton answers slowly or is not ready. Above "
+        f"{MOST_REQUESTS_PER_SECOND:.0f} requests/s it traces nothing: at 8,000 a Triton 2.51 ended "
+        "(server#7795)",
+    )
+
+
+def _trace_state(facts: Facts, on: bool, in_all: float) -> str:
+    mode, rate = str(facts.tracing.get("trace_mode", "")), str(facts.tracing.get("trace_rate", ""))
+    if on and rate.isdecimal() and int(rate) > 0:
+        return f"every {rate}. one traced since its start, {in_all / int(rate):.1f} a second now"
+    return "prepared for traces, none taken" if mode == "opentelemetry" else "not prepared for traces"
+
+
+def _would_set(traffic: Mapping[str, float], in_all: float) -> str:
+    """What the governor would set at this traffic."""
+    if in_all > MOST_REQUESTS_PER_SECOND:
+        return "At this traffic the exporter would set nothing."
+    if not in_all:
+        return "The exporter would set nothing until requests come, and then what their number allows."
+    rates = allot({model: one for model, one in traffic.items() if one}, SAFE_TRACES_PER_SECOND)
+    busiest = sorted(rates, key=lambda model: traffic[model], reverse=True)
+    return (
+        f"At this traffic the exporter would set: {_some([f'{one} rate {rates[one]}' for one in busiest])}."
     )
 
 
@@ -397,6 +419,15 @@ CHECKS: tuple[Check, ...] = (
 def _total(exposition: Exposition, metric: Metric) -> float:
     family = exposition.families.get(metric.name)
     return math.fsum(family.values) if family is not None else 0.0
+
+
+def _by_model(exposition: Exposition, metric: Metric) -> Mapping[str, float]:
+    family = exposition.families.get(metric.name)
+    found: dict[str, float] = {}
+    for one, value in zip(family.series, family.values, strict=True) if family else ():
+        model = one.labels.get("model", "")
+        found[model] = found.get(model, 0.0) + value
+    return found
 
 
 def _some(names: list[str]) -> str:

@@ -335,11 +335,11 @@ What to make of it:
 - **summary** reads the share off Triton's quantiles of the last minute, so it lags, and knows a tail no finer
   than the quantiles that Triton is configured to keep. Turning it on costs Triton throughput (up to a third was
   reported upstream).
-- **trace** is exact at rate 1. With every Nth request traced, the requests of each second spread as the few
-  traced ones of that second do. That is right on average where clients do not wait for answers. Where a few
+- **trace** is exact at rate 1. With every Nth request traced, the requests of five seconds spread as the few
+  traced ones of those seconds do. That is right on average where clients do not wait for answers. Where a few
   clients send the next request only after an answer, slow requests weigh too much: at rate 2, two such clients
-  with 4.8 % slow requests were seen at 5.8 %, and more requests do not make that error smaller. Triton can
-  crash when traced too hard; `tritonwatch doctor` proposes a safe rate.
+  with 4.8 % slow requests were seen at 5.8 %, and more requests do not make that error smaller. Best let
+  `--govern-traces` keep a safe rate.
 - **histogram** is exact to whole milliseconds where its buckets end at the threshold. Triton has it for
   ordinary models from 26.01 on. The server of this run is older, so a model kept the same histogram itself,
   through Triton's custom metrics: the column shows how the exporter treats such a histogram, not how Triton

@@ -32,7 +32,8 @@ def test_flags_exist() -> None:
     parser = argparse.ArgumentParser()
     exporter.configure(parser)
     usage = parser.format_help()
-    flags = set(re.findall(r"`(--(?:otlp|trace-file|buckets)[a-z-]*)", PAGES[0]))
+    flags = set(re.findall(r"`(--(?:otlp|govern|trace-file|buckets)[a-z-]*)", PAGES[0]))
 
-    assert {"--otlp-listen", "--otlp-allow-remote", "--trace-file", "--buckets-from", "--buckets"} == flags
+    traces = {"--otlp-listen", "--otlp-allow-remote", "--govern-traces", "--trace-file"}
+    assert traces | {"--buckets-from", "--buckets"} == flags
     assert all(flag in usage for flag in flags)

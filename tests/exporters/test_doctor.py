@@ -64,7 +64,11 @@ def test_a_real_triton_with_everything_set_wrong(server: TritonServer, tmp_path:
     assert "badconfig" in found["Models are listed without a version"]["seen"]
     assert "--log-file" in found["Failed hot reloads and broken configs are in the log only"]["do"]
     assert "echo" in found["Queues without a limit"]["seen"]
-    assert "CAN CRASH" in found["Traces would show exact distributions and queue-full rejections"]["cost"]
+    traces = found["Traces would show exact distributions and queue-full rejections"]
+    assert "0.0 requests/s, not prepared for traces. The exporter would set nothing until" in traces["seen"]
+    assert "--trace-config opentelemetry,url=http://127.0.0.1:4318/v1/traces" in traces["do"]
+    assert "--govern-traces 20" in traces["do"]
+    assert not any(word in str(traces) for word in ("rate=", "level=", "CAN CRASH"))
     assert "2.65 (26.01)" in found["Triton 2.51.0 is not the newest"]["do"]
     assert "Triton restricts what the exporter reads" not in found
     problems = [one["grade"] for one in found.values()]
@@ -168,10 +172,16 @@ def test_the_doctor_only_reads(newer: FaultyServer) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rate", "advice"), [(0, "rate=1,"), (50, "rate=5,"), (199.9, "rate=20,"), (3000, "do not trace")]
+    ("rate", "advice"),
+    [
+        (0, "0.0 requests/s, not prepared for traces. The exporter would set nothing until requests come"),
+        (50, "At this traffic the exporter would set: a rate 3."),
+        (199.9, "At this traffic the exporter would set: a rate 10."),
+        (3000, "At this traffic the exporter would set nothing."),
+    ],
 )
-def test_the_safe_trace_rate_follows_the_traffic(rate: float, advice: str) -> None:
-    """At most ten traces a second, and none at all where Triton has been seen to crash."""
+def test_the_trace_rate_that_would_be_set_follows_the_traffic(rate: float, advice: str) -> None:
+    """What was measured and what follows from it; no flag holds a rate, which later traffic could exceed."""
 
     def look(count: float) -> bytes:
         name = triton.REQUEST_SUCCESS
@@ -180,7 +190,35 @@ def test_the_safe_trace_rate_follows_the_traffic(rate: float, advice: str) -> No
     facts = Facts("u", "m", Snapshot(1.0), {}, parse(look(7)), parse(look(7 + 10 * rate)), seconds=10.0)
     found = {finding.title: finding for finding in examine(facts)}
 
-    assert advice in found["Traces would show exact distributions and queue-full rejections"].do
+    finding = found["Traces would show exact distributions and queue-full rejections"]
+    assert advice in finding.seen
+    assert "rate=" not in finding.do
+
+
+@pytest.mark.parametrize(
+    ("setting", "seen", "flags"),
+    [
+        ({"trace_level": ["OFF"], "trace_mode": "opentelemetry"}, "prepared for traces, none taken", False),
+        (
+            {"trace_level": ["TIMESTAMPS"], "trace_mode": "opentelemetry", "trace_rate": "4"},
+            "every 4. one traced since its start, 25.0 a second now",
+            True,
+        ),
+    ],
+)
+def test_how_triton_traces_now_is_said(setting: dict[str, object], seen: str, flags: bool) -> None:
+    """Where Triton is prepared, the flag of the exporter is all; where it traces already, how much."""
+    name = triton.REQUEST_SUCCESS
+    first, second = (
+        parse(f'# TYPE {name} counter\n{name}{{model="a",version="1"}} {count}\n'.encode())
+        for count in (0, 100)
+    )
+    facts = Facts("u", "m", Snapshot(1.0), {}, first, second, seconds=1.0, tracing=setting)
+    (finding,) = [one for one in examine(facts) if "Traces" in one.title]
+
+    assert seen in finding.seen
+    assert flags == ("--trace-config" in finding.do)
+    assert "--govern-traces 20" in finding.do
 
 
 @pytest.mark.parametrize("can_estimate", [True, False])

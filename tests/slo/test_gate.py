@@ -186,7 +186,7 @@ def test_an_estimate_promotes_nothing_unless_it_is_trusted(
     assert (
         "budget left is 80.0%, burning 0.5x now, but estimated (sampled_mean): requests between two" in line
     )
-    assert "--trace-config rate=N" in line
+    assert "--govern-traces 20" in line
     assert "or accept it by --trust sampled_mean" in line
     assert HOLD == gate(prometheus, "--model", "estimated", "--trust", "summary")
     assert PROMOTE == gate(

@@ -29,8 +29,8 @@ class Caveat:
 
 
 _TRACES = (
-    "send Triton's traces to the exporter (--trace-config level=TIMESTAMPS --trace-config rate=N, exporter "
-    "--otlp-listen; `tritonwatch doctor` gives the safe rate), or for latency use Triton's own histogram "
+    "let the exporter trace some requests (--otlp-listen and --govern-traces 20; `tritonwatch doctor` gives the "
+    "--trace-config flags that Triton needs), or for latency use Triton's own histogram "
     "(26.01 or later, --metrics-config histogram_latencies=true)"
 )
 CAVEATS: Mapping[str, Caveat] = {
