@@ -44,9 +44,12 @@ def test_the_share_within_a_threshold_is_true_to_a_point(tmp_path: Path) -> None
             govern_traces=20.0,
         )
         parts = distribution_parts(settings)
-        with exporting(
-            server.http_url, server.metrics_url, parts=parts, sampling_interval_seconds=0.05
-        ) as exporter, Traffic(server, "sleeper", 100) as traffic:
+        with (
+            exporting(
+                server.http_url, server.metrics_url, parts=parts, sampling_interval_seconds=0.05
+            ) as exporter,
+            Traffic(server, "sleeper", 100) as traffic,
+        ):
             exporter.wait(lambda page: page.value(own.TRACE_RATE, model="sleeper"))
             time.sleep(SETTLE_SECONDS)
             begun, first = exporter.scrape(), len(traffic.times)

@@ -62,6 +62,10 @@ class Metrics(Client):
         return Answer(200, b"")
 
 
+def unanswered(*_: object) -> Answer:
+    raise FetchError("timeout", "no answer in time")
+
+
 class World:
     """A governor, its Triton, and the time."""
 
@@ -170,7 +174,9 @@ def test_too_much_traffic_is_not_traced(world: World) -> None:
     assert "tracing" == world.state
 
 
-@pytest.mark.parametrize("trouble", ["not_ready", "post_failed", "malformed", "too_many", "slow_api"])
+@pytest.mark.parametrize(
+    "trouble", ["not_ready", "post_failed", "malformed", "too_many", "slow_api", "slow_metrics"]
+)
 def test_any_trouble_turns_traces_off(world: World, trouble: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first sign of it clears every model, for ten minutes; the next for twenty."""
     world.run(10, m=100)
@@ -187,6 +193,8 @@ def test_any_trouble_turns_traces_off(world: World, trouble: str, monkeypatch: p
             world.mailbox.put(spans)
         if trouble == "slow_api":
             monkeypatch.setattr(governor.Latency, "take", lambda *_: True)
+        if trouble == "slow_metrics":
+            monkeypatch.setattr(Metrics, "get", unanswered)
         world.run(8, m=100)
         monkeypatch.undo()
         assert trouble == world.state
@@ -204,6 +212,11 @@ def test_slow_answers_are_trouble_and_one_slow_answer_is_not() -> None:
     assert [False] * 5 == [latency.take(0.01, True) for _ in range(5)]
     assert [False, False, True] == [latency.take(0.6, False) for _ in range(3)]
     assert not latency.take(0.01, False)
+
+
+def test_every_state_is_explained_in_the_list_of_metrics() -> None:
+    """The help of the series names each value of its label."""
+    assert [] == [one for one in governor.STATES if one not in own.TRACE_GOVERNOR.help]
 
 
 @pytest.mark.parametrize(
