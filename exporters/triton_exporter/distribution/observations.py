@@ -39,8 +39,8 @@ FIRST_ESTIMATE_SECONDS = 5.0
 """How long it waits where there is no estimate yet."""
 
 JOINED_SECONDS = 5.0
-"""Over how long sampled requests are weighed together. One alone would take the requests since the one before it, which
-are fewest for a slow one: it ends between two others, wherever it began."""
+"""Over how long sampled requests are weighed together. One alone would take the requests since the one before
+it, which are fewest for a slow one: it ends between two others, wherever it began."""
 
 MAX_TRACES = 20_000
 """Traces kept per histogram while they wait for their interval."""
