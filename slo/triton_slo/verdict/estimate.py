@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from triton_exporter.doctor import SAFE_TRACES_PER_SECOND
 from triton_exporter.duration import render
+from triton_exporter.tracing.allotment import SAFE_TRACES_PER_SECOND
 from triton_slo.indicators.sources import BACKEND_COUNTERS, CAVEATS
 from triton_slo.verdict.canary import Comparison
 from triton_slo.verdict.live import Standing, points
@@ -59,13 +59,12 @@ def worst_comparison(comparison: Comparison, canary: Standing, baseline: Standin
 
 def settled_by(row: Standing, source: str) -> str:
     """The flag or the traces that would tell whether an estimated objective is met."""
-    if row.threshold_seconds is None or row.events_per_second is None:
+    if row.threshold_seconds is None:
         return CAVEATS[source].settled_by
-    every = max(1, math.ceil(row.events_per_second / SAFE_TRACES_PER_SECOND))
     needed = _traces_needed(row)
     traces = (
-        f"traces (--trace-config level=TIMESTAMPS --trace-config rate={every}, exporter --otlp-listen)"
-        + (f", {needed:,} of them" if needed else "")
+        f"traces (exporter --otlp-listen --govern-traces {SAFE_TRACES_PER_SECOND:.0f}; `tritonwatch doctor` gives "
+        "Triton's flags)" + (f", {needed:,} of them" if needed else "")
     )
     if row.indicator != "latency":
         return traces

@@ -28,7 +28,6 @@ _PACE = "1h"
 _FRESH_SECONDS = 300.0
 """Prometheus' own lookback: what was last seen longer ago is not there any more."""
 _ERROR_PREFIX = conventions.sli_error("")
-_PACE_EVENTS = conventions.sli_events(_PACE)
 _PLAIN = (
     conventions.OBJECTIVE_RATIO,
     conventions.THRESHOLD_SECONDS,
@@ -45,7 +44,6 @@ _PLAIN = (
     conventions.SLI_EXCLUDED,
     conventions.SLI_SOURCE,
     conventions.ESTIMATE_ERROR,
-    _PACE_EVENTS,
     conventions.CAUSE_SHARE,
 )
 
@@ -72,8 +70,7 @@ class Standing:
     nothing happened; then ratios are None as well. `unknown` says why nothing is known now and
     `unknown_seconds` for how long; `unknown_in_period_seconds` is all such time of the period. `excluded` is
     why time does not count now. `estimate_error` is how far an estimated share of the last hour may be off, either
-    way, and `events_per_second` the pace of that hour. `causes` are shares (0 to 1) of what the indicator
-    measures, largest first.
+    way. `causes` are shares (0 to 1) of what the indicator measures, largest first.
     """
 
     slo: str
@@ -96,7 +93,6 @@ class Standing:
     causes: tuple[tuple[str, float], ...] = ()
     sources: tuple[str, ...] = ()
     estimate_error: float | None = None
-    events_per_second: float | None = None
 
     @property
     def model(self) -> str:
@@ -311,7 +307,6 @@ class _Board:
             causes=self._split(indicator, group),
             sources=tuple(sorted(set(self._labels[key][conventions.SOURCE]))),
             estimate_error=values.get(conventions.ESTIMATE_ERROR),
-            events_per_second=values.get(_PACE_EVENTS),
         )
 
     def _split(self, indicator: str, group: tuple[tuple[str, str], ...]) -> tuple[tuple[str, float], ...]:
