@@ -1,30 +1,53 @@
 """Governed traces beside a real Triton: 20 a second at 100 requests a second, 5 % of them slow.
 
-The truth is what the clients measured. Takes five minutes; TRITONWATCH_GOVERN_SECONDS sets another time.
+The truth is what the clients measured. Takes six minutes; TRITONWATCH_GOVERN_SECONDS sets another time.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import random
+import subprocess
+import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import requests
 
-from support.exporter import exporting
-from support.paced import Traffic
+from support.exporter import Scraped
 from support.sleeper import write_sleeper
 from support.triton import live_triton
-from triton_exporter.app.features import distribution_parts
-from triton_exporter.app.settings import Settings
+from support.waiting import eventually
 from triton_exporter.catalogue import own, state
-from triton_exporter.distribution.buckets import Buckets
-from tritonwatch.local.triton import free_ports
+from triton_exporter.catalogue.metric import Metric
+from tritonwatch.local.triton import TritonServer, free_ports
 
 SECONDS = float(os.environ.get("TRITONWATCH_GOVERN_SECONDS", "300"))
-SETTLE_SECONDS = 25.0
+FIRST_SECONDS, LAST_SECONDS = 15.0, 20.0
+"""Before the measured requests, until the rate is set; after them, until the last traces have arrived."""
+
 THRESHOLD = 0.2
 MODEL = {"model": "sleeper", "version": "1"}
+LOAD = Path(__file__).parents[1] / "support" / "load.py"
+
+
+def plan(seconds: float) -> Iterator[str]:
+    """A hundred requests a second at random times; one in twenty takes 400 ms instead of 2."""
+    rng, at = random.Random(5), 0.0
+    while (at := at + rng.expovariate(100)) < seconds:
+        yield json.dumps({"model": "sleeper", "at": at, "sleeps": [0.4 if rng.random() < 0.05 else 0.002]})
+
+
+def send(server: TritonServer, folder: Path, seconds: float) -> list[tuple[float, float]]:
+    """Send from a process of its own: seconds asked for and taken of each request."""
+    (folder / "plan").write_text("\n".join(plan(seconds)))
+    with (folder / "plan").open("rb") as standard_input:
+        command = [sys.executable, str(LOAD), server.http_url, str(time.time() + 1)]
+        output = subprocess.run(command, stdin=standard_input, stdout=subprocess.PIPE, check=True).stdout
+    return [(slept, took) for _, slept, took in map(json.loads, output.splitlines())]
 
 
 @pytest.mark.real
@@ -32,45 +55,46 @@ MODEL = {"model": "sleeper", "version": "1"}
 def test_the_share_within_a_threshold_is_true_to_a_point(tmp_path: Path) -> None:
     """Twenty traces a second show the share of requests within a threshold as the clients saw it."""
     write_sleeper(tmp_path / "models", "sleeper", instances=5)
-    [port] = free_ports(1)
+    port, listen = free_ports(2)
     url = f"--trace-config=opentelemetry,url=http://127.0.0.1:{port}/v1/traces"
-    arguments = ["--trace-config=mode=opentelemetry", url]
-    with live_triton(tmp_path / "models", tmp_path, arguments=arguments) as server:
-        settings = Settings(
-            server.http_url,
-            server.metrics_url,
-            buckets=Buckets(thresholds={"request": (THRESHOLD,)}),
-            otlp_listen=("127.0.0.1", port),
-            govern_traces=20.0,
-        )
-        parts = distribution_parts(settings)
-        with (
-            exporting(
-                server.http_url, server.metrics_url, parts=parts, sampling_interval_seconds=0.05
-            ) as exporter,
-            Traffic(server, "sleeper", 100) as traffic,
-        ):
-            exporter.wait(lambda page: page.value(own.TRACE_RATE, model="sleeper"))
-            time.sleep(SETTLE_SECONDS)
-            begun, first = exporter.scrape(), len(traffic.times)
-            time.sleep(SECONDS)
-            times = traffic.times[first:]
-            ended = exporter.scrape()
-    name = state.REQUEST_DURATION
-    within, total = (
-        (ended.value(one, **labels) or 0) - (begun.value(one, **labels) or 0)
-        for one, labels in ((name.bucket, MODEL | {"le": str(THRESHOLD)}), (name.count, MODEL))
+    with live_triton(
+        tmp_path / "models", tmp_path, arguments=["--trace-config=mode=opentelemetry", url]
+    ) as server:
+        command = [sys.executable, "-m", "tritonwatch", "exporter", "--gpu", "none"]
+        command += ["--triton", server.http_url, "--triton-metrics", server.metrics_url]
+        command += ["--otlp-listen", f"127.0.0.1:{port}", "--govern-traces", "20"]
+        command += ["--buckets", f"sleeper=0.01,0.05,0.1,{THRESHOLD},0.3,0.5,1"]
+        exporter = subprocess.Popen([*command, "--listen", f"127.0.0.1:{listen}"])
+        try:
+
+            def scraped() -> Scraped:
+                return Scraped(requests.get(f"http://127.0.0.1:{listen}/metrics", timeout=20).text)
+
+            eventually(lambda: scraped().value(own.TRACE_GOVERNOR, state="idle"), "does not begin")
+            send(server, tmp_path, FIRST_SECONDS)
+            begun = settled(scraped)
+            times = send(server, tmp_path, SECONDS)
+            ended = settled(scraped)
+        finally:
+            exporter.terminate()
+            exporter.wait(20)
+
+    def grown(metric: Metric | str, **labels: str) -> float:
+        return (ended.value(metric, **labels) or 0) - (begun.value(metric, **labels) or 0)
+
+    found = grown(state.REQUEST_DURATION.bucket, **MODEL, le=str(THRESHOLD)) / grown(
+        state.REQUEST_DURATION.count, **MODEL
     )
-    traced, posts = (
-        (ended.value(one, **labels) or 0) - (begun.value(one, **labels) or 0)
-        for one, labels in (
-            (state.TRACED_REQUESTS, MODEL | {"outcome": "completed"}),
-            (own.TRACE_POSTS, {"result": "accepted"}),
-        )
-    )
-    truth = sum(one <= THRESHOLD for one in times) / len(times)
+    asked, clients = (sum(one[kind] <= THRESHOLD for one in times) / len(times) for kind in (0, 1))
+    traced = grown(state.TRACED_REQUESTS, **MODEL, outcome="completed") / SECONDS
+    posts = grown(own.TRACE_POSTS, result="accepted")
     print(
-        f"{len(times)} requests in {SECONDS:.0f} s, {traced / SECONDS:.1f} traced a second, {posts:.0f} settings: "
-        f"within {THRESHOLD} s {100 * within / total:.2f} %, clients {100 * truth:.2f} %"
+        f"{len(times)} requests in {SECONDS:.0f} s, {traced:.1f} traced a second, {posts:.0f} settings sent"
     )
-    assert truth == pytest.approx(within / total, abs=0.01)
+    print(f"within {THRESHOLD} s: shown {found:.2%}, clients {clients:.2%}, asked for {asked:.2%}")
+    assert clients == pytest.approx(found, abs=0.01)
+
+
+def settled(scraped: Callable[[], Scraped]) -> Scraped:
+    time.sleep(LAST_SECONDS)
+    return scraped()

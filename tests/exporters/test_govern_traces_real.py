@@ -54,7 +54,7 @@ def setting(server: TritonServer, model: str) -> TraceSetting:
 
 
 def test_the_rate_follows_the_traffic_and_the_share_is_true(server: TritonServer, otlp_port: int) -> None:
-    """At 20 requests a second all are traced, at 80 some; the share within a threshold is that of the clients."""
+    """At 20 requests a second all are traced, at 80 some; the share within a threshold is true."""
     settings = Settings(
         server.http_url,
         server.metrics_url,
@@ -82,10 +82,14 @@ def test_the_rate_follows_the_traffic_and_the_share_is_true(server: TritonServer
         )
         assert 5 * 60 <= traced <= 25 * 60
         assert (ended.value(own.TRACE_POSTS, result="accepted") or 0) < 60
-        truth = sum(one <= THRESHOLD for one in shown) / len(shown)
-        print(f"share {share(begun, ended):.4f}, clients {truth:.4f}, traced {traced:.0f} of {len(shown)}")
-        # A thousand traces of 5 % are off by 1.3 points in 95 of 100 cases by chance alone.
-        assert truth == pytest.approx(share(begun, ended), abs=0.03)
+        asked, clients = (sum(one[kind] <= THRESHOLD for one in shown) / len(shown) for kind in (0, 1))
+        found = share(begun, ended)
+        print(
+            f"share {found:.4f}, clients {clients:.4f}, asked {asked:.4f}, traced {traced:.0f} of {len(shown)}"
+        )
+        # Client and server share two busy cores: what the client waited for itself is in its times only. A
+        # thousand traces of 5 % are off by 1.3 points in 95 of 100 cases by chance alone.
+        assert clients - 0.025 <= found <= asked + 0.025
     eventually(lambda: not setting(server, "stepped").on, "is still traced")
 
 

@@ -1,4 +1,4 @@
-"""Requests to a sleeper at a pace that can be changed; what each took its client is the truth."""
+"""Requests to a sleeper at a pace that can be changed, with what each was to take and took its client."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Traffic:
 
     def __init__(self, server: TritonServer, model: str, per_second: float) -> None:
         self.per_second = per_second
-        self.times: list[float] = []
+        self.times: list[tuple[float, float]] = []  # seconds asked for, seconds taken
         self._server, self._model = server, model
         self._end = threading.Event()
         self._sessions: list[requests.Session] = []  # kept open: a new connection would be part of the truth
@@ -52,5 +52,5 @@ class Traffic:
             session = requests.Session()
         started = time.time()
         if sleep_request(session, self._server.http_url, self._model, [seconds], started) == 200:
-            self.times.append(time.time() - started)
+            self.times.append((seconds, time.time() - started))
         self._sessions.append(session)
