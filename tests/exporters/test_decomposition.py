@@ -84,7 +84,7 @@ def test_most_shares_are_true_to_a_point() -> None:
     servers=st.sampled_from([0, 1, 4]),
 )
 def test_random_traffic(seed: int, rate: float, service: str, mean: float, servers: int) -> None:
-    """Whatever the arrivals and the service, independent or queued up to 85 % load, shares are nearly true."""
+    """Whatever the arrivals and the service, independent or queued up to 85 % load, no bucket is off by more than 12 points."""
     rng = np.random.default_rng(seed)
     draw = {
         "exponential": exponential(rng, mean),
@@ -102,7 +102,7 @@ def test_random_traffic(seed: int, rate: float, service: str, mean: float, serve
         one for one in DEFAULT_BOUNDS if np.quantile(requests.took, 0.05) < one < requests.took.max()
     )
 
-    assert 8.0 >= np.abs(errors(requests, bounds)).max(initial=0)
+    assert 12.0 >= np.abs(errors(requests, bounds)).max(initial=0)
 
 
 def test_a_single_request_is_exact() -> None:
