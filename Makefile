@@ -28,7 +28,7 @@ tools-next: $(STAMP) ## Fetch newer Prometheus, Alertmanager and vmalert and an 
 	@sh tests/support/fetch-next-tools.sh .cache/next || true
 	@[ -d .cache/old-triton/pytriton ] || $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target .cache/old-triton nvidia-pytriton==0.5.0 || true
 
-demo: setup ## Watch a real Triton: ARGS=--once ends after the story
+demo: setup ## Watch a real Triton: ARGS=--once ends after the last step
 	$(BIN)/tritonwatch demo $(ARGS)
 
 lint: $(STAMP) ## ruff, mypy strict, import-linter, vulture
@@ -38,7 +38,7 @@ lint: $(STAMP) ## ruff, mypy strict, import-linter, vulture
 	$(BIN)/lint-imports
 	$(BIN)/vulture
 
-check: lint ## Lint and the tests that start no real servers, in under a minute
+check: lint ## Lint and the tests that start no real servers
 	$(BIN)/python -X dev -m pytest -m "not real" -n 2 --dist loadfile $(ARGS)
 
 # Most tests wait for servers, so there are more workers than cores. A file's tests stay together, and the files keep

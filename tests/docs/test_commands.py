@@ -138,3 +138,10 @@ def test_what_a_page_says_to_type_exists(command: Command) -> None:
         assert command.page in SHELL_IS_RUN, f"nothing checks {command.program}"
         return
     check(command.words)
+
+
+def test_the_readme_names_every_verb() -> None:
+    """The table of the command line on the first page has one row for each verb."""
+    table = re.findall(r"^\| `tritonwatch ([a-z]+)", (ROOT / "README.md").read_text(), re.MULTILINE)
+
+    assert sorted(VERBS) == sorted(table)

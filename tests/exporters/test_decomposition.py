@@ -84,7 +84,7 @@ def test_most_shares_are_true_to_a_point() -> None:
     servers=st.sampled_from([0, 1, 4]),
 )
 def test_random_traffic(seed: int, rate: float, service: str, mean: float, servers: int) -> None:
-    """Whatever the arrivals and the service, independent or queued up to 85 % load, no bucket is off by more than 12 points."""
+    """Whatever arrives and however it is served, up to 85 % load: no bucket is off by more than 12 points."""
     rng = np.random.default_rng(seed)
     draw = {
         "exponential": exponential(rng, mean),

@@ -297,7 +297,7 @@ and on (instance) count by (instance) (last_over_time({gpu.INFO}[1d])) > 0""",
         summary="Nothing is known about the GPUs of {{ $labels.instance }} any more",
         description="No source of GPU data (dcgm-exporter, NVML, Triton) answers the exporter "
         "{{ $labels.instance }}, although one did within the last [1d]. GPU alerts for it cannot fire.",
-        action="Look whether dcgm-exporter runs on that node and answers on its port.",
+        action="Check whether dcgm-exporter runs on that node and answers on its port.",
         silence="instance, while dcgm-exporter is updated",
     ),
     Alert(

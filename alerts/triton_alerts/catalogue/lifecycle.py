@@ -127,7 +127,7 @@ unless on (cluster, model) max by (cluster, model) ({state.MODEL_READY}) == 1"""
         description="Triton has been loading model {{ $labels.model }} version {{ $labels.version }} "
         "without a break on {{ $labels.instance }}: a large download, an engine being built, or a load "
         "that hangs. The whole server reports not ready meanwhile.",
-        action="Look whether the load makes progress: network, disk and GPU of the server.",
+        action="Check whether the load makes progress: network, disk and GPU of the server.",
         silence="instance and model, while an engine is built",
     ),
     Alert(
@@ -224,7 +224,7 @@ count by (cluster, job, instance) (
         "models",
         description="The Triton server behind {{ $labels.instance }} is not live, and {{ $value }} of the models "
         "that it should serve are ready on no other server. Every request for them fails.",
-        action="Look whether the process runs, and read the end of its previous log.",
+        action="Check whether the process runs, and read the end of its previous log.",
         silence="instance, during a planned restart",
     ),
     Alert(
@@ -243,7 +243,7 @@ and on (instance) max_over_time({state.SERVER_LIVE}[1d]) == 1""",
         description="Neither the API nor the metrics port of the Triton server behind {{ $labels.instance }} "
         "answers; it served within the last [1d]. It serves no model: the process is gone, or it is loading "
         "models after a restart.",
-        action="Look whether the process runs, and read the end of its previous log.",
+        action="Check whether the process runs, and read the end of its previous log.",
         silence="instance, during a planned restart",
     ),
     Alert(

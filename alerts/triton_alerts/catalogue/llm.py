@@ -122,7 +122,7 @@ VLLM = (
         description="The 95th percentile of the time for each output token of model {{ $labels.model }} "
         "version {{ $labels.version }} on {{ $labels.instance }} is {{ $value | humanizeDuration }} (limit "
         "200 ms): slower than people read.",
-        action="Look whether too many requests share the engine, or the GPU is throttled.",
+        action="Check whether too many requests share the engine, or the GPU is throttled.",
         silence="model, during a load test",
     ),
 )

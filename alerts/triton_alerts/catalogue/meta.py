@@ -181,7 +181,7 @@ PIPELINE = (
         summary="Prometheus {{ $labels.instance }} drops alerts",
         description="Prometheus {{ $labels.instance }} could not hand {{ $value | humanize }} alerts to any "
         "Alertmanager within [5m].",
-        action="Look whether Alertmanager runs and whether Prometheus can reach it.",
+        action="Check whether Alertmanager runs and whether Prometheus can reach it.",
         silence="instance",
     ),
     Alert(
