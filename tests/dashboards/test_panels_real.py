@@ -21,7 +21,7 @@ from triton_dashboards.generate import dashboards
 from triton_dashboards.grafana.dashboard import dashboard_model
 from triton_dashboards.recording import rules_text
 from triton_slo.artifact import Options
-from triton_slo.conventions import SLI_SOURCE
+from triton_slo.conventions import ESTIMATE_ERROR, SLI_SOURCE
 
 pytestmark = pytest.mark.real
 
@@ -252,6 +252,16 @@ def test_a_budget_carries_the_caveat_of_its_source(views: tuple[View, ...]) -> N
     assert {slo: float(list(words).index(slo) + 1) for slo in words} == shown
     text = json.dumps(MODELS["triton-slo"])
     assert all(f'"text": "{word}"' in text for word in words.values())
+
+
+def test_boards_show_how_far_an_estimate_may_be_off(views: tuple[View, ...]) -> None:
+    """Beside the budget of each objective that is estimated, and the largest of a model's."""
+    (answer,) = [a for a in _view(views, "triton-slo").panel("Objectives") if ESTIMATE_ERROR in a.expr]
+    shown = {one["metric"]["slo"]: value for one, value in zip(answer.series, answer.last(), strict=True)}
+    (of_model,) = _view(views, "triton-model", "saturated").panel("Estimate error")
+
+    assert {"queue": fleet.ESTIMATE_ERROR} == shown
+    assert [fleet.ESTIMATE_ERROR] == of_model.last()
 
 
 def test_firing_alerts_are_listed_with_their_age(views: tuple[View, ...]) -> None:

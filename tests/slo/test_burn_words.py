@@ -46,10 +46,17 @@ BURNS = (
 HIDDEN = " Failures may be hidden (backend_counters): " + CAVEATS["backend_counters"].meaning + "."
 ESTIMATED = " Estimated (sampled_mean): " + CAVEATS["sampled_mean"].meaning + "."
 
+OFF_BY_POINTS = " Estimated, +-3.4 points (decomposed): " + CAVEATS["decomposed"].meaning + "."
+
 
 def source(name: str) -> dict[str, str]:
     """What feeds the histograms of the model's requests."""
     return {f'{state.DISTRIBUTION_SOURCE}{{{WHO}, signal="request", source="{name}"}}': "1+0x120"}
+
+
+def off_by(error: float) -> dict[str, str]:
+    """What the exporter states about its estimate."""
+    return {f'{state.DISTRIBUTION_ERROR}{{{WHO}, signal="request", le="1.0"}}': f"{error}+0x120"}
 
 
 def backend(name: str) -> dict[str, str]:
@@ -100,6 +107,9 @@ CASES = {
         Case("computing", SLOW | spent(20, 80), *COMPUTE),
         Case("unexplained", SLOW, "not known", LATENCY.first_step),
         Case("sampled", SLOW | spent(80, 20) | source("sampled_mean"), *QUEUE, ESTIMATED),
+        Case(
+            "decomposed", SLOW | spent(80, 20) | source("decomposed") | off_by(0.0342), *QUEUE, OFF_BY_POINTS
+        ),
         Case("traced", SLOW | spent(80, 20) | source("trace"), *QUEUE),
     ),
     "errors": (

@@ -33,6 +33,8 @@ FAILED_SHARE = 0.08
 QUEUE_SHARE = 0.9
 QUEUE_LIMIT = 0.1
 """Seconds that the queue objective lets a request wait."""
+ESTIMATE_ERROR = 0.004
+"""How far the shares of that objective may be off."""
 SERVERS = ("triton-0:9400", "triton-1:9400")
 GPUS = {
     "triton-0:9400": ("GPU-5f1c0d6e-0a41", "GPU-9b7e2c11-44d2"),
@@ -494,6 +496,8 @@ def _objective(budget: Budget) -> Iterator[Series]:
     )
     yield slo.BURNING, labels, _gauge(lambda at: float(error(at, 1 / 12) > allowed))
     yield slo.SLI_SOURCE, {**labels, slo.SOURCE: _SOURCES[budget.indicator]}, _gauge(1)
+    if budget.indicator == "queue":
+        yield slo.ESTIMATE_ERROR, labels, _gauge(ESTIMATE_ERROR)
     for event, share in ((slo.TOTAL, 1.0), (slo.ERROR, -1.0)):
         yield (
             slo.sli_events("5m"),

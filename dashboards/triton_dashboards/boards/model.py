@@ -28,7 +28,7 @@ from triton_exporter.catalogue import gpu, state, triton
 from triton_exporter.catalogue import model as config
 from triton_slo import signals
 from triton_slo.artifact import Options
-from triton_slo.conventions import OURS, PERIOD_BUDGET_REMAINING
+from triton_slo.conventions import ESTIMATE_ERROR, OURS, PERIOD_BUDGET_REMAINING
 from triton_slo.indicators import Errors, Latency, Queue
 
 
@@ -80,6 +80,7 @@ def summary(seen: View) -> tuple[Panel, ...]:
             f"sum({seen.chosen(state.MODEL_READY)})",
             Display(decimals=0, thresholds=(Threshold("red"), Threshold("green", 1)), no_value="Unknown"),
             reads=state.MODEL_READY,
+            width=2,
         ),
         stat(
             "Not ready",
@@ -87,6 +88,7 @@ def summary(seen: View) -> tuple[Panel, ...]:
             or_zero(f"count({seen.chosen(state.MODEL_NOT_READY_SINCE)})", f"max({seen.servers(state.UP)})"),
             reading.FAULTS.when_empty("No exporter"),
             reads=state.MODEL_NOT_READY_SINCE,
+            width=2,
         ),
         stat(
             "Budget left",
@@ -94,6 +96,15 @@ def summary(seen: View) -> tuple[Panel, ...]:
             f"min({seen.objectives(PERIOD_BUDGET_REMAINING, OURS)})",
             replace(reading.BUDGET, links=(_to_objectives(seen),)),
             reads=PERIOD_BUDGET_REMAINING,
+        ),
+        stat(
+            "Estimate error",
+            "How far the share of the last hour may be off, either way, of this model's objectives that are "
+            "estimated: the largest.",
+            f"max({seen.objectives(ESTIMATE_ERROR, OURS)})",
+            Display("percentunit", 2, no_value="–"),
+            reads=ESTIMATE_ERROR,
+            width=2,
         ),
         stat(
             "Requests/s",

@@ -28,6 +28,7 @@ from triton_slo.conventions import (
     CAUSE_SHARE,
     CURRENT_BURN_RATE,
     ERROR_BUDGET_RATIO,
+    ESTIMATE_ERROR,
     EVENT,
     GROUPING,
     INDICATOR,
@@ -195,15 +196,24 @@ def _objectives(within: Scope) -> Panel:
         Column("Burn 3d", by_key(burn(within, "3d")), _BURN, colored=True),
         Column("Unknown", unknown, Display(words={1: ("Unknown", "red")}), colored=True),
         Column("Caveat", by_key(_caveats(within)), Display(words=_CAVEAT_WORDS), colored=True),
+        Column("Estimate error", by_key(within(ESTIMATE_ERROR)), Display("percentunit", 2)),
     )
     link = shared.to(shared.MODEL, "Model dashboard", model=shared.field("Model"))
     return columns(
         "Objectives",
         "One line a budget: the emptiest first, those without data last. Caveat: what its numbers come from "
-        "cannot see everything, so the truth may be worse; `tritonwatch status` says what settles it.",
+        "cannot see everything, so the truth may be worse; `tritonwatch status` says what settles it. "
+        "Estimate error: how far the share of the last hour may be off, either way.",
         KEYS,
         shown,
-        reads=(OBJECTIVE_RATIO, PERIOD_BUDGET_REMAINING, CURRENT_BURN_RATE, UNKNOWN, SLI_SOURCE),
+        reads=(
+            OBJECTIVE_RATIO,
+            PERIOD_BUDGET_REMAINING,
+            CURRENT_BURN_RATE,
+            UNKNOWN,
+            SLI_SOURCE,
+            ESTIMATE_ERROR,
+        ),
         key_name="Objective",
         key_override=linked("Model", link, 200),
         sort_by="Budget left",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from triton_exporter.catalogue.state import DISTRIBUTION_SOURCES
 from triton_exporter.duration import DAY
 from triton_slo import conventions as names
 from triton_slo.burn.condition import burning_over
@@ -146,9 +147,12 @@ def _caveats(plan: Plan) -> str:
     if not possible:
         return ""
     series = f"{names.SLI_SOURCE}{{{_group_format(plan)}}}"
+    error = _asked(plan, f"round(100 * {names.ESTIMATE_ERROR}{{{_group_format(plan)}}}, 0.1)")
+    off = f'{{{{ with {error} }}}}, +-{{{{ . | first | value | printf "%g" }}}} points{{{{ end }}}}'
     cases = "".join(
         f'{{{{ if eq .Labels.{names.SOURCE} "{source}" }}}} '
-        f"{one.word.capitalize()} ({source}): {one.meaning}.{{{{ end }}}}"
+        f"{one.word.capitalize()}{off if source in DISTRIBUTION_SOURCES else ''} ({source}): {one.meaning}."
+        "{{ end }}"
         for source, one in CAVEATS.items()
         if source in possible
     )
