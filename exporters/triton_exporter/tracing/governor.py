@@ -29,7 +29,7 @@ STATES: Mapping[str, str] = {
     "idle": "no model has requests",
     "tracing": "some requests are traced",
     "busy": f"more than {MOST_REQUESTS_PER_SECOND:.0f} requests a second in all",
-    "not_possible": "Triton was not started with --trace-config mode=opentelemetry",
+    "not_possible": "Triton was started without --trace-config mode=opentelemetry, or restricts trace settings",
     "already_on": "Triton was started with a trace level, which traces every model",
     "not_ready": "Triton is not ready",
     "post_failed": "Triton did not take a trace setting",
