@@ -122,6 +122,10 @@ def prometheus(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
         *estimated("estimated-versions", "1", 0.004),
         *estimated("estimated-versions", "2", 0.003),
         *estimated("estimated-versions", "3", 0.009),
+        *[
+            (name, {"instance": "triton-0:8002", **labels}, points)
+            for name, labels, points in standing("by-server", "1", 0.9)
+        ],
         *standing("spent", "1", -0.2),
         *standing("two-servers", "1", 0.9),
         (str(state.MODEL_READY), {**SECOND, "model": "two-servers", "version": "1"}, at(1, 1)),
@@ -160,6 +164,7 @@ def gate(prometheus: str, *words: object, at: float = END) -> int:
             PROMOTE,
             "promote  latency good version 1: budget left is 80.0%, burning 0.5x now (data 5 s old)",
         ),
+        ("by-server", PROMOTE, "latency by-server instance=triton-0:8002 version 1: budget left is 90.0%"),
         ("spent", HOLD, "budget left is -20.0%, more than 0.0% is needed"),
         ("paging", ROLLBACK, "pages now: page_fast"),
         ("burning", HOLD, "burns budget: ticket_slow"),

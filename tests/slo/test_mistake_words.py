@@ -241,9 +241,10 @@ def test_a_reason_that_triton_does_not_know_is_doubted(
     assert "Triton counts no failure as 'REJECT': it would never be bad" in capsys.readouterr().err
 
 
-def test_alerting_off_is_short_for_not_enabled() -> None:
-    """YAML reads `off` as false."""
-    text = "name: a\ntarget: 99%\nindicator: errors\nalerting: off\n"
+@pytest.mark.parametrize("off", ["off", "'off'", '"off"'])
+def test_alerting_off_is_short_for_not_enabled(off: str) -> None:
+    """YAML 1.1 reads `off` as false; programs that write YAML quote it."""
+    text = f"name: a\ntarget: 99%\nindicator: errors\nalerting: {off}\n"
     (found,) = read([("o.yaml", text)]).objectives
 
     assert not found.alerting.enabled

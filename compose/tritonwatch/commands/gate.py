@@ -16,6 +16,7 @@ from triton_slo.indicators.sources import BACKEND_COUNTERS, CAVEATS
 from triton_slo.prometheus import Prometheus
 from triton_slo.verdict import evidence, gate
 from triton_slo.verdict.canary import Verdict, compare
+from triton_slo.verdict.estimate import group_name
 from triton_slo.verdict.gate import Firing, Judgement
 from triton_slo.verdict.live import Standing
 from triton_slo.verdict.status import read_status
@@ -246,9 +247,7 @@ def _show(verdict: Outcome, judgements: Sequence[Judgement], *, as_json: bool) -
         print(json.dumps({"verdict": verdict, "judgements": [asdict(one) for one in judgements]}, indent=2))
         return
     for one in judgements:
-        where = " ".join(
-            part for part in (one.slo, one.model, one.version and f"version {one.version}") if part
-        )
+        where = f"{one.slo} {group_name(one)}".strip()
         age = "" if one.data_age_seconds is None else f" (data {one.data_age_seconds:.0f} s old)"
         print(printable(f"{one.verdict:8} {where}: {one.reason}{age}"))
     print(f"verdict: {verdict}")

@@ -211,6 +211,8 @@ class Unknown(Value):
 
 
 def _alerting(value: Any) -> Any:
+    # YAML 1.2 and JSON have no boolean `off`: there it is text.
+    value = {"on": True, "off": False}.get(value, value) if isinstance(value, str) else value
     return {"enabled": value} if isinstance(value, bool) else value
 
 
@@ -258,9 +260,9 @@ class Objective(Value):
     overrides: tuple[Override, ...] = ()
     labels: dict[LabelName, Text] = Field(default_factory=dict)
     annotations: dict[LabelName, Text] = Field(default_factory=dict)
-    alerting: Annotated[Alerting, BeforeValidator(_alerting, json_schema_input_type=bool | Alerting)] = (
-        Alerting()
-    )
+    alerting: Annotated[
+        Alerting, BeforeValidator(_alerting, json_schema_input_type=bool | Literal["on", "off"] | Alerting)
+    ] = Alerting()
     unknown: Unknown = Unknown()
     exclusions: tuple[Exclusion, ...] = ()
 

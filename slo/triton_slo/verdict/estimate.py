@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from triton_exporter.duration import render
 from triton_exporter.tracing.allotment import SAFE_TRACES_PER_SECOND
@@ -108,7 +109,18 @@ def uncertainties(
         yield f"{caveat.word} ({source}){blurred}: {names}", caveat.meaning, caveat.settled_by
 
 
-def group_name(row: Standing) -> str:
+class Grouped(Protocol):
+    """A row or a judgement about one group."""
+
+    @property
+    def model(self) -> str: ...
+    @property
+    def version(self) -> str: ...
+    @property
+    def group(self) -> Mapping[str, str]: ...
+
+
+def group_name(row: Grouped) -> str:
     """The model, the other labels of the group (a cluster, a tenant) and the version."""
     others = [f"{key}={value}" for key, value in row.group.items() if key not in ("model", "version")]
     return " ".join([row.model, *others, row.version and f"version {row.version}"]).strip()

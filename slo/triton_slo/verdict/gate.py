@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from triton_exporter.duration import DAY
@@ -49,6 +49,7 @@ class Judgement:
     version: str = ""
     data_age_seconds: float | None = None
     comparison: Comparison | None = None
+    group: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,7 @@ def judge_current_state(
         reason = f"not ready all the time: burning {_times(canary.burn_now)} now"
     else:
         verdict, reason = "promote", f"ready, burning {_times(canary.burn_now)} now"
-    return Judgement(verdict, reason, canary.slo, canary.model, canary.version, age)
+    return Judgement(verdict, reason, canary.slo, canary.model, canary.version, age, group=canary.group)
 
 
 def judge(
@@ -219,7 +220,9 @@ def judge_canary(
         verdict, reason = "hold", _excluded(canary)
     elif stale := _stale(age, limits):
         verdict, reason = "hold", stale
-    found = Judgement(verdict, reason, canary.slo, canary.model, canary.version, age, comparison)
+    found = Judgement(
+        verdict, reason, canary.slo, canary.model, canary.version, age, comparison, canary.group
+    )
     return proven(found, canary, limits, witnesses, baseline)
 
 
@@ -240,7 +243,7 @@ def worst(judgements: Iterable[Judgement]) -> Verdict:
 
 def _judgement(row: Standing, age: float | None, firing: Sequence[Firing], limits: Limits) -> Judgement:
     verdict, reason = _verdict(row, age, firing, limits)
-    return Judgement(verdict, reason, row.slo, row.model, row.version, age)
+    return Judgement(verdict, reason, row.slo, row.model, row.version, age, group=row.group)
 
 
 def _verdict(
