@@ -115,6 +115,8 @@ def prometheus(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
         ),
         *standing("sure", "1", 0.8),
         *estimated("sure", "1", 0.001),
+        *standing("singles", "1", 0.8),
+        *estimated("singles", "1", 0.0),
         *standing("unsure", "1", 0.8),
         *estimated("unsure", "1", 0.012),
         *[row for version in "123" for row in standing("estimated-versions", version, 0.9)],
@@ -210,6 +212,9 @@ def test_an_estimate_promotes_where_its_error_changes_nothing(
         "budget left is 80.0%, burning 0.5x now, and 70.0% if the estimate (+-0.1 points) is wrong"
         in capsys.readouterr().out
     )
+
+    assert PROMOTE == gate(prometheus, "--model", "singles")
+    assert "budget left is 80.0%, burning 0.5x now (data" in capsys.readouterr().out
 
     assert HOLD == gate(prometheus, "--model", "unsure")
     line = capsys.readouterr().out

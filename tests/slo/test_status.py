@@ -410,7 +410,8 @@ def test_every_group_whose_source_cannot_carry_its_objective_is_named() -> None:
         for name, error in (("sure", 0.009), ("blurred", 0.034))
     ]
 
-    sure, blurred = caveats(rows)
+    idle = Standing("queue", "queue", {"model": "idle"}, idle=True, sources=("sampled_mean",))
+    sure, blurred = caveats([*rows, idle])
     assert sure.startswith("estimated (decomposed): queue sure0, queue sure1, queue sure2 and 10 more: ")
     assert blurred.startswith(
         "estimated (decomposed), too uncertain for the target: queue blurred0 (+-3.4 points, 1 may fail), queue b"

@@ -93,11 +93,11 @@ def uncertainties(
 ) -> Iterator[tuple[str, str, str]]:
     """Return per source with a caveat whose numbers it feeds, what it misses, and what settles that.
 
-    Every group that the source cannot carry is named; of the others three.
+    Every group that the source cannot carry is named; of the others three. Groups without any event have no share.
     """
     found: dict[tuple[str, bool], list[Standing]] = {}
     for row in rows:
-        for source in row.caveats:
+        for source in () if row.idle and row.budget_left is None else row.caveats:
             found.setdefault((source, carries(row, source)), []).append(row)
     for (source, carried), members in found.items():
         caveat = CAVEATS[source]

@@ -177,7 +177,7 @@ def proven(
                 settled_by = f"see objective {witness.slo}, {witness.verdict}: {witness.reason}"
         elif (worst := _worst(judgement, row, limits, baseline)) is not None:
             if worst.enough:
-                bearable = worst.if_enough
+                bearable = worst.if_enough if worst.error else ""
                 continue
             reason = f"{doubt.word} ({source}, +-{points(worst.error)}): {worst.if_not}; to settle it, "
             return _held(judgement, source, reason + estimate.settled_by(row, source))
