@@ -9,7 +9,12 @@ import re
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from triton_slo.objective import zone
+
 _HOURS = re.compile(r"(?P<days>[a-z:, ]+?)\s+(?P<start>\d\d:\d\d)-(?P<end>\d\d:\d\d)(?:\s+(?P<place>\S+))?")
+_TIME = re.compile(r"([01]\d|2[0-3]):[0-5]\d|24:00")
+_DAYS = ("sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday")
+"""In the order of Alertmanager, whose ranges do not go beyond the end of the week."""
 _EXAMPLE = "monday:friday 08:00-18:00 Europe/Berlin"
 
 
@@ -69,8 +74,22 @@ def ticket_hours(text: str) -> dict[str, Any]:
     found = _HOURS.fullmatch(text.strip())
     if found is None:
         raise ValueError(f"ticket hours {text!r} are not in the form {_EXAMPLE!r}")
+    weekdays = [day.strip() for day in found["days"].split(",")]
+    for span in weekdays:
+        places = [_DAYS.index(day) if day in _DAYS else -1 for day in span.split(":")]
+        if -1 in places or len(places) > 2 or places != sorted(places):
+            raise ValueError(
+                f"ticket hours {text!r}: {span!r} is not a day from sunday to saturday, nor a range of them in "
+                "this order, such as monday:friday; separate several by commas"
+            )
+    if not (
+        _TIME.fullmatch(found["start"]) and _TIME.fullmatch(found["end"]) and found["start"] < found["end"]
+    ):
+        raise ValueError(f"ticket hours {text!r}: write two times from 00:00 to 24:00, the earlier one first")
+    if found["place"]:
+        zone.known(found["place"])
     interval: dict[str, Any] = {
-        "weekdays": [day.strip() for day in found["days"].split(",")],
+        "weekdays": weekdays,
         "times": [{"start_time": found["start"], "end_time": found["end"]}],
     }
     if found["place"]:
