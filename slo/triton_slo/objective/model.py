@@ -280,7 +280,8 @@ class Objective(Value):
 
     @model_validator(mode="after")
     def _coherent(self) -> Self:
-        recorded = (RESERVED_LABELS | {conventions.SOURCE}) - set(conventions.GROUPING)
+        inner = {conventions.SOURCE, conventions.CAUSE, conventions.EDGE, conventions.RUNG}
+        recorded = (RESERVED_LABELS | inner) - set(conventions.GROUPING)
         if taken := sorted(recorded & set(self.group_by)):
             raise ValueError(f"group_by holds labels the rules set themselves: {', '.join(taken)}")
         if taken := sorted((RESERVED_LABELS | set(self.group_by)) & set(self.labels)):

@@ -33,7 +33,6 @@ _LEAD = "10m"
 """Longer than twice the slow group's interval: what it records is there when a window reaches a pause."""
 _RECENT = "11m"
 """Holds an evaluation of the checkpoint, also a late one."""
-_RUNG = "rung"
 
 
 def rungs(plan: Plan) -> tuple[str, ...]:
@@ -148,10 +147,10 @@ def _young(plan: Plan, seconds: float) -> str:
 
 def _largest(candidates: Mapping[str, str]) -> str:
     labelled = (
-        f'label_replace(\n{indent(expr)},\n  "{_RUNG}", "{rung}", "", ""\n)'
+        f'label_replace(\n{indent(expr)},\n  "{names.RUNG}", "{rung}", "", ""\n)'
         for rung, expr in candidates.items()
     )
-    return f"max without ({_RUNG}) (\n" + indent("\nor\n".join(labelled)) + "\n)"
+    return f"max without ({names.RUNG}) (\n" + indent("\nor\n".join(labelled)) + "\n)"
 
 
 def _rule(plan: Plan, record: str, expr: str) -> Rule:
