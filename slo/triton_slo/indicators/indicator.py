@@ -85,6 +85,11 @@ class Indicator(Value):
         return compared()
 
     @classmethod
+    def exact_with(cls, bucket: str) -> str | None:
+        """What makes a recent Triton export the exact distribution, with a bucket at the threshold."""
+        return None
+
+    @classmethod
     def causes(cls, selector: Matchers, window: str) -> Iterator[tuple[str, str]]:
         """The cause split: pairs of a cause (empty where the series have the label) and PromQL of its share."""
         return iter(())

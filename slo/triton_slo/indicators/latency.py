@@ -32,6 +32,11 @@ class Latency(HistogramOrSlices):
     signal: ClassVar = "request"
 
     @classmethod
+    def exact_with(cls, bucket: str) -> str | None:
+        """Triton's own histogram of request times."""
+        return f"Triton 26.01 or later: --metrics-config histogram_latencies=true, with a bucket at {bucket}"
+
+    @classmethod
     def causes(cls, selector: Matchers, window: str) -> Iterator[tuple[str, str]]:
         """Where time went; shares need not add up to one, because a GPU is held back while a request computes."""
         for cause, metric in _TIMES:

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from triton_exporter.duration import render
 from triton_exporter.tracing.allotment import SAFE_TRACES_PER_SECOND
+from triton_slo.indicators import kind
 from triton_slo.indicators.sources import BACKEND_COUNTERS, CAVEATS
 from triton_slo.verdict.canary import Comparison
 from triton_slo.verdict.live import Standing, points
@@ -67,11 +68,8 @@ def settled_by(row: Standing, source: str) -> str:
         f"traces (exporter --otlp-listen --govern-traces {SAFE_TRACES_PER_SECOND:.0f}; `tritonwatch doctor` gives "
         "Triton's flags)" + (f", {needed:,} of them" if needed else "")
     )
-    if row.indicator != "latency":
-        return traces
-    bucket = render(row.threshold_seconds)
-    native = f"--metrics-config histogram_latencies=true, with a bucket at {bucket}"
-    return f"on Triton 26.01 or later: {native}; on an older Triton: {traces}"
+    native = kind(row.indicator).exact_with(render(row.threshold_seconds))
+    return f"on {native}; on an older Triton: {traces}" if native else traces
 
 
 def _traces_needed(row: Standing) -> int:
