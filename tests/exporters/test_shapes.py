@@ -114,6 +114,27 @@ def test_histogram_only_grows(additions: list[tuple[int, float, Shape]]) -> None
     assert sum(took for _, took, _ in additions) == pytest.approx(one.sum)
 
 
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 50), shapes), min_size=1, max_size=60))
+def test_no_bucket_grows_by_more_than_one_above_it(additions: list[tuple[int, Shape]]) -> None:
+    """So histogram_quantile() finds nothing to mend in rates, whenever Prometheus scrapes; little is owed."""
+    one = histogram()
+    before = one.cumulative()
+    true = [0.0] * len(before)
+    for requests, shape in additions:
+        one.add(requests, 1.0, shape)
+        now = one.cumulative()
+        grown = [new - old for new, old in zip(now, before, strict=True)]
+        assert grown == sorted(grown)
+        assert [sample.value for sample in one.samples()][: len(now)] == now
+        written = [float(line.split()[-1]) for line in one.lines().splitlines()]
+        assert [*now, now[-1]] == written[:-1]
+        shares = (*shape.shares(BOUNDS), 1.0)
+        true = [count + requests * share for count, share in zip(true, shares, strict=True)]
+        assert all(-3 < shown - count < 1e-5 for shown, count in zip(now, true, strict=True))
+        before = now
+
+
 def test_small_shares_are_not_lost() -> None:
     """1 % of one request a second is one request after 100 seconds."""
     one = histogram()

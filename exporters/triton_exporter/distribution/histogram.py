@@ -18,15 +18,18 @@ from triton_exporter.snapshot import ModelVersion
 class Histogram:
     """Counts by bucket, with sum and count. Bounds are finite, ascending, in seconds, and inclusive.
 
-    Shares make fractions of requests. They are kept, and shown rounded down: rounding a number that only
-    grows gives one that only grows, and the last bucket always shows the true count.
+    Shares make fractions of requests, of which whole ones are shown. No bucket shows more than are at or below
+    its bound; what it owes it shows as soon as the buckets above grow as much. So no bucket ever grows by more
+    than one above it: of rates over buckets that are rounded each for itself, histogram_quantile() finds some
+    that fall as the bound rises. The last bucket always shows the true count.
     """
 
     def __init__(self, metric: Metric, owner: ModelVersion, bounds: Sequence[float]) -> None:
         self.bounds = tuple(bounds)
         self.count = 0.0
         self.sum = 0.0
-        self._counts = [0.0] * (len(self.bounds) + 1)
+        self._counts = [0] * (len(self.bounds) + 1)
+        self._owed = [0.0] * len(self._counts)  # at or below each bound and not yet shown
         self._exemplars: dict[int, Exemplar] = {}
         self._metric = metric
         self._owner = owner
@@ -50,13 +53,23 @@ class Histogram:
         self._lines = b""
         self.count += requests
         self.sum += seconds
-        if isinstance(shape, Point):
-            self._counts[bisect_left(self.bounds, shape.seconds)] += requests
+        if isinstance(shape, Point) and not requests % 1:
+            self._counts[bisect_left(self.bounds, shape.seconds)] += int(requests)
             return
-        below = 0.0
-        for position, share in enumerate((*shape.shares(self.bounds), 1.0)):
-            self._counts[position] += requests * (share - below)
-            below = share
+        shares = (*shape.shares(self.bounds), 1.0)
+        self._owed = [owed + requests * share for owed, share in zip(self._owed, shares, strict=True)]
+        self._show()
+
+    def _show(self) -> None:
+        """Show what is owed, in each bucket at most what the buckets above show."""
+        # The hair keeps a whole number that float arithmetic left just below itself.
+        whole = [max(0, floor(owed + 1e-6)) for owed in self._owed]
+        shown = [*accumulate(reversed(whole), min)][::-1]
+        self._owed = [owed - more for owed, more in zip(self._owed, shown, strict=True)]
+        below = 0
+        for position, more in enumerate(shown):
+            self._counts[position] += more - below
+            below = more
 
     def remember(self, exemplars: Iterable[Exemplar]) -> None:
         """Keep the last exemplar of each bucket."""
@@ -65,11 +78,7 @@ class Histogram:
 
     def cumulative(self) -> list[float]:
         """How many observations were at or below each bound, and in the end all of them."""
-        return [*map(float, map(floor, self._below())), self.count]
-
-    def _below(self) -> list[float]:
-        # The hair above keeps a whole number that float arithmetic left just below itself.
-        return [count + 1e-6 for count in accumulate(self._counts[:-1])]
+        return [float(count) for count in accumulate(self._counts)]
 
     @property
     def has_exemplars(self) -> bool:
@@ -87,8 +96,7 @@ class Histogram:
     def lines(self) -> bytes:
         """The series in the text format, written again only after something was added."""
         if not self._lines:
-            # %d rounds down.
-            self._lines = self._template % (*self._below(), self.count, self.count, self.sum)
+            self._lines = self._template % (*accumulate(self._counts), self.count, self.sum)
         return self._lines
 
 
