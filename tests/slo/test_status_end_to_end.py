@@ -68,6 +68,8 @@ ERRORS = Objective(name="errors", target=0.999, indicator="errors")
 LATENCY = Objective(name="latency", target=0.99, indicator={"kind": "latency", "threshold": "50ms"})
 PROBE = Objective(name="probe", target=0.99, indicator="probe")
 PROBES = ProbeSettings(("mute", "steady"), interval_seconds=0.5, timeout_seconds=2.0)
+SAMPLING_SECONDS = 1.0
+"""Too long for the exporter to estimate how requests spread: latency is the mean of some 40 of them."""
 OPTIONS = Options(scrape_interval_seconds=1)
 
 
@@ -112,7 +114,9 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     }
     with (
         live_triton(directory / "models", directory) as triton,
-        exporting(triton.http_url, triton.metrics_url, probe=PROBES) as exporter,
+        exporting(
+            triton.http_url, triton.metrics_url, probe=PROBES, sampling_interval_seconds=SAMPLING_SECONDS
+        ) as exporter,
         history.serve(
             "", directory / "p", rules=rules, scrape=exporter.url.removeprefix("http://")
         ) as prometheus,
