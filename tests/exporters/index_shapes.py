@@ -314,10 +314,17 @@ def _until(world: World, model: str, state: str) -> None:
 
 
 def _settle(world: World) -> None:
-    """Wait until both have looked for a while at what will not change any more."""
-    looks = [exporter.exporter.states.lifecycle for exporter in (world.alone, world.told)]
+    """Wait until Triton is done with every shape, and both have looked for a while at what came of it."""
+    url = f"{world.server.http_url}/v2/repository/index"
+
+    def done() -> bool:
+        # Triton answers an unload, and a load that supersedes a version, before the old copy is gone.
+        states = {entry.get("state") for entry in requests.post(url, timeout=5).json()}
+        return states.isdisjoint({"LOADING", "UNLOADING"})
+
+    eventually(done, "Triton still loads or unloads")
     until = time.time() + _SETTLED_SECONDS
-    # The last shape that is made is unloaded, and Triton lets go of it when it finds the time.
+    looks = [exporter.exporter.states.lifecycle for exporter in (world.alone, world.told)]
     gone = ModelVersion("unloaded", "1")
     eventually(
         lambda: all(
@@ -326,7 +333,7 @@ def _settle(world: World) -> None:
             and record.claim.state == "unloaded"
             for lifecycle in looks
         ),
-        "the last shape is not unloaded",
+        "the exporters do not see the last shape unloaded",
     )
 
 

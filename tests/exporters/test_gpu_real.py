@@ -140,7 +140,7 @@ def test_the_command_picks_the_source_and_says_which(server: TritonServer) -> No
             env=os.environ | {"PYTHONWARNINGS": "error"},
         )
         try:
-            page = wait_for(f"http://127.0.0.1:{port}/metrics")
+            page = with_gpu(f"http://127.0.0.1:{port}/metrics")
         finally:
             process.terminate()
             _, log = process.communicate(timeout=10)
@@ -152,11 +152,16 @@ def test_the_command_picks_the_source_and_says_which(server: TritonServer) -> No
     assert b"Traceback" not in log
 
 
-def wait_for(url: str) -> Scraped:
-    def mapped() -> Scraped | None:
-        page = Scraped(requests.get(url, timeout=5).text)
-        return page if page.series(gpu.MODEL_GPU_INFO) else None
+def with_gpu(url: str) -> Scraped:
+    """The first page with a model on a GPU and what a source says of the GPU: two parts, in any order.
 
-    page = eventually(mapped, "no model on a GPU")
+    A model is mapped with the `--gpu-devices` alone, before a source was read for the first time.
+    """
+
+    def complete() -> Scraped | None:
+        page = Scraped(requests.get(url, timeout=5).text)
+        return page if page.series(gpu.MODEL_GPU_INFO) and page.series(gpu.UTILIZATION) else None
+
+    page = eventually(complete, "no model on a GPU that is read")
     assert page is not None
     return page
