@@ -41,6 +41,23 @@ def test_a_burn_alert_reads_in_three_short_lines(objective: Objective) -> None:
         assert max(map(len, lines)) < 110
 
 
+def test_an_exclusion_is_a_fourth_line_of_a_burn_alert() -> None:
+    """Planned time is one more condition, and the other three read as without it."""
+    exclusion = {"reason": "maintenance", "days": ["sunday"], "start": "02:00", "end": "04:00"}
+    objective = {"name": "e", "target": 0.999, "indicator": "errors"}
+    plain, excluding = (
+        [
+            rule.expr
+            for rule in alert_rules(Plan(Objective.model_validate(objective | more), Options()))
+            if conventions.TIER in rule.labels
+        ]
+        for more in ({}, {"exclusions": [exclusion]})
+    )
+
+    last = f'\nunless on () {conventions.SLI_EXCLUDED}{{slo="e"}}'
+    assert [expr + last for expr in plain] == excluding
+
+
 def test_the_page_on_objectives_says_what_the_condition_does() -> None:
     """Windows, shares and counts of the page are those of the condition."""
     page = " ".join((ROOT / "docs/objectives.md").read_text().split())

@@ -7,6 +7,7 @@ reaches into it, and no event inside is counted. That drops a few minutes of goo
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -36,7 +37,11 @@ def exclusion_rules(plan: Plan) -> Iterator[Rule]:
 
 def counting(plan: Plan, expr: str) -> str:
     """An expression, and nothing while an exclusion holds."""
-    return f"(\n{indent(expr)}\n)\nunless on () {_excluded(plan)}" if plan.objective.exclusions else expr
+    if not plan.objective.exclusions:
+        return expr
+    # Only `or` binds less than `unless`; a name that contains it costs brackets, no more.
+    whole = f"(\n{indent(expr)}\n)" if re.search(r"\bor\b", expr, re.IGNORECASE) else expr
+    return f"{whole}\nunless on () {_excluded(plan)}"
 
 
 def leaving_out(plan: Plan, own: Matchers, measure: Measure) -> Measure:

@@ -18,8 +18,8 @@ BEFORE_SECONDS = 3600.0
 POINTS = 240
 MOST_SERIES = 8
 AT_ONCE = 3
-PATIENCE_SECONDS = 120.0
-"""How long after an incident began its chart is still asked for, when Prometheus gives no answer."""
+PATIENCE_SECONDS = 60.0
+"""How long after an incident began its chart is still asked for, when Prometheus gives no series."""
 
 log = logging.getLogger(__name__)
 Upload = Callable[[str, str, str, bytes, str], None]
@@ -39,29 +39,27 @@ class Charts:
             incident, delivery = self.store.incidents.get(number), self.store.outbox.main(number)
             if incident is None or delivery is None:
                 continue
-            try:
-                chart = self._chart(incident, now)
-            except PrometheusError as error:
-                log.info("no chart for incident %s: %s", incident.name, error)
-                # A slow answer must not cost the chart; an old incident waits for none.
-                if now - incident.opened_at < PATIENCE_SECONDS:
-                    continue
-                chart = None
+            query = burn_query(next(iter(incident.firing or incident.members.values())))
+            chart = self._chart(incident, query, now) if query else None
+            # A slow answer, or a series younger than a step, must not cost the chart: it is asked for again.
+            if query and chart is None and now - incident.opened_at < PATIENCE_SECONDS:
+                continue
             # Recorded before it is sent: two charts are worse than none.
             self.store.outbox.set_charted(number)
             if chart is not None:
                 self._share(incident, chart, delivery.root_channel, delivery.root_ts)
 
-    def _chart(self, incident: Incident, now: float) -> tuple[str, bytes] | None:
-        """Title and picture of the incident's series, where it has one."""
-        member = next(iter(incident.firing or incident.members.values()))
-        query = burn_query(member)
-        if not query:
-            return None
+    def _chart(self, incident: Incident, query: str, now: float) -> tuple[str, bytes] | None:
+        """Title and picture of the incident's series; None where Prometheus has or gives none."""
         start = min(incident.since, now) - BEFORE_SECONDS
-        series = self.prometheus.range(query, start, now, max(1.0, (now - start) / POINTS))
+        try:
+            series = self.prometheus.range(query, start, now, max(1.0, (now - start) / POINTS))
+        except PrometheusError as error:
+            log.info("no chart for incident %s: %s", incident.name, error)
+            return None
         if not series:
             return None
+        member = next(iter(incident.firing or incident.members.values()))
         title = f"{subject(member.labels)}: {query.partition('{')[0]}"
         lines = [(_name(one.labels), list(zip(one.times, one.values, strict=True))) for one in series]
         return title, draw(title, lines, incident.since)
