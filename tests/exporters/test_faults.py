@@ -100,7 +100,7 @@ def test_a_compressed_body_is_never_inflated_beyond_the_limit() -> None:
         pytest.param(b'nv_inference_count{model="c",version="1"} 1', "truncated", id="a cut line"),
         pytest.param(b"<html>not metrics</html>\n", "syntax", id="another language"),
         pytest.param(b"# TYPE nv_inference_count gauge\n", "type", id="a second type"),
-        pytest.param(b'odd{path="C:\\models"} 1\n', "mended", id="an unknown escape"),
+        pytest.param(b'odd{path="C:\\models"} 1\n', "corrected", id="an unknown escape"),
         pytest.param(b"triton_up 17\n", "collision", id="a series of the exporter's"),
     ],
 )

@@ -168,10 +168,10 @@ def test_a_number_goes_bad(bad: bytes) -> None:
     ],
 )
 def test_an_unknown_escape_in_a_help(line: bytes, expected: str) -> None:
-    """A HELP that only Prometheus' scraper can read is mended, so that every reader takes it for the same."""
+    """A HELP that only Prometheus' scraper can read is corrected, so that every reader accepts it."""
     exposition = parse(line + b"\n# TYPE z gauge\nz 1\n")
 
-    assert {"mended": 1} == exposition.faults
+    assert {"corrected": 1} == exposition.faults
     assert expected == exposition.families["z"].help
     again = parse(exposition.text.encode())
     assert {} == again.faults
@@ -186,7 +186,7 @@ def test_blanks_in_the_wrong_place(line: bytes, whole: bytes) -> None:
     """Blanks for which Prometheus refuses a whole body are left out."""
     exposition = parse(b"y 1\n" + line + b"\n")
 
-    assert {"mended": 1} == exposition.faults
+    assert {"corrected": 1} == exposition.faults
     assert b"y 1\n" + whole + b"\n" == exposition.text.encode()
 
 
@@ -216,7 +216,7 @@ def test_an_unknown_escape_in_a_label_value() -> None:
     for _ in range(2):
         exposition = parser.parse(b'z{path="C:\\models"} 1\nz{path="C:\\\\models"} 2\n')
 
-        assert {"mended": 1, "duplicate": 1} == exposition.faults
+        assert {"corrected": 1, "duplicate": 1} == exposition.faults
         assert [{"path": r"C:\models"}] == [one.labels for one in exposition.families["z"].series]
         assert 'z{path="C:\\\\models"} 1\n' == exposition.text
 

@@ -37,7 +37,7 @@ EXPECTED_FILE_VALID = Metric(
 BAD_LINES = Metric(
     "triton_exporter_bad_lines_total",
     "counter",
-    "Invalid lines of Triton's metrics, by kind. They are not relayed, except those of kind `mended`, which are "
+    "Invalid lines of Triton's metrics, by kind. They are not relayed, except those of kind `corrected`, which are "
     "corrected first.",
     ("kind",),
 )

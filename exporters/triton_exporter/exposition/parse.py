@@ -32,12 +32,12 @@ from triton_exporter.exposition.series_text import (
 
 __all__ = ["FAULTS", "KINDS", "Exposition", "ParsedFamily", "Parser", "Series", "parse", "parse_series"]
 
-FAULTS = ("encoding", "truncated", "syntax", "value", "duplicate", "type", "mended")
+FAULTS = ("encoding", "truncated", "syntax", "value", "duplicate", "type", "corrected")
 """Closed set of kinds of bad input, each counted in lines.
 
 `encoding`: not UTF-8; `truncated`: a last line without an end, whose number may be cut short; `syntax`: no
 sample at all; `value`: no number, or no number for a bound; `duplicate`: a series seen before in this body;
-`type`: an unknown or second TYPE, or a second HELP; `mended`: a backslash that begins no escape, or a blank in
+`type`: an unknown or second TYPE, or a second HELP; `corrected`: a backslash that begins no escape, or a blank in
 the wrong place, for which some readers refuse the whole body: put right, and the line kept.
 """
 
@@ -334,10 +334,10 @@ def _declare(header: str, drafts: _Drafts, faults: _Faults, only: Collection[str
     kind = rest.strip(" \t")
     if word == "HELP" and draft.help is None:
         draft.help = with_whole_escapes(rest, HELP_ESCAPES)
-        faults[name, "mended"] += draft.help != rest
+        faults[name, "corrected"] += draft.help != rest
     elif word == "TYPE" and not draft.kind and kind in KINDS:
         draft.kind = kind
-        faults[name, "mended"] += header != f"TYPE {name} {kind}"
+        faults[name, "corrected"] += header != f"TYPE {name} {kind}"
     else:
         faults[name, "type"] += 1
     return name
@@ -362,7 +362,7 @@ def _read_lines(
         name = _family_of(series.name, drafts)
         scattered |= name != block
         if only is None or name in only:
-            faults[name, "mended"] += whole != line
+            faults[name, "corrected"] += whole != line
             draft = drafts.setdefault(name, _FamilyDraft())
             draft.blocks.append(_Block((series,), (number,), f"{whole}\n".encode()))
     return scattered

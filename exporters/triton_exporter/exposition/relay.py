@@ -1,4 +1,4 @@
-"""Parse each body of Triton once, and relay it: unchanged when it is sound, else without its bad lines."""
+"""Parse each body of Triton once, and relay it: unchanged when it is valid, else without its bad lines."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Relay:
         # Weak: the megabytes of this one are not needed until the next scrape.
         self._reading: Callable[[], Reading | None] = lambda: None
         self._exposition = Exposition({})
-        self._mended: bytes | None = None
+        self._corrected: bytes | None = None
         self._bad: Counter[str] = Counter()
 
     def take(self, reading: Reading) -> Exposition:
@@ -67,7 +67,7 @@ class Relay:
     def text(self, reading: Reading) -> bytes:
         """The body to pass on: Triton's very bytes when nothing is wrong with them."""
         self.take(reading)
-        return reading.body if self._mended is None else self._mended
+        return reading.body if self._corrected is None else self._corrected
 
     def families(self) -> Iterable[Family]:
         """Bad lines by kind."""
@@ -81,11 +81,11 @@ class Relay:
         # A Python model can expose any name.
         forged = set(filter(is_reserved, exposition.families))
         if not forged and not exposition.bad:
-            self._mended = None
+            self._corrected = None
             return exposition
         self._bad.update(exposition.faults)
         self._bad[COLLISION] += sum(len(exposition.families[name].values) for name in forged)
         good = {name: family for name, family in exposition.families.items() if name not in forged}
         kept = replace(exposition, families=good)
-        self._mended = kept.text.encode()
+        self._corrected = kept.text.encode()
         return kept
