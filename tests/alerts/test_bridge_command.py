@@ -51,7 +51,7 @@ def test_the_pictures_of_the_page_exist() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "no way to reach Slack"),
+        ([], "no credentials for Slack"),
         (["--dry-run", "--listen", "nowhere"], "HOST:PORT"),
         (["--dry-run", "--token-file", "/nonexistent"], "cannot be read"),
         (["--dry-run", "--channel-for", "loud=C1"], "SEVERITY=CHANNEL"),

@@ -25,13 +25,13 @@ def test_no_engine_is_better() -> None:
 
     assert 0 == sum(one.pages for one in quiet if one.min_failures == OBJECTIVE.alerting.min_failures)
     for scenario, ours, sloth in zip(scenarios, outcomes["ours"], outcomes["Sloth"], strict=True):
-        if scenario.deserves == "nothing":
+        if scenario.expected == "nothing":
             assert () == ours.pages + ours.tickets, scenario.name
-        elif scenario.deserves == "page":
+        elif scenario.expected == "page":
             assert len(scenario.incidents) == len(ours.pages), scenario.name
             assert ours.pages[0][0] <= sloth.pages[0][0] + LATER.get(scenario.name, 0), scenario.name
             assert 0 == late(scenario, ours), scenario.name
-        elif scenario.deserves in ("ticket", "unknown"):
+        elif scenario.expected in ("ticket", "unknown"):
             assert ours.pages or ours.tickets, scenario.name
         if (true := true_budget(scenario)) is not None:
             assert abs(true - (ours.budget or 0)) < 0.01, scenario.name

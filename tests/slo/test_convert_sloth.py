@@ -101,7 +101,7 @@ def test_what_comes_out_passes_check_generate_and_promtool(tmp_path: Path, promt
         (SLOTH + "service: b\n", "in.yaml:11: the key 'service' is written twice"),
         (SLOTH.replace("99.9", "much"), "in.yaml:5: slos[0].objective: this should be a number"),
         (SLOTH.replace("99.9", ".nan"), "in.yaml:5: slos[0].objective: this should be a number"),
-        (SLOTH.replace("99.9", "100"), "in.yaml:5: slos[0].objective: a target lies between"),
+        (SLOTH.replace("99.9", "100"), "in.yaml:5: slos[0].objective: a target must be between"),
         (
             SLOTH.replace('failed"}[', 'failed"}}['),
             "in.yaml:9: slos[0].sli.events.error_query: not PromQL",

@@ -373,7 +373,7 @@ def test_what_cannot_be_asked_never_promotes(prometheus: str, capsys: pytest.Cap
     assert WRONG == gate(prometheus, "--model", "m", "--canary", "2", "--baseline", "2")
     assert WRONG == gate(prometheus, "--max-age", "soon")
     assert WRONG == gate(prometheus, "--confidence", "40%")
-    assert "--confidence lies between 50% and 100%" in capsys.readouterr().err
+    assert "--confidence must be between 50% and 100%" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

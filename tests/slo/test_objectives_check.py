@@ -44,7 +44,7 @@ def mistakes(**changes: object) -> list[str]:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"target": "100%"}, "a target lies between 0% and 100%"),
+        ({"target": "100%"}, "a target must be between 0% and 100%"),
         ({"target": "ninety"}, "'ninety' is not a ratio; write 99.5% or 0.995"),
         ({"window": "3d"}, "a rolling window has 7 to 90 whole days"),
         ({"window": {"calendar": "month", "timezone": "Mars/Base"}}, "'Mars/Base' is not a time zone"),
@@ -177,7 +177,7 @@ def test_a_doubt_stands_at_the_line_of_its_field(tmp_path: Path, capsys: pytest.
     said = capsys.readouterr().err.splitlines()
     assert said[0].startswith(f"{file}:6: a: indicator.errors: sides with labels (a) and (b) never match")
     assert said[1].startswith(
-        f"note: {file}:12: b: threshold 300ms lies between the exporter's default buckets"
+        f"note: {file}:12: b: threshold 300ms is between the exporter's default buckets"
     )
     assert all("(fix: " in line for line in said)
 

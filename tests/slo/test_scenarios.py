@@ -21,7 +21,7 @@ def test_pages_come_once_in_time_and_end() -> None:
     for scenario, outcome in zip(scenarios, run("ours", scenarios), strict=True):
         assert CHOSEN[scenario.name] == len(outcome.pages), scenario.name
         assert 0 == late(scenario, outcome), scenario.name
-        if scenario.deserves == "page":
+        if scenario.expected == "page":
             for (start, end), (first, last) in zip(scenario.incidents, outcome.pages, strict=True):
                 assert first <= start + 2
                 assert last < end + 5

@@ -19,7 +19,7 @@ RATES = (1, 10, 100)
 CHOICES = ((1, 0.5), (2, 0.95), (3, 0.95), (5, 0.95))
 """Minimum failures and confidence; 1 and 50 % are no guard at all, 5 and 95 % are the defaults."""
 _PACE = 0.5
-"""Of the budget: nothing here deserves an alert."""
+"""Of the budget: no alert is expected."""
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ class Scenario:
     name: str
     stretches: tuple[Stretch, ...] = ()
     incidents: tuple[tuple[float, float], ...] = ()
-    deserves: str = "page"
+    expected: str = "page"
     series: tuple[tuple[str, str], ...] = ()
     length: float = 0
     true_ratio: float | None = None

@@ -18,7 +18,7 @@ moment that its interval allows. The upper half are the scenarios in which those
 lower half are our own.
 
 *Pages* counts stretches of time in which any page fires. *Detection* and *reset* are minutes from the start of
-the incident to the first page (or ticket, where that is deserved) and from its end to the end of the last page.
+the incident to the first page (or ticket, where a ticket is expected) and from its end to the end of the last page.
 *Late* are alerts that begin after an incident is over. *Budget* is what is left of it at the end, as recorded.
 What an evaluation costs is in [what the rules cost](rule-cost.md).
 """
@@ -102,17 +102,17 @@ def pauses_section(pauses: Sequence[Scenario], paused: Outcomes) -> str:
 
 def rows(scenarios: Sequence[Scenario], outcomes: Outcomes) -> str:
     """A table, a scenario a row."""
-    lines = ["| scenario | deserves | " + " | ".join(ENGINES) + " |", "|---|---|" + "---|" * len(ENGINES)]
+    lines = ["| scenario | expected | " + " | ".join(ENGINES) + " |", "|---|---|" + "---|" * len(ENGINES)]
     for number, scenario in enumerate(scenarios):
         cells = [describe(scenario, outcomes[engine][number]) for engine in ENGINES]
-        lines.append(f"| {scenario.name} | {scenario.deserves} | " + " | ".join(cells) + " |")
+        lines.append(f"| {scenario.name} | {scenario.expected} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
 
 def describe(scenario: Scenario, outcome: Outcome) -> str:
     """One engine's cell."""
     parts = []
-    if scenario.deserves in ("nothing", "budget"):
+    if scenario.expected in ("nothing", "budget"):
         count = f"{len(outcome.pages)} pages, {len(outcome.tickets)} tickets"
         parts.append("quiet" if not (outcome.pages or outcome.tickets) else count)
     else:
@@ -125,7 +125,7 @@ def describe(scenario: Scenario, outcome: Outcome) -> str:
 
 def _reaction(scenario: Scenario, outcome: Outcome) -> str:
     first, last = scenario.incidents[0][0], scenario.incidents[-1][1]
-    alerts = outcome.tickets if scenario.deserves == "ticket" else outcome.pages
+    alerts = outcome.tickets if scenario.expected == "ticket" else outcome.pages
     if not alerts:
         return "**missed**"
     said = f"{len(outcome.pages)} pages" if len(outcome.pages) != 1 else "1 page"
