@@ -1,4 +1,4 @@
-"""Where the files that come with the package lie, in a checkout and in an installed wheel."""
+"""Find the files that come with the package, in a checkout and in an installed wheel."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ FIRING = Display(
 """What a firing alert asks of people."""
 YES = Display(words=NO_YES)
 YES_BANDS = Display(words={0: ("No", "dark-red"), 1: ("Yes", "light-green")})
-"""The same as bands over time: dark against light, for those to whom red and green look alike."""
+"""The same as bands over time: dark against light, for people who cannot distinguish red and green."""
 BYTES = Display("bytes", minimum=0)
 
 

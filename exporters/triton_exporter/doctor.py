@@ -226,7 +226,7 @@ def _histograms(facts: Facts) -> Iterator[Finding]:
             yield Finding(
                 "advice",
                 "Histogram buckets are Triton's defaults",
-                f"100 ms to 5 s tells nothing about most objectives; models: {_some(useless)}.",
+                f"buckets from 100 ms to 5 s do not fit most objectives; models: {_some(useless)}.",
                 "in config.pbtxt (takes effect with an unload and load):\n" + _BUCKETS,
                 "one series a bucket and model",
             )
@@ -251,7 +251,7 @@ def _summaries(facts: Facts) -> Iterator[Finding]:
             "Summaries are on",
             "their quantiles cannot be added up over servers, and up to a third of the throughput has been "
             "reported lost to them.",
-            "--metrics-config summary_latencies=false, unless they feed the exporter for want of a histogram",
+            "--metrics-config summary_latencies=false, unless the exporter has no histogram to read instead",
             "the exporter then estimates distributions from sums of several requests",
         )
 

@@ -1,4 +1,4 @@
-"""PromQL that users write: only what is whole by itself stays whole inside a rule."""
+"""Check PromQL that users write: an expression must be valid alone, and where a rule puts it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def parse(text: str, field: str, wrap: str = "") -> None:
     except ValueError as error:
         raise ValueError(f"{field} is not PromQL: {error}") from None
     if wrap:
-        # What is whole by itself is refused inside only where it is of another type.
+        # An expression that is valid alone is refused here only where its type does not fit.
         try:
             promql.parse(wrap.format(text))
         except ValueError:

@@ -30,7 +30,7 @@ def _ratio(value: Any) -> float:
 
 def _target(value: float) -> float:
     if not (math.isfinite(value) and 0 < value < 1):
-        raise ValueError("a target lies between 0% and 100%, both excluded: 100% leaves no budget to burn")
+        raise ValueError("a target must be between 0% and 100%, both excluded: 100% leaves no budget to burn")
     return value
 
 

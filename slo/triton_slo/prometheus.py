@@ -145,7 +145,7 @@ class Prometheus:
         return f"{where} answers HTTP {refusal.status}" + (f": {refusal.reason}" if refusal.reason else "")
 
     def _version(self) -> tuple[int, int] | None:
-        """Major and minor version, or None where the peer does not tell."""
+        """Return major and minor version, or None where the peer does not report them."""
         try:
             body = self._session.get(
                 f"{self._url}/api/v1/status/buildinfo", timeout=self._access.timeout_seconds

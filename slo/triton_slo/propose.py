@@ -21,7 +21,7 @@ P99_HEADROOM = 1.5
 MEAN_HEADROOM = 4.0
 """... and this much above a mean, which says nothing about the tail: an exponential p99 is 4.6 means."""
 QUEUE_DELAY_HEADROOM = 5.0
-"""A batcher that waits d for its batch keeps requests d by design; several such waits are no fault yet."""
+"""A batcher that waits d for its batch keeps requests d by design; several such waits are not a fault yet."""
 _LEAST_SECONDS = 0.01
 """A tighter promise is broken by any hiccup of the machine."""
 _MOST_COMMENT = 200

@@ -20,7 +20,7 @@ def of_sending(args: argparse.Namespace) -> list[Problem]:
     found = []
     if not args.dry_run and args.slack_token_file is None and args.slack_webhook_file is None:
         fix = "give --slack-token-file FILE, or --dry-run to print"
-        found.append(Problem("bridge", "there is no way to reach Slack", fix))
+        found.append(Problem("bridge", "no credentials for Slack", fix))
     for name, value in vars(args).items():
         if name.endswith("_file") and value is not None:
             found += _secret(f"--{name.replace('_', '-')}", value)

@@ -180,13 +180,13 @@ def channels(args: argparse.Namespace) -> frozenset[str]:
 
 
 def button_channels(args: argparse.Namespace) -> frozenset[str]:
-    """Where buttons are pressed; empty (anywhere) when a channel is given by name: Slack tells ids."""
+    """Where buttons are pressed; empty (anywhere) when a channel is given by name: Slack sends ids."""
     known = channels(args)
     return known if all(re.fullmatch(r"[CGD][A-Z0-9]{5,}", one) for one in known) else frozenset()
 
 
 def mention(text: str) -> str:
-    """Slack's markup for whom to call, or nothing when the text is not understood."""
+    """Return Slack's markup for the person or group to call, or nothing when the text is not understood."""
     if text in ("here", "channel"):
         return f"<!{text}>"
     if re.fullmatch(r"[UW][A-Z0-9]{5,}", text):

@@ -38,8 +38,8 @@ def plain(text: str, limit: int) -> str:
 
 def prose(text: str, limit: int) -> str:
     """Text inside mrkdwn that stays text, at most `limit` characters after escaping."""
-    tame = _EDGE_UNDERSCORE.sub("ˍ", clean(text).translate(_LOOK_ALIKE))
-    return _escape(tame, limit)
+    safe = _EDGE_UNDERSCORE.sub("ˍ", clean(text).translate(_LOOK_ALIKE))
+    return _escape(safe, limit)
 
 
 def code(text: str, limit: int = 200) -> str:
@@ -49,15 +49,15 @@ def code(text: str, limit: int = 200) -> str:
 
 def code_block(text: str, limit: int) -> str:
     """Several lines, such as a stack trace; the middle is cut, since both ends matter."""
-    tame = clean(text).replace("`", "ˋ").strip("\n") or "-"
+    safe = clean(text).replace("`", "ˋ").strip("\n") or "-"
     room = limit - 8
-    if _length(tame) > room:
+    if _length(safe) > room:
         half = room // 2 - 20
-        tail = tame[-half:]
+        tail = safe[-half:]
         while _length(tail) > half:
             tail = tail[max(1, (_length(tail) - half) // 5) :]
-        return f"```\n{_escape(tame, half)}\n[cut]\n{_escape(tail, half + len(_CUT))}\n```"
-    return f"```\n{_escape(tame, room)}\n```"
+        return f"```\n{_escape(safe, half)}\n[cut]\n{_escape(tail, half + len(_CUT))}\n```"
+    return f"```\n{_escape(safe, room)}\n```"
 
 
 def link(url: str, text: str) -> str:

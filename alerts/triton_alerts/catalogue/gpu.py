@@ -1,4 +1,4 @@
-"""Is the hardware under the models sound? Built on the canonical series, so for every source of GPU data.
+"""Does the hardware under the models work? Built on the canonical series, so for every source of GPU data.
 
 Which XID means what: https://docs.nvidia.com/deploy/xid-errors/ (the classes are the exporter's table).
 """

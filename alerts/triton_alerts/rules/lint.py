@@ -120,7 +120,7 @@ def check_file(
     name: str, groups: Iterable[Mapping[str, Any]], scrape_interval_seconds: float
 ) -> list[Problem]:
     """Everything found in one rule file, a rule at a time where one cannot be read at all."""
-    sound, found = [], []
+    readable, found = [], []
     for group in groups:
         rules = []
         for rule in group.get("rules") or ():
@@ -130,8 +130,8 @@ def check_file(
                 found.append(Problem(place, mistake, "run promtool check rules to see where"))
             else:
                 rules.append(rule)
-        sound.append({"file": name, "name": group.get("name"), "rules": rules})
-    return [*found, *problems(sound, scrape_interval_seconds)]
+        readable.append({"file": name, "name": group.get("name"), "rules": rules})
+    return [*found, *problems(readable, scrape_interval_seconds)]
 
 
 def _unreadable(rule: object) -> str:
@@ -142,7 +142,7 @@ def _unreadable(rule: object) -> str:
     except ValueError as error:
         return f"{rule.get('alert') or rule.get('record')}: {error}"
     if not all(isinstance(rule.get(key) or {}, dict) for key in ("labels", "annotations")):
-        return f"{rule.get('alert') or rule.get('record')}: labels or annotations are no mapping"
+        return f"{rule.get('alert') or rule.get('record')}: labels or annotations are not a mapping"
     return ""
 
 

@@ -55,7 +55,7 @@ def is_recorded(name: str) -> bool:
 
 
 def labels(expr: promql.Expr) -> expression.Labels:
-    """The labels an expression yields; None where the catalogue does not tell."""
+    """The labels an expression yields; None where the catalogue does not list them."""
     return expression.labels(expr, _of_series)
 
 

@@ -133,7 +133,7 @@ def _mistake(args: argparse.Namespace) -> str:
     if args.canary is not None and args.canary == args.baseline:
         return "--canary and --baseline are the same version"
     if not 0.5 < args.confidence < 1:
-        return "--confidence lies between 50% and 100%"
+        return "--confidence must be between 50% and 100%"
     return ""
 
 

@@ -43,7 +43,7 @@ SERVER_QUERIES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class ModelRow:
-    """One model version as the demo shows it; None is no data, never zero."""
+    """One model version as the demo shows it; None means no data, never zero."""
 
     model: str
     version: str

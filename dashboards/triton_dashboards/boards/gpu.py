@@ -208,7 +208,7 @@ def _saturation(gpus: _Gpus) -> tuple[Panel, ...]:
     return (
         _lines(
             "Busy",
-            "Share of time in which any kernel ran: says that work was there, not how much.",
+            "Share of time in which any kernel ran: shows that there was work, not how much.",
             gpu.UTILIZATION,
             gpus,
         ),

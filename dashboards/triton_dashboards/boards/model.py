@@ -286,7 +286,7 @@ def limits(seen: View) -> tuple[Panel, ...]:
         ),
         timeseries(
             "Busy GPUs of this model",
-            "Utilisation of the GPUs this model runs on, whoever uses them.",
+            "Utilisation of the GPUs this model runs on, by all processes.",
             {"{{instance}} {{gpu_uuid}}": f"{busy_gpus} and on (instance, gpu_uuid) {on_gpu}"},
             reading.SHARE.when_empty("No GPU known"),
             reads=(gpu.UTILIZATION, gpu.MODEL_GPU_INFO),

@@ -59,7 +59,7 @@ def _summary(within: Scope) -> tuple[Panel, ...]:
         ),
         stat(
             "Not ready",
-            "Servers that say they are not ready.",
+            "Servers that report that they are not ready.",
             or_zero(f"count({within(state.SERVER_READY)} == 0)", up),
             no_exporter,
             reads=state.SERVER_READY,
@@ -244,7 +244,7 @@ def _exporter(within: Scope) -> tuple[Panel, ...]:
     return (
         timeseries(
             "Failed requests to Triton",
-            "What the exporter asked Triton and did not get.",
+            "Failed requests of the exporter to Triton.",
             {
                 "{{endpoint}}: {{reason}} ({{instance}})": within.events(
                     own.SCRAPE_FAILURES, "instance", "endpoint", "reason"

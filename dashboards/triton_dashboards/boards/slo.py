@@ -49,7 +49,7 @@ from triton_slo.indicators.sources import CAVEATS
 from triton_slo.objective.model import WORKBOOK_TIERS
 
 KEYS = (SLO, INDICATOR, *GROUPING)
-"""What tells one budget from another."""
+"""Labels that identify one error budget."""
 WINDOWS = ("5m", "30m", "1h", "2h", "6h", "1d", "3d")
 """The windows of the burn alerts; https://sre.google/workbook/alerting-on-slos/."""
 _BURN = replace(reading.calm(reading.BURN), decimals=2)
@@ -153,7 +153,7 @@ def _summary(within: Scope) -> tuple[Panel, ...]:
         ),
         stat(
             "Unknown",
-            "Groups that should have data and have none worth trusting: their budget says nothing now.",
+            "Groups that should have data and have none that can be trusted: their budget is unknown.",
             or_zero(f"count({within(UNKNOWN)})", known),
             reading.FAULTS.when_empty("No objective"),
             reads=UNKNOWN,
@@ -202,7 +202,7 @@ def _objectives(within: Scope) -> Panel:
     return columns(
         "Objectives",
         "One line a budget: the emptiest first, those without data last. Caveat: what its numbers come from "
-        "cannot see everything, so the truth may be worse; `tritonwatch status` says what settles it. "
+        "cannot see everything, so the truth may be worse; `tritonwatch status` says how to find out. "
         "Estimate error: how far the share of the last hour may be off, either way.",
         KEYS,
         shown,
@@ -335,7 +335,7 @@ def _details(within: Scope) -> tuple[Panel, ...]:
         ),
         table(
             "What was promised",
-            "Each objective as its file says it.",
+            "Each objective as its file defines it.",
             f"max by ({SLO}, owner, target, window, threshold, description) "
             f"({Scope(within.matchers[:1])(INFO)})",
             Display(no_value="–", overrides=tuple(_narrow(name) for name in _SHORT)),

@@ -2,7 +2,7 @@
 
 Triton's counters give the exact number and total time of all requests in each interval. If the traced requests
 are a random part of them, their total differs from its expectation by chance only, which is bounded by the
-second moment of the request times; the counters tell that moment, too, by how the intervals differ.
+second moment of the request times; the counters give that moment, too, by how the intervals differ.
 Bounds: https://en.wikipedia.org/wiki/Bernstein_inequalities_(probability_theory); for the lower side, that of
 a sum of variables that are not negative.
 """

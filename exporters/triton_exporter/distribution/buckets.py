@@ -49,7 +49,7 @@ def le(bound: float) -> str:
 def thresholds(objectives: Path) -> dict[Signal, tuple[float, ...]]:
     """Read the thresholds of all objectives in a folder, overrides included, in seconds by signal.
 
-    Raises ThresholdError. Only thresholds are looked at; whether an objective is sound is for
+    Raises ThresholdError. Only thresholds are read; whether an objective is valid is for
     `tritonwatch check` to say.
     """
     found: dict[Signal, set[float]] = {"request": set(), "queue": set()}

@@ -104,7 +104,7 @@ class Distributions:
     """Collector, Observer and Watcher (see `family`): one pair of histograms per model version.
 
     Triton's counters say how many requests each sampling interval brought and how long they took in all, so
-    count and sum are exact. How they spread is told by the best source there is for the model: Triton's own
+    count and sum are exact. How they spread comes from the best source there is for the model: Triton's own
     histogram, traces, summaries, an estimate from many intervals where there is an `estimator`, or else the mean of
     the interval, observed once per request. `sources`
     leaves only some of DISTRIBUTION_SOURCES. A model version that Triton no longer shows stays on the page for
@@ -221,7 +221,7 @@ class Distributions:
 
     def _close(self, now: float) -> None:
         watermark = self._watermark(now)
-        # All at once: to settle one by one costs more, and makes every reading dear.
+        # All at once: settling one by one costs more, on every reading.
         settle = not 0 <= now - self._settled < SETTLING_SECONDS
         if settle:
             self._settled = now
@@ -278,7 +278,7 @@ class Distributions:
         ledger.count(interval._replace(source=source, shape=curve or shape), wait=traced)
 
     def _leave(self, now: float) -> None:
-        """Let go of model versions that Triton does not show: what they held at once, the rest in time."""
+        """Drop model versions that Triton no longer shows: waiting requests at once, series in time."""
         gone = [version for version, model in self._models.items() if model.seen < now]
         for version in gone:
             torn, self._models[version].torn = self._models[version].torn, None
@@ -415,7 +415,7 @@ class Distributions:
 
 
 def _filled(body: Exposition, names: Iterable[str]) -> Exposition:
-    """Triton leaves out a family without series: in a sound body, what is missing has none (any more)."""
+    """Triton leaves out a family without series: in a complete body, a missing family has none (any more)."""
     if body.bad or not any(name.startswith("nv_") for name in body.declared):
         return body
     return Exposition(dict.fromkeys(names, _NOTHING) | dict(body.families))

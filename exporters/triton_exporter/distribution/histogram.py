@@ -62,7 +62,7 @@ class Histogram:
 
     def _show(self) -> None:
         """Show what is owed, in each bucket at most what the buckets above show."""
-        # The hair keeps a whole number that float arithmetic left just below itself.
+        # The margin keeps a whole number that float arithmetic left just below it.
         whole = [max(0, floor(owed + 1e-6)) for owed in self._owed]
         shown = [*accumulate(reversed(whole), min)][::-1]
         self._owed = [owed - more for owed, more in zip(self._owed, shown, strict=True)]

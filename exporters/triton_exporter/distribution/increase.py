@@ -26,7 +26,7 @@ class Increases(Generic[K]):
         self._series: Sequence[Series] = ()
         self._followed: list[tuple[int, object, K]] = []
         self.totals: dict[K, float] = {}
-        """What the counters stood at in the last body."""
+        """The counters' values in the last body."""
 
     def take(self, family: ParsedFamily, complete: bool) -> Mapping[K, float]:
         """Growth since the last body, 0 included, by key.

@@ -33,10 +33,10 @@ TRACE_GAP_SECONDS = 30.0
 """How long requests wait, beyond that, for the next traced one, which represents them."""
 
 SETTLE_SECONDS = 1.0
-"""How long an interval waits for those after it, which tell what its own were like."""
+"""How long an interval waits for the next ones, from which its shape is estimated."""
 
 FIRST_ESTIMATE_SECONDS = 5.0
-"""How long it waits where there is no estimate yet."""
+"""How long an interval waits while there is no estimate yet."""
 
 JOINED_SECONDS = 5.0
 """Over how long sampled requests are weighed together. One alone would take the requests since the one before

@@ -22,7 +22,7 @@ class Shape(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """All requests took `seconds`: what a mean says when nothing else is known."""
+    """All requests took `seconds`: the shape when only the mean is known."""
 
     seconds: float
 

@@ -1,4 +1,4 @@
-"""Shapes that Triton itself tells, where it was asked to: its histogram and its summaries."""
+"""Shapes that Triton itself exposes where it is configured to: its histogram and its summaries."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ TRITON_PART = 0.45
 answer takes says little: on a busy machine that is waiting."""
 
 _STEADY_SECONDS = 0.25
-"""Where readings this far apart are too dear, half the budget goes into bursts."""
+"""Where readings this far apart cost too much, half the budget goes into bursts."""
 
 _BURST_SECONDS = 2.0
 _LONGEST_BURST_READING = 0.02

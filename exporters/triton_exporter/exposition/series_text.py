@@ -88,7 +88,7 @@ def is_number(text: str) -> bool:
 
 
 def unescape(text: str) -> str:
-    """Undo the escapes of a label value or a HELP; what is no escape stays."""
+    """Undo the escapes of a label value or a HELP; a backslash that begins no escape stays."""
     if "\\" not in text:
         return text
     return _ESCAPED.sub(lambda match: "\n" if match[1] == "n" else match[1], text)

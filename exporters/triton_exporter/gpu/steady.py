@@ -31,7 +31,7 @@ class Steady:
     """Remembers each counter of each GPU.
 
     DCGM and NVML read the driver's own counters; Triton counts from its start, so going from or to it the
-    counter is carried on from where it stood.
+    counter is continued from its last value.
     """
 
     _tracks: dict[Slot, _Track] = field(default_factory=dict)

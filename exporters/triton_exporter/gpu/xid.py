@@ -20,8 +20,8 @@ class Xid(NamedTuple):
 
 # Classes follow what DCGM's health check fails or warns on (DcgmHealthWatch, v4.6) and NVIDIA's catalogue:
 # https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html
-# Where the two leave room, the question decides whom to wake: `hardware` the GPU's keeper, `application` the
-# model's owner.
+# Where the two differ, the class says who should act: `hardware` is for the team that runs the GPUs,
+# `application` for the owner of the model.
 XIDS: tuple[Xid, ...] = (
     Xid(8, "application", "GPU stopped processing"),
     Xid(11, "application", "invalid or corrupted push buffer"),
@@ -142,7 +142,7 @@ class XidCounter:
         code = max(codes, default=0)
         if not is_new and code and code != self._last.get(uuid, 0):
             self._counts[_Key(uuid, code, "last")] += 1
-        # A row that is gone means that there is no last code any more: what comes next is new.
+        # A missing row means that there is no last code any more: the next code is new.
         self._last[uuid] = code
         windows = {key for key in self._before if key.uuid == uuid and key.kind == "window"}
         for key in levels.keys() | windows:

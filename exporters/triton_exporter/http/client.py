@@ -100,7 +100,7 @@ class Client:
         try:
             connection.request(method, urlsplit(self.base_url).path + path, body, self._headers())
             # A connection that is not kept hands its socket to the response, which must be closed too: a
-            # peer that pours on would else hold it as long as anybody holds the error.
+            # peer that keeps sending would else keep it open as long as the error is referenced.
             with connection.getresponse() as response:
                 answer = Answer(response.status, _read(response, self.limits.max_body_bytes))
                 keep = not response.will_close

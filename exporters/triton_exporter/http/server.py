@@ -157,7 +157,7 @@ class Server(ThreadingHTTPServer):
         self.connections.drop_slow()
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Log a traceback for a defect, and a line for a peer that hangs up or does not speak TLS."""
+        """Log a traceback for a defect, and a line for a peer that closes the connection or does not use TLS."""
         error = sys.exception()
         if isinstance(error, OSError):
             _LOG.debug("the connection from %s broke: %s", client_address, error)

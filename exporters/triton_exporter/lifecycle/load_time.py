@@ -32,5 +32,5 @@ def follow(before: LoadTime, was: str, state: str, at: float) -> LoadTime:
         return LoadTime(before.began if was == "loading" else at)
     if state == "ready" and was == "loading":
         return LoadTime(seconds=None if before.began is None else at - before.began)
-    # Triton may not have answered for a moment; whatever else lies between, this is another load.
+    # Triton may not have answered for a moment; whatever else happened between, this is another load.
     return before if state in ("ready", "unknown") and was in ("ready", "unknown") else NEVER_SEEN

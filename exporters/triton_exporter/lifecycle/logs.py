@@ -73,7 +73,7 @@ def load_failure(line: str) -> LoadFailure | None:
 
 
 def _without_rubbish(text: str) -> str:
-    """Cut off what is no words where the error of an ensemble's step belongs.
+    """Cut off bytes that are not words where the error of an ensemble's step belongs.
 
     Of a step that was not loaded again Triton has no error, and writes what happens to be in its memory: nothing,
     or some bytes, other ones each time.

@@ -188,7 +188,7 @@ class Lifecycle:
         }
 
     def _forget(self, records: Mapping[ModelVersion, Record], at: float) -> None:
-        """Drop what is known of models that left long ago, or a server with ever new names fills memory."""
+        """Forget models that left long ago: a server with ever new names would fill the memory."""
         self._last_named |= dict.fromkeys({key.model for key in records}, at)
         gone = {model for model, named in self._last_named.items() if at - named > MEMORY_SECONDS}
         if not gone:

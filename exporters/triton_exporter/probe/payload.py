@@ -28,7 +28,7 @@ DATATYPES = (
     "BYTES",
 )
 MOST_ELEMENTS = 1 << 24
-"""A model with larger inputs is not probed without a payload: 16 million zeros are no cheap inference."""
+"""A model with larger inputs is not probed without a payload: 16 million zeros are not a cheap inference."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ def _problems(place: str, one: Any) -> list[str]:
         problems.append(f"{place}.datatype: is not one of {', '.join(DATATYPES)}")
     shape, data = one.get("shape"), one.get("data")
     if not isinstance(shape, list) or not all(type(size) is int and size >= 0 for size in shape):
-        problems.append(f"{place}.shape: is no list of sizes (fix: a free dimension needs a size too)")
+        problems.append(f"{place}.shape: is not a list of sizes (fix: a free dimension needs a size too)")
     elif not isinstance(data, list) or len(_flat(data)) != prod(shape):
         problems.append(f"{place}.data: does not hold the {prod(shape)} values that its shape asks for")
     elif one.get("datatype") in DATATYPES and not all(_fits(value, one["datatype"]) for value in _flat(data)):

@@ -78,7 +78,7 @@ class Prober:
         self._in_flight = 0
 
     def see(self, snapshot: Snapshot) -> None:
-        """Learn what is ready and how it is configured; tell the lifecycle what does not work."""
+        """Update which versions are ready and their configuration; report failing models to the lifecycle."""
         ready = {key for key, claim in claims(snapshot).items() if claim.ready}
         successes = {ModelVersion(one.model, one.version): one.success for one in snapshot.statistics or ()}
         with self._lock:

@@ -27,10 +27,10 @@ from triton_exporter.probe.prober import Send
 from triton_exporter.snapshot import ModelVersion
 
 PROBE_HEADER = "x-tritonwatch-probe"
-"""Header (and gRPC metadata) of every probe, so that proxies and logs can tell probes from users."""
+"""Header (and gRPC metadata) of every probe, so that proxies and logs can distinguish probes from users."""
 
 GRPC_TLS = "grpcs://"
-"""How a gRPC address begins that is spoken to with TLS."""
+"""Prefix of a gRPC address that is used with TLS."""
 
 REQUEST_ID = "tritonwatch-probe"
 

@@ -1,4 +1,4 @@
-"""Single requests, as traces tell them, on their way to the histograms."""
+"""Single requests from traces, before they enter the histograms."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ RATES_KEPT = 50
 class TracedRequest:
     """One request to one model version; times in seconds, `ended` in Unix time.
 
-    `queue_seconds` is None where the trace does not tell it (an ensemble has no queue of its own).
+    `queue_seconds` is None where the trace does not contain it (an ensemble has no queue of its own).
     """
 
     model: ModelVersion

@@ -22,7 +22,7 @@ class TraceFiles:
     """Poller (see `family`) that reads `path` and, with log-frequency set, `path.0`, `path.1` and so on.
 
     Each file is read once, when it is complete. Triton stamps with the machine's monotonic clock, so it must
-    run on the same machine (a container beside it does); `since_boot_ns` tells how far that clock is behind
+    run on the same machine (a container beside it does); `since_boot_ns` returns how far that clock is behind
     Unix time. Files are never written or removed.
     """
 

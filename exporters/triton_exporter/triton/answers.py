@@ -30,7 +30,7 @@ class AnswerError(ValueError):
 
 
 def parse_index(body: bytes) -> tuple[IndexEntry, ...]:
-    """The repository index. Entries without a name are dropped; raises AnswerError when it is no list."""
+    """The repository index. Entries without a name are dropped; raises AnswerError when it is not a list."""
     entries = _json(body)
     if not isinstance(entries, list):
         raise AnswerError("the repository index is not a list")

@@ -10,7 +10,7 @@ from triton_exporter.snapshot import IndexEntry, ModelVersion, Snapshot
 _STATES = {"READY": "ready", "LOADING": "loading", "UNLOADING": "unloading"}
 
 UNLOADED = "unloaded"
-"""The one reason of UNAVAILABLE that is no failure."""
+"""The one reason of UNAVAILABLE that is not a failure."""
 
 
 @dataclass(frozen=True, slots=True)

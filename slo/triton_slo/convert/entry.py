@@ -40,7 +40,7 @@ class Entry:
         return f"{self.file}:{self.line}"
 
     def get(self, key: str) -> Entry | None:
-        """A field, or None where it is absent or empty. Raises EntryError on what is no mapping."""
+        """A field, or None where it is absent or empty. Raises EntryError on what is not a mapping."""
         found = self.fields().get(key)
         if found is None or found.empty:
             if found is not None:
@@ -154,7 +154,7 @@ def _pairs(node: yaml.MappingNode, done: dict[int, Pairs]) -> Pairs:
                 if isinstance(base, yaml.MappingNode):
                     merged = {**_pairs(base, done), **merged}
         else:
-            text = key.value if isinstance(key, yaml.ScalarNode) else "(a key that is no text)"
+            text = key.value if isinstance(key, yaml.ScalarNode) else "(a key that is not text)"
             own[str(text)] = (key.start_mark.line + 1, value)
     for text, pair in merged.items():
         own.setdefault(text, pair)

@@ -13,7 +13,7 @@ class Ledger:
     """Collects findings in the order in which they are met.
 
     `mistakes` are faults of the input: nothing is written. `losses` could not be expressed; each says what was
-    done instead. `notes` tell of choices that lose nothing.
+    done instead. `notes` are choices that lose nothing.
     """
 
     mistakes: list[Problem] = field(default_factory=list)

@@ -62,7 +62,7 @@ class Custom(Indicator):
         def counted(window: str) -> Events:
             if (query := self.ratio_query(window)) is not None:
                 ratio = f"avg {scope.by} (\n{_chosen(query, scope)}\n)"
-                # A ratio of nothing is NaN, and NaN is equal to nothing: such a second is no event.
+                # A ratio of nothing is NaN, and NaN compares with nothing: such a second is not an event.
                 return Events(error=f"({ratio}) >= 0", total=f"(({ratio}) >= 0) * 0 + 1")
             assert self.total is not None
             total = summed(self.total, window)

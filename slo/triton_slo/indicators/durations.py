@@ -133,7 +133,7 @@ class HistogramOrSlices(TimedIndicator):
             if threshold not in DEFAULT_BOUNDS:
                 yield (
                     "indicator.threshold",
-                    f"threshold {render(threshold)} lies between the exporter's default buckets",
+                    f"threshold {render(threshold)} is between the exporter's default buckets",
                     "start the exporter with --buckets-from and the folder of this file",
                 )
 
@@ -190,7 +190,7 @@ def estimate_error(signal: str, histogram: Metric, threshold: float, scope: Scop
 
 
 def no_bucket(histogram: Metric, edge: float, scope: Scope) -> tuple[UnknownReason, ...]:
-    """The threshold lies between two buckets."""
+    """The threshold is between two buckets."""
     bucket = scope.present(histogram.bucket, le_matcher(edge))
     return (
         UnknownReason(

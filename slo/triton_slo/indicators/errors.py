@@ -26,7 +26,7 @@ from triton_slo.promql import Matchers, by, on, quote, regex_of
 FAILURE_REASONS = ("REJECTED", "BACKEND", "OTHER")
 """Failure reasons that count by default: all of Triton's but CANCELED, which is the client's doing."""
 ALL_REASONS = (*FAILURE_REASONS, "CANCELED")
-"""What Triton's failure counter tells apart."""
+"""All values of the label `reason` of Triton's failure counter."""
 _REPORT_FAILURES = "dali|onnxruntime|openvino|pytorch|tensorflow|tensorrt"
 """Backends that report each request without a good response as failed, by their sources of 2026."""
 
@@ -77,7 +77,7 @@ class Errors(Indicator):
     def unknown_reasons(
         self, scope: Scope, after_seconds: float, counts_as_failed: bool, settled: Callable[[str], str]
     ) -> Iterator[UnknownReason]:
-        """A model that answers nobody fails nobody."""
+        """A model that completes no request has no failures: report it as stuck."""
         yield stuck(scope, after_seconds)
 
     @classmethod

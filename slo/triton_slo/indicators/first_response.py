@@ -43,7 +43,7 @@ class FirstResponse(TimedIndicator):
         for threshold in thresholds:
             if self.engine == "triton" and threshold * 1000 not in TRITON_BOUNDS_MS:
                 bounds = ", ".join(map(str, TRITON_BOUNDS_MS))
-                reason = f"threshold {render(threshold)} lies between Triton's default buckets ({bounds} ms)"
+                reason = f"threshold {render(threshold)} is between Triton's default buckets ({bounds} ms)"
                 fix = f"set buckets for {triton.FIRST_RESPONSE_MS} in the model's model_metrics"
                 yield "indicator.threshold", reason, fix
 

@@ -58,7 +58,7 @@ class Readiness(Indicator):
         return 1.0
 
     def counted(self, *parts: T) -> tuple[T, ...]:
-        """Seconds of one outage hang together: no number of them is enough or significant."""
+        """Return no parts: the seconds of one outage are not independent events."""
         return ()
 
     def budget_until(self, now: T, period_end: T) -> T:
@@ -67,7 +67,7 @@ class Readiness(Indicator):
 
     @classmethod
     def judge_canary(cls, compared: Callable[[], T], current: Callable[[], T]) -> T:
-        """Its seconds hang together: a two-sample test on them would claim a confidence it has not."""
+        """Judge the current state: seconds are not independent, so a two-sample test would be overconfident."""
         return current()
 
     @classmethod

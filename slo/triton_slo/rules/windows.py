@@ -89,5 +89,5 @@ def _summed(nominal: str, shorter: Iterable[Span]) -> Span:
         if span.raw and span.nominal != GUARD and seconds % parse_seconds(span.nominal) == 0
     ]
     if not parts:
-        raise ValueError(f"the window {nominal} is no multiple of {HALF_HOUR}")
+        raise ValueError(f"the window {nominal} is not a multiple of {HALF_HOUR}")
     return Span(nominal, parts[-1].seconds * round(seconds / parse_seconds(parts[-1].nominal)), raw=False)

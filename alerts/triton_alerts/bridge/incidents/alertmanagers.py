@@ -1,4 +1,4 @@
-"""Which of several Alertmanagers to ask about an alert: one that never had it does not show that it ended."""
+"""Choose the Alertmanager to query about an alert: one that never had it does not show that it ended."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def firing(one: Alertmanager) -> dict[str, float]:
 
 
 def _is_same(member: Member, starts_at: float | None) -> bool:
-    # Two servers that share no labels to tell them apart have alerts with one fingerprint.
+    # Two servers without a label that differs have alerts with one fingerprint.
     return starts_at is not None and abs(starts_at - member.starts_at) <= SAME_START_SECONDS
 
 

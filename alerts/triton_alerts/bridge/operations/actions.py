@@ -51,7 +51,7 @@ def pressed(envelope: str, payload: Mapping[str, Any]) -> list[Press]:
             continue
         option = action.get("selected_option")
         value = (option.get("value") if isinstance(option, dict) else "") or action.get("value") or ""
-        # The time of the press tells two presses of one button apart, and one delivered twice together.
+        # The time of the press distinguishes two presses of one button from one that is delivered twice.
         number = f"{user} {block} {name} {value} {action.get('action_ts') or envelope}"
         answer = str(payload.get("response_url", ""))
         presses.append(Press(number, name, str(value), block[9:], user, answer, channel))

@@ -92,7 +92,7 @@ def utilization_scale(exposition: Exposition) -> float | None:
 
 
 def dialect(exposition: Exposition) -> str:
-    """Which of dcgm-exporter's ways of speaking this is: 1.x, 2.x-3.x, 4.x or 4.9+; empty when unknown."""
+    """Return dcgm-exporter's dialect: 1.x, 2.x-3.x, 4.x or 4.9+; empty when unknown."""
     names = exposition.families.keys()
     if any(name.startswith("dcgm_") for name in names):
         return "1.x"

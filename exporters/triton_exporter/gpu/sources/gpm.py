@@ -1,6 +1,6 @@
 """Activity of a GPU's parts, and its NVLinks' data rate, from NVML's GPU performance monitoring (Hopper and later).
 
-A figure lies between two samples, so the first read of a GPU gives none. Unlike DCGM's profiling module on
+A figure needs two samples, so the first read of a GPU gives none. Unlike DCGM's profiling module on
 older cards this takes no lock that another reader could miss.
 """
 

@@ -1,7 +1,7 @@
 """NVIDIA's management library, read in this process: the source when no dcgm-exporter is there.
 
 It is loaded when first asked for, because most exporters run where there is none. Everything the library
-cannot tell on a card is absent. https://docs.nvidia.com/deploy/nvml-api/
+does not report for a card is absent. https://docs.nvidia.com/deploy/nvml-api/
 """
 
 from __future__ import annotations
