@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 
-from triton_exporter.catalogue import Metric
+from triton_exporter.catalogue import METRICS, Metric, bridge
+from triton_exporter.exposition.series_text import without_strings
 from triton_slo.signals import Age, Share, Signal
 
 Sources = Metric | str | Sequence[Metric | str]
@@ -36,6 +38,22 @@ def unit(metric: Metric) -> str:
 def about(lead: str, *metrics: Metric | str) -> str:
     """A panel's description: what it answers, then each metric with its meaning, switch and caveat."""
     return "\n\n".join((lead, *(_line(metric) for metric in metrics)))
+
+
+def metrics_of(exprs: Iterable[str]) -> tuple[Metric | str, ...]:
+    """The metrics that expressions read, in order: those of the catalogues, and recorded series."""
+    words = (word for expr in exprs for word in _WORD.findall(without_strings(expr)))
+    return tuple(
+        dict.fromkeys(_FAMILIES.get(word, word) for word in words if word in _FAMILIES or ":" in word)
+    )
+
+
+_WORD = re.compile(r"(?<![\w:$])[a-zA-Z_:][\w:]*")
+_FAMILIES = {
+    name: metric
+    for metric in (*METRICS, *(one for one in vars(bridge).values() if isinstance(one, Metric)))
+    for name in (metric.name, metric.bucket, metric.sum, metric.count)
+}
 
 
 def fires(signal: Signal) -> str:

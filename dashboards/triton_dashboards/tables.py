@@ -63,7 +63,7 @@ def columns(
     keys: str | Sequence[str],
     shown: Sequence[Column],
     *,
-    reads: Sources = (),
+    reads: Sources | None = None,
     key_name: str = "",
     headings: Mapping[str, str] | None = None,
     key_override: Override | None = None,

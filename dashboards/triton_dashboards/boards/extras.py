@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from triton_dashboards import reading
-from triton_dashboards.about import about, fires
+from triton_dashboards.about import fires
 from triton_dashboards.grafana.panels import heatmap, timeseries
 from triton_dashboards.grafana.values import Display, Panel, Query
 from triton_dashboards.query import quantile, ratio, total
@@ -50,7 +50,7 @@ def vllm(seen: View) -> tuple[Panel, ...]:
 
     def tail(title: str, lead: str, signal: Tail) -> Panel:
         display = reading.warned(reading.SECONDS.when_empty(none), signal)
-        described = about(f"{lead} For the p{signal.level * 100:g}, {fires(signal)}", signal.metric)
+        described = f"{lead} For the p{signal.level * 100:g}, {fires(signal)}"
         return timeseries(title, described, shown(signal.metric), display, limit_line=True)
 
     return (
@@ -61,7 +61,6 @@ def vllm(seen: View) -> tuple[Panel, ...]:
             "How long whole answers take.",
             shown(llm.VLLM_E2E_LATENCY),
             reading.SECONDS.when_empty(none),
-            reads=llm.VLLM_E2E_LATENCY,
         ),
         timeseries(
             "Tokens",
@@ -90,7 +89,6 @@ def tensorrt_llm(seen: View) -> tuple[Panel, ...]:
             "Active against the most the engine takes; waiting ones found it full.",
             {"{{request_type}}": total(seen.chosen(llm.TRTLLM_REQUESTS), "request_type")},
             reading.COUNT.when_empty(none),
-            reads=llm.TRTLLM_REQUESTS,
             legend="right",
             calcs=("lastNotNull",),
         ),
@@ -100,7 +98,6 @@ def tensorrt_llm(seen: View) -> tuple[Panel, ...]:
             + fires(signals.KV_CACHE),
             {"{{instance}}": signals.KV_CACHE.expr(blocks)},
             reading.warned(reading.SHARE.when_empty(none), signals.KV_CACHE),
-            reads=llm.TRTLLM_KV_CACHE,
             limit_line=True,
         ),
         timeseries(
@@ -112,14 +109,12 @@ def tensorrt_llm(seen: View) -> tuple[Panel, ...]:
                 )
             },
             reading.COUNT.when_empty(none),
-            reads=llm.TRTLLM_BATCHER,
         ),
         timeseries(
             "Engine iterations",
             "Iterations a second; 0 with active requests is a stuck engine.",
             {"{{instance}}": f"sum by (instance) ({iterations})"},
             Display("iops", minimum=0, no_value=none),
-            reads=llm.TRTLLM_GENERAL,
         ),
     )
 
@@ -136,7 +131,6 @@ def cache(seen: View) -> tuple[Panel, ...]:
             "Share of requests answered from the cache.",
             {"hits": ratio(hits, f"({hits} + {misses})")},
             reading.SHARE.when_empty("No response cache"),
-            reads=(triton.CACHE_HITS_PER_MODEL, triton.CACHE_MISSES_PER_MODEL),
         ),
     )
 
@@ -151,14 +145,12 @@ def gpu_share(seen: View) -> tuple[Panel, ...]:
             "Time of executions on each GPU; overlapping ones add up.",
             {legend: seen.raw.rate(gpu.MODEL_BUSY, *by)},
             Display("percentunit", minimum=0, no_value="No GPU known"),
-            reads=gpu.MODEL_BUSY,
         ),
         timeseries(
             "Utilisation caused (estimate)",
             "Part of each GPU's utilisation that this model caused.",
             {legend: total(seen.chosen(gpu.MODEL_UTILIZATION), *by)},
             reading.SHARE.when_empty("No GPU known"),
-            reads=gpu.MODEL_UTILIZATION,
         ),
     )
 
@@ -171,14 +163,12 @@ def first_response(seen: View) -> tuple[Panel, ...]:
             "Quantiles over all servers.",
             [Query(quantile(level, buckets), f"p{level * 100:g}") for level in QUANTILES],
             Display("ms", minimum=0, no_value="Needs histogram_latencies"),
-            reads=triton.FIRST_RESPONSE_MS,
         ),
         heatmap(
             "First responses",
             "How many first responses took how long.",
             total(seen.chosen.increase(triton.FIRST_RESPONSE_MS.bucket), "le"),
             Display("ms", no_value="Needs histogram_latencies"),
-            reads=triton.FIRST_RESPONSE_MS,
         ),
     )
 
@@ -190,7 +180,6 @@ def summaries(seen: View) -> tuple[Panel, ...]:
             "The worst server's quantiles; Triton's cannot be added up over servers.",
             {"q{{quantile}}": f"max by (quantile) ({seen.chosen(metric)})"},
             reading.MICROSECONDS.when_empty("Needs summary_latencies"),
-            reads=metric,
         )
 
     return (panel("Request time", triton.REQUEST_SUMMARY_US), panel("Queue time", triton.QUEUE_SUMMARY_US))

@@ -85,7 +85,6 @@ def _summary(fleet: _Fleet) -> tuple[Panel, ...]:
             "Servers that do not answer, and exporters that Prometheus cannot reach.",
             or_zero(fleet.down(), f"max({fleet.servers('up')})"),
             reading.FAULTS.when_empty("No exporter"),
-            reads=state.SERVER_LIVE,
         ),
         stat(
             "Not ready",
@@ -104,34 +103,31 @@ def _summary(fleet: _Fleet) -> tuple[Panel, ...]:
                 no_value="No exporter",
                 links=(shared.to(shared.ON_CALL, "On call"),),
             ),
+            reads=(),
         ),
         stat(
             "Worst budget",
             "The smallest error budget left of any objective, as a share of the budget of its period.",
             f"min({fleet.everything(PERIOD_BUDGET_REMAINING, OURS)})",
             replace(reading.BUDGET, links=(shared.to(shared.SLO, "Objectives"),)),
-            reads=PERIOD_BUDGET_REMAINING,
         ),
         stat(
             "Requests/s",
             "Requests answered or failed, without those that clients gave up.",
             fleet.model("requests"),
             reading.REQUESTS,
-            reads=model_traffic("requests"),
         ),
         stat(
             "Failed",
             SHARE_FAILED,
             fleet.model.failed(),
             reading.FAILED,
-            reads=(model_traffic("failures"), model_traffic("requests")),
         ),
         stat(
             "Waiting requests",
             "Requests in the queues of all models.",
             fleet.model("pending"),
             reading.COUNT.when_empty("No traffic"),
-            reads=model_traffic("pending"),
         ),
         stat(
             "Time in queue",
@@ -180,7 +176,6 @@ def _history(fleet: _Fleet) -> tuple[Panel, ...]:
             "Models that should serve and do not: how many of their versions, over all servers.",
             {"{{model}}": fleet.not_ready("model")},
             Display(thresholds=(Threshold("red"),), no_value="Every model was ready"),
-            reads=state.MODEL_NOT_READY_SINCE,
             height=5,
         ),
         timeseries(
@@ -188,7 +183,6 @@ def _history(fleet: _Fleet) -> tuple[Panel, ...]:
             "The ten busiest models in view.",
             {"{{model}}": worst(fleet.model("requests", "model"))},
             reading.REQUESTS,
-            reads=model_traffic("requests"),
         ),
         timeseries(
             "Failed by model",

@@ -82,14 +82,12 @@ def _summary(gpus: _Gpus) -> tuple[Panel, ...]:
             "GPUs that the exporters see.",
             f"count(count {_BY_GPU} ({gpus.chosen(gpu.INFO)}))",
             reading.COUNT.when_empty("No GPU"),
-            reads=gpu.INFO,
         ),
         stat(
             "Hardware XIDs",
             "Errors in the time range that need a reset or a new card.",
             [Query(f"sum(increase({hardware}[$__range]))", instant=True)],
             faults,
-            reads=gpu.XID_ERRORS,
             sparkline=False,
         ),
         stat(
@@ -97,7 +95,6 @@ def _summary(gpus: _Gpus) -> tuple[Panel, ...]:
             "Memory errors in the time range that could not be corrected.",
             [Query(f"sum(increase({uncorrected}[$__range]))", instant=True)],
             faults,
-            reads=gpu.ECC_ERRORS,
             sparkline=False,
         ),
         stat(
@@ -105,7 +102,6 @@ def _summary(gpus: _Gpus) -> tuple[Panel, ...]:
             "Cards to replace.",
             f"sum({gpus.chosen(gpu.ROW_REMAP_FAILED)})",
             faults,
-            reads=gpu.ROW_REMAP_FAILED,
         ),
         stat(
             "Slowed by heat",
@@ -128,21 +124,18 @@ def _summary(gpus: _Gpus) -> tuple[Panel, ...]:
                     Threshold("red", signals.GPU_MEMORY.limit),
                 ),
             ),
-            reads=(gpu.MEMORY_USED, gpu.MEMORY_TOTAL),
         ),
         stat(
             "Busiest",
             "The highest utilisation of one GPU.",
             f"max({gpus.mean(gpu.UTILIZATION)})",
             replace(reading.SHARE, decimals=0, no_value=_ABSENT),
-            reads=gpu.UTILIZATION,
         ),
         stat(
             "Oldest data",
             "Age of the stalest GPU reading. " + fires(signals.GPU_DATA_AGE),
             f"max({signals.GPU_DATA_AGE.expr(gpus.chosen)})",
             reading.aged(signals.GPU_DATA_AGE, _ABSENT),
-            reads=gpu.DATA_AGE,
         ),
     )
 
@@ -201,7 +194,7 @@ def _lines(
     title: str, lead: str, metric: Metric, gpus: _Gpus, display: Display | None = None, width: int = 12
 ) -> Panel:
     shown = display or reading.SHARE.when_empty(_ABSENT)
-    return timeseries(title, lead, {_LEGEND: gpus.mean(metric)}, shown, reads=metric, width=width)
+    return timeseries(title, lead, {_LEGEND: gpus.mean(metric)}, shown, width=width)
 
 
 def _saturation(gpus: _Gpus) -> tuple[Panel, ...]:
@@ -223,7 +216,6 @@ def _saturation(gpus: _Gpus) -> tuple[Panel, ...]:
             "Share of memory in use by all processes. " + fires(signals.GPU_MEMORY),
             {_LEGEND: gpus.memory_share()},
             reading.warned(reading.SHARE.when_empty(_ABSENT), signals.GPU_MEMORY),
-            reads=(gpu.MEMORY_USED, gpu.MEMORY_TOTAL),
             limit_line=True,
         ),
         timeseries(
@@ -235,7 +227,6 @@ def _saturation(gpus: _Gpus) -> tuple[Panel, ...]:
                 "memory interface": f"avg({gpus.chosen(gpu.DRAM_ACTIVE)})",
             },
             reading.SHARE.when_empty(_ABSENT),
-            reads=(gpu.TENSOR_ACTIVE, gpu.DRAM_ACTIVE),
         ),
     )
 
@@ -254,7 +245,6 @@ def _power(gpus: _Gpus) -> tuple[Panel, ...]:
             "Power drawn, and the limit in force as a dashed line.",
             {_LEGEND: gpus.most(gpu.POWER), "limit": f"max({gpus.chosen(gpu.POWER_LIMIT)})"},
             Display("watt", minimum=0, no_value=_ABSENT, overrides=(reading.DASHED_LIMIT,)),
-            reads=(gpu.POWER, gpu.POWER_LIMIT),
             width=8,
         ),
         _lines(
@@ -270,7 +260,6 @@ def _power(gpus: _Gpus) -> tuple[Panel, ...]:
             "Share of time the clocks were held down, by cause.",
             {"{{cause}}: " + _LEGEND: throttled},
             reading.SHARE.when_empty(_ABSENT),
-            reads=gpu.THROTTLED_SECONDS,
             width=8,
         ),
         timeseries(
@@ -279,7 +268,6 @@ def _power(gpus: _Gpus) -> tuple[Panel, ...]:
             "time included.",
             {"joules per inference": ratio(energy, inferences)},
             Display("joule", minimum=0, no_value="No traffic"),
-            reads=(gpu.ENERGY, triton.INFERENCE_COUNT),
             legend="hidden",
         ),
         timeseries(
@@ -324,7 +312,6 @@ def _models(gpus: _Gpus) -> tuple[Panel, ...]:
                 "no model": total(gpus.chosen(gpu.UTILIZATION_UNATTRIBUTED)),
             },
             Display("percentunit", minimum=0, no_value=_ABSENT, overrides=_NOBODY),
-            reads=(gpu.MODEL_UTILIZATION, gpu.UTILIZATION_UNATTRIBUTED),
             stacked=True,
             legend="right",
             calcs=("lastNotNull",),
@@ -353,7 +340,6 @@ def _faults(gpus: _Gpus) -> tuple[Panel, ...]:
             "New XID errors by code and class.",
             {"XID {{xid}} ({{class}}) " + _LEGEND: gpus.chosen.events(gpu.XID_ERRORS, *_GPU, "xid", "class")},
             replace(none, shade="red"),
-            reads=gpu.XID_ERRORS,
             bars=True,
         ),
         timeseries(
@@ -361,21 +347,18 @@ def _faults(gpus: _Gpus) -> tuple[Panel, ...]:
             "Memory errors since the last reset.",
             {"{{type}} " + _LEGEND: total(gpus.chosen(gpu.ECC_ERRORS), *_GPU, "type")},
             none,
-            reads=gpu.ECC_ERRORS,
         ),
         timeseries(
             "Remapped rows",
             "Memory rows remapped in the life of the card.",
             {"{{type}} " + _LEGEND: total(gpus.chosen(gpu.REMAPPED_ROWS), *_GPU, "type")},
             none,
-            reads=gpu.REMAPPED_ROWS,
         ),
         timeseries(
             "Sources",
             "Failed reads of GPU sources.",
             {"{{source}}: {{reason}}": gpus.servers.events(gpu.SOURCE_FAILURES_TOTAL, "source", "reason")},
             replace(none, shade="red"),
-            reads=gpu.SOURCE_FAILURES_TOTAL,
             bars=True,
         ),
     )
@@ -388,7 +371,6 @@ def _links(gpus: _Gpus) -> tuple[Panel, ...]:
             "Data rate over PCIe.",
             {"{{direction}} " + _LEGEND: total(gpus.chosen(gpu.PCIE_THROUGHPUT), *_GPU, "direction")},
             Display("Bps", minimum=0, no_value=_ABSENT),
-            reads=gpu.PCIE_THROUGHPUT,
             width=8,
         ),
         _lines(

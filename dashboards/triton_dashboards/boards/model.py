@@ -79,7 +79,6 @@ def summary(seen: View) -> tuple[Panel, ...]:
             "Versions of this model that are ready, counted on each server.",
             f"sum({seen.chosen(state.MODEL_READY)})",
             Display(decimals=0, thresholds=(Threshold("red"), Threshold("green", 1)), no_value="Unknown"),
-            reads=state.MODEL_READY,
             width=2,
         ),
         stat(
@@ -95,7 +94,6 @@ def summary(seen: View) -> tuple[Panel, ...]:
             "The smallest error budget left of this model's objectives.",
             f"min({seen.objectives(PERIOD_BUDGET_REMAINING, OURS)})",
             replace(reading.BUDGET, links=(_to_objectives(seen),)),
-            reads=PERIOD_BUDGET_REMAINING,
         ),
         stat(
             "Estimate error",
@@ -103,7 +101,6 @@ def summary(seen: View) -> tuple[Panel, ...]:
             "estimated: the largest.",
             f"max({seen.objectives(ESTIMATE_ERROR, OURS)})",
             Display("percentunit", 2, no_value="–"),
-            reads=ESTIMATE_ERROR,
             width=2,
         ),
         stat(
@@ -111,7 +108,6 @@ def summary(seen: View) -> tuple[Panel, ...]:
             "Requests answered or failed, without those that clients gave up.",
             raw.requests(),
             reading.REQUESTS,
-            reads=(triton.REQUEST_SUCCESS, triton.REQUEST_FAILURE),
         ),
         stat(
             "Failed",
@@ -125,7 +121,6 @@ def summary(seen: View) -> tuple[Panel, ...]:
             "99 of 100 successful requests were quicker.",
             quantile(0.99, raw.buckets()),
             limited(reading.SECONDS, seen.limit(Latency)),
-            reads=state.REQUEST_DURATION,
         ),
         stat(
             "Time in queue",
@@ -140,7 +135,6 @@ def summary(seen: View) -> tuple[Panel, ...]:
             "Inferences in one execution: how well dynamic batching works.",
             raw.batch(),
             reading.BATCH,
-            reads=(triton.INFERENCE_COUNT, triton.EXEC_COUNT),
         ),
     )
 
@@ -160,7 +154,6 @@ def symptoms(seen: View) -> tuple[Panel, ...]:
             "Requests answered, by version: roll-outs show here.",
             {"version {{version}}": raw.rate(triton.REQUEST_SUCCESS, "version")},
             reading.REQUESTS,
-            reads=triton.REQUEST_SUCCESS,
             width=8,
         ),
         timeseries(
@@ -169,7 +162,6 @@ def symptoms(seen: View) -> tuple[Panel, ...]:
             "client gave up (no failure of ours). OTHER: an ensemble's step, or a bad request.",
             {"{{reason}}": f"{by_reason} > 0"},
             replace(reading.REQUESTS, no_value="No failures", overrides=_BY_REASON),
-            reads=triton.REQUEST_FAILURE,
             width=8,
         ),
         timeseries(
@@ -253,7 +245,6 @@ def phases(seen: View) -> tuple[Panel, ...]:
             "Requests in the queue, not yet handed to the backend.",
             {"{{instance}}": total(seen.chosen(triton.PENDING_REQUESTS), "instance")},
             reading.COUNT.when_empty("Not loaded"),
-            reads=triton.PENDING_REQUESTS,
         ),
     )
 
@@ -271,7 +262,6 @@ def limits(seen: View) -> tuple[Panel, ...]:
                 "limit": f"max({seen.chosen(config.MAX_BATCH_SIZE)}) > 0",
             },
             replace(reading.BATCH, overrides=(reading.DASHED_LIMIT,)),
-            reads=(triton.INFERENCE_COUNT, triton.EXEC_COUNT, config.MAX_BATCH_SIZE),
         ),
         timeseries(
             "Instances busy",
@@ -281,7 +271,6 @@ def limits(seen: View) -> tuple[Panel, ...]:
             reading.warned(
                 replace(reading.SHARE, maximum=None, no_value="No instances known"), signals.INSTANCES_BUSY
             ),
-            reads=(config.BUSY_SECONDS, config.INSTANCES),
             limit_line=True,
         ),
         timeseries(
@@ -289,7 +278,6 @@ def limits(seen: View) -> tuple[Panel, ...]:
             "Utilisation of the GPUs this model runs on, by all processes.",
             {"{{instance}} {{gpu_uuid}}": f"{busy_gpus} and on (instance, gpu_uuid) {on_gpu}"},
             reading.SHARE.when_empty("No GPU known"),
-            reads=(gpu.UTILIZATION, gpu.MODEL_GPU_INFO),
         ),
         timeseries(
             "Requests in flight",
@@ -297,7 +285,6 @@ def limits(seen: View) -> tuple[Panel, ...]:
             "completed requests, so it lags a stall.",
             {"{{instance}}": f"{raw.rate(triton.REQUEST_DURATION_US, 'instance')} / 1e6"},
             Display("short", 1, 0, no_value="No traffic"),
-            reads=triton.REQUEST_DURATION_US,
         ),
     )
 
@@ -344,7 +331,6 @@ def versions(seen: View) -> tuple[Panel, ...]:
             "The slowest of a hundred requests, by version.",
             [Query(p99, "version {{version}}", exemplar=True)],
             reading.SECONDS,
-            reads=state.REQUEST_DURATION,
         ),
         timeseries(
             "Failed by version",
@@ -372,7 +358,6 @@ def lifecycle(seen: View) -> tuple[Panel, ...]:
             "Whether each version is ready, on each server.",
             {"version {{version}} on {{instance}}": f"min by (version, instance) ({current})"},
             reading.YES_BANDS,
-            reads=state.MODEL_READY,
             height=7,
         ),
         timeseries(
@@ -385,7 +370,6 @@ def lifecycle(seen: View) -> tuple[Panel, ...]:
                 )
             },
             reading.FAILURES.when_empty("No load failed"),
-            reads=state.MODEL_LOAD_FAILURES,
             bars=True,
         ),
         timeseries(
@@ -394,6 +378,5 @@ def lifecycle(seen: View) -> tuple[Panel, ...]:
             "from the states the exporter saw.",
             {"version {{version}} on {{instance}}": load_time},
             reading.SECONDS.when_empty("No load was seen"),
-            reads=(triton.MODEL_LOAD_DURATION_SECS, state.MODEL_LOAD_DURATION_ESTIMATED),
         ),
     )

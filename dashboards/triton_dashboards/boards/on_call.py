@@ -86,21 +86,18 @@ def _summary() -> tuple[Panel, ...]:
             "Incidents that the bridge holds open.",
             f"sum({bridge.OPEN_INCIDENTS})",
             reading.COUNT.when_empty("No bridge"),
-            reads=bridge.OPEN_INCIDENTS,
         ),
         stat(
             "Undelivered",
             "Incidents with a message that Slack has not accepted yet.",
             f"sum({bridge.UNDELIVERED})",
             reading.FAULTS.when_empty("No bridge"),
-            reads=bridge.UNDELIVERED,
         ),
         stat(
             "Oldest undelivered",
             "Age of the oldest notification that Slack has not accepted. " + fires(signals.UNDELIVERED_AGE),
             f"max({signals.UNDELIVERED_AGE.expr(str)})",
             reading.aged(signals.UNDELIVERED_AGE, "No bridge"),
-            reads=bridge.OLDEST_UNDELIVERED_AGE,
         ),
         stat(
             "Bridge heartbeat",
@@ -113,7 +110,6 @@ def _summary() -> tuple[Panel, ...]:
                 no_value="No bridge",
                 thresholds=(Threshold("green"), Threshold("orange", 300), Threshold("red", 900)),
             ),
-            reads=bridge.HEARTBEAT,
         ),
     )
 
@@ -194,7 +190,6 @@ def _delivery() -> tuple[Panel, ...]:
                 "not stored": _rate(bridge.STORE_FAILURES, "job"),
             },
             replace(none, no_value="No bridge", overrides=refused),
-            reads=(bridge.RECEIVED, bridge.REJECTED, bridge.STORE_FAILURES),
             bars=True,
             width=8,
         ),
@@ -203,7 +198,6 @@ def _delivery() -> tuple[Panel, ...]:
             "What Slack accepted.",
             {"{{kind}}": _rate(bridge.DELIVERED, "kind")},
             none,
-            reads=bridge.DELIVERED,
             bars=True,
             width=8,
         ),
@@ -212,7 +206,6 @@ def _delivery() -> tuple[Panel, ...]:
             "Requests to Slack that failed and are tried again.",
             {"{{error}}": _rate(bridge.SEND_FAILURES, "error")},
             failures,
-            reads=bridge.SEND_FAILURES,
             bars=True,
             width=8,
         ),
@@ -229,7 +222,6 @@ def _delivery() -> tuple[Panel, ...]:
             "Age of the oldest notification that Slack has not accepted.",
             {"{{instance}}": f"max by (instance) ({bridge.OLDEST_UNDELIVERED_AGE})"},
             reading.SECONDS.when_empty("No bridge"),
-            reads=bridge.OLDEST_UNDELIVERED_AGE,
         ),
     )
 
@@ -242,7 +234,6 @@ def _people() -> tuple[Panel, ...]:
             "What people did from Slack.",
             {"{{action}}: {{outcome}}": _rate(bridge.ACTIONS, "action, outcome")},
             none,
-            reads=bridge.ACTIONS,
             bars=True,
         ),
         timeseries(
@@ -250,7 +241,6 @@ def _people() -> tuple[Panel, ...]:
             "Pages that went out without an answer to one of their questions.",
             {"{{source}}": _rate(bridge.ENRICHMENT_FAILURES, "source")},
             replace(reading.FAILURES, no_value="None", shade="orange"),
-            reads=bridge.ENRICHMENT_FAILURES,
             bars=True,
         ),
     )

@@ -69,7 +69,6 @@ def _summary(within: Scope) -> tuple[Panel, ...]:
             "Servers whose metrics endpoint did not answer the exporter.",
             or_zero(f"count({within(state.UP)} == 0)", up),
             no_exporter,
-            reads=state.UP,
         ),
         stat(
             "Exporters down",
@@ -82,7 +81,6 @@ def _summary(within: Scope) -> tuple[Panel, ...]:
             "Model versions that are ready, counted on each server.",
             f"sum({within(state.MODEL_READY)})",
             reading.COUNT.when_empty("No model"),
-            reads=state.MODEL_READY,
         ),
         stat(
             "Models down",
@@ -96,7 +94,6 @@ def _summary(within: Scope) -> tuple[Panel, ...]:
             "Load attempts that failed in the time range.",
             [Query(failures, instant=True)],
             no_exporter.when_empty("No model"),
-            reads=state.MODEL_LOAD_FAILURES,
             sparkline=False,
         ),
         stat(
@@ -105,7 +102,6 @@ def _summary(within: Scope) -> tuple[Panel, ...]:
             + fires(signals.EXPORTER_AGE),
             f"max({signals.EXPORTER_AGE.expr(within)})",
             reading.aged(signals.EXPORTER_AGE, "No exporter"),
-            reads=own.LAST_SUCCESS,
         ),
     )
 
@@ -166,7 +162,6 @@ def _models(within: Scope) -> tuple[Panel, ...]:
                 thresholds=(Threshold("red"),),
                 no_value="Every model was ready",
             ),
-            reads=state.MODEL_NOT_READY_SINCE,
             width=12,
             height=7,
         ),
@@ -175,7 +170,6 @@ def _models(within: Scope) -> tuple[Panel, ...]:
             "How many model versions are in which state.",
             {"{{state}}": f"sum by (state) ({within(state.MODEL_STATE)}) > 0"},
             replace(reading.COUNT, overrides=_BY_STATE),
-            reads=state.MODEL_STATE,
             stacked=True,
             step=True,
             calcs=("mean", "max"),
@@ -185,7 +179,6 @@ def _models(within: Scope) -> tuple[Panel, ...]:
             "Load attempts that failed, by model and class of reason.",
             {"{{model}}: {{reason}}": within.events(state.MODEL_LOAD_FAILURES, "model", "reason")},
             reading.FAILURES.when_empty("No load failed"),
-            reads=state.MODEL_LOAD_FAILURES,
             bars=True,
         ),
     )
@@ -208,7 +201,6 @@ def _traffic(within: Scope) -> tuple[Panel, ...]:
             "Requests answered or failed; uneven lines mean uneven balancing.",
             {_LEGEND: traffic("requests", by)},
             reading.REQUESTS,
-            reads=server_traffic("requests"),
         ),
         timeseries(
             "Failed",
@@ -229,7 +221,6 @@ def _traffic(within: Scope) -> tuple[Panel, ...]:
             "Requests in queues.",
             {_LEGEND: traffic("pending", by)},
             reading.COUNT,
-            reads=server_traffic("pending"),
         ),
     )
 
@@ -251,7 +242,6 @@ def _exporter(within: Scope) -> tuple[Panel, ...]:
                 )
             },
             reading.FAILURES.when_empty("None failed"),
-            reads=own.SCRAPE_FAILURES,
             bars=True,
             width=8,
         ),
@@ -264,7 +254,6 @@ def _exporter(within: Scope) -> tuple[Panel, ...]:
                 "scrape, {{instance}}": f"max by (instance) ({within('scrape_duration_seconds')})",
             },
             reading.SECONDS,
-            reads=own.SCRAPE_DURATION,
             width=8,
         ),
         timeseries(
@@ -313,7 +302,6 @@ def _resources(within: Scope) -> tuple[Panel, ...]:
             "Share of the pinned memory pool in use. " + fires(signals.PINNED_MEMORY),
             {_LEGEND: pinned},
             reading.warned(reading.SHARE.when_empty("Needs Triton 24.01"), signals.PINNED_MEMORY),
-            reads=(triton.PINNED_POOL_USED_BYTES, triton.PINNED_POOL_TOTAL_BYTES),
             limit_line=True,
             width=8,
         ),
@@ -322,7 +310,6 @@ def _resources(within: Scope) -> tuple[Panel, ...]:
             "Share of requests answered from the response cache, by model.",
             {"{{model}}": ratio(hits, f"({hits} + {misses})")},
             reading.SHARE.when_empty("No response cache"),
-            reads=(triton.CACHE_HITS_PER_MODEL, triton.CACHE_MISSES_PER_MODEL),
             width=8,
         ),
         timeseries(
@@ -330,7 +317,6 @@ def _resources(within: Scope) -> tuple[Panel, ...]:
             "Share of the cache in use.",
             {_LEGEND: f"max by (instance) ({within(triton.CACHE_UTIL)})"},
             reading.SHARE.when_empty("No response cache"),
-            reads=triton.CACHE_UTIL,
             width=8,
         ),
     )

@@ -106,7 +106,6 @@ def _summary(within: Scope) -> tuple[Panel, ...]:
             "The smallest share of a period's error budget that is left; below 0 it is overspent.",
             f"min({within(PERIOD_BUDGET_REMAINING)})",
             reading.BUDGET,
-            reads=PERIOD_BUDGET_REMAINING,
             width=4,
         ),
         stat(
@@ -114,7 +113,6 @@ def _summary(within: Scope) -> tuple[Panel, ...]:
             "The highest burn rate of the last minutes; 1 spends exactly the budget in its period.",
             f"max({within(CURRENT_BURN_RATE)})",
             reading.BURN,
-            reads=CURRENT_BURN_RATE,
             width=4,
         ),
         stat(
@@ -248,7 +246,6 @@ def _burn(within: Scope) -> tuple[Panel, ...]:
             "The ten groups that burned fastest at any time in view, over one hour.",
             {_LEGEND: worst(f"max by ({', '.join(KEYS)}) ({burn(within, '1h')}) > 0")},
             Display("short", no_value="Nothing burns"),
-            reads=(sli_error("1h"), ERROR_BUDGET_RATIO),
             log=True,
         ),
     )
@@ -268,7 +265,6 @@ def _causes(within: Scope) -> tuple[Panel, ...]:
                 )
             },
             Display("percentunit", minimum=0, maximum=1, no_value="No cause recorded"),
-            reads=CAUSE_SHARE,
         ),
         state_timeline(
             "Burn alerts",
@@ -300,7 +296,6 @@ def _period(within: Scope) -> tuple[Panel, ...]:
                 no_value="No objective",
                 thresholds=(Threshold("red"), Threshold("transparent", 0)),
             ),
-            reads=PERIOD_BUDGET_REMAINING,
             limit_line=True,
             lowest_first=True,
             over="30d",
@@ -310,7 +305,6 @@ def _period(within: Scope) -> tuple[Panel, ...]:
             "Events a second, all and bad: 100 % of three requests is not health.",
             {f"all, {{{{{SLO}}}}}": events, f"bad, {{{{{SLO}}}}}": errors},
             Display("short", minimum=0, no_value="No events"),
-            reads=sli_events("5m"),
             legend="right",
             calcs=("lastNotNull",),
             log=True,
@@ -327,7 +321,6 @@ def _details(within: Scope) -> tuple[Panel, ...]:
             "histogram and trace are exact; summary, decomposed and sampled_mean are estimates.",
             sources,
             Display(no_value="–", overrides=(_narrow("Version", 70), _narrow("Signal", 80))),
-            reads=state.DISTRIBUTION_SOURCE,
             width=8,
             transformations=_headed("model", "version", "signal", "source"),
             sort_by="Model",
@@ -339,7 +332,6 @@ def _details(within: Scope) -> tuple[Panel, ...]:
             f"max by ({SLO}, owner, target, window, threshold, description) "
             f"({Scope(within.matchers[:1])(INFO)})",
             Display(no_value="–", overrides=tuple(_narrow(name) for name in _SHORT)),
-            reads=INFO,
             width=16,
             transformations=_headed(SLO, "target", "threshold", "window", "owner", "description"),
             sort_by="Objective",

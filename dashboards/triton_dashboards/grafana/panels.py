@@ -1,7 +1,8 @@
 """Panels: one function a kind, each with the settings that make it readable in Grafana 12 and 13.
 
-A panel is its title, the question that it answers (`lead`), its queries, how values read, and the metrics that it
-`reads`, which its description lists. Queries are an expression, or legends with their expressions.
+A panel is its title, the question that it answers (`lead`), its queries and how values read. Queries are an
+expression, or legends with their expressions. The description lists the metrics of the queries, or those that
+`reads` names instead, where not all of them matter to a reader.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from triton_dashboards.about import Sources, about
+from triton_dashboards.about import Sources, about, metrics_of
 from triton_dashboards.grafana import library
 from triton_dashboards.grafana.library import DATASOURCE, Json
 from triton_dashboards.grafana.values import Display, Panel, Query
@@ -24,7 +25,7 @@ def stat(
     queries: Queries,
     display: Display,
     *,
-    reads: Sources = (),
+    reads: Sources | None = None,
     width: int = 3,
     height: int = 4,
     sparkline: bool = True,
@@ -63,7 +64,7 @@ def timeseries(
     queries: Queries,
     display: Display,
     *,
-    reads: Sources = (),
+    reads: Sources | None = None,
     width: int = 12,
     height: int = 9,
     stacked: bool = False,
@@ -118,7 +119,7 @@ def table(
     queries: Queries,
     display: Display,
     *,
-    reads: Sources = (),
+    reads: Sources | None = None,
     width: int = 24,
     height: int = 9,
     transformations: Sequence[Json] = (),
@@ -159,7 +160,7 @@ def state_timeline(
     queries: Queries,
     display: Display,
     *,
-    reads: Sources = (),
+    reads: Sources | None = None,
     width: int = 24,
     height: int = 8,
 ) -> Panel:
@@ -190,7 +191,7 @@ def heatmap(
     queries: Queries,
     display: Display,
     *,
-    reads: Sources = (),
+    reads: Sources | None = None,
     width: int = 12,
     height: int = 9,
 ) -> Panel:
@@ -248,10 +249,11 @@ def _queries(queries: Queries) -> Sequence[Query]:
     return queries
 
 
-def _common(title: str, lead: str, reads: Sources, queries: Sequence[Query]) -> Json:
+def _common(title: str, lead: str, reads: Sources | None, queries: Sequence[Query]) -> Json:
+    shown = metrics_of(query.expr for query in queries) if reads is None else reads
     return {
         "title": title,
-        "description": about(lead, *((reads,) if isinstance(reads, str | Metric) else reads)),
+        "description": about(lead, *((shown,) if isinstance(shown, str | Metric) else shown)),
         "dataSource": DATASOURCE,
         "maxDataPoints": None,
         "targets": [_target(query, chr(ord("A") + index)) for index, query in enumerate(queries)],
