@@ -18,9 +18,10 @@ _GPU = ("instance", "gpu_uuid")
 _BY_GPU = f"by ({', '.join(_GPU)})"
 _LEGEND = "{{instance}} {{gpu_uuid}}"
 _ABSENT = "Not reported"
-
-
 _HARDWARE = 'class="hardware"'
+_SLOWED = 'reason=~"hw_slowdown|sw_thermal|hw_thermal|hw_power_brake"'
+_FULL = (Threshold("green"), Threshold("orange", 0.9), Threshold("red", signals.GPU_MEMORY.limit))
+_MEMORY = replace(reading.SHARE, decimals=0, thresholds=_FULL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,7 @@ def _summary(gpus: _Gpus) -> tuple[Panel, ...]:
     present = f"max({gpus.chosen(gpu.INFO)})"
     hardware = gpus.chosen(gpu.XID_ERRORS, _HARDWARE)
     uncorrected = gpus.chosen(gpu.ECC_ERRORS, 'type="uncorrected"')
-    slowed = gpus.chosen(gpu.THROTTLE_REASON, 'reason=~"hw_slowdown|sw_thermal|hw_thermal|hw_power_brake"')
+    slowed = gpus.chosen(gpu.THROTTLE_REASON, _SLOWED)
     faults = reading.FAULTS.when_empty(_ABSENT)
     return (
         stat(
@@ -83,19 +84,22 @@ def _summary(gpus: _Gpus) -> tuple[Panel, ...]:
             f"count(count {_BY_GPU} ({gpus.chosen(gpu.INFO)}))",
             reading.COUNT.when_empty("No GPU"),
         ),
-        stat(
-            "Hardware XIDs",
-            "Errors in the time range that need a reset or a new card.",
-            [Query(f"sum(increase({hardware}[$__range]))", instant=True)],
-            faults,
-            sparkline=False,
-        ),
-        stat(
-            "Memory errors",
-            "Memory errors in the time range that could not be corrected.",
-            [Query(f"sum(increase({uncorrected}[$__range]))", instant=True)],
-            faults,
-            sparkline=False,
+        *(
+            stat(
+                title,
+                lead,
+                [Query(f"sum(increase({errors}[$__range]))", instant=True)],
+                faults,
+                sparkline=False,
+            )
+            for title, lead, errors in (
+                ("Hardware XIDs", "Errors in the time range that need a reset or a new card.", hardware),
+                (
+                    "Memory errors",
+                    "Memory errors in the time range that could not be corrected.",
+                    uncorrected,
+                ),
+            )
         ),
         stat(
             "Remaps failed",
@@ -114,16 +118,7 @@ def _summary(gpus: _Gpus) -> tuple[Panel, ...]:
             "Fullest memory",
             "The highest share of memory in use on one GPU.",
             f"max({gpus.memory_share()})",
-            replace(
-                reading.SHARE,
-                decimals=0,
-                no_value=_ABSENT,
-                thresholds=(
-                    Threshold("green"),
-                    Threshold("orange", 0.9),
-                    Threshold("red", signals.GPU_MEMORY.limit),
-                ),
-            ),
+            _MEMORY.when_empty(_ABSENT),
         ),
         stat(
             "Busiest",
@@ -141,22 +136,14 @@ def _summary(gpus: _Gpus) -> tuple[Panel, ...]:
 
 
 def _table(gpus: _Gpus) -> Panel:
-    slowed = gpus.most(gpu.THROTTLE_REASON, 'reason=~"hw_slowdown|sw_thermal|hw_thermal|hw_power_brake"')
+    slowed = gpus.most(gpu.THROTTLE_REASON, _SLOWED)
     shown = (
         Column("Busy", gpus.mean(gpu.UTILIZATION), replace(reading.SHARE, decimals=0)),
         Column("SMs active", gpus.mean(gpu.SM_ACTIVE), replace(reading.SHARE, decimals=0)),
         Column(
             "Memory used",
             gpus.memory_share(),
-            replace(
-                reading.SHARE,
-                decimals=0,
-                thresholds=(
-                    Threshold("text"),
-                    Threshold("orange", 0.9),
-                    Threshold("red", signals.GPU_MEMORY.limit),
-                ),
-            ),
+            reading.calm(_MEMORY),
             colored=True,
         ),
         Column("Power", gpus.most(gpu.POWER), Display("watt", 0)),
@@ -190,26 +177,24 @@ def _table(gpus: _Gpus) -> Panel:
     )
 
 
-def _lines(
-    title: str, lead: str, metric: Metric, gpus: _Gpus, display: Display | None = None, width: int = 12
-) -> Panel:
-    shown = display or reading.SHARE.when_empty(_ABSENT)
-    return timeseries(title, lead, {_LEGEND: gpus.mean(metric)}, shown, width=width)
+def _lines(title: str, lead: str, metric: Metric, gpus: _Gpus, measured_in: str) -> Panel:
+    display = Display(measured_in, minimum=0, no_value=_ABSENT)
+    return timeseries(title, lead, {_LEGEND: gpus.mean(metric)}, display, width=8)
 
 
 def _saturation(gpus: _Gpus) -> tuple[Panel, ...]:
     return (
-        _lines(
+        timeseries(
             "Busy",
             "Share of time in which any kernel ran: shows that there was work, not how much.",
-            gpu.UTILIZATION,
-            gpus,
+            {_LEGEND: gpus.mean(gpu.UTILIZATION)},
+            reading.SHARE.when_empty(_ABSENT),
         ),
-        _lines(
+        timeseries(
             "Streaming multiprocessors active",
             "The best single figure of headroom: above 0.8 the GPU is well used, below 0.5 batch more.",
-            gpu.SM_ACTIVE,
-            gpus,
+            {_LEGEND: gpus.mean(gpu.SM_ACTIVE)},
+            reading.SHARE.when_empty(_ABSENT),
         ),
         timeseries(
             "Memory used",
@@ -247,14 +232,7 @@ def _power(gpus: _Gpus) -> tuple[Panel, ...]:
             Display("watt", minimum=0, no_value=_ABSENT, overrides=(reading.DASHED_LIMIT,)),
             width=8,
         ),
-        _lines(
-            "Temperature",
-            "Temperature of the GPU.",
-            gpu.TEMPERATURE,
-            gpus,
-            Display(unit(gpu.TEMPERATURE), minimum=0, no_value=_ABSENT),
-            8,
-        ),
+        _lines("Temperature", "Temperature of the GPU.", gpu.TEMPERATURE, gpus, unit(gpu.TEMPERATURE)),
         timeseries(
             "Throttled",
             "Share of time the clocks were held down, by cause.",
@@ -373,20 +351,6 @@ def _links(gpus: _Gpus) -> tuple[Panel, ...]:
             Display("Bps", minimum=0, no_value=_ABSENT),
             width=8,
         ),
-        _lines(
-            "NVLink",
-            "Data rate over all NVLinks.",
-            gpu.NVLINK_THROUGHPUT,
-            gpus,
-            Display("Bps", minimum=0, no_value=_ABSENT),
-            8,
-        ),
-        _lines(
-            "SM clock",
-            "Clock of the streaming multiprocessors.",
-            gpu.SM_CLOCK,
-            gpus,
-            Display("hertz", minimum=0, no_value=_ABSENT),
-            8,
-        ),
+        _lines("NVLink", "Data rate over all NVLinks.", gpu.NVLINK_THROUGHPUT, gpus, "Bps"),
+        _lines("SM clock", "Clock of the streaming multiprocessors.", gpu.SM_CLOCK, gpus, "hertz"),
     )

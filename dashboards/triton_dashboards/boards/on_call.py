@@ -53,6 +53,7 @@ def _summary() -> tuple[Panel, ...]:
         return or_zero(f"count({expr})", heartbeat)
 
     lost = reading.FAULTS.when_empty("No heartbeat")
+    tickets = replace(lost, thresholds=(Threshold("green"), Threshold("orange", 1)))
     return (
         stat(
             "Heartbeat",
@@ -63,23 +64,13 @@ def _summary() -> tuple[Panel, ...]:
             Display(words={0: ("Lost", "red"), 1: ("Alive", "green")}),
             sparkline=False,
         ),
-        stat(
-            "Pages",
-            "Alerts of severity critical that fire. Metric: `ALERTS`.",
-            counted(alerts(f'{SEVERITY}="critical"')),
-            lost,
-        ),
-        stat(
-            "Tickets",
-            "Alerts of severity warning that fire. Metric: `ALERTS`.",
-            counted(alerts(f'{SEVERITY}="warning"')),
-            replace(lost, thresholds=(Threshold("green"), Threshold("orange", 1))),
-        ),
-        stat(
-            "Unknown",
-            "Objectives without data worth trusting. Metric: `ALERTS`.",
-            counted(alerts(f'alertname="{UNKNOWN_ALERT}"')),
-            lost,
+        *(
+            stat(title, f"{lead} Metric: `ALERTS`.", counted(alerts(chosen)), display)
+            for title, lead, chosen, display in (
+                ("Pages", "Alerts of severity critical that fire.", f'{SEVERITY}="critical"', lost),
+                ("Tickets", "Alerts of severity warning that fire.", f'{SEVERITY}="warning"', tickets),
+                ("Unknown", "Objectives without data worth trusting.", f'alertname="{UNKNOWN_ALERT}"', lost),
+            )
         ),
         stat(
             "Open incidents",

@@ -50,25 +50,13 @@ def _summary(within: Scope) -> tuple[Panel, ...]:
     failures = f"sum(increase({within(state.MODEL_LOAD_FAILURES)}[$__range]))"
     no_exporter = reading.FAULTS.when_empty("No exporter")
     return (
-        stat(
-            "Not live",
-            "Servers whose health endpoint does not answer.",
-            or_zero(f"count({within(state.SERVER_LIVE)} == 0)", up),
-            no_exporter,
-            reads=state.SERVER_LIVE,
-        ),
-        stat(
-            "Not ready",
-            "Servers that report that they are not ready.",
-            or_zero(f"count({within(state.SERVER_READY)} == 0)", up),
-            no_exporter,
-            reads=state.SERVER_READY,
-        ),
-        stat(
-            "Metrics down",
-            "Servers whose metrics endpoint did not answer the exporter.",
-            or_zero(f"count({within(state.UP)} == 0)", up),
-            no_exporter,
+        *(
+            stat(title, lead, or_zero(f"count({within(metric)} == 0)", up), no_exporter, reads=metric)
+            for title, lead, metric in (
+                ("Not live", "Servers whose health endpoint does not answer.", state.SERVER_LIVE),
+                ("Not ready", "Servers that report that they are not ready.", state.SERVER_READY),
+                ("Metrics down", "Servers whose metrics endpoint did not answer the exporter.", state.UP),
+            )
         ),
         stat(
             "Exporters down",
