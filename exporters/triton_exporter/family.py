@@ -12,7 +12,6 @@ from functools import lru_cache
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from triton_exporter.catalogue import Metric
-from triton_exporter.snapshot import Snapshot
 
 
 class Exemplar(NamedTuple):
@@ -52,40 +51,6 @@ class Written(Protocol):
 
     def pieces(self) -> Iterable[bytes]:
         """Write `series value` for each; a piece is some whole lines."""
-
-
-@runtime_checkable
-class Collector(Protocol):
-    """Has series. Called by the thread of any scrape, under the exporter's lock: no IO, no waiting."""
-
-    def families(self, now: float) -> Iterable[Family]:
-        """Families as of now (Unix seconds). A family without samples still shows its HELP and TYPE."""
-
-
-@runtime_checkable
-class Watcher(Protocol):
-    """Gets the result of each poll of Triton's API, under the same lock."""
-
-    def see(self, snapshot: Snapshot) -> None:
-        """Take in index, statistics and configurations."""
-
-
-@runtime_checkable
-class Poller(Protocol):
-    """Does IO in a thread of its own, without the lock; it guards what it shares with its `families`."""
-
-    interval_seconds: float
-
-    def poll(self, now: float) -> None:
-        """Poll once. An error that escapes is logged and counted, and the next poll still comes."""
-
-
-@runtime_checkable
-class Closer(Protocol):
-    """A Poller that holds something open: closed by its own thread, when that ends."""
-
-    def close(self) -> None:
-        """Close it."""
 
 
 def series(metric: Metric, *values: str, suffix: str = "", le: str = "") -> str:

@@ -169,7 +169,7 @@ class Observers:
         }
         configs = {ModelVersion(one.name, "1"): ModelConfig(one.name) for one in shapes}
         for one in self.observers.values():
-            one.see(Snapshot(at=0, configs=configs))
+            one.observe_snapshot(Snapshot(at=0, configs=configs))
         self._number = 0
 
     def observe(self, body: bytes, now: float) -> None:

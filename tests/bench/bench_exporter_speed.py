@@ -24,11 +24,12 @@ from bench.measured import Measured
 from support.fleet import exposition
 from support.loopback import started
 from support.tools import ROOT
+from triton_exporter.app.parts import MetricsObserver
 from triton_exporter.catalogue import state
 from triton_exporter.distribution.distributions import Distributions
 from triton_exporter.exposition.page import render_text
 from triton_exporter.exposition.parse import Exposition, Parser
-from triton_exporter.exposition.relay import Observer, Relay
+from triton_exporter.exposition.relay import Relay
 from triton_exporter.exposition.scrape import Reading
 from triton_exporter.gpu.choice import Choice
 from triton_exporter.gpu.gpus import Gpus, Options
@@ -206,7 +207,7 @@ class _Observing:
     def __init__(self) -> None:
         gpus = Gpus(Choice((), frozenset()), native.NativeSource(120.0), Options())
         self.relay = Relay()
-        self.observers: tuple[Observer, ...] = (Distributions(), BackendFailures(Lifecycle({})), gpus)
+        self.observers: tuple[MetricsObserver, ...] = (Distributions(), BackendFailures(Lifecycle({})), gpus)
 
     def observe(self, parsed: Iterable[Exposition], now: float) -> None:
         for observer, families in zip(self.observers, parsed, strict=True):

@@ -14,8 +14,9 @@ from support.tools import ROOT
 from tritonwatch.cli import VERBS
 
 PRIVATE = re.compile(
-    r"\b(told|hears?|heard|lest|whoever|elder|courier|seam|dawdles?|mend(s|ed|ing)?|speaks?|nobody knows|"
-    r"(?<!there )(is|are) no (?!longer|more\b)|for want of|by itself|tells? (of|apart)|losing nothing)\b",
+    r"\b(told|tells?|hears?|heard|lest|whoever|elder|courier|seam|dawdles?|mend(s|ed|ing)?|speak(s|ing)?|spoken|"
+    r"nobody knows|(?<!there )(is|are) no (?!longer|more\b)|for want of|by itself|losing nothing|dear|tame|pours?|"
+    r"hangs? together|no ground for|keeper|deserv(es?|ed)|sound|hair|lies (between|in)|says no|waking|wakes?)\b",
     re.IGNORECASE,
 )
 """Words of the code's old dialect; `docs/glossary.md` has those that replace them. 'There is no data' is English,

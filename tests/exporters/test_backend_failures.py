@@ -37,8 +37,8 @@ class Server:
             self._counters[name] += count
         self._part.observe(parse("".join(self._lines()).encode()), self._at)
         snapshot = Snapshot(self._at, live=True, index=(IndexEntry("m", "1", state),))
-        self._part.see(snapshot)
-        self.lifecycle.see(snapshot)
+        self._part.observe_snapshot(snapshot)
+        self.lifecycle.observe_snapshot(snapshot)
         return self.lifecycle.records[KEY].claim.ready
 
     def _lines(self) -> Iterable[str]:

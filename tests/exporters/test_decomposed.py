@@ -143,7 +143,7 @@ def test_requests_of_one_batch_count_as_alike() -> None:
     for batching, expected in ((True, 8), (False, 0)):
         watched = Watched()
         config = ModelConfig("m", dynamic_batching=batching)
-        watched.distributions.see(Snapshot(at=0, configs={ModelVersion("m", "1"): config}))
+        watched.distributions.observe_snapshot(Snapshot(at=0, configs={ModelVersion("m", "1"): config}))
         watched.read(0.0, (M, 0, 0, 0, 0))
         watched.read(0.05, (M, 8, 1, 0.8, 0))
 

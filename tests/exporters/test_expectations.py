@@ -33,18 +33,18 @@ def test_the_file_is_read_again_and_a_mistake_keeps_the_last_good_list(tmp_path:
     path.write_text("a\n")
     lifecycle = Lifecycle()
     file = ExpectedFile(path, {"always": ()}, lifecycle)
-    file.see(_NOTHING)
+    file.observe_snapshot(_NOTHING)
     assert {"always": (), "a": ()} == lifecycle.expected
 
     path.write_text("b:2\n")
     file.poll(2.0)
-    file.see(_NOTHING)
+    file.observe_snapshot(_NOTHING)
     assert {"always": (), "b": ("2",)} == lifecycle.expected
     assert "" == file.problem
 
     path.write_text("b:two\n")
     file.poll(3.0)
-    file.see(_NOTHING)
+    file.observe_snapshot(_NOTHING)
     assert {"always": (), "b": ("2",)} == lifecycle.expected
     assert file.problem.startswith("line 1: ")
 

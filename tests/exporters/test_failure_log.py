@@ -24,8 +24,8 @@ class Told:
         self._caplog.clear()
         snapshot = Snapshot(at, live=True, index=entries)
         with self._caplog.at_level(logging.WARNING):
-            self.lifecycle.see(snapshot)
-            self._log.see(snapshot)
+            self.lifecycle.observe_snapshot(snapshot)
+            self._log.observe_snapshot(snapshot)
         return self._caplog.messages
 
 
@@ -86,7 +86,7 @@ def test_triton_going_away_and_coming_back_is_one_line_each(caplog: pytest.LogCa
     log = ReachabilityLog("http://triton:8000")
     with caplog.at_level(logging.INFO):
         for failure in ("", "", "refused", "timeout", "refused", "", ""):
-            log.see(Snapshot(1, failure, triton_version="" if failure else "2.51.0"))
+            log.observe_snapshot(Snapshot(1, failure, triton_version="" if failure else "2.51.0"))
 
     assert [
         "Triton 2.51.0 at http://triton:8000 answers",

@@ -239,7 +239,7 @@ def test_a_triton_that_was_started_otherwise_is_left_alone(
 def test_what_a_killed_exporter_left_is_turned_off(world: World) -> None:
     """A model that is traced when the exporter starts has no requests: it is cleared, and its rate remembered."""
     world.triton.models["left"] = TraceSetting(True, 7, 100, "opentelemetry")
-    world.governor.see(Snapshot(T, index=(IndexEntry("left", "1", "READY"),)))
+    world.governor.observe_snapshot(Snapshot(T, index=(IndexEntry("left", "1", "READY"),)))
     world.run(5, m=10)
 
     assert {"m": 1} == world.rates

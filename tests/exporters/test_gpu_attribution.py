@@ -115,18 +115,18 @@ class Accounts(RuleBasedStateMachine):
         self.used = 0.0
         self.utilization = 0.0
         self.seconds = dict.fromkeys(MODELS, 0.0)
-        self.ledger.see(statistics(self.seconds), CLAIMS)
+        self.ledger.update(statistics(self.seconds), CLAIMS)
         self.ledger.share(sample(self.at, self.joules, 0.0, 100.0), [G.uuid])
 
     @rule(key=st.sampled_from(MODELS), seconds=st.floats(0, 20))
     def execute(self, key: ModelVersion, seconds: float) -> None:
         self.seconds[key] += seconds
-        self.ledger.see(statistics(self.seconds), CLAIMS)
+        self.ledger.update(statistics(self.seconds), CLAIMS)
 
     @rule(key=st.sampled_from(MODELS))
     def reload(self, key: ModelVersion) -> None:
         self.seconds[key] = 0.0
-        self.ledger.see(statistics(self.seconds), CLAIMS)
+        self.ledger.update(statistics(self.seconds), CLAIMS)
 
     @rule(seconds=st.floats(0.1, 60), watts=st.floats(1, 1000), utilization=ratios)
     def measure(self, seconds: float, watts: float, utilization: float) -> None:
@@ -163,10 +163,10 @@ def test_idle_energy_is_nobodys() -> None:
     ledger = GpuUse()
     key = MODELS[0]
     claims = CLAIMS[:1]
-    ledger.see(statistics({key: 0.0}), claims)
+    ledger.update(statistics({key: 0.0}), claims)
     ledger.share(sample(0.0, 0.0, 0.0, 100.0), [G.uuid])
     ledger.share(sample(10.0, 1000.0, 0.0, 100.0), [G.uuid])
-    ledger.see(statistics({key: 5.0}), claims)
+    ledger.update(statistics({key: 5.0}), claims)
     ledger.share(sample(20.0, 4000.0, 0.5, 300.0), [G.uuid])
 
     assert pytest.approx({Pair(key, G): 2000.0}) == ledger.energy
@@ -180,9 +180,9 @@ def test_a_guess_gets_no_share() -> None:
     ledger = GpuUse()
     key = MODELS[0]
     guess = (GpuClaim(key, G, 1.0, "config", "guess"),)
-    ledger.see(statistics({key: 0.0}), guess)
+    ledger.update(statistics({key: 0.0}), guess)
     ledger.share(sample(0.0, 0.0, 0.0, 100.0), [G.uuid])
-    ledger.see(statistics({key: 5.0}), guess)
+    ledger.update(statistics({key: 5.0}), guess)
     ledger.share(sample(10.0, 3000.0, 0.5, 300.0), [G.uuid])
 
     assert ({}, {}) == (ledger.busy, ledger.utilization[G].parts)
@@ -194,8 +194,8 @@ def test_a_model_on_two_gpus_is_split_by_its_instances() -> None:
     ledger = GpuUse()
     key, other = MODELS[0], Entity("GPU-b")
     claims = (GpuClaim(key, G, 0.75, "config", "likely"), GpuClaim(key, other, 0.25, "config", "likely"))
-    ledger.see(statistics({key: 0.0}), claims)
-    ledger.see(statistics({key: 8.0}), claims)
+    ledger.update(statistics({key: 0.0}), claims)
+    ledger.update(statistics({key: 8.0}), claims)
 
     assert pytest.approx({Pair(key, G): 6.0, Pair(key, other): 2.0}) == ledger.busy
 
@@ -204,13 +204,13 @@ def test_a_model_that_is_gone_leaves_no_series() -> None:
     """After unloading it has no share; loaded again it starts at 0."""
     ledger = GpuUse()
     key = MODELS[0]
-    ledger.see(statistics({key: 0.0}), CLAIMS[:1])
-    ledger.see(statistics({key: 8.0}), CLAIMS[:1])
-    ledger.see([], ())
+    ledger.update(statistics({key: 0.0}), CLAIMS[:1])
+    ledger.update(statistics({key: 8.0}), CLAIMS[:1])
+    ledger.update([], ())
 
     assert {} == ledger.busy
 
-    ledger.see(statistics({key: 9.0}), CLAIMS[:1])
+    ledger.update(statistics({key: 9.0}), CLAIMS[:1])
 
     assert {Pair(key, G): 0.0} == ledger.busy
 
@@ -220,8 +220,8 @@ def test_a_model_that_came_between_two_samples_gets_its_share() -> None:
     ledger = GpuUse()
     key = MODELS[0]
     ledger.share(sample(0.0, 0.0, 0.0, 100.0), [G.uuid])
-    ledger.see(statistics({key: 0.0}), CLAIMS[:1])
-    ledger.see(statistics({key: 5.0}), CLAIMS[:1])
+    ledger.update(statistics({key: 0.0}), CLAIMS[:1])
+    ledger.update(statistics({key: 5.0}), CLAIMS[:1])
     ledger.share(sample(10.0, 3000.0, 0.8, 300.0), [G.uuid])
 
     assert pytest.approx({Pair(key, G): 0.5}) == ledger.utilization[G].parts

@@ -385,10 +385,10 @@ def test_models_are_shown_on_their_gpus_with_remainders() -> None:
     told = Told("dcgm", at(1.0, 100.0, 0.0))
     part = gpus(told)
     part.poll(0.0)
-    part.see(snapshot(0.0, 0.0))
+    part.observe_snapshot(snapshot(0.0, 0.0))
     told.answer = at(1001.0, 100.0, 0.0)
     part.poll(10.0)
-    part.see(snapshot(10.0, 4.0))
+    part.observe_snapshot(snapshot(10.0, 4.0))
     told.answer = at(4001.0, 300.0, 0.5)
     part.poll(20.0)
 
@@ -413,13 +413,13 @@ def test_a_wrong_label_of_triton_is_shown() -> None:
     part = gpus(Told("dcgm", reading()))
     part.poll(0.0)
     part.observe(parse(triton_page(1000.0, model_label='gpu_uuid="GPU-other",')), 0.0)
-    part.see(snapshot(0.0, 0.0))
+    part.observe_snapshot(snapshot(0.0, 0.0))
     wrong = page(part, 0.0)
     part.observe(parse(triton_page(1000.0)), 10.0)
-    part.see(snapshot(10.0, 0.0))
+    part.observe_snapshot(snapshot(10.0, 0.0))
     right = page(part, 10.0)
     part.observe(parse(triton_page(1000.0, model_label="")), 20.0)
-    part.see(snapshot(20.0, 0.0))
+    part.observe_snapshot(snapshot(20.0, 0.0))
     missing = page(part, 20.0)
 
     assert {"unknown_gpu"} == wrong.labels(gpu.MODEL_LABEL_PROBLEM, "problem")
@@ -489,7 +489,7 @@ def test_every_family_shown_is_of_the_catalogue_with_its_labels(no_triton: str) 
             with serving(write(dialect, [card])) as stub:
                 part = part_of(stub.url)
                 part.poll(1.0)
-            part.see(snapshot(1.0, 0.0))
+            part.observe_snapshot(snapshot(1.0, 0.0))
             text = render_text(part.families(1.0)).decode()
             for family in parse(text.encode()).families.values():
                 metric = catalogue[family.name]
@@ -530,7 +530,7 @@ def test_models_stand_on_the_gpus_that_tritons_page_names(labelled: bool) -> Non
         )
         for number in range(4)
     }
-    part.see(Snapshot(1.0, configs=configs))
+    part.observe_snapshot(Snapshot(1.0, configs=configs))
     found = {
         (labels["model"], labels["gpu_uuid"], labels["confidence"])
         for labels in map(dict, page(part, 1.0).series(gpu.MODEL_GPU_INFO))

@@ -47,7 +47,7 @@ _EXPECTED = st.dictionaries(_NAMES, st.sampled_from([(), ("1",), ("1", "2")]), m
 def _run(looks: Sequence[Snapshot], expected: dict[str, tuple[str, ...]]) -> Lifecycle:
     lifecycle = Lifecycle(expected)
     for number, look in enumerate(looks, 1):
-        lifecycle.see(_at(look, number))
+        lifecycle.observe_snapshot(_at(look, number))
     return lifecycle
 
 
@@ -64,7 +64,7 @@ def test_records_are_consistent_after_any_history(
     for number, look in enumerate(looks, 1):
         before = lifecycle.records
         failures = lifecycle.failures.copy()
-        lifecycle.see(_at(look, number))
+        lifecycle.observe_snapshot(_at(look, number))
         models = {key.model for key in lifecycle.records}
         assert expected.keys() <= models, "an expected model is always shown"
         for key, record in lifecycle.records.items():
@@ -113,7 +113,7 @@ _BROKEN = Snapshot(1.0, live=True, index=(IndexEntry("a", "1", "UNAVAILABLE", "R
 def test_a_counter_waits_at_zero_for_prometheus() -> None:
     """A person's look changes nothing; a scrape by Prometheus lets the count go on."""
     states = ModelStates(Lifecycle())
-    states.see(_BROKEN)
+    states.observe_snapshot(_BROKEN)
     assert 0 == _failures(states, 1.0)
     assert 0 == _failures(states, 2.0)
     states.scraped()
@@ -123,7 +123,7 @@ def test_a_counter_waits_at_zero_for_prometheus() -> None:
 def test_a_counter_does_not_wait_for_ever() -> None:
     """Where nobody says how long a scrape may take, the count goes on after a while."""
     states = ModelStates(Lifecycle())
-    states.see(_BROKEN)
+    states.observe_snapshot(_BROKEN)
     assert 0 == _failures(states, 1.0)
     assert 1 == _failures(states, 1.0 + HOLD_SECONDS)
 
@@ -134,7 +134,7 @@ def test_models_that_come_and_go_leave_nothing_behind() -> None:
     states = ModelStates(lifecycle)
     for number in range(200):
         entry = IndexEntry(f"model-{number}", "1", "UNAVAILABLE", "RuntimeError: no")
-        states.see(Snapshot(number * 100.0, live=True, index=(entry,)))
+        states.observe_snapshot(Snapshot(number * 100.0, live=True, index=(entry,)))
         list(states.families(number * 100.0))
 
     kept = MEMORY_SECONDS / 100 + 1
@@ -147,11 +147,11 @@ def test_a_timeout_is_no_restart() -> None:
     """The same failure seen again after a slow answer is the same attempt; after a restart it is another."""
     lifecycle = Lifecycle()
     for look in (_BROKEN, Snapshot(2, api_failure="timeout"), _at(_BROKEN, 3)):
-        lifecycle.see(look)
+        lifecycle.observe_snapshot(look)
     assert 1 == lifecycle.failures.total()
 
     for look in (Snapshot(4, api_failure="refused"), _at(_BROKEN, 5)):
-        lifecycle.see(look)
+        lifecycle.observe_snapshot(look)
     assert 2 == lifecycle.failures.total()
     assert 1.0 == lifecycle.records[ModelVersion("a", "1")].not_ready_since
 
@@ -160,10 +160,12 @@ def test_a_superseded_version_is_not_missed() -> None:
     """Of an expected model without versions, the one in use is enough; when none is, the newest is missed."""
     lifecycle = Lifecycle({"a": ()})
     old, new = IndexEntry("a", "9", "UNAVAILABLE", "unloaded"), IndexEntry("a", "10", "READY")
-    lifecycle.see(Snapshot(1, live=True, index=(old, new)))
+    lifecycle.observe_snapshot(Snapshot(1, live=True, index=(old, new)))
     assert all(record.not_ready_since is None for record in lifecycle.records.values())
 
-    lifecycle.see(Snapshot(2, live=True, index=(old, IndexEntry("a", "10", "UNAVAILABLE", "unloaded"))))
+    lifecycle.observe_snapshot(
+        Snapshot(2, live=True, index=(old, IndexEntry("a", "10", "UNAVAILABLE", "unloaded")))
+    )
     missed = {key.version for key, record in lifecycle.records.items() if record.not_ready_since is not None}
     assert {"10"} == missed
 
@@ -177,10 +179,12 @@ def test_a_version_is_not_missed_after_a_restart_with_newer_ones() -> None:
     for expected, kept in (((), False), (("1",), True)):
         lifecycle = Lifecycle({"a": expected})
         for at, index in enumerate((both, None, starting), 1):
-            lifecycle.see(Snapshot(at, live=True, index=index, api_failure="" if index else "refused"))
+            lifecycle.observe_snapshot(
+                Snapshot(at, live=True, index=index, api_failure="" if index else "refused")
+            )
         assert "missing" == lifecycle.records[old].claim.state
 
-        lifecycle.see(Snapshot(4, live=True, index=rolled_out))
+        lifecycle.observe_snapshot(Snapshot(4, live=True, index=rolled_out))
         assert kept == (old in lifecycle.records)
 
 
@@ -193,7 +197,7 @@ def test_unloading_on_purpose_ends_the_expectation() -> None:
         (3.0, "UNAVAILABLE", "unloaded", False),
         (4.0, "LOADING", "", True),
     ):
-        lifecycle.see(Snapshot(at, live=True, index=(IndexEntry("a", "1", state, reason),)))
+        lifecycle.observe_snapshot(Snapshot(at, live=True, index=(IndexEntry("a", "1", state, reason),)))
         assert expected == ("a" in lifecycle.expected_models())
 
     assert 4.0 == lifecycle.records[ModelVersion("a", "1")].not_ready_since
@@ -210,7 +214,9 @@ def test_silence_of_one_source_is_not_the_end_of_its_models() -> None:
     def states(
         index: tuple[IndexEntry, ...] | None, stats: tuple[ModelStatistics, ...] | None
     ) -> dict[str, str]:
-        lifecycle.see(Snapshot(lifecycle.snapshot.at + 1, live=True, index=index, statistics=stats))
+        lifecycle.observe_snapshot(
+            Snapshot(lifecycle.snapshot.at + 1, live=True, index=index, statistics=stats)
+        )
         return {key.model: record.claim.state for key, record in lifecycle.records.items()}
 
     whole = {"failed": "unavailable", "listed": "ready", "memory": "ready"}
@@ -241,10 +247,10 @@ def test_only_a_load_from_which_nothing_is_lost_is_a_first_load() -> None:
         ),
         1,
     ):
-        lifecycle.see(Snapshot(at, live=True, index=(IndexEntry("a", "1", state, reason),)))
+        lifecycle.observe_snapshot(Snapshot(at, live=True, index=(IndexEntry("a", "1", state, reason),)))
         assert first == lifecycle.records[key].first_load, (at, state)
 
-    lifecycle.see(Snapshot(9, api_failure="timeout"))
+    lifecycle.observe_snapshot(Snapshot(9, api_failure="timeout"))
     assert not lifecycle.records[key].first_load
-    lifecycle.see(Snapshot(10, live=True, index=(IndexEntry("a", "1", "LOADING"),)))
+    lifecycle.observe_snapshot(Snapshot(10, live=True, index=(IndexEntry("a", "1", "LOADING"),)))
     assert lifecycle.records[key].first_load

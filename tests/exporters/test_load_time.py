@@ -24,7 +24,7 @@ def _look(at: float, *entry: str, failure: str = "") -> Snapshot:
 def _seconds(*looks: Snapshot) -> float | None:
     lifecycle = Lifecycle()
     for look in looks:
-        lifecycle.see(look)
+        lifecycle.observe_snapshot(look)
     return lifecycle.records[_KEY].load.seconds
 
 
@@ -47,7 +47,9 @@ def test_the_estimate_is_off_by_one_look_at_most(
         times.append(times[-1] + gap)
     lifecycle = Lifecycle()
     for at in times:
-        lifecycle.see(_look(at, *(before if at < begins else _LOADING if at < begins + lasts else _READY)))
+        lifecycle.observe_snapshot(
+            _look(at, *(before if at < begins else _LOADING if at < begins + lasts else _READY))
+        )
     estimate = lifecycle.records[_KEY].load.seconds if _KEY in lifecycle.records else None
     seen = any(begins <= at < begins + lasts for at in times[1:])
 
@@ -89,7 +91,7 @@ def test_the_series_is_there_only_with_a_value() -> None:
     states = ModelStates(Lifecycle())
     others = IndexEntry("other", "1", "READY")
     for at, entry in enumerate([_BARE, _LOADING, _READY], 1):
-        states.see(Snapshot(at * 2.0, live=True, index=(IndexEntry("m", *entry), others)))
+        states.observe_snapshot(Snapshot(at * 2.0, live=True, index=(IndexEntry("m", *entry), others)))
     families = {family.metric: family for family in states.families(9.0)}
     samples = families[catalogue.MODEL_LOAD_DURATION_ESTIMATED].samples
 

@@ -247,7 +247,7 @@ def test_an_ensemble_is_counted_once_though_triton_repeats_its_line_with_rubbish
     with log.open("a") as file:
         file.writelines(f'{_ENSEMBLE}{rest}"\n' for rest in ("no tokenizer;", *_RUBBISH, "no tokenizer;"))
     reader.poll(1.0)
-    reader.see(Snapshot(1.0, live=True, index=(IndexEntry("ens"),)))
+    reader.observe_snapshot(Snapshot(1.0, live=True, index=(IndexEntry("ens"),)))
     reader.close()
 
     assert 1 == lifecycle.failures.total()
@@ -264,8 +264,8 @@ def test_a_restart_of_the_exporter_keeps_the_reason_and_counts_nothing_again(tmp
     for at in (1.0, 2.0, 3.0):
         reader.poll(at)
         snapshot = Snapshot(at, live=True, index=(IndexEntry("ens"),))
-        reader.see(snapshot)
-        lifecycle.see(snapshot)
+        reader.observe_snapshot(snapshot)
+        lifecycle.observe_snapshot(snapshot)
         with log.open("a") as file:
             file.write(line)
     (record,) = lifecycle.records.values()
@@ -284,8 +284,8 @@ def test_an_old_failure_of_a_model_that_is_gone_or_serves_is_not_missed(tmp_path
     reader = LogReader(LogTail(log), lifecycle)
     for at in (1.0, 2.0):
         snapshot = Snapshot(at, live=True, index=(IndexEntry("bad", "1", "READY"),))
-        reader.see(snapshot)
-        lifecycle.see(snapshot)
+        reader.observe_snapshot(snapshot)
+        lifecycle.observe_snapshot(snapshot)
     reader.close()
 
     assert {"bad"} == {key.model for key, record in lifecycle.records.items() if record.claim.ready}
@@ -334,8 +334,8 @@ def test_the_log_counts_what_the_index_cannot_show(tmp_path: Path) -> None:
             file.write(lines)
         reader.poll(at)
         snapshot = Snapshot(at, live=True, index=entries)
-        reader.see(snapshot)
-        lifecycle.see(snapshot)
+        reader.observe_snapshot(snapshot)
+        lifecycle.observe_snapshot(snapshot)
 
     ready = IndexEntry("bad", "1", "READY")
     failed = IndexEntry("new", "1", "UNAVAILABLE", "Internal: RuntimeError: no")
@@ -364,8 +364,8 @@ def test_a_config_that_cannot_be_read_makes_its_model_missing(tmp_path: Path) ->
     reader.poll(1)
     for at in (1.0, 2.0):
         snapshot = Snapshot(at, live=True, index=(IndexEntry("badcfg"),))
-        reader.see(snapshot)
-        lifecycle.see(snapshot)
+        reader.observe_snapshot(snapshot)
+        lifecycle.observe_snapshot(snapshot)
     (record,) = lifecycle.records.values()
 
     assert ("missing", "failed to read text proto") == (record.claim.state, record.claim.reason)

@@ -54,7 +54,7 @@ class World:
 
     def look(self, at: float, successes: int = 0) -> None:
         """Show the prober that all models are ready, and how many requests each has answered."""
-        self.prober.see(
+        self.prober.observe_snapshot(
             Snapshot(
                 at,
                 live=True,

@@ -46,7 +46,7 @@ def summary(requests: float, seconds: float, quantiles: Sequence[tuple[float, fl
 
 def knowing(distributions: Distributions, streams: bool) -> Distributions:
     config = ModelConfig("m", decoupled=streams)
-    distributions.see(Snapshot(at=0, configs={ModelVersion("m", "1"): config}))
+    distributions.observe_snapshot(Snapshot(at=0, configs={ModelVersion("m", "1"): config}))
     return distributions
 
 

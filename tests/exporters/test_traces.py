@@ -326,7 +326,7 @@ def test_traces_of_an_ensemble_go_where_its_requests_are_counted(
     mailbox = Mailbox()
     one = Distributions(mailbox=mailbox)
     config = ModelConfig("m", platform="ensemble" if ensemble else "")
-    one.see(Snapshot(T, configs={ModelVersion("m", folder): config}))
+    one.observe_snapshot(Snapshot(T, configs={ModelVersion("m", folder): config}))
     one.observe(parse(counters(0, 0) + (counters(0, 0, version="7") if folder == "7" else b"")), T)
     mailbox.put([TracedRequest(ModelVersion("m", folder), "completed", T + 0.5, 0.2, 0.0, "t1")])
     one.observe(parse(counters(1, 0.2)), T + 1)

@@ -106,10 +106,10 @@ def relay(data: bytes) -> None:
     for body in (_METRICS, data[: len(data) // 2], data):
         reading = Reading(body, "", "", 0.0, 0.0)
         text = passed.text(reading)
-    kept = passed.take(reading)
+    kept = passed.parse(reading)
     judge, once_more = Relay(), Reading(text, "", "", 0.0, 0.0)
     assert text == judge.text(once_more)
-    assert not judge.take(once_more).faults
+    assert not judge.parse(once_more).faults
     page = relayed_openmetrics(kept.families.values())
     lines = [line for line in page.split(b"\n") if line and not line.startswith(b"#")]
     assert all(_LINE.fullmatch(line) for line in lines), lines
@@ -174,7 +174,7 @@ def answers(data: bytes) -> None:
     triton_answers.error_text(data)
     states = ModelStates(Lifecycle({"expected": ()}))
     for at, one in enumerate((index, (), index), 1):
-        states.see(Snapshot(float(at), live=True, index=one, statistics=statistics))
+        states.observe_snapshot(Snapshot(float(at), live=True, index=one, statistics=statistics))
     families = list(states.families(9.0))
     text = render_text(families)
     assert not parse(text).faults, parse(text).faults

@@ -113,7 +113,7 @@ def _gpu_findings(settings: Settings, snapshot: Snapshot, page: Exposition | Non
         if page is not None:
             part.observe(page, now)
         part.poll(now)
-        part.see(snapshot)
+        part.observe_snapshot(snapshot)
         found.extend(part.examine(now))
     return tuple(found)
 

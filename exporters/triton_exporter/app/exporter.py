@@ -11,14 +11,22 @@ from functools import partial
 from importlib import metadata
 
 from triton_exporter.app.features import optional_parts, sources
-from triton_exporter.app.pages import SCRAPE_TIMEOUT, View, budget, json_page, landing_page, packed
+from triton_exporter.app.pages import SCRAPE_TIMEOUT, PageRequest, budget, json_page, landing_page, packed
+from triton_exporter.app.parts import (
+    Closer,
+    Collector,
+    MetricsObserver,
+    MetricsSampler,
+    Poller,
+    SnapshotObserver,
+)
 from triton_exporter.app.settings import Settings
 from triton_exporter.catalogue import own
 from triton_exporter.catalogue import state as catalogue
 from triton_exporter.exposition.pace import Pace
-from triton_exporter.exposition.relay import Observer, Relay, Sampler
+from triton_exporter.exposition.relay import Relay
 from triton_exporter.exposition.scrape import Reading, SharedReader, read
-from triton_exporter.family import Closer, Collector, Family, Poller, Sample, Watcher, series
+from triton_exporter.family import Family, Sample, series
 from triton_exporter.http.certificates import Renewed
 from triton_exporter.http.client import Client, Limits
 from triton_exporter.http.connections import Connections
@@ -42,7 +50,7 @@ ENDPOINTS = ("metrics", "live", "ready", "metadata", "index", "statistics", "con
 class Exporter:
     """Polls one Triton until stopped.
 
-    One lock guards all parts: observing, seeing and rendering are short and do no IO.
+    One lock guards all parts: observing and rendering are short and do no IO.
     """
 
     def __init__(
@@ -65,8 +73,8 @@ class Exporter:
             self.connections,
         )
         # Here, because to ask each part at each reading costs as much as to parse it.
-        self._observers = [part for part in self._parts if isinstance(part, Observer)]
-        self._samplers = [part for part in self._parts if isinstance(part, Sampler)]
+        self._observers = [part for part in self._parts if isinstance(part, MetricsObserver)]
+        self._samplers = [part for part in self._parts if isinstance(part, MetricsSampler)]
         self._observed = frozenset(name for part in self._observers for name in part.observed)
         self._sampled = frozenset(name for part in self._samplers for name in part.sampled)
         self._lock = threading.Lock()
@@ -86,7 +94,7 @@ class Exporter:
         self._reader = SharedReader(
             lambda: read(metrics, "", now),
             self._publish,
-            self._digest,
+            self._process,
             self._pace.next,
         )
         self._api = ApiPoller(api, now, self._count_failure)
@@ -123,17 +131,17 @@ class Exporter:
 
     def metrics(self, request: Request) -> Response:
         """The page Prometheus scrapes: 200 whatever Triton does."""
-        view = View.of(request)
-        response = Response(self._scrape(request, view), view.content_type)
+        page = PageRequest.of(request)
+        response = Response(self._scrape(request, page), page.content_type)
         return packed(response, request.headers.get("accept-encoding", ""))
 
-    def _scrape(self, request: Request, view: View) -> Generator[bytes]:
+    def _scrape(self, request: Request, page: PageRequest) -> Generator[bytes]:
         """The exporter's own series first: they are written, and on their way, while Triton answers."""
         started = time.monotonic()
         with self._reader.fresh(budget(request.headers, self.settings.timeout_seconds)) as fresh:
             with self._lock:
-                known = view.ours(self._known(self._now()))
-                if SCRAPE_TIMEOUT in request.headers and not view.names:
+                known = page.render_own(self._known(self._now()))
+                if SCRAPE_TIMEOUT in request.headers and not page.names:
                     self.states.scraped()
             yield from known
             del known  # as large as Triton's own page
@@ -142,12 +150,12 @@ class Exporter:
                 took = time.monotonic() - started
                 reading = Reading(b"", "timeout", "no answer within the scrape's time", self._now(), took)
             with self._lock:
-                # Digested first, so that the page itself shows what was wrong with it.
-                relayed = view.theirs(self._relay, reading)
-                after = view.ours(self._after_reading(reading))
+                # Parsed first, so that the page itself shows what was wrong with it.
+                relayed = page.render_tritons(self._relay, reading)
+                after = page.render_own(self._after_reading(reading))
             yield relayed
             yield from after
-            yield view.end
+            yield page.end
 
     def state(self, request: Request) -> Response:
         """Every model with its state, since when, and why."""
@@ -194,7 +202,7 @@ class Exporter:
         else:
             self._count_failure("metrics", reading.reason)
 
-    def _digest(self, reading: Reading) -> None:
+    def _process(self, reading: Reading) -> None:
         if reading.up:
             least = min(OBSERVING_SECONDS, self.settings.sampling_interval_seconds or OBSERVING_SECONDS)
             if not 0 <= reading.at - self._observed_at < least - 0.001:
@@ -224,7 +232,7 @@ class Exporter:
     def _poll_api_for_ever(self) -> None:
         while not self._stop.is_set():
             started = time.monotonic()
-            self._show(self._poll_api())
+            self._observe_snapshot(self._poll_api())
             took = time.monotonic() - started
             pause = max(self.settings.state_interval_seconds - took, self._api.pause_seconds)
             self._stop.wait(max(0.01, pause))
@@ -238,11 +246,11 @@ class Exporter:
             self._count_failure("index", "bad_response")
             return Snapshot(self._now(), api_failure="bad_response")
 
-    def _show(self, snapshot: Snapshot) -> None:
+    def _observe_snapshot(self, snapshot: Snapshot) -> None:
         with self._lock:
             for part in self._parts:
-                if isinstance(part, Watcher):
-                    _guarded(part.see, snapshot)
+                if isinstance(part, SnapshotObserver):
+                    _guarded(part.observe_snapshot, snapshot)
 
     def _poll_for_ever(self, poller: Poller) -> None:
         while not self._stop.is_set():

@@ -1,6 +1,6 @@
 """The parts of one exporter that its settings choose.
 
-A part may be any of Collector, Watcher and Poller (see `family`) and Observer (see `relay`).
+`parts` has the interfaces of a part.
 """
 
 from __future__ import annotations

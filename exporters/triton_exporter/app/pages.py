@@ -33,30 +33,30 @@ def budget(headers: Mapping[str, str], default_seconds: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class PageRequest:
     """What one scrape asked for: the format, and which names (none: all)."""
 
     openmetrics: bool
     names: frozenset[str]
 
     @classmethod
-    def of(cls, request: Request) -> View:
+    def of(cls, request: Request) -> PageRequest:
         """Read the format and the names from the headers and the query of a request."""
         names = frozenset(request.query.get("name[]", ()))
         return cls(_prefers_openmetrics(request.headers.get("accept", "")), names)
 
-    def ours(self, families: Iterable[Family]) -> exposition.Pieces:
+    def render_own(self, families: Iterable[Family]) -> exposition.Pieces:
         """Render those of the exporter's families that the scrape asked for."""
         wanted = [family for family in families if not self.names or _named(family.metric.name, self.names)]
         return (exposition.openmetrics_pieces if self.openmetrics else exposition.text_pieces)(wanted)
 
-    def theirs(self, relay: Relay, reading: Reading) -> bytes:
+    def render_tritons(self, relay: Relay, reading: Reading) -> bytes:
         """Render those of Triton's families that the scrape asked for."""
         if self.openmetrics:
-            return exposition.relayed_openmetrics(_filtered(relay.take(reading), self.names))
+            return exposition.relayed_openmetrics(_filtered(relay.parse(reading), self.names))
         if not self.names:
             return relay.text(reading)
-        return "".join([family.text for family in _filtered(relay.take(reading), self.names)]).encode()
+        return "".join([family.text for family in _filtered(relay.parse(reading), self.names)]).encode()
 
     @property
     def end(self) -> bytes:

@@ -101,7 +101,7 @@ class _Model:
 
 
 class Distributions:
-    """Collector, Observer and Watcher (see `family`): one pair of histograms per model version.
+    """Collector, MetricsObserver and SnapshotObserver (see `app.parts`): one pair of histograms per model version.
 
     Triton's counters say how many requests each sampling interval brought and how long they took in all, so
     count and sum are exact. How they spread comes from the best source there is for the model: Triton's own
@@ -145,7 +145,7 @@ class Distributions:
         self._noted: list[tuple[ModelVersion, Signal, str, float]] | None = None
         self._families: tuple[Family, ...] = ()
 
-    def see(self, snapshot: Snapshot) -> None:
+    def observe_snapshot(self, snapshot: Snapshot) -> None:
         """Learn which models stream responses, which have a response cache, and which are ensembles."""
         self._streaming = {model: config.decoupled for model, config in snapshot.configs.items()}
         self._cached = frozenset(model for model, config in snapshot.configs.items() if config.response_cache)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
-from typing import Protocol, runtime_checkable
 from weakref import ref
 
 from triton_exporter.catalogue import own
@@ -16,28 +15,6 @@ from triton_exporter.family import Family, Sample, series
 
 COLLISION = "collision"
 """Kind of a bad line that bears a name of the exporter, of Prometheus or of the rules."""
-
-
-@runtime_checkable
-class Observer(Protocol):
-    """Gets families of each complete body of Triton's metrics, every sampling interval, under the same lock."""
-
-    observed: Collection[str]
-    """The names of the families that it needs; others may come with them."""
-
-    def observe(self, exposition: Exposition, now: float) -> None:
-        """Take in one body, read at `now` (Unix seconds, never going back)."""
-
-
-@runtime_checkable
-class Sampler(Protocol):
-    """An Observer that also gets single families of the readings between those that all observers get."""
-
-    sampled: Collection[str]
-    """The names of these families."""
-
-    def sample(self, exposition: Exposition, now: float) -> None:
-        """Take in these families of one body, read at `now` (Unix seconds, never going back)."""
 
 
 class Relay:
@@ -51,11 +28,11 @@ class Relay:
         self._corrected: bytes | None = None
         self._bad: Counter[str] = Counter()
 
-    def take(self, reading: Reading) -> Exposition:
+    def parse(self, reading: Reading) -> Exposition:
         """Parse a reading, and count its bad lines the first time it is shown."""
         if reading is not self._reading():
             self._reading = ref(reading)
-            self._exposition = self._digest(reading.body)
+            self._exposition = self._without_bad_lines(reading.body)
         return self._exposition
 
     def select(self, reading: Reading, names: Collection[str]) -> Exposition:
@@ -66,7 +43,7 @@ class Relay:
 
     def text(self, reading: Reading) -> bytes:
         """The body to pass on: Triton's very bytes when nothing is wrong with them."""
-        self.take(reading)
+        self.parse(reading)
         return reading.body if self._corrected is None else self._corrected
 
     def families(self) -> Iterable[Family]:
@@ -76,7 +53,7 @@ class Relay:
             [Sample(series(own.BAD_LINES, kind), self._bad[kind]) for kind in (*FAULTS, COLLISION)],
         )
 
-    def _digest(self, body: bytes) -> Exposition:
+    def _without_bad_lines(self, body: bytes) -> Exposition:
         exposition = self._parser.parse(body)
         # A Python model can expose any name.
         forged = set(filter(is_reserved, exposition.families))

@@ -66,19 +66,19 @@ class SharedReader:
 
     A scrape that finds a fetch under way shares it; one that runs out of time gets None, and the fetch goes
     on for the others. Only this thread ever waits on the network, so a name server that hangs delays no scrape.
-    `publish` is called before the scrapes get their reading, `digest` after they are done with it.
+    `publish` is called before the scrapes get their reading, `process` after they are done with it.
     """
 
     def __init__(
         self,
         fetch: Callable[[], Reading],
         publish: Callable[[Reading], None],
-        digest: Callable[[Reading], None],
+        process: Callable[[Reading], None],
         pace: Callable[[], float],
     ) -> None:
         self._fetch = fetch
         self._publish = publish
-        self._digest = digest
+        self._process = process
         self._pace = pace
         self._changed = threading.Condition()
         self._started = 0  # number of fetches begun
@@ -92,7 +92,7 @@ class SharedReader:
     def fresh(self, timeout_seconds: float) -> Iterator[Callable[[], Reading | None]]:
         """Ask for a reading that ends after this call began; what is yielded waits for it.
 
-        It is None when there is none in time. Until the block ends, nothing is digested meanwhile.
+        It is None when there is none in time. Until the block ends, no reading is processed meanwhile.
         """
         deadline = time.monotonic() + timeout_seconds
         with self._changed:
@@ -127,7 +127,7 @@ class SharedReader:
                 self._changed.notify_all()
                 # Digesting takes longer than writing a page: scrapes that have their reading go first.
                 self._changed.wait_for(self._is_quiet, PATIENCE_SECONDS)
-            self._digest(reading)
+            self._process(reading)
             # Ticks that passed during a slow fetch are skipped, not caught up.
             interval = self._pace()
             while tick <= time.monotonic():

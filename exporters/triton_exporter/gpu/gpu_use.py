@@ -46,7 +46,7 @@ class GpuUse:
     _meter: BusyMeter[ModelVersion] = field(default_factory=BusyMeter)
     _accounts: dict[Entity, _UseAccount] = field(default_factory=dict)
 
-    def see(self, statistics: Iterable[ModelStatistics], claims: Iterable[GpuClaim]) -> None:
+    def update(self, statistics: Iterable[ModelStatistics], claims: Iterable[GpuClaim]) -> None:
         """Add the execution time since the last poll, and forget models that run on no GPU any more."""
         nanoseconds = {
             ModelVersion(row.model, row.version): sum(batch.infer_ns for batch in row.batches)

@@ -61,7 +61,7 @@ class Options:
 
 
 class Gpus:
-    """A Poller, Observer, Watcher and Collector; see triton_exporter.family for who calls what when."""
+    """A Poller, MetricsObserver, SnapshotObserver and Collector; see `app.parts` for who calls what when."""
 
     observed = native.FAMILIES
 
@@ -125,7 +125,7 @@ class Gpus:
             self._own = reading
             self._learn_scope(now)
 
-    def see(self, snapshot: Snapshot) -> None:
+    def observe_snapshot(self, snapshot: Snapshot) -> None:
         """Take in configs and statistics: which model is on which GPU, and how long it executed."""
         with self._lock:
             self._configs = snapshot.configs
@@ -137,7 +137,7 @@ class Gpus:
             self._problems = label_problems(evidence, self._claims, seen)
             if snapshot.statistics is not None:
                 self._memory = _memory_by_gpu(snapshot, seen)
-                self._ledger.see(evidence.statistics, self._claims)
+                self._ledger.update(evidence.statistics, self._claims)
 
     def _evidence(self, statistics: tuple[ModelStatistics, ...] = ()) -> Evidence:
         return Evidence(self._configs, statistics, self._labels, self._triton_gpus, self._options.sure_models)

@@ -30,7 +30,7 @@ class _Row:
 
 
 class BackendFailures:
-    """Observer and Watcher (see `family`); comes before the lifecycle.
+    """MetricsObserver and SnapshotObserver (see `app.parts`); comes before the lifecycle.
 
     It reads Triton's metrics because its statistics count rejected and cancelled requests among the failures.
     """
@@ -58,7 +58,7 @@ class BackendFailures:
                 row.failures += count
                 row.last = now
 
-    def see(self, snapshot: Snapshot) -> None:
+    def observe_snapshot(self, snapshot: Snapshot) -> None:
         """Report what does not answer to the lifecycle."""
         if snapshot.index is None and snapshot.api_failure != "refused":
             return  # not known; a server that refuses has ended

@@ -45,7 +45,7 @@ def parse_expected_file(text: str) -> Expected:
 
 
 class ExpectedFile:
-    """Poller that reads the file again, and Watcher that hands the list over under the exporter's lock.
+    """Poller that reads the file again, and SnapshotObserver that hands the list over under the exporter's lock.
 
     A file that cannot be read, or holds a mistake, leaves the last good list in force.
     """
@@ -81,7 +81,7 @@ class ExpectedFile:
             self._problem = ""
             self._expected = {**self._always, **expected}
 
-    def see(self, snapshot: Snapshot) -> None:
+    def observe_snapshot(self, snapshot: Snapshot) -> None:
         """Put the list in force."""
         with self._lock:
             self._lifecycle.expected = self._expected

@@ -202,7 +202,7 @@ class LogTail:
 
 
 class LogReader:
-    """Poller that reads the log, and Watcher that hands over what it found under the exporter's lock."""
+    """Poller that reads the log, and SnapshotObserver that hands over what it found under the exporter's lock."""
 
     def __init__(self, tail: LogTail, lifecycle: Lifecycle, interval_seconds: float = 1.0) -> None:
         self.interval_seconds = interval_seconds
@@ -224,7 +224,7 @@ class LogReader:
             # Nobody collects while Triton hangs; what is lost then is only a count.
             self._found = [*self._found, *found][-_MOST_WAITING:]
 
-    def see(self, snapshot: Snapshot) -> None:
+    def observe_snapshot(self, snapshot: Snapshot) -> None:
         """Give the failures since the last poll to the lifecycle."""
         self._note_earlier(snapshot.at)
         with self._lock:

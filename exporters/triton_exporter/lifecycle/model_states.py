@@ -21,16 +21,16 @@ _Records = Sequence[tuple[ModelVersion, Record]]
 
 @dataclass
 class ModelStates:
-    """Watcher and Collector over one Lifecycle."""
+    """SnapshotObserver and Collector over one Lifecycle."""
 
     lifecycle: Lifecycle
     _held: dict[str, float] = field(default_factory=dict, init=False)  # since when a counter is held at 0
     _shown: set[str] = field(default_factory=set, init=False)  # models whose counters have been shown
     _written: tuple[object, Sequence[Family]] = field(default=(None, ()), init=False)
 
-    def see(self, snapshot: Snapshot) -> None:
+    def observe_snapshot(self, snapshot: Snapshot) -> None:
         """Take in one poll."""
-        self.lifecycle.see(snapshot)
+        self.lifecycle.observe_snapshot(snapshot)
 
     def scraped(self) -> None:
         """Prometheus has taken a whole page: counters it saw at 0 may now move."""

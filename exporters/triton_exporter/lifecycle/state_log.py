@@ -19,13 +19,13 @@ _LONGEST = 1000
 
 
 class FailureLog:
-    """Watcher (see `family`); comes after the lifecycle it reads."""
+    """SnapshotObserver (see `app.parts`); comes after the lifecycle it reads."""
 
     def __init__(self, lifecycle: Lifecycle) -> None:
         self._lifecycle = lifecycle
         self._logged: dict[str, Failure] = {}
 
-    def see(self, _snapshot: Snapshot) -> None:
+    def observe_snapshot(self, _snapshot: Snapshot) -> None:
         """Log what failed since the last poll."""
         failures = self._lifecycle.last_failures
         self._logged = {model: logged for model, logged in self._logged.items() if model in failures}
@@ -53,13 +53,13 @@ def _plain(text: str) -> str:
 
 
 class ReachabilityLog:
-    """Watcher (see `family`): one line for each change."""
+    """SnapshotObserver (see `app.parts`): one line for each change."""
 
     def __init__(self, url: str) -> None:
         self._url = url
         self._answered: bool | None = None
 
-    def see(self, snapshot: Snapshot) -> None:
+    def observe_snapshot(self, snapshot: Snapshot) -> None:
         """Write whether this poll was answered, if the last one was not, or the other way round."""
         before, self._answered = self._answered, not snapshot.api_failure
         if self._answered == before:

@@ -81,7 +81,7 @@ class Lifecycle:
     _had_index: bool = field(default=False, init=False)  # the poll before this one returned an index
     _restarted: bool = field(default=False, init=False)
 
-    def see(self, snapshot: Snapshot) -> None:
+    def observe_snapshot(self, snapshot: Snapshot) -> None:
         """Take in one poll: move every record to its new state and count the load failures it shows."""
         self._had_index = self.snapshot.index is not None
         self.snapshot = snapshot

@@ -26,13 +26,13 @@ _METRICS = (
 
 
 class Configurations:
-    """Watcher and Collector: rendered again only when a configuration changes."""
+    """SnapshotObserver and Collector: rendered again only when a configuration changes."""
 
     def __init__(self) -> None:
         self._configs: Mapping[ModelVersion, ModelConfig] = {}
         self._families: tuple[Family, ...] = _families({})
 
-    def see(self, snapshot: Snapshot) -> None:
+    def observe_snapshot(self, snapshot: Snapshot) -> None:
         """Take in the configurations of one poll."""
         if snapshot.configs != self._configs:
             self._configs = snapshot.configs

@@ -45,7 +45,7 @@ class _Account:
 
 
 class Executions:
-    """Watcher and Collector. Triton sets the statistics of a version back to 0 at every reload, hot ones too.
+    """SnapshotObserver and Collector: counters that outlive reloads, at which Triton sets its statistics back to 0.
 
     What Triton counted before the first poll is not shown: after a restart of the exporter Prometheus would
     otherwise add all of it again.
@@ -57,7 +57,7 @@ class Executions:
         self._statistics: tuple[ModelStatistics, ...] | None = None
         self._families: Sequence[Family] | None = None
 
-    def see(self, snapshot: Snapshot) -> None:
+    def observe_snapshot(self, snapshot: Snapshot) -> None:
         """Take in the statistics of one poll."""
         if snapshot.api_failure == "refused":
             # The server's process has ended: whatever comes next counts from 0.

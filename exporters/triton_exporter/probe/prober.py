@@ -55,7 +55,7 @@ class _Target:
 
 
 class Prober:
-    """Poller, Watcher and Collector (see `family`).
+    """Poller, SnapshotObserver and Collector (see `app.parts`).
 
     Only versions that Triton calls ready are probed. The result of the last probe is part of the readiness
     that the lifecycle shows. A probe that the model cannot take, or that never worked, says nothing about the
@@ -77,7 +77,7 @@ class Prober:
         self._configs: dict[ModelVersion, ModelConfig] = {}
         self._in_flight = 0
 
-    def see(self, snapshot: Snapshot) -> None:
+    def observe_snapshot(self, snapshot: Snapshot) -> None:
         """Update which versions are ready and their configuration; report failing models to the lifecycle."""
         ready = {key for key, claim in claims(snapshot).items() if claim.ready}
         successes = {ModelVersion(one.model, one.version): one.success for one in snapshot.statistics or ()}

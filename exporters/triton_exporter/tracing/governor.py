@@ -112,7 +112,7 @@ class Latency:
 
 
 class TraceGovernor:
-    """Poller, Closer, Observer, Watcher and Collector (see `family`).
+    """Poller, Closer, MetricsObserver, SnapshotObserver and Collector (see `app.parts`).
 
     Each model's rate follows its traffic: fewer are traced at once when it grows, more when it has been lower
     for a while. A setting names how many requests it is for and is renewed when half of them are used, so
@@ -143,7 +143,7 @@ class TraceGovernor:
         self._pauses = 0
         self._paused_until = float("-inf")
 
-    def see(self, snapshot: Snapshot) -> None:
+    def observe_snapshot(self, snapshot: Snapshot) -> None:
         """Learn which models there are."""
         if snapshot.index is not None:
             with self._lock:

@@ -10,7 +10,7 @@ from triton_exporter.tracing.trace import Mailbox
 
 
 class TraceRate:
-    """Poller (see `family`) that keeps the mailbox's rate at what Triton's trace setting says."""
+    """Poller (see `app.parts`) that keeps the mailbox's rate at what Triton's trace setting says."""
 
     interval_seconds = 30.0
 

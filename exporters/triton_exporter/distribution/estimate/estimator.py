@@ -35,7 +35,7 @@ class _Place(NamedTuple):
 
 
 class Estimator:
-    """Poller (see `family`): estimates in a thread of its own, without the exporter's lock."""
+    """Poller (see `app.parts`): estimates in a thread of its own, without the exporter's lock."""
 
     interval_seconds = 1.0
 

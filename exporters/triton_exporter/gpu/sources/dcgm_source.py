@@ -34,7 +34,7 @@ class DcgmSource:
         try:
             answer = self._client.get(self._path)
         except FetchError as error:
-            reading = self._digest(error.partial, at)
+            reading = self._parse(error.partial, at)
             if not reading.values:
                 raise SourceError(error.reason, str(error)) from error
             return reading
@@ -42,7 +42,7 @@ class DcgmSource:
             self._client.close()  # polls are seconds apart, and a source is not closed when the process ends
         if answer.status != 200:
             raise SourceError("http_error", f"HTTP {answer.status}")
-        reading = self._digest(answer.body, at)
+        reading = self._parse(answer.body, at)
         if not reading.devices:
             raise SourceError("no_gpu", "no GPU rows in the answer")
         return reading
@@ -51,5 +51,5 @@ class DcgmSource:
         """Close the connection."""
         self._client.close()
 
-    def _digest(self, body: bytes, at: float) -> GpuReading:
+    def _parse(self, body: bytes, at: float) -> GpuReading:
         return dcgm.read(self._parser.parse(body), at)
