@@ -6,7 +6,7 @@ For people with Docker; no part of `make test`. It starts each Grafana on a free
 the generated dashboards from dashboards/generated with a data source that asks the given Prometheus, asks
 /api/health, the data source's health and every dashboard by uid, resolves the variables, runs each query of
 each panel and annotation through /api/ds/query, and removes the container. Exits 1 if anything failed, 2 where
-there is no Docker; a query without data is counted and is no failure.
+there is no Docker; a query without data is counted and is not a failure.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def _choose(url: str, variable: Json, chosen: Mapping[str, str]) -> str:
     """The value of a variable, as a regular expression where it may be All; what Grafana itself would list."""
     asked = re.fullmatch(r"label_values\((.*), (\w+)\)", variable["definition"])
     if asked is None:
-        raise CannotVerifyError(f"{variable['definition']} is no label_values()")
+        raise CannotVerifyError(f"{variable['definition']} is not label_values()")
     path = f"/api/datasources/uid/{SOURCE['uid']}/resources/api/v1/label/{asked[2]}/values"
     now = int(time.time()) + 1
     span = {"start": str(now - SECONDS), "end": str(now)}

@@ -123,7 +123,7 @@ SLI_EVENTS_COUNTED = "slo:sli_events:checkpoint_rate6h"
 
 
 def sli_events_base(window: str) -> str:
-    """Name of the sum of when a window began, while that lies in a pause or soon will; absent otherwise."""
+    """Name of the sum at a window's start, while that is in a pause or soon will be; absent otherwise."""
     return f"slo:sli_events:base{window}"
 
 

@@ -1,10 +1,13 @@
-"""Pages, `--help` and alert texts use the words of the field, not the private words of earlier versions."""
+"""Everything a person reads uses the words of the field, not the private words of earlier versions."""
 
 from __future__ import annotations
 
 import argparse
 import importlib
+import io
 import re
+import sys
+import tokenize
 from collections.abc import Iterator
 
 import pytest
@@ -14,9 +17,10 @@ from support.tools import ROOT
 from tritonwatch.cli import VERBS
 
 PRIVATE = re.compile(
-    r"\b(told|tells?|hears?|heard|lest|whoever|elder|courier|seam|dawdles?|mend(s|ed|ing)?|speak(s|ing)?|spoken|"
-    r"nobody knows|(?<!there )(is|are) no (?!longer|more\b)|for want of|by itself|losing nothing|dear|tame|pours?|"
-    r"hangs? together|no ground for|keeper|deserv(es?|ed)|sound|hair|lies (between|in)|says no|waking|wakes?)\b",
+    r"\b(told|tells|hears?|heard|lest|whoever|elder|courier|seam|dawdles?|mend(s|ed|ing)?|"
+    r"speak(s|ing)?|spoken|nobody knows|(?<!there )(is|are) no (?!longer|more\b)|for want of|by itself|"
+    r"losing nothing|dear|tame|pours?|hangs? together|no ground for|keeper|deserv(es?|ed)|sound|hair|"
+    r"lies (between|in)|says no)\b",
     re.IGNORECASE,
 )
 """Words of the code's old dialect; `docs/glossary.md` has those that replace them. 'There is no data' is English,
@@ -37,6 +41,19 @@ def private_words(text: str) -> list[str]:
         " ".join(prose[max(0, found.start() - 40) : found.end() + 20].split())
         for found in PRIVATE.finditer(prose)
     ]
+
+
+PACKAGES = ("exporters", "slo", "alerts", "dashboards", "compose")
+UNREVIEWED = "exporters/triton_exporter/distribution/estimate/"
+"""Its texts are not held against the list yet."""
+_FSTRING = (tokenize.FSTRING_MIDDLE,) if sys.version_info >= (3, 12) else ()
+
+
+def _texts(source: str) -> Iterator[str]:
+    """Comments, docstrings and messages: what of a module a person reads. A string without a blank is a name."""
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type in (tokenize.COMMENT, tokenize.STRING, *_FSTRING) and " " in token.string:
+            yield token.string
 
 
 def _annotations() -> Iterator[tuple[str, str]]:
@@ -67,6 +84,30 @@ def test_alert_texts_use_the_words_of_the_field() -> None:
     found = {place: words for place, text in _annotations() if (words := private_words(text))}
 
     assert {} == found
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_code_uses_the_words_of_the_field(package: str) -> None:
+    """Docstrings, comments, messages, panel titles and descriptions, Slack texts."""
+    found = {
+        path.relative_to(ROOT).as_posix(): words
+        for path in sorted((ROOT / package).rglob("*.py"))
+        if UNREVIEWED not in path.as_posix()
+        if (words := [word for text in _texts(path.read_text()) for word in private_words(text)])
+    }
+
+    assert {} == found
+
+
+def test_a_private_word_in_a_docstring_or_a_message_is_found() -> None:
+    """Planted in each kind of text; names and code are left out."""
+    source = '''
+def told(name="told"):  # whoever reads this
+    """Say what it was told."""
+    print(f"it heard {name}, `told` again")
+'''
+
+    assert 3 == sum(len(private_words(text)) for text in _texts(source))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Canonical GPU series in base units, whatever dialect the GPU source speaks.
+"""Canonical GPU series in base units, whatever dialect the GPU source has.
 
 A GPU split by MIG has, in the families that carry `gpu_instance_id`, one series per instance and none for the
 whole; any other GPU has one series without that label. So a sum over a family never counts a part twice.

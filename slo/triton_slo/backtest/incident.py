@@ -20,7 +20,7 @@ class IncidentError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """Something that deserved a page (or a ticket) from `start` to `end`, Unix seconds.
+    """A failure that should have raised a page (or a ticket) from `start` to `end`, Unix seconds.
 
     An empty `slo`, `model` or `version` matches any.
     """

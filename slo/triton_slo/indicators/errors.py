@@ -2,8 +2,8 @@
 
 Triton asks the backend whether a request succeeded. The Python backend, and with it vLLM and every Python-based
 backend, reports a failure only where `execute` raises: an error response counts as a success (server#7713; on 2.51
-10 of 10 did). An ensemble fails when a part answers with an error (2.51). Of backends that are not listed below
-nobody knows, so they count as hiding failures.
+10 of 10 did). An ensemble fails when a part answers with an error (2.51). Whether other backends
+than those listed below report failures is unknown, so they count as hiding them.
 """
 
 from __future__ import annotations

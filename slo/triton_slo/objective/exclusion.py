@@ -190,7 +190,7 @@ def _second(text: str) -> int:
 
 
 def clipped(spans: list[Span], start: float, end: float) -> Iterator[Span]:
-    """What of these spans lies between two times."""
+    """Cut these spans to the part between two times."""
     for low, high in spans:
         if max(low, start) < min(high, end):
             yield max(low, start), min(high, end)

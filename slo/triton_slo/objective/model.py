@@ -183,7 +183,7 @@ class Alerting(Value):
     """How an objective alerts; `alerting: off` is short for `enabled: false`.
 
     `min_failures` events must have failed within a tier's long window, and the error ratio must exceed the
-    budget with `confidence` (one-sided score test), so that one failure at night wakes nobody.
+    budget with `confidence` (one-sided score test), so that one failure at night pages nobody.
     """
 
     enabled: bool = True

@@ -60,7 +60,7 @@ def worst_comparison(comparison: Comparison, canary: Standing, baseline: Standin
 
 
 def settled_by(row: Standing, source: str) -> str:
-    """The flag or the traces that would tell whether an estimated objective is met."""
+    """The flag or the traces that would show whether an estimated objective is met."""
     if row.threshold_seconds is None:
         return CAVEATS[source].settled_by
     needed = _traces_needed(row)
