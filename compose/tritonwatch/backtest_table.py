@@ -13,7 +13,7 @@ from rich.text import Text
 
 from triton_exporter.printable import printable
 from triton_slo.backtest.replay import Episode
-from triton_slo.backtest.report import Outcome, Report
+from triton_slo.backtest.report import PolicyOutcome, Report
 from triton_slo.backtest.score import Score
 from tritonwatch.status_table import duration
 
@@ -59,7 +59,7 @@ def _marks(score: Score) -> Iterator[str]:
         yield "-" if median is None else f"{duration(median)} ({duration(worst)})"
 
 
-def _alerts(outcome: Outcome, limit: int) -> Table:
+def _alerts(outcome: PolicyOutcome, limit: int) -> Table:
     table = Table(title=f"What {outcome.policy} would have raised", title_justify="left", box=None)
     for heading in ("when (UTC)", "as", "alert", "objective", "model", "version"):
         table.add_column(heading)

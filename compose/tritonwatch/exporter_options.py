@@ -184,7 +184,7 @@ Seconds = Annotated[float, _one(_seconds), Form("SECONDS")]
 Patterns = Annotated[tuple[str, ...], _each(_word), Form("PATTERN", repeated=True)]
 
 
-class Options(BaseModel):
+class ExporterOptions(BaseModel):
     """Every option by its name in a settings file; the docstring of a field is its help."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
@@ -259,7 +259,7 @@ class Options(BaseModel):
 
 def declare(parser: argparse.ArgumentParser) -> None:
     """Add every option to a parser; none has a default there, so that a settings file can give it."""
-    declare_some(parser, Options.model_fields)
+    declare_some(parser, ExporterOptions.model_fields)
     parser.add_argument(
         "--config", metavar="FILE", help="settings file (YAML): these options by name, with _ for -"
     )
@@ -268,7 +268,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
 def declare_some(parser: argparse.ArgumentParser, keys: Iterable[str]) -> None:
     """Add the options with these keys, for a verb that polls a Triton as the exporter does."""
     for key in keys:
-        text, form = Options.model_fields[key].description, _form(key)
+        text, form = ExporterOptions.model_fields[key].description, _form(key)
         if form.switch:
             parser.add_argument(_flag(key), help=text, action="store_const", const="true")
         else:
@@ -292,7 +292,7 @@ def choose(given: Mapping[str, Any], environment: Mapping[str, str]) -> Chosen:
     variables = {key: value for key in CERTIFICATES if (value := environment.get(key.upper()))}
     file = Path(str(given["config"])) if given.get("config") else None
     content = _content(file, problems) if file else {}
-    flags = {key: given[key] for key in Options.model_fields if given.get(key) is not None}
+    flags = {key: given[key] for key in ExporterOptions.model_fields if given.get(key) is not None}
     # Where each value was given: every message names it.
     places = (
         {key: f"${key.upper()}" for key in variables}
@@ -311,7 +311,7 @@ def _flag(key: str) -> str:
 
 
 def _form(key: str) -> Form:
-    return next(one for one in Options.model_fields[key].metadata if isinstance(one, Form))
+    return next(one for one in ExporterOptions.model_fields[key].metadata if isinstance(one, Form))
 
 
 def _content(path: Path, problems: list[Problem]) -> dict[str, Any]:
@@ -326,27 +326,30 @@ def _content(path: Path, problems: list[Problem]) -> dict[str, Any]:
     return {str(key): value for key, value in (content or {}).items()}
 
 
-def _validated(raw: Mapping[str, Any], places: Mapping[str, str], problems: list[Problem]) -> Options:
+def _validated(raw: Mapping[str, Any], places: Mapping[str, str], problems: list[Problem]) -> ExporterOptions:
     """The options, with the default for those that are wrong."""
     try:
-        return Options.model_validate(raw)
+        return ExporterOptions.model_validate(raw)
     except ValidationError as error:
         mistakes = {str(one["loc"][0]): one for one in error.errors()}
     for key, mistake in mistakes.items():
         if mistake["type"] == "missing":
             problems.append(Problem(_flag(key), "is missing", f"{_flag(key)} http://127.0.0.1:8000"))
         elif mistake["type"] == "extra_forbidden":
-            known = ", ".join(sorted(Options.model_fields))
+            known = ", ".join(sorted(ExporterOptions.model_fields))
             problems.append(Problem(places[key], "is not an option", f"one of {known}"))
         else:
             reason = str(mistake.get("ctx", {}).get("error") or f"{raw[key]!r}: {mistake['msg'].lower()}")
             problems.append(Problem(places[key], reason, f"write it as {_form(key).metavar}"))
     right = {key: value for key, value in raw.items() if key not in mistakes}
-    return Options.model_validate({"triton": "http://127.0.0.1:8000"} | right)
+    return ExporterOptions.model_validate({"triton": "http://127.0.0.1:8000"} | right)
 
 
 def _settings(
-    options: Options, environment: Mapping[str, str], places: Mapping[str, str], problems: list[Problem]
+    options: ExporterOptions,
+    environment: Mapping[str, str],
+    places: Mapping[str, str],
+    problems: list[Problem],
 ) -> Settings:
     otlp = options.otlp_listen
     if otlp and not (options.otlp_allow_remote or _is_loopback(otlp[0])):
@@ -425,7 +428,9 @@ def _headers(path: Path | None, environment: Mapping[str, str], problems: list[P
     return headers
 
 
-def _certificates(options: Options, places: Mapping[str, str], problems: list[Problem]) -> Certificates:
+def _certificates(
+    options: ExporterOptions, places: Mapping[str, str], problems: list[Problem]
+) -> Certificates:
     given = [places[name] for name in CERTIFICATES if name in places]
     certificates = Certificates(options.triton_ca_file, options.triton_cert_file, options.triton_key_file)
     if certificates.key and not certificates.own:

@@ -22,7 +22,7 @@ BACKEND_ROWS = {"vllm": ("vllm",), "tensorrtllm": ("tensorrtllm",), "ensemble": 
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class ModelFacts:
     """What is known of a model: its versions, backend, and whether it caches or runs on GPUs."""
 
     name: str
@@ -48,7 +48,7 @@ def _heading(name: str) -> str:
     return name.replace("$", "$\u2060").replace("[[", "[\u2060[")
 
 
-def dashboard(facts: Facts, objectives: Sequence[Objective], options: Options) -> Dashboard:
+def dashboard(facts: ModelFacts, objectives: Sequence[Objective], options: Options) -> Dashboard:
     """Make the dashboard of one model."""
     template = model.dashboard(options)
     seen = _promised(view_of(facts.name, options), facts, objectives)
@@ -66,7 +66,7 @@ def dashboard(facts: Facts, objectives: Sequence[Objective], options: Options) -
     )
 
 
-def _promised(seen: View, facts: Facts, objectives: Sequence[Objective]) -> View:
+def _promised(seen: View, facts: ModelFacts, objectives: Sequence[Objective]) -> View:
     """The view with this model's limits; where versions differ, the strictest."""
     found: dict[str, list[float]] = defaultdict(list)
     for objective in objectives:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from triton_dashboards.grafana.values import Color, Display, Override, Threshold
+from triton_dashboards.grafana.values import Color, Display, FieldOverride, Threshold
 from triton_dashboards.query import NO_SHARE
 from triton_slo import signals
 from triton_slo.signals import Age, Signal
@@ -65,7 +65,7 @@ YES_BANDS = Display(words={0: ("No", "dark-red"), 1: ("Yes", "light-green")})
 BYTES = Display("bytes", minimum=0)
 
 
-DASHED_LIMIT = Override(
+DASHED_LIMIT = FieldOverride(
     "/^limit/",
     {
         "custom.lineStyle": {"fill": "dash", "dash": [8, 8]},
@@ -81,9 +81,9 @@ It is named where the pointer is; a legend shows three lines, and those are for 
 """
 
 
-def colored(name: str, color: Color) -> Override:
+def colored(name: str, color: Color) -> FieldOverride:
     """One series in the colour of what it means."""
-    return Override(name, {"color": {"mode": "fixed", "fixedColor": color}})
+    return FieldOverride(name, {"color": {"mode": "fixed", "fixedColor": color}})
 
 
 def warned(display: Display, signal: Signal) -> Display:

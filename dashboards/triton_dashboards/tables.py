@@ -8,7 +8,7 @@ from typing import Any
 
 from triton_dashboards.about import Sources
 from triton_dashboards.grafana.panels import table
-from triton_dashboards.grafana.values import Display, Link, Override, Panel, Query, Threshold
+from triton_dashboards.grafana.values import Display, FieldOverride, Link, Panel, Query, Threshold
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Column:
     colored: bool = False
     width: int = 0
 
-    def override(self) -> Override:
+    def override(self) -> FieldOverride:
         """Unit, limits and colour of this column only."""
         properties: dict[str, Any] = {
             "unit": self.display.unit,
@@ -48,13 +48,13 @@ class Column:
             properties["custom.width"] = self.width
         if self.display.links:
             properties["links"] = [link.to_json_data() for link in self.display.links]
-        return Override(self.name, properties)
+        return FieldOverride(self.name, properties)
 
 
-def linked(column: str, link: Link, width: int = 0) -> Override:
+def linked(column: str, link: Link, width: int = 0) -> FieldOverride:
     """A column whose values lead somewhere."""
     properties: dict[str, Any] = {"links": [link.to_json_data()]}
-    return Override(column, properties | ({"custom.width": width} if width else {}))
+    return FieldOverride(column, properties | ({"custom.width": width} if width else {}))
 
 
 def columns(
@@ -66,8 +66,8 @@ def columns(
     reads: Sources | None = None,
     key_name: str = "",
     headings: Mapping[str, str] | None = None,
-    key_override: Override | None = None,
-    extra_overrides: Sequence[Override] = (),
+    key_override: FieldOverride | None = None,
+    extra_overrides: Sequence[FieldOverride] = (),
     sort_by: str = "",
     descending: bool = True,
     width: int = 24,

@@ -38,7 +38,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class TritonFacts:
     """The facts about one Triton.
 
     `statuses` holds the HTTP status of every endpoint that was asked, `first` and `second` its metrics,
@@ -75,10 +75,10 @@ class Facts:
         return self.first is not None and metric.name in self.first.families
 
 
-Check = Callable[[Facts], Iterator[Finding]]
+Check = Callable[[TritonFacts], Iterator[Finding]]
 
 
-def examine(facts: Facts) -> list[Finding]:
+def examine(facts: TritonFacts) -> list[Finding]:
     """Everything worth changing, problems first."""
     if facts.is_stranger:
         checks: tuple[Check, ...] = (_reachable,)
@@ -92,7 +92,7 @@ def examine(facts: Facts) -> list[Finding]:
     return sorted(found, key=lambda finding: finding.grade != "problem")
 
 
-def requests_per_second(facts: Facts) -> Mapping[str, float] | None:
+def requests_per_second(facts: TritonFacts) -> Mapping[str, float] | None:
     """Successful requests a second of each model between the two readings of the metrics."""
     if facts.first is None or facts.second is None or facts.seconds <= 0:
         return None
@@ -100,7 +100,7 @@ def requests_per_second(facts: Facts) -> Mapping[str, float] | None:
     return {model: max(0.0, count - first.get(model, 0.0)) / facts.seconds for model, count in second.items()}
 
 
-def _reachable(facts: Facts) -> Iterator[Finding]:
+def _reachable(facts: TritonFacts) -> Iterator[Finding]:
     failure = facts.snapshot.api_failure
     if failure == "refused":
         yield Finding(
@@ -133,7 +133,7 @@ def _reach(failure: str) -> str:
     return _TRUST if failure == "tls" else what_to_check(failure)
 
 
-def _metrics(facts: Facts) -> Iterator[Finding]:
+def _metrics(facts: TritonFacts) -> Iterator[Finding]:
     if facts.metrics_failure:
         yield Finding(
             "problem",
@@ -155,7 +155,7 @@ def _metrics(facts: Facts) -> Iterator[Finding]:
         yield Finding("problem", "Triton's metrics hold broken lines", f"lines by kind: {kinds}")
 
 
-def _restricted(facts: Facts) -> Iterator[Finding]:
+def _restricted(facts: TritonFacts) -> Iterator[Finding]:
     closed = [endpoint for endpoint, status in facts.statuses.items() if status == 403]
     if closed:
         yield Finding(
@@ -167,7 +167,7 @@ def _restricted(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def _namespacing(facts: Facts) -> Iterator[Finding]:
+def _namespacing(facts: TritonFacts) -> Iterator[Finding]:
     broken = facts.statuses.get("statistics", 200) not in (200, 403) and facts.statuses.get("index") == 200
     if broken:
         yield Finding(
@@ -180,7 +180,7 @@ def _namespacing(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def _counters(facts: Facts) -> Iterator[Finding]:
+def _counters(facts: TritonFacts) -> Iterator[Finding]:
     if facts.first is None or facts.snapshot.statistics is None:
         return
     served = sum(one.success for one in facts.snapshot.statistics)
@@ -196,7 +196,7 @@ def _counters(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def _histograms(facts: Facts) -> Iterator[Finding]:
+def _histograms(facts: TritonFacts) -> Iterator[Finding]:
     if not facts.has(triton.FIRST_RESPONSE_MS):
         if facts.release >= (2, 65):
             yield Finding(
@@ -232,7 +232,7 @@ def _histograms(facts: Facts) -> Iterator[Finding]:
             )
 
 
-def _estimates(facts: Facts) -> Iterator[Finding]:
+def _estimates(facts: TritonFacts) -> Iterator[Finding]:
     if not facts.can_estimate and not facts.has(triton.FIRST_RESPONSE_MS):
         yield Finding(
             "advice",
@@ -244,7 +244,7 @@ def _estimates(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def _summaries(facts: Facts) -> Iterator[Finding]:
+def _summaries(facts: TritonFacts) -> Iterator[Finding]:
     if facts.has(triton.REQUEST_SUMMARY_US):
         yield Finding(
             "advice",
@@ -256,11 +256,11 @@ def _summaries(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def _gpus(facts: Facts) -> Iterator[Finding]:
+def _gpus(facts: TritonFacts) -> Iterator[Finding]:
     yield from facts.gpu
 
 
-def _readiness(facts: Facts) -> Iterator[Finding]:
+def _readiness(facts: TritonFacts) -> Iterator[Finding]:
     if facts.snapshot.api_failure or facts.snapshot.index is None:
         return
     found = claims(facts.snapshot)
@@ -292,7 +292,7 @@ def _readiness(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def _log(facts: Facts) -> Iterator[Finding]:
+def _log(facts: TritonFacts) -> Iterator[Finding]:
     if "log_file" in facts.logging and not facts.logging["log_file"]:
         yield Finding(
             "advice",
@@ -303,7 +303,7 @@ def _log(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def _queues(facts: Facts) -> Iterator[Finding]:
+def _queues(facts: TritonFacts) -> Iterator[Finding]:
     endless = sorted(
         {
             key.model
@@ -328,7 +328,7 @@ _PREPARED = (
 )
 
 
-def _tracing(facts: Facts) -> Iterator[Finding]:
+def _tracing(facts: TritonFacts) -> Iterator[Finding]:
     traffic = requests_per_second(facts)
     if traffic is None:
         return
@@ -351,7 +351,7 @@ def _tracing(facts: Facts) -> Iterator[Finding]:
     )
 
 
-def _trace_state(facts: Facts, on: bool, in_all: float) -> str:
+def _trace_state(facts: TritonFacts, on: bool, in_all: float) -> str:
     mode, rate = str(facts.tracing.get("trace_mode", "")), str(facts.tracing.get("trace_rate", ""))
     if on and rate.isdecimal() and int(rate) > 0:
         return f"every {rate}. one traced since its start, {in_all / int(rate):.1f} a second now"
@@ -371,7 +371,7 @@ def _would_set(traffic: Mapping[str, float], in_all: float) -> str:
     )
 
 
-def _age(facts: Facts) -> Iterator[Finding]:
+def _age(facts: TritonFacts) -> Iterator[Finding]:
     missing = [text for release, text in _SINCE if (0, 0) < facts.release < release]
     if missing:
         yield Finding(

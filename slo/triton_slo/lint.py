@@ -12,7 +12,7 @@ from triton_slo.fields import Choice
 from triton_slo.indicators.sources import BACKEND_COUNTERS, CAVEATS, SEES_FAILURES
 from triton_slo.objective.exclusion_lint import exclusion_doubts, over
 from triton_slo.objective.model import CalendarWindow, Objective
-from triton_slo.objective.reading import Reading
+from triton_slo.objective.reading import ParsedObjectives
 from triton_slo.problem import Problem
 from triton_slo.rules.periods import LAST, clock
 from triton_slo.rules.plan import Plan
@@ -34,7 +34,7 @@ class Surroundings:
     """Models whose backend may hide failures from Triton's counters."""
 
 
-def doubts(reading: Reading, around: Surroundings) -> list[Problem]:
+def doubts(reading: ParsedObjectives, around: Surroundings) -> list[Problem]:
     """All doubts about what was read."""
     return [
         problem
@@ -69,7 +69,7 @@ def notes(objective: Objective, place: Callable[[str], str], now: float | None =
         yield Problem(place(field), f"{objective.name}: {reason}", fix)
 
 
-def hidden_failures(reading: Reading, around: Surroundings) -> Iterator[Problem]:
+def hidden_failures(reading: ParsedObjectives, around: Surroundings) -> Iterator[Problem]:
     """Notes on `errors` objectives of models whose failures nothing else here would see."""
     seeing = [one for one in reading.objectives if SEES_FAILURES & _sources(one)]
     caveat = CAVEATS[BACKEND_COUNTERS]

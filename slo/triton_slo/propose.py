@@ -63,7 +63,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class MeasurementSource:
     """Where the measurements came from, in words for the comments."""
 
     triton_version: str = ""
@@ -79,7 +79,7 @@ def round_up(seconds: float) -> float:
     return float(math.ceil(seconds / 60) * 60)
 
 
-def propose(models: Sequence[Seen], source: Source) -> str:
+def propose(models: Sequence[Seen], source: MeasurementSource) -> str:
     """Write an objectives file (YAML with comments) for these models."""
     return (
         "\n".join(
@@ -96,7 +96,7 @@ def propose(models: Sequence[Seen], source: Source) -> str:
     )
 
 
-def _head(models: Sequence[Seen], source: Source) -> Iterator[str]:
+def _head(models: Sequence[Seen], source: MeasurementSource) -> Iterator[str]:
     version = f" {source.triton_version}" if source.triton_version else ""
     yield f"# Proposed by `tritonwatch init` for a Triton{version} with {len(models)} models."
     yield "# Read it, change what users would not agree with, then: tritonwatch check THIS_FILE"

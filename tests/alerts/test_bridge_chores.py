@@ -386,7 +386,7 @@ def test_a_watchdog_that_stops_pages_and_its_return_resolves(place: Place) -> No
     """No news from Alertmanager is news."""
     watch = HeartbeatWatch(place.store, 600, lambda: None)
     watch(place.clock())
-    place.store.facts.remember(HEARTBEAT_FACT, repr(place.clock()))
+    place.store.values.set(HEARTBEAT_FACT, repr(place.clock()))
     place.clock.now += 700
     watch(place.clock())
     place.send()
@@ -396,7 +396,7 @@ def test_a_watchdog_that_stops_pages_and_its_return_resolves(place: Place) -> No
         place.clock.now += 61
         reconcile(place.clock())
     still_open = place.incident.open
-    place.store.facts.remember(HEARTBEAT_FACT, repr(place.clock()))
+    place.store.values.set(HEARTBEAT_FACT, repr(place.clock()))
     watch(place.clock())
     place.send()
 

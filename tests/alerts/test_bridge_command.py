@@ -239,7 +239,7 @@ def test_nobody_else_reads_what_the_bridge_keeps(tmp_path: Path) -> None:
     """Names, reasons and who pressed are for the bridge's user, files of an older bridge too."""
     data = tmp_path / "data"
     with claimed(data), closing(Store(private(data / DATABASE_FILE), lambda _severity: "C0PAGES")) as store:
-        store.facts.remember("any", "")
+        store.values.set("any", "")
         Audit(data / AUDIT_FILE).write(1.0, "U0ANA", "acknowledge", "ab12cd34", "Acknowledged.")
         modes = {path.name: path.stat().st_mode & 0o777 for path in data.iterdir()}
     (data / DATABASE_FILE).chmod(0o644)

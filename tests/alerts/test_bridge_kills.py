@@ -158,7 +158,7 @@ def test_a_kill_between_commits_loses_no_page_about_a_silent_pipeline(tmp_path: 
     """That the watchdog is missing and the page about it are stored in one transaction."""
 
     def hear_the_watchdog(bridge: Bridge) -> None:
-        bridge.store.facts.remember(HEARTBEAT_FACT, repr(bridge.clock()))
+        bridge.store.values.set(HEARTBEAT_FACT, repr(bridge.clock()))
 
     def watch(bridge: Bridge) -> None:
         chore = HeartbeatWatch(bridge.store, 600, lambda: None)

@@ -15,7 +15,7 @@ from support.bridge_world import CHANNEL, Clock, SimulatedSlack, body_of
 from support.slack import TOKEN, SlackServer, Workspace
 from triton_alerts.bridge.deliver.message import Message
 from triton_alerts.bridge.deliver.slack import Redact, SlackApi, SlackWebhook
-from triton_alerts.bridge.deliver.transport import RefusedError
+from triton_alerts.bridge.deliver.transport import DeliveryError
 from triton_alerts.bridge.deliver.worker import DeliveryOptions, DeliveryWorker
 from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.incidents.store import Store
@@ -50,7 +50,7 @@ def test_each_fault_has_its_class(
     """One attempt, no hidden retries; what may have been posted is in doubt."""
     server.fault = lambda _method: fault
     api = SlackApi(lambda: TOKEN, server.api_url, timeout_seconds=1)
-    with pytest.raises(RefusedError) as refused:
+    with pytest.raises(DeliveryError) as refused:
         api.post(CHANNEL, HELLO, "n1")
 
     found = refused.value
@@ -60,7 +60,7 @@ def test_each_fault_has_its_class(
 
 def test_a_refused_connection_is_in_no_doubt() -> None:
     """Nothing was sent, so nothing can have been posted."""
-    with pytest.raises(RefusedError) as refused:
+    with pytest.raises(DeliveryError) as refused:
         SlackApi(lambda: TOKEN, "http://127.0.0.1:9/api/").post(CHANNEL, HELLO, "n1")
 
     assert ("connection", False) == (refused.value.kind, refused.value.in_doubt)
@@ -71,7 +71,7 @@ def test_a_refused_connection_is_in_no_doubt() -> None:
 )
 def test_what_a_person_must_mend_is_setup(server: SlackServer, token: str, channel: str, kind: str) -> None:
     """A wrong token and an unknown channel are not Slack being away."""
-    with pytest.raises(RefusedError) as refused:
+    with pytest.raises(DeliveryError) as refused:
         SlackApi(lambda: token, server.api_url).post(channel, HELLO, "n1")
 
     assert kind == refused.value.kind
@@ -98,7 +98,7 @@ def test_a_reply_to_a_deleted_message_is_noticed(server: SlackServer) -> None:
     server.workspace.delete(server.workspace.messages[0])
 
     assert not api.post(CHANNEL, HELLO, "n2", root.ts).in_thread
-    with pytest.raises(RefusedError, match="message_not_found"):
+    with pytest.raises(DeliveryError, match="message_not_found"):
         api.edit(root.channel, root.ts, HELLO)
 
 
@@ -108,7 +108,7 @@ def test_a_webhook_delivers_or_says_why_not(server: SlackServer, fault: str) -> 
     server.fault = lambda _method: fault
     hook = SlackWebhook(lambda: f"{server.url}/services/T/B/x", timeout_seconds=1)
     if fault:
-        with pytest.raises(RefusedError):
+        with pytest.raises(DeliveryError):
             hook.post(CHANNEL, HELLO, "n1")
     else:
         hook.post(CHANNEL, HELLO, "n1")
@@ -311,7 +311,7 @@ def test_a_secret_that_is_gone_is_for_a_person_to_mend(tmp_path: Path, content: 
     if content is not None:
         file.write_bytes(content.encode("latin-1"))
     for transport in (SlackApi(Secret(file), "http://127.0.0.1:9/"), SlackWebhook(Secret(file))):
-        with pytest.raises(RefusedError) as refused:
+        with pytest.raises(DeliveryError) as refused:
             transport.post("C0PAGES", Message("hello"), "name")
 
         assert ("setup", False) == (refused.value.kind, refused.value.in_doubt)
@@ -319,7 +319,7 @@ def test_a_secret_that_is_gone_is_for_a_person_to_mend(tmp_path: Path, content: 
 
 def test_a_webhook_that_is_no_address_is_never_quoted() -> None:
     """The address is the secret."""
-    with pytest.raises(RefusedError) as refused:
+    with pytest.raises(DeliveryError) as refused:
         SlackWebhook(lambda: "hooks.slack.com/services/T0/B0/s3cret").post("C0PAGES", Message("hello"), "n")
 
     assert "setup: the webhook is not an address" == str(refused.value)

@@ -173,7 +173,7 @@ class Observers:
         self._number = 0
 
     def observe(self, body: bytes, now: float) -> None:
-        traced = self.mailbox.take()
+        traced = self.mailbox.drain()
         self.boxes["trace"].put(traced)
         # Which requests Triton traces goes by their number, whatever the model.
         numbered = list(

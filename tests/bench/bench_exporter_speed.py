@@ -31,8 +31,8 @@ from triton_exporter.exposition.page import render_text
 from triton_exporter.exposition.parse import Exposition, Parser
 from triton_exporter.exposition.relay import Relay
 from triton_exporter.exposition.scrape import Reading
-from triton_exporter.gpu.choice import Choice
-from triton_exporter.gpu.gpus import Gpus, Options
+from triton_exporter.gpu.choice import SourceChoice
+from triton_exporter.gpu.gpus import GpuOptions, Gpus
 from triton_exporter.gpu.sources import native
 from triton_exporter.lifecycle.backend_failures import BackendFailures
 from triton_exporter.lifecycle.tracker import Lifecycle
@@ -205,7 +205,7 @@ def test_one_parse_against_a_parser_in_each_observer(scraped: bool) -> None:
 
 class _Observing:
     def __init__(self) -> None:
-        gpus = Gpus(Choice((), frozenset()), native.NativeSource(120.0), Options())
+        gpus = Gpus(SourceChoice((), frozenset()), native.NativeSource(120.0), GpuOptions())
         self.relay = Relay()
         self.observers: tuple[MetricsObserver, ...] = (Distributions(), BackendFailures(Lifecycle({})), gpus)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tritonwatch.demo.notices import Notice
 from tritonwatch.demo.steps import AFTER_REPAIR, BEFORE_REPAIR, Observation, Progress
-from tritonwatch.demo.view import ModelRow, View
+from tritonwatch.demo.view import DemoView, ModelRow
 
 SERVING = [
     ModelRow(model, version, ready=1, requests_per_second=5)
@@ -35,7 +35,7 @@ RESOLVED = [
 def _observation(
     rows: Sequence[ModelRow] = SERVING, notices: Sequence[Notice] = (), repaired: bool = False
 ) -> Observation:
-    return Observation(View(rows), notices, repaired)
+    return Observation(DemoView(rows), notices, repaired)
 
 
 def test_the_whole_story() -> None:

@@ -14,7 +14,7 @@ import yaml
 from dashboards.grafana_api import TOKEN, State, grafana
 from support.loopback import served
 from triton_dashboards.grafana.dashboard import dashboard_model
-from triton_dashboards.per_model import Facts, dashboard
+from triton_dashboards.per_model import ModelFacts, dashboard
 from triton_slo.artifact import Options
 from tritonwatch.cli import main
 
@@ -256,7 +256,7 @@ def test_dashboards_of_models_that_are_gone_are_deleted_on_request(
     """--prune deletes our dashboards of models that Prometheus no longer knows, and nothing of anybody else."""
     url, state = api
     _push(url, token)
-    gone = dashboard_model(dashboard(Facts("retired"), (), Options()))
+    gone = dashboard_model(dashboard(ModelFacts("retired"), (), Options()))
     state.dashboards |= {gone["uid"]: gone, "theirs": gone | {"uid": "theirs"}}
     state.folder_of |= {gone["uid"]: "triton", "theirs": "triton"}
 

@@ -13,7 +13,7 @@ from promql_parser import parse as promql
 from dashboards.dashboard_lint import lint
 from support.panels import MACROS, fill, panels
 from triton_dashboards.grafana.dashboard import dashboard_model
-from triton_dashboards.per_model import Facts, dashboard, uid
+from triton_dashboards.per_model import ModelFacts, dashboard, uid
 from triton_slo.artifact import Options
 from triton_slo.objective.reading import read
 
@@ -40,7 +40,7 @@ indicator: errors
 ).objectives
 
 
-def _model(facts: Facts) -> dict[str, object]:
+def _model(facts: ModelFacts) -> dict[str, object]:
     return dashboard_model(dashboard(facts, OBJECTIVES, Options()))
 
 
@@ -53,7 +53,7 @@ def _red(model: dict[str, object], title: str) -> float:
 @pytest.mark.parametrize(("name", "seconds"), [("quick", 1.0), ("slow", 4.0)])
 def test_thresholds_are_those_of_the_objective(name: str, seconds: float) -> None:
     """Latency, queue and failure panels turn red where the objective says, overrides included."""
-    model = _model(Facts(name, ("1",)))
+    model = _model(ModelFacts(name, ("1",)))
 
     assert seconds == _red(model, "Latency") == _red(model, "p99 latency")
     assert 0.1 == _red(model, "Wait in the queue")
@@ -63,13 +63,13 @@ def test_thresholds_are_those_of_the_objective(name: str, seconds: float) -> Non
 @pytest.mark.parametrize(
     ("facts", "there"),
     [
-        (Facts("a"), set()),
-        (Facts("a", backend="vllm", on_gpu=True), {"Language model (vLLM)", "Share of the GPUs"}),
-        (Facts("a", backend="tensorrtllm"), {"Language model (TensorRT-LLM)"}),
-        (Facts("a", backend="ensemble", cached=True), {"Ensemble steps", "Response cache"}),
+        (ModelFacts("a"), set()),
+        (ModelFacts("a", backend="vllm", on_gpu=True), {"Language model (vLLM)", "Share of the GPUs"}),
+        (ModelFacts("a", backend="tensorrtllm"), {"Language model (TensorRT-LLM)"}),
+        (ModelFacts("a", backend="ensemble", cached=True), {"Ensemble steps", "Response cache"}),
     ],
 )
-def test_only_rows_the_model_has(facts: Facts, there: set[str]) -> None:
+def test_only_rows_the_model_has(facts: ModelFacts, there: set[str]) -> None:
     """Language-model, ensemble, GPU and cache rows appear where the model has such series."""
     rows = {one["title"] for one in _model(facts)["panels"] if one["type"] == "row"}  # type: ignore[attr-defined]
     special = {title for title in rows if re.search("Language|Ensemble|cache|GPUs", title)}
@@ -81,7 +81,7 @@ def test_only_rows_the_model_has(facts: Facts, there: set[str]) -> None:
 @given(st.text(min_size=1, max_size=80))
 def test_any_name_gives_a_legal_dashboard(name: str) -> None:
     """Dots, quotes, braces, newlines or another script: legal uid, clean lint, queries that still parse."""
-    model = _model(Facts(name, ("1",), "ensemble"))
+    model = _model(ModelFacts(name, ("1",), "ensemble"))
     chosen = {one["name"]: "x" for one in model["templating"]["list"]} | dict(MACROS)  # type: ignore[index]
     text = next(t["expr"] for p in panels(model) for t in p["targets"])
 
@@ -96,7 +96,7 @@ def test_any_name_gives_a_legal_dashboard(name: str) -> None:
 @pytest.mark.parametrize("name", ["price$model", "a${version}", "$__range", "x[[version]]"])
 def test_a_name_that_looks_like_a_variable_is_taken_as_it_is(name: str) -> None:
     """Grafana would put a variable's value into a query or heading that holds `$version`."""
-    model = _model(Facts(name, ("1",)))
+    model = _model(ModelFacts(name, ("1",)))
     texts = [one["title"] for one in model["panels"]]  # type: ignore[attr-defined]
     texts += [target["expr"] for panel in panels(model) for target in panel["targets"]]
     texts += [one["target"]["expr"] for one in model["annotations"]["list"] if "target" in one]  # type: ignore[index]
@@ -107,7 +107,7 @@ def test_a_name_that_looks_like_a_variable_is_taken_as_it_is(name: str) -> None:
 
 def test_its_alerts_are_those_of_the_model() -> None:
     """The marks of firing alerts on its graphs are not those of other models."""
-    model = _model(Facts('llama-3.1+"x', ("1",)))
+    model = _model(ModelFacts('llama-3.1+"x', ("1",)))
     [alerts] = [one for one in model["annotations"]["list"] if one["name"] == "Firing alerts"]  # type: ignore[index]
 
     assert 'model="llama-3.1+\\"x"' in alerts["target"]["expr"]
@@ -116,7 +116,7 @@ def test_its_alerts_are_those_of_the_model() -> None:
 
 def test_it_does_not_crowd_the_menu_of_dashboards() -> None:
     """The menu lists dashboards by one tag, which hundreds of models must not have."""
-    model = _model(Facts("a", ("1",)))
+    model = _model(ModelFacts("a", ("1",)))
     [menu] = [one for one in model["links"] if one["type"] == "dashboards"]  # type: ignore[attr-defined]
 
     assert not set(menu["tags"]) & set(model["tags"])  # type: ignore[call-overload]

@@ -14,7 +14,7 @@ from support.faults import FaultyServer, body, faulty
 from support.repository import Repository, write
 from support.triton import infer, live_triton
 from triton_exporter.catalogue import triton
-from triton_exporter.doctor import Facts, examine
+from triton_exporter.doctor import TritonFacts, examine
 from triton_exporter.exposition.parse import parse
 from triton_exporter.snapshot import Snapshot
 from tritonwatch.local.triton import TritonServer, free_ports
@@ -187,7 +187,7 @@ def test_the_trace_rate_that_would_be_set_follows_the_traffic(rate: float, advic
         name = triton.REQUEST_SUCCESS
         return f'# TYPE {name} counter\n{name}{{model="a",version="1"}} {count}\n'.encode()
 
-    facts = Facts("u", "m", Snapshot(1.0), {}, parse(look(7)), parse(look(7 + 10 * rate)), seconds=10.0)
+    facts = TritonFacts("u", "m", Snapshot(1.0), {}, parse(look(7)), parse(look(7 + 10 * rate)), seconds=10.0)
     found = {finding.title: finding for finding in examine(facts)}
 
     finding = found["Traces would show exact distributions and queue-full rejections"]
@@ -213,7 +213,7 @@ def test_how_triton_traces_now_is_said(setting: dict[str, object], seen: str, fl
         parse(f'# TYPE {name} counter\n{name}{{model="a",version="1"}} {count}\n'.encode())
         for count in (0, 100)
     )
-    facts = Facts("u", "m", Snapshot(1.0), {}, first, second, seconds=1.0, tracing=setting)
+    facts = TritonFacts("u", "m", Snapshot(1.0), {}, first, second, seconds=1.0, tracing=setting)
     (finding,) = [one for one in examine(facts) if "Traces" in one.title]
 
     assert seen in finding.seen
@@ -226,7 +226,8 @@ def test_an_exporter_without_numpy_is_said_to_hide_slow_requests(can_estimate: b
     """Without the extra the plain mean is all there is, and the doctor names the extra."""
     first = parse(b"# TYPE nv_inference_request_success counter\n")
     found = {
-        one.title: one for one in examine(Facts("", "", Snapshot(0), first=first, can_estimate=can_estimate))
+        one.title: one
+        for one in examine(TritonFacts("", "", Snapshot(0), first=first, can_estimate=can_estimate))
     }
     finding = found.get("Distributions are means of intervals")
 

@@ -192,7 +192,7 @@ def test_any_trouble_turns_traces_off(world: World, trouble: str, monkeypatch: p
             ]
             world.mailbox.put(spans)
         if trouble == "slow_api":
-            monkeypatch.setattr(governor.Latency, "take", lambda *_: True)
+            monkeypatch.setattr(governor.SlownessDetector, "take", lambda *_: True)
         if trouble == "slow_metrics":
             monkeypatch.setattr(Metrics, "get", unanswered)
         world.run(8, m=100)
@@ -208,10 +208,10 @@ def test_any_trouble_turns_traces_off(world: World, trouble: str, monkeypatch: p
 
 def test_slow_answers_are_trouble_and_one_slow_answer_is_not() -> None:
     """Three in a row of over half a second and ten times the usual."""
-    latency = governor.Latency()
-    assert [False] * 5 == [latency.take(0.01, True) for _ in range(5)]
-    assert [False, False, True] == [latency.take(0.6, False) for _ in range(3)]
-    assert not latency.take(0.01, False)
+    latency = governor.SlownessDetector()
+    assert [False] * 5 == [latency.add(0.01, True) for _ in range(5)]
+    assert [False, False, True] == [latency.add(0.6, False) for _ in range(3)]
+    assert not latency.add(0.01, False)
 
 
 def test_every_state_is_explained_in_the_list_of_metrics() -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from triton_exporter.gpu.gpu_reading import Device, Entity, GpuReading, Instance
 from triton_exporter.gpu.mapping import (
-    Evidence,
     GpuClaim,
+    GpuEvidence,
     Visible,
     claims,
     label_problems,
@@ -104,12 +104,12 @@ def placed(**groups: InstanceGroup) -> dict[ModelVersion, ModelConfig]:
     }
 
 
-def told(configs: dict[ModelVersion, ModelConfig], own: str = "abc", **labels: str) -> Evidence:
+def told(configs: dict[ModelVersion, ModelConfig], own: str = "abc", **labels: str) -> GpuEvidence:
     """What Triton says: GPUs and labels are written by their letters."""
     named = {
         ModelVersion(name, "1"): frozenset(f"GPU-{one}" for one in text) for name, text in labels.items()
     }
-    return Evidence(configs, labels=named, triton_gpus=frozenset(f"GPU-{one}" for one in own))
+    return GpuEvidence(configs, labels=named, triton_gpus=frozenset(f"GPU-{one}" for one in own))
 
 
 def bare(*entities: Entity) -> GpuReading:
@@ -139,7 +139,7 @@ def bare(*entities: Entity) -> GpuReading:
     ],
 )
 def test_labels_and_configurations_tell_the_ordinals(
-    case: str, evidence: Evidence, named: dict[int, str]
+    case: str, evidence: GpuEvidence, named: dict[int, str]
 ) -> None:
     """A model on GPU 1 whose series name one GPU says which GPU 1 is; what contradicts itself says nothing."""
     assert named == labelled_ordinals(evidence), case
@@ -155,7 +155,7 @@ def test_ordinals_are_never_invented_from_the_order_of_uuids() -> None:
     )
     part = visible((), bare(A, B, C), every, named={1: "GPU-a"})
     assert Visible((B, A, C), "likely", known=True, guessed=frozenset({B, C})) == part
-    found = claims(Evidence(placed(x=gpus(0), y=gpus(1), z=gpus(0, 1))), part)
+    found = claims(GpuEvidence(placed(x=gpus(0), y=gpus(1), z=gpus(0, 1))), part)
     assert ["guess", "likely", "guess", "guess"] == [claim.confidence for claim in found]
 
 
@@ -231,7 +231,7 @@ def test_mig_instances_are_devices_of_their_own() -> None:
 def test_nothing_known_maps_nothing() -> None:
     """Without a source and without the operator there is no device and no claim."""
     assert Visible() == visible((), None, frozenset())
-    assert () == claims(Evidence(model(gpus(0))), Visible())
+    assert () == claims(GpuEvidence(model(gpus(0))), Visible())
 
 
 # --- Models -------------------------------------------------------------------------------------------------
@@ -239,7 +239,7 @@ def test_nothing_known_maps_nothing() -> None:
 
 def test_instances_are_placed_by_the_config() -> None:
     """Each ordinal of the config names a device, weighted by the instances there."""
-    found = claims(Evidence(model(gpus(0, count=3), gpus(1))), SURE)
+    found = claims(GpuEvidence(model(gpus(0, count=3), gpus(1))), SURE)
 
     assert [(A, "operator", "certain"), (B, "operator", "certain")] == on(*found)
     assert [0.75, 0.25] == [claim.weight for claim in found]
@@ -247,30 +247,30 @@ def test_instances_are_placed_by_the_config() -> None:
 
 def test_an_ordinal_that_is_not_there_names_no_gpu() -> None:
     """A config for a machine with more GPUs than are known does not invent one."""
-    assert [] == on(*claims(Evidence(model(gpus(7))), SURE))
+    assert [] == on(*claims(GpuEvidence(model(gpus(7))), SURE))
 
 
 def test_models_without_a_gpu_have_none() -> None:
     """CPU models and ensembles run on no GPU."""
-    assert () == claims(Evidence(model(InstanceGroup("KIND_CPU", 4))), SURE)
+    assert () == claims(GpuEvidence(model(InstanceGroup("KIND_CPU", 4))), SURE)
     ensemble = {M: ModelConfig("m", platform="ensemble", steps=(EnsembleStep("x", -1),))}
-    assert () == claims(Evidence(ensemble), SURE)
+    assert () == claims(GpuEvidence(ensemble), SURE)
 
 
 def test_a_python_model_on_every_gpu_is_a_guess() -> None:
     """The Python backend says KIND_GPU with all GPUs for a model that named none, even a tokenizer."""
     config = model(gpus(0, 1), backend="python")
 
-    assert ["guess", "guess"] == [claim.confidence for claim in claims(Evidence(config), SURE)]
+    assert ["guess", "guess"] == [claim.confidence for claim in claims(GpuEvidence(config), SURE)]
     assert ["certain"] == [
-        claim.confidence for claim in claims(Evidence(model(gpus(1), backend="python")), SURE)
+        claim.confidence for claim in claims(GpuEvidence(model(gpus(1), backend="python")), SURE)
     ]
 
 
 def test_the_operator_can_vouch_for_a_model() -> None:
     """A model whose name matches a pattern is certain."""
     config = model(gpus(0, 1), backend="python")
-    found = claims(Evidence(config, sure_models=("x*", "m*")), SURE)
+    found = claims(GpuEvidence(config, sure_models=("x*", "m*")), SURE)
 
     assert [(A, "operator", "certain"), (B, "operator", "certain")] == on(*found)
 
@@ -279,16 +279,18 @@ def test_tensorrt_llm_names_its_gpus_in_a_parameter() -> None:
     """KIND_CPU with gpu_device_ids is a GPU model."""
     config = model(InstanceGroup("KIND_CPU", 1), gpu_device_ids="0, 1")
 
-    assert [(A, "operator", "certain"), (B, "operator", "certain")] == on(*claims(Evidence(config), SURE))
+    assert [(A, "operator", "certain"), (B, "operator", "certain")] == on(*claims(GpuEvidence(config), SURE))
 
 
 def test_a_model_that_places_itself_may_be_anywhere() -> None:
     """KIND_MODEL (vLLM) is on some of the visible GPUs: likely the one there is, else a guess."""
     config = model(InstanceGroup("KIND_MODEL", 1), backend="vllm")
 
-    assert [(A, "all_visible", "guess"), (B, "all_visible", "guess")] == on(*claims(Evidence(config), SURE))
+    assert [(A, "all_visible", "guess"), (B, "all_visible", "guess")] == on(
+        *claims(GpuEvidence(config), SURE)
+    )
     alone = Visible((A,), "certain", "single_gpu")
-    assert [(A, "single_gpu", "likely")] == on(*claims(Evidence(config), alone))
+    assert [(A, "single_gpu", "likely")] == on(*claims(GpuEvidence(config), alone))
 
 
 def test_memory_in_the_statistics_settles_a_guess() -> None:
@@ -296,13 +298,15 @@ def test_memory_in_the_statistics_settles_a_guess() -> None:
     held = (ModelStatistics("m", "1", memory=(MemoryUse("CPU", 0, 9), MemoryUse("GPU", 1, 5))),)
 
     for config in (model(InstanceGroup("KIND_MODEL", 1)), model(InstanceGroup("KIND_CPU", 1))):
-        assert [(B, "statistics", "certain")] == on(*claims(Evidence(config, held), SURE))
+        assert [(B, "statistics", "certain")] == on(*claims(GpuEvidence(config, held), SURE))
 
 
 def test_tritons_label_is_the_last_resort() -> None:
     """Its own gpu_uuid, if it is one of Triton's GPUs, is better than nothing and no more."""
     config = model(InstanceGroup("KIND_CPU", 1))
-    evidence = Evidence(config, labels={M: frozenset({"GPU-c", "GPU-x"})}, triton_gpus=frozenset({"GPU-c"}))
+    evidence = GpuEvidence(
+        config, labels={M: frozenset({"GPU-c", "GPU-x"})}, triton_gpus=frozenset({"GPU-c"})
+    )
 
     assert [(C, "triton_label", "guess")] == on(*claims(evidence, SURE))
 
@@ -319,7 +323,7 @@ def test_tritons_label_is_the_last_resort() -> None:
 )
 def test_a_wrong_or_missing_label_is_found(said: set[str], own: set[str], problem: str | None) -> None:
     """Triton's gpu_uuid of a model is held against what is known better."""
-    evidence = Evidence(model(gpus(0)), labels={M: frozenset(said)}, triton_gpus=frozenset(own))
+    evidence = GpuEvidence(model(gpus(0)), labels={M: frozenset(said)}, triton_gpus=frozenset(own))
     found = claims(evidence, SURE)
 
     assert ({M: problem} if problem else {}) == label_problems(evidence, found, SURE)
@@ -328,6 +332,6 @@ def test_a_wrong_or_missing_label_is_found(said: set[str], own: set[str], proble
 def test_a_guess_accuses_nobody() -> None:
     """Where the mapping itself is a guess, Triton's label is not called wrong."""
     guess = Visible((A, B), "guess")
-    evidence = Evidence(model(gpus(0)), labels={M: frozenset({"GPU-b"})}, triton_gpus=frozenset({"GPU-b"}))
+    evidence = GpuEvidence(model(gpus(0)), labels={M: frozenset({"GPU-b"})}, triton_gpus=frozenset({"GPU-b"}))
 
     assert {} == label_problems(evidence, claims(evidence, guess), guess)

@@ -14,10 +14,10 @@ from triton_exporter.catalogue import Metric, gpu, triton
 from triton_exporter.catalogue import dcgm as names
 from triton_exporter.exposition.page import render_text
 from triton_exporter.exposition.parse import parse
-from triton_exporter.gpu.choice import PATIENCE, RETRY_SECONDS, Choice
+from triton_exporter.gpu.choice import PATIENCE, RETRY_SECONDS, SourceChoice
 from triton_exporter.gpu.freshness import MAX_GPUS, Freshness
 from triton_exporter.gpu.gpu_reading import Device, Entity, GpuReading, Slot
-from triton_exporter.gpu.gpus import Gpus, Options
+from triton_exporter.gpu.gpus import GpuOptions, Gpus
 from triton_exporter.gpu.sources import native
 from triton_exporter.gpu.sources.dcgm_source import DcgmSource
 from triton_exporter.gpu.sources.source import SourceError
@@ -67,8 +67,8 @@ def page(part: Gpus, now: float) -> Scraped:
 
 
 def gpus(*sources: Told, wanted: Iterable[str] = (), **options: object) -> Gpus:
-    chosen = Options(**options)  # type: ignore[arg-type]
-    part = Gpus(Choice(sources, frozenset(wanted)), native.NativeSource(120), chosen)
+    chosen = GpuOptions(**options)  # type: ignore[arg-type]
+    part = Gpus(SourceChoice(sources, frozenset(wanted)), native.NativeSource(120), chosen)
     part.observe(parse(QUIET), -60.0)
     return part
 
@@ -113,7 +113,7 @@ def test_a_source_the_operator_named_counts_its_failures() -> None:
 def test_a_short_failure_changes_no_source() -> None:
     """The source in use may miss a few reads; only then a worse one is asked."""
     first, second = Told("dcgm", reading()), Told("nvml", reading())
-    choice = Choice((first, second))
+    choice = SourceChoice((first, second))
     choice.read(0.0)
     first.answer = None
     used = []
@@ -128,7 +128,7 @@ def test_a_short_failure_changes_no_source() -> None:
 def test_a_better_source_is_taken_up_when_it_comes() -> None:
     """A dcgm-exporter that starts later is found, without being asked at every look."""
     first, second = Told("dcgm"), Told("nvml", reading())
-    choice = Choice((first, second))
+    choice = SourceChoice((first, second))
     choice.read(0.0)
     first.answer = reading()
     for at in range(1, int(RETRY_SECONDS)):
@@ -250,8 +250,8 @@ def shown(part: Gpus, now: float) -> set[str]:
 
 
 def node(source: Node | None = None, **options: object) -> Gpus:
-    chosen = Options(**options)  # type: ignore[arg-type]
-    return Gpus(Choice((source or Node("dcgm", two_gpus()),)), native.NativeSource(120), chosen)
+    chosen = GpuOptions(**options)  # type: ignore[arg-type]
+    return Gpus(SourceChoice((source or Node("dcgm", two_gpus()),)), native.NativeSource(120), chosen)
 
 
 def test_only_tritons_gpus_are_shown_where_they_are_known() -> None:
@@ -432,8 +432,8 @@ def test_a_wrong_label_of_triton_is_shown() -> None:
 
 def part_of(url: str, timeout_seconds: float = 0.3) -> Gpus:
     source = DcgmSource(url, timeout_seconds)
-    options = Options(interval_seconds=0.1, max_age_seconds=60.0)
-    part = Gpus(Choice((source,), frozenset({source.name})), native.NativeSource(60.0), options)
+    options = GpuOptions(interval_seconds=0.1, max_age_seconds=60.0)
+    part = Gpus(SourceChoice((source,), frozenset({source.name})), native.NativeSource(60.0), options)
     part.observe(parse(QUIET), -60.0)
     return part
 
@@ -521,7 +521,7 @@ def test_models_stand_on_the_gpus_that_tritons_page_names(labelled: bool) -> Non
         label = f'gpu_uuid="{uuid}",' if labelled else ""
         lines.append(f'{triton.REQUEST_SUCCESS}{{{label}model="m{number}",version="1"}} 1')
     own = native.NativeSource(120)
-    part = Gpus(Choice((own,)), own, Options())
+    part = Gpus(SourceChoice((own,)), own, GpuOptions())
     part.observe(parse("\n".join([*lines, ""]).encode()), 0.0)
     part.poll(0.0)
     configs = {

@@ -15,7 +15,7 @@ import pytest
 from support.faults import body, faulty
 from triton_exporter.http.certificates import Certificates
 from triton_exporter.lifecycle.tracker import Lifecycle
-from triton_exporter.probe.outcome import Outcome
+from triton_exporter.probe.outcome import ProbeOutcome
 from triton_exporter.probe.payload import Tensor
 from triton_exporter.probe.probe_settings import ProbeSettings
 from triton_exporter.probe.prober import MOST_AT_ONCE, RETRY_SECONDS, Prober
@@ -46,7 +46,7 @@ class World:
         if not hold:
             self.release.set()
         settings = ProbeSettings(models=("*",), interval_seconds=INTERVAL)
-        self.outcome = Outcome("success", 0.01)
+        self.outcome = ProbeOutcome("success", 0.01)
         self.lifecycle = Lifecycle()
         self.prober = Prober(settings, self.lifecycle, self._send, jitter)
         self._names = [f"m{number}" for number in range(models)]
@@ -74,7 +74,7 @@ class World:
             assert self.prober.wait(10)
         return self.sent
 
-    def _send(self, target: ModelVersion, _inputs: Sequence[Tensor], _decoupled: bool) -> Outcome:
+    def _send(self, target: ModelVersion, _inputs: Sequence[Tensor], _decoupled: bool) -> ProbeOutcome:
         with self._lock:
             self.sent[target.model] += 1
             self._now[target.model] += 1
@@ -102,14 +102,14 @@ def test_a_model_is_probed_once_an_interval_give_or_take_a_tenth(
 def test_a_failed_probe_is_repeated_within_three_seconds_and_an_unproven_one_is_not() -> None:
     """Input that has worked is tried again soon; input that has never worked waits for its interval."""
     world = World(1, lambda: 0.5)
-    world.outcome = Outcome("failed", 0.01, "no")
+    world.outcome = ProbeOutcome("failed", 0.01, "no")
     world.poll(1.0)
     assert 1 == world.poll(30.9)["m0"]
     assert {} == world.lifecycle.failed_probes
 
-    world.outcome = Outcome("success", 0.01)
+    world.outcome = ProbeOutcome("success", 0.01)
     assert 2 == world.poll(31.0)["m0"]
-    world.outcome = Outcome("failed", 0.01, "no")
+    world.outcome = ProbeOutcome("failed", 0.01, "no")
     assert 3 == world.poll(61.0)["m0"]
     world.look(61.5)
     assert {"m0"} == {key.model for key in world.lifecycle.failed_probes}
@@ -119,7 +119,7 @@ def test_a_failed_probe_is_repeated_within_three_seconds_and_an_unproven_one_is_
 def test_a_dead_process_is_a_failure_though_no_probe_has_worked_before() -> None:
     """An exporter that starts after the process has died cannot have seen its input work."""
     world = World(1, lambda: 0.5)
-    world.outcome = Outcome("failed", 0.01, "[500] Stub process 'm0_0' is not healthy.")
+    world.outcome = ProbeOutcome("failed", 0.01, "[500] Stub process 'm0_0' is not healthy.")
     world.poll(1.0)
     world.look(1.5)
 
@@ -131,7 +131,7 @@ def test_requests_of_others_that_work_outweigh_a_failed_probe() -> None:
     world = World(1, lambda: 0.5)
     world.poll(1.0)
     world.look(2.0, successes=1)
-    world.outcome = Outcome("failed", 0.01, "no")
+    world.outcome = ProbeOutcome("failed", 0.01, "no")
     world.poll(31.0)
     world.look(32.0, successes=1)
     assert world.lifecycle.failed_probes

@@ -14,7 +14,7 @@ from support.tools import promtools
 from triton_exporter.catalogue import METRICS, Metric
 from triton_exporter.catalogue.state import MODEL_STATES
 from triton_exporter.reference import page
-from tritonwatch.exporter_options import Options, choose
+from tritonwatch.exporter_options import ExporterOptions, choose
 
 ROOT = Path(__file__).resolve().parents[2]
 QUERIES = re.findall(r"```promql\n(.*?)\n```", (ROOT / "docs" / "questions.md").read_text(), re.DOTALL)
@@ -62,12 +62,12 @@ def test_every_option_of_the_exporter_is_explained() -> None:
     table = text.partition("## Options")[2].partition("```yaml")[0]
     named = set(re.findall(r"`--([a-z-]+)", table))
 
-    assert {key.replace("_", "-") for key in Options.model_fields} | {"config"} == named
+    assert {key.replace("_", "-") for key in ExporterOptions.model_fields} | {"config"} == named
 
 
 def test_every_option_of_the_exporter_has_its_help() -> None:
     """The help of an option is the docstring of its field."""
-    assert [] == [key for key, field in Options.model_fields.items() if not field.description]
+    assert [] == [key for key, field in ExporterOptions.model_fields.items() if not field.description]
 
 
 def test_the_settings_file_of_the_page_is_taken(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ M = ModelVersion("m", "1")
 
 def assembled(spans: list[Span], lost: Counter[str] | None = None) -> list[TracedRequest]:
     counted = Counter[str]() if lost is None else lost
-    return Assembler(lambda reason, count: counted.update({reason: count})).take(spans, 0)
+    return Assembler(lambda reason, count: counted.update({reason: count})).assemble(spans, 0)
 
 
 def test_request() -> None:
@@ -85,16 +85,16 @@ def test_spans_in_two_batches() -> None:
     compute, model, _ = decode_json(as_json(*request("m", T, 0.25, 1.5)))
     assembler = Assembler(lambda *_: None)
 
-    assert [] == assembler.take([compute], 0)
-    assert [0.25] == pytest.approx([one.queue_seconds for one in assembler.take([model], 5)])
+    assert [] == assembler.assemble([compute], 0)
+    assert [0.25] == pytest.approx([one.queue_seconds for one in assembler.assemble([model], 5)])
 
 
 def test_orphans() -> None:
     """An execution whose request never came is lost, and counted."""
     lost: Counter[str] = Counter()
     assembler = Assembler(lambda reason, count: lost.update({reason: count}))
-    assembler.take(decode_json(as_json(request("m", T, 0.25, 1.5)[0])), 0)
-    assembler.take([], 61)
+    assembler.assemble(decode_json(as_json(request("m", T, 0.25, 1.5)[0])), 0)
+    assembler.assemble([], 61)
 
     assert 1 == lost["orphan"]
 
@@ -189,7 +189,7 @@ def test_receive(body: bytes, headers: dict[str, str]) -> None:
     with receiving(mailbox) as receiver:
         assert 200 == post(receiver, body, **headers)
 
-    assert [M] == [one.model for one in mailbox.take()]
+    assert [M] == [one.model for one in mailbox.drain()]
     assert {"accepted": 1} == mailbox.batches()
 
 
@@ -258,7 +258,7 @@ def test_batches_beyond_the_capacity_are_lost_and_counted() -> None:
     mailbox = Mailbox(capacity=2)
     mailbox.put([TracedRequest(M, "completed", T, 1, 0, "")] * 5)
 
-    assert 2 == len(mailbox.take())
+    assert 2 == len(mailbox.drain())
     assert {"overflow": 3} == mailbox.lost()
 
 
@@ -423,7 +423,7 @@ def test_rare_slow_requests_that_no_trace_shows_are_no_contradiction() -> None:
     answers = []
     for second in range(600):
         slow = sum(rng.random() < 0.001 for _ in range(100))
-        answers.append(agreement.take(second, [(100, 0.5 + 5 * slow)], [0.005]))
+        answers.append(agreement.update(second, [(100, 0.5 + 5 * slow)], [0.005]))
 
     assert all(answers)
 
@@ -503,12 +503,12 @@ def test_trace_file(tmp_path: Path) -> None:
     text = json.dumps(RECORDS)
     (tmp_path / "trace.json.0").write_text(text[:50])
     files.poll(0)
-    assert [] == mailbox.take()
+    assert [] == mailbox.drain()
     (tmp_path / "trace.json.0").write_text(text)
     files.poll(1)
     files.poll(2)
 
-    (found,) = mailbox.take()
+    (found,) = mailbox.drain()
     assert (M, "completed", 1.5, 0.25) == (
         found.model,
         found.outcome,

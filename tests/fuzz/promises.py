@@ -133,7 +133,7 @@ def otlp(data: bytes) -> None:
     assembler = Assembler(lambda reason, count: lost.update({reason: count}))
     for decode in (decode_json, decode_protobuf):
         try:
-            requests = assembler.take(decode(data), 0)
+            requests = assembler.assemble(decode(data), 0)
         except OtlpError:
             continue
         assert all(one.request_seconds >= 0 and one.ended > 0 for one in requests)

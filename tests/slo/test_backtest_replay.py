@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from triton_slo.backtest import incident
 from triton_slo.backtest.history import COLUMNS, History, HistoryError, from_csv, from_npz, to_csv, to_npz
-from triton_slo.backtest.incident import Incident, IncidentError
-from triton_slo.backtest.policy import SLOTH, Alert, Policy, burns, pyrra
+from triton_slo.backtest.incident import IncidentError, LabelledIncident
+from triton_slo.backtest.policy import SLOTH, Policy, PolicyAlert, burns, pyrra
 from triton_slo.backtest.replay import Episode, replay
 from triton_slo.backtest.score import score
 from triton_slo.burn.condition import (
@@ -121,7 +121,7 @@ CONDITION = st.recursive(
     max_leaves=6,
 )
 ALERT = st.builds(
-    Alert,
+    PolicyAlert,
     st.sampled_from(["a", "b"]),
     st.sampled_from(["page", "ticket"]),
     CONDITION,
@@ -202,7 +202,7 @@ class BruteForce:
         return falls
 
 
-def brute_force(events: list[tuple[float, float]], alert: Alert, budget: float) -> list[bool]:
+def brute_force(events: list[tuple[float, float]], alert: PolicyAlert, budget: float) -> list[bool]:
     """Whether the alert fires at each step."""
     assert alert.condition is not None
     world = BruteForce(events, budget)
@@ -229,7 +229,7 @@ def budget_left(history: History, episode: Episode, period: int, budget: float) 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(EVENTS, min_size=1, max_size=3), ALERT, st.sampled_from([0.5, 0.75, 0.9375]))
 def test_a_replay_fires_exactly_when_brute_force_does(
-    series: list[list[tuple[float, float]]], alert: Alert, target: float
+    series: list[list[tuple[float, float]]], alert: PolicyAlert, target: float
 ) -> None:
     """Running sums, `for`, keep_firing_for, guards and unknown steps give what step by step gives."""
     length = min(len(one) for one in series)
@@ -251,7 +251,7 @@ def test_a_replay_fires_exactly_when_brute_force_does(
 def test_a_louder_alert_silences_the_later_ones() -> None:
     """With inhibition one incident is one page; what still burns after it is then told."""
     fast, slow = burns(5 * MINUTE, MINUTE, 1), burns(30 * MINUTE, 20 * MINUTE, 1)
-    alerts = (Alert("fast", "page", fast), Alert("slow", "ticket", slow))
+    alerts = (PolicyAlert("fast", "page", fast), PolicyAlert("slow", "ticket", slow))
     history = steady([1.0] * 3, 60, 60)
 
     alone = {e.alert: e for e in replay(history, Policy("p", alerts), [0.999])}
@@ -270,8 +270,8 @@ def test_bursts_hold_an_alert_through_idle_minutes() -> None:
     bursts = Recurs(Window("1m", MINUTE), Window("20m", 20 * MINUTE), 2)
     recurring = Either((apart_only, All((burns(30 * MINUTE, 10 * MINUTE, 1), bursts))))
 
-    apart = replay(history, Policy("p", (Alert("a", "page", apart_only),)), [0.9])
-    held = replay(history, Policy("p", (Alert("a", "page", recurring),)), [0.9])
+    apart = replay(history, Policy("p", (PolicyAlert("a", "page", apart_only),)), [0.9])
+    held = replay(history, Policy("p", (PolicyAlert("a", "page", recurring),)), [0.9])
     assert 15 == len(apart)
     assert [None] == [episode.ended for episode in held[2:]]
 
@@ -284,22 +284,22 @@ def test_a_vanished_series_is_told_from_one_that_never_was() -> None:
     total[:, 50:] = np.nan  # all are gone
     keys = (KEY, ("errors", "late", "1"), ("errors", "whole", "1"))
     history = History(keys, np.arange(60) * MINUTE, np.minimum(total, 0.0), total)
-    group = Alert("unknown", "page", pending=5 * MINUTE, missing="group")
-    absent = Alert("absent", "page", pending=3 * MINUTE, missing="all")
+    group = PolicyAlert("unknown", "page", pending=5 * MINUTE, missing="group")
+    absent = PolicyAlert("absent", "page", pending=3 * MINUTE, missing="all")
 
     ours = {(e.key[1], e.started / MINUTE): e for e in replay(history, Policy("p", (group,)), [0.99] * 3)}
     assert {("m", 35.0), ("m", 55.0), ("late", 55.0), ("whole", 55.0)} == set(ours)
     assert (40 * MINUTE, None) == (ours["m", 35.0].ended, ours["m", 35.0].budget_left)
     [other] = replay(history, Policy("p", (absent,)), [0.99] * 3)
     assert (("errors", "", ""), 53 * MINUTE) == (other.key, other.started)
-    assert Incident(0, 9999, model="m").covers(other.key)
+    assert LabelledIncident(0, 9999, model="m").covers(other.key)
 
 
 def test_each_alert_tells_the_budget_it_saw() -> None:
     """Budget left is exact at the step the alert began."""
     history = steady([1.0] * 10, 990, 0, rate=100.0)
 
-    [episode] = replay(history, Policy("p", (Alert("a", "page", burns(600, 60, 1)),)), [0.99])
+    [episode] = replay(history, Policy("p", (PolicyAlert("a", "page", burns(600, 60, 1)),)), [0.99])
     # One bad minute of 991 against a budget of 1 %.
     assert pytest.approx(1 - 1 / 991 / 0.01) == episode.budget_left
     assert episode.ended is None
@@ -315,9 +315,9 @@ def test_scores_tell_true_late_missed_and_false_alerts_apart() -> None:
         Episode(KEY, "ticket", "ticket", 1100.0, None, 0.5),
     ]
     incidents = [
-        Incident(100.0, 200.0, model="m"),
-        Incident(1000.0, 1200.0, model="m"),
-        Incident(1000.0, 1200.0, model="m", severity="ticket"),
+        LabelledIncident(100.0, 200.0, model="m"),
+        LabelledIncident(1000.0, 1200.0, model="m"),
+        LabelledIncident(1000.0, 1200.0, model="m", severity="ticket"),
     ]
 
     result = score("p", episodes, incidents, 1500.0)

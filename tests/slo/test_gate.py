@@ -16,8 +16,8 @@ from triton_slo.indicators import BURN_ALERTS
 from triton_slo.verdict.evidence import Ages
 from triton_slo.verdict.gate import (
     Firing,
+    GateLimits,
     Judgement,
-    Limits,
     in_part,
     judge,
     judge_current_state,
@@ -269,8 +269,8 @@ def test_hidden_failures_hold_unless_another_objective_sees_them() -> None:
     own = Standing("own", "custom", group, burn_now=0.0, budget_left=1.0, sources=("custom",))
 
     def verdict(*others: Standing, events: float = 1000.0) -> tuple[str, str]:
-        seen = witnesses(others, lambda *_: 1.0, [], Limits(), lambda _: events)
-        [one] = judge([hidden], lambda *_: 1.0, [], Limits(), seen)
+        seen = witnesses(others, lambda *_: 1.0, [], GateLimits(), lambda _: events)
+        [one] = judge([hidden], lambda *_: 1.0, [], GateLimits(), seen)
         return one.verdict, one.reason
 
     assert "promote" == verdict(probe)[0] == verdict(clients)[0]
@@ -391,9 +391,9 @@ def test_a_canary_is_ready_or_holds(burn: float | None, ages: list[float | None]
         "readiness", "readiness", {"model": "m", "version": "2"}, burn_now=burn, budget_left=0.9
     )
 
-    assert verdict == judge_current_state(canary, ages, [], Limits()).verdict
+    assert verdict == judge_current_state(canary, ages, [], GateLimits()).verdict
     page = Firing("readiness", "m", "2", "critical", "page_fast")
-    assert "rollback" == judge_current_state(canary, ages, [page], Limits()).verdict
+    assert "rollback" == judge_current_state(canary, ages, [page], GateLimits()).verdict
 
 
 def test_a_fast_burn_is_written_as_a_plain_number() -> None:
@@ -401,7 +401,7 @@ def test_a_fast_burn_is_written_as_a_plain_number() -> None:
     gone = Standing("errors", "errors", {"model": "m", "version": "1"}, burn_now=1000.0, budget_left=-9.0)
     page = Firing("errors", "m", "1", "critical", "page_fast")
 
-    [paged] = judge([gone], lambda *_: 1.0, [page], Limits())
+    [paged] = judge([gone], lambda *_: 1.0, [page], GateLimits())
     assert "pages now: page_fast, burning 1000x now" == paged.reason
 
 
@@ -418,8 +418,8 @@ def test_a_page_rolls_back_even_without_data() -> None:
     gone = Standing("latency", "latency", {"model": "m", "version": "1"}, unknown="vanished")
     page = Firing("latency", "m", "1", "critical", "page_fast")
 
-    [paged] = judge([gone], lambda *_: None, [page], Limits())
-    [quiet] = judge([gone], lambda *_: None, [], Limits())
+    [paged] = judge([gone], lambda *_: None, [page], GateLimits())
+    [quiet] = judge([gone], lambda *_: None, [], GateLimits())
     assert ("rollback", "hold") == (paged.verdict, quiet.verdict)
 
 

@@ -20,7 +20,7 @@ from triton_exporter.catalogue import state
 from triton_exporter.distribution.buckets import le
 from triton_exporter.snapshot import IndexEntry, ModelConfig
 from triton_slo.objective.reading import read
-from triton_slo.propose import Seen, Source, Timing, propose, queue_threshold, round_up
+from triton_slo.propose import MeasurementSource, Seen, Timing, propose, queue_threshold, round_up
 from tritonwatch import files
 from tritonwatch.cli import main
 from tritonwatch.local.triton import TritonServer
@@ -152,7 +152,7 @@ def test_hostile_names_and_messages_stay_inside_the_file(models: list[tuple[str,
         for name, reason, mean in models
         if not any(0xD800 <= ord(character) <= 0xDFFF for character in name)
     ]
-    text = propose(seen, Source(notes=[reason for _, reason, _ in models]))
+    text = propose(seen, MeasurementSource(notes=[reason for _, reason, _ in models]))
 
     documents = yaml.safe_load(text)
     assert ["readiness", "errors", "latency", "queue"] == [one["name"] for one in documents["objectives"]]

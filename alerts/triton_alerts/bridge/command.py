@@ -19,7 +19,7 @@ from triton_alerts.bridge.assembly import AUDIT_FILE, assemble, claimed, slack_t
 from triton_alerts.bridge.deliver import message
 from triton_alerts.bridge.deliver.slack import Redact
 from triton_alerts.bridge.deliver.terminal import Terminal, render
-from triton_alerts.bridge.deliver.transport import RefusedError
+from triton_alerts.bridge.deliver.transport import DeliveryError
 from triton_alerts.bridge.incidents.audit import Audit
 from triton_alerts.bridge.incidents.incident import fold
 from triton_alerts.bridge.incidents.notification import MalformedError, parse
@@ -121,7 +121,7 @@ def _test(args: argparse.Namespace) -> int:
         if transport.threads:
             transport.post(sent.channel, message.reply(resolved, events), f"test-{now}-r", sent.ts)
             transport.edit(sent.channel, sent.ts, message.root(resolved, message.Style(), now))
-    except RefusedError as refusal:
+    except DeliveryError as refusal:
         fix = "check the token, and invite the app to the channel" if refusal.kind == "setup" else "try again"
         return _complain([Problem(f"Slack channel {channel}", str(refusal), fix)])
     print(

@@ -64,7 +64,7 @@ class Webhook:
         try:
             notification = parse(body, source)
             if _is_heartbeat(notification):
-                self.store.facts.remember(HEARTBEAT_FACT, repr(self.clock()))
+                self.store.values.set(HEARTBEAT_FACT, repr(self.clock()))
                 outcome = "heartbeat"
             else:
                 outcome = self.store.receive(notification, self.clock())

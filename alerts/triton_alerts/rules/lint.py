@@ -33,7 +33,7 @@ _ABSENCE = frozenset({"absent", "absent_over_time"})
 
 
 @dataclass(frozen=True)
-class Alerting:
+class AlertingRule:
     """One alerting rule as a rule file holds it."""
 
     place: str
@@ -57,14 +57,14 @@ class Alerting:
         return map(str, dict(self.rule.get("annotations") or {}).values())
 
 
-Check = Callable[[Alerting, float], Iterable[str]]
+Check = Callable[[AlertingRule, float], Iterable[str]]
 """What is wrong with one rule, in words; the number is the scrape interval in seconds."""
 
 
 def problems(groups: Sequence[Mapping[str, Any]], scrape_interval_seconds: float = 15.0) -> list[Problem]:
     """Everything found in the alerting rules of these groups (as read from a rule file)."""
     rules = [
-        Alerting(f"{_beginning(group, rule)}: {rule['alert']}", rule)
+        AlertingRule(f"{_beginning(group, rule)}: {rule['alert']}", rule)
         for group in groups
         for rule in group.get("rules", ())
         if "alert" in rule
@@ -146,21 +146,21 @@ def _unreadable(rule: object) -> str:
     return ""
 
 
-def value_in_label(one: Alerting, _: float) -> Iterator[str]:
+def value_in_label(one: AlertingRule, _: float) -> Iterator[str]:
     """A label that changes with the value makes a new alert each time."""
     for name, value in dict(one.rule.get("labels") or {}).items():
         if re.search(r"\$value|\.Value\b", str(value)):
             yield f"label {name} holds the value, so the alert starts again whenever it changes"
 
 
-def no_comparison(one: Alerting, _: float) -> Iterator[str]:
+def no_comparison(one: AlertingRule, _: float) -> Iterator[str]:
     """An expression that compares nothing fires for every series there is."""
     compares = any(isinstance(node, promql.BinaryExpr) and str(node.op) in _COMPARISONS for node in one.nodes)
     if not compares and not any(one.calls("vector", *_ABSENCE)):
         yield "the expression compares nothing, so the alert fires whenever the series exist"
 
 
-def regexp_without_effect(one: Alerting, _: float) -> Iterator[str]:
+def regexp_without_effect(one: AlertingRule, _: float) -> Iterator[str]:
     """A regular expression that is a plain word, or that everything matches."""
     for selector in shape.selectors(one.nodes):
         for matcher in selector.matchers.matchers:
@@ -172,7 +172,7 @@ def regexp_without_effect(one: Alerting, _: float) -> Iterator[str]:
                 yield f"matcher on {matcher.name} is a plain word: = or != has the same effect"
 
 
-def short_window(one: Alerting, scrape_interval_seconds: float) -> Iterator[str]:
+def short_window(one: AlertingRule, scrape_interval_seconds: float) -> Iterator[str]:
     """A window that holds less than two samples yields nothing."""
     for call in one.calls(*_WINDOWED):
         for argument in call.args:
@@ -182,7 +182,7 @@ def short_window(one: Alerting, scrape_interval_seconds: float) -> Iterator[str]
                     yield f"{call.func.name} over {seconds:g} s sees less than two scrapes"
 
 
-def labels_and_annotations(one: Alerting, _: float) -> Iterator[str]:
+def labels_and_annotations(one: AlertingRule, _: float) -> Iterator[str]:
     """What every alert must carry to be routed and understood."""
     labels, annotations = (dict(one.rule.get(key) or {}) for key in ("labels", "annotations"))
     if labels.get(conventions.SEVERITY) not in conventions.SEVERITIES:
@@ -196,7 +196,7 @@ def labels_and_annotations(one: Alerting, _: float) -> Iterator[str]:
         yield "annotation summary is longer than one line"
 
 
-def unknown_label_in_text(one: Alerting, _: float) -> Iterator[str]:
+def unknown_label_in_text(one: AlertingRule, _: float) -> Iterator[str]:
     """A text that shows a label the expression has aggregated away, or misspells one."""
     yielded = shape.labels(one.nodes[0])
     if yielded is None:
@@ -206,7 +206,7 @@ def unknown_label_in_text(one: Alerting, _: float) -> Iterator[str]:
             yield f"an annotation shows label {label}, which the expression does not yield"
 
 
-def unmatched_vectors(one: Alerting, _: float) -> Iterator[str]:
+def unmatched_vectors(one: AlertingRule, _: float) -> Iterator[str]:
     """Two vectors with different labels, and no on() or ignoring(): they never match."""
     for node in one.nodes:
         if not isinstance(node, promql.BinaryExpr) or str(node.op) == "or":
@@ -218,7 +218,7 @@ def unmatched_vectors(one: Alerting, _: float) -> Iterator[str]:
             yield f"the sides of {node.op} differ in {', '.join(sorted(left ^ right))} and never meet"
 
 
-def counter_without_rate(one: Alerting, _: float) -> Iterator[str]:
+def counter_without_rate(one: AlertingRule, _: float) -> Iterator[str]:
     """A counter's own value depends on how long the process has run."""
     bare = Counter(str(selector) for selector in shape.selectors(one.nodes))
     for call in one.calls(*_RATES, "changes", *_ABSENCE, "last_over_time"):
@@ -229,7 +229,7 @@ def counter_without_rate(one: Alerting, _: float) -> Iterator[str]:
             yield f"counter {names[text]} is used without rate or increase"
 
 
-def rate_of_gauge(one: Alerting, _: float) -> Iterator[str]:
+def rate_of_gauge(one: AlertingRule, _: float) -> Iterator[str]:
     """A rate takes every fall of a gauge for a reset."""
     for call in one.calls(*_RATES - {"resets"}):
         for selector in shape.selectors(shape.nodes(call)):
@@ -237,7 +237,7 @@ def rate_of_gauge(one: Alerting, _: float) -> Iterator[str]:
                 yield f"{call.func.name} of the gauge {selector.name}: use delta or deriv"
 
 
-def unguarded_division(one: Alerting, _: float) -> Iterator[str]:
+def unguarded_division(one: AlertingRule, _: float) -> Iterator[str]:
     """What is divided by 0 is NaN or infinity, and one of them spoils a whole sum or average."""
     for whole in one.nodes:
         if not isinstance(whole, promql.AggregateExpr):
@@ -247,7 +247,7 @@ def unguarded_division(one: Alerting, _: float) -> Iterator[str]:
                 yield f"{whole.op} over a division by what may be 0"
 
 
-def unstable_threshold(one: Alerting, _: float) -> Iterator[str]:
+def unstable_threshold(one: AlertingRule, _: float) -> Iterator[str]:
     """A single sample over a threshold, or one missed scrape, is noise."""
     recorded = all(shape.is_recorded(selector.name or "") for selector in shape.selectors(one.nodes))
     if one.rule.get("for") or recorded:
@@ -260,7 +260,7 @@ def unstable_threshold(one: Alerting, _: float) -> Iterator[str]:
         yield "a threshold without `for` and without a window fires on a single sample"
 
 
-def unknown_series(one: Alerting, _: float) -> Iterator[str]:
+def unknown_series(one: AlertingRule, _: float) -> Iterator[str]:
     """A series of our stack that nobody exposes."""
     for selector in shape.selectors(one.nodes):
         name = selector.name or ""
@@ -268,7 +268,7 @@ def unknown_series(one: Alerting, _: float) -> Iterator[str]:
             yield f"nobody exposes {name}"
 
 
-def badly_named(one: Alerting, _: float) -> Iterator[str]:
+def badly_named(one: AlertingRule, _: float) -> Iterator[str]:
     """A name that does not begin with the part of the stack it is about."""
     if not _NAME.fullmatch(one.name):
         yield "the name is not in CamelCase with the component first"
@@ -292,7 +292,7 @@ CHECKS: dict[Check, str] = {
 """Check -> how to fix what it finds."""
 
 
-def _duplicates(rules: Sequence[Alerting]) -> Iterator[Problem]:
+def _duplicates(rules: Sequence[AlertingRule]) -> Iterator[Problem]:
     seen: dict[tuple[str, str, str], str] = {}
     for one in rules:
         key = (one.name, str(one.rule["expr"]), str(sorted(dict(one.rule.get("labels") or {}).items())))

@@ -16,7 +16,7 @@ from triton_slo.backtest import incident
 from triton_slo.backtest.excluded_time import excluded_spans
 from triton_slo.backtest.fetch import fetch
 from triton_slo.backtest.history import History, HistoryError, from_csv, from_npz, to_csv, to_npz
-from triton_slo.backtest.incident import Incident, IncidentError
+from triton_slo.backtest.incident import IncidentError, LabelledIncident
 from triton_slo.backtest.ours import promise
 from triton_slo.backtest.policy import SLOTH, pyrra
 from triton_slo.backtest.report import Policies, backtest
@@ -116,7 +116,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _incidents(path: str | None) -> tuple[Incident, ...]:
+def _incidents(path: str | None) -> tuple[LabelledIncident, ...]:
     if not path:
         return ()
     try:

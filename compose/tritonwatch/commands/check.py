@@ -14,7 +14,7 @@ from triton_exporter.printable import printable
 from triton_slo.artifact import Options
 from triton_slo.indicators.errors import hiding_models
 from triton_slo.lint import Surroundings, doubts, hidden_failures, notes
-from triton_slo.objective.reading import Reading, read
+from triton_slo.objective.reading import ParsedObjectives, read
 from triton_slo.problem import Problem, count
 from triton_slo.prometheus import Prometheus
 from triton_slo.rules.plan import Plan
@@ -93,7 +93,7 @@ def _models(prometheus: Prometheus) -> tuple[frozenset[str], frozenset[str]]:
     return known, hiding
 
 
-def _uncertain(prometheus: Prometheus, reading: Reading, scrape_seconds: float) -> Iterator[Problem]:
+def _uncertain(prometheus: Prometheus, reading: ParsedObjectives, scrape_seconds: float) -> Iterator[Problem]:
     """Notes on objectives with groups whose estimates are too uncertain for the target."""
     for one in reading.objectives:
         plan = Plan(one, Options(scrape_interval_seconds=scrape_seconds))

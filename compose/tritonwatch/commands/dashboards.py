@@ -109,7 +109,7 @@ def _texts(args: argparse.Namespace) -> dict[str, str]:
     return {one.uid: dashboard_text(one) for one in made}
 
 
-def _facts(args: argparse.Namespace) -> Iterable[per_model.Facts]:
+def _facts(args: argparse.Namespace) -> Iterable[per_model.ModelFacts]:
     """What Prometheus knows of each model now."""
     if not args.prometheus:
         raise UsageError("--per-model needs --prometheus, which knows the models")
@@ -135,7 +135,9 @@ def _facts(args: argparse.Namespace) -> Iterable[per_model.Facts]:
             f"{args.prometheus} knows no model ({config.INFO} and {state.MODEL_READY} have no series)"
         )
     return [
-        per_model.Facts(name, tuple(sorted(versions[name])), backends[name], name in mapped, name in cached)
+        per_model.ModelFacts(
+            name, tuple(sorted(versions[name])), backends[name], name in mapped, name in cached
+        )
         for name in sorted(versions)
     ]
 

@@ -15,7 +15,7 @@ from typing import Any
 from triton_exporter.app.features import gpu_parts
 from triton_exporter.app.settings import Settings
 from triton_exporter.catalogue.state import NOT_TRITON
-from triton_exporter.doctor import Facts, Finding, examine
+from triton_exporter.doctor import Finding, TritonFacts, examine
 from triton_exporter.exposition.parse import Exposition, parse
 from triton_exporter.exposition.scrape import read
 from triton_exporter.http.certificates import Renewed
@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     return int(any(finding.grade == "problem" for finding in findings))
 
 
-def gather(settings: Settings, watch_seconds: float) -> Facts:
+def gather(settings: Settings, watch_seconds: float) -> TritonFacts:
     """Observe one Triton for a while, with reading requests only."""
     limits = Limits(settings.timeout_seconds, settings.max_body_bytes)
     tls = Renewed(settings.certificates)
@@ -79,7 +79,7 @@ def gather(settings: Settings, watch_seconds: float) -> Facts:
     with closing(api), closing(metrics):
         snapshot = ApiPoller(api, time.time, lambda _endpoint, _reason: None).poll()
         if snapshot.api_failure == NOT_TRITON:
-            return Facts(settings.triton_url, settings.metrics_url, snapshot)
+            return TritonFacts(settings.triton_url, settings.metrics_url, snapshot)
         first, failure = _exposition(metrics)
         started = time.monotonic()
         statuses: dict[str, int] = {}
@@ -89,7 +89,7 @@ def gather(settings: Settings, watch_seconds: float) -> Facts:
         if first is not None:
             time.sleep(max(0.0, watch_seconds - (time.monotonic() - started)))
         second = _exposition(metrics)[0] if first is not None else None
-        return Facts(
+        return TritonFacts(
             url=settings.triton_url,
             metrics_url=settings.metrics_url,
             snapshot=snapshot,
@@ -139,7 +139,7 @@ def _exposition(metrics: Client) -> tuple[Exposition | None, str]:
     return (parse(reading.body), "") if reading.up else (None, reading.detail)
 
 
-def _text(facts: Facts, findings: list[Finding]) -> str:
+def _text(facts: TritonFacts, findings: list[Finding]) -> str:
     version = facts.snapshot.triton_version or "of unknown version"
     models = len({entry.model for entry in facts.snapshot.index or ()})
     answers = not facts.snapshot.api_failure

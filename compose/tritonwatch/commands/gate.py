@@ -144,7 +144,7 @@ class _Evidence:
     rows: list[Standing]
     ages: evidence.Ages
     firing: tuple[Firing, ...]
-    limits: gate.Limits
+    limits: gate.GateLimits
     witnesses: gate.Witnesses
 
 
@@ -153,7 +153,7 @@ def _judge(
 ) -> tuple[Judgement, ...]:
     rows = [row for row in everything if _asked(row, args)]
     firing = evidence.firing(prometheus, args.at)
-    limits = gate.Limits(args.max_age, args.min_budget, frozenset(args.trust))
+    limits = gate.GateLimits(args.max_age, args.min_budget, frozenset(args.trust))
     ages = evidence.ages(prometheus, args.at)
     doubted = {row.model for row in rows if BACKEND_COUNTERS in row.caveats}
     witnesses = gate.witnesses(

@@ -18,7 +18,7 @@ from triton_exporter.snapshot import ModelConfig, Snapshot
 from triton_exporter.triton.poll import ApiPoller
 from triton_exporter.triton.unreachable import what_to_check
 from triton_slo.prometheus import Prometheus
-from triton_slo.propose import Source, Timing, merge, propose
+from triton_slo.propose import MeasurementSource, Timing, merge, propose
 from tritonwatch import access, output
 from tritonwatch.command_error import CommandError, UsageError
 from tritonwatch.exporter_options import TRITON_OPTIONS, OptionsError, chosen_some, declare_some
@@ -79,7 +79,7 @@ def _proposal(settings: Settings, args: argparse.Namespace) -> str:
             queues |= _percentiles(prometheus, state.QUEUE_DURATION)
         origin = f"the histograms of the last {_HISTORY} in Prometheus, else {origin}"
     models = merge(snapshot.index, configs, requests, queues)
-    return propose(models, Source(snapshot.triton_version, origin, notes))
+    return propose(models, MeasurementSource(snapshot.triton_version, origin, notes))
 
 
 def _client(settings: Settings, url: str) -> Client:

@@ -18,7 +18,7 @@ from tritonwatch.demo.notices import last_message, read_notices
 from tritonwatch.demo.screen import render
 from tritonwatch.demo.stack import Ports, Stack
 from tritonwatch.demo.steps import Observation, Progress
-from tritonwatch.demo.view import View, Viewer
+from tritonwatch.demo.view import DemoView, Viewer
 from tritonwatch.local.triton import CannotStartError
 
 DEADLINE_SECONDS = 300.0
@@ -72,7 +72,7 @@ class _Show:
         self._started = time.monotonic()
         self._repaired = False
         self._triton_end_reported = False
-        self._view = View()
+        self._view = DemoView()
         self._last_message = ""
 
     def watch(self) -> int:

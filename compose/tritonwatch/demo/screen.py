@@ -10,13 +10,13 @@ from rich.text import Text
 
 from triton_alerts.alertmanager_client import ListedAlert
 from tritonwatch.demo.steps import AFTER_REPAIR, BEFORE_REPAIR, Progress
-from tritonwatch.demo.view import ModelRow, View
+from tritonwatch.demo.view import DemoView, ModelRow
 
 _COLOURS = {"critical": "bold red", "warning": "yellow", "info": "cyan", "none": "dim"}
 
 
 def render(
-    view: View, progress: Progress, addresses: Mapping[str, str], last_notice: str, elapsed_seconds: float
+    view: DemoView, progress: Progress, addresses: Mapping[str, str], last_notice: str, elapsed_seconds: float
 ) -> RenderableType:
     """Draw the screen of the demo: models, alerts, steps, addresses."""
     return Group(
@@ -30,7 +30,7 @@ def render(
     )
 
 
-def _headline(view: View, elapsed_seconds: float) -> Text:
+def _headline(view: DemoView, elapsed_seconds: float) -> Text:
     def word(name: str, good: str, bad: str) -> tuple[str, str]:
         value = view.server.get(name)
         if value is None:

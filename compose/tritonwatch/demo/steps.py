@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tritonwatch.demo.notices import Notice
-from tritonwatch.demo.view import View
+from tritonwatch.demo.view import DemoView
 
 BROKEN = "broken"
 SATURATED = "saturated"
@@ -18,7 +18,7 @@ TRITONS_REASON = "No such file or directory"
 class Observation:
     """The state at one time: the view, the messages to on-call, whether `broken` was repaired."""
 
-    view: View
+    view: DemoView
     notices: Sequence[Notice]
     repaired: bool
 

@@ -57,7 +57,7 @@ class ModelRow:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class DemoView:
     """Everything at one moment."""
 
     rows: Sequence[ModelRow] = ()
@@ -76,7 +76,7 @@ class Viewer:
         self._prometheus = Prometheus(Access(prometheus_url))
         self._alertmanager = Alertmanager(Access(alertmanager_url, timeout_seconds=2.0))
 
-    def poll(self) -> View:
+    def poll(self) -> DemoView:
         """Query everything once."""
         columns = {name: self._by_model(query) for name, query in QUERIES.items()}
         keys = sorted({key for column in columns.values() for key in column})
@@ -87,7 +87,7 @@ class Viewer:
             for model, version in keys
         ]
         server = {name: one.value for name, query in SERVER_QUERIES.items() for one in self._query(query)}
-        return View(rows, self._alerts(), server)
+        return DemoView(rows, self._alerts(), server)
 
     def _query(self, query: str) -> list[Sample]:
         try:

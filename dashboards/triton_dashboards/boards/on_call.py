@@ -7,7 +7,7 @@ from dataclasses import replace
 from triton_dashboards import reading, shared
 from triton_dashboards.about import fires
 from triton_dashboards.grafana.panels import stat, state_timeline, timeseries
-from triton_dashboards.grafana.values import Dashboard, Display, Link, Override, Panel, Row, Threshold
+from triton_dashboards.grafana.values import Dashboard, Display, FieldOverride, Link, Panel, Row, Threshold
 from triton_dashboards.query import RATE, Scope, or_zero
 from triton_dashboards.tables import Column, columns, linked
 from triton_exporter.catalogue import Metric, bridge
@@ -114,7 +114,7 @@ def _firing(options: Options) -> Panel:
     )
     model = shared.to(shared.MODEL, "Model dashboard", model=shared.field("Model"))
     server = shared.to(shared.SERVER, "Server dashboard", instance=shared.field("Server"))
-    severity = Override(
+    severity = FieldOverride(
         "Severity",
         {
             "custom.cellOptions": {"type": "color-text"},
@@ -170,7 +170,7 @@ _RED = {"color": {"mode": "fixed", "fixedColor": "red"}}
 def _delivery() -> tuple[Panel, ...]:
     none = reading.COUNT.when_empty("None")
     failures = reading.FAILURES.when_empty("None")
-    refused = (reading.colored("not stored", "red"), Override("/^refused/", _RED, regex=True))
+    refused = (reading.colored("not stored", "red"), FieldOverride("/^refused/", _RED, regex=True))
     return (
         timeseries(
             "Notifications received",

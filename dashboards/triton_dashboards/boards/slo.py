@@ -10,8 +10,8 @@ from triton_dashboards.grafana.values import (
     Color,
     Dashboard,
     Display,
+    FieldOverride,
     Json,
-    Override,
     Panel,
     Query,
     Row,
@@ -343,8 +343,8 @@ def _details(within: Scope) -> tuple[Panel, ...]:
 _SHORT = ("Objective", "Target", "Threshold", "Window", "Owner")
 
 
-def _narrow(name: str, pixels: int = 100) -> Override:
-    return Override(name, {"custom.width": pixels})
+def _narrow(name: str, pixels: int = 100) -> FieldOverride:
+    return FieldOverride(name, {"custom.width": pixels})
 
 
 def _headed(*labels: str) -> list[Json]:

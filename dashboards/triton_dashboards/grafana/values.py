@@ -49,7 +49,7 @@ class Threshold:
 
 
 @dataclass(frozen=True, slots=True)
-class Override:
+class FieldOverride:
     """Properties of one field, found by its name or by a regular expression over names."""
 
     name: str
@@ -88,7 +88,7 @@ class Display:
     thresholds: tuple[Threshold, ...] = (Threshold("blue"),)
     words: Mapping[int, tuple[str, Color]] = field(default_factory=dict)
     no_value: str = "No data"
-    overrides: tuple[Override, ...] = ()
+    overrides: tuple[FieldOverride, ...] = ()
     links: tuple[Link, ...] = ()
     shade: Color | None = None
     """Draw every series in shades of one colour, where all of them mean the same: a failure is never green."""

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 from triton_exporter.app.settings import Settings
 from triton_exporter.distribution.distributions import Distributions
-from triton_exporter.gpu.choice import Choice
-from triton_exporter.gpu.gpus import Gpus, Options
+from triton_exporter.gpu.choice import SourceChoice
+from triton_exporter.gpu.gpus import GpuOptions, Gpus
 from triton_exporter.gpu.sources import dcgm_metrics as dcgm
 from triton_exporter.gpu.sources import native, nvml
 from triton_exporter.gpu.sources.dcgm_source import DEFAULT_URL, DcgmSource
-from triton_exporter.gpu.sources.source import Source
+from triton_exporter.gpu.sources.source import GpuSource
 from triton_exporter.http.certificates import Renewed
 from triton_exporter.http.client import Client, Limits
 from triton_exporter.lifecycle.backend_failures import BackendFailures
@@ -106,7 +106,7 @@ def gpu_parts(settings: Settings) -> tuple[Gpus, ...]:
     """
     if settings.gpu == "none":
         return ()
-    options = Options(
+    options = GpuOptions(
         settings.gpu_interval_seconds,
         settings.gpu_max_age_seconds,
         settings.gpu_devices,
@@ -114,12 +114,12 @@ def gpu_parts(settings: Settings) -> tuple[Gpus, ...]:
         settings.pod_name,
     )
     own = native.NativeSource(settings.gpu_max_age_seconds)
-    by_name: dict[str, Source] = {
+    by_name: dict[str, GpuSource] = {
         dcgm.SOURCE: DcgmSource(settings.dcgm_url or DEFAULT_URL, settings.timeout_seconds),
         nvml.SOURCE: nvml.NvmlSource(),
         native.SOURCE: own,
     }
     if settings.gpu == "auto":
         wanted = {dcgm.SOURCE} if settings.dcgm_url else set()
-        return (Gpus(Choice(tuple(by_name.values()), frozenset(wanted)), own, options),)
-    return (Gpus(Choice((by_name[settings.gpu],), frozenset({settings.gpu})), own, options),)
+        return (Gpus(SourceChoice(tuple(by_name.values()), frozenset(wanted)), own, options),)
+    return (Gpus(SourceChoice((by_name[settings.gpu],), frozenset({settings.gpu})), own, options),)

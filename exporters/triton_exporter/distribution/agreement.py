@@ -48,7 +48,7 @@ class Agreement:
 
     _slots: deque[_Slot] = field(default_factory=deque)
 
-    def take(self, end: float, counted: Sequence[tuple[float, float]], traced: Sequence[float]) -> bool:
+    def update(self, end: float, counted: Sequence[tuple[float, float]], traced: Sequence[float]) -> bool:
         """Add intervals up to `end` and the traced requests that stand for them; returns whether they agree.
 
         `counted` holds (requests, seconds) of each interval, `traced` the seconds of each traced request.

@@ -160,8 +160,8 @@ class Distributions:
         """Take in one body of Triton's /metrics."""
         self._take_traces(now)
         body = _filled(exposition.only(_WANTED), _WANTED)
-        native = self._native.take(body)
-        summed = {signal: self._summaries[signal].take(body, now) for signal in SIGNALS}
+        native = self._native.update(body)
+        summed = {signal: self._summaries[signal].update(body, now) for signal in SIGNALS}
         self._turn = (self._turn + 1) % SUMMARY_TURNS
         for version, gain in self._gained(body):
             if not gain.requests and not gain.seconds["request"]:
@@ -207,7 +207,7 @@ class Distributions:
         units = gain.executions if version in self._batching and gain.executions else gain.requests
         for signal, ledger in model.ledgers.items():
             seconds = gain.seconds[signal]
-            if not whole and (self._summaries[signal].tells(version) or self._native.tells(version)):
+            if not whole and (self._summaries[signal].has(version) or self._native.has(version)):
                 ledger.hold(gain.requests, seconds, units)
             elif gain.requests or seconds or ledger.holds:
                 found = native if signal == "request" else None
@@ -269,7 +269,7 @@ class Distributions:
             return
         traced = "trace" in self._allowed and interval.end - ledger.traced_at < TRACED_MODEL_SECONDS
         curve = None
-        if "summary" in self._allowed and self._summaries[signal].tells(version):
+        if "summary" in self._allowed and self._summaries[signal].has(version):
             if model.turn != self._turn and not traced:
                 ledger.hold(interval.requests, interval.seconds)
                 return
@@ -318,7 +318,7 @@ class Distributions:
         if self._mailbox is None:
             return
         newest = self._newest_trace
-        for request in self._mailbox.take():
+        for request in self._mailbox.drain():
             # Believed, a date ahead would close every interval until then, and lose the traces of them all.
             if request.ended > now + MAX_AHEAD_SECONDS:
                 self._mailbox.lose("ahead")
@@ -426,4 +426,4 @@ _NOTHING = parse.ParsedFamily("", "untyped", "", (), (), "", b"")
 
 def _grown(increases: Increases[ModelVersion], body: Exposition, name: str) -> _Gains:
     family = body.families.get(name)
-    return increases.take(family, complete=not body.bad) if family else {}
+    return increases.update(family, complete=not body.bad) if family else {}

@@ -28,7 +28,7 @@ class Increases(Generic[K]):
         self.totals: dict[K, float] = {}
         """The counters' values in the last body."""
 
-    def take(self, family: ParsedFamily, complete: bool) -> Mapping[K, float]:
+    def update(self, family: ParsedFamily, complete: bool) -> Mapping[K, float]:
         """Growth since the last body, 0 included, by key.
 
         In a body that is not `complete`, a series that is missing is not gone: its last value is kept.

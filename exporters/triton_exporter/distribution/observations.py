@@ -228,7 +228,7 @@ class Observations:
         self._found = []
         seconds = [trace.seconds for trace in traces]
         counted = [(interval.requests, interval.seconds) for interval in self._group]
-        self.believes_traces = self._agreement.take(self.closed, counted, seconds)
+        self.believes_traces = self._agreement.update(self.closed, counted, seconds)
         if not self.believes_traces:
             self.lose("contradicts", len(traces))
             self._settle_group()

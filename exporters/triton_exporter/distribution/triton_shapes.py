@@ -24,14 +24,14 @@ class NativeHistograms:
         self._unit = unit
         self._grown = Increases(self._key)
 
-    def take(self, exposition: Exposition) -> Mapping[ModelVersion, tuple[Binned, float]]:
+    def update(self, exposition: Exposition) -> Mapping[ModelVersion, tuple[Binned, float]]:
         """Shape and seconds of the requests each model version gained; none where it gained none."""
         family = exposition.families.get(self._metric.name)
         if family is None:
             return {}
         bins: dict[ModelVersion, dict[float, float]] = {}
         sums: dict[ModelVersion, float] = {}
-        for (model, end), grown in self._grown.take(family, complete=not exposition.bad).items():
+        for (model, end), grown in self._grown.update(family, complete=not exposition.bad).items():
             if end is None:
                 sums[model] = grown * self._unit
             else:
@@ -42,7 +42,7 @@ class NativeHistograms:
             if ends.get(inf, 0.0) > 0
         }
 
-    def tells(self, model: ModelVersion) -> bool:
+    def has(self, model: ModelVersion) -> bool:
         """Whether Triton keeps a histogram of this model version."""
         return (model, inf) in self._grown.totals
 
@@ -71,7 +71,7 @@ class Summaries:
         self._values: Sequence[float] = ()
         self._quantiles: dict[ModelVersion, list[tuple[float, int]]] = {}
 
-    def take(self, exposition: Exposition, now: float) -> Mapping[ModelVersion, tuple[float, float]]:
+    def update(self, exposition: Exposition, now: float) -> Mapping[ModelVersion, tuple[float, float]]:
         """Requests and seconds each model version gained; then `curve` answers for this body."""
         family = exposition.families.get(self._metric.name)
         if family is None:
@@ -80,7 +80,7 @@ class Summaries:
             self._learn(family)
         self._values = family.values
         complete = not exposition.bad
-        counts, sums = self._counts.take(family, complete), self._sums.take(family, complete)
+        counts, sums = self._counts.update(family, complete), self._sums.update(family, complete)
         gained = {model: (count, sums.get(model, 0.0) * self._unit) for model, count in counts.items()}
         self._recent = {model: self._recent.get(model, array("d")) for model in gained}
         for model, (count, seconds) in gained.items():
@@ -96,7 +96,7 @@ class Summaries:
         """All requests that each model version's summary has counted."""
         return self._counts.totals
 
-    def tells(self, model: ModelVersion) -> bool:
+    def has(self, model: ModelVersion) -> bool:
         """Whether Triton keeps a summary of this model version."""
         return model in self._quantiles
 

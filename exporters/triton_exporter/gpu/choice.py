@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from triton_exporter.gpu.gpu_reading import GpuReading
-from triton_exporter.gpu.sources.source import Source, SourceError
+from triton_exporter.gpu.sources.source import GpuSource, SourceError
 
 RETRY_SECONDS = 30.0
 """How long a source that failed rests before it is tried again while another serves."""
@@ -18,14 +18,14 @@ PATIENCE = 3
 
 
 @dataclass
-class Choice:
+class SourceChoice:
     """Sources from best to worst. Used by one thread.
 
     `wanted` are those the operator named: their failures always count. A source that is only looked for
     counts failures once it has answered, so that a machine without GPUs shows none.
     """
 
-    sources: Sequence[Source]
+    sources: Sequence[GpuSource]
     wanted: frozenset[str] = frozenset()
     failures: Counter[tuple[str, str]] = field(default_factory=Counter)
     current: str = "none"
@@ -57,7 +57,7 @@ class Choice:
         for source in self.sources:
             source.close()
 
-    def _candidates(self, at: float) -> list[Source]:
+    def _candidates(self, at: float) -> list[GpuSource]:
         names = [source.name for source in self.sources]
         if self.current not in names:
             return list(self.sources)

@@ -13,20 +13,20 @@ from triton_exporter.exposition.parse import Exposition
 from triton_exporter.family import Family, Sample, escape
 from triton_exporter.gpu import xid
 from triton_exporter.gpu.advice import Examined, advise
-from triton_exporter.gpu.choice import Choice
+from triton_exporter.gpu.choice import SourceChoice
 from triton_exporter.gpu.freshness import Freshness
 from triton_exporter.gpu.gpu_reading import Entity, GpuReading, Slot, is_split
 from triton_exporter.gpu.gpu_use import GpuUse
 from triton_exporter.gpu.mapping import (
-    Evidence,
     GpuClaim,
+    GpuEvidence,
     Visible,
     claims,
     label_problems,
     labelled_ordinals,
     visible,
 )
-from triton_exporter.gpu.scope import Scope
+from triton_exporter.gpu.scope import GpuScope
 from triton_exporter.gpu.sources import native
 from triton_exporter.gpu.steady import Steady
 from triton_exporter.snapshot import ModelConfig, ModelStatistics, ModelVersion, Snapshot
@@ -46,7 +46,7 @@ _SHOWN = tuple(
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class GpuOptions:
     """Options of the GPU part. Times are seconds.
 
     `devices` is the order of Triton's CUDA devices, `sure_models` are patterns of models that really run on
@@ -65,7 +65,7 @@ class Gpus:
 
     observed = native.FAMILIES
 
-    def __init__(self, choice: Choice, own_series: native.NativeSource, options: Options) -> None:
+    def __init__(self, choice: SourceChoice, own_series: native.NativeSource, options: GpuOptions) -> None:
         self.interval_seconds = options.interval_seconds
         self._choice = choice
         self._native = own_series
@@ -81,7 +81,7 @@ class Gpus:
         self._dropped: _Rows = defaultdict(float)
         self._steady = Steady()
         self._ledger = GpuUse()
-        self._scope = Scope()
+        self._scope = GpuScope()
         self._labels: Mapping[ModelVersion, frozenset[str]] = {}
         self._triton_gpus: frozenset[str] = frozenset()
         self._own: GpuReading | None = None
@@ -139,8 +139,10 @@ class Gpus:
                 self._memory = _memory_by_gpu(snapshot, seen)
                 self._ledger.update(evidence.statistics, self._claims)
 
-    def _evidence(self, statistics: tuple[ModelStatistics, ...] = ()) -> Evidence:
-        return Evidence(self._configs, statistics, self._labels, self._triton_gpus, self._options.sure_models)
+    def _evidence(self, statistics: tuple[ModelStatistics, ...] = ()) -> GpuEvidence:
+        return GpuEvidence(
+            self._configs, statistics, self._labels, self._triton_gpus, self._options.sure_models
+        )
 
     def _learn_scope(self, now: float) -> Visible:
         named = labelled_ordinals(self._evidence()) if self._triton_gpus else {}

@@ -56,7 +56,7 @@ class GpuClaim(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class GpuEvidence:
     """All that is known about models and GPUs at one moment."""
 
     configs: Mapping[ModelVersion, ModelConfig] = field(default_factory=dict)
@@ -66,7 +66,7 @@ class Evidence:
     sure_models: tuple[str, ...] = ()
 
 
-def labelled_ordinals(evidence: Evidence) -> dict[int, str]:
+def labelled_ordinals(evidence: GpuEvidence) -> dict[int, str]:
     """CUDA ordinals with the GPU that Triton's own series name for them.
 
     A model whose config names as many ordinals as its series name GPUs shows which those are; one GPU follows
@@ -171,7 +171,7 @@ def _rearranged(order: tuple[Entity, ...], at: Mapping[int, Entity]) -> tuple[En
     return tuple(at.get(ordinal) or next(others) for ordinal in range(len(order)))
 
 
-def claims(evidence: Evidence, seen: Visible) -> tuple[GpuClaim, ...]:
+def claims(evidence: GpuEvidence, seen: Visible) -> tuple[GpuClaim, ...]:
     """What each model version runs on; a model that runs on no GPU, or none that can be named, has none."""
     memory = {
         ModelVersion(row.model, row.version): tuple(
@@ -190,7 +190,7 @@ def _claim(
     key: ModelVersion,
     config: ModelConfig,
     memory_devices: tuple[int, ...],
-    evidence: Evidence,
+    evidence: GpuEvidence,
     seen: Visible,
 ) -> list[GpuClaim]:
     claim = _claim_config(key, config, seen)
@@ -205,7 +205,9 @@ def _claim(
     return claim
 
 
-def label_problems(evidence: Evidence, found: Iterable[GpuClaim], seen: Visible) -> dict[ModelVersion, str]:
+def label_problems(
+    evidence: GpuEvidence, found: Iterable[GpuClaim], seen: Visible
+) -> dict[ModelVersion, str]:
     """Model versions on a GPU whose own series name no GPU, one that is not Triton's, or another one.
 
     Triton asks DCGM for the CUDA ordinal as if it were DCGM's number, and leaves the label out for models

@@ -16,7 +16,7 @@ PATIENCE_SECONDS = 60.0
 
 
 @dataclass
-class Scope:
+class GpuScope:
     """Grows, and never shrinks: a GPU that was shown and is shown no more means that it is lost."""
 
     _mine: set[Entity] = field(default_factory=set)

@@ -48,8 +48,8 @@ class BackendFailures:
         families = exposition.families
         if not families.keys() >= self.observed:
             return
-        worked = self._worked.take(families[triton.REQUEST_SUCCESS.name], complete=True)
-        failed = self._failed.take(families[triton.REQUEST_FAILURE.name], complete=True)
+        worked = self._worked.update(families[triton.REQUEST_SUCCESS.name], complete=True)
+        failed = self._failed.update(families[triton.REQUEST_FAILURE.name], complete=True)
         for key in [key for key in self._rows if worked.get(key)]:
             del self._rows[key]
         for key, count in failed.items():

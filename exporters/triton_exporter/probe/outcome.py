@@ -13,7 +13,7 @@ https://github.com/triton-inference-server/python_backend/blob/main/src/python_b
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ProbeOutcome:
     """One of the catalogue's RESULTS, the duration, and Triton's text unless it worked."""
 
     result: str

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from triton_exporter.catalogue import probe as catalogue
 from triton_exporter.family import Family, Sample, series
 from triton_exporter.lifecycle.tracker import Lifecycle
-from triton_exporter.probe.outcome import Outcome
+from triton_exporter.probe.outcome import ProbeOutcome
 from triton_exporter.probe.payload import NoPayloadError, Tensor, made_up
 from triton_exporter.probe.probe_settings import ProbeSettings
 from triton_exporter.snapshot import ModelConfig, ModelVersion, Snapshot
@@ -28,7 +28,7 @@ MOST_AT_ONCE = 4
 """Probes in flight altogether: a prober must not be what saturates a server."""
 
 
-Send = Callable[[ModelVersion, Sequence[Tensor], bool], Outcome]
+Send = Callable[[ModelVersion, Sequence[Tensor], bool], ProbeOutcome]
 """Sends one probe and waits for its end; the flag says whether the model is decoupled."""
 
 
@@ -42,7 +42,7 @@ class _Target:
     in_flight: bool = False
     ready: bool = True
     seen: float = 0.0
-    last: Outcome | None = None
+    last: ProbeOutcome | None = None
     proven: bool = False  # these inputs have worked
     started: float = 0.0
     counted: int = -1  # successes by Triton's count, the probes among them; negative: not known yet
@@ -202,7 +202,7 @@ class Prober:
     def _probe(self, key: ModelVersion) -> None:
         with self._lock:
             target = self._targets.get(key)
-        ended = Outcome("failed", 0.0, "")
+        ended = ProbeOutcome("failed", 0.0, "")
         try:
             if target is not None:
                 ended = self._send(key, target.inputs, target.decoupled)
@@ -230,7 +230,7 @@ def _follow(target: _Target, counted: int | None, now: float) -> None:
     target.counted = counted
 
 
-def _record(target: _Target, ended: Outcome) -> None:
+def _record(target: _Target, ended: ProbeOutcome) -> None:
     target.in_flight = False
     says_nothing = not target.proven and not ended.of_dead_process
     unproven = says_nothing and ended.result not in ("success", "bad_input")

@@ -20,7 +20,7 @@ from tritonclient.utils import (  # type: ignore[import-untyped]
 )
 
 from triton_exporter.http.certificates import CertificateError, Certificates
-from triton_exporter.probe.outcome import Outcome
+from triton_exporter.probe.outcome import ProbeOutcome
 from triton_exporter.probe.payload import Tensor
 from triton_exporter.probe.probe_settings import ProbeSettings
 from triton_exporter.probe.prober import Send
@@ -50,11 +50,11 @@ def sender(
 ) -> Send:
     """A function that sends probes as the settings say, with the headers of restricted endpoints."""
 
-    def send(target: ModelVersion, inputs: Sequence[Tensor], decoupled: bool) -> Outcome:
+    def send(target: ModelVersion, inputs: Sequence[Tensor], decoupled: bool) -> ProbeOutcome:
         try:
             certificates.context()  # the clients fail noisily over files that cannot be used
         except CertificateError as error:
-            return Outcome("unreachable", 0.0, str(error))
+            return ProbeOutcome("unreachable", 0.0, str(error))
         if decoupled:
             return send_grpc(
                 settings.grpc_address, target, inputs, settings.timeout_seconds, headers, certificates
@@ -71,7 +71,7 @@ def send_http(
     timeout_seconds: float,
     headers: Mapping[str, str],
     certificates: Certificates,
-) -> Outcome:
+) -> ProbeOutcome:
     """One request and its answer over HTTP."""
     started = time.monotonic()
     parts = urlsplit(triton_url)
@@ -92,14 +92,14 @@ def send_http(
                 headers={**headers, PROBE_HEADER: "1"},
             )
     except InferenceServerException as error:
-        return Outcome(_http_result(error), time.monotonic() - started, str(error))
+        return ProbeOutcome(_http_result(error), time.monotonic() - started, str(error))
     except TimeoutError as error:
-        return Outcome("timeout", time.monotonic() - started, str(error))
+        return ProbeOutcome("timeout", time.monotonic() - started, str(error))
     except (OSError, HTTPConnectionClosed) as error:
-        return Outcome("unreachable", time.monotonic() - started, str(error))
+        return ProbeOutcome("unreachable", time.monotonic() - started, str(error))
     except ValueError as error:  # an answer that is none
-        return Outcome("failed", time.monotonic() - started, str(error))
-    return Outcome("success", time.monotonic() - started)
+        return ProbeOutcome("failed", time.monotonic() - started, str(error))
+    return ProbeOutcome("success", time.monotonic() - started)
 
 
 def send_grpc(
@@ -109,7 +109,7 @@ def send_grpc(
     timeout_seconds: float,
     headers: Mapping[str, str],
     certificates: Certificates,
-) -> Outcome:
+) -> ProbeOutcome:
     """One request over a gRPC stream, as decoupled models want it; it works when its first response does."""
     started = time.monotonic()
     answers: queue.Queue[tuple[Any, Exception | None]] = queue.Queue()
@@ -138,14 +138,14 @@ def send_grpc(
                 raise error
             first = time.monotonic() - started if first is None else first
             if result.get_response().parameters["triton_final_response"].bool_param:
-                return Outcome("success", first)
+                return ProbeOutcome("success", first)
     except (queue.Empty, InferenceServerException) as error:
         took = time.monotonic() - started
         if first is not None and (isinstance(error, queue.Empty) or _grpc_result(error) == "timeout"):
-            return Outcome("success", first)  # a stream that simply goes on
+            return ProbeOutcome("success", first)  # a stream that simply goes on
         if isinstance(error, queue.Empty):
-            return Outcome("timeout", took, f"no response in {timeout_seconds:g} s")
-        return Outcome(_grpc_result(error), took, str(error))
+            return ProbeOutcome("timeout", took, f"no response in {timeout_seconds:g} s")
+        return ProbeOutcome(_grpc_result(error), took, str(error))
     finally:
         client.stop_stream(cancel_requests=True)
         client.close()

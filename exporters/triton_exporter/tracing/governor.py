@@ -90,7 +90,7 @@ class _Given:
     total: float
 
 
-class Latency:
+class SlownessDetector:
     """Whether answers have become slow: each of the last three took over half a second and ten times the usual."""
 
     def __init__(self) -> None:
@@ -102,7 +102,7 @@ class Latency:
         """Whether enough answers were timed to know what is usual."""
         return len(self._usual) >= 3
 
-    def take(self, seconds: float, learn: bool) -> bool:
+    def add(self, seconds: float, learn: bool) -> bool:
         """Add one answer, and to what is usual with `learn`; returns whether they are slow now."""
         self._last.append(seconds)
         if learn:
@@ -135,7 +135,7 @@ class TraceGovernor:
         self._checked: set[str] = set()
         self._state = "starting"
         self._posts: Counter[str] = Counter()
-        self._api_latency, self._metrics_latency = Latency(), Latency()
+        self._api_latency, self._metrics_latency = SlownessDetector(), SlownessDetector()
         self._metrics_asked = self._global_asked = float("-inf")
         self._blocked = ""
         self._malformed = 0
@@ -215,7 +215,7 @@ class TraceGovernor:
             started = time.monotonic()
             if self._client.get("/v2/health/ready").status != 200:
                 return "not_ready"
-            if self._api_latency.take(time.monotonic() - started, learn):
+            if self._api_latency.add(time.monotonic() - started, learn):
                 return "slow_api"
         except FetchError:
             return "not_ready"
@@ -224,7 +224,7 @@ class TraceGovernor:
             try:
                 started = time.monotonic()
                 self._metrics.get("")
-                if self._metrics_latency.take(time.monotonic() - started, learn):
+                if self._metrics_latency.add(time.monotonic() - started, learn):
                     return "slow_metrics"
             except FetchError:
                 return "slow_metrics"

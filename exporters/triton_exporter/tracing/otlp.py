@@ -97,7 +97,7 @@ class Assembler:
         self._executions: OrderedDict[tuple[str, str], tuple[int, float]] = OrderedDict()
         self._with_steps: OrderedDict[tuple[str, str], None] = OrderedDict()
 
-    def take(self, spans: Iterable[Span], now: float) -> list[TracedRequest]:
+    def assemble(self, spans: Iterable[Span], now: float) -> list[TracedRequest]:
         """Requests that these spans complete; `now` in seconds of any clock."""
         requests = []
         for span in spans:

@@ -97,7 +97,7 @@ class TraceReceiver:
                 raise RefusedError(415, str(error)) from error
             except OtlpError as error:
                 raise RefusedError(400, str(error)) from error
-            self.mailbox.put(self._assembler.take(spans, time.monotonic()))
+            self.mailbox.put(self._assembler.assemble(spans, time.monotonic()))
 
     def _unzip(self, body: bytes) -> bytes:
         unzip = zlib.decompressobj(wbits=31)

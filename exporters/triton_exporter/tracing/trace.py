@@ -90,7 +90,7 @@ class Mailbox:
             self._requests += given[:room]
             self._lost["overflow"] += max(0, len(given) - room)
 
-    def take(self) -> list[TracedRequest]:
+    def drain(self) -> list[TracedRequest]:
         """Everything since the last call."""
         with self._lock:
             taken, self._requests = self._requests, []

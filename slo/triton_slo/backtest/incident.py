@@ -19,7 +19,7 @@ class IncidentError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Incident:
+class LabelledIncident:
     """A failure that should have raised a page (or a ticket) from `start` to `end`, Unix seconds.
 
     An empty `slo`, `model` or `version` matches any.
@@ -38,12 +38,12 @@ class Incident:
         return all("" in pair or pair[0] == pair[1] for pair in pairs)
 
 
-def from_csv(text: str) -> tuple[Incident, ...]:
+def from_csv(text: str) -> tuple[LabelledIncident, ...]:
     """Read incidents with the header `COLUMNS`. Raises IncidentError."""
     return tuple(_rows(text))
 
 
-def _rows(text: str) -> Iterator[Incident]:
+def _rows(text: str) -> Iterator[LabelledIncident]:
     reader = csv.reader(io.StringIO(text))
     if tuple(next(reader, ())) != COLUMNS:
         raise IncidentError(f"line 1: the header must be {','.join(COLUMNS)}")
@@ -57,7 +57,9 @@ def _rows(text: str) -> Iterator[Incident]:
             raise IncidentError(f"{where}: severity is page or ticket, not {severity!r}")
         if not start < end:
             raise IncidentError(f"{where}: the incident ends before it starts")
-        yield Incident(start, end, line[2], line[3], line[4], "page" if severity == "page" else "ticket")
+        yield LabelledIncident(
+            start, end, line[2], line[3], line[4], "page" if severity == "page" else "ticket"
+        )
 
 
 def _time(text: str, where: str) -> float:

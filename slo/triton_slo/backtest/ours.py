@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from triton_exporter.duration import parse_seconds
 from triton_slo.artifact import Options
-from triton_slo.backtest.policy import Alert, Policy, UnknownSteps
+from triton_slo.backtest.policy import Policy, PolicyAlert, UnknownSteps
 from triton_slo.backtest.report import Promise
 from triton_slo.burn.burn_alerts import severity
 from triton_slo.burn.condition import burn_condition
@@ -41,7 +41,7 @@ def policy(plan: Plan, excluded: Sequence[Span] = ()) -> Policy:
     if objective.unknown.policy != "ignore":
         after = parse_seconds(objective.unknown.after) * plan.options.time_scale
         loud = objective.unknown.severity == "critical"
-        alerts.append(Alert("unknown", "page" if loud else "ticket", pending=after, missing="group"))
+        alerts.append(PolicyAlert("unknown", "page" if loud else "ticket", pending=after, missing="group"))
     alerts += [_alert(plan, tier) for tier in burn_tiers(plan)]
     return Policy(
         "ours",
@@ -61,8 +61,8 @@ def _unknown(plan: Plan) -> UnknownSteps | None:
     return UnknownSteps(after, plan.clock.real(PACE_MEMORY) + 2 * after, unseen / plan.options.time_scale)
 
 
-def _alert(plan: Plan, tier: Tier) -> Alert:
-    return Alert(
+def _alert(plan: Plan, tier: Tier) -> PolicyAlert:
+    return PolicyAlert(
         name=tier.name,
         severity="page" if severity(plan, tier) == "critical" else "ticket",
         condition=burn_condition(plan, tier),

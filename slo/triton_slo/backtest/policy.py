@@ -14,7 +14,7 @@ _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 
 @dataclass(frozen=True, slots=True)
-class Alert:
+class PolicyAlert:
     """One alert rule.
 
     `pending` is the rule's `for` and `keep_firing` its keep_firing_for, in seconds. With `missing` the alert is
@@ -51,7 +51,7 @@ class Policy:
     """
 
     name: str
-    alerts: tuple[Alert, ...]
+    alerts: tuple[PolicyAlert, ...]
     inhibits: bool = False
     excluded: tuple[tuple[float, float], ...] = ()
     lag: float = 0
@@ -67,8 +67,10 @@ def burns(long: float, short: float, factor: float) -> Condition:
 SLOTH = Policy(
     "sloth",
     (
-        Alert("page", "page", Either((burns(_HOUR, 5 * _MINUTE, 14.4), burns(6 * _HOUR, 30 * _MINUTE, 6)))),
-        Alert("ticket", "ticket", Either((burns(_DAY, 2 * _HOUR, 3), burns(3 * _DAY, 6 * _HOUR, 1)))),
+        PolicyAlert(
+            "page", "page", Either((burns(_HOUR, 5 * _MINUTE, 14.4), burns(6 * _HOUR, 30 * _MINUTE, 6)))
+        ),
+        PolicyAlert("ticket", "ticket", Either((burns(_DAY, 2 * _HOUR, 3), burns(3 * _DAY, 6 * _HOUR, 1)))),
     ),
 )
 
@@ -91,7 +93,7 @@ def pyrra(target: float, period_seconds: float = 28 * _DAY) -> Policy:
     # Long enough to burn budget at the first alert's rate.
     absent_for = round((14 * (1 - target) * _HOUR + 2 * _MINUTE) / _MINUTE) * _MINUTE
     alerts = [
-        Alert(name, severity, burns(scaled(long), scaled(short), factor), pending=scaled(pending))
+        PolicyAlert(name, severity, burns(scaled(long), scaled(short), factor), pending=scaled(pending))
         for name, severity, factor, long, short, pending in rows
     ]
-    return Policy("pyrra", (Alert("absent", "page", pending=absent_for, missing="all"), *alerts))
+    return Policy("pyrra", (PolicyAlert("absent", "page", pending=absent_for, missing="all"), *alerts))

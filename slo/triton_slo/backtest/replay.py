@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from triton_exporter.duration import DAY
 from triton_slo.backtest.history import History, Matrix
-from triton_slo.backtest.policy import Alert, Policy, Severity
+from triton_slo.backtest.policy import Policy, PolicyAlert, Severity
 from triton_slo.backtest.view import counted, quiet
 from triton_slo.burn.condition import (
     All,
@@ -139,7 +139,7 @@ class _Chunk:
         self._known = ~np.isnan(history.total[rows])
         self.shape = history.bad[rows].shape
 
-    def firing(self, alert: Alert) -> Flags:
+    def firing(self, alert: PolicyAlert) -> Flags:
         """When the alert fires, step by step."""
         if alert.missing:
             # A model that has never been there is not missing yet.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from triton_slo.backtest.history import History
-from triton_slo.backtest.incident import Incident
+from triton_slo.backtest.incident import LabelledIncident
 from triton_slo.backtest.policy import Policy
 from triton_slo.backtest.replay import BasisAt, Episode, replay
 from triton_slo.backtest.score import Score, score
@@ -37,7 +37,7 @@ class Promise:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class PolicyOutcome:
     """What one policy would have raised, oldest first, and its score if there were labelled incidents."""
 
     policy: str
@@ -59,14 +59,14 @@ class Report:
     end: float
     unknown: float
     incidents: int
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[PolicyOutcome, ...]
 
 
 def backtest(
     history: History,
     promises: Mapping[str, Promise],
     policies: Policies,
-    incidents: Sequence[Incident] = (),
+    incidents: Sequence[LabelledIncident] = (),
 ) -> Report:
     """Replay all policies; every objective of the history needs its promise."""
     return Report(
@@ -94,12 +94,12 @@ def _outcome(
     history: History,
     promises: Mapping[str, Promise],
     shape: Callable[[Promise], Policy],
-    incidents: Sequence[Incident],
-) -> Outcome:
+    incidents: Sequence[LabelledIncident],
+) -> PolicyOutcome:
     episodes: list[Episode] = []
     for slo in sorted({key[0] for key in history.keys}):
         promise, part = promises[slo], history.about(slo)
         targets = [promise.target_of(model, version) for _, model, version in part.keys]
         episodes += replay(part, shape(promise), targets, promise.basis_at)
     episodes.sort(key=lambda episode: (episode.started, episode.key, episode.alert))
-    return Outcome(name, tuple(episodes), score(name, episodes, incidents, float(history.times[-1])))
+    return PolicyOutcome(name, tuple(episodes), score(name, episodes, incidents, float(history.times[-1])))

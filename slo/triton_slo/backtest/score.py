@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from triton_slo.backtest.incident import Incident
+from triton_slo.backtest.incident import LabelledIncident
 from triton_slo.backtest.replay import Episode
 
 
@@ -38,7 +38,7 @@ class Score:
 
 
 def score(
-    policy: str, episodes: Sequence[Episode], incidents: Sequence[Incident], history_end: float
+    policy: str, episodes: Sequence[Episode], incidents: Sequence[LabelledIncident], history_end: float
 ) -> Score:
     """Score what a policy raised over a history that ends at `history_end` (Unix seconds)."""
     began = [[e for e in episodes if _belongs(e, incident)] for incident in incidents]
@@ -71,5 +71,5 @@ def score(
     )
 
 
-def _belongs(episode: Episode, incident: Incident) -> bool:
+def _belongs(episode: Episode, incident: LabelledIncident) -> bool:
     return incident.covers(episode.key) and incident.start <= episode.started <= incident.end

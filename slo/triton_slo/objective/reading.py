@@ -25,7 +25,7 @@ MAX_CHARACTERS = 4_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ParsedObjectives:
     """Objectives found, where each stands (`file:line`), and what is wrong."""
 
     objectives: tuple[Objective, ...]
@@ -40,7 +40,7 @@ class Reading:
         return f"{self.places[name].rpartition(':')[0]}:{_line(node, steps)}"
 
 
-def read(texts: Iterable[tuple[str, str]]) -> Reading:
+def read(texts: Iterable[tuple[str, str]]) -> ParsedObjectives:
     """Parse (file name, text) pairs; finds all mistakes of all files, duplicate names among them."""
     objectives: list[Objective] = []
     places: dict[str, str] = {}
@@ -58,7 +58,7 @@ def read(texts: Iterable[tuple[str, str]]) -> Reading:
                 if node is not None:
                     nodes[outcome.name] = node
                 objectives.append(outcome)
-    return Reading(tuple(objectives), places, tuple(problems), nodes)
+    return ParsedObjectives(tuple(objectives), places, tuple(problems), nodes)
 
 
 def _read_file(file: str, text: str) -> Iterator[tuple[str, yaml.Node | None, Objective | Problem]]:

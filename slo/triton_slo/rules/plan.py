@@ -12,7 +12,7 @@ from triton_slo.fields import Choice
 from triton_slo.indicators.measure import Measure, Scope
 from triton_slo.objective.model import CalendarWindow, Objective, Override, Tier, budget
 from triton_slo.promql import Matchers, parse_selector
-from triton_slo.rules.windows import SLICE, Clock, Span, canonical, spans
+from triton_slo.rules.windows import SLICE, Clock, RecordedWindow, canonical, spans
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Plan:
         return Clock(self.options.time_scale, self.options.scrape_interval_seconds)
 
     @cached_property
-    def spans(self) -> dict[str, Span]:
+    def spans(self) -> dict[str, RecordedWindow]:
         """Recorded windows by nominal name."""
         return spans(self.objective, self.clock)
 
@@ -83,7 +83,7 @@ class Plan:
         return frozenset({*longs, "6h", "1d", "3d", self.objective.window.nominal})
 
     @cached_property
-    def period(self) -> Span | None:
+    def period(self) -> RecordedWindow | None:
         """The window of a rolling objective; None where a calendar sets it."""
         return self.spans.get(self.objective.window.nominal)
 

@@ -29,7 +29,7 @@ from triton_slo.rules.running_sum import (
     unless_carried,
 )
 from triton_slo.rules.unseen import counting_unknown
-from triton_slo.rules.windows import GUARD, Span
+from triton_slo.rules.windows import GUARD, RecordedWindow
 
 
 def recording_rules(plan: Plan) -> Iterator[Rule]:
@@ -44,7 +44,7 @@ def recording_rules(plan: Plan) -> Iterator[Rule]:
     for span in raw:
         for variant, measure in measures:
             yield _rule(plan, names.sli_events(span.nominal), _raw(plan, span, variant, measure))
-    link = Span("link", link_seconds(plan))
+    link = RecordedWindow("link", link_seconds(plan))
     for variant, measure in measures:
         linked = f"{paren(_raw(plan, link, variant, measure))}\n{unless_carried(plan)}"
         yield _rule(plan, names.SLI_EVENTS_LINK, linked)
@@ -67,14 +67,14 @@ def slow_rules(plan: Plan) -> Iterator[Rule]:
     """Recording rules that need not be evaluated often, in a group of their own: all that outlasts a pause."""
     yield from memory_rules(plan)
     if not plan.objective.exclusions:
-        span = Span(CHECKPOINT_WINDOW, plan.clock.real(CHECKPOINT_WINDOW))
+        span = RecordedWindow(CHECKPOINT_WINDOW, plan.clock.real(CHECKPOINT_WINDOW))
         for variant in plan.variants:
             yield _rule(plan, names.SLI_EVENTS_COUNTED, _raw(plan, span, variant, _measure(plan, variant)))
     yield checkpoint_rule(plan)
     yield from base_rules(plan)
 
 
-def _summed(plan: Plan, span: Span) -> Iterator[Rule]:
+def _summed(plan: Plan, span: RecordedWindow) -> Iterator[Rule]:
     """A window that is a difference of sums; its events only where something reads them."""
     if span.nominal in plan.counted:
         yield _rule(plan, names.sli_events(span.nominal), difference(plan, span))
@@ -113,7 +113,7 @@ def _last_seen(plan: Plan, variant: Variant, measure: Measure) -> str:
     return f"time() * {paren(measure.presence)}\nor {_on(plan)}\n{paren(before)} > time() - {period}"
 
 
-def _raw(plan: Plan, span: Span, variant: Variant, measure: Measure) -> str:
+def _raw(plan: Plan, span: RecordedWindow, variant: Variant, measure: Measure) -> str:
     """A window read from counters, or averaged from what was recorded at each evaluation."""
     mean = f"avg_over_time({names.SLI_EVENTS_NOW}{_own(plan, variant)}[{span.text}])"
     parts = measure.events.over(_reading(plan, span), mean, lambda expr: counting(plan, expr))
@@ -122,7 +122,7 @@ def _raw(plan: Plan, span: Span, variant: Variant, measure: Measure) -> str:
     return f"\nor {_on(plan, names.EVENT)}\n".join(map(paren, (*parts, Events(seen, seen).labelled())))
 
 
-def _reading(plan: Plan, span: Span) -> str:
+def _reading(plan: Plan, span: RecordedWindow) -> str:
     """How far a window reads counters: windows that sums are made of reach back one scrape further.
 
     The increase between the last sample of one window and the first of the next is in neither; with one scrape

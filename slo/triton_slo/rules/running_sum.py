@@ -20,7 +20,7 @@ from triton_slo.objective.model import HALF_HOUR, TILE
 from triton_slo.promql import Matchers, indent, number, on
 from triton_slo.rules.plan import Plan
 from triton_slo.rules.rulefile import Rule
-from triton_slo.rules.windows import HOLD, MIN_SCRAPES, Span
+from triton_slo.rules.windows import HOLD, MIN_SCRAPES, RecordedWindow
 
 CHECKPOINT = "4m"
 """How often the slow group is evaluated: Prometheus forgets a sample after five minutes."""
@@ -110,7 +110,7 @@ def base_rules(plan: Plan) -> Iterator[Rule]:
             yield _rule(plan, names.sli_events_base(span.nominal), expr)
 
 
-def difference(plan: Plan, span: Span, event: str = "") -> str:
+def difference(plan: Plan, span: RecordedWindow, event: str = "") -> str:
     """Events per second over a window: the sum of now less that of when the window began."""
     own = plan.own.equal(names.EVENT, event) if event else plan.own
     now = f"{names.SLI_EVENTS_SUM}{own}"
@@ -126,12 +126,12 @@ def difference(plan: Plan, span: Span, event: str = "") -> str:
     return f"clamp_min(\n  {now}\n  - (\n{first}\n  ),\n  0\n) / {number(span.seconds)}"
 
 
-def _has_base_rule(plan: Plan, span: Span) -> bool:
+def _has_base_rule(plan: Plan, span: RecordedWindow) -> bool:
     """Shorter windows change too fast to begin at what was recorded minutes ago."""
     return not span.raw and span.seconds >= plan.clock.real(CHECKPOINT_WINDOW)
 
 
-def _in_long_pause(plan: Plan, span: Span) -> Iterator[str]:
+def _in_long_pause(plan: Plan, span: RecordedWindow) -> Iterator[str]:
     """The sum six hours after a window began less the events in between, or else one of before the pause."""
     if not plan.objective.exclusions:
         later = span.seconds - plan.clock.real(CHECKPOINT_WINDOW)
@@ -169,7 +169,7 @@ def _since(plan: Plan) -> str:
     return f"{names.SLI_EVENTS_SINCE}{plan.own}"
 
 
-def _within(plan: Plan, span: Span, ago: float = 0, own: Matchers | None = None) -> str:
+def _within(plan: Plan, span: RecordedWindow, ago: float = 0, own: Matchers | None = None) -> str:
     """Events of a window that is read from counters."""
     return f"{number(span.seconds)} * {names.sli_events(span.nominal)}{own or plan.own}{_offset(ago)}"
 

@@ -30,7 +30,7 @@ _BASE = (GUARD, "5m", HOLD, "30m", "1h", "6h", "1d", "3d")
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class RecordedWindow:
     """A recorded window: its name, its real length, and whether it is read from the counters."""
 
     nominal: str
@@ -64,23 +64,23 @@ def canonical(duration: str) -> str:
     return render(parse_seconds(duration))
 
 
-def spans(objective: Objective, clock: Clock) -> dict[str, Span]:
+def spans(objective: Objective, clock: Clock) -> dict[str, RecordedWindow]:
     """All windows that an objective records, shortest first."""
     wanted = {*_BASE, *(canonical(w) for tier in objective.alerting.tiers for w in (tier.long, tier.short))}
     if not isinstance(objective.window, CalendarWindow):
         wanted.add(objective.window.nominal)
     # An exclusion masks what is recorded every few seconds; an hour read from counters would ignore it.
     raw_seconds = parse_seconds("5m") if objective.exclusions else _RAW_SECONDS
-    found: dict[str, Span] = {}
+    found: dict[str, RecordedWindow] = {}
     for nominal in sorted(wanted, key=parse_seconds):
         if parse_seconds(nominal) <= raw_seconds:
-            found[nominal] = Span(nominal, clock.real(nominal))
+            found[nominal] = RecordedWindow(nominal, clock.real(nominal))
         else:
             found[nominal] = _summed(nominal, found.values())
     return found
 
 
-def _summed(nominal: str, shorter: Iterable[Span]) -> Span:
+def _summed(nominal: str, shorter: Iterable[RecordedWindow]) -> RecordedWindow:
     """A window as many times as long as one from the counters, which may be longer than the scale says."""
     seconds = parse_seconds(nominal)
     parts = [
@@ -90,4 +90,6 @@ def _summed(nominal: str, shorter: Iterable[Span]) -> Span:
     ]
     if not parts:
         raise ValueError(f"the window {nominal} is not a multiple of {HALF_HOUR}")
-    return Span(nominal, parts[-1].seconds * round(seconds / parse_seconds(parts[-1].nominal)), raw=False)
+    return RecordedWindow(
+        nominal, parts[-1].seconds * round(seconds / parse_seconds(parts[-1].nominal)), raw=False
+    )

@@ -53,7 +53,7 @@ class Judgement:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class GateLimits:
     """What a gate asks for: how old data may be, more budget left than `minimum_budget` (0 to 1).
 
     `trusted` are sources with a caveat that promote all the same.
@@ -73,7 +73,7 @@ Witnesses = Mapping[tuple[str, str], "Judgement"]
 
 
 def judge_current_state(
-    canary: Standing, ages: Sequence[float | None], firing: Sequence[Firing], limits: Limits
+    canary: Standing, ages: Sequence[float | None], firing: Sequence[Firing], limits: GateLimits
 ) -> Judgement:
     """Judge a canary by whether it burns its budget now, where its seconds cannot be compared."""
     age = None if None in ages else max(known for known in ages if known is not None)
@@ -97,7 +97,7 @@ def judge(
     rows: Iterable[Standing],
     age_of: Callable[[str, str], float | None],
     firing: Sequence[Firing],
-    limits: Limits,
+    limits: GateLimits,
     witnesses: Witnesses = MappingProxyType({}),
 ) -> tuple[Judgement, ...]:
     """Judge each standing; `age_of(model, version)` is the age of its data in seconds, None if unknown."""
@@ -116,7 +116,7 @@ def witnesses(
     rows: Iterable[Standing],
     age_of: Callable[[str, str], float | None],
     firing: Sequence[Firing],
-    limits: Limits,
+    limits: GateLimits,
     events_of: Callable[[Standing], float],
 ) -> dict[tuple[str, str], Judgement]:
     """Judge the objectives that see failed requests whatever a backend reports; the worst of each group.
@@ -153,7 +153,7 @@ def _seen_enough(judgement: Judgement, row: Standing, events_of: Callable[[Stand
 def proven(
     judgement: Judgement,
     row: Standing,
-    limits: Limits,
+    limits: GateLimits,
     witnesses: Witnesses,
     baseline: Standing | None = None,
 ) -> Judgement:
@@ -187,7 +187,7 @@ def proven(
 
 
 def _worst(
-    judgement: Judgement, row: Standing, limits: Limits, baseline: Standing | None
+    judgement: Judgement, row: Standing, limits: GateLimits, baseline: Standing | None
 ) -> estimate.Worst | None:
     if judgement.comparison is not None:
         return estimate.worst_comparison(judgement.comparison, row, baseline)
@@ -204,7 +204,7 @@ def judge_canary(
     comparison: Comparison,
     ages: Sequence[float | None],
     firing: Sequence[Firing],
-    limits: Limits,
+    limits: GateLimits,
     witnesses: Witnesses = MappingProxyType({}),
     baseline: Standing | None = None,
 ) -> Judgement:
@@ -241,13 +241,13 @@ def worst(judgements: Iterable[Judgement]) -> Verdict:
     return max((one.verdict for one in judgements), key=_RANK.__getitem__, default="hold")
 
 
-def _judgement(row: Standing, age: float | None, firing: Sequence[Firing], limits: Limits) -> Judgement:
+def _judgement(row: Standing, age: float | None, firing: Sequence[Firing], limits: GateLimits) -> Judgement:
     verdict, reason = _verdict(row, age, firing, limits)
     return Judgement(verdict, reason, row.slo, row.model, row.version, age, group=row.group)
 
 
 def _verdict(
-    row: Standing, age: float | None, firing: Sequence[Firing], limits: Limits
+    row: Standing, age: float | None, firing: Sequence[Firing], limits: GateLimits
 ) -> tuple[Verdict, str]:
     # A page is the strongest thing there is, also while the data under it stops coming.
     if pages := _pages(firing):
@@ -280,7 +280,7 @@ def _excluded(row: Standing) -> str:
     return f"time does not count now: {row.excluded}"
 
 
-def _stale(age: float | None, limits: Limits) -> str:
+def _stale(age: float | None, limits: GateLimits) -> str:
     if age is None:
         return "age of the data unknown: the exporter exports no series of this model"
     if age > limits.max_age_seconds:

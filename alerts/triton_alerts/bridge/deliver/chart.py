@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC
 
-from triton_alerts.bridge.deliver.transport import RefusedError
+from triton_alerts.bridge.deliver.transport import DeliveryError
 from triton_alerts.bridge.evidence.facts import burn_query
 from triton_alerts.bridge.incidents.incident import Incident, subject
 from triton_alerts.bridge.incidents.store import Store
@@ -68,7 +68,7 @@ class Charts:
         title, png = chart
         try:
             self.upload(channel, thread, f"incident-{incident.name}.png", png, title)
-        except RefusedError as error:
+        except DeliveryError as error:
             log.info("no chart for incident %s: %s", incident.name, error)
         else:
             self.count("delivered", "chart")

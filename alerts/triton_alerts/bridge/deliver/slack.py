@@ -20,7 +20,7 @@ from slack_sdk.errors import SlackApiError, SlackClientError
 from slack_sdk.webhook import WebhookClient
 
 from triton_alerts.bridge.deliver.message import Message
-from triton_alerts.bridge.deliver.transport import RefusedError, Sent
+from triton_alerts.bridge.deliver.transport import DeliveryError, Sent
 
 API_URL = "https://slack.com/api/"
 TIMEOUT_SECONDS = 10
@@ -51,28 +51,28 @@ _SECRET = re.compile(
 log = logging.getLogger(__name__)
 
 
-def refusal(status: int, headers: Mapping[str, str], code: str) -> RefusedError:
+def refusal(status: int, headers: Mapping[str, str], code: str) -> DeliveryError:
     """Classify an answer by HTTP status and Slack's error code.
 
     https://docs.slack.dev/reference/methods/chat.postMessage#errors; fatal_error and 5xx may have posted.
     """
     if status == 429 or code in _RATE:
         after = next((value for name, value in headers.items() if name.lower() == "retry-after"), "")
-        return RefusedError("rate_limited", code or "429", float(after) if after.isdigit() else 30.0)
+        return DeliveryError("rate_limited", code or "429", float(after) if after.isdigit() else 30.0)
     if status >= 500 or code in _SERVER:
-        return RefusedError("server_error", code or str(status), in_doubt=True)
+        return DeliveryError("server_error", code or str(status), in_doubt=True)
     if code in _MESSAGE:
-        return RefusedError("refused_message", code)
-    return RefusedError("gone" if code in _GONE else "setup", code or str(status))
+        return DeliveryError("refused_message", code)
+    return DeliveryError("gone" if code in _GONE else "setup", code or str(status))
 
 
-def broken(error: OSError | http.client.HTTPException) -> RefusedError:
+def broken(error: OSError | http.client.HTTPException) -> DeliveryError:
     """Classify a request that got no answer; it is in doubt unless the connection was never made."""
     reason = error.reason if isinstance(error, urllib.error.URLError) else error
     if isinstance(reason, TimeoutError) or "timed out" in str(reason):
-        return RefusedError("timeout", "no answer in time", in_doubt=True)
+        return DeliveryError("timeout", "no answer in time", in_doubt=True)
     never_made = isinstance(error, urllib.error.URLError) and not isinstance(reason, ConnectionResetError)
-    return RefusedError("connection", type(reason).__name__, in_doubt=not never_made)
+    return DeliveryError("connection", type(reason).__name__, in_doubt=not never_made)
 
 
 @dataclass
@@ -127,7 +127,7 @@ class SlackApi:
     def permalink(self, channel: str, ts: str) -> str:
         try:
             return str(self._ask("chat.getPermalink", channel=channel, message_ts=ts).get("permalink", ""))
-        except RefusedError:
+        except DeliveryError:
             return ""
 
     def upload(self, channel: str, thread: str, name: str, png: bytes, alt: str) -> None:
@@ -148,7 +148,7 @@ class SlackApi:
             log.info("could not answer the one who pressed: %s", type(error).__name__)
 
     def check(self) -> str:
-        """Who the token belongs to; raises RefusedError."""
+        """Who the token belongs to; raises DeliveryError."""
         answer = self._call("auth.test")
         return f"{answer.get('user', '?')} in {answer.get('team', '?')}"
 
@@ -162,7 +162,7 @@ class SlackApi:
             return self._ask(
                 method, channel=channel, oldest=oldest, limit=200, include_all_metadata=True, **more
             )
-        except RefusedError as error:
+        except DeliveryError as error:
             if error.kind in ("setup", "gone", "refused_message"):  # no scope or no thread: no search
                 return None
             raise
@@ -205,7 +205,7 @@ class SlackWebhook:
         except (OSError, http.client.HTTPException) as error:
             raise broken(error) from error
         except ValueError:  # its words hold the address
-            raise RefusedError("setup", "the webhook is not an address") from None
+            raise DeliveryError("setup", "the webhook is not an address") from None
         if answer.status_code != 200 or answer.body.strip() != "ok":
             raise refusal(answer.status_code, answer.headers, _code(answer.body))
         return Sent(channel, "")
@@ -232,9 +232,9 @@ def _known(secret: Callable[[], str]) -> str:
     try:
         value = secret()
     except (OSError, UnicodeDecodeError) as error:
-        raise RefusedError("setup", f"the secret's file cannot be read ({type(error).__name__})") from None
+        raise DeliveryError("setup", f"the secret's file cannot be read ({type(error).__name__})") from None
     if not value:
-        raise RefusedError("setup", "the secret's file is empty")
+        raise DeliveryError("setup", "the secret's file is empty")
     return value
 
 
@@ -243,7 +243,7 @@ def _content(message: Message) -> dict[str, Any]:
     return {"text": message.text, **blocks}
 
 
-def _classified(error: Exception) -> RefusedError:
+def _classified(error: Exception) -> DeliveryError:
     if isinstance(error, SlackApiError):
         data = error.response.data if isinstance(error.response.data, dict) else {}
         code = str(data.get("error", ""))
@@ -254,7 +254,7 @@ def _classified(error: Exception) -> RefusedError:
         return broken(error)
     if isinstance(error, ValueError):  # bytes that are not text
         return refusal(502, {}, "")
-    return RefusedError("setup", type(error).__name__)
+    return DeliveryError("setup", type(error).__name__)
 
 
 def _code(body: str) -> str:

@@ -17,7 +17,7 @@ class Sent:
     in_thread: bool = True
 
 
-class RefusedError(Exception):
+class DeliveryError(Exception):
     """The message was not accepted, or it is unknown whether it was.
 
     `kind` is one of triton_alerts.bridge_metrics.ERROR_KINDS, `detail` the peer's own code, `retry_after` the
@@ -35,7 +35,7 @@ class RefusedError(Exception):
 
 
 class Transport(Protocol):
-    """Every method may raise RefusedError, and nothing else for what a peer does.
+    """Every method may raise DeliveryError, and nothing else for what a peer does.
 
     `threads` says whether messages can be answered and edited; without it each change is a new message.
     `name` identifies a message across attempts.

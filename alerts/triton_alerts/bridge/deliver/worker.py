@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from triton_alerts.bridge.deliver import message
 from triton_alerts.bridge.deliver.message import Message, Style
 from triton_alerts.bridge.deliver.plan import EDIT_SPACING_SECONDS, POST_SPACING_SECONDS, Op, Wait, plan
-from triton_alerts.bridge.deliver.transport import RefusedError, Sent, Transport
+from triton_alerts.bridge.deliver.transport import DeliveryError, Sent, Transport
 from triton_alerts.bridge.incidents.incident import Incident
 from triton_alerts.bridge.incidents.outbox import Delivery
 from triton_alerts.bridge.incidents.store import Store
@@ -81,7 +81,7 @@ class DeliveryWorker:
             return min(todo.seconds, LONGEST_WAIT_SECONDS)
         try:
             self._do(todo, now)
-        except RefusedError as refusal:
+        except DeliveryError as refusal:
             self._refused(todo, refusal, self.clock())
         else:
             self.failures, self.healthy = 0, True
@@ -118,7 +118,7 @@ class DeliveryWorker:
         one = op.first
         try:
             sent = self.transport.find(one.root_channel or self.channel, op.name, one.inflight_at, op.thread)
-        except RefusedError as refusal:
+        except DeliveryError as refusal:
             refusal.in_doubt = True  # a failed search settles nothing
             raise
         self.count("in_doubt", "found" if sent is not None else "resent")
@@ -189,7 +189,7 @@ class DeliveryWorker:
                 shown_version=0 if found else one.version,
             )
 
-    def _refused(self, op: Op, refusal: RefusedError, now: float) -> None:
+    def _refused(self, op: Op, refusal: DeliveryError, now: float) -> None:
         self.count("failed", refusal.kind)
         log.warning("channel %s: %s refused: %s", self.channel, op.kind, refusal)
         with self.store.transaction():
@@ -216,7 +216,7 @@ class DeliveryWorker:
             later = now + self._jitter(attempts) if one.plainness else now
             self.store.outbox.update(one, plainness=1, attempts=attempts, next_try=later)
 
-    def _back_off(self, op: Op, refusal: RefusedError, now: float) -> None:
+    def _back_off(self, op: Op, refusal: DeliveryError, now: float) -> None:
         self.failures += 1
         self.healthy = False
         wait = SETUP_WAIT_SECONDS if refusal.kind == "setup" else self._jitter(self.failures)

@@ -54,7 +54,7 @@ class Alertmanagers:
 
     def senders(self, one: Alertmanager) -> list[str]:
         """Whose notifications it has listed alerts of, oldest first."""
-        return list(json.loads(self.store.facts.recall(_fact(one)) or "[]"))
+        return list(json.loads(self.store.values.get(_fact(one)) or "[]"))
 
     def learn(self, one: Alertmanager, firing: Mapping[str, float], incidents: Iterable[Incident]) -> None:
         """Record who sent the alerts that it lists."""
@@ -66,7 +66,7 @@ class Alertmanagers:
             if member.firing and _is_same(member, firing.get(name))
         }
         if new := sorted(found - set(known)):
-            self.store.facts.remember(_fact(one), json.dumps([*known, *new][-SENDERS_KEPT:]))
+            self.store.values.set(_fact(one), json.dumps([*known, *new][-SENDERS_KEPT:]))
 
 
 def firing(one: Alertmanager) -> dict[str, float]:

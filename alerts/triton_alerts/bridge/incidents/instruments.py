@@ -83,7 +83,7 @@ class _StoreState(Collector):
         for severity in SEVERITIES[:-1]:
             family.add_metric([severity], count.get(severity, 0))
         yield family
-        if heartbeat := self._store.facts.recall(HEARTBEAT_FACT):
+        if heartbeat := self._store.values.get(HEARTBEAT_FACT):
             yield _family(metrics.HEARTBEAT, float(heartbeat))
         yield _family(metrics.DATABASE_SIZE, self._size())
 

@@ -25,15 +25,15 @@ Change = Callable[[Incident], tuple[Incident, Sequence[Event]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class StoredValues:
     """Single values that outlive a restart, and the button presses that were carried out."""
 
     database: Database
 
-    def remember(self, name: str, value: str) -> None:
+    def set(self, name: str, value: str) -> None:
         self.database.run("INSERT OR REPLACE INTO facts VALUES (?, ?)", name, value)
 
-    def recall(self, name: str) -> str | None:
+    def get(self, name: str) -> str | None:
         row = self.database.row("SELECT value FROM facts WHERE name = ?", name)
         return row[0] if row else None
 
@@ -52,7 +52,7 @@ class Store:
         self.database = Database(path)
         self.incidents = Incidents(self.database)
         self.outbox = Outbox(self.database, channel_for)
-        self.facts = Facts(self.database)
+        self.values = StoredValues(self.database)
 
     def close(self) -> None:
         self.database.close()
@@ -109,7 +109,7 @@ class Store:
     def writable(self) -> bool:
         """Whether a notification could be stored now."""
         try:
-            self.facts.remember("probe", "")
+            self.values.set("probe", "")
         except sqlite3.Error:
             return False
         return True

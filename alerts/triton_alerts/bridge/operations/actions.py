@@ -90,7 +90,7 @@ class Actions:
     def do(self, press: Press) -> str:
         """Carry out one press; returns a line for the one who pressed."""
         now = self.clock()
-        if self.store.facts.pressed(press.id):
+        if self.store.values.pressed(press.id):
             return ""
         number = self.store.incidents.find(press.incident)
         handlers = {
@@ -117,7 +117,7 @@ class Actions:
         line = result.line
         # Together: after a kill between them Slack's second delivery would be ignored, or done twice.
         with self.store.transaction():
-            self.store.facts.record_press(press.id, now)
+            self.store.values.record_press(press.id, now)
             if number is not None and result.event is not None:
                 self.store.change(number, partial(_apply, result, result.event), edit_soon=True)
         try:

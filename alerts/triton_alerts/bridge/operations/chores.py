@@ -58,7 +58,7 @@ class Escalator:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class AlertmanagerState:
     """What an Alertmanager answered: starts of what fires, ends of silences; `settled`: it was sent everything."""
 
     firing: Mapping[str, float]
@@ -109,15 +109,15 @@ class Reconciler:
             except PeerError as error:
                 self._complain(error)
 
-    def _ask(self, one: Alertmanager, now: float) -> Answer:
-        return Answer(firing(one), one.silences(), now - one.up_since() >= SETTLED_SECONDS)
+    def _ask(self, one: Alertmanager, now: float) -> AlertmanagerState:
+        return AlertmanagerState(firing(one), one.silences(), now - one.up_since() >= SETTLED_SECONDS)
 
     def _complain(self, error: PeerError) -> None:
         log.warning("could not compare with Alertmanager: %s", error)
         self.failed()
 
     def _missing_alerts(
-        self, opened: Sequence[tuple[int, Incident]], answers: Mapping[str, Answer]
+        self, opened: Sequence[tuple[int, Incident]], answers: Mapping[str, AlertmanagerState]
     ) -> set[tuple[int, str]]:
         """Return the alerts that no responsible Alertmanager lists; they stay missing while one cannot be asked."""
         missing = set()
@@ -136,7 +136,7 @@ class Reconciler:
         return missing
 
     def _missing_silences(
-        self, silenced: Sequence[tuple[int, Incident]], answers: Mapping[str, Answer]
+        self, silenced: Sequence[tuple[int, Incident]], answers: Mapping[str, AlertmanagerState]
     ) -> set[tuple[int, str]]:
         missing = set()
         for number, incident in silenced:
@@ -165,7 +165,7 @@ class Reconciler:
         incident: Incident,
         silence: Silence,
         one: Alertmanager,
-        answer: Answer | None,
+        answer: AlertmanagerState | None,
         now: float,
     ) -> None:
         if not incident.open:
@@ -240,12 +240,12 @@ class HeartbeatWatch:
     def __call__(self, now: float) -> None:
         # The clock may be put back.
         self._started = now if self._started is None else min(self._started, now)
-        last = self.store.facts.recall(HEARTBEAT_FACT)
+        last = self.store.values.get(HEARTBEAT_FACT)
         if last is None:
             return
         # What was missed while the bridge itself was away is not Alertmanager's silence.
         quiet = now - max(float(last), self._started) > self.timeout_seconds
-        silent_since = self.store.facts.recall("silent_since") or ""
+        silent_since = self.store.values.get("silent_since") or ""
         if quiet and not silent_since:
             self._report(float(last), None, now, silent_since=last)
         elif not quiet and silent_since and float(last) > float(silent_since):
@@ -272,6 +272,6 @@ class HeartbeatWatch:
             source="bridge",
         )
         with self.store.transaction():
-            self.store.facts.remember("silent_since", silent_since)
+            self.store.values.set("silent_since", silent_since)
             self.store.receive(notification, now)
         self.wake()

@@ -14,7 +14,7 @@ Library = Any
 Ask = Callable[[Library, Any], float]
 
 
-class Probe(NamedTuple):
+class NvmlProbe(NamedTuple):
     """One number that the library reports of a GPU; `label` is the value of the family's own label."""
 
     metric: Metric
@@ -61,38 +61,44 @@ def _remapped(position: int) -> Ask:
     return lambda lib, handle: float(lib.nvmlDeviceGetRemappedRows(handle)[position])
 
 
-PROBES: tuple[Probe, ...] = (
-    Probe(gpu.UTILIZATION, lambda lib, handle: lib.nvmlDeviceGetUtilizationRates(handle).gpu / 100),
-    Probe(gpu.MEMORY_BUSY, lambda lib, handle: lib.nvmlDeviceGetUtilizationRates(handle).memory / 100),
-    Probe(gpu.ENCODER_UTILIZATION, lambda lib, handle: lib.nvmlDeviceGetEncoderUtilization(handle)[0] / 100),
-    Probe(gpu.DECODER_UTILIZATION, lambda lib, handle: lib.nvmlDeviceGetDecoderUtilization(handle)[0] / 100),
-    Probe(gpu.POWER, lambda lib, handle: lib.nvmlDeviceGetPowerUsage(handle) / 1e3),
-    Probe(gpu.POWER_LIMIT, lambda lib, handle: lib.nvmlDeviceGetEnforcedPowerLimit(handle) / 1e3),
-    Probe(gpu.ENERGY, lambda lib, handle: lib.nvmlDeviceGetTotalEnergyConsumption(handle) / 1e3),
-    Probe(
+PROBES: tuple[NvmlProbe, ...] = (
+    NvmlProbe(gpu.UTILIZATION, lambda lib, handle: lib.nvmlDeviceGetUtilizationRates(handle).gpu / 100),
+    NvmlProbe(gpu.MEMORY_BUSY, lambda lib, handle: lib.nvmlDeviceGetUtilizationRates(handle).memory / 100),
+    NvmlProbe(
+        gpu.ENCODER_UTILIZATION, lambda lib, handle: lib.nvmlDeviceGetEncoderUtilization(handle)[0] / 100
+    ),
+    NvmlProbe(
+        gpu.DECODER_UTILIZATION, lambda lib, handle: lib.nvmlDeviceGetDecoderUtilization(handle)[0] / 100
+    ),
+    NvmlProbe(gpu.POWER, lambda lib, handle: lib.nvmlDeviceGetPowerUsage(handle) / 1e3),
+    NvmlProbe(gpu.POWER_LIMIT, lambda lib, handle: lib.nvmlDeviceGetEnforcedPowerLimit(handle) / 1e3),
+    NvmlProbe(gpu.ENERGY, lambda lib, handle: lib.nvmlDeviceGetTotalEnergyConsumption(handle) / 1e3),
+    NvmlProbe(
         gpu.TEMPERATURE, lambda lib, handle: lib.nvmlDeviceGetTemperature(handle, lib.NVML_TEMPERATURE_GPU)
     ),
-    Probe(gpu.MEMORY_TEMPERATURE, _field("NVML_FI_DEV_MEMORY_TEMP")),
-    Probe(gpu.TEMPERATURE_MARGIN, lambda lib, handle: lib.nvmlDeviceGetMarginTemperature(handle)),
-    Probe(gpu.SM_CLOCK, lambda lib, handle: lib.nvmlDeviceGetClockInfo(handle, lib.NVML_CLOCK_SM) * 1e6),
-    Probe(gpu.MEMORY_CLOCK, lambda lib, handle: lib.nvmlDeviceGetClockInfo(handle, lib.NVML_CLOCK_MEM) * 1e6),
-    Probe(gpu.THROTTLED_SECONDS, _throttled("NVML_PERF_POLICY_POWER"), "power"),
-    Probe(gpu.THROTTLED_SECONDS, _throttled("NVML_PERF_POLICY_THERMAL"), "thermal"),
-    Probe(gpu.THROTTLED_SECONDS, _throttled("NVML_PERF_POLICY_SYNC_BOOST"), "sync_boost"),
-    Probe(gpu.THROTTLED_SECONDS, _throttled("NVML_PERF_POLICY_BOARD_LIMIT"), "board_limit"),
-    Probe(gpu.THROTTLED_SECONDS, _throttled("NVML_PERF_POLICY_RELIABILITY"), "reliability"),
-    Probe(gpu.THROTTLED_SECONDS, _throttled("NVML_PERF_POLICY_LOW_UTILIZATION"), "low_utilization"),
-    Probe(gpu.ECC_ERRORS, _ecc("NVML_MEMORY_ERROR_TYPE_CORRECTED"), "corrected"),
-    Probe(gpu.ECC_ERRORS, _ecc("NVML_MEMORY_ERROR_TYPE_UNCORRECTED"), "uncorrected"),
-    Probe(gpu.REMAPPED_ROWS, _remapped(0), "corrected"),
-    Probe(gpu.REMAPPED_ROWS, _remapped(1), "uncorrected"),
-    Probe(gpu.ROW_REMAP_PENDING, _remapped(2)),
-    Probe(gpu.ROW_REMAP_FAILED, _remapped(3)),
-    Probe(gpu.PCIE_THROUGHPUT, _pcie("NVML_PCIE_UTIL_TX_BYTES"), "transmit"),
-    Probe(gpu.PCIE_THROUGHPUT, _pcie("NVML_PCIE_UTIL_RX_BYTES"), "receive"),
-    Probe(gpu.PCIE_REPLAYS, lambda lib, handle: lib.nvmlDeviceGetPcieReplayCounter(handle)),
-    Probe(gpu.NVLINK_ERRORS, _field("NVML_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL"), "crc_flit"),
-    Probe(gpu.NVLINK_ERRORS, _field("NVML_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL"), "crc_data"),
-    Probe(gpu.NVLINK_ERRORS, _field("NVML_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL"), "replay"),
-    Probe(gpu.NVLINK_ERRORS, _field("NVML_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL"), "recovery"),
+    NvmlProbe(gpu.MEMORY_TEMPERATURE, _field("NVML_FI_DEV_MEMORY_TEMP")),
+    NvmlProbe(gpu.TEMPERATURE_MARGIN, lambda lib, handle: lib.nvmlDeviceGetMarginTemperature(handle)),
+    NvmlProbe(gpu.SM_CLOCK, lambda lib, handle: lib.nvmlDeviceGetClockInfo(handle, lib.NVML_CLOCK_SM) * 1e6),
+    NvmlProbe(
+        gpu.MEMORY_CLOCK, lambda lib, handle: lib.nvmlDeviceGetClockInfo(handle, lib.NVML_CLOCK_MEM) * 1e6
+    ),
+    NvmlProbe(gpu.THROTTLED_SECONDS, _throttled("NVML_PERF_POLICY_POWER"), "power"),
+    NvmlProbe(gpu.THROTTLED_SECONDS, _throttled("NVML_PERF_POLICY_THERMAL"), "thermal"),
+    NvmlProbe(gpu.THROTTLED_SECONDS, _throttled("NVML_PERF_POLICY_SYNC_BOOST"), "sync_boost"),
+    NvmlProbe(gpu.THROTTLED_SECONDS, _throttled("NVML_PERF_POLICY_BOARD_LIMIT"), "board_limit"),
+    NvmlProbe(gpu.THROTTLED_SECONDS, _throttled("NVML_PERF_POLICY_RELIABILITY"), "reliability"),
+    NvmlProbe(gpu.THROTTLED_SECONDS, _throttled("NVML_PERF_POLICY_LOW_UTILIZATION"), "low_utilization"),
+    NvmlProbe(gpu.ECC_ERRORS, _ecc("NVML_MEMORY_ERROR_TYPE_CORRECTED"), "corrected"),
+    NvmlProbe(gpu.ECC_ERRORS, _ecc("NVML_MEMORY_ERROR_TYPE_UNCORRECTED"), "uncorrected"),
+    NvmlProbe(gpu.REMAPPED_ROWS, _remapped(0), "corrected"),
+    NvmlProbe(gpu.REMAPPED_ROWS, _remapped(1), "uncorrected"),
+    NvmlProbe(gpu.ROW_REMAP_PENDING, _remapped(2)),
+    NvmlProbe(gpu.ROW_REMAP_FAILED, _remapped(3)),
+    NvmlProbe(gpu.PCIE_THROUGHPUT, _pcie("NVML_PCIE_UTIL_TX_BYTES"), "transmit"),
+    NvmlProbe(gpu.PCIE_THROUGHPUT, _pcie("NVML_PCIE_UTIL_RX_BYTES"), "receive"),
+    NvmlProbe(gpu.PCIE_REPLAYS, lambda lib, handle: lib.nvmlDeviceGetPcieReplayCounter(handle)),
+    NvmlProbe(gpu.NVLINK_ERRORS, _field("NVML_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL"), "crc_flit"),
+    NvmlProbe(gpu.NVLINK_ERRORS, _field("NVML_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL"), "crc_data"),
+    NvmlProbe(gpu.NVLINK_ERRORS, _field("NVML_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL"), "replay"),
+    NvmlProbe(gpu.NVLINK_ERRORS, _field("NVML_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL"), "recovery"),
 )

@@ -15,7 +15,7 @@ class SourceError(Exception):
         self.reason = reason
 
 
-class Source(Protocol):
+class GpuSource(Protocol):
     """Something that knows GPUs. Used by one thread."""
 
     name: str
