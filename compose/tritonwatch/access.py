@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from triton_exporter.options import adder
 from triton_slo.prometheus import Access, Prometheus, PrometheusError
 from tritonwatch.arguments import between
 from tritonwatch.command_error import CommandError, UsageError
@@ -24,45 +25,26 @@ _TIMEOUT_SECONDS = 10.0
 
 def add_arguments(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
     """Declare --prometheus and how to log in there."""
-    parser.add_argument(
-        "--prometheus",
-        metavar="URL",
-        required=required,
-        help="address of Prometheus, with its path if it has one",
-    )
-    group = parser.add_argument_group("access to Prometheus")
-    group.add_argument(
-        "--timeout",
-        type=between(0.001, 3600, "seconds"),
+    add = adder(parser.add_argument)
+    add("--prometheus URL", "address of Prometheus, with its path if it has one", required=required)
+    add = adder(parser.add_argument_group("access to Prometheus").add_argument)
+    add(
+        "--timeout S",
+        f"timeout of a request in seconds (default: {_TIMEOUT_SECONDS:g})",
+        between(0.001, 3600, "seconds"),
         default=_TIMEOUT_SECONDS,
-        metavar="S",
-        help=f"timeout of a request in seconds (default: {_TIMEOUT_SECONDS:g})",
     )
-    group.add_argument(
-        "--token-file", metavar="FILE", help=f"file with a bearer token (or the variable {TOKEN_VARIABLE})"
+    add("--token-file FILE", f"file with a bearer token (or the variable {TOKEN_VARIABLE})")
+    add("--user USER", "user name for basic authentication", default="")
+    add("--password-file FILE", f"file with the password of --user (or the variable {PASSWORD_VARIABLE})")
+    add(
+        "--header 'NAME: VALUE'...",
+        "header to send, such as a tenant's; 'NAME: @FILE' reads the value from a file (repeatable)",
     )
-    group.add_argument("--user", default="", help="user name for basic authentication")
-    group.add_argument(
-        "--password-file",
-        metavar="FILE",
-        help=f"file with the password of --user (or the variable {PASSWORD_VARIABLE})",
-    )
-    group.add_argument(
-        "--header",
-        action="append",
-        default=[],
-        metavar="'NAME: VALUE'",
-        help="header to send, such as a tenant's; 'NAME: @FILE' reads the value from a file (repeatable)",
-    )
-    group.add_argument("--ca-file", default="", metavar="FILE", help="CA certificates to trust (PEM)")
-    group.add_argument("--cert-file", default="", metavar="FILE", help="client certificate (PEM)")
-    group.add_argument(
-        "--key-file",
-        default="",
-        metavar="FILE",
-        help="private key of the client certificate, if not in the same file",
-    )
-    group.add_argument("--insecure", action="store_true", help="do not verify the server's certificate")
+    add("--ca-file FILE", "CA certificates to trust (PEM)", default="")
+    add("--cert-file FILE", "client certificate (PEM)", default="")
+    add("--key-file FILE", "private key of the client certificate, if not in the same file", default="")
+    add("--insecure", "do not verify the server's certificate")
 
 
 def from_arguments(args: argparse.Namespace, environment: Mapping[str, str]) -> Access:

@@ -13,6 +13,7 @@ from typing import TypeVar
 from urllib.parse import urlsplit
 
 from triton_exporter.duration import parse_seconds
+from triton_exporter.options import adder
 from triton_slo.promql import parse_selector
 from tritonwatch.command_error import UsageError
 
@@ -158,13 +159,8 @@ def objective_texts(folder: Path) -> list[tuple[str, str]]:
 
 def add_objective_filter(parser: argparse.ArgumentParser) -> None:
     """Declare the flag by which a verb shows or judges some objectives only."""
-    parser.add_argument(
-        "--objective",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="consider only this objective (repeatable)",
-    )
+    add = adder(parser.add_argument)
+    add("--objective NAME...", "consider only this objective (repeatable)")
 
 
 def moment(text: str) -> float:

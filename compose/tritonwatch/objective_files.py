@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
+from triton_exporter.options import adder
 from triton_exporter.printable import printable
 from triton_slo.objective.model import Objective
 from triton_slo.objective.reading import read
@@ -26,11 +27,11 @@ def load(folder: Path | None) -> tuple[Objective, ...]:
 
 def add_argument(parser: argparse.ArgumentParser) -> None:
     """Declare --objectives of the verbs that read what the rules of objectives record."""
-    parser.add_argument(
-        "--objectives",
-        type=Path,
-        metavar="DIR",
-        help="report which of these objectives' rules Prometheus has not loaded, and how to load them",
+    add = adder(parser.add_argument)
+    add(
+        "--objectives DIR",
+        "report which of these objectives' rules Prometheus has not loaded, and how to load them",
+        Path,
     )
 
 

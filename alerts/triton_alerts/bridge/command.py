@@ -26,6 +26,7 @@ from triton_alerts.bridge.incidents.notification import MalformedError, parse
 from triton_alerts.bridge.receiver import PATH
 from triton_alerts.bridge.sample import sample
 from triton_alerts.bridge.service import Service
+from triton_exporter.options import adder
 from triton_slo.problem import Problem
 
 
@@ -36,13 +37,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     test = parts.add_parser("test", help="send a sample incident to Slack, firing and resolved")
     settings.add_slack_arguments(test, again=True)
     rendered = parts.add_parser("render", help="print the Slack message for a webhook body of Alertmanager")
-    rendered.add_argument(
-        "file", type=Path, help="JSON file with the body, or with the body in the field `body`"
-    )
-    rendered.add_argument("--json", action="store_true", help="print the JSON sent to Slack instead of text")
+    add_rendered = adder(rendered.add_argument)
+    add_rendered("file", "JSON file with the body, or with the body in the field `body`", Path)
+    add_rendered("--json", "print the JSON sent to Slack instead of text")
     trail = parts.add_parser("log", help="print the audit log: who acknowledged and silenced which incident")
-    trail.add_argument("--data", type=Path, required=True, metavar="DIR", help="folder of the bridge")
-    trail.add_argument("--json", action="store_true", help="print one JSON object per line")
+    add_trail = adder(trail.add_argument)
+    add_trail("--data DIR", "folder of the bridge", Path, required=True)
+    add_trail("--json", "print one JSON object per line")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -7,11 +7,11 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from triton_alerts.bridge.deliver.slack import API_URL
 from triton_exporter.duration import parse_seconds
 from triton_exporter.http.certificates import ServerCertificates
+from triton_exporter.options import adder
 from triton_slo.problem import Problem
 
 STACK_USER = "tritonwatch"
@@ -30,124 +30,76 @@ class Secret:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare where messages come from, where they go, and what they are enriched with."""
-    receiving = parser.add_argument_group("receiving from Alertmanager")
-    receiving.add_argument(
-        "--listen",
+    add = adder(parser.add_argument_group("receiving from Alertmanager").add_argument)
+    add(
+        "--listen HOST:PORT",
+        "address to receive notifications on (default: 127.0.0.1:9096)",
         default="127.0.0.1:9096",
-        metavar="HOST:PORT",
-        help="address to receive notifications on (default: 127.0.0.1:9096)",
     )
-    receiving.add_argument(
-        "--token-file",
-        type=Path,
-        metavar="FILE",
-        help="file with the bearer token that Alertmanager must send",
-    )
-    receiving.add_argument("--tls-cert", type=Path, metavar="FILE", help="certificate to serve HTTPS with")
-    receiving.add_argument("--tls-key", type=Path, metavar="FILE", help="private key of --tls-cert")
-    receiving.add_argument(
-        "--tls-client-ca", type=Path, metavar="FILE", help="accept only client certificates of this CA"
-    )
-    receiving.add_argument(
-        "--data",
-        type=Path,
-        metavar="DIR",
-        help="folder of the database and the audit log (default: a temporary one)",
-    )
-    receiving.add_argument(
-        "--heartbeat-timeout",
-        type=seconds,
+    add("--token-file FILE", "file with the bearer token that Alertmanager must send", Path)
+    add("--tls-cert FILE", "certificate to serve HTTPS with", Path)
+    add("--tls-key FILE", "private key of --tls-cert", Path)
+    add("--tls-client-ca FILE", "accept only client certificates of this CA", Path)
+    add("--data DIR", "folder of the database and the audit log (default: a temporary one)", Path)
+    add(
+        "--heartbeat-timeout TIME",
+        "page when no watchdog notification arrives for this long (default: 10m)",
+        seconds,
         default="10m",
-        metavar="TIME",
-        help="page when no watchdog notification arrives for this long (default: 10m)",
     )
     add_slack_arguments(parser)
-    facts = parser.add_argument_group("enriching messages")
-    facts.add_argument(
-        "--exporter",
-        action="append",
-        default=[],
-        metavar="URL",
-        help="address of an exporter, for the reasons of failures (repeatable)",
-    )
-    facts.add_argument(
-        "--prometheus",
+    add = adder(parser.add_argument_group("enriching messages").add_argument)
+    add("--exporter URL...", "address of an exporter, for the reasons of failures (repeatable)")
+    add(
+        "--prometheus URL",
+        "address of Prometheus, for burn rates, error budgets, GPU state and charts",
         default="",
-        metavar="URL",
-        help="address of Prometheus, for burn rates, error budgets, GPU state and charts",
     )
-    facts.add_argument(
-        "--alertmanager",
-        action="append",
-        default=[],
-        metavar="URL",
-        help="address of each Alertmanager that sends to this bridge, for silences and firing alerts (repeatable)",
+    add(
+        "--alertmanager URL...",
+        "address of each Alertmanager that sends to this bridge, for silences and firing alerts (repeatable)",
     )
-    facts.add_argument(
-        "--grafana", default="", metavar="URL", help="address of Grafana, for dashboard links without a host"
-    )
-    facts.add_argument(
-        "--password-file",
-        type=Path,
-        metavar="FILE",
-        help=f"file with the password of user {STACK_USER} on these servers",
-    )
+    add("--grafana URL", "address of Grafana, for dashboard links without a host", default="")
+    add("--password-file FILE", f"file with the password of user {STACK_USER} on these servers", Path)
 
 
 def add_slack_arguments(parser: argparse.ArgumentParser, *, again: bool = False) -> None:
     """Declare where messages go; `again`, for a word such as `test`, undoes nothing that stands before the word."""
-    slack = parser.add_argument_group("sending to Slack")
-
-    def add(*names: str, **how: Any) -> None:
-        slack.add_argument(*names, **(how | {"default": argparse.SUPPRESS} if again else how))
-
-    add("--dry-run", action="store_true", help="print messages to the terminal instead of sending them")
-    add("--slack-token-file", type=Path, metavar="FILE", help="file with the bot token (xoxb-...)")
+    always = {"default": argparse.SUPPRESS} if again else {}
+    add = adder(parser.add_argument_group("sending to Slack").add_argument, **always)
+    add("--dry-run", "print messages to the terminal instead of sending them")
+    add("--slack-token-file FILE", "file with the bot token (xoxb-...)", Path)
+    add("--slack-app-token-file FILE", "file with the app token (xapp-...), for buttons", Path)
     add(
-        "--slack-app-token-file",
-        type=Path,
-        metavar="FILE",
-        help="file with the app token (xapp-...), for buttons",
+        "--slack-webhook-file FILE",
+        "file with the URL of an incoming webhook: without threads, edits, buttons and charts",
+        Path,
+    )
+    add("--slack-url URL", "address of Slack's API or of a proxy", default=API_URL)
+    add(
+        "--channel CHANNEL",
+        "channel, best as its id C... (default: #triton-alerts)",
+        default="#triton-alerts",
     )
     add(
-        "--slack-webhook-file",
-        type=Path,
-        metavar="FILE",
-        help="file with the URL of an incoming webhook: without threads, edits, buttons and charts",
-    )
-    add("--slack-url", default=API_URL, metavar="URL", help="address of Slack's API or of a proxy")
-    add("--channel", default="#triton-alerts", help="channel, best as its id C... (default: #triton-alerts)")
-    add(
-        "--channel-for",
-        action="append",
-        default=[],
-        metavar="SEVERITY=CHANNEL",
-        help="channel for one severity, such as warning=C0TICKETS (repeatable)",
+        "--channel-for SEVERITY=CHANNEL...",
+        "channel for one severity, such as warning=C0TICKETS (repeatable)",
     )
     add(
-        "--escalate-after",
-        type=seconds,
+        "--escalate-after TIME",
+        "escalate when nobody has acknowledged for this long (default: 15m; 0: never)",
+        seconds,
         default="15m",
-        metavar="TIME",
-        help="escalate when nobody has acknowledged for this long (default: 15m; 0: never)",
     )
     add(
-        "--button-user",
-        action="append",
-        default=[],
-        metavar="ID",
-        help="Slack user U... who may press buttons (repeatable; default: everybody in the channel)",
+        "--button-user ID...",
+        "Slack user U... who may press buttons (repeatable; default: everybody in the channel)",
     )
+    add("--escalate-to CHANNEL", "channel of escalations (default: the channel of the incident)", default="")
     add(
-        "--escalate-to",
-        default="",
-        metavar="CHANNEL",
-        help="channel of escalations (default: the channel of the incident)",
-    )
-    add(
-        "--mention",
+        "--mention MENTION",
+        "who is mentioned in an escalation: here, channel, a user U... or a group S... (default: here)",
         default="here",
-        help="who is mentioned in an escalation: here, channel, a user U... or a group S... (default: here)",
     )
 
 

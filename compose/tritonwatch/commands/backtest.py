@@ -10,6 +10,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from triton_exporter.options import adder
 from triton_exporter.printable import printable
 from triton_slo.artifact import Options
 from triton_slo.backtest import incident
@@ -40,49 +41,28 @@ _PIPE_WIDTH = 160
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
-    parser.add_argument(
-        "--objectives",
-        type=Path,
-        metavar="DIR",
+    add = adder(parser.add_argument)
+    add(
+        "--objectives DIR",
+        "folder of objectives (default: those that come with tritonwatch)",
+        Path,
         default=files.objectives(),
-        help="folder of objectives (default: those that come with tritonwatch)",
     )
-    parser.add_argument(
-        "--history",
-        metavar="FILE",
-        help="replay a file (CSV, or written by --save) instead of the history in Prometheus",
-    )
-    parser.add_argument("--save", metavar="FILE", help="save the history to a file (.csv, or a compact .npz)")
-    parser.add_argument(
-        "--last",
-        type=seconds,
-        default=30 * 86400.0,
-        metavar="30d",
-        help="length of the history (default: 30d)",
-    )
-    parser.add_argument(
-        "--at",
-        type=moment,
-        metavar="TIME",
-        help="end of the history instead of now: 2026-05-01T09:30Z or Unix seconds",
-    )
-    parser.add_argument(
-        "--step", type=seconds, default=60.0, metavar="1m", help="resolution of the history (default: 1m)"
-    )
-    parser.add_argument(
-        "--incidents", metavar="FILE", help="known incidents (CSV) to score the alerts against"
-    )
-    parser.add_argument(
+    add("--history FILE", "replay a file (CSV, or written by --save) instead of the history in Prometheus")
+    add("--save FILE", "save the history to a file (.csv, or a compact .npz)")
+    add("--last 30d", "length of the history (default: 30d)", seconds, default=30 * 86400.0)
+    add("--at TIME", "end of the history instead of now: 2026-05-01T09:30Z or Unix seconds", moment)
+    add("--step 1m", "resolution of the history (default: 1m)", seconds, default=60.0)
+    add("--incidents FILE", "known incidents (CSV) to score the alerts against")
+    add(
         "--policy",
+        "alert rules to compare (repeatable; default: all)",
         action="append",
         choices=tuple(POLICIES),
         default=[],
-        help="alert rules to compare (repeatable; default: all)",
     )
-    parser.add_argument(
-        "--top", type=whole, default=40, metavar="N", help="number of alerts to list (default: 40)"
-    )
-    parser.add_argument("--json", action="store_true", help="write JSON instead of tables")
+    add("--top N", "number of alerts to list (default: 40)", whole, default=40)
+    add("--json", "write JSON instead of tables")
     access.add_arguments(parser, required=False)
 
 

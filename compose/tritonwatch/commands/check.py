@@ -10,6 +10,7 @@ from functools import partial
 
 from triton_alerts.rules.lint import check_file, rule_groups
 from triton_exporter.catalogue import state, triton
+from triton_exporter.options import adder
 from triton_exporter.printable import printable
 from triton_slo.artifact import Options
 from triton_slo.indicators.errors import hiding_models
@@ -29,21 +30,10 @@ EXAMPLE = "tritonwatch check slo/objectives/*.yaml --retention 15d"
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument(
-        "files",
-        nargs="+",
-        type=path,
-        metavar="FILE",
-        help="objectives file or rule file, or a folder of them",
-    )
-    parser.add_argument(
-        "--scrape-interval",
-        type=positive,
-        default=15.0,
-        metavar="S",
-        help="seconds between two scrapes (default: 15)",
-    )
-    parser.add_argument("--retention", type=seconds, metavar="D", help="retention of Prometheus, such as 15d")
+    add = adder(parser.add_argument)
+    add("files FILE", "objectives file or rule file, or a folder of them", path, nargs="+")
+    add("--scrape-interval S", "seconds between two scrapes (default: 15)", positive, default=15.0)
+    add("--retention D", "retention of Prometheus, such as 15d", seconds)
     access.add_arguments(parser, required=False)
 
 

@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from triton_exporter.options import adder
 from triton_slo.convert import openslo, openslo_export, sloth, writing
 from triton_slo.convert.entry import Entry, documents
 from triton_slo.convert.ledger import Ledger
@@ -24,21 +25,19 @@ INCOMPLETE = 3
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("files", nargs="+", type=path, metavar="FILE", help="YAML file, or a folder of them")
-    way = parser.add_mutually_exclusive_group(required=True)
-    way.add_argument("--from", dest="source", choices=("sloth", "openslo"), help="format of the files")
-    way.add_argument("--to", choices=("openslo",), help="format to convert objectives to")
-    parser.add_argument("--out", type=path, metavar="FILE", help="file to write (default: standard output)")
-    parser.add_argument("--force", action="store_true", help="replace --out if it exists")
-    parser.add_argument(
-        "--strict", action="store_true", help="write nothing unless everything can be expressed"
-    )
-    parser.add_argument(
-        "--window",
-        type=_window,
+    add = adder(parser.add_argument)
+    add("files FILE", "YAML file, or a folder of them", path, nargs="+")
+    add_way = adder(parser.add_mutually_exclusive_group(required=True).add_argument)
+    add_way("--from", "format of the files", dest="source", choices=("sloth", "openslo"))
+    add_way("--to", "format to convert objectives to", choices=("openslo",))
+    add("--out FILE", "file to write (default: standard output)", path)
+    add("--force", "replace --out if it exists")
+    add("--strict", "write nothing unless everything can be expressed")
+    add(
+        "--window D",
+        "period of SLOs whose file gives none, as in Sloth (default: 30d)",
+        _window,
         default="30d",
-        metavar="D",
-        help="period of SLOs whose file gives none, as in Sloth (default: 30d)",
     )
 
 

@@ -15,6 +15,7 @@ from triton_dashboards.generate import dashboards
 from triton_dashboards.grafana.dashboard import dashboard_text
 from triton_exporter.catalogue import gpu, state
 from triton_exporter.catalogue import model as config
+from triton_exporter.options import adder
 from triton_slo.artifact import Options
 from tritonwatch import access, output
 from tritonwatch.arguments import check_out, checked, selector
@@ -30,56 +31,35 @@ TOKEN_VARIABLE = "TRITONWATCH_GRAFANA_TOKEN"  # noqa: S105 # the variable's name
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument(
+    add = adder(parser.add_argument)
+    add(
         "action",
+        "list them, write them to --out, or push them to --grafana",
         choices=("list", "write", "push"),
-        help="list them, write them to --out, or push them to --grafana",
     )
-    parser.add_argument(
-        "--selector",
-        type=selector,
-        default="",
-        metavar="M",
-        help="PromQL matchers to add to the selectors of Triton's series",
-    )
-    parser.add_argument(
-        "--per-model", action="store_true", help="also make a dashboard for each model found in --prometheus"
-    )
-    parser.add_argument(
-        "--objectives",
-        type=Path,
-        metavar="DIR",
-        help="folder of objectives, whose thresholds the dashboards of --per-model show",
-    )
-    parser.add_argument(
-        "--folder", type=_title, help=f"title of the Grafana folder (default for a new one: {FOLDER_TITLE})"
-    )
-    writing = parser.add_argument_group("write")
-    writing.add_argument("--out", type=Path, metavar="DIR", help="folder to write to")
-    writing.add_argument(
+    add("--selector M", "PromQL matchers to add to the selectors of Triton's series", selector, default="")
+    add("--per-model", "also make a dashboard for each model found in --prometheus")
+    add("--objectives DIR", "folder of objectives, whose thresholds the dashboards of --per-model show", Path)
+    add("--folder FOLDER", f"title of the Grafana folder (default for a new one: {FOLDER_TITLE})", _title)
+    add = adder(parser.add_argument_group("write").add_argument)
+    add("--out DIR", "folder to write to", Path)
+    add(
         "--format",
+        "JSON files, ConfigMaps for the Grafana sidecar, or dashboard.grafana.app/v1 resources "
+        "(default: json)",
         choices=("json", "configmap", "resource"),
         default="json",
-        help="JSON files, ConfigMaps for the Grafana sidecar, or dashboard.grafana.app/v1 resources "
-        "(default: json)",
     )
-    writing.add_argument(
-        "--namespace", type=checked(_namespace), default="", help="namespace of the ConfigMaps"
+    add("--namespace NAMESPACE", "namespace of the ConfigMaps", checked(_namespace), default="")
+    add = adder(parser.add_argument_group("push").add_argument)
+    add("--grafana URL", "address of Grafana, with its path if it has one")
+    add(
+        "--grafana-token-file FILE",
+        f"file with a service account token (or the variable {TOKEN_VARIABLE})",
+        Path,
     )
-    pushing = parser.add_argument_group("push")
-    pushing.add_argument("--grafana", metavar="URL", help="address of Grafana, with its path if it has one")
-    pushing.add_argument(
-        "--grafana-token-file",
-        type=Path,
-        metavar="FILE",
-        help=f"file with a service account token (or the variable {TOKEN_VARIABLE})",
-    )
-    pushing.add_argument(
-        "--dry-run", action="store_true", help="show what would change; exit 1 if anything would"
-    )
-    pushing.add_argument(
-        "--prune", action="store_true", help="delete dashboards of models that --prometheus no longer knows"
-    )
+    add("--dry-run", "show what would change; exit 1 if anything would")
+    add("--prune", "delete dashboards of models that --prometheus no longer knows")
     access.add_arguments(parser, required=False)
 
 

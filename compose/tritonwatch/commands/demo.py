@@ -7,6 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from triton_exporter.options import adder
 from tritonwatch.arguments import scale
 from tritonwatch.command_error import UsageError
 
@@ -15,28 +16,15 @@ EXAMPLE = "tritonwatch demo --once --port-base 21000"
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument(
-        "--once", action="store_true", help="stop after the last step; exit code 0 if every step happened"
-    )
-    parser.add_argument(
-        "--dir",
-        type=Path,
-        metavar="D",
-        help="empty folder for all files of the demo (default: a new one in /tmp)",
-    )
-    parser.add_argument(
-        "--port-base",
-        type=_port,
-        default=19400,
-        metavar="N",
-        help="first of 8 consecutive ports (default: 19400)",
-    )
-    parser.add_argument(
-        "--time-scale",
-        type=scale,
+    add = adder(parser.add_argument)
+    add("--once", "stop after the last step; exit code 0 if every step happened")
+    add("--dir D", "empty folder for all files of the demo (default: a new one in /tmp)", Path)
+    add("--port-base N", "first of 8 consecutive ports (default: 19400)", _port, default=19400)
+    add(
+        "--time-scale F",
+        "factor on every window and `for` of the rules (default: 1/60, so an hour becomes a minute)",
+        scale,
         default=1 / 60,
-        metavar="F",
-        help="factor on every window and `for` of the rules (default: 1/60, so an hour becomes a minute)",
     )
 
 

@@ -20,6 +20,7 @@ from triton_exporter.exposition.parse import Exposition, parse
 from triton_exporter.exposition.scrape import read
 from triton_exporter.http.certificates import Renewed
 from triton_exporter.http.client import Client, FetchError, Limits
+from triton_exporter.options import adder
 from triton_exporter.printable import printable
 from triton_exporter.snapshot import Snapshot
 from triton_exporter.triton.poll import ApiPoller
@@ -41,15 +42,10 @@ _ENDPOINTS = {
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
+    add = adder(parser.add_argument)
     declare_some(parser, _OPTIONS)
-    parser.add_argument(
-        "--watch",
-        metavar="SECONDS",
-        type=float,
-        default=2.0,
-        help="time to observe the traffic (default: 2)",
-    )
-    parser.add_argument("--json", action="store_true", help="write the findings as JSON")
+    add("--watch SECONDS", "time to observe the traffic (default: 2)", float, default=2.0)
+    add("--json", "write the findings as JSON")
 
 
 def run(args: argparse.Namespace) -> int:

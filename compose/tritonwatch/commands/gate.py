@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal
 
+from triton_exporter.options import adder
 from triton_exporter.printable import printable
 from triton_slo.indicators import kind
 from triton_slo.indicators.sources import BACKEND_COUNTERS, CAVEATS
@@ -33,71 +34,38 @@ EXIT: dict[Outcome, int] = {"promote": 0, "hold": 3, "rollback": 4, "cannot tell
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
+    add = adder(parser.add_argument)
     parser.description = (
         f"Decide whether to promote, hold or roll back a release. Exit code {EXIT['promote']}: promote, "
         f"{EXIT['hold']}: hold, {EXIT['rollback']}: roll back, {EXIT['cannot tell']}: cannot tell, 2: wrong usage. "
         "Unknown or old data never promotes."
     )
     add_objective_filter(parser)
-    parser.add_argument("--model", metavar="NAME", help="consider only this model (needed with --canary)")
-    parser.add_argument("--version", metavar="V", help="consider only this version")
+    add("--model NAME", "consider only this model (needed with --canary)")
+    add("--version V", "consider only this version")
     objective_files.add_argument(parser)
-    parser.add_argument(
-        "--max-age",
-        type=seconds,
-        default=300.0,
-        metavar="5m",
-        help="hold when the data is older (default: 5m)",
-    )
-    parser.add_argument(
-        "--min-budget",
-        type=_ratio,
+    add("--max-age 5m", "hold when the data is older (default: 5m)", seconds, default=300.0)
+    add(
+        "--min-budget 10%",
+        "hold when this much error budget or less is left (default: 0%%)",
+        _ratio,
         default=0.0,
-        metavar="10%",
-        help="hold when this much error budget or less is left (default: 0%%)",
     )
-    parser.add_argument(
-        "--trust",
-        action="append",
-        default=[],
-        choices=sorted(CAVEATS),
-        metavar="SOURCE",
-        help="promote although the numbers come from this source, which misses something (repeatable): "
+    add(
+        "--trust SOURCE...",
+        "promote although the numbers come from this source, which misses something (repeatable): "
         + ", ".join(CAVEATS),
+        choices=sorted(CAVEATS),
     )
-    parser.add_argument("--json", action="store_true", help="write JSON instead of text")
-    parser.add_argument(
-        "--at",
-        type=moment,
-        metavar="TIME",
-        help="time to evaluate at instead of now: 2026-05-01T09:30Z or Unix seconds",
-    )
-    group = parser.add_argument_group("comparing two versions over the same time")
-    group.add_argument("--canary", metavar="V", help="the new version")
-    group.add_argument("--baseline", metavar="V", help="the version it is compared with")
-    group.add_argument(
-        "--window", type=seconds, default=3600.0, metavar="1h", help="time to compare (default: 1h)"
-    )
-    group.add_argument(
-        "--confidence",
-        type=_ratio,
-        default=0.95,
-        metavar="95%",
-        help="confidence of the comparison (default: 95%%)",
-    )
-    group.add_argument(
-        "--margin",
-        type=_ratio,
-        metavar="0.1%",
-        help="allowed increase of the error ratio (default: the error budget)",
-    )
-    group.add_argument(
-        "--min-events",
-        type=float,
-        default=50,
-        metavar="N",
-        help="fewest events that each version needs (default: 50)",
-    )
+    add("--json", "write JSON instead of text")
+    add("--at TIME", "time to evaluate at instead of now: 2026-05-01T09:30Z or Unix seconds", moment)
+    add = adder(parser.add_argument_group("comparing two versions over the same time").add_argument)
+    add("--canary V", "the new version")
+    add("--baseline V", "the version it is compared with")
+    add("--window 1h", "time to compare (default: 1h)", seconds, default=3600.0)
+    add("--confidence 95%", "confidence of the comparison (default: 95%%)", _ratio, default=0.95)
+    add("--margin 0.1%", "allowed increase of the error ratio (default: the error budget)", _ratio)
+    add("--min-events N", "fewest events that each version needs (default: 50)", float, default=50)
     access.add_arguments(parser)
 
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 
 from triton_alerts.alertmanager.receivers import fallback_receiver, ticket_hours
+from triton_exporter.options import adder
 from triton_slo.artifact import Artifact, Format, Options
 from triton_slo.lint import Surroundings, doubts
 from triton_slo.objective.reading import read
@@ -37,96 +38,69 @@ _GENERATORS = ("triton_slo.generate", "triton_alerts.generate", "triton_dashboar
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
+    add = adder(parser.add_argument)
     add_arguments(parser)
-    parser.add_argument("--only", choices=PARTS, help="write only this part, directly into --out")
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file would change")
-    parser.add_argument(
+    add("--only", "write only this part, directly into --out", choices=PARTS)
+    add("--check", "write nothing; exit 1 if a file would change")
+    add(
         "--format",
+        "form of the rules: files for Prometheus, resources for prometheus-operator, or files for vmalert "
+        "(default: prometheus)",
         choices=("prometheus", "operator", "vmalert"),
         default="prometheus",
-        help="form of the rules: files for Prometheus, resources for prometheus-operator, or files for vmalert "
-        "(default: prometheus)",
     )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of every verb that generates files: the folders and the options of the text."""
-    parser.add_argument(
-        "--objectives", type=path, required=True, metavar="DIR", help="folder of objectives (YAML)"
-    )
-    parser.add_argument(
-        "--out", type=path, required=True, metavar="DIR", help="folder to write <part>/<file> to"
-    )
-    parser.add_argument(
-        "--selector",
-        type=selector,
+    add = adder(parser.add_argument)
+    add("--objectives DIR", "folder of objectives (YAML)", path, required=True)
+    add("--out DIR", "folder to write <part>/<file> to", path, required=True)
+    add(
+        "--selector M",
+        "PromQL matchers to add to every selector, such as 'cluster=\"eu1\"'",
+        selector,
         default="",
-        metavar="M",
-        help="PromQL matchers to add to every selector, such as 'cluster=\"eu1\"'",
     )
-    parser.add_argument(
-        "--scrape-interval",
-        type=positive,
-        default=15.0,
-        metavar="S",
-        help="seconds between two scrapes (default: 15)",
-    )
-    parser.add_argument(
-        "--time-scale",
-        type=scale,
-        default=1.0,
-        metavar="F",
-        help="factor on every window, for demos and tests (default: 1)",
-    )
-    parser.add_argument(
-        "--webhook-url",
-        type=parsed(web_address),
+    add("--scrape-interval S", "seconds between two scrapes (default: 15)", positive, default=15.0)
+    add("--time-scale F", "factor on every window, for demos and tests (default: 1)", scale, default=1.0)
+    add(
+        "--webhook-url URL",
+        "where Alertmanager sends its notifications: the address of the bridge",
+        parsed(web_address),
         default=_DEFAULTS.webhook_url,
-        metavar="URL",
-        help="where Alertmanager sends its notifications: the address of the bridge",
     )
-    parser.add_argument(
-        "--webhook-token-file",
+    add(
+        "--webhook-token-file FILE",
+        "file with the bearer token of that webhook, as a path on the machine of Alertmanager",
         default="",
-        metavar="FILE",
-        help="file with the bearer token of that webhook, as a path on the machine of Alertmanager",
     )
-    parser.add_argument(
-        "--fallback",
-        type=checked(fallback_receiver),
-        default="",
-        metavar="URL",
-        help="receiver of alerts about the delivery to Slack itself: https://..., pagerduty:///FILE or "
+    add(
+        "--fallback URL",
+        "receiver of alerts about the delivery to Slack itself: https://..., pagerduty:///FILE or "
         "mailto:TO?from=FROM&smarthost=HOST:PORT",
-    )
-    parser.add_argument(
-        "--watchdog-url",
-        type=checked(web_address),
+        checked(fallback_receiver),
         default="",
-        metavar="URL",
-        help="receiver of the watchdog's notifications: a dead man's switch outside this stack",
     )
-    parser.add_argument(
-        "--ticket-hours",
-        type=checked(ticket_hours),
+    add(
+        "--watchdog-url URL",
+        "receiver of the watchdog's notifications: a dead man's switch outside this stack",
+        checked(web_address),
         default="",
-        metavar="WHEN",
-        help="hours in which tickets are sent, such as 'monday:friday 08:00-18:00 Europe/Berlin' (default: always)",
     )
-    parser.add_argument(
-        "--runbook-url",
-        type=checked(_runbook),
+    add(
+        "--ticket-hours WHEN",
+        "hours in which tickets are sent, such as 'monday:friday 08:00-18:00 Europe/Berlin' (default: always)",
+        checked(ticket_hours),
+        default="",
+    )
+    add(
+        "--runbook-url URL",
+        "address of the runbooks, with {alert} in it",
+        checked(_runbook),
         default=_DEFAULTS.runbook_url,
-        metavar="URL",
-        help="address of the runbooks, with {alert} in it",
     )
-    parser.add_argument(
-        "--dashboard-url",
-        type=checked(_dashboard),
-        default="",
-        metavar="URL",
-        help="address of Grafana, for links in alerts",
-    )
+    add("--dashboard-url URL", "address of Grafana, for links in alerts", checked(_dashboard), default="")
 
 
 def _runbook(text: str) -> None:

@@ -14,6 +14,7 @@ from triton_exporter.catalogue import Metric, state, triton
 from triton_exporter.exposition.parse import Exposition, parse
 from triton_exporter.http.certificates import Renewed
 from triton_exporter.http.client import Client, FetchError, Limits
+from triton_exporter.options import adder
 from triton_exporter.snapshot import ModelConfig, Snapshot
 from triton_exporter.triton.poll import ApiPoller
 from triton_exporter.triton.unreachable import what_to_check
@@ -33,12 +34,12 @@ _MICROSECONDS = 1e6
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
+    add = adder(parser.add_argument)
     declare_some(parser, TRITON_OPTIONS)
-    parser.add_argument(
-        "--out",
+    add(
+        "--out FILE",
+        "file to write, - for standard output (default: objectives.yaml); an existing file is not overwritten",
         default="objectives.yaml",
-        metavar="FILE",
-        help="file to write, - for standard output (default: objectives.yaml); an existing file is not overwritten",
     )
     access.add_arguments(parser, required=False)
 

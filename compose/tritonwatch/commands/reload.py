@@ -7,6 +7,7 @@ import os
 from dataclasses import replace
 
 from triton_alerts.alertmanager_client import Alertmanager, Peer
+from triton_exporter.options import adder
 from tritonwatch import access
 from tritonwatch.commands import generate
 from tritonwatch.reloading import CHECKERS, check, put
@@ -19,13 +20,13 @@ EXAMPLE = (
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
+    add = adder(parser.add_argument)
     generate.add_arguments(parser)
     access.add_arguments(parser)
-    parser.add_argument(
-        "--alertmanager",
+    add(
+        "--alertmanager URL",
+        "address of an Alertmanager to reload too; it is reached with the same credentials",
         default="",
-        metavar="URL",
-        help="address of an Alertmanager to reload too; it is reached with the same credentials",
     )
 
 

@@ -13,6 +13,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
+from triton_exporter.options import adder
 from triton_exporter.printable import printable
 from triton_slo.prometheus import PrometheusError
 from triton_slo.verdict.live import Standing
@@ -37,24 +38,19 @@ class _Reading:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
-    parser.add_argument("--json", action="store_true", help="write JSON instead of a table")
+    add = adder(parser.add_argument)
+    add("--json", "write JSON instead of a table")
     add_objective_filter(parser)
-    parser.add_argument("--model", metavar="NAME", help="show only this model")
-    parser.add_argument("--top", type=whole, default=0, metavar="N", help="show only the N most urgent rows")
-    when = parser.add_mutually_exclusive_group()
-    when.add_argument(
-        "--at",
-        type=moment,
-        metavar="TIME",
-        help="time to evaluate at instead of now: 2026-05-01T09:30Z or Unix seconds",
-    )
-    when.add_argument(
-        "--watch",
-        type=between(_LEAST_SECONDS, 3600, "seconds"),
+    add("--model NAME", "show only this model")
+    add("--top N", "show only the N most urgent rows", whole, default=0)
+    add_when = adder(parser.add_mutually_exclusive_group().add_argument)
+    add_when("--at TIME", "time to evaluate at instead of now: 2026-05-01T09:30Z or Unix seconds", moment)
+    add_when(
+        "--watch S",
+        "repeat every S seconds until Ctrl-C (default: 10); with --json, one line each time",
+        between(_LEAST_SECONDS, 3600, "seconds"),
         nargs="?",
         const=10.0,
-        metavar="S",
-        help="repeat every S seconds until Ctrl-C (default: 10); with --json, one line each time",
     )
     objective_files.add_argument(parser)
     access.add_arguments(parser)
