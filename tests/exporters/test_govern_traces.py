@@ -192,7 +192,7 @@ def test_any_trouble_turns_traces_off(world: World, trouble: str, monkeypatch: p
             ]
             world.mailbox.put(spans)
         if trouble == "slow_api":
-            monkeypatch.setattr(governor.SlownessDetector, "take", lambda *_: True)
+            monkeypatch.setattr(governor.SlownessDetector, "add", lambda *_: True)
         if trouble == "slow_metrics":
             monkeypatch.setattr(Metrics, "get", unanswered)
         world.run(8, m=100)
