@@ -155,6 +155,23 @@ def _conditions() -> Iterator[str]:
         yield "| series | true while | that is |\n|---|---|---|"
         yield from (f"| `{name}` | {meaning} | {words} |" for name, meaning, words in explained(plan, tier))
         yield ""
+    yield from _estimated_condition()
+
+
+def _estimated_condition() -> Iterator[str]:
+    indicator = {"kind": "latency", "threshold": "1s"}
+    plan = Plan(Objective.model_validate({"name": "x", "target": 0.99, "indicator": indicator}), Options())
+    tier = plan.objective.alerting.tiers[0]
+    yield (
+        "Pages of `latency` and `queue` objectives, whose shares may be estimated, also ask for the error of the "
+        f"estimate; `{tier.name}`:\n"
+    )
+    yield "| series | true while | that is |\n|---|---|---|"
+    series = conventions.burn_part("within_error"), conventions.burn_part("enough")
+    for name, meaning, words in explained(plan, tier):
+        if name in series:
+            yield f"| `{name}` | {meaning} | {words} |"
+    yield ""
 
 
 def _inhibitions() -> Iterator[str]:

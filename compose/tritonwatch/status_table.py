@@ -14,7 +14,7 @@ from rich.text import Text
 from triton_exporter.duration import render
 from triton_exporter.printable import printable
 from triton_slo.indicators.sources import CAVEATS
-from triton_slo.verdict.estimate import group_name, uncertainties
+from triton_slo.verdict.estimate import group_name, no_page_because, uncertainties
 from triton_slo.verdict.live import SHOWN_WINDOWS, Overview, Standing, State, overviews
 
 _STYLE: dict[State, str] = {
@@ -38,9 +38,17 @@ def tables(rows: Sequence[Standing], limit: int = 0) -> Group:
 
 
 def caveats(rows: Sequence[Standing]) -> list[str]:
-    """Return one line per source that misses something: whose numbers, what it misses, what resolves it."""
-    found = uncertainties(rows, lambda row: f"{row.slo} {group_name(row)}")
-    return [f"{whose}: {meaning}; to resolve it, {settled}" for whose, meaning, settled in found]
+    """Return one line per source that misses something: whose numbers, what it misses, what resolves it.
+
+    And one for each group that burns and does not page because of the error of its estimate.
+    """
+    found = uncertainties(rows, _named)
+    lines = [f"{whose}: {meaning}; to resolve it, {settled}" for whose, meaning, settled in found]
+    return lines + [f"{_named(row)} burns {why}" for row in rows if (why := no_page_because(row))]
+
+
+def _named(row: Standing) -> str:
+    return f"{row.slo} {group_name(row)}"
 
 
 def _overview(summed: Sequence[Overview]) -> Table:

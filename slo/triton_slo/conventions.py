@@ -110,6 +110,10 @@ def burn_part(name: str) -> str:
     return f"slo:burn_{name}:bool"
 
 
+WITHIN_ERROR = burn_part("within_error")
+"""1 for each page tier whose long window burns, but not if the estimate is wrong by its stated error."""
+
+
 SLI_EVENTS_NOW = "slo:sli_events:now"
 """Events per second at this evaluation, for indicators that are looked at rather than counted (readiness)."""
 SLI_EVENTS_LINK = "slo:sli_events:rate4scrapes"

@@ -12,9 +12,9 @@ import pytest
 from support.promtool import evaluated
 from support.thorough import THOROUGH
 from support.tools import promtools
-from triton_exporter.catalogue import triton
+from triton_exporter.catalogue import state, triton
 from triton_slo.artifact import Options
-from triton_slo.backtest.history import History
+from triton_slo.backtest.history import History, Matrix
 from triton_slo.backtest.ours import promise
 from triton_slo.backtest.policy import SLOTH, Policy
 from triton_slo.backtest.replay import replay
@@ -23,6 +23,9 @@ from triton_slo.indicators import BURN_ALERTS
 from triton_slo.objective.model import Objective
 
 ERRORS = Objective(name="errors", target=0.999, indicator="errors")
+LATENCY = Objective.model_validate(
+    {"name": "latency", "target": 0.99, "indicator": {"kind": "latency", "threshold": "500ms"}}
+)
 OPTIONS = Options(scrape_interval_seconds=15)
 CLEAN, AFTER = 120, 240
 """Minutes before and after the incident."""
@@ -47,12 +50,12 @@ HISTORIES = {
 }
 
 
-def random_history(random: np.random.Generator) -> list[int]:
+def random_history(random: np.random.Generator, worse: float = 1.0) -> list[int]:
     """Failures each minute: rare ones all the time, and outages, bursts and slow burning on top."""
     share = np.full(2 * CLEAN + AFTER, random.choice([0.0, 0.0002, 0.0005]))
     for _ in range(random.integers(1, 4)):
         start, length = random.integers(CLEAN, CLEAN + AFTER), random.integers(1, 90)
-        share[start : start + length] = random.choice([0.005, 0.02, 0.1, 1.0])
+        share[start : start + length] = min(1.0, worse * random.choice([0.005, 0.02, 0.1, 1.0]))
         if random.random() < 0.3:
             share[start : start + length : 7] = 0
     return [int(failed) for failed in random.binomial(RATE, share)]
@@ -68,16 +71,34 @@ def counter(increments: Sequence[int]) -> str:
     return " ".join(terms)
 
 
-def fired_in_promtool(histories: Mapping[str, Sequence[int]], folder: Path) -> Firing:
-    """When the generated rules fired."""
-    [rules] = [one.text for one in artifacts([ERRORS], OPTIONS) if one.name == "slo-errors.yml"]
+def failed(histories: Mapping[str, Sequence[int]]) -> dict[str, str]:
+    """Counters of failed requests."""
     series = {}
     for model, failures in histories.items():
         labels = f'model="{model}", version="1"'
         series[f"{triton.REQUEST_SUCCESS}{{{labels}}}"] = counter([RATE - bad for bad in failures])
         series[f'{triton.REQUEST_FAILURE}{{{labels}, reason="BACKEND"}}'] = counter(failures)
-    minutes = max(map(len, histories.values()))
-    firing = f'ALERTS{{alertstate="firing", alertname="{BURN_ALERTS["errors"]}"}}'
+    return series
+
+
+def estimated(histories: Mapping[str, Sequence[int]], errors: Mapping[str, Matrix]) -> dict[str, str]:
+    """Histograms of slow requests, and each minute's stated error."""
+    series = {}
+    for model, failures in histories.items():
+        labels = f'model="{model}", version="1"'
+        series[f"{state.REQUEST_DURATION.count}{{{labels}}}"] = counter([RATE] * len(failures))
+        bucket = f'{state.REQUEST_DURATION.bucket}{{{labels}, le="0.5"}}'
+        series[bucket] = counter([RATE - bad for bad in failures])
+        stated = f'{state.DISTRIBUTION_ERROR}{{{labels}, signal="request", le="0.5"}}'
+        series[stated] = " ".join("_" if np.isnan(one) else f"{one:g}" for one in (np.nan, *errors[model]))
+    return series
+
+
+def fired_in_promtool(objective: Objective, series: Mapping[str, str], minutes: int, folder: Path) -> Firing:
+    """When the generated rules fired."""
+    name = f"slo-{objective.name}.yml"
+    [rules] = [one.text for one in artifacts([objective], OPTIONS) if one.name == name]
+    firing = f'ALERTS{{alertstate="firing", alertname="{BURN_ALERTS[objective.indicator.kind]}"}}'
     span = f"[{minutes}m:1m]"
     questions = (
         f"min by (model, tier) (min_over_time(timestamp({firing}){span})) / 60",
@@ -92,13 +113,18 @@ def fired_in_promtool(histories: Mapping[str, Sequence[int]], folder: Path) -> F
     return {key: (first[key], last[key], count[key]) for key in first}
 
 
-def fired_in_replay(histories: Mapping[str, Sequence[int]]) -> Firing:
+def fired_in_replay(
+    objective: Objective,
+    histories: Mapping[str, Sequence[int]],
+    errors: Mapping[str, Matrix] | None = None,
+) -> Firing:
     """When the replay fired; promtool has no inhibition, so the replay has none here."""
     failures = np.array(list(histories.values()), dtype=float)
     minutes = np.arange(1, failures.shape[1] + 1)
-    keys = tuple(("errors", model, "1") for model in histories)
-    history = History(keys, 60.0 * minutes, failures, np.full(failures.shape, RATE))
-    known = promise(ERRORS, OPTIONS)
+    keys = tuple((objective.name, model, "1") for model in histories)
+    stated = None if errors is None else np.array([errors[model] for model in histories])
+    history = History(keys, 60.0 * minutes, failures, np.full(failures.shape, RATE), stated)
+    known = promise(objective, OPTIONS)
     policy = Policy("ours", known.policy.alerts)
     found: dict[tuple[str, str], list[tuple[int, int]]] = {}
     for episode in replay(history, policy, [known.target] * len(keys)):
@@ -117,13 +143,43 @@ def test_a_replay_fires_when_the_generated_rules_fire(tmp_path: Path) -> None:
     random = np.random.default_rng(20)
     models = [f"m{number}" for number in range(24 if THOROUGH else 8)]
     histories = HISTORIES | {model: random_history(random) for model in models}
-    real, ours = fired_in_promtool(histories, tmp_path), fired_in_replay(histories)
+    minutes = max(map(len, histories.values()))
+    real = fired_in_promtool(ERRORS, failed(histories), minutes, tmp_path)
+    ours = fired_in_replay(ERRORS, histories)
 
     assert set(HISTORIES) <= {model for model, _ in real}
     assert {tier for model, tier in real if model in models} == {tier.name for tier in ERRORS.alerting.tiers}
     assert set(real) == set(ours)
     for key, minutes in real.items():
         assert pytest.approx(minutes, abs=2) == ours[key], key
+
+
+def random_errors(random: np.random.Generator) -> Matrix:
+    """Each minute's stated error: unknown or another every so often, and now and then unknown for minutes."""
+    errors = np.empty(2 * CLEAN + AFTER)
+    for start in range(0, len(errors), 40):
+        errors[start : start + 40] = random.choice([0.0, 0.003, 0.01, 0.03, 0.1, np.nan])
+    errors[random.random(len(errors)) < 0.05] = np.nan
+    return errors
+
+
+@pytest.mark.real
+def test_a_replay_asks_for_the_error_of_an_estimate_as_the_rules_do(tmp_path: Path) -> None:
+    """Errors hold pages back in some histories, and at the same minutes."""
+    random = np.random.default_rng(21)
+    models = [f"m{number}" for number in range(24 if THOROUGH else 8)]
+    histories = {model: random_history(random, 10.0) for model in models}
+    errors = {model: random_errors(random) for model in models}
+    minutes = max(map(len, histories.values()))
+    real = fired_in_promtool(LATENCY, estimated(histories, errors), minutes, tmp_path)
+    ours = fired_in_replay(LATENCY, histories, errors)
+
+    assert set(real) == set(ours)
+    for key, found in real.items():
+        assert pytest.approx(found, abs=2) == ours[key], key
+    certain = fired_in_replay(LATENCY, histories)
+    changed = {tier for (model, tier), found in certain.items() if ours.get((model, tier)) != found}
+    assert {"page_fast", "page_slow"} == changed
 
 
 def test_noise_after_incidents_raises_no_more_tickets_than_sloths_shape() -> None:

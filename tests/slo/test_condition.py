@@ -73,7 +73,7 @@ def test_the_page_on_objectives_says_what_the_condition_does() -> None:
     assert f"when the last {parse_seconds(GUARD) / 60:g} minutes contain at most a quarter" in page
     assert (DROP, EXPECTED_FAILURES) == (0.25, 6)
     assert "six or more failures were expected" in page
-    for name in ("enough", "recovered", "over", "now"):
+    for name in ("enough", "recovered", "over", "now", "within_error"):
         assert f"`{conventions.burn_part(name)}`" in page
 
 

@@ -26,13 +26,14 @@ class History:
     """Events per step: rows are series (one objective for one model version), columns are steps.
 
     `times[i]` (Unix seconds) ends step i. NaN in `total` means that nothing is known about that step; 0 that
-    nothing happened.
+    nothing happened. `error` is the stated error of estimated shares at each step; NaN where none was stated.
     """
 
     keys: tuple[tuple[str, str, str], ...]
     times: Matrix
     bad: Matrix
     total: Matrix
+    error: Matrix | None = None
     step: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -51,7 +52,8 @@ class History:
         if len(rows) == len(self.keys):
             return self
         keys = tuple(self.keys[row] for row in rows)
-        return History(keys, self.times, self.bad[rows], self.total[rows])
+        error = None if self.error is None else self.error[rows]
+        return History(keys, self.times, self.bad[rows], self.total[rows], error)
 
 
 def from_csv(text: str) -> History:

@@ -8,7 +8,6 @@ from triton_exporter.duration import parse_seconds
 from triton_slo.artifact import Options
 from triton_slo.backtest.policy import Policy, PolicyAlert, UnknownSteps
 from triton_slo.backtest.report import Promise
-from triton_slo.burn.burn_alerts import severity
 from triton_slo.burn.condition import burn_condition
 from triton_slo.burn.condition_rules import burn_tiers
 from triton_slo.objective.exclusion import Span
@@ -64,7 +63,7 @@ def _unknown(plan: Plan) -> UnknownSteps | None:
 def _alert(plan: Plan, tier: Tier) -> PolicyAlert:
     return PolicyAlert(
         name=tier.name,
-        severity="page" if severity(plan, tier) == "critical" else "ticket",
+        severity="page" if plan.pages(tier) else "ticket",
         condition=burn_condition(plan, tier),
         keep_firing=plan.clock.real(KEEP_FIRING, 1),
     )

@@ -21,6 +21,7 @@ from triton_slo.backtest.view import counted, quiet
 from triton_slo.burn.condition import (
     All,
     Burn,
+    BurnBeyondError,
     Compare,
     Condition,
     Either,
@@ -137,6 +138,7 @@ class _Chunk:
         self._bad = _running(seen.bad[rows])
         self._total = _running(seen.total[rows])
         self._known = ~np.isnan(history.total[rows])
+        self._error = None if history.error is None else history.error[rows]
         self.shape = history.bad[rows].shape
 
     def firing(self, alert: PolicyAlert) -> Flags:
@@ -193,6 +195,13 @@ class _Chunk:
         match quantity:
             case Burn():
                 return compare(bad, limit * self._budget * total) & some
+            case BurnBeyondError(_, stated):
+                if self._error is None:
+                    return np.zeros(self.shape, dtype=bool)
+                steps = self._steps(stated.seconds)
+                times = _last(_running(~np.isnan(self._error)), steps)
+                error = _last(_running(self._error), steps) / np.maximum(times, 1)
+                return compare(bad - error * total, limit * self._budget * total) & some & (times > 0)
             case Failures():
                 return compare(bad, limit)
             case Significance():

@@ -94,16 +94,11 @@ def alert_rules(plan: Plan) -> Iterator[Rule]:
         yield _burn_alert(plan, tier)
 
 
-def severity(plan: Plan, tier: Tier) -> str:
-    """The tier's severity, or what the objective says instead."""
-    return plan.objective.alerting.severities.get(tier.name, tier.severity)
-
-
 def urgency(plan: Plan, tier: Tier) -> int:
     """The tier's place among the objective's tiers: by severity, then by how fast the budget burns."""
 
     def rank(one: Tier) -> tuple[int, float]:
-        return _SEVERITIES.index(severity(plan, one)), -plan.factor(one)
+        return _SEVERITIES.index(plan.severity(one)), -plan.factor(one)
 
     ranks = sorted(rank(one) for one in plan.objective.alerting.tiers)
     return min(1 + ranks.index(rank(tier)), names.URGENCIES)
@@ -117,7 +112,7 @@ def _burn_alert(plan: Plan, tier: Tier) -> Rule:
         keep_firing_for=plan.clock.text(KEEP_FIRING, 1),
         labels=_labels(
             plan,
-            severity(plan, tier),
+            plan.severity(tier),
             {names.TIER: tier.name, names.URGENCY: str(urgency(plan, tier))},
         ),
         annotations=words.burning(plan, tier, recurs=not late_guard(tier)),

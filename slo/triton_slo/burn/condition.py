@@ -10,6 +10,7 @@ chapter 5), with four additions:
   its incident.
 * *over*: a recovery stays in force while the short window still contains the incident, unless failures relapse.
 * *recurring*: bursts keep the alert firing between them.
+* *within error*: a share that the exporter estimates pages only where it burns by more than its stated error.
 
 No alert fires for a group that is *retired*: unloaded on purpose, or replaced.
 """
@@ -41,6 +42,8 @@ LATE_GUARD = "30m"
 short window drains, nothing shorter can tell a remnant from an incident."""
 BURSTS = 2
 """Ends of burning within the hour that make an incident a recurring one."""
+STATED = "1h"
+"""The window over which stated errors of estimates are averaged, as those in `status` are."""
 EXTRAPOLATION_SLACK = 0.5
 """A rate that Prometheus extrapolates gives 4.9 failures for 5: minimum numbers allow for half an event."""
 
@@ -58,6 +61,14 @@ class Burn:
     """Error ratio over a window, divided by the error budget: how many times too fast the budget burns."""
 
     window: Window
+
+
+@dataclass(frozen=True, slots=True)
+class BurnBeyondError:
+    """What is left of `Burn` if the estimate is wrong by its stated error; only where one was stated lately."""
+
+    window: Window
+    stated: Window
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +101,7 @@ class Relative:
     like: Window
 
 
-Quantity = Burn | Failures | Significance | Expected | Relative
+Quantity = Burn | BurnBeyondError | Failures | Significance | Expected | Relative
 Operator = Literal[">", ">=", "<", "<="]
 
 
@@ -200,9 +211,13 @@ def burn_condition(plan: Plan, tier: Tier) -> Condition:
         )
         now = Either((Unless(burning_now, over), recurring))
     parts: list[Condition] = [burning]
-    if enough := counted(*_enough(plan, long)):
+    evidence = counted(*_enough(plan, long))
+    enough: Condition = All(evidence or (burning,))
+    if doubtful := plan.pages(tier) and plan.measure(plan.variants[-1]).stated_error is not None:
+        enough = Unless(enough, _within_error(plan, tier, burning))
+    if evidence or doubtful:
         words = "the long window holds enough failures to be sure that the budget burns too fast"
-        parts.append(Named("enough", All(enough), words))
+        parts.append(Named("enough", enough, words))
     if "model" in plan.objective.group_by:
         now = Unless(now, Retired())
     words = "the short window still burns and the incident has not ended, or bursts recur"
@@ -216,6 +231,13 @@ def _enough(plan: Plan, long: Window) -> Iterator[Condition]:
     z = round(NormalDist().inv_cdf(alerting.confidence), 3)
     if z > 0:
         yield Compare(Significance(long), ">", z)
+
+
+def _within_error(plan: Plan, tier: Tier, burning: Compare) -> Named:
+    # Errors of an hour are remembered, so that a source that changes for some minutes does not raise a page.
+    beyond = BurnBeyondError(_window(plan, tier.long), _window(plan, STATED))
+    words = "the long window burns, but not if the estimate is wrong by its stated error"
+    return Named("within_error", All((burning, Compare(beyond, "<=", plan.factor(tier)))), words)
 
 
 def _recovered(plan: Plan, tier: Tier) -> Named:

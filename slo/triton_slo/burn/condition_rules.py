@@ -14,6 +14,7 @@ from triton_slo import conventions as names
 from triton_slo.burn.condition import (
     All,
     Burn,
+    BurnBeyondError,
     Compare,
     Condition,
     Either,
@@ -32,7 +33,7 @@ from triton_slo.burn.condition import (
     named_parts,
 )
 from triton_slo.objective.model import Tier
-from triton_slo.promql import indent, number
+from triton_slo.promql import indent, number, on
 from triton_slo.rules.plan import Plan
 from triton_slo.rules.recording import burn, events
 from triton_slo.rules.retired import retired
@@ -113,6 +114,10 @@ class _Expression:
         match quantity:
             case Burn(window):
                 return burn(self.plan, window.nominal)
+            case BurnBeyondError(window, stated):
+                group = on(self.plan.objective.group_by)
+                left = f"{self._ratio(window)} - {group} group_left () {self._stated_error(stated)}"
+                return f"({left}) / {names.ERROR_BUDGET_RATIO}{self.plan.own}"
             case Failures(window):
                 return self._count(window, names.ERROR)
             case Significance(window):
@@ -127,6 +132,12 @@ class _Expression:
     def _count(self, window: Window, event: str) -> str:
         recorded = events(self.plan, window.nominal, event)
         return f"sum without ({names.EVENT}) ({recorded}) * {number(window.seconds)}"
+
+    def _stated_error(self, window: Window) -> str:
+        """The variants' models do not overlap, so that each group is in one of the operands."""
+        measures = map(self.plan.measure, self.plan.variants)
+        stated = [one.stated_error(render(window.seconds)) for one in measures if one.stated_error]
+        return stated[0] if len(stated) == 1 else f"(\n{indent(f'{chr(10)}or '.join(stated))}\n)"
 
     def _ratio(self, window: Window) -> str:
         return f"{names.sli_error(window.nominal)}{self.plan.own}"

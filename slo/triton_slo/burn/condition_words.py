@@ -8,6 +8,7 @@ from triton_slo import conventions as names
 from triton_slo.burn.condition import (
     All,
     Burn,
+    BurnBeyondError,
     Compare,
     Condition,
     Either,
@@ -67,6 +68,10 @@ def _quantity(quantity: Quantity) -> str:
     match quantity:
         case Burn(window):
             return f"burn rate over {window.nominal}"
+        case BurnBeyondError(window, stated):
+            return (
+                f"burn rate over {window.nominal} less the stated error of the estimate (of {stated.nominal})"
+            )
         case Failures(window):
             return f"failures in {window.nominal}"
         case Significance(window):

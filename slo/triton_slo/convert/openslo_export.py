@@ -18,7 +18,6 @@ from pydantic import ValidationError
 from triton_exporter.duration import parse_seconds, render
 from triton_exporter.yaml_faults import YAML_FAULTS
 from triton_slo.artifact import Options
-from triton_slo.burn.burn_alerts import severity
 from triton_slo.convert.entry import Entry, EntryError
 from triton_slo.convert.ledger import Ledger
 from triton_slo.convert.writing import plain
@@ -215,7 +214,7 @@ def _policies(plan: Plan) -> Iterator[Document]:
     objective = plan.objective
     for index, tier in enumerate(objective.alerting.tiers if objective.alerting.enabled else ()):
         name = _fit(f"{objective.name}-alert-{index + 1}-{tier.name}")
-        urgency = severity(plan, tier)
+        urgency = plan.severity(tier)
         condition = {
             "kind": "AlertCondition",
             "metadata": {"name": name},

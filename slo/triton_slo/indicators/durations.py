@@ -99,9 +99,10 @@ class HistogramOrSlices(TimedIndicator):
         )
         mistakes = no_bucket(self.histogram, threshold, scope)
         error = estimate_error(self.signal, self.histogram, threshold, scope)
+        stated = stated_error(self.signal, threshold, scope)
         if self.source == "histogram":
             events = CounterQuery(counted, scope.group_by)
-            return Measure(in_histogram, events, ((exported, ""),), mistakes, error)
+            return Measure(in_histogram, events, ((exported, ""),), mistakes, error, stated)
         # Groups that have a histogram keep to it, even one without the right bucket: the estimate must not hide
         # that mistake, which is reported by name.
         without = f"unless {scope.on} {scope.present(self.histogram.count)}"
@@ -111,6 +112,7 @@ class HistogramOrSlices(TimedIndicator):
             ((exported, ""), (f"{in_slices} {without}", SLICES)),
             mistakes,
             error,
+            stated,
         )
 
     def _slices(self, threshold: float, scope: Scope) -> Events:
@@ -161,27 +163,32 @@ _ESTIMATING = [source for source in state.DISTRIBUTION_SOURCES if source in CAVE
 _STATES_NO_ERROR = [source for source in _ESTIMATING if source != "decomposed"]
 
 
+def stated_error(signal: str, threshold: float, scope: Scope, *labels: str) -> Callable[[str], str]:
+    """Return PromQL for the error that the exporter states, averaged over a window: the worst of the servers."""
+    within = scope.matchers.equal("signal", signal).also(le_matcher(threshold))
+    group = by((*scope.group_by, *labels))
+    return lambda window: f"max {group} (avg_over_time({state.DISTRIBUTION_ERROR}{within}[{window}]))"
+
+
 def estimate_error(signal: str, histogram: Metric, threshold: float, scope: Scope) -> Callable[[str], str]:
     """Return PromQL for the error of an estimated share: the stated one or the width of the bounds if less."""
     own = scope.matchers.equal("signal", signal)
     within = own.also(le_matcher(threshold))
+    # The label le keeps the two apart until the lesser is chosen.
+    stated_over = stated_error(signal, threshold, scope, "le")
 
     def fed_by(sources: Sequence[str]) -> str:
         return f"({state.DISTRIBUTION_SOURCE}{own.also(f'source=~{quote(regex_of(sources))}')} == 1)"
 
     def error(window: str) -> str:
         # Where one of several servers states no error, the error of the others says nothing about all.
-        stated = (
-            f"max {by((*scope.group_by, 'le'))} (avg_over_time({state.DISTRIBUTION_ERROR}{within}[{window}]))\n"
-            f"unless {scope.on} {fed_by(_STATES_NO_ERROR)}"
-        )
+        stated = f"{stated_over(window)}\nunless {scope.on} {fed_by(_STATES_NO_ERROR)}"
         most, least = (
             f"sum {scope.by} (rate({state.REQUESTS_WITHIN}{within.equal('bound', bound)}[{window}]))"
             for bound in ("most", "least")
         )
         every = f"sum {scope.by} (rate({histogram.count}{scope.matchers}[{window}]))"
         width = f"clamp_max(({most} - {least}) / ({every} > 0), 1)"
-        # The label le keeps the two apart until the lesser is chosen.
         either = f"{paren(stated)}\nor {width}"
         lesser = f"min {scope.by} (\n{indent(either)}\n)"
         return f"{lesser}\nand {scope.on} {fed_by(_ESTIMATING)}"

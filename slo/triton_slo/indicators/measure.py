@@ -221,6 +221,8 @@ class Measure:
     mistakes: tuple[UnknownReason, ...] = ()
     estimate_error: Callable[[str], str] | None = None
     """PromQL for how far the share of a window may be off, of groups whose source estimates it."""
+    stated_error: Callable[[str], str] | None = None
+    """The same as the exporter states it, of groups for which it stated an error in the window."""
 
     @property
     def possible_sources(self) -> frozenset[str]:

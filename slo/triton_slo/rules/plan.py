@@ -10,7 +10,7 @@ from triton_slo import conventions
 from triton_slo.artifact import Options
 from triton_slo.fields import Choice
 from triton_slo.indicators.measure import Measure, Scope
-from triton_slo.objective.model import CalendarWindow, Objective, Override, Tier, budget
+from triton_slo.objective.model import CalendarWindow, Objective, Override, Severity, Tier, budget
 from triton_slo.promql import Matchers, parse_selector
 from triton_slo.rules.windows import SLICE, Clock, RecordedWindow, canonical, spans
 
@@ -103,6 +103,14 @@ class Plan:
     def factor(self, tier: Tier) -> float:
         """Burn rate at which a tier fires."""
         return tier.factor(self.objective.window.seconds)
+
+    def pages(self, tier: Tier) -> bool:
+        """Whether a tier's alert calls a person at once."""
+        return self.severity(tier) == "critical"
+
+    def severity(self, tier: Tier) -> Severity:
+        """The tier's severity, or what the objective says instead."""
+        return self.objective.alerting.severities.get(tier.name, tier.severity)
 
     def reachable(self, tier: Tier, budget: float) -> bool:
         """Whether any error ratio can burn a budget so fast."""

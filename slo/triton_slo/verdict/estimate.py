@@ -9,6 +9,7 @@ from typing import Protocol
 
 from triton_exporter.duration import render
 from triton_exporter.tracing.allotment import SAFE_TRACES_PER_SECOND
+from triton_slo.burn.condition import burns
 from triton_slo.indicators import kind
 from triton_slo.indicators.sources import BACKEND_COUNTERS, CAVEATS
 from triton_slo.verdict.canary import Comparison
@@ -70,6 +71,18 @@ def settled_by(row: Standing, source: str) -> str:
     )
     native = kind(row.indicator).exact_with(render(row.threshold_seconds))
     return f"on {native}; on an older Triton: {traces}" if native else traces
+
+
+def no_page_because(row: Standing) -> str:
+    """Why a group that burns pages nobody, and what would settle it; empty where no error holds a page back."""
+    if not row.within_error or not burns(row.burn_now):
+        return ""
+    error = "" if row.estimate_error is None else f" (+-{points(row.estimate_error)})"
+    settled = settled_by(row, next(iter(row.caveats), "decomposed"))
+    return (
+        f"within the error of the estimate{error}, so it opens a ticket if it lasts and does not page "
+        f"({', '.join(row.within_error)}); to settle it, {settled}"
+    )
 
 
 def _traces_needed(row: Standing) -> int:

@@ -258,8 +258,10 @@ def _verdict(
         return "hold", f"unknown: {row.unknown}"
     if stale := _stale(age, limits):
         return "hold", stale
-    if firing:
-        return "hold", f"burns budget: {', '.join(alert.tier for alert in firing)}{_pace(row)}"
+    unpaged = estimate.no_page_because(row)
+    if firing or unpaged:
+        tickets = f": {', '.join(alert.tier for alert in firing)}" if firing else ""
+        return "hold", f"burns budget{tickets}{_pace(row)}" + (f", {unpaged}" if unpaged else "")
     if row.budget_left is None:
         return "hold", "no events in the whole period"
     left = f"budget left is {row.budget_left:.1%}"

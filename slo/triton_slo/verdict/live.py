@@ -44,6 +44,7 @@ _PLAIN = (
     conventions.SLI_EXCLUDED,
     conventions.SLI_SOURCE,
     conventions.ESTIMATE_ERROR,
+    conventions.WITHIN_ERROR,
     conventions.CAUSE_SHARE,
 )
 
@@ -70,7 +71,8 @@ class Standing:
     nothing happened; then ratios are None as well. `unknown` says why nothing is known now and
     `unknown_seconds` for how long; `unknown_in_period_seconds` is all such time of the period. `excluded` is
     why time does not count now. `estimate_error` is how far an estimated share of the last hour may be off, either
-    way. `causes` are shares (0 to 1) of what the indicator measures, largest first.
+    way; because of it the page tiers `within_error` do not page. `causes` are shares (0 to 1) of what the
+    indicator measures, largest first.
     """
 
     slo: str
@@ -93,6 +95,7 @@ class Standing:
     causes: tuple[tuple[str, float], ...] = ()
     sources: tuple[str, ...] = ()
     estimate_error: float | None = None
+    within_error: tuple[str, ...] = ()
 
     @property
     def model(self) -> str:
@@ -192,6 +195,7 @@ _EXTRA = frozenset(
         conventions.SOURCE,
         conventions.CAUSE,
         conventions.EVENT,
+        conventions.TIER,
     }
 )
 
@@ -230,7 +234,7 @@ class _Board:
             return
         key = (slo, indicator, group)
         self._values[key][name] = sample.value
-        for label in (conventions.REASON, conventions.SOURCE):
+        for label in (conventions.REASON, conventions.SOURCE, conventions.TIER):
             if label in labels:
                 self._labels[key][label].append(labels[label])
 
@@ -307,6 +311,7 @@ class _Board:
             causes=self._split(indicator, group),
             sources=tuple(sorted(set(self._labels[key][conventions.SOURCE]))),
             estimate_error=values.get(conventions.ESTIMATE_ERROR),
+            within_error=tuple(sorted(set(self._labels[key][conventions.TIER]))),
         )
 
     def _split(self, indicator: str, group: tuple[tuple[str, str], ...]) -> tuple[tuple[str, float], ...]:
