@@ -66,3 +66,13 @@ def test_matching_thousands_of_alerts_takes_a_moment() -> None:
     matchers = of_alerts({}, alerts)
     assert time.thread_time() - started < 2
     assert all(matcher.matches(labels) for matcher in matchers for labels in alerts[::500])
+
+
+def test_matching_takes_time_in_proportion_to_the_alerts() -> None:
+    """A group of 20,000 alerts, as many as a notification can hold, is compared at every change of its message."""
+    alerts = [alert("NotReady", f"m{number}", "1") for number in range(20_000)]
+    matchers = of_alerts({}, alerts)
+    began = time.process_time()
+
+    assert all(matcher.matches(labels) for labels in alerts for matcher in matchers)
+    assert time.process_time() - began < 3, "0.2 s; with a scan of the values 13 s"

@@ -19,7 +19,7 @@ class Matcher(BaseModel, frozen=True):
     """One label and the values that it may have; the empty value is that of a label that is not there."""
 
     name: str
-    values: tuple[str, ...]
+    values: frozenset[str]
 
     @property
     def is_regex(self) -> bool:
@@ -28,7 +28,7 @@ class Matcher(BaseModel, frozen=True):
     @property
     def value(self) -> str:
         """The value, or an alternation of several: Alertmanager anchors it at both ends."""
-        return regex_of(self.values) if self.is_regex else self.values[0]
+        return regex_of(sorted(self.values)) if self.is_regex else next(iter(self.values))
 
     def wire(self) -> dict[str, str | bool]:
         """As Alertmanager's API has it."""
@@ -49,14 +49,16 @@ def of_alerts(group: Labels, alerts: Sequence[Labels]) -> tuple[Matcher, ...]:
     """
     subjects = [name for labels in alerts for name in subject_names(labels)]
     names = tuple(dict.fromkeys(("alertname", SEVERITY, SLO, *subjects, "instance")))
-    found = {name: Matcher(name=name, values=(value,)) for name, value in sorted(group.items()) if value}
+    found = {
+        name: Matcher(name=name, values=frozenset({value})) for name, value in sorted(group.items()) if value
+    }
     for name, values in zip(names, _together(names, alerts), strict=True):
-        if values != ("",):
+        if values != {""}:
             found.setdefault(name, Matcher(name=name, values=values))
     return tuple(found.values())
 
 
-def _together(names: Sequence[str], alerts: Sequence[Labels]) -> list[tuple[str, ...]]:
+def _together(names: Sequence[str], alerts: Sequence[Labels]) -> list[frozenset[str]]:
     """Values of each label such that every combination of them is one of the alerts."""
     combinations = dict.fromkeys(tuple(labels.get(name, "") for name in names) for labels in alerts)
     chosen: list[set[str]] = [set() for _ in names]
@@ -72,7 +74,7 @@ def _together(names: Sequence[str], alerts: Sequence[Labels]) -> list[tuple[str,
         ):
             for at in added:
                 chosen[at].remove(combination[at])
-    return [tuple(sorted(values)) or ("",) for values in chosen]
+    return [frozenset(values or {""}) for values in chosen]
 
 
 def subject_names(labels: Labels) -> tuple[str, ...]:
