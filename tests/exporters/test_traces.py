@@ -28,7 +28,7 @@ from triton_exporter.tracing.otlp import Assembler, OtlpError, Span, decode_json
 from triton_exporter.tracing.receiver import TraceReceiver
 from triton_exporter.tracing.trace import Mailbox, TracedRequest
 from triton_exporter.tracing.trace_file import TraceFiles, timelines
-from triton_exporter.tracing.trace_rate import read_rate
+from triton_exporter.tracing.trace_setting import read_setting
 from tritonwatch.exporter_options import OptionsError, choose
 
 T = 1_700_000_000.0
@@ -548,14 +548,15 @@ def test_damaged_trace_file(value: object, places: list[int]) -> None:
 @pytest.mark.parametrize(
     ("body", "rate"),
     [
-        (b'{"trace_rate":"100"}', 100),
-        (b'{"trace_rate":1}', 1),
-        (b'{"trace_rate":"0"}', None),
-        (b'{"trace_rate":"nan"}', None),
+        (b'{"trace_level":["OFF"],"trace_rate":"100","trace_count":"-1"}', 100),
+        (b'{"trace_level":["TIMESTAMPS"],"trace_rate":1,"trace_count":-1}', 1),
+        (b'{"trace_level":["OFF"],"trace_rate":"nan","trace_count":"-1"}', None),
+        (b'{"trace_rate":"100"}', None),
         (b"[]", None),
         (b"{", None),
     ],
 )
-def test_rate_of_the_setting(body: bytes, rate: float | None) -> None:
-    """Triton's trace setting gives the rate; anything else gives none."""
-    assert rate == read_rate(body)
+def test_the_trace_setting_contains_the_rate(body: bytes, rate: float | None) -> None:
+    """Triton's trace setting gives the rate; any other response gives none."""
+    setting = read_setting(body)
+    assert rate == (setting and setting.rate)

@@ -206,7 +206,9 @@ def test_mistakes_with_certificates_end_the_start(pki: Path, tmp_path: Path) -> 
 
 def test_what_reads_the_trace_rate_shows_the_certificate_and_the_headers(pki: Path) -> None:
     """It asks the same restricted endpoints as everybody else, and keeps no connection open."""
-    answers = {"/v2/trace/setting": body(b'{"trace_rate": "50"}')}
+    answers = {
+        "/v2/trace/setting": body(b'{"trace_level": ["OFF"], "trace_rate": "50", "trace_count": "-1"}')
+    }
     with faulty(answers) as target, tls_in_front_of(target.port, pki) as port:
         settings = Settings(
             f"https://localhost:{port}",

@@ -1,12 +1,12 @@
-"""How often Triton traces."""
+"""Poll one request in how many Triton traces."""
 
 from __future__ import annotations
 
-import json
 from contextlib import closing
 
 from triton_exporter.http.client import Client, FetchError
 from triton_exporter.tracing.trace import Mailbox
+from triton_exporter.tracing.trace_setting import GLOBAL_PATH, read_setting
 
 
 class TraceRate:
@@ -19,21 +19,12 @@ class TraceRate:
         self._mailbox = mailbox
 
     def poll(self, now: float) -> None:
-        """Ask once; while Triton does not say, the last rate holds."""
+        """Poll once; without a valid response the last rate is kept."""
         try:
             with closing(self._client):  # not kept open: see ApiPoller.poll
-                answer = self._client.get("/v2/trace/setting")
+                answer = self._client.get(GLOBAL_PATH)
         except FetchError:
             return
-        rate = read_rate(answer.body) if answer.status == 200 else None
-        if rate is not None:
-            self._mailbox.rate = rate
-
-
-def read_rate(body: bytes) -> float | None:
-    """Read trace_rate (one in how many) from an answer of /v2/trace/setting, or None."""
-    try:
-        rate = float(json.loads(body)["trace_rate"])
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return None
-    return rate if 1 <= rate < 1e12 else None
+        setting = read_setting(answer.body) if answer.status == 200 else None
+        if setting is not None and 1 <= setting.rate < 1e12:
+            self._mailbox.rate = setting.rate
