@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -92,34 +93,29 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0.05 <= seconds <= 3600:
-        raise ValueError(f"{text!r} is not a number of seconds from 0.05 to 3600")
-    return seconds
-
-
-def _per_second(text: str) -> float:
+def _number(text: str, least: float, most: float, wanted: str) -> float:
     try:
         number = float(text)
     except ValueError:
-        number = 0.0
-    if not 0.1 <= number <= 100:
-        raise ValueError(f"{text!r} is not a number of traced requests a second from 0.1 to 100")
+        number = math.nan
+    if not least <= number <= most:
+        raise ValueError(f"{text!r} is not {wanted}")
     return number
+
+
+def _seconds(text: str) -> float:
+    return _number(text, 0.05, 3600, "a number of seconds from 0.05 to 3600")
+
+
+def _per_second(text: str) -> float:
+    return _number(text, 0.1, 100, "a number of traced requests a second from 0.1 to 100")
 
 
 def _percent(text: str) -> float:
     try:
-        share = float(text.removesuffix("%")) / 100
+        return _number(text.removesuffix("%"), 0.01, 100, "a share") / 100
     except ValueError:
-        share = 0.0
-    if not 0.0001 <= share <= 1:
-        raise ValueError(f"{text!r} is not a share such as 2%, from 0.01% to 100%")
-    return share
+        raise ValueError(f"{text!r} is not a share such as 2%, from 0.01% to 100%") from None
 
 
 def _words(raw: object) -> tuple[str, ...]:
