@@ -11,10 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.slack import check_message
+from support.tools import ROOT
 from triton_alerts.bridge import text
 from triton_alerts.bridge.deliver import message
 from triton_alerts.bridge.deliver.message import Style
 from triton_alerts.bridge.incidents.incident import (
+    FACTS,
     GPU,
     LAST_CHANGE,
     SERVERS,
@@ -330,6 +332,39 @@ def test_the_message_answers_the_five_questions() -> None:
 
     assert -1 not in places
     assert sorted(places) == places
+
+
+def test_every_field_of_a_message_is_explained_in_the_docs() -> None:
+    """Nobody should have to guess what a heading in Slack means, nor look for one that is never shown."""
+    evidence = Evidence(
+        at=1.0, reasons={"ranker v3": "no weights"}, facts=tuple((name, "x") for name in FACTS)
+    )
+    member = failed_load().members["f"]
+    member = member.model_copy(
+        update={"annotations": member.annotations | {"description": "It does not load."}}
+    )
+    opened = failed_load(evidence=evidence, members={"f": member})
+    ended = {"f": member.model_copy(update={"ends_at": 1_700_000_900.0})}
+    over = opened.model_copy(update={"members": ended, "closed_at": 1_700_000_900.0})
+    shown = {
+        heading
+        for incident in (opened, over)
+        for words in mrkdwn(message.root(incident, Style(), 1_700_000_900.0).blocks)
+        for heading in re.findall(r"^\*([^*\n]+)\*", words)
+    }
+    page = (ROOT / "docs" / "on-call.md").read_text()
+    explained = page.partition("## What a message contains")[2].partition("\n## ")[0]
+
+    assert shown == set(re.findall(r"^\| ([^|]+) \|", explained, re.MULTILINE)) - {"field"}
+
+
+def test_a_field_that_slack_would_refuse_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Slack takes ten fields a section; what is left out is named."""
+    facts = tuple((f"Fact {number}", "x") for number in range(8))
+    shown = json.dumps(message.root(failed_load(evidence=Evidence(at=1.0, facts=facts)), Style(), 2e9).blocks)
+
+    assert [True, False] == ["Fact 5" in shown, "Fact 6" in shown]
+    assert "Fact 6, Fact 7" in caplog.text
 
 
 def test_links_lead_to_the_model_and_the_time() -> None:

@@ -6,6 +6,7 @@ same message. https://docs.slack.dev/reference/block-kit/blocks
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -48,7 +49,9 @@ RESOLVED = "🟢"
 DIGEST_LINES = 40
 """Incidents one digest names: 40 lines of 200 characters stay under Slack's limit of all blocks together."""
 
+_LOG = logging.getLogger(__name__)
 _SHOWN = 5
+_MOST_FIELDS = 10  # of a section; Slack refuses a message with more
 _WIDE = (LAST_CHANGE, GPU)
 """Facts of several long lines: below the others, over the whole width."""
 _WORD = {"critical": "page", "warning": "ticket", "info": "for information", "none": "watchdog"}
@@ -163,7 +166,12 @@ def _facts(incident: Incident, now: float) -> list[tuple[str, str]]:
     left_out = _WIDE if incident.open else (*_WIDE, SERVERS)
     known = [(name, value) for name, value in _evidence(incident) if name not in left_out]
     facts += [(prose(name, 60), prose(value, 300)) for name, value in known]
-    return facts[:10]
+    if len(facts) > _MOST_FIELDS:
+        names = ", ".join(name for name, _ in facts[_MOST_FIELDS:])
+        _LOG.warning(
+            "incident %s: not shown in Slack, which takes %d fields: %s", incident.name, _MOST_FIELDS, names
+        )
+    return facts[:_MOST_FIELDS]
 
 
 def _evidence(incident: Incident) -> tuple[tuple[str, str], ...]:
@@ -316,7 +324,10 @@ def _links(incident: Incident, lead: Member, style: Style) -> list[tuple[str, st
     found = [("Runbook", lead.annotations.get("runbook_url", "")), ("Dashboard", dashboard)]
     found.append(("Query", lead.generator_url))
     if incident.open and incident.external_url:
-        group = (Matcher(name=name, values=(value,)) for name, value in sorted(incident.group_labels.items()))
+        group = (
+            Matcher(name=name, values=frozenset({value}))
+            for name, value in sorted(incident.group_labels.items())
+        )
         found.append(("Alertmanager", f"{incident.external_url}/#/alerts?filter={_filter(group)}"))
         if not style.buttons and incident.matchers:
             found.append(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from triton_alerts.bridge.evidence.causes import worded
 from triton_alerts.bridge.evidence.enrich import Source
-from triton_alerts.bridge.incidents.incident import SPLIT, Evidence, Incident
+from triton_alerts.bridge.incidents.incident import BUDGET_LEFT, BURN_RATE, SPLIT, Evidence, Incident
 from triton_alerts.bridge.incidents.notification import Member
 from triton_exporter.catalogue import state
 from triton_slo import conventions as slo
@@ -35,9 +35,9 @@ def _budget(prometheus: Prometheus, member: Member) -> list[tuple[str, str]]:
     where = selector(member, slo.SLO, slo.INDICATOR, *slo.GROUPING)
     facts = []
     if burn := prometheus.instant(f"max({slo.CURRENT_BURN_RATE}{where})"):
-        facts.append(("Burn rate", _pace(burn[0].value)))
+        facts.append((BURN_RATE, _pace(burn[0].value)))
     if left := prometheus.instant(f"min({slo.PERIOD_BUDGET_REMAINING}{where})"):
-        facts.append(("Budget left", _left(left[0].value)))
+        facts.append((BUDGET_LEFT, _left(left[0].value)))
     shares = prometheus.instant(f"topk(3, {slo.CAUSE_SHARE}{selector(member, slo.INDICATOR, *slo.GROUPING)})")
     named = [(worded(one.labels.get(slo.CAUSE, "?")), one.value) for one in shares]
     parts = [f"{cause} {100 * share:.0f} %" for cause, share in named if share >= 0.01]

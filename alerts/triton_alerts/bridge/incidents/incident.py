@@ -25,8 +25,9 @@ SUMMARIES_PER_EVENT = 3
 
 LAST_CHANGE, GPU = "Last change", "GPU"
 """Names of facts that are shown over the whole width of a message."""
-SPLIT, SERVERS = "Where it goes", "Servers"
-"""Names of facts: a burn split by cause; where the model is ready."""
+BURN_RATE, BUDGET_LEFT, SPLIT, SERVERS = "Burn rate", "Budget left", "Where it goes", "Servers"
+FACTS = (BURN_RATE, BUDGET_LEFT, SPLIT, SERVERS, LAST_CHANGE, GPU)
+"""Names of all facts that the sources of evidence give; docs/on-call.md explains each."""
 
 Outcome = Literal["opened", "changed", "repeated", "stale", "held"]
 EventKind = Literal[
