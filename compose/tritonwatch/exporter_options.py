@@ -243,6 +243,8 @@ class ExporterOptions(BaseModel):
     """bucket bounds of a model's latency and queue histograms, such as embedder=0.005,0.01,0.05 (repeatable)"""
     buckets_from: Folder = None
     """folder of objectives: each threshold becomes a bucket bound of the histograms"""
+    state_file: File = None
+    """file with which the histograms go on after a restart of the exporter (default: they start at zero)"""
     otlp_listen: Annotated[tuple[str, int] | None, _one(_address), Form("HOST:PORT")] = None
     """address to receive Triton's traces on (OTLP over HTTP), such as 127.0.0.1:4318"""
     otlp_allow_remote: Annotated[bool, Form("{true,false}", switch=True)] = False
@@ -393,6 +395,7 @@ def _settings(
         otlp_listen=otlp,
         trace_file=options.trace_file,
         govern_traces=options.govern_traces,
+        state_file=options.state_file,
     )
 
 

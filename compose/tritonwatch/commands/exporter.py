@@ -11,6 +11,7 @@ from types import FrameType
 
 from triton_exporter.app.exporter import Exporter
 from triton_exporter.app.memory import give_back_large_buffers
+from triton_exporter.app.state_file import StateFileInUseError
 from triton_exporter.http.server import Server
 from triton_exporter.http.web_config import WebConfigError, load_web_config
 from tritonwatch.exporter_options import OptionsError, chosen, declare, metrics_url
@@ -44,6 +45,9 @@ def run(args: argparse.Namespace) -> int:
     settings = choice.settings
     try:
         exporter = Exporter(settings)
+    except StateFileInUseError as error:
+        print(f"tritonwatch exporter: {error}", file=sys.stderr)
+        return 1
     except OSError as error:
         print(f"tritonwatch exporter: cannot receive traces: {error.strerror}", file=sys.stderr)
         return 1

@@ -21,9 +21,13 @@ from triton_exporter.app.parts import (
     SnapshotObserver,
 )
 from triton_exporter.app.settings import Settings
+from triton_exporter.app.state_file import StateFile
 from triton_exporter.catalogue import own
 from triton_exporter.catalogue import state as catalogue
+from triton_exporter.distribution.distributions import Distributions
+from triton_exporter.distribution.stored import StoredModel
 from triton_exporter.exposition.pace import Pace
+from triton_exporter.exposition.page import Pieces
 from triton_exporter.exposition.relay import Relay
 from triton_exporter.exposition.scrape import Reading, SharedReader, read
 from triton_exporter.family import Family, Sample, series
@@ -78,6 +82,12 @@ class Exporter:
         self._observed = frozenset(name for part in self._observers for name in part.observed)
         self._sampled = frozenset(name for part in self._samplers for name in part.sampled)
         self._lock = threading.Lock()
+        self._page_lock = threading.Lock()  # for pages to be stored in the order in which they are made
+        self._distributions = next((part for part in self._parts if isinstance(part, Distributions)), None)
+        self._state_file = (
+            StateFile(settings.state_file, settings.metrics_url) if settings.state_file else None
+        )
+        self._restore()
         self._stop = threading.Event()
         self._failures: Counter[tuple[str, str]] = Counter()
         self._last_success = 0.0
@@ -115,6 +125,13 @@ class Exporter:
         deadline = time.monotonic() + timeout_seconds
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
+        if self._state_file is not None:
+            with self._page_lock:
+                with self._lock:
+                    stored = self._stored()
+                if stored is not None:
+                    self._state_file.write(stored, ended=True, to_disk=True)
+                self._state_file.close()
 
     def pages(self) -> Handler:
         """What answers the server's requests."""
@@ -139,10 +156,7 @@ class Exporter:
         """The exporter's own series first: they are written, and on their way, while Triton answers."""
         started = time.monotonic()
         with self._reader.fresh(budget(request.headers, self.settings.timeout_seconds)) as fresh:
-            with self._lock:
-                known = page.render_own(self._known(self._now()))
-                if SCRAPE_TIMEOUT in request.headers and not page.names:
-                    self.states.scraped()
+            known = self._own_pieces(request, page)
             yield from known
             del known  # as large as Triton's own page
             reading = fresh()
@@ -156,6 +170,26 @@ class Exporter:
             yield relayed
             yield from after
             yield page.end
+
+    def _own_pieces(self, request: Request, page: PageRequest) -> Pieces:
+        """The exporter's own series; the histograms in them are stored before anyone sees them."""
+        with self._page_lock:
+            with self._lock:
+                known = page.render_own(self._known(self._now()))
+                if SCRAPE_TIMEOUT in request.headers and not page.names:
+                    self.states.scraped()
+                stored = self._stored()
+            if self._state_file is not None and stored is not None:
+                self._state_file.write(stored)
+        return known
+
+    def _stored(self) -> Sequence[StoredModel] | None:
+        return self._distributions.stored() if self._state_file and self._distributions else None
+
+    def _restore(self) -> None:
+        models = self._state_file.load() if self._state_file and self._distributions else None
+        if models is not None and self._distributions:
+            self._distributions.restore(models, self._now())
 
     def state(self, request: Request) -> Response:
         """Every model with its state, since when, and why."""

@@ -45,5 +45,7 @@ class Settings:
     # Where Triton may post traces (host, port), and the file it may write them to; None: not traced.
     otlp_listen: tuple[str, int] | None = None
     trace_file: Path | None = None
+    # Where the histograms are stored, to go on from after a restart of the exporter.
+    state_file: Path | None = None
     # Requests a second that Triton is made to trace; None: its trace settings are left alone.
     govern_traces: float | None = None

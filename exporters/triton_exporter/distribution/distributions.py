@@ -15,6 +15,7 @@ from triton_exporter.distribution.histogram import Histogram, Samples
 from triton_exporter.distribution.increase import Increases, counted_as, owner
 from triton_exporter.distribution.observations import TRACE_GRACE_SECONDS, Interval, Observations, Trace
 from triton_exporter.distribution.shape import Binned
+from triton_exporter.distribution.stored import StoredModel
 from triton_exporter.distribution.triton_shapes import NativeHistograms, Summaries
 from triton_exporter.exposition import parse
 from triton_exporter.exposition.cached import CachedSamples
@@ -99,6 +100,11 @@ class _Model:
     torn: _Gain | None = None
     sources: dict[Signal, dict[str, str]] = field(default_factory=lambda: {signal: {} for signal in SIGNALS})
 
+    def torn_part(self, signal: Signal) -> tuple[float, float, float]:
+        """Requests, seconds and units of the torn reading."""
+        torn = self.torn
+        return (torn.requests, torn.seconds[signal], torn.requests) if torn else (0.0, 0.0, 0.0)
+
 
 class Distributions:
     """Collector, MetricsObserver and SnapshotObserver (see `app.parts`): one pair of histograms per model version.
@@ -155,6 +161,37 @@ class Distributions:
             for model, config in snapshot.configs.items()
             if config.dynamic_batching and not config.decoupled and not config.response_cache
         )
+
+    def stored(self) -> Sequence[StoredModel] | None:
+        """What `restore` needs to go on from here; None before Triton's counters were read."""
+        if not self._requests.began:
+            return None
+        return [self._stored(version, model) for version, model in self._models.items()]
+
+    def _stored(self, version: ModelVersion, model: _Model) -> StoredModel:
+        histograms = {
+            signal: ledger.stored(model.torn_part(signal)) for signal, ledger in model.ledgers.items()
+        }
+        return StoredModel(
+            *version,
+            self._requests.totals.get(version, 0.0),
+            self._executions.totals.get(version, 0.0),
+            {signal: self._micros[signal].totals.get(version, 0.0) for signal in SIGNALS},
+            histograms,
+        )
+
+    def restore(self, models: Iterable[StoredModel], now: float) -> None:
+        """Go on from what was stored: the first reading then brings what Triton has counted since."""
+        known = {ModelVersion(one.model, one.version): one for one in models}
+        self._requests.resume({version: one.requests for version, one in known.items()})
+        self._executions.resume({version: one.executions for version, one in known.items()})
+        for signal, increases in self._micros.items():
+            increases.resume({version: one.micros.get(signal, 0.0) for version, one in known.items()})
+        for version, one in known.items():
+            model = self._add(version, now)
+            model.seen = now
+            for signal, histogram in one.histograms.items():
+                model.ledgers[signal].restore(histogram)
 
     def observe(self, exposition: Exposition, now: float) -> None:
         """Take in one body of Triton's /metrics."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import ceil
 
 from triton_exporter.catalogue.state import REQUESTS_WITHIN
@@ -44,6 +44,17 @@ class Guarantee:
             slowest = min(requests, max(0, ceil(seconds / threshold - 1e-9) - 1)) if requests > 1 else fewest
             self._least[place] += requests - slowest
             self._most[place] += requests - fewest
+
+    def stored(self) -> tuple[tuple[float, float, float], ...]:
+        """Each threshold with the fewest and the most requests within it."""
+        return tuple(zip(self._thresholds, self._least, self._most, strict=True))
+
+    def restore(self, rows: Iterable[tuple[float, float, float]]) -> None:
+        """Go on from stored rows; a threshold without one begins at 0."""
+        known = {threshold: (least, most) for threshold, least, most in rows}
+        for place, threshold in enumerate(self._thresholds):
+            self._least[place], self._most[place] = known.get(threshold, (0.0, 0.0))
+        self._lines = b""
 
     def samples(self) -> list[Sample]:
         """The series as they stand."""

@@ -71,6 +71,19 @@ class Histogram:
             self._counts[position] += more - below
             below = more
 
+    def stored(self, pending: Iterable[tuple[float, float]]) -> tuple[list[int], float]:
+        """Counts by bucket and the sum once `pending` (requests, seconds) has been added at its means."""
+        counts, total = self._counts.copy(), self.sum
+        for requests, seconds in pending:
+            counts[bisect_left(self.bounds, seconds / requests)] += int(requests)
+            total += seconds
+        return counts, total
+
+    def restore(self, counts: Sequence[int], total: float) -> None:
+        """Go on from stored counts by bucket and their sum."""
+        self._counts, self.count, self.sum = list(counts), float(sum(counts)), total
+        self._lines = b""
+
     def remember(self, exemplars: Iterable[Exemplar]) -> None:
         """Keep the last exemplar of each bucket."""
         for exemplar in exemplars:

@@ -25,8 +25,18 @@ class Increases(Generic[K]):
         self._last: dict[object, float] | None = None
         self._series: Sequence[Series] = ()
         self._followed: list[tuple[int, object, K]] = []
+        self._resumed: dict[K, float] = {}  # not seen since the restart
         self.totals: dict[K, float] = {}
         """The counters' values in the last body."""
+
+    def resume(self, totals: Mapping[K, float]) -> None:
+        """Go on from what the counters stood at in the last body before a restart of the exporter."""
+        self._last, self._resumed, self.totals = {}, dict(totals), dict(totals)
+
+    @property
+    def began(self) -> bool:
+        """Whether there is something to count from."""
+        return self._last is not None
 
     def update(self, family: ParsedFamily, complete: bool) -> Mapping[K, float]:
         """Growth since the last body, 0 included, by key.
@@ -44,11 +54,18 @@ class Increases(Generic[K]):
             before = value if first else last.get(identity, 0.0)
             if not isfinite(value) or value < 0:
                 now[identity] = before
+                if identity in last:
+                    totals[key] = totals.get(key, 0.0) + before
                 continue
             now[identity] = value
             totals[key] = totals.get(key, 0.0) + value
             grown[key] = grown.get(key, 0.0) + (value - before if value >= before else value)
-        self._last, self.totals = now, totals
+        for key in self._resumed.keys() & totals.keys():
+            value, before = totals[key], self._resumed.pop(key)
+            grown[key] = value - before if value >= before else value
+        if complete:
+            self._resumed.clear()
+        self._last, self.totals = now, totals if complete else self.totals | totals
         return grown
 
     def _follow(self, series: Sequence[Series]) -> None:

@@ -6,12 +6,15 @@ from bisect import insort
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import chain
+from operator import add
 from typing import TYPE_CHECKING, NamedTuple
 
 from triton_exporter.distribution.agreement import Agreement
 from triton_exporter.distribution.guarantee import Guarantee
 from triton_exporter.distribution.histogram import Histogram
 from triton_exporter.distribution.shape import Estimated, Observed, Point, Shape
+from triton_exporter.distribution.stored import StoredHistogram
 from triton_exporter.family import Exemplar
 
 if TYPE_CHECKING:
@@ -122,6 +125,23 @@ class Observations:
     def holds(self) -> bool:
         """Whether requests are held."""
         return self._held_requests > 0
+
+    def stored(self, torn: tuple[float, float, float]) -> StoredHistogram:
+        """All of it, with `torn` among what is held (requests, seconds, units)."""
+        waiting = chain(self._pending, self._waiting, self._group)
+        counts, total = self.histogram.stored((one.requests, one.seconds) for one in waiting)
+        held = (self._held_requests, self._held_seconds, self._held_units)
+        requests, seconds, units = map(add, held, torn)
+        return StoredHistogram(
+            self.histogram.bounds, tuple(counts), total, self.guarantee.stored(), (requests, seconds, units)
+        )
+
+    def restore(self, stored: StoredHistogram) -> None:
+        """Go on from there; with other bucket bounds the histogram starts at zero."""
+        self.hold(*stored.held)
+        self.guarantee.restore(stored.within)
+        if stored.bounds == self.histogram.bounds:
+            self.histogram.restore(stored.counts, stored.sum)
 
     def count(self, interval: Interval, wait: bool) -> None:
         """Take in what one interval brought; with `wait`, its shape may come from traces.

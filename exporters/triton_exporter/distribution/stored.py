@@ -1,0 +1,88 @@
+"""What the histograms need to go on after a restart: their values, and Triton's counters behind them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+
+from triton_exporter.distribution.buckets import Signal
+
+_Count = Annotated[int, Field(ge=0, lt=2**53)]
+_Amount = Annotated[float, Field(ge=0, lt=2**53)]
+_STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredHistogram:
+    """One histogram, with the requests that still waited for a shape entered at their mean.
+
+    `within` holds each threshold with the fewest and the most requests within it; `held` requests, seconds and
+    independent units that were not in the histogram.
+    """
+
+    __pydantic_config__ = _STRICT
+
+    bounds: tuple[_Amount, ...]
+    counts: tuple[_Count, ...]
+    sum: _Amount
+    within: tuple[tuple[_Amount, _Amount, _Amount], ...]
+    held: tuple[_Amount, _Amount, _Amount]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredModel:
+    """One model version, and what Triton's counters (requests, executions, microseconds by signal) stood at."""
+
+    __pydantic_config__ = _STRICT
+
+    model: str
+    version: str
+    requests: _Amount
+    executions: _Amount
+    micros: dict[Signal, _Amount]
+    histograms: dict[Signal, StoredHistogram]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredState:
+    """All model versions of the Triton with the metrics URL `triton`.
+
+    `boot` identifies the start of the machine on which it was written; `ended` says that the exporter wrote it
+    as its last act, and then to the disk itself.
+    """
+
+    __pydantic_config__ = _STRICT
+
+    triton: str
+    boot: str
+    ended: bool
+    models: list[StoredModel]
+    format: Literal[1] = field(default=1, kw_only=True)
+
+
+class UnusableStateError(Exception):
+    """Not a state that this version can go on from; the message says what is wrong."""
+
+
+_JSON = TypeAdapter(StoredState)
+
+
+def written(state: StoredState) -> bytes:
+    """The state as JSON."""
+    return _JSON.dump_json(state)
+
+
+def read(body: bytes) -> StoredState:
+    """Read what `written` wrote. Raises UnusableStateError."""
+    try:
+        state = _JSON.validate_json(body)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise UnusableStateError(f"{place}: {first['msg']}" if place else first["msg"]) from error
+    for one in (histogram for model in state.models for histogram in model.histograms.values()):
+        if len(one.counts) != len(one.bounds) + 1:
+            raise UnusableStateError(f"{len(one.counts)} counts for {len(one.bounds)} bounds")
+    return state
