@@ -59,6 +59,7 @@ def test_the_compose_stack_keeps_the_policy(stack: dict[str, Any]) -> None:
         ("alertmanager", {"without": "web.config.file"}, "lets everybody in"),
         ("prometheus", {"volumes": []}, "what it keeps in /prometheus is lost"),
         ("alertmanager", {"volumes": []}, "what it keeps in /alertmanager is lost"),
+        ("exporter", {"volumes": []}, "what it keeps in /data is lost"),
         ("bridge", {"volumes": [{"type": "volume", "target": "/data"}]}, "what it keeps in /data is lost"),
         ("bridge", {"secrets": []}, "is not given the secret slack_bot_token"),
         ("grafana", {"secrets": []}, "is not given the secret stack_password"),

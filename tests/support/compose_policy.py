@@ -23,6 +23,7 @@ RUN_ONCE = {"generator", "reload"}
 # Nvidia's registry shows its digests only to who logs in.
 _WITHOUT_DIGEST = ("tritonwatch/", "nvcr.io/")
 _STATE_FLAGS = ("--storage.tsdb.path=", "--storage.path=", "--data=")
+_STATE_FILE = "--state-file="
 _STATE_OF_IMAGES = {"grafana/grafana": "/var/lib/grafana"}
 # A Triton that holds a broken model is never ready as a whole: it is up when it is live.
 _READY = ("/-/ready", "/api/health", "/v2/health/live", "9400/health")
@@ -145,6 +146,7 @@ def _mounted_texts(service: Service) -> list[str]:
 def _state(service: Service, _name: str) -> Iterator[str]:
     words = _words(service)
     folders = [word.partition("=")[2] for word in words if word.startswith(_STATE_FLAGS)]
+    folders += [str(Path(word[len(_STATE_FILE) :]).parent) for word in words if word.startswith(_STATE_FILE)]
     folders += [path for image, path in _STATE_OF_IMAGES.items() if service["image"].startswith(image)]
     kept = {mount["target"] for mount in _volumes(service) if mount["type"] == "volume"}
     named = {mount["target"] for mount in _volumes(service) if mount.get("source")}

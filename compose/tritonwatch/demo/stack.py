@@ -181,6 +181,7 @@ class Stack:
         exporter = ["exporter", "--triton", self.triton.http_url, "--triton-metrics", self.triton.metrics_url]
         exporter += ["--gpu", "none", "--listen", f"127.0.0.1:{ports['exporter']}"]
         exporter += ["--triton-log", str(self.triton.log), "--buckets-from", str(files.objectives())]
+        exporter += ["--state-file", str(self.directory / "exporter.json")]
         yield self._child("exporter", [*own, *exporter]), ports.url("exporter") + "/metrics"
         notifier = ["bridge", "--dry-run", "--listen", f"127.0.0.1:{ports['notifier']}"]
         notifier += ["--data", str(self.notifier_data), "--exporter", ports.url("exporter")]
