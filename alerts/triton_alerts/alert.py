@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Literal
+
+from triton_slo.alerting.signals import AlertThreshold
+from triton_slo.alerting.tuning import Setting, Tuning
+from triton_slo.promql import Matchers
 
 Severity = Literal["critical", "warning", "info", "none"]
 """critical pages a person, warning opens a ticket, info is only shown, none is the dead man's switch."""
@@ -35,6 +40,7 @@ class Alert:
     (`> 10m`) is a number of seconds. `labels` are the labels that identify an alert of this name:
     the expression yields each of them, and grouping and inhibition rely on it. In `summary`,
     `description` and `cause`, `[15m]` is a window and everything else is Prometheus' template language.
+    There and in `expr`, `$threshold` is the threshold and `$for` is how long the condition must last.
     """
 
     name: str
@@ -58,3 +64,37 @@ class Alert:
     owner: str = "ml-platform"
     silence: str = ""
     """The labels to silence by during planned work, in words."""
+    threshold: AlertThreshold | None = None
+    models: Matchers = Matchers()  # noqa: RUF009 # frozen
+    """Of which models only; none: of all."""
+
+    @property
+    def condition(self) -> str:
+        """The expression with its threshold."""
+        return self.expr.replace("$threshold", self.threshold.promql if self.threshold else "$threshold")
+
+    def with_numbers(self, text: str) -> str:
+        """A text for people with its threshold and its `for`."""
+        return text.replace("$threshold", self.threshold.words if self.threshold else "").replace(
+            "$for", self.hold or "0s"
+        )
+
+    def tuned(self, tuning: Tuning) -> Iterator[Alert]:
+        """The alert as it is in force: once for each group of models with settings of their own."""
+        for part in tuning.parts(self.name):
+            if part.setting.enabled is False:
+                continue
+            models = Matchers()
+            if part.models is not None:
+                models = models.choosing("model", part.models)
+            for earlier in part.not_models:
+                models = models.outside("model", earlier)
+            yield replace(self._with(part.setting), models=models)
+
+    def _with(self, setting: Setting) -> Alert:
+        return replace(
+            self,
+            threshold=self.threshold and self.threshold.tuned(setting),
+            hold=self.hold if setting.hold is None else setting.hold,
+            severity=setting.severity or self.severity,
+        )

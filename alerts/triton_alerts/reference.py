@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from triton_alerts.alert import Alert
 from triton_alerts.alertmanager.inhibition import INHIBITIONS
 from triton_alerts.catalogue import FAMILIES
-from triton_alerts.rules import promql
+from triton_alerts.rules.alert_rules import rule
 from triton_slo import conventions
 from triton_slo.artifact import Options
 from triton_slo.burn.condition_words import explained
@@ -100,7 +100,7 @@ def page() -> str:
 def _table() -> Iterator[str]:
     yield "| alert | severity | fires when | for |\n|---|---|---|---|"
     for alert in (alert for alerts in FAMILIES.values() for alert in alerts):
-        condition = _plain(alert.summary).replace("|", "\\|")
+        condition = _plain(alert.with_numbers(alert.summary)).replace("|", "\\|")
         yield f"| {_link(alert.name)} | `{alert.severity}` | {condition} | {alert.hold or 'at once'} |"
     for indicator, name in BURN_ALERTS.items():
         condition = f"The budget of a {indicator.replace('_', ' ')} objective burns too fast"
@@ -113,12 +113,12 @@ def _family(name: str, alerts: Iterable[Alert]) -> Iterator[str]:
     yield f"## {name}\n"
     for alert in alerts:
         yield f"### {_link(alert.name)}\n"
-        yield f"{_plain(alert.description)}\n"
+        yield f"{_plain(alert.with_numbers(alert.description))}\n"
         yield f"* **First:** {_plain(alert.action)}"
         yield from (f"* **First, if `{cause}`:** {step}" for cause, step in alert.steps)
         yield f"* {_facts(alert)}"
         yield f"* Identified by the labels {_labels(alert.labels)}. Silence by {alert.silence}.\n"
-        yield f"```promql\n{promql.lower(alert.expr, Options())}\n```\n"
+        yield f"```promql\n{rule(alert, Options()).expr}\n```\n"
 
 
 def _facts(alert: Alert) -> str:

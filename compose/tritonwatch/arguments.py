@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlsplit
 
+from triton_alerts import alerts_file
+from triton_alerts.alerts_file import AlertsFile
 from triton_exporter.duration import parse_seconds
 from triton_exporter.options import adder
 from triton_slo.promql import parse_selector
@@ -155,6 +157,19 @@ def objective_texts(folder: Path) -> list[tuple[str, str]]:
         return [(str(path), text_of(path)) for path in yaml_files([folder])]
     except UsageError as error:
         raise UsageError(f"cannot read the objectives: {error}") from error
+
+
+def add_alerts(parser: argparse.ArgumentParser) -> None:
+    """Declare the flag that names the file of alert settings."""
+    text = (
+        "alerts.yaml: alerts that are disabled or have another threshold, `for` or severity than by default"
+    )
+    adder(parser.add_argument)("--alerts FILE", text, path)
+
+
+def alert_settings(file: Path | None) -> AlertsFile:
+    """Read the file of alert settings; without one, nothing is changed. Raises UsageError."""
+    return alerts_file.read(str(file), text_of(file)) if file else AlertsFile()
 
 
 def add_objective_filter(parser: argparse.ArgumentParser) -> None:

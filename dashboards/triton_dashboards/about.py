@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from triton_exporter.catalogue import METRICS, Metric, bridge
 from triton_exporter.exposition.series_text import without_strings
-from triton_slo.signals import Age, Share, Signal
+from triton_slo.alerting.signals import Signal
 
 Sources = Metric | str | Sequence[Metric | str]
 
@@ -58,11 +58,9 @@ _FAMILIES = {
 
 def fires(signal: Signal) -> str:
     """Name the alert on the same figure and its limit, which such a panel draws."""
-    if isinstance(signal, Share):
-        limit = f"{signal.limit:.0%}"
-    else:
-        limit = signal.after if isinstance(signal, Age) else f"{signal.limit:g} {signal.metric.unit}"
-    return f"`{signal.alert}` fires above {limit}."
+    condition = f"fires {signal.threshold.condition}" if signal.enabled else "is disabled"
+    exceptions = f" For some models: {'; '.join(signal.exceptions)}." if signal.exceptions else ""
+    return f"`{signal.alert}` {condition}.{exceptions}"
 
 
 def _line(metric: Metric | str) -> str:

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 from triton_dashboards.grafana.values import Color, Display, FieldOverride, Threshold
 from triton_dashboards.query import NO_SHARE
-from triton_slo import signals
-from triton_slo.signals import Age, Signal
+from triton_slo.alerting import signals
+from triton_slo.alerting.signals import Age, Share, Signal
+from triton_slo.alerting.tuning import Tuning
 
 NO_YES: dict[int, tuple[str, Color]] = {0: ("No", "red"), 1: ("Yes", "green")}
 
@@ -21,14 +22,6 @@ FAILED = Display(
 """Colours only: an objective's own limit is on its dashboard."""
 SECONDS = Display("s", minimum=0, no_value="No traffic")
 MICROSECONDS = Display("µs", minimum=0, no_value="No traffic")
-QUEUE_SHARE = Display(
-    "percentunit",
-    minimum=0,
-    maximum=1,
-    no_value="No traffic",
-    thresholds=(Threshold("green"), Threshold("orange", signals.QUEUE_SHARE.limit), Threshold("red", 0.8)),
-)
-"""Above a half, requests wait longer than they compute."""
 SHARE = Display("percentunit", minimum=0, maximum=1)
 BATCH = Display("short", decimals=1, minimum=0, no_value="No traffic")
 COUNT = Display("short", decimals=0, minimum=0)
@@ -88,13 +81,40 @@ def colored(name: str, color: Color) -> FieldOverride:
 
 def warned(display: Display, signal: Signal) -> Display:
     """The same with the limit from which an alert fires, for a graph that draws its thresholds."""
-    return replace(display, thresholds=(Threshold("transparent"), Threshold("orange", signal.limit)))
+    return replace(display, thresholds=_steps("transparent", ("orange", signal.limit)))
+
+
+def filled(signal: Share) -> Display:
+    """How full a memory is: orange from 90 %, red from where the alert fires."""
+    steps = _steps("green", ("orange", 0.9), ("red", signal.limit))
+    return replace(SHARE, decimals=0, thresholds=steps)
+
+
+def queue_share(tuning: Tuning, model: str = "") -> Display:
+    """Share of the time of requests that they wait: orange from where the alert fires."""
+    limit = signals.QUEUE_SHARE.tuned(tuning, model).limit
+    steps = _steps("green", ("orange", limit), ("red", max(0.8, limit or 0)))
+    return replace(SHARE, no_value="No traffic", thresholds=steps)
 
 
 def aged(signal: Age, no_value: str) -> Display:
     """An age: orange from half of what the alert lets pass, red from where it fires."""
-    half, whole = Threshold("orange", signal.limit / 2), Threshold("red", signal.limit)
-    return Display("s", 0, 0, no_value=no_value, thresholds=(Threshold("green"), half, whole))
+    half = None if signal.limit is None else signal.limit / 2
+    return Display(
+        "s", 0, 0, no_value=no_value, thresholds=_steps("green", ("orange", half), ("red", signal.limit))
+    )
+
+
+def _steps(base: Color, *colored: tuple[Color, float | None]) -> tuple[Threshold, ...]:
+    """Thresholds in ascending order, as Grafana needs them: a later colour replaces those it is not above."""
+    steps: list[Threshold] = []
+    for color, value in colored:
+        if value is not None:
+            steps = [
+                *(one for one in steps if one.value is not None and one.value < value),
+                Threshold(color, value),
+            ]
+    return (Threshold(base), *steps)
 
 
 def calm(display: Display) -> Display:

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from triton_dashboards import reading
 from triton_dashboards.grafana.values import Display, Query, Threshold
 from triton_dashboards.query import Scope, literal, quantile, scope
 from triton_dashboards.traffic import Raw
+from triton_slo.alerting.signals import Signal
+from triton_slo.alerting.tuning import Tuning
 from triton_slo.artifact import Options
 from triton_slo.conventions import INDICATOR, SLO
 from triton_slo.indicators import Indicator
+
+S = TypeVar("S", bound=Signal)
 
 QUANTILES = (0.5, 0.95, 0.99)
 
@@ -28,6 +33,11 @@ class View:
     """The model's name; empty in the template, where it is a variable."""
     limits: Mapping[str, float] = field(default_factory=dict)
     """What the objectives of this model promise, by kind of indicator; empty in the template."""
+    tuning: Tuning = field(default_factory=Tuning)
+
+    def signal(self, signal: S) -> S:
+        """A signal as it is in force for this model."""
+        return signal.tuned(self.tuning, self.name)
 
     def limit(self, indicator: type[Indicator]) -> float | None:
         """What this model's objective promises, in the unit of the indicator's graphs; None if unknown."""
@@ -46,6 +56,7 @@ def view(options: Options) -> View:
         chosen=scope(options.selector, *servers, "model=", "version"),
         objectives=scope("", "model="),
         servers=scope(options.selector, *servers),
+        tuning=options.tuning,
     )
 
 
@@ -94,4 +105,5 @@ def view_of(name: str, options: Options) -> View:
         objectives=Scope((matcher,)),
         servers=scope(options.selector, *servers),
         name=name,
+        tuning=options.tuning,
     )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
+
+from triton_slo.alerting.tuning import Tuning
 
 Format = Literal["prometheus", "operator", "vmalert"]
 
@@ -44,6 +46,8 @@ class Options:
     """Webhook outside the stack that raises an alarm when the watchdog no longer arrives."""
     ticket_hours: str = ""
     """When tickets are sent (`monday:friday 08:00-18:00 Europe/Berlin`); empty: at any time."""
+    tuning: Tuning = field(default_factory=Tuning)
+    """What alerts.yaml changes of the alert catalogue."""
 
 
 def scalar(text: str) -> str:

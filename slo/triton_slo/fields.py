@@ -12,7 +12,7 @@ from triton_exporter.duration import parse_seconds
 from triton_slo import mistake
 
 
-def _ratio(value: Any) -> float:
+def ratio(value: Any) -> float:
     """Read `99.5%`, `"0.995"` or `0.995`."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ValueError("a ratio is written 99.5% or 0.995")
@@ -34,7 +34,8 @@ def _target(value: float) -> float:
     return value
 
 
-def _duration(value: Any) -> str:
+def duration(value: Any) -> str:
+    """A duration with its unit, as it is written."""
     if not isinstance(value, str):
         raise ValueError(
             f"{mistake.shown(value)} is not a duration; write it with its unit, such as 100ms or 1h"
@@ -67,11 +68,9 @@ def _label_name(value: str) -> str:
     return value
 
 
-Target = Annotated[
-    float, BeforeValidator(_ratio, json_schema_input_type=float | str), AfterValidator(_target)
-]
-Ratio = Annotated[float, BeforeValidator(_ratio, json_schema_input_type=float | str)]
-Duration = Annotated[str, BeforeValidator(_duration)]
+Target = Annotated[float, BeforeValidator(ratio, json_schema_input_type=float | str), AfterValidator(_target)]
+Ratio = Annotated[float, BeforeValidator(ratio, json_schema_input_type=float | str)]
+Duration = Annotated[str, BeforeValidator(duration)]
 Regex = Annotated[str, AfterValidator(_regex)]
 LabelName = Annotated[str, AfterValidator(_label_name)]
 Text = Annotated[str, Field(max_length=2000)]
@@ -104,6 +103,9 @@ class Choice(Value):
         if self.names is not None:
             return name in self.names
         return self.regex is None or re.fullmatch(self.regex, name) is not None
+
+    def __str__(self) -> str:
+        return ", ".join(self.names) if self.names is not None else self.regex or "all"
 
     @property
     def everything(self) -> bool:

@@ -11,14 +11,16 @@ import pytest
 
 from support.panels import Json, fill, panels
 from triton_alerts.catalogue import ALERTS
+from triton_alerts.rules.alert_rules import rule
 from triton_dashboards.generate import dashboards
 from triton_dashboards.grafana.dashboard import dashboard_model
+from triton_slo.alerting.signals import SIGNALS
 from triton_slo.artifact import Options
-from triton_slo.signals import SIGNALS
 
 MODELS = [dashboard_model(one) for one in dashboards(Options())]
-EXPRESSIONS = {alert.name: alert.expr for alert in ALERTS}
-_MARK = re.compile(r"`(\w+)` fires above ([\d.]+) ?(%|m|s)")
+EXPRESSIONS = {alert.name: rule(alert, Options()).expr for alert in ALERTS}
+_MARK = re.compile(r"`(\w+)` fires above ([\d.]+) ?(%|ms|m|s)")
+_UNITS = {"%": 0.01, "ms": 0.001, "s": 1.0, "m": 60.0}
 
 
 def _marked() -> Iterator[tuple[str, Json, str, float]]:
@@ -26,7 +28,7 @@ def _marked() -> Iterator[tuple[str, Json, str, float]]:
     for model in MODELS:
         for panel in panels(model):
             for name, number, unit in _MARK.findall(panel["description"]):
-                yield model["uid"], panel, name, float(number) * 60 ** (unit == "m") / 100 ** (unit == "%")
+                yield model["uid"], panel, name, round(float(number) * _UNITS[unit], 9)
 
 
 MARKED = [
@@ -71,11 +73,9 @@ def _compared(expr: str) -> dict[str, float]:
 
     A comparison with 0 is a guard against dividing by nothing.
     """
-    # The parser takes a bare duration for no number; Prometheus 2.42 neither, so the rules write seconds.
-    plain = re.sub(r"> (\d+)m\b", lambda match: f"> {int(match[1]) * 60}", expr)
     return {
         _shape(part.lhs): part.rhs.val
-        for part in _parts(promql.parse(plain))
+        for part in _parts(promql.parse(expr))
         if isinstance(part, promql.BinaryExpr)
         and str(part.op) == ">"
         and isinstance(part.rhs, promql.NumberLiteral)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from triton_alerts.alert import Alert, Lookup
 from triton_alerts.peers import UP
 from triton_exporter.catalogue import EXPORTER_JOB, gpu, triton
-from triton_slo import signals
+from triton_slo.alerting import signals
 
 _GPU = ("instance", "gpu_uuid")
 _EXPORTER_ANSWERS = f'{UP}{{job="{EXPORTER_JOB}"}} == 1'
@@ -229,7 +229,8 @@ max without (reason) (avg_over_time({gpu.THROTTLE_REASON}{{{_POWER_REASONS}}}[5m
     ),
     Alert(
         name="GpuMemoryNearFull",
-        expr=f"{signals.GPU_MEMORY.expr(str)} {signals.GPU_MEMORY.above}",
+        expr=f"{signals.GPU_MEMORY.expr(str)} > $threshold",
+        threshold=signals.GPU_MEMORY.threshold,
         severity="info",
         component="gpu",
         labels=_GPU,
@@ -302,7 +303,8 @@ and on (instance) count by (instance) (last_over_time({gpu.INFO}[1d])) > 0""",
     ),
     Alert(
         name="GpuDataStale",
-        expr=f"{signals.GPU_DATA_AGE.expr(str)} {signals.GPU_DATA_AGE.above}",
+        expr=f"{signals.GPU_DATA_AGE.expr(str)} > $threshold",
+        threshold=signals.GPU_DATA_AGE.threshold,
         severity="warning",
         component="gpu",
         labels=_GPU,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from triton_alerts.alert import Alert
 from triton_exporter.catalogue import Metric, llm
-from triton_slo import signals
+from triton_slo.alerting import signals
 
 _MODEL = ("instance", "model", "version")
 _ON = "on (instance, model, version)"
@@ -27,8 +27,9 @@ TENSORRT_LLM = (
         name="TrtLlmKvCacheNearFull",
         # A full cache with nobody waiting is how the engine is meant to run.
         expr=f"""\
-{signals.KV_CACHE.expr(_selected, on=f"{_ON} ")} {signals.KV_CACHE.above}
+{signals.KV_CACHE.expr(_selected, on=f"{_ON} ")} > $threshold
 and {_ON} {_requests("waiting")} > 0""",
+        threshold=signals.KV_CACHE.threshold,
         severity="warning",
         component="llm",
         labels=_MODEL,
@@ -98,7 +99,8 @@ and {_ON} {_requests("active")} > 0""",
 VLLM = (
     Alert(
         name="VllmFirstTokenSlow",
-        expr=f"{signals.FIRST_TOKEN.expr(_buckets)} {signals.FIRST_TOKEN.above}",
+        expr=f"{signals.FIRST_TOKEN.expr(_buckets)} > $threshold",
+        threshold=signals.FIRST_TOKEN.threshold,
         severity="warning",
         component="llm",
         labels=_MODEL,
@@ -106,13 +108,14 @@ VLLM = (
         summary="One in twenty requests to {{ $labels.model }} on {{ $labels.instance }} waits "
         "{{ $value | humanizeDuration }} or longer for its first token",
         description="The 95th percentile of the time to first token of model {{ $labels.model }} version "
-        "{{ $labels.version }} on {{ $labels.instance }} is {{ $value | humanizeDuration }} (limit 2 s).",
+        "{{ $labels.version }} on {{ $labels.instance }} is {{ $value | humanizeDuration }} (limit $threshold).",
         action="Compare the lengths of prompts and the request rate with yesterday's.",
         silence="model, during a load test",
     ),
     Alert(
         name="VllmOutputTokenSlow",
-        expr=f"{signals.OUTPUT_TOKEN.expr(_buckets)} {signals.OUTPUT_TOKEN.above}",
+        expr=f"{signals.OUTPUT_TOKEN.expr(_buckets)} > $threshold",
+        threshold=signals.OUTPUT_TOKEN.threshold,
         severity="warning",
         component="llm",
         labels=_MODEL,
@@ -121,7 +124,7 @@ VLLM = (
         "for each token",
         description="The 95th percentile of the time for each output token of model {{ $labels.model }} "
         "version {{ $labels.version }} on {{ $labels.instance }} is {{ $value | humanizeDuration }} (limit "
-        "200 ms): slower than people read.",
+        "$threshold): slower than people read.",
         action="Check whether too many requests share the engine, or the GPU is throttled.",
         silence="model, during a load test",
     ),

@@ -6,7 +6,7 @@ from triton_alerts import bridge_metrics as bridge
 from triton_alerts import peers
 from triton_alerts.alert import Alert, Lookup
 from triton_exporter.catalogue import EXPORTER_JOB, own, state
-from triton_slo import signals
+from triton_slo.alerting import signals
 
 EXPORTER = (
     Alert(
@@ -61,8 +61,9 @@ max by (cluster, job) ({peers.UP}{{job="{EXPORTER_JOB}"}}) == 0""",
     Alert(
         name="TritonExporterStale",
         expr=f"""\
-{signals.EXPORTER_AGE.expr(str)} {signals.EXPORTER_AGE.above}
+{signals.EXPORTER_AGE.expr(str)} > $threshold
 and on (instance) {state.SERVER_LIVE} == 1""",
+        threshold=signals.EXPORTER_AGE.threshold,
         severity="warning",
         component="meta",
         labels=("instance",),
@@ -261,7 +262,8 @@ BRIDGE = (
     ),
     Alert(
         name="AlertBridgeDeliveryFailing",
-        expr=f"{signals.UNDELIVERED_AGE.expr(str)} {signals.UNDELIVERED_AGE.above}",
+        expr=f"{signals.UNDELIVERED_AGE.expr(str)} > $threshold",
+        threshold=signals.UNDELIVERED_AGE.threshold,
         severity="critical",
         component="meta",
         labels=("instance",),

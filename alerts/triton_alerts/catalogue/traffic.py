@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from triton_alerts.alert import Alert, Lookup
 from triton_exporter.catalogue import Metric, model, probe, state, triton
-from triton_slo import signals
+from triton_slo.alerting import signals
 
 _MODEL = ("instance", "model", "version")
 
@@ -97,10 +97,11 @@ and on (instance, model, version) sum without (gpu_uuid) (deriv({triton.PENDING_
         name="TritonQueueDominates",
         # A batcher that waits for a full batch, as configured, does not lack capacity.
         expr=f"""\
-{signals.QUEUE_SHARE.expr(_rate_5m)} {signals.QUEUE_SHARE.above}
+{signals.QUEUE_SHARE.expr(_rate_5m)} > $threshold
 and {_ON} {_rate(triton.REQUEST_SUCCESS, "5m")} > 1
 and {_ON} {_MEAN_QUEUE} > 5000
 unless {_ON} {_MEAN_QUEUE} <= {_ON} 2e6 * max {_BY} ({model.MAX_QUEUE_DELAY})""",
+        threshold=signals.QUEUE_SHARE.threshold,
         severity="warning",
         component="traffic",
         labels=_MODEL,
@@ -165,7 +166,8 @@ sum {_BY} ({triton.PENDING_REQUESTS})
     ),
     Alert(
         name="TritonInstancesSaturated",
-        expr=f"{signals.INSTANCES_BUSY.expr(_busy, _summed)} {signals.INSTANCES_BUSY.above}",
+        expr=f"{signals.INSTANCES_BUSY.expr(_busy, _summed)} > $threshold",
+        threshold=signals.INSTANCES_BUSY.threshold,
         severity="warning",
         component="traffic",
         labels=_MODEL,
@@ -332,7 +334,8 @@ and on (instance, model, version) {_rate(triton.REQUEST_SUCCESS, "10m")} == 0"""
     ),
     Alert(
         name="TritonPinnedMemoryExhausted",
-        expr=f"{signals.PINNED_MEMORY.expr(str)} {signals.PINNED_MEMORY.above}",
+        expr=f"{signals.PINNED_MEMORY.expr(str)} > $threshold",
+        threshold=signals.PINNED_MEMORY.threshold,
         severity="info",
         component="traffic",
         labels=("instance",),

@@ -17,14 +17,15 @@ rarely whatever the scrape interval, so no time scale may shorten the wait for t
 
 
 def group(family: str, alerts: Iterable[Alert], options: Options) -> Group:
-    """One rule group holding a family."""
-    return Group(f"triton-{family}", tuple(rule(alert, options) for alert in alerts))
+    """One rule group holding a family, as it is tuned."""
+    tuned = (one for alert in alerts for one in alert.tuned(options.tuning))
+    return Group(f"triton-{family}", tuple(rule(alert, options) for alert in tuned))
 
 
 def rule(alert: Alert, options: Options) -> Rule:
     """One alerting rule, links included."""
     return Rule(
-        expr=promql.lower(alert.expr, options),
+        expr=promql.lower(alert.condition, options, alert.models),
         alert=alert.name,
         hold=_hold(alert, options),
         keep_firing_for=promql.scaled(alert.keep, options) if alert.keep else "",
@@ -54,8 +55,8 @@ def labels(alert: Alert) -> dict[str, str]:
 def texts(alert: Alert, options: Options) -> dict[str, str]:
     """What a person reads, in Prometheus' template language."""
     made = {
-        "summary": with_windows(alert.summary, options),
-        "description": with_windows(alert.description, options),
+        "summary": with_windows(alert.with_numbers(alert.summary), options),
+        "description": with_windows(alert.with_numbers(alert.description), options),
         "action": _first_step(alert, options),
         "cause": with_windows(alert.cause, options) + (_looked_up(alert.cause_from, options)),
         "runbook_url": links.runbook_url(alert.name, options),

@@ -9,8 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from triton_exporter.catalogue import METRICS
 from triton_exporter.duration import parse_seconds, render
 from triton_slo.artifact import Options
+from triton_slo.promql import Matchers
 
 _DURATION = r"(?:\d+(?:ms|[smhdw]))+"
 _TOKEN = re.compile(
@@ -24,6 +26,10 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _LABEL_LISTS = frozenset({"by", "without", "on", "ignoring", "group_left", "group_right"})
+_ALL = Matchers()
+_OF_A_MODEL = frozenset(
+    re.sub("_(bucket|sum|count)$", "", metric.name) for metric in METRICS if "model" in metric.labels
+)
 _WORDS = _LABEL_LISTS | {"and", "or", "unless", "bool", "offset", "inf", "nan"}
 
 
@@ -37,16 +43,19 @@ def window(nominal: str, options: Options) -> str:
     return scaled(nominal, options, 4 * options.scrape_interval_seconds)
 
 
-def lower(expr: str, options: Options) -> str:
-    """The expression as Prometheus is to run it."""
+def lower(expr: str, options: Options, models: Matchers = _ALL) -> str:
+    """The expression as Prometheus is to run it, for these models only."""
     tokens = list(_tokens(expr))
     metrics = set(_metric_positions(tokens))
+    of_models = set(_deciding_positions(tokens, metrics)) if models.parts else set()
     written: list[str] = []
     for position, (kind, text) in enumerate(tokens):
         if kind == "matchers" and position - 1 in metrics:
-            written[-1] = tokens[position - 1][1] + _with_matchers(text, options.selector)
+            extra = models.parts if position - 1 in of_models else ()
+            written[-1] = tokens[position - 1][1] + _with_matchers(text, *extra, options.selector)
         elif position in metrics:
-            written.append(text + _with_matchers("", options.selector))
+            extra = models.parts if position in of_models else ()
+            written.append(text + _with_matchers("", *extra, options.selector))
         else:
             written.append(_fitted(kind, text, options))
     return "".join(written)
@@ -83,12 +92,28 @@ def _metric_positions(tokens: list[tuple[str, str]]) -> Iterator[int]:
             yield position
 
 
+def _deciding_positions(tokens: list[tuple[str, str]], metrics: set[int]) -> Iterator[int]:
+    """The selectors that decide of which models an expression has a result.
+
+    In each operand of an outermost `or`, the first one whose series are of a model: all else is joined to it. Not
+    every one, because a series' `model` may be another model, such as the step of an ensemble.
+    """
+    depth, found = 0, False
+    for position, (_, text) in enumerate(tokens):
+        depth += {"(": 1, ")": -1}.get(text, 0)
+        if depth == 0 and text == "or":
+            found = False
+        elif not found and position in metrics and re.sub("_(bucket|sum|count)$", "", text) in _OF_A_MODEL:
+            found = True
+            yield position
+
+
 def _next_text(tokens: list[tuple[str, str]], position: int) -> str:
     return next((text for _, text in tokens[position + 1 :] if not text.isspace()), "")
 
 
-def _with_matchers(braces: str, selector: str) -> str:
-    inner = ",".join(part for part in (braces[1:-1], selector) if part)
+def _with_matchers(braces: str, *more: str) -> str:
+    inner = ",".join(part for part in (braces[1:-1], *more) if part)
     return f"{{{inner}}}" if inner else ""
 
 

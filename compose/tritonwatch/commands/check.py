@@ -1,4 +1,4 @@
-"""`tritonwatch check`: mistakes in objectives and alerting rules, also what Prometheus accepts in silence."""
+"""`tritonwatch check`: mistakes in objectives, alert settings and rules that Prometheus accepts in silence."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from functools import partial
 
+from triton_alerts import alerts_file
 from triton_alerts.rules.lint import check_file, rule_groups
 from triton_exporter.catalogue import state, triton
 from triton_exporter.options import adder
@@ -31,7 +32,7 @@ EXAMPLE = "tritonwatch check slo/objectives/*.yaml --retention 15d"
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     add = adder(parser.add_argument)
-    add("files FILE", "objectives file or rule file, or a folder of them", path, nargs="+")
+    add("files FILE", "objectives file, alerts.yaml or rule file, or a folder of them", path, nargs="+")
     add("--scrape-interval S", "seconds between two scrapes (default: 15)", positive, default=15.0)
     add("--retention D", "retention of Prometheus, such as 15d", seconds)
     access.add_arguments(parser, required=False)
@@ -41,8 +42,9 @@ def run(args: argparse.Namespace) -> int:
     """Print every mistake as `file:line: reason (fix: ...)`: 0 none, 1 some, 2 wrong usage."""
     texts = [(str(path), text_of(path)) for path in yaml_files(args.files)]
     rules = [(name, groups) for name, text in texts if (groups := rule_groups(text)) is not None]
-    names = {name for name, _ in rules}
-    reading = read([one for one in texts if one[0] not in names])
+    tuned = [alerts_file.read(name, text) for name, text in texts if alerts_file.is_alerts_file(text)]
+    others = {name for name, _ in rules} | {one.file for one in tuned}
+    reading = read([one for one in texts if one[0] not in others])
     models, hiding, uncertain = None, None, []
     try:
         if args.prometheus:
@@ -59,6 +61,9 @@ def run(args: argparse.Namespace) -> int:
     ]
     hints += [*hidden_failures(reading, around), *uncertain]
     problems: list[Problem] = [*reading.problems, *doubts(reading, around)]
+    for one in tuned:
+        problems += [*one.problems, *one.doubts(models)]
+        hints += one.notes()
     for name, groups in rules:
         problems += check_file(name, groups, args.scrape_interval)
     for problem in problems:
@@ -68,6 +73,9 @@ def run(args: argparse.Namespace) -> int:
     alerts = sum(len(one.get("rules") or ()) for _, groups in rules for one in groups)
     objectives = count(len(reading.objectives), "objective")
     and_alerts = f" and {count(alerts, 'rule')}" if rules else ""
+    if tuned:
+        changed = sum(len(one.tuning.alerts) for one in tuned)
+        and_alerts += f" and the settings of {count(changed, 'alert')}"
     files, mistakes = count(len(texts), "file"), count(len(problems), "mistake")
     print(f"{objectives}{and_alerts} in {files}, {mistakes}")
     return 1 if problems else 0

@@ -10,12 +10,15 @@ from collections.abc import Sequence
 
 from triton_alerts.alertmanager.receivers import fallback_receiver, ticket_hours
 from triton_exporter.options import adder
+from triton_slo.alerting.tuning import Tuning
 from triton_slo.artifact import Artifact, Format, Options
 from triton_slo.lint import Surroundings, doubts
 from triton_slo.objective.reading import read
 from triton_slo.problem import count
 from tritonwatch import output
 from tritonwatch.arguments import (
+    add_alerts,
+    alert_settings,
     check_out,
     checked,
     objective_texts,
@@ -55,6 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of every verb that generates files: the folders and the options of the text."""
     add = adder(parser.add_argument)
     add("--objectives DIR", "folder of objectives (YAML)", path, required=True)
+    add_alerts(parser)
     add("--out DIR", "folder to write <part>/<file> to", path, required=True)
     add(
         "--selector M",
@@ -128,13 +132,16 @@ def generated(args: argparse.Namespace, form: Format) -> tuple[Artifact, ...]:
     texts = objective_texts(args.objectives)
     check_out(args.out, () if getattr(args, "only", None) else PARTS, args.objectives)
     reading = read(texts)
-    if reading.problems:
-        for problem in reading.problems:
+    settings = alert_settings(args.alerts)
+    problems = (*reading.problems, *settings.problems)
+    if problems:
+        for problem in problems:
             print(problem, file=sys.stderr)
-        raise CommandError(f"{count(len(reading.problems), 'mistake')}, nothing written")
-    for warning in doubts(reading, Surroundings(args.scrape_interval, now=time.time())):
+        raise CommandError(f"{count(len(problems), 'mistake')}, nothing written")
+    around = Surroundings(args.scrape_interval, now=time.time())
+    for warning in (*doubts(reading, around), *settings.doubts(around.models), *settings.notes()):
         print(f"warning: {warning}", file=sys.stderr)
-    options = _options(args, form)
+    options = _options(args, form, settings.tuning)
     return tuple(
         artifact
         for module in _GENERATORS
@@ -147,7 +154,7 @@ def by_path(made: Sequence[Artifact]) -> dict[str, str]:
     return {f"{one.part}/{one.name}": one.text for one in made}
 
 
-def _options(args: argparse.Namespace, form: Format) -> Options:
+def _options(args: argparse.Namespace, form: Format, tuning: Tuning) -> Options:
     return Options(
         time_scale=args.time_scale,
         scrape_interval_seconds=args.scrape_interval,
@@ -160,6 +167,7 @@ def _options(args: argparse.Namespace, form: Format) -> Options:
         fallback=args.fallback,
         watchdog_url=args.watchdog_url,
         ticket_hours=args.ticket_hours,
+        tuning=tuning,
     )
 
 

@@ -13,8 +13,8 @@ from triton_dashboards.traffic import Raw
 from triton_dashboards.view import QUANTILES, View
 from triton_exporter.catalogue import Metric, gpu, llm, triton
 from triton_exporter.catalogue import model as config
-from triton_slo import signals
-from triton_slo.signals import Tail
+from triton_slo.alerting import signals
+from triton_slo.alerting.signals import Tail
 
 
 def ensemble(seen: View) -> tuple[Panel, ...]:
@@ -49,6 +49,7 @@ def vllm(seen: View) -> tuple[Panel, ...]:
         return [Query(quantile(q, seen.raw.buckets(metric)), f"p{q * 100:g}") for q in QUANTILES]
 
     def tail(title: str, lead: str, signal: Tail) -> Panel:
+        signal = seen.signal(signal)
         display = reading.warned(reading.SECONDS.when_empty(none), signal)
         described = f"{lead} For the p{signal.level * 100:g}, {fires(signal)}"
         return timeseries(title, described, shown(signal.metric), display, limit_line=True)
@@ -77,6 +78,7 @@ def vllm(seen: View) -> tuple[Panel, ...]:
 
 def tensorrt_llm(seen: View) -> tuple[Panel, ...]:
     """Whether a TensorRT-LLM engine is full: requests by state, KV cache, the in-flight batcher."""
+    kv_cache = seen.signal(signals.KV_CACHE)
     none = "No TensorRT-LLM series"
     iterations = seen.chosen.rate(llm.TRTLLM_GENERAL, 'general_type="iteration_counter"')
 
@@ -94,10 +96,9 @@ def tensorrt_llm(seen: View) -> tuple[Panel, ...]:
         ),
         timeseries(
             "KV cache used",
-            "Share of the KV cache in use; at 1 new requests wait. While requests wait, "
-            + fires(signals.KV_CACHE),
-            {"{{instance}}": signals.KV_CACHE.expr(blocks)},
-            reading.warned(reading.SHARE.when_empty(none), signals.KV_CACHE),
+            "Share of the KV cache in use; at 1 new requests wait. While requests wait, " + fires(kv_cache),
+            {"{{instance}}": kv_cache.expr(blocks)},
+            reading.warned(reading.SHARE.when_empty(none), kv_cache),
             limit_line=True,
         ),
         timeseries(

@@ -11,7 +11,8 @@ from triton_dashboards.query import Scope, or_last, or_zero, scope, worst
 from triton_dashboards.tables import Column, columns, linked
 from triton_dashboards.traffic import SHARE_FAILED, Recorded
 from triton_exporter.catalogue import own, state
-from triton_slo import signals
+from triton_slo.alerting import signals
+from triton_slo.alerting.tuning import Tuning
 from triton_slo.artifact import Options
 from triton_slo.conventions import (
     COMPONENT,
@@ -30,6 +31,7 @@ class _Fleet:
     servers: Scope
     models: Scope
     everything: Scope
+    tuning: Tuning
 
     @property
     def server(self) -> Recorded:
@@ -57,6 +59,7 @@ def dashboard(options: Options) -> Dashboard:
         servers=scope(options.selector, "cluster", "job"),
         models=scope(options.selector, "cluster", "job", "model"),
         everything=scope("", "model"),
+        tuning=options.tuning,
     )
     return Dashboard(
         uid=shared.FLEET,
@@ -133,7 +136,7 @@ def _summary(fleet: _Fleet) -> tuple[Panel, ...]:
             "Time in queue",
             "Share of request time spent waiting: the best stock sign of saturation.",
             fleet.model.queue_share(),
-            reading.QUEUE_SHARE,
+            reading.queue_share(fleet.tuning),
             reads=model_traffic("queue_seconds"),
         ),
     )
@@ -149,7 +152,10 @@ def _models(fleet: _Fleet) -> Panel:
         Column("Failed", fleet.model.failed("model"), reading.calm(reading.FAILED), colored=True),
         Column("Mean latency", fleet.model.latency("model"), reading.SECONDS),
         Column(
-            "Time in queue", fleet.model.queue_share("model"), reading.calm(reading.QUEUE_SHARE), colored=True
+            "Time in queue",
+            fleet.model.queue_share("model"),
+            reading.calm(reading.queue_share(fleet.tuning)),
+            colored=True,
         ),
         Column("Mean batch", fleet.model.batch("model"), reading.BATCH),
         Column("Pending", fleet.model("pending", "model"), reading.COUNT),
@@ -203,7 +209,7 @@ def _history(fleet: _Fleet) -> tuple[Panel, ...]:
             "Time in queue by model",
             "Share of request time spent waiting, the ten highest in view.",
             {"{{model}}": worst(fleet.model.queue_share("model"))},
-            reading.QUEUE_SHARE,
+            reading.queue_share(fleet.tuning),
             reads=model_traffic("queue_seconds"),
         ),
     )
@@ -224,12 +230,16 @@ def _servers(fleet: _Fleet) -> Panel:
         Column("Requests/s", fleet.server("requests", "instance"), reading.REQUESTS),
         Column("Failed", fleet.server.failed("instance"), reading.calm(reading.FAILED)),
         Column("Mean latency", fleet.server.latency("instance"), reading.SECONDS),
-        Column("Time in queue", fleet.server.queue_share("instance"), reading.calm(reading.QUEUE_SHARE)),
+        Column(
+            "Time in queue",
+            fleet.server.queue_share("instance"),
+            reading.calm(reading.queue_share(fleet.tuning)),
+        ),
         Column("Pending", fleet.server("pending", "instance"), reading.COUNT),
         Column(
             "Data age",
             f"time() - max by (instance) ({fleet.servers(own.LAST_SUCCESS)})",
-            reading.calm(reading.aged(signals.EXPORTER_AGE, "–")),
+            reading.calm(reading.aged(signals.EXPORTER_AGE.tuned(fleet.tuning), "–")),
             colored=True,
         ),
     )

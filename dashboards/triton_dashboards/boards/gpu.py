@@ -11,7 +11,8 @@ from triton_dashboards.grafana.values import Dashboard, Display, Panel, Query, R
 from triton_dashboards.query import Scope, or_zero, ratio, scope, total
 from triton_dashboards.tables import Column, columns, linked
 from triton_exporter.catalogue import Metric, gpu, triton
-from triton_slo import signals
+from triton_slo.alerting import signals
+from triton_slo.alerting.tuning import Tuning
 from triton_slo.artifact import Options
 
 _GPU = ("instance", "gpu_uuid")
@@ -20,8 +21,6 @@ _LEGEND = "{{instance}} {{gpu_uuid}}"
 _ABSENT = "Not reported"
 _HARDWARE = 'class="hardware"'
 _SLOWED = 'reason=~"hw_slowdown|sw_thermal|hw_thermal|hw_power_brake"'
-_FULL = (Threshold("green"), Threshold("orange", 0.9), Threshold("red", signals.GPU_MEMORY.limit))
-_MEMORY = replace(reading.SHARE, decimals=0, thresholds=_FULL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +29,11 @@ class _Gpus:
 
     chosen: Scope
     servers: Scope
+    tuning: Tuning
+
+    @property
+    def memory(self) -> signals.Share:
+        return signals.GPU_MEMORY.tuned(self.tuning)
 
     def mean(self, metric: Metric) -> str:
         """By GPU; a GPU that MIG splits counts as the mean of its instances."""
@@ -48,7 +52,8 @@ class _Gpus:
 def dashboard(options: Options) -> Dashboard:
     """Make the dashboard."""
     servers = ("cluster", "job", "instance")
-    gpus = _Gpus(scope(options.selector, *servers, "gpu_uuid"), scope(options.selector, *servers))
+    chosen, all_of = scope(options.selector, *servers, "gpu_uuid"), scope(options.selector, *servers)
+    gpus = _Gpus(chosen, all_of, options.tuning)
     return Dashboard(
         uid=shared.GPU,
         title="Triton / GPU",
@@ -73,6 +78,7 @@ def dashboard(options: Options) -> Dashboard:
 
 def _summary(gpus: _Gpus) -> tuple[Panel, ...]:
     present = f"max({gpus.chosen(gpu.INFO)})"
+    age = signals.GPU_DATA_AGE.tuned(gpus.tuning)
     hardware = gpus.chosen(gpu.XID_ERRORS, _HARDWARE)
     uncorrected = gpus.chosen(gpu.ECC_ERRORS, 'type="uncorrected"')
     slowed = gpus.chosen(gpu.THROTTLE_REASON, _SLOWED)
@@ -118,7 +124,7 @@ def _summary(gpus: _Gpus) -> tuple[Panel, ...]:
             "Fullest memory",
             "The highest share of memory in use on one GPU.",
             f"max({gpus.memory_share()})",
-            _MEMORY.when_empty(_ABSENT),
+            reading.filled(gpus.memory).when_empty(_ABSENT),
         ),
         stat(
             "Busiest",
@@ -128,9 +134,9 @@ def _summary(gpus: _Gpus) -> tuple[Panel, ...]:
         ),
         stat(
             "Oldest data",
-            "Age of the stalest GPU reading. " + fires(signals.GPU_DATA_AGE),
-            f"max({signals.GPU_DATA_AGE.expr(gpus.chosen)})",
-            reading.aged(signals.GPU_DATA_AGE, _ABSENT),
+            "Age of the stalest GPU reading. " + fires(age),
+            f"max({age.expr(gpus.chosen)})",
+            reading.aged(age, _ABSENT),
         ),
     )
 
@@ -143,7 +149,7 @@ def _table(gpus: _Gpus) -> Panel:
         Column(
             "Memory used",
             gpus.memory_share(),
-            reading.calm(_MEMORY),
+            reading.calm(reading.filled(gpus.memory)),
             colored=True,
         ),
         Column("Power", gpus.most(gpu.POWER), Display("watt", 0)),
@@ -198,9 +204,9 @@ def _saturation(gpus: _Gpus) -> tuple[Panel, ...]:
         ),
         timeseries(
             "Memory used",
-            "Share of memory in use by all processes. " + fires(signals.GPU_MEMORY),
+            "Share of memory in use by all processes. " + fires(gpus.memory),
             {_LEGEND: gpus.memory_share()},
-            reading.warned(reading.SHARE.when_empty(_ABSENT), signals.GPU_MEMORY),
+            reading.warned(reading.SHARE.when_empty(_ABSENT), gpus.memory),
             limit_line=True,
         ),
         timeseries(

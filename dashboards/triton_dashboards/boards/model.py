@@ -26,7 +26,7 @@ from triton_dashboards.traffic import PHASES, SHARE_FAILED, Raw
 from triton_dashboards.view import View, limited, lined, promised, quantiles, view
 from triton_exporter.catalogue import gpu, state, triton
 from triton_exporter.catalogue import model as config
-from triton_slo import signals
+from triton_slo.alerting import signals
 from triton_slo.artifact import Options
 from triton_slo.conventions import ESTIMATE_ERROR, OURS, PERIOD_BUDGET_REMAINING
 from triton_slo.indicators import Errors, Latency, Queue
@@ -125,9 +125,9 @@ def summary(seen: View) -> tuple[Panel, ...]:
         stat(
             "Time in queue",
             "Share of request time spent waiting: the best stock sign of saturation. "
-            + fires(signals.QUEUE_SHARE),
+            + fires(seen.signal(signals.QUEUE_SHARE)),
             raw.queue_share(),
-            reading.QUEUE_SHARE,
+            reading.queue_share(seen.tuning, seen.name),
             reads=triton.QUEUE_DURATION_US,
         ),
         stat(
@@ -251,6 +251,7 @@ def phases(seen: View) -> tuple[Panel, ...]:
 
 def limits(seen: View) -> tuple[Panel, ...]:
     raw = seen.raw
+    busy = seen.signal(signals.INSTANCES_BUSY)
     on_gpu = total(seen.model(gpu.MODEL_GPU_INFO), "gpu_uuid", "instance")
     busy_gpus = f"max by (instance, gpu_uuid) ({seen.servers(gpu.UTILIZATION)})"
     return (
@@ -266,11 +267,9 @@ def limits(seen: View) -> tuple[Panel, ...]:
         timeseries(
             "Instances busy",
             "Share of the instances' time spent executing, by version; near 1 requests must wait. "
-            + fires(signals.INSTANCES_BUSY),
+            + fires(busy),
             {"version {{version}}": raw.instances_busy("version")},
-            reading.warned(
-                replace(reading.SHARE, maximum=None, no_value="No instances known"), signals.INSTANCES_BUSY
-            ),
+            reading.warned(replace(reading.SHARE, maximum=None, no_value="No instances known"), busy),
             limit_line=True,
         ),
         timeseries(
@@ -305,7 +304,7 @@ def versions(seen: View) -> tuple[Panel, ...]:
         Column(
             "Time in queue",
             everything.queue_share("version"),
-            reading.calm(reading.QUEUE_SHARE),
+            reading.calm(reading.queue_share(seen.tuning, seen.name)),
             colored=True,
         ),
         Column(

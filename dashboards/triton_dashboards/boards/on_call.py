@@ -11,7 +11,8 @@ from triton_dashboards.grafana.values import Dashboard, Display, FieldOverride, 
 from triton_dashboards.query import RATE, Scope, or_zero
 from triton_dashboards.tables import Column, columns, linked
 from triton_exporter.catalogue import Metric, bridge
-from triton_slo import signals
+from triton_slo.alerting import signals
+from triton_slo.alerting.tuning import Tuning
 from triton_slo.artifact import Options
 from triton_slo.conventions import COMPONENT, OWNER, SEVERITY, TIER, UNKNOWN_ALERT
 
@@ -37,7 +38,7 @@ def dashboard(options: Options) -> Dashboard:
         annotations=(shared.alert_annotation((shared.OF_MODEL,)),),
         links=shared.links(options.runbook_url),
         rows=(
-            Row("What fires now?", (*_summary(), _firing(options))),
+            Row("What fires now?", (*_summary(options.tuning), _firing(options))),
             Row("Since when?", _history()),
             Row("Are notifications delivered?", _delivery()),
             Row("What did people do in Slack?", _people(), collapsed=True),
@@ -46,7 +47,8 @@ def dashboard(options: Options) -> Dashboard:
     )
 
 
-def _summary() -> tuple[Panel, ...]:
+def _summary(tuning: Tuning) -> tuple[Panel, ...]:
+    waiting = signals.UNDELIVERED_AGE.tuned(tuning)
     heartbeat = 'max(ALERTS{alertname="Watchdog", alertstate="firing"})'
 
     def counted(expr: str) -> str:
@@ -86,9 +88,9 @@ def _summary() -> tuple[Panel, ...]:
         ),
         stat(
             "Oldest undelivered",
-            "Age of the oldest notification that Slack has not accepted. " + fires(signals.UNDELIVERED_AGE),
-            f"max({signals.UNDELIVERED_AGE.expr(str)})",
-            reading.aged(signals.UNDELIVERED_AGE, "No bridge"),
+            "Age of the oldest notification that Slack has not accepted. " + fires(waiting),
+            f"max({waiting.expr(str)})",
+            reading.aged(waiting, "No bridge"),
         ),
         stat(
             "Bridge heartbeat",

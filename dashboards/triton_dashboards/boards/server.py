@@ -12,7 +12,8 @@ from triton_dashboards.query import Scope, or_zero, ratio, scope, total
 from triton_dashboards.tables import Column, columns, linked
 from triton_dashboards.traffic import SHARE_FAILED, Recorded
 from triton_exporter.catalogue import gpu, own, state, triton
-from triton_slo import signals
+from triton_slo.alerting import signals
+from triton_slo.alerting.tuning import Tuning
 from triton_slo.artifact import Options
 from triton_slo.conventions import server_traffic
 
@@ -35,18 +36,19 @@ def dashboard(options: Options) -> Dashboard:
         annotations=shared.event_annotations(within, (shared.OF_SERVER,)),
         links=shared.links(options.runbook_url),
         rows=(
-            Row("Does it answer?", (*_summary(within), _states(within))),
+            Row("Does it answer?", (*_summary(within, options.tuning), _states(within))),
             Row("Which models are not ready?", _models(within)),
             Row("What does it serve?", _traffic(within)),
             Row("Can these data be trusted?", _exporter(within)),
-            Row("Memory and cache", _resources(within), collapsed=True),
+            Row("Memory and cache", _resources(within, options.tuning), collapsed=True),
         ),
     )
 
 
-def _summary(within: Scope) -> tuple[Panel, ...]:
+def _summary(within: Scope, tuning: Tuning) -> tuple[Panel, ...]:
     up = f"max({within(state.UP)})"
     scraped = f"max({within('up')})"
+    age = signals.EXPORTER_AGE.tuned(tuning)
     failures = f"sum(increase({within(state.MODEL_LOAD_FAILURES)}[$__range]))"
     no_exporter = reading.FAULTS.when_empty("No exporter")
     return (
@@ -87,9 +89,9 @@ def _summary(within: Scope) -> tuple[Panel, ...]:
         stat(
             "Oldest reading",
             "Time since an exporter last read the metrics of its Triton; of several, the longest. "
-            + fires(signals.EXPORTER_AGE),
-            f"max({signals.EXPORTER_AGE.expr(within)})",
-            reading.aged(signals.EXPORTER_AGE, "No exporter"),
+            + fires(age),
+            f"max({age.expr(within)})",
+            reading.aged(age, "No exporter"),
         ),
     )
 
@@ -280,16 +282,16 @@ def _exporter(within: Scope) -> tuple[Panel, ...]:
     )
 
 
-def _resources(within: Scope) -> tuple[Panel, ...]:
+def _resources(within: Scope, tuning: Tuning) -> tuple[Panel, ...]:
     hits = total(within.rate(triton.CACHE_HITS_PER_MODEL), "model")
     misses = total(within.rate(triton.CACHE_MISSES_PER_MODEL), "model")
-    pinned = signals.PINNED_MEMORY.expr(lambda metric: total(within(metric), "instance"))
+    pinned = signals.PINNED_MEMORY.tuned(tuning)
     return (
         timeseries(
             "Pinned memory used",
-            "Share of the pinned memory pool in use. " + fires(signals.PINNED_MEMORY),
-            {_LEGEND: pinned},
-            reading.warned(reading.SHARE.when_empty("Needs Triton 24.01"), signals.PINNED_MEMORY),
+            "Share of the pinned memory pool in use. " + fires(pinned),
+            {_LEGEND: pinned.expr(lambda metric: total(within(metric), "instance"))},
+            reading.warned(reading.SHARE.when_empty("Needs Triton 24.01"), pinned),
             limit_line=True,
             width=8,
         ),

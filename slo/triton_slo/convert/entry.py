@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import yaml
 
-from triton_exporter.yaml_faults import YAML_FAULTS
-from triton_slo.objective.reading import MAX_CHARACTERS, Loader, duplicate_keys, yaml_problem
+from triton_slo.marked_yaml import documents as yaml_documents
+from triton_slo.marked_yaml import duplicate_keys
 from triton_slo.problem import Problem
 
 _MERGE = "tag:yaml.org,2002:merge"
@@ -163,16 +163,12 @@ def _pairs(node: yaml.MappingNode, done: dict[int, Pairs]) -> Pairs:
 
 def documents(file: str, text: str) -> Iterator[Entry | Problem]:
     """Every document of a file, and what is wrong with the file."""
-    if len(text) > MAX_CHARACTERS:
-        yield Problem(file, f"larger than {MAX_CHARACTERS} characters", "split it into several files")
-        return
-    try:
-        nodes = list(yaml.compose_all(text, Loader=Loader))
-    except YAML_FAULTS as error:
-        yield yaml_problem(file, error)
-        return
+    nodes = list(yaml_documents(file, text))
     if not nodes:
         yield Problem(file, "is empty", "give a file that holds something to convert")
     for node in nodes:
+        if isinstance(node, Problem):
+            yield node
+            continue
         yield from duplicate_keys(file, node)
         yield Entry(file, node)

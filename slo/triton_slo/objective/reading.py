@@ -12,16 +12,11 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from triton_exporter.yaml_faults import YAML_FAULTS
 from triton_slo import mistake
 from triton_slo.indicators import KINDS
+from triton_slo.marked_yaml import TEXT_FIX, content, documents, line_of
 from triton_slo.objective.model import Objective
 from triton_slo.problem import Problem
-
-Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""libyaml where it is there."""
-MAX_CHARACTERS = 4_000_000
-"""Of one file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +32,7 @@ class ParsedObjectives:
         """`file:line` of a field (`indicator.total`) of an objective; of what it would stand in, if absent."""
         node = self.nodes[name]
         steps = [int(step) if step.isdigit() else step for step in path.split(".")]
-        return f"{self.places[name].rpartition(':')[0]}:{_line(node, steps)}"
+        return f"{self.places[name].rpartition(':')[0]}:{line_of(node, steps)}"
 
 
 def read(texts: Iterable[tuple[str, str]]) -> ParsedObjectives:
@@ -62,33 +57,17 @@ def read(texts: Iterable[tuple[str, str]]) -> ParsedObjectives:
 
 
 def _read_file(file: str, text: str) -> Iterator[tuple[str, yaml.Node | None, Objective | Problem]]:
-    if len(text) > MAX_CHARACTERS:
-        yield (
-            file,
-            None,
-            Problem(file, f"larger than {MAX_CHARACTERS} characters", "split it into several files"),
-        )
-        return
-    try:
-        nodes = list(yaml.compose_all(text, Loader=Loader))
-    except YAML_FAULTS as error:
-        yield file, None, yaml_problem(file, error)
-        return
+    nodes = list(documents(file, text))
     if not nodes:
         yield file, None, Problem(file, "holds no objective", "write one, or see slo/objectives for examples")
     for node in nodes:
+        if isinstance(node, Problem):
+            yield file, None, node
+            continue
         for one in _objective_nodes(node):
             place = f"{file}:{one.start_mark.line + 1}"
             for outcome in _parse(file, one):
                 yield place, one, outcome
-
-
-def yaml_problem(file: str, error: Exception) -> Problem:
-    """What a YAML parser said, with its line."""
-    mark = getattr(error, "problem_mark", None)
-    place = file if mark is None else f"{file}:{mark.line + 1}"
-    reason = f"not YAML: {mistake.yaml_reason(error)}"
-    return Problem(place, reason, "check indentation, quotes and colons near this line")
 
 
 def _objective_nodes(node: yaml.Node) -> list[yaml.Node]:
@@ -100,17 +79,9 @@ def _objective_nodes(node: yaml.Node) -> list[yaml.Node]:
 
 
 def _parse(file: str, node: yaml.Node) -> Iterator[Objective | Problem]:
-    problems = list(duplicate_keys(file, node))
-    try:
-        data = _construct(node)
-    except yaml.MarkedYAMLError as error:
+    data, problems = content(file, node)
+    if data is None and problems:
         yield from problems
-        yield yaml_problem(file, error)
-        return
-    except YAML_FAULTS:
-        wrong, reason = mistake.unreadable(node)
-        yield from problems
-        yield Problem(f"{file}:{wrong.start_mark.line + 1}", reason, _TEXT_FIX)
         return
     if not isinstance(data, dict):
         reason = f"an objective is a mapping of fields, this is {mistake.shown(data)}"
@@ -126,48 +97,6 @@ def _parse(file: str, node: yaml.Node) -> Iterator[Objective | Problem]:
         if not problems:
             yield objective
     yield from problems
-
-
-class _Constructor(yaml.SafeLoader):
-    """Keeps 22:00 as text: YAML 1.1 takes it for the number 1320 in base sixty."""
-
-    def construct_yaml_int(self, node: yaml.ScalarNode) -> Any:
-        """Read a whole number, or a time of the day as text."""
-        return node.value if ":" in node.value else super().construct_yaml_int(node)
-
-
-_Constructor.add_constructor("tag:yaml.org,2002:int", _Constructor.construct_yaml_int)
-
-
-def _construct(node: yaml.Node) -> Any:
-    loader = _Constructor("")
-    try:
-        return loader.construct_document(node)
-    finally:
-        loader.dispose()
-
-
-def duplicate_keys(file: str, node: yaml.Node) -> Iterator[Problem]:
-    """Keys that YAML would let win over earlier ones in silence."""
-    pending, seen_nodes = [node], set()
-    while pending:
-        current = pending.pop()
-        if id(current) in seen_nodes:
-            continue
-        seen_nodes.add(id(current))
-        if isinstance(current, yaml.SequenceNode):
-            pending += current.value
-        elif isinstance(current, yaml.MappingNode):
-            seen: set[str] = set()
-            for key, value in current.value:
-                if isinstance(key, yaml.ScalarNode) and key.value in seen:
-                    yield Problem(
-                        f"{file}:{key.start_mark.line + 1}",
-                        f"the key {key.value!r} is written twice; YAML would keep only the last",
-                        "remove one",
-                    )
-                seen.add(str(key.value))
-                pending.append(value)
 
 
 _FIXES = {
@@ -195,7 +124,6 @@ _FIELD_FIXES = {
     "exclusions.end": "write 02:00, or a moment such as 2026-12-25T02:00Z",
 }
 """By the field's path without numbers."""
-_TEXT_FIX = "put it in quotes if it is meant as text"
 _UNION_STEPS = frozenset({"rolling", "calendar", *KINDS})
 
 
@@ -209,7 +137,7 @@ def _problem(file: str, node: yaml.Node, detail: Any) -> Problem:
     named = ".".join(step for step in steps if isinstance(step, str))
     reason = mistake.reason(detail)
     fix = _fix(detail["type"], named)
-    return Problem(f"{file}:{_line(node, steps)}", f"{field}: {reason}" if field else reason, fix)
+    return Problem(f"{file}:{line_of(node, steps)}", f"{field}: {reason}" if field else reason, fix)
 
 
 def _fix(kind: str, field: str) -> str:
@@ -218,8 +146,8 @@ def _fix(kind: str, field: str) -> str:
     if kind == "value_error" and field != "window.rolling":
         return ""  # our own validators name the fix in their reason
     if kind == "string_type" and field in ("name", "alerting.tiers.name"):
-        return _TEXT_FIX
-    return _FIELD_FIXES.get(field, _TEXT_FIX if kind == "string_type" else "")
+        return TEXT_FIX
+    return _FIELD_FIXES.get(field, TEXT_FIX if kind == "string_type" else "")
 
 
 def _is_union_step(loc: tuple[Any, ...], index: int) -> bool:
@@ -228,19 +156,3 @@ def _is_union_step(loc: tuple[Any, ...], index: int) -> bool:
     if not isinstance(step, str):
         return False
     return index > 0 and step in _UNION_STEPS and loc[index - 1] in ("window", "indicator")
-
-
-def _line(node: yaml.Node, steps: list[Any]) -> int:
-    line = node.start_mark.line + 1
-    for step in steps:
-        if isinstance(node, yaml.MappingNode):
-            found = next(((k, v) for k, v in node.value if k.value == step), None)
-            if found is None:
-                return line
-            line, node = found[0].start_mark.line + 1, found[1]
-        elif isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
-            node = node.value[step]
-            line = node.start_mark.line + 1
-        else:
-            return line
-    return line

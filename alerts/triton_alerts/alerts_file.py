@@ -1,0 +1,203 @@
+"""alerts.yaml: how an installation changes the alerts of the catalogue, each mistake with its file and line."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, MutableMapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import partial
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from triton_alerts.alert import Alert
+from triton_alerts.catalogue import ALERTS
+from triton_slo import conventions, mistake
+from triton_slo.alerting.tuning import AlertSetting, Tuning
+from triton_slo.indicators import BURN_ALERTS
+from triton_slo.marked_yaml import content, documents, line_of
+from triton_slo.problem import Problem
+
+_CATALOGUE = {alert.name: alert for alert in ALERTS}
+_OF_OBJECTIVES = {
+    **dict.fromkeys(BURN_ALERTS.values(), "alerting"),
+    conventions.UNKNOWN_ALERT: "unknown",
+}
+"""Alerts that objectives make -> the field of an objective that tunes them."""
+WATCHDOG = "Watchdog"
+_FORM = "write a mapping such as {alerts: {TritonQueueNearFull: {threshold: 90%}}}"
+_FIXES = {
+    "extra_forbidden": "use enabled, threshold, for, severity or overrides",
+    "missing": "add it",
+    "model_type": "write a mapping such as {threshold: 90%, for: 10m}",
+    "literal_error": "use critical, warning or info",
+    "bool_parsing": "write `enabled: false`, or leave it out",
+    "tuple_type": "write a list of {models: [...], threshold: ...}",
+}
+
+Content = MutableMapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class AlertsFile:
+    """What the file says, and what is wrong with it."""
+
+    tuning: Tuning = field(default_factory=Tuning)
+    problems: tuple[Problem, ...] = ()
+    file: str = ""
+    node: yaml.Node = field(default_factory=lambda: yaml.ScalarNode("", ""))
+
+    def doubts(self, models: Collection[str] | None) -> Iterator[Problem]:
+        """Overrides that can match no model; `models` are those that Prometheus knows, None if that is unknown."""
+        for name, setting in self.tuning.alerts.items():
+            taken: set[str] = set()
+            for index, one in enumerate(setting.overrides):
+                where = self._at("alerts", name, "overrides", index, "models")
+                names = set(one.models.names or ())
+                if (names and names <= taken) or any(
+                    earlier.models.everything for earlier in setting.overrides[:index]
+                ):
+                    yield Problem(
+                        where, f"{name}: earlier overrides already choose all of {one.models}", "remove it"
+                    )
+                elif models is not None and not any(one.models.holds(model) for model in models):
+                    near = [
+                        found for wanted in names for found in get_close_matches(wanted, sorted(models), 1)
+                    ]
+                    fix = f"did you mean {near[0]!r}?" if near else ""
+                    yield Problem(where, f"{name}: {one.models} matches no model that Prometheus knows", fix)
+                taken |= names
+
+    def notes(self) -> Iterator[Problem]:
+        """What is allowed, and worth a second thought: pages that no longer reach anybody."""
+        for name in self.tuning.alerts:
+            alert = _CATALOGUE[name]
+            for part in self.tuning.parts(name):
+                of = f" for models {part.models}" if part.models else ""
+                silent = part.setting.enabled is False
+                if name == WATCHDOG and silent:
+                    reason = "is disabled: nothing shows any more that notifications are delivered"
+                elif alert.severity == "critical" and silent:
+                    reason = f"pages by default and is disabled{of}"
+                elif alert.severity == "critical" and part.setting.severity == "info":
+                    reason = f"pages by default and reaches nobody with the severity info{of}"
+                else:
+                    continue
+                yield Problem(self._at("alerts", name), f"{name} {reason}")
+
+    def _at(self, *steps: str | int) -> str:
+        return f"{self.file}:{line_of(self.node, steps)}"
+
+
+def is_alerts_file(text: str) -> bool:
+    """Whether a file is one of alert settings, by its only key."""
+    nodes = [node for node in documents("", text) if isinstance(node, yaml.MappingNode)]
+    return any([key.value for key, _ in node.value] == ["alerts"] for node in nodes)
+
+
+def read(file: str, text: str) -> AlertsFile:
+    """Parse a file and check it against the catalogue; finds all mistakes."""
+    nodes = list(documents(file, text))
+    if not nodes:
+        return AlertsFile(file=file)
+    node, *more = nodes
+    if isinstance(node, Problem):
+        return AlertsFile(problems=(node,), file=file)
+    data, problems = content(file, node)
+    if more:
+        problems.append(Problem(file, "holds several documents", "put all alerts into one"))
+    place = f"{file}:{node.start_mark.line + 1}"
+    given_alerts = (data["alerts"] or {}) if isinstance(data, dict) and set(data) == {"alerts"} else None
+    if not problems and not isinstance(given_alerts, dict):
+        problems.append(Problem(place, "is not a file of alert settings", _FORM))
+    if problems or not isinstance(given_alerts, dict):
+        return AlertsFile(problems=tuple(problems), file=file)
+    alerts: dict[str, AlertSetting] = {}
+    for name, given in given_alerts.items():
+        problem = partial(_problem, file, node, str(name))
+        if name not in _CATALOGUE:
+            problems.append(problem((), *_unknown(str(name))))
+            continue
+        outcome = _setting(_CATALOGUE[name], given)
+        if isinstance(outcome, AlertSetting):
+            alerts[name] = outcome
+        else:
+            problems += [problem(*one) for one in outcome]
+    problems.sort(key=lambda one: int(one.place.rpartition(":")[2]))
+    return AlertsFile(Tuning(alerts), tuple(problems), file, node)
+
+
+Finding = tuple[tuple[str | int, ...], str, str]
+"""Path within an alert, reason, fix."""
+
+
+def _problem(
+    file: str, node: yaml.Node, name: str, path: tuple[str | int, ...], reason: str, fix: str = ""
+) -> Problem:
+    line = line_of(node, ("alerts", name, *path))
+    return Problem(f"{file}:{line}", f"{'.'.join(map(str, (name, *path)))}: {reason}", fix)
+
+
+def _unknown(name: str) -> tuple[str, str]:
+    if name in _OF_OBJECTIVES:
+        field_of = _OF_OBJECTIVES[name]
+        return "is made from objectives", f"tune it in the objectives file, under `{field_of}`"
+    near = get_close_matches(name, _CATALOGUE, 2)
+    return (
+        "no alert has this name",
+        f"did you mean {' or '.join(near)}?" if near else "docs/alerts.md lists all",
+    )
+
+
+def _setting(alert: Alert, given: Any) -> AlertSetting | list[Finding]:
+    """The settings of one alert, or all that is wrong with them."""
+    data = dict(given) if isinstance(given, dict) else given
+    found = list(_unsuitable(alert, data)) if isinstance(data, dict) else []
+    try:
+        setting = AlertSetting.model_validate(data)
+    except ValidationError as error:
+        for detail in mistake.without_consequences(error.errors()):
+            path = tuple(step for step in detail["loc"] if step != "[key]")
+            found.append((path, mistake.reason(detail), _FIXES.get(detail["type"], "")))
+        return found
+    return found or setting
+
+
+def _unsuitable(alert: Alert, data: Content) -> Iterator[Finding]:
+    """What this alert cannot have; thresholds become numbers on the way."""
+    if alert.name == WATCHDOG and set(data) - {"enabled"}:
+        yield (), "always fires, and its route relies on that", "change nothing but `enabled`"
+    overrides = data.get("overrides")
+    if overrides is not None and "model" not in alert.labels:
+        of = ", ".join(alert.labels) or "the whole stack"
+        yield ("overrides",), f"the alert is not about one model but about {of}", "remove them"
+    if isinstance(overrides, list):
+        data["overrides"] = [dict(one) if isinstance(one, dict) else one for one in overrides]
+        for index, one in enumerate(data["overrides"]):
+            if isinstance(one, dict):
+                if set(one) <= {"models"}:
+                    yield ("overrides", index), "changes nothing", "add threshold, for, severity or enabled"
+                yield from _threshold(alert, one, ("overrides", index))
+    yield from _threshold(alert, data, ())
+
+
+def _threshold(alert: Alert, data: Content, path: tuple[str | int, ...]) -> Iterator[Finding]:
+    if "threshold" not in data:
+        return
+    value = data.pop("threshold")
+    if alert.threshold is None:
+        yield (
+            (*path, "threshold"),
+            "this alert compares with no threshold",
+            "docs/alerts.md lists those that do",
+        )
+        return
+    try:
+        data["threshold"] = alert.threshold.read(value)
+    except ValueError as error:
+        yield (
+            (*path, "threshold"),
+            str(error),
+            f"give the {alert.threshold.of}, such as {alert.threshold.words}",
+        )

@@ -1,0 +1,1 @@
+"""What alerts compare with their thresholds, and how an installation changes that."""

@@ -1,0 +1,290 @@
+"""What an alert compares with a threshold and a panel draws: one definition and one threshold for both.
+
+Readers turn a metric into the PromQL by which the caller looks at it: an alert for each model of a server over
+a fixed window, a panel for what is chosen over the window of the graph.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Literal, Self
+
+from triton_exporter.catalogue import Metric, bridge, gpu, llm, model, own, triton
+from triton_exporter.duration import parse_seconds, render
+from triton_slo import mistake
+from triton_slo.alerting.tuning import Setting, TunedPart, Tuning
+from triton_slo.fields import duration, ratio
+from triton_slo.promql import number
+
+Reader = Callable[..., str]
+"""(metric, *matchers) -> PromQL."""
+
+
+@dataclass(frozen=True, slots=True)
+class AlertThreshold:
+    """The number that an alert compares with.
+
+    A `share` is a part of 1. `seconds` are a time that requests take; an `age` is one that a time scale shortens
+    as it does windows.
+    """
+
+    value: float
+    unit: Literal["share", "seconds", "age", "number"]
+    of: str
+    """What is compared with it."""
+    why: str
+    """Why the default is this number."""
+    below: bool = False
+    """The alert fires below it, not above it."""
+    least: float = 0.0
+    """A number must be above this."""
+
+    @property
+    def promql(self) -> str:
+        """The number in PromQL; an age as a duration."""
+        return render(self.value) if self.unit == "age" else number(self.value)
+
+    @property
+    def words(self) -> str:
+        """The number with its unit."""
+        match self.unit:
+            case "share":
+                return f"{round(100 * self.value, 9):g}%"
+            case "seconds":
+                return f"{self.value:g} s" if self.value >= 1 else f"{1000 * self.value:g} ms"
+            case "age":
+                return render(self.value)
+        return number(self.value)
+
+    @property
+    def condition(self) -> str:
+        """When the alert fires: `above 90%`."""
+        return f"{'below' if self.below else 'above'} {self.words}"
+
+    def read(self, value: object) -> float:
+        """The number that a user writes in place of this one. Raises ValueError, which names the unit."""
+        match self.unit:
+            case "share":
+                share = ratio(value)
+                if not 0 < share < 1:
+                    raise ValueError(f"a share is above 0% and below 100%; write for example {self.words}")
+                return share
+            case "number":
+                if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+                    raise ValueError(f"must be a number such as {self.words}, and is {mistake.shown(value)}")
+                if value <= self.least:
+                    raise ValueError(f"must be above {self.least:g}, and is {value:g}")
+                return float(value)
+        return parse_seconds(duration(value))
+
+    def tuned(self, setting: Setting) -> AlertThreshold:
+        """This threshold with the value of a setting, if it has one."""
+        return self if setting.threshold is None else replace(self, value=setting.threshold)
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """What `alert` compares with `threshold`."""
+
+    alert: str
+    threshold: AlertThreshold
+    enabled: bool = field(default=True, kw_only=True)
+    exceptions: tuple[str, ...] = field(default=(), kw_only=True)
+    """What some models have instead, in words."""
+
+    @property
+    def limit(self) -> float | None:
+        """The threshold as a number, an age in seconds; None where no alert fires."""
+        return self.threshold.value if self.enabled else None
+
+    def tuned(self, tuning: Tuning, model: str = "") -> Self:
+        """The signal as it is in force for one model; without a name, for most of them, and with the exceptions."""
+        *parts, _ = tuning.parts(self.alert)
+        setting = tuning.of_model(self.alert, model)
+        exceptions = () if model else tuple(self._exception(one) for one in parts)
+        return replace(
+            self,
+            threshold=self.threshold.tuned(setting),
+            enabled=setting.enabled is not False,
+            exceptions=exceptions,
+        )
+
+    def _exception(self, part: TunedPart) -> str:
+        fires = self.threshold.tuned(part.setting).condition
+        return f"{part.models}: {'off' if part.setting.enabled is False else fires}"
+
+
+@dataclass(frozen=True, slots=True)
+class Share(Signal):
+    """TunedPart of a whole that is not zero."""
+
+    part: Metric
+    whole: Metric
+    part_matchers: tuple[str, ...] = ()
+    whole_matchers: tuple[str, ...] = ()
+
+    def expr(self, part: Reader, whole: Reader | None = None, on: str = "") -> str:
+        """The share; `on` is a matching clause for sides that differ in labels."""
+        divided = (whole or part)(self.whole, *self.whole_matchers)
+        return f"{part(self.part, *self.part_matchers)} / {on}({divided} > 0)"
+
+
+@dataclass(frozen=True, slots=True)
+class Age(Signal):
+    """Seconds since a moment, or seconds as they are reported."""
+
+    metric: Metric
+    is_moment: bool = False
+
+    def expr(self, read: Reader) -> str:
+        """The age in seconds."""
+        return f"time() - {read(self.metric)}" if self.is_moment else read(self.metric)
+
+
+@dataclass(frozen=True, slots=True)
+class Tail(Signal):
+    """A quantile of a histogram in its own unit."""
+
+    metric: Metric
+    level: float
+
+    def expr(self, buckets: Reader) -> str:
+        """The quantile; `buckets` gives rates with their le."""
+        return f"histogram_quantile({number(self.level)}, {buckets(self.metric)})"
+
+
+QUEUE_SHARE = Share(
+    "TritonQueueDominates",
+    AlertThreshold(
+        0.5,
+        "share",
+        "share of the time of requests that they wait in the queue",
+        "Above a half, requests wait longer than they compute, and more instances shorten them more than a "
+        "faster model does.",
+    ),
+    triton.QUEUE_DURATION_US,
+    triton.REQUEST_DURATION_US,
+)
+INSTANCES_BUSY = Share(
+    "TritonInstancesSaturated",
+    AlertThreshold(
+        0.9,
+        "share",
+        "share of the time that the instances of a model execute",
+        "Waiting time grows with 1 / (1 - busy): at 90 % a request already waits about nine executions where one "
+        "instance serves random arrivals, at 95 % about nineteen.",
+    ),
+    model.BUSY_SECONDS,
+    model.INSTANCES,
+)
+PINNED_MEMORY = Share(
+    "TritonPinnedMemoryExhausted",
+    AlertThreshold(
+        0.95,
+        "share",
+        "share of the pinned memory pool in use",
+        "The pool has a fixed size (256 MB by default) and an allocation that does not fit falls back to "
+        "ordinary memory: the last 5 % (13 MB) hold one batch of images or less.",
+    ),
+    triton.PINNED_POOL_USED_BYTES,
+    triton.PINNED_POOL_TOTAL_BYTES,
+)
+GPU_MEMORY = Share(
+    "GpuMemoryNearFull",
+    AlertThreshold(
+        0.97,
+        "share",
+        "share of the GPU's memory in use",
+        "Servers of language models reserve 90 % to 95 % on purpose; 3 % of an 80 GB card are 2.4 GB, less than a "
+        "further instance of most models needs.",
+    ),
+    gpu.MEMORY_USED,
+    gpu.MEMORY_TOTAL,
+)
+KV_CACHE = Share(
+    "TrtLlmKvCacheNearFull",
+    AlertThreshold(
+        0.95,
+        "share",
+        "share of the KV cache blocks in use while requests wait",
+        "The engine is meant to fill its cache; only with requests waiting, and no block free for the longest of "
+        "them, is it too small.",
+    ),
+    llm.TRTLLM_KV_CACHE,
+    llm.TRTLLM_KV_CACHE,
+    ('kv_cache_block_type="used"',),
+    ('kv_cache_block_type="max"',),
+)
+FIRST_TOKEN = Tail(
+    "VllmFirstTokenSlow",
+    AlertThreshold(
+        2,
+        "seconds",
+        "95th percentile of the time to the first token",
+        "In a dialogue a pause of one to two seconds is noticed, and a longer one interrupts it. Long prompts or "
+        "offline work need a larger value: set it to what your users were promised.",
+    ),
+    llm.VLLM_FIRST_TOKEN,
+    0.95,
+)
+OUTPUT_TOKEN = Tail(
+    "VllmOutputTokenSlow",
+    AlertThreshold(
+        0.2,
+        "seconds",
+        "95th percentile of the time for each further token",
+        "People read about 250 words a minute, which is some five to six tokens a second: from 200 ms a token on "
+        "they wait for the text.",
+    ),
+    llm.VLLM_OUTPUT_TOKEN,
+    0.95,
+)
+GPU_DATA_AGE = Age(
+    "GpuDataStale",
+    AlertThreshold(
+        120.0,
+        "age",
+        "age of the readings of a GPU",
+        "Sources read a GPU every 1 to 30 seconds: two minutes are at least four readings missed, and more than "
+        "the three after which Triton itself gives up.",
+    ),
+    gpu.DATA_AGE,
+)
+EXPORTER_AGE = Age(
+    "TritonExporterStale",
+    AlertThreshold(
+        120.0,
+        "age",
+        "time since the exporter last read Triton's metrics",
+        "The exporter reads them at every scrape: at the usual 15 to 30 seconds, two minutes are four to eight "
+        "reads that failed in a row.",
+    ),
+    own.LAST_SUCCESS,
+    is_moment=True,
+)
+UNDELIVERED_AGE = Age(
+    "AlertBridgeDeliveryFailing",
+    AlertThreshold(
+        120.0,
+        "age",
+        "age of the oldest message that Slack has not accepted",
+        "Slack asks to wait up to a minute when its rate limit is reached, and one retry follows: what is older "
+        "does not wait for a limit.",
+    ),
+    bridge.OLDEST_UNDELIVERED_AGE,
+)
+
+SIGNALS: tuple[Signal, ...] = (
+    QUEUE_SHARE,
+    INSTANCES_BUSY,
+    PINNED_MEMORY,
+    GPU_MEMORY,
+    KV_CACHE,
+    FIRST_TOKEN,
+    OUTPUT_TOKEN,
+    GPU_DATA_AGE,
+    EXPORTER_AGE,
+    UNDELIVERED_AGE,
+)

@@ -1,0 +1,79 @@
+"""How an installation changes the alerts of the catalogue: settings by alert, and by models within an alert.
+
+The values were checked against the catalogue before; here a threshold is a plain number, in the alert's own unit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from triton_slo.fields import Choice, Selection, Value, duration
+
+
+def _hold(value: Any) -> str:
+    return "" if value in ("0s", "0m") else duration(value)
+
+
+class Setting(Value):
+    """What may be changed; None keeps what the alert has."""
+
+    enabled: bool | None = None
+    threshold: float | None = None
+    hold: Annotated[str, BeforeValidator(_hold)] | None = Field(None, alias="for")
+    severity: Literal["critical", "warning", "info"] | None = None
+
+    def over(self, general: Setting) -> Setting:
+        """This setting, and the general one where this one is silent."""
+        return general.model_copy(
+            update=self.model_dump(include=set(Setting.model_fields), exclude_none=True)
+        )
+
+
+class ModelOverride(Setting):
+    """Other values for some models."""
+
+    models: Selection
+
+
+class AlertSetting(Setting):
+    """The settings of one alert. Of the overrides, the first that chooses a model is in force for it."""
+
+    overrides: tuple[ModelOverride, ...] = ()
+
+
+_NOTHING = AlertSetting.model_validate({})
+
+
+@dataclass(frozen=True, slots=True)
+class TunedPart:
+    """One setting and the models it is for: those that `models` chooses (None: all) and none of `not_models`."""
+
+    setting: Setting
+    models: Choice | None = None
+    not_models: tuple[Choice, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """The settings by alert; without any, every alert is as the catalogue has it."""
+
+    alerts: Mapping[str, AlertSetting] = field(default_factory=dict, hash=False)
+
+    def parts(self, alert: str) -> Iterator[TunedPart]:
+        """Disjoint parts of an alert that are all models together, the general one last."""
+        general = self.alerts.get(alert, _NOTHING)
+        earlier: tuple[Choice, ...] = ()
+        for override in general.overrides:
+            yield TunedPart(override.over(general), override.models, earlier)
+            earlier = (*earlier, override.models)
+        yield TunedPart(general, not_models=earlier)
+
+    def of_model(self, alert: str, model: str) -> Setting:
+        """The setting in force for one model; without a name, the general one."""
+        *parts, general = self.parts(alert)
+        chosen = (one for one in parts if model and one.models and one.models.holds(model))
+        return next(chosen, general).setting

@@ -1,0 +1,103 @@
+"""YAML whose values know their lines, so that every mistake in a file is reported with its place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import yaml
+
+from triton_exporter.yaml_faults import YAML_FAULTS
+from triton_slo import mistake
+from triton_slo.problem import Problem
+
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""libyaml where it is there."""
+_MAX_CHARACTERS = 4_000_000
+"""Of one file."""
+TEXT_FIX = "put it in quotes if it is meant as text"
+
+
+def documents(file: str, text: str) -> Iterator[yaml.Node | Problem]:
+    """Every document of a file, or why it has none that can be read; nothing for a file without content."""
+    if len(text) > _MAX_CHARACTERS:
+        yield Problem(file, f"larger than {_MAX_CHARACTERS} characters", "split it into several files")
+        return
+    try:
+        yield from list(yaml.compose_all(text, Loader=_Loader))
+    except YAML_FAULTS as error:
+        yield _yaml_problem(file, error)
+
+
+def content(file: str, node: yaml.Node) -> tuple[Any, list[Problem]]:
+    """The value of a node, None if it cannot be read, and what is wrong with it as YAML."""
+    problems = list(duplicate_keys(file, node))
+    loader = _Constructor("")
+    try:
+        return loader.construct_document(node), problems
+    except yaml.MarkedYAMLError as error:
+        problems.append(_yaml_problem(file, error))
+    except YAML_FAULTS:
+        wrong, reason = mistake.unreadable(node)
+        problems.append(Problem(f"{file}:{wrong.start_mark.line + 1}", reason, TEXT_FIX))
+    finally:
+        loader.dispose()
+    return None, problems
+
+
+def line_of(node: yaml.Node, steps: Sequence[Any]) -> int:
+    """The line of the value at the end of these keys and indexes; of what it would stand in, if absent."""
+    line = node.start_mark.line + 1
+    for step in steps:
+        if isinstance(node, yaml.MappingNode):
+            found = next(((k, v) for k, v in node.value if k.value == step), None)
+            if found is None:
+                return line
+            line, node = found[0].start_mark.line + 1, found[1]
+        elif isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
+            node = node.value[step]
+            line = node.start_mark.line + 1
+        else:
+            return line
+    return line
+
+
+def duplicate_keys(file: str, node: yaml.Node) -> Iterator[Problem]:
+    """Keys that YAML would let win over earlier ones in silence."""
+    pending, seen_nodes = [node], set()
+    while pending:
+        current = pending.pop()
+        if id(current) in seen_nodes:
+            continue
+        seen_nodes.add(id(current))
+        if isinstance(current, yaml.SequenceNode):
+            pending += current.value
+        elif isinstance(current, yaml.MappingNode):
+            seen: set[str] = set()
+            for key, value in current.value:
+                if isinstance(key, yaml.ScalarNode) and key.value in seen:
+                    yield Problem(
+                        f"{file}:{key.start_mark.line + 1}",
+                        f"the key {key.value!r} is written twice; YAML would keep only the last",
+                        "remove one",
+                    )
+                seen.add(str(key.value))
+                pending.append(value)
+
+
+def _yaml_problem(file: str, error: Exception) -> Problem:
+    mark = getattr(error, "problem_mark", None)
+    place = file if mark is None else f"{file}:{mark.line + 1}"
+    reason = f"not YAML: {mistake.yaml_reason(error)}"
+    return Problem(place, reason, "check indentation, quotes and colons near this line")
+
+
+class _Constructor(yaml.SafeLoader):
+    """Keeps 22:00 as text: YAML 1.1 takes it for the number 1320 in base sixty."""
+
+    def construct_yaml_int(self, node: yaml.ScalarNode) -> Any:
+        """Read a whole number, or a time of the day as text."""
+        return node.value if ":" in node.value else super().construct_yaml_int(node)
+
+
+_Constructor.add_constructor("tag:yaml.org,2002:int", _Constructor.construct_yaml_int)

@@ -1,0 +1,302 @@
+"""alerts.yaml: mistakes are refused with line and fix, and what it says is what fires and what panels draw."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from support.files import write
+from support.panels import panels
+from support.promtool import evaluated, grouped, promtool
+from support.tools import promtools
+from triton_alerts.alerts_file import AlertsFile, read
+from triton_alerts.catalogue import ALERTS
+from triton_alerts.generate import artifacts
+from triton_dashboards.generate import dashboards
+from triton_dashboards.grafana.dashboard import dashboard_model
+from triton_exporter.catalogue import model as config
+from triton_slo.artifact import Options
+from tritonwatch.cli import main
+
+EVERY_THRESHOLD = [alert for alert in ALERTS if alert.threshold]
+
+
+def settings(**alerts: object) -> AlertsFile:
+    """What is read from a file with these alerts."""
+    return read("alerts.yaml", yaml.safe_dump({"alerts": alerts}))
+
+
+def tuned(**alerts: object) -> Options:
+    """Options with these settings, which have no mistake."""
+    found = settings(**alerts)
+    assert () == found.problems
+    return Options(tuning=found.tuning)
+
+
+@pytest.mark.parametrize(
+    ("alert", "given", "reason"),
+    [
+        (
+            "TritonInstanceSaturated",
+            {},
+            "no alert has this name (fix: did you mean TritonInstancesSaturated?)",
+        ),
+        ("Elephant", {}, "no alert has this name (fix: docs/alerts.md lists all)"),
+        ("TritonErrorsBudgetBurn", {"enabled": False}, "tune it in the objectives file, under `alerting`"),
+        ("TritonSLOUnknown", {"for": "1m"}, "tune it in the objectives file, under `unknown`"),
+        ("GpuMemoryNearFull", None, "must be a mapping of fields, and is nothing"),
+        ("GpuMemoryNearFull", 0.9, "must be a mapping of fields, and is the number 0.9"),
+        ("GpuMemoryNearFull", {"threshold": 97}, "a share is above 0% and below 100%"),
+        ("GpuMemoryNearFull", {"threshold": "97 percent"}, "is not a ratio; write 99.5% or 0.995"),
+        ("GpuMemoryNearFull", {"threshold": "100%"}, "a share is above 0% and below 100%"),
+        ("GpuMemoryNearFull", {"threshold": None}, "threshold: a ratio is written 99.5% or 0.995"),
+        ("GpuDataStale", {"threshold": 120}, "write it with its unit, such as 100ms or 1h"),
+        ("VllmFirstTokenSlow", {"threshold": "2 s"}, "'2 s' is not a duration"),
+        ("TritonServerDown", {"threshold": 2}, "this alert compares with no threshold"),
+        ("TritonServerDown", {"for": 10}, "for: the number 10 is not a duration; write it with its unit"),
+        ("TritonServerDown", {"for": "soon"}, "for: 'soon' is not a duration such as 100ms, 5m, 1h or 30d"),
+        ("TritonServerDown", {"severity": "page"}, "'page' is none of critical, warning, info"),
+        ("TritonServerDown", {"enabled": "maybe"}, "must be true or false, and is 'maybe'"),
+        ("TritonServerDown", {"color": "red"}, "color: unknown field"),
+        (
+            "TritonServerDown",
+            {"overrides": [{"models": "a", "for": "1m"}]},
+            "is not about one model but about inst",
+        ),
+        ("TritonQueueDominates", {"overrides": [{"models": "a"}]}, "overrides.0: changes nothing"),
+        (
+            "TritonQueueDominates",
+            {"overrides": [{"for": "1m"}]},
+            "overrides.0.models: required field is missing",
+        ),
+        (
+            "TritonQueueDominates",
+            {"overrides": [{"models": {"regex": "a("}, "for": "1m"}]},
+            "overrides.0.models.regex: not a regular expression",
+        ),
+        (
+            "TritonQueueDominates",
+            {"overrides": [{"models": "a", "threshold": 5}]},
+            "overrides.0.threshold: a share is above",
+        ),
+        ("TritonQueueDominates", {"overrides": {"models": "a"}}, "overrides: must be a list"),
+        ("Watchdog", {"severity": "info"}, "change nothing but `enabled`"),
+    ],
+)
+def test_a_mistake_is_refused_with_its_line(alert: str, given: object, reason: str) -> None:
+    """Each has the line, the path of the field, what is wrong and how to fix it."""
+    found = [str(one) for one in settings(**{alert: given}).problems]
+
+    assert any(reason in one for one in found), found
+    assert [] == [one for one in found if not re.match(rf"alerts\.yaml:\d+: {alert}", one)]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("alerts: [TritonServerDown]", "alerts.yaml:1: is not a file of alert settings"),
+        ("TritonServerDown: {enabled: false}", "alerts.yaml:1: is not a file of alert settings"),
+        ("alerts: {}\ncolor: red", "alerts.yaml:1: is not a file of alert settings"),
+        ("alerts:\n  Watchdog: {}\n  Watchdog: {}", "alerts.yaml:3: the key 'Watchdog' is written twice"),
+        ("alerts: {", "alerts.yaml:2: not YAML"),
+        ("alerts: {}\n---\nalerts: {}", "holds several documents"),
+    ],
+)
+def test_a_file_in_another_form_is_refused(text: str, reason: str) -> None:
+    """The message shows the form that is expected."""
+    [found] = read("alerts.yaml", text).problems
+
+    assert reason in str(found)
+
+
+@pytest.mark.parametrize("text", ["", "# nothing yet\n", "alerts: {}\n", "alerts:\n  # nothing yet\n"])
+def test_a_file_that_changes_nothing_generates_the_same_bytes(text: str) -> None:
+    """A file whose settings are all commented out is no mistake, and no change."""
+    found = read("alerts.yaml", text)
+
+    assert () == found.problems
+    assert artifacts((), Options()) == artifacts((), Options(tuning=found.tuning))
+    assert list(dashboards(Options())) == list(dashboards(Options(tuning=found.tuning)))
+
+
+def rules(options: Options, name: str) -> list[dict[str, Any]]:
+    """The rules of one alert."""
+    documents = [yaml.safe_load(one.text) for one in artifacts((), options) if one.part == "rules"]
+    found = [rule for document in documents for group in document["groups"] for rule in group["rules"]]
+    return [rule for rule in found if rule["alert"] == name]
+
+
+def busy(model: str, share: float) -> dict[str, str]:
+    """Series of a model whose only instance is busy for this share of the time; 15 s apart, for an hour."""
+    labels = f'{{instance="gpu-1:9095", model="{model}", version="1"}}'
+    return {f"{config.BUSY_SECONDS}{labels}": f"0+{15 * share}x240", f"{config.INSTANCES}{labels}": "1x240"}
+
+
+def firing(
+    binary: Path, folder: Path, options: Options, name: str, series: Mapping[str, str], at: float
+) -> Any:
+    """Model -> severity of an alert's firing instances at a time in seconds."""
+    query = 'max by (model, severity) (ALERTS{alertstate="firing"})'
+    [answer] = evaluated(
+        binary,
+        folder,
+        grouped({"g": rules(options, name)}),
+        series,
+        [(query, at)],
+        interval=15,
+        evaluation=15,
+    )
+    return {labels["model"]: labels["severity"] for labels, _ in answer}
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("binary", promtools(), ids=str)
+def test_a_tuned_alert_fires_at_its_new_threshold(binary: Path, tmp_path: Path) -> None:
+    """At 92 % it fires by default after 15 minutes, and at 97 % when tuned, after the tuned `for`."""
+    options = tuned(TritonInstancesSaturated={"threshold": "95%", "for": "30m", "severity": "info"})
+    series = busy("a", 0.92) | busy("b", 0.97)
+
+    def found(options: Options, at: float) -> Any:
+        return firing(binary, tmp_path, options, "TritonInstancesSaturated", series, at)
+
+    assert {"a": "warning", "b": "warning"} == found(Options(), 20 * 60)
+    assert {} == found(tuned(TritonInstancesSaturated={"enabled": False}), 20 * 60)
+    assert {} == found(options, 29 * 60)
+    assert {"b": "info"} == found(options, 35 * 60)
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("binary", promtools(), ids=str)
+def test_models_have_thresholds_of_their_own(binary: Path, tmp_path: Path) -> None:
+    """Each model meets exactly one of the rules: the first override that chooses it, else the general one."""
+    options = tuned(
+        TritonInstancesSaturated={
+            "threshold": "95%",
+            "overrides": [
+                {"models": ["ranker"], "threshold": "99%", "severity": "critical"},
+                {"models": {"regex": "batch-.*"}, "enabled": False},
+                {"models": {"regex": "(batch|rank).*"}, "threshold": "50%"},
+            ],
+        }
+    )
+    series = {
+        name: values
+        for model, share in {
+            "ranker": 0.97,
+            "batch-1": 1.0,
+            "ranker-2": 0.6,
+            "other": 0.97,
+            "idle": 0.92,
+        }.items()
+        for name, values in busy(model, share).items()
+    }
+
+    found = firing(binary, tmp_path, options, "TritonInstancesSaturated", series, 30 * 60)
+    assert {"ranker-2": "warning", "other": "warning"} == found
+    series |= busy("ranker", 0.995)
+    found = firing(binary, tmp_path, options, "TritonInstancesSaturated", series, 30 * 60)
+    assert {"ranker": "critical", "ranker-2": "warning", "other": "warning"} == found
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("binary", promtools(), ids=str)
+def test_every_tuned_rule_loads(binary: Path, tmp_path: Path) -> None:
+    """Every alert with another `for` and severity, and where it has them with a threshold and models."""
+    numbers = {"share": "42%", "seconds": "1500ms", "age": "90s", "number": 4242}
+    given: dict[str, Any] = {}
+    for alert in ALERTS:
+        if alert.name == "Watchdog":
+            continue
+        one: dict[str, Any] = {"for": "7m", "severity": "info"}
+        if alert.threshold:
+            one["threshold"] = numbers[alert.threshold.unit]
+        if "model" in alert.labels:
+            one["overrides"] = [
+                {"models": {"regex": 'a"{2}\\.b'}, **one},
+                {"models": ["x"], "enabled": False},
+            ]
+        given[alert.name] = one
+    write(artifacts((), tuned(**given)), tmp_path)
+
+    checked = promtool(binary, "check", "rules", *sorted((tmp_path / "rules").iterdir()))
+
+    assert 0 == checked.returncode, checked.stdout + checked.stderr
+
+
+@pytest.mark.parametrize("alert", EVERY_THRESHOLD, ids=lambda alert: alert.name)
+def test_a_threshold_is_in_the_expression_and_has_its_reason(alert: Any) -> None:
+    """A tuned value stands wherever the expression has `$threshold`, and nowhere by default."""
+    value = {"share": "42%", "seconds": "4242ms", "age": "42h", "number": 4242}[alert.threshold.unit]
+    written = {"share": "0.42", "seconds": "4.242", "age": "151200", "number": "4242"}[alert.threshold.unit]
+    [before] = rules(Options(), alert.name)
+    [after] = rules(tuned(**{alert.name: {"threshold": value}}), alert.name)
+
+    assert written not in before["expr"]
+    assert alert.expr.count("$threshold") == after["expr"].count(written)
+    assert "$" not in before["expr"].replace('"$1"', "")
+    assert alert.threshold.why.endswith(".")
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
+def test_texts_have_no_placeholder_left(alert: Any) -> None:
+    """`$threshold` and `$for` are for us; Prometheus would refuse them."""
+    for rule in rules(
+        tuned() if alert.name == "Watchdog" else tuned(**{alert.name: {"for": "77m"}}), alert.name
+    ):
+        assert [] == re.findall(r"\$(?:threshold|for)\b", str(rule))
+
+
+def drawn(options: Options, alert: str) -> list[tuple[str, list[float | None]]]:
+    """What the panels that name an alert say of it, and the values from which they change colour."""
+    return [
+        (
+            panel["description"],
+            [step["value"] for step in panel["fieldConfig"]["defaults"]["thresholds"]["steps"]],
+        )
+        for one in dashboards(options)
+        for panel in panels(dashboard_model(one))
+        if f"`{alert}`" in panel.get("description", "")
+    ]
+
+
+def test_the_line_of_a_panel_moves_along() -> None:
+    """The panel states and draws the tuned threshold, names the exceptions, and draws none for a disabled alert."""
+    name = "TritonInstancesSaturated"
+    overrides = [{"models": ["a", "b"], "threshold": 0.5}, {"models": {"regex": "c.*"}, "enabled": False}]
+
+    [(said, steps)] = drawn(tuned(**{name: {"threshold": "95%", "overrides": overrides}}), name)
+    assert f"`{name}` fires above 95%. For some models: a, b: above 50%; c.*: off." in said
+    assert [None, 0.95] == steps
+    [(said, steps)] = drawn(tuned(**{name: {"enabled": False}}), name)
+    assert f"`{name}` is disabled." in said
+    assert [None] == steps
+
+
+def test_generate_takes_the_settings_and_warns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A disabled page is allowed and said; a mistake writes nothing."""
+    file = tmp_path / "alerts.yaml"
+    words = [
+        "generate",
+        "--objectives",
+        "slo/objectives",
+        "--alerts",
+        str(file),
+        "--out",
+        str(tmp_path / "out"),
+    ]
+
+    file.write_text("alerts:\n  TritonModelDownEverywhere:\n    enabled: false\n")
+    assert 0 == main(words)
+    warned = capsys.readouterr().err
+    assert f"warning: {file}:2: TritonModelDownEverywhere pages by default and is disabled" in warned
+    assert "TritonModelDownEverywhere" not in (tmp_path / "out/rules/triton-lifecycle.yml").read_text()
+
+    file.write_text("alerts:\n  TritonModelDownEverywher:\n    enabled: false\n")
+    assert 1 == main([*words[:-1], str(tmp_path / "other")])
+    assert "did you mean TritonModelDownEverywhere" in capsys.readouterr().err
+    assert not (tmp_path / "other").exists()
