@@ -10,12 +10,11 @@ from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
 from typing import TypeVar
-from urllib.parse import urlsplit
 
 from triton_alerts import alerts_file
 from triton_alerts.alerts_file import AlertsFile
 from triton_exporter.duration import parse_seconds
-from triton_exporter.options import adder
+from triton_exporter.options import adder, is_web_address
 from triton_slo.promql import parse_selector
 from tritonwatch.command_error import UsageError
 
@@ -93,12 +92,7 @@ selector = checked(parse_selector)
 
 def web_address(text: str) -> str:
     """An http or https address with a host. Raises ValueError on any other text."""
-    try:
-        parts = urlsplit(text)
-        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        valid = False
-    if not valid or any(character.isspace() for character in text):
+    if not is_web_address(text):
         raise ValueError(f"{text!r} is not an address such as http://127.0.0.1:9096/alertmanager")
     return text
 

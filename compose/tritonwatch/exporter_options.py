@@ -8,7 +8,6 @@ import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 from urllib.parse import urlsplit
@@ -20,6 +19,7 @@ from triton_exporter.app.settings import GpuSource, Settings
 from triton_exporter.distribution.buckets import Buckets, ThresholdError, thresholds
 from triton_exporter.http.certificates import CertificateError, Certificates
 from triton_exporter.lifecycle.expectations import parse_expected
+from triton_exporter.options import host_and_port, is_loopback, is_web_address
 from triton_exporter.probe.payload import PayloadError, Tensor, load_payloads
 from triton_exporter.probe.probe_settings import ProbeSettings
 from triton_exporter.yaml_faults import YAML_FAULTS, fault
@@ -64,33 +64,15 @@ class Chosen:
 
 def _url(text: str) -> str:
     url = text if "://" in text else f"http://{text}"
-    try:
-        parts = urlsplit(url)
-        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        valid = False
-    if not valid or any(character.isspace() for character in url):
+    if not is_web_address(url):
         raise ValueError(f"{text!r} is not a URL such as http://127.0.0.1:8000")
+    parts = urlsplit(url)
     if "@" in parts.netloc:
         # Not repeated: it may hold a password.
         raise ValueError("an address takes no user and password; give headers by --triton-headers-file")
     if parts.query or parts.fragment:
         raise ValueError(f"{text!r} has a ? or a #; give the address without it")
     return url.rstrip("/")
-
-
-def _address(text: str) -> tuple[str, int]:
-    host, _, port = text.rpartition(":")
-    if not port.isdecimal() or int(port) > 65535:
-        raise ValueError(f"{text!r} is not HOST:PORT, such as 127.0.0.1:9401")
-    return host.strip("[]") or "127.0.0.1", int(port)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _number(text: str, least: float, most: float, wanted: str) -> float:
@@ -147,7 +129,7 @@ def _word(text: str) -> str:
 
 def _grpc(text: str) -> str:
     tls = "grpcs://" if text.startswith("grpcs://") else ""
-    host, port = _address(text.removeprefix(tls))
+    host, port = host_and_port(text.removeprefix(tls))
     return f"{tls}[{host}]:{port}" if ":" in host else f"{tls}{host}:{port}"
 
 
@@ -175,7 +157,7 @@ def _each(read: Callable[[str], Any]) -> BeforeValidator:
 Url = Annotated[str, _one(_url), Form("URL")]
 File = Annotated[Path | None, _one(_path), Form("FILE")]
 Folder = Annotated[Path | None, _one(_path), Form("DIR")]
-Address = Annotated[tuple[str, int], _one(_address), Form("HOST:PORT")]
+Address = Annotated[tuple[str, int], _one(host_and_port), Form("HOST:PORT")]
 Seconds = Annotated[float, _one(_seconds), Form("SECONDS")]
 Patterns = Annotated[tuple[str, ...], _each(_word), Form("PATTERN", repeated=True)]
 
@@ -245,7 +227,7 @@ class ExporterOptions(BaseModel):
     """folder of objectives: each threshold becomes a bucket bound of the histograms"""
     state_file: File = None
     """file with which the histograms go on after a restart of the exporter (default: they start at zero)"""
-    otlp_listen: Annotated[tuple[str, int] | None, _one(_address), Form("HOST:PORT")] = None
+    otlp_listen: Annotated[tuple[str, int] | None, _one(host_and_port), Form("HOST:PORT")] = None
     """address to receive Triton's traces on (OTLP over HTTP), such as 127.0.0.1:4318"""
     otlp_allow_remote: Annotated[bool, Form("{true,false}", switch=True)] = False
     """allow --otlp-listen on an address that other machines reach; they can send forged traces"""
@@ -350,7 +332,7 @@ def _settings(
     problems: list[Problem],
 ) -> Settings:
     otlp = options.otlp_listen
-    if otlp and not (options.otlp_allow_remote or _is_loopback(otlp[0])):
+    if otlp and not (options.otlp_allow_remote or is_loopback(otlp[0])):
         reason = f"other machines can reach {otlp[0]} and send forged traces"
         problems.append(Problem("--otlp-listen", reason, "127.0.0.1:4318, or add --otlp-allow-remote"))
     if options.govern_traces and not otlp:

@@ -1,9 +1,11 @@
-"""Options of a command line, declared as its help shows them."""
+"""Options of a command line, declared as its help shows them, and the addresses that they hold."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from ipaddress import ip_address
 from typing import Any
+from urllib.parse import urlsplit
 
 
 def adder(add_argument: Callable[..., object], **always: Any) -> Callable[..., None]:
@@ -26,3 +28,29 @@ def adder(add_argument: Callable[..., object], **always: Any) -> Callable[..., N
         add_argument(name, help=text, **how | always)
 
     return add
+
+
+def is_web_address(text: str) -> bool:
+    """Whether it is an http or https URL with a host."""
+    try:
+        parts = urlsplit(text)
+        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+    return valid and not any(character.isspace() for character in text)
+
+
+def host_and_port(text: str) -> tuple[str, int]:
+    """Split HOST:PORT; an IPv6 host may be in brackets, and no host is 127.0.0.1. Raises ValueError."""
+    host, _, port = text.rpartition(":")
+    if not port.isdecimal() or int(port) > 65535:
+        raise ValueError(f"{text!r} is not HOST:PORT, such as 127.0.0.1:9401")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether no other machine reaches an address of this host."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

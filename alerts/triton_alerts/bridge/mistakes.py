@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from ipaddress import ip_address
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from triton_alerts.bridge import settings
 from triton_exporter.http.certificates import CertificateError
+from triton_exporter.options import is_loopback, is_web_address
 from triton_slo.conventions import SEVERITIES
 from triton_slo.problem import Problem
 
@@ -56,23 +55,14 @@ def _unauthenticated(args: argparse.Namespace) -> list[Problem]:
     address = settings.listen_address(args.listen)
     if isinstance(address, Problem) or args.token_file is not None or args.tls_client_ca is not None:
         return []
-    try:
-        inside = address[0] == "localhost" or ip_address(address[0]).is_loopback
-    except ValueError:
-        inside = False
     fix = "--token-file FILE, --tls-client-ca FILE, or 127.0.0.1"
     wrong = "anyone who reaches this address could send false alerts"
-    return [] if inside else [Problem(f"--listen {args.listen}", wrong, fix)]
+    return [] if is_loopback(address[0]) else [Problem(f"--listen {args.listen}", wrong, fix)]
 
 
 def _address(option: str, url: str) -> list[Problem]:
-    try:
-        parts = urlsplit(url)
-        good = parts.scheme in ("http", "https") and bool(parts.hostname) and url == url.strip()
-        good = good and " " not in url and (parts.port is None or parts.port > 0)
-    except ValueError:
-        good = False
-    return [] if good else [Problem(f"{option} {url}", "not an address", "http://HOST:PORT or https://HOST")]
+    fix = "http://HOST:PORT or https://HOST"
+    return [] if is_web_address(url) else [Problem(f"{option} {url}", "not an address", fix)]
 
 
 def _secret(option: str, path: Path) -> list[Problem]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from triton_alerts.bridge.deliver.slack import API_URL
 from triton_exporter.duration import parse_seconds
 from triton_exporter.http.certificates import ServerCertificates
-from triton_exporter.options import adder
+from triton_exporter.options import adder, host_and_port
 from triton_slo.problem import Problem
 
 STACK_USER = "tritonwatch"
@@ -104,11 +104,11 @@ def add_slack_arguments(parser: argparse.ArgumentParser, *, again: bool = False)
 
 
 def listen_address(text: str) -> tuple[str, int] | Problem:
-    """Split HOST:PORT; an IPv6 host may be in brackets."""
-    host, _, port = text.rpartition(":")
-    if not host or not port.isdigit() or not 0 <= int(port) <= 65535:
+    """Split HOST:PORT."""
+    try:
+        return host_and_port(text)
+    except ValueError:
         return Problem(f"--listen {text}", "not an address", "HOST:PORT, such as 127.0.0.1:9096")
-    return host.strip("[]"), int(port)
 
 
 def server_certificates(args: argparse.Namespace) -> ServerCertificates | None:
