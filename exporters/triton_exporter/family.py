@@ -37,6 +37,16 @@ class Family:
     metric: Metric
     samples: Sequence[Sample]
 
+    @classmethod
+    def of(cls, metric: Metric, rows: Iterable[tuple[Iterable[str], float]]) -> Family:
+        """The family whose series have these label values, each with its value."""
+        return cls(metric, [Sample(series(metric, *labels), value) for labels, value in rows])
+
+    @classmethod
+    def single(cls, metric: Metric, value: float) -> Family:
+        """The family of one series without labels."""
+        return cls(metric, [Sample(metric.name, value)])
+
 
 @runtime_checkable
 class Written(Protocol):

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Sequence
 from functools import partial
 from importlib import metadata
+from itertools import product
 
 from triton_exporter.app.features import optional_parts, sources
 from triton_exporter.app.pages import SCRAPE_TIMEOUT, PageRequest, budget, json_page, landing_page, packed
@@ -30,7 +31,7 @@ from triton_exporter.exposition.pace import Pace
 from triton_exporter.exposition.page import Pieces
 from triton_exporter.exposition.relay import Relay
 from triton_exporter.exposition.scrape import Reading, SharedReader, read
-from triton_exporter.family import Family, Sample, series
+from triton_exporter.family import Family
 from triton_exporter.http.certificates import Renewed
 from triton_exporter.http.client import Client, Limits
 from triton_exporter.http.connections import Connections
@@ -211,23 +212,15 @@ class Exporter:
     def _after_reading(self, reading: Reading) -> Iterable[Family]:
         """Series about the reading and the requests to Triton."""
         up = reading.up and self.states.lifecycle.snapshot.api_failure != catalogue.NOT_TRITON
-        yield Family(catalogue.UP, [Sample(str(catalogue.UP), up)])
+        yield Family.single(catalogue.UP, up)
         yield from self._relay.families()
         # Absent until there was one: an age counted from 1970 means nothing.
-        succeeded = [Sample(str(own.LAST_SUCCESS), self._last_success)] if self._last_success else []
-        yield Family(own.LAST_SUCCESS, succeeded)
-        yield Family(own.SAMPLING_INTERVAL, [Sample(str(own.SAMPLING_INTERVAL), self._pace.interval)])
-        yield Family(own.SCRAPE_DURATION, [Sample(str(own.SCRAPE_DURATION), reading.duration_seconds)])
-        yield Family(
-            own.SCRAPE_FAILURES,
-            [
-                Sample(series(own.SCRAPE_FAILURES, endpoint, reason), self._failures[endpoint, reason])
-                for endpoint in ENDPOINTS
-                for reason in catalogue.DOWN_REASONS
-                if reason
-            ],
-        )
-        yield Family(own.BUILD_INFO, [Sample(series(own.BUILD_INFO, _version()), 1)])
+        yield Family.of(own.LAST_SUCCESS, [((), self._last_success)] if self._last_success else [])
+        yield Family.single(own.SAMPLING_INTERVAL, self._pace.interval)
+        yield Family.single(own.SCRAPE_DURATION, reading.duration_seconds)
+        asked = product(ENDPOINTS, filter(None, catalogue.DOWN_REASONS))
+        yield Family.of(own.SCRAPE_FAILURES, ((one, self._failures[one]) for one in asked))
+        yield Family.of(own.BUILD_INFO, [((_version(),), 1)])
 
     def _publish(self, reading: Reading) -> None:
         self._reading = reading

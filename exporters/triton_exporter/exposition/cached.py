@@ -2,39 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import overload
+from collections.abc import Iterable
 
 from triton_exporter.exposition.page import written
 from triton_exporter.family import Sample
 
 
-class CachedSamples(Sequence[Sample]):
-    """A list of samples whose text is rendered once; Written (see `family`)."""
+class CachedSamples(list[Sample]):
+    """Samples whose text is rendered once, so that none is added later; Written (see `family`)."""
 
-    def __init__(self, samples: Sequence[Sample]) -> None:
-        self._samples = samples
-        self._lines: tuple[bytes, ...] = ()
-
-    def __len__(self) -> int:
-        return len(self._samples)
-
-    @overload
-    def __getitem__(self, index: int) -> Sample: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Sample]: ...
-
-    def __getitem__(self, index: int | slice) -> Sample | Sequence[Sample]:
-        return self._samples[index]
+    _text = b""
 
     @property
     def has_exemplars(self) -> bool:
         """Whether any sample has one."""
-        return any(sample.exemplar is not None for sample in self._samples)
+        return any(sample.exemplar is not None for sample in self)
 
     def pieces(self) -> Iterable[bytes]:
         """All of them in the text format."""
-        if not self._lines:
-            self._lines = (written(self._samples),)
-        return self._lines
+        self._text = self._text or written(self)
+        return (self._text,)

@@ -11,7 +11,7 @@ from triton_exporter.catalogue import own
 from triton_exporter.catalogue.reserved import is_reserved
 from triton_exporter.exposition.parse import FAULTS, Exposition, Parser
 from triton_exporter.exposition.scrape import Reading
-from triton_exporter.family import Family, Sample, series
+from triton_exporter.family import Family
 
 COLLISION = "collision"
 """Kind of a bad line that bears a name of the exporter, of Prometheus or of the rules."""
@@ -48,10 +48,7 @@ class Relay:
 
     def families(self) -> Iterable[Family]:
         """Bad lines by kind."""
-        yield Family(
-            own.BAD_LINES,
-            [Sample(series(own.BAD_LINES, kind), self._bad[kind]) for kind in (*FAULTS, COLLISION)],
-        )
+        yield Family.of(own.BAD_LINES, (((kind,), self._bad[kind]) for kind in (*FAULTS, COLLISION)))
 
     def _without_bad_lines(self, body: bytes) -> Exposition:
         exposition = self._parser.parse(body)

@@ -6,6 +6,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from triton_exporter.catalogue import Metric, gpu
 from triton_exporter.doctor import Finding
@@ -33,9 +34,6 @@ from triton_exporter.snapshot import ModelConfig, ModelStatistics, ModelVersion,
 
 _Rows = dict[tuple[str, ...], float]
 """Values of one family by the values of its labels."""
-
-_MOST_SERIES = 50_000
-"""Rendered series remembered."""
 
 _SHOWN = tuple(
     metric
@@ -89,7 +87,6 @@ class Gpus:
         self._claims: tuple[GpuClaim, ...] = ()
         self._problems: Mapping[ModelVersion, str] = {}
         self._memory: Mapping[tuple[ModelVersion, Entity], float] = {}
-        self._rendered: dict[tuple[str, ...], str] = {}
 
     # --- Fed by the exporter --------------------------------------------------------------------------------
 
@@ -260,21 +257,14 @@ class Gpus:
                 yield self._family(metric, rows)
 
     def _family(self, metric: Metric, rows: _Rows) -> Family:
-        return Family(metric, [Sample(self._series(metric, labels), value) for labels, value in rows.items()])
-
-    def _series(self, metric: Metric, labels: tuple[str, ...]) -> str:
-        key = (metric.name, *labels)
-        text = self._rendered.get(key)
-        if text is None:
-            if len(self._rendered) >= _MOST_SERIES:
-                self._rendered.clear()
-            text = self._rendered[key] = _render(metric, labels)
-        return text
+        name, names = metric.name, metric.labels
+        return Family(metric, [Sample(_series(name, names, labels), value) for labels, value in rows.items()])
 
 
-def _render(metric: Metric, values: tuple[str, ...]) -> str:
+@lru_cache(maxsize=1 << 16)
+def _series(metric: str, names: tuple[str, ...], values: tuple[str, ...]) -> str:
     # An empty label is to Prometheus the same as none, and on most GPUs the instance is empty.
-    pairs = [f'{name}="{escape(text)}"' for name, text in zip(metric.labels, values, strict=True) if text]
+    pairs = [f'{name}="{escape(text)}"' for name, text in zip(names, values, strict=True) if text]
     return f"{metric}{{{','.join(pairs)}}}"
 
 

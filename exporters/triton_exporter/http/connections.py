@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from triton_exporter.catalogue import own
-from triton_exporter.family import Family, Sample, series
+from triton_exporter.family import Family
 
 MOST = 200
 """Connections open at a time, by default."""
@@ -117,10 +117,7 @@ class Connections:
         """Dropped connections by reason."""
         with self._lock:
             dropped = dict(self._dropped)
-        yield Family(
-            own.CONNECTIONS_DROPPED,
-            [Sample(series(own.CONNECTIONS_DROPPED, one), dropped.get(one, 0)) for one in DROPS],
-        )
+        yield Family.of(own.CONNECTIONS_DROPPED, (((one,), dropped.get(one, 0)) for one in DROPS))
 
     def _make_room(self) -> bool:
         oldest = min(self._open, key=lambda one: (one.answering, one.since))

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from triton_exporter.catalogue import own
-from triton_exporter.family import Family, Sample
+from triton_exporter.family import Family
 from triton_exporter.lifecycle.tracker import Lifecycle
 from triton_exporter.snapshot import Snapshot
 
@@ -88,4 +88,4 @@ class ExpectedFile:
 
     def families(self, now: float) -> Iterable[Family]:
         """Whether the file is in force."""
-        yield Family(own.EXPECTED_FILE_VALID, [Sample(str(own.EXPECTED_FILE_VALID), not self._problem)])
+        yield Family.single(own.EXPECTED_FILE_VALID, not self._problem)

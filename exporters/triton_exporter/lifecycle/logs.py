@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from triton_exporter.catalogue import own
-from triton_exporter.family import Family, Sample
+from triton_exporter.family import Family
 from triton_exporter.lifecycle.tracker import Lifecycle
 from triton_exporter.snapshot import Snapshot
 
@@ -249,8 +249,8 @@ class LogReader:
 
     def families(self, now: float) -> Iterable[Family]:
         """Whether the log can be read, and how much of it was."""
-        yield Family(own.LOG_READABLE, [Sample(str(own.LOG_READABLE), self._tail.readable)])
-        yield Family(own.LOG_LINES, [Sample(str(own.LOG_LINES), self._lines)])
+        yield Family.single(own.LOG_READABLE, self._tail.readable)
+        yield Family.single(own.LOG_LINES, self._lines)
 
     def close(self) -> None:
         """Close the log."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from triton_exporter.catalogue import Metric
 from triton_exporter.catalogue import state as catalogue
 from triton_exporter.exposition.cached import CachedSamples
-from triton_exporter.family import Family, Sample, series
+from triton_exporter.family import Family
 from triton_exporter.lifecycle.tracker import Lifecycle, Record
 from triton_exporter.snapshot import ModelVersion, Snapshot
 
@@ -38,8 +38,8 @@ class ModelStates:
 
     def families(self, now: float) -> Iterable[Family]:
         """Liveness, readiness, state, expectation, load failures, episodes and load times."""
-        yield _single(catalogue.SERVER_LIVE, self.lifecycle.snapshot.live)
-        yield _single(catalogue.SERVER_READY, self.lifecycle.snapshot.ready)
+        yield Family.single(catalogue.SERVER_LIVE, self.lifecycle.snapshot.live)
+        yield Family.single(catalogue.SERVER_READY, self.lifecycle.snapshot.ready)
         self._hold(now)
         # At 1,000 models this is a megabyte that changes a few times a day.
         current = (self.lifecycle.version, frozenset(self._held))
@@ -98,8 +98,4 @@ def _states(records: _Records) -> Iterable[tuple[tuple[str, ...], float]]:
 
 
 def _family(metric: Metric, values: Iterable[tuple[tuple[str, ...], float]]) -> Family:
-    return Family(metric, CachedSamples([Sample(series(metric, *labels), value) for labels, value in values]))
-
-
-def _single(metric: Metric, value: float) -> Family:
-    return Family(metric, [Sample(metric.name, value)])
+    return Family(metric, CachedSamples(Family.of(metric, values).samples))

@@ -40,7 +40,6 @@ class _Account:
     last_inference: float = 0.0
     bounds: tuple[int, ...] = ()
     current: ModelStatistics | None = None
-    named: dict[_Identity, str] = field(default_factory=dict)  # series as written
     batch_series: tuple[str, ...] = ()
 
 
@@ -133,19 +132,16 @@ def _walk(statistics: ModelStatistics) -> Iterator[tuple[_Identity, float]]:
 
 
 def _samples(key: ModelVersion, account: _Account) -> Iterator[tuple[Metric, Sample]]:
-    named = account.named
-    for identity, total in account.totals.items():
-        metric = _COUNTERS.get(identity[0])
+    for (name, labels), total in account.totals.items():
+        metric = _COUNTERS.get(name)
         if metric is not None:
-            if identity not in named:
-                named[identity] = series(metric, *key, *identity[1])
-            yield metric, Sample(named[identity], total)
+            yield metric, Sample(series(metric, *key, *labels), total)
     yield from ((catalogue.BATCH_SIZE, sample) for sample in _batches(key, account))
     if account.last_inference:
-        metric = catalogue.LAST_INFERENCE
-        if (metric.name, ()) not in named:
-            named[metric.name, ()] = series(metric, *key)
-        yield metric, Sample(named[metric.name, ()], account.last_inference)
+        yield (
+            catalogue.LAST_INFERENCE,
+            Sample(series(catalogue.LAST_INFERENCE, *key), account.last_inference),
+        )
     for use in account.current.memory if account.current is not None else ():
         yield (
             catalogue.MEMORY,

@@ -138,32 +138,19 @@ class Prober:
         """Results and durations of all probes so far."""
         with self._lock:
             targets = sorted(self._targets.items())
-            yield Family(
-                catalogue.REQUESTS,
-                [
-                    Sample(series(catalogue.REQUESTS, *key, result), target.results[result])
-                    for key, target in targets
-                    for result in catalogue.RESULTS
-                ],
+            results = (
+                ((*key, result), target.results[result])
+                for key, target in targets
+                for result in catalogue.RESULTS
             )
-            yield Family(
-                catalogue.SUCCESS,
-                [
-                    Sample(series(catalogue.SUCCESS, *key), works)
-                    for key, target in targets
-                    if (works := self._works(target, now)) is not None
-                ],
-            )
+            yield Family.of(catalogue.REQUESTS, results)
+            works = ((key, self._works(target, now)) for key, target in targets)
+            yield Family.of(catalogue.SUCCESS, ((key, one) for key, one in works if one is not None))
             yield Family(
                 catalogue.DURATION, [sample for key, target in targets for sample in _durations(key, target)]
             )
-            yield Family(
-                catalogue.UNPROBED,
-                [
-                    Sample(series(catalogue.UNPROBED, *key, reason), 1)
-                    for key, reason in sorted(self._skipped.items())
-                ],
-            )
+            skipped = (((*key, reason), 1) for key, reason in sorted(self._skipped.items()))
+            yield Family.of(catalogue.UNPROBED, skipped)
 
     def wait(self, timeout_seconds: float) -> bool:
         """Wait until no probe is in flight; False when the time is over."""

@@ -14,7 +14,7 @@ from statistics import median
 
 from triton_exporter.catalogue import own, triton
 from triton_exporter.exposition.parse import Exposition
-from triton_exporter.family import Family, Sample, series
+from triton_exporter.family import Family
 from triton_exporter.http.client import Client, FetchError
 from triton_exporter.printable import printable
 from triton_exporter.snapshot import Snapshot
@@ -200,13 +200,9 @@ class TraceGovernor:
         with self._lock:
             rates = {model: given.rate for model, given in self._given.items()}
             posts = dict(self._posts)
-        yield Family(
-            own.TRACE_RATE, [Sample(series(own.TRACE_RATE, one), rate) for one, rate in rates.items()]
-        )
-        states = [Sample(series(own.TRACE_GOVERNOR, one), one == self._state) for one in STATES]
-        yield Family(own.TRACE_GOVERNOR, states)
-        results = [Sample(series(own.TRACE_POSTS, one), posts.get(one, 0)) for one in ("accepted", "failed")]
-        yield Family(own.TRACE_POSTS, results)
+        yield Family.of(own.TRACE_RATE, (((model,), rate) for model, rate in rates.items()))
+        yield Family.of(own.TRACE_GOVERNOR, (((state,), state == self._state) for state in STATES))
+        yield Family.of(own.TRACE_POSTS, (((one,), posts.get(one, 0)) for one in ("accepted", "failed")))
 
     def _trouble(self, now: float) -> str:
         """The first sign of trouble, as one of STATES."""
