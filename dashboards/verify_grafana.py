@@ -62,12 +62,12 @@ def main(argv: list[str]) -> int:
 
 
 def models() -> tuple[Json, ...]:
-    """The dashboards as they are committed."""
+    """Return the dashboards as they are committed."""
     return tuple(json.loads(path.read_text(encoding="utf-8")) for path in sorted(GENERATED.glob("*.json")))
 
 
 def verify(url: str, expected: tuple[Json, ...], import_seconds: float = IMPORT_SECONDS) -> list[str]:
-    """What is wrong with the dashboards in the Grafana at this address."""
+    """Return what is wrong with the dashboards in the Grafana at this address."""
     health = requests.get(f"{url}/api/datasources/uid/{SOURCE['uid']}/health", timeout=30)
     if not health.ok or _json(health).get("status") != "OK":
         return [f"the data source does not reach Prometheus: {_said(health)}"]
@@ -83,7 +83,7 @@ def verify(url: str, expected: tuple[Json, ...], import_seconds: float = IMPORT_
 
 
 def _imported(url: str, uid: str, deadline: float) -> Json | None:
-    """The dashboard as Grafana holds it, once provisioning came to it."""
+    """Return the dashboard as Grafana holds it, once provisioning came to it."""
     while True:
         answer = requests.get(f"{url}/api/dashboards/uid/{uid}", timeout=30)
         if answer.ok:
@@ -161,7 +161,7 @@ def fill(expr: str, chosen: Mapping[str, str]) -> str:
 
 
 def _run(url: str, target: Json, chosen: Mapping[str, str]) -> tuple[str, bool]:
-    """What went wrong, if anything, and whether there was data."""
+    """Return what went wrong, if anything, and whether there was data."""
     instant = bool(target.get("instant"))
     query = {
         "refId": target["refId"],

@@ -74,13 +74,13 @@ class Alert:
         return self.expr.replace("$threshold", self.threshold.promql if self.threshold else "$threshold")
 
     def with_numbers(self, text: str) -> str:
-        """A text for people with its threshold and its `for`."""
+        """Return a text for people with its threshold and its `for`."""
         return text.replace("$threshold", self.threshold.words if self.threshold else "").replace(
             "$for", self.hold or "0s"
         )
 
     def tuned(self, tuning: Tuning) -> Iterator[Alert]:
-        """The alert as it is in force: once for each group of models with settings of their own."""
+        """Yield the alert as it is in force: once for each group of models with settings of their own."""
         for part in tuning.parts(self.name):
             if part.setting.enabled is False:
                 continue

@@ -70,7 +70,7 @@ class AlertsFile:
                 taken |= names
 
     def notes(self) -> Iterator[Problem]:
-        """What is allowed, and worth a second thought: pages that no longer reach anybody."""
+        """Yield what is allowed, and worth a second thought: pages that no longer reach anybody."""
         for name in self.tuning.alerts:
             alert = _CATALOGUE[name]
             for part in self.tuning.parts(name):
@@ -91,7 +91,7 @@ class AlertsFile:
 
 
 def is_alerts_file(text: str) -> bool:
-    """Whether a file is one of alert settings, by its only key."""
+    """Return whether a file is one of alert settings, by its only key."""
     nodes = [node for node in documents("", text) if isinstance(node, yaml.MappingNode)]
     return any([key.value for key, _ in node.value] == ["alerts"] for node in nodes)
 
@@ -151,7 +151,7 @@ def _unknown(name: str) -> tuple[str, str]:
 
 
 def _setting(alert: Alert, given: Any) -> AlertSetting | list[Finding]:
-    """The settings of one alert, or all that is wrong with them."""
+    """Return the settings of one alert, or all that is wrong with them."""
     data = dict(given) if isinstance(given, dict) else given
     found = list(_unsuitable(alert, data)) if isinstance(data, dict) else []
     try:
@@ -165,7 +165,7 @@ def _setting(alert: Alert, given: Any) -> AlertSetting | list[Finding]:
 
 
 def _unsuitable(alert: Alert, data: Content) -> Iterator[Finding]:
-    """What this alert cannot have; thresholds become numbers on the way."""
+    """Yield what this alert cannot have; thresholds become numbers on the way."""
     if alert.name == WATCHDOG and set(data) - {"enabled"}:
         yield (), "always fires, and its route relies on that", "change nothing but `enabled`"
     overrides = data.get("overrides")

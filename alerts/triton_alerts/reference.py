@@ -89,7 +89,7 @@ silence: {checks}.
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     count = sum(len(alerts) for alerts in FAMILIES.values())
     parts = [_INTRO.format(count=count, families=len(FAMILIES), table="\n".join(_table()))]
     parts += ["\n".join(_family(name, alerts)) for name, alerts in FAMILIES.items()]
@@ -144,7 +144,7 @@ def _burn_alerts() -> Iterator[str]:
 
 
 def _conditions() -> Iterator[str]:
-    """The parts of a page's and of a ticket's condition, by default."""
+    """Yield the parts of a page's and of a ticket's condition, by default."""
     plan = Plan(Objective(name="errors", target=0.999, indicator=Errors()), Options())
     yield (
         "The parts of the condition are recorded series that exist, with the value 1, while a part is true. By "
@@ -198,7 +198,7 @@ def _checks() -> str:
 
 
 def _plain(text: str) -> str:
-    """A template as a reader sees it: labels by name, values as `value`."""
+    """Return a template as a reader sees it: labels by name, values as `value`."""
     text = re.sub(r"\{\{ with \$labels\.(\w+) \}\}([^{}]*)\{\{ \. \}\}\{\{ end \}\}", r"\2`\1`", text)
     text = re.sub(r"\{\{ \$labels\.(\w+) \}\}", r"`\1`", text)
     text = re.sub(r"\{\{ [^{}]*\$value[^{}]*\}\}", "`value`", text)

@@ -95,7 +95,7 @@ def options(args: argparse.Namespace) -> list[str]:
 
 
 def checked_url(text: str, option: str) -> str:
-    """An http or https address without credentials, query or fragment. Raises UsageError."""
+    """Return an http or https address without credentials, query or fragment. Raises UsageError."""
     try:
         parts = urlsplit(text)
         port = parts.port
@@ -126,7 +126,7 @@ def _secret(path: str | None, fallback: str) -> str:
 
 
 def read_secret(path: str) -> str:
-    """What a file holds, without the blanks around it. Raises UsageError."""
+    """Return what a file holds, without the blanks around it. Raises UsageError."""
     try:
         text = Path(path).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:

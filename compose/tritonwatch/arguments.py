@@ -23,7 +23,7 @@ _YEAR_2200 = 7_258_118_400
 
 
 def scale(text: str) -> float:
-    """A factor above 0 and at most 1, as 0.005 or 1/120."""
+    """Return a factor above 0 and at most 1, as 0.005 or 1/120."""
     value = _number(text, "a number such as 0.005 or 1/120")
     if not 0 < value <= 1:
         raise argparse.ArgumentTypeError(f"{text} is not above 0 and at most 1")
@@ -31,7 +31,7 @@ def scale(text: str) -> float:
 
 
 def positive(text: str) -> float:
-    """A number above 0."""
+    """Return a number above 0."""
     value = _number(text, "a number")
     if value <= 0:
         raise argparse.ArgumentTypeError(f"{text} is not above 0")
@@ -51,7 +51,7 @@ def between(least: float, most: float, unit: str) -> Callable[[str], float]:
 
 
 def whole(text: str) -> int:
-    """A whole number, not below 0."""
+    """Return a whole number, not below 0."""
     value = _number(text, "a whole number")
     if value < 0 or value != int(value):
         raise argparse.ArgumentTypeError(f"{text} is not a whole number from 0 on")
@@ -91,14 +91,14 @@ selector = checked(parse_selector)
 
 
 def web_address(text: str) -> str:
-    """An http or https address with a host. Raises ValueError on any other text."""
+    """Return an http or https address with a host. Raises ValueError on any other text."""
     if not is_web_address(text):
         raise ValueError(f"{text!r} is not an address such as http://127.0.0.1:9096/alertmanager")
     return text
 
 
 def path(text: str) -> Path:
-    """A path; an empty one, which an unset variable leaves, would be the current folder."""
+    """Return a path; an empty one, which an unset variable leaves, would be the current folder."""
     if not text:
         raise argparse.ArgumentTypeError("is empty; is a variable not set?")
     return Path(text)
@@ -116,7 +116,7 @@ def check_out(out: Path, parts: Sequence[str], objectives: Path) -> None:
 
 
 def text_of(path: Path, encoding: str = "utf-8") -> str:
-    """A file's text. Raises UsageError, which names the file and the reason."""
+    """Return a file's text. Raises UsageError, which names the file and the reason."""
     try:
         return path.read_text(encoding=encoding)
     except OSError as error:
@@ -144,7 +144,7 @@ def _inside(folder: Path) -> list[Path]:
 
 
 def objective_texts(folder: Path) -> list[tuple[str, str]]:
-    """Every *.yaml and *.yml of a folder as (name, text). Raises UsageError."""
+    """Return every *.yaml and *.yml of a folder as (name, text). Raises UsageError."""
     if not os.path.isdir(folder):
         raise UsageError(f"--objectives {folder} is not a folder")
     try:
@@ -173,7 +173,7 @@ def add_objective_filter(parser: argparse.ArgumentParser) -> None:
 
 
 def moment(text: str) -> float:
-    """A moment as Unix seconds, or as 2026-05-01T09:30Z (UTC where no zone is given)."""
+    """Return a moment as Unix seconds, or as 2026-05-01T09:30Z (UTC where no zone is given)."""
     try:
         at = float(text)
     except ValueError:

@@ -307,7 +307,7 @@ def _content(path: Path, problems: list[Problem]) -> dict[str, Any]:
 
 
 def _validated(raw: Mapping[str, Any], places: Mapping[str, str], problems: list[Problem]) -> ExporterOptions:
-    """The options, with the default for those that are wrong."""
+    """Return the options, with the default for those that are wrong."""
     try:
         return ExporterOptions.model_validate(raw)
     except ValidationError as error:

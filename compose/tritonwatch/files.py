@@ -9,12 +9,12 @@ _CHECKOUT = _PACKAGE.parents[1]
 
 
 def demo_models() -> Path:
-    """The demo's model repository."""
+    """Return the demo's model repository."""
     return _first(_PACKAGE / "data" / "models", _CHECKOUT / "compose" / "demo" / "models")
 
 
 def objectives() -> Path:
-    """The objectives that the stack ships with."""
+    """Return the objectives that the stack ships with."""
     return _first(_PACKAGE / "data" / "objectives", _CHECKOUT / "slo" / "objectives")
 
 

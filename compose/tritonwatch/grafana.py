@@ -44,7 +44,7 @@ class Grafana:
         self._session.close()
 
     def folder_title(self, uid: str) -> str | None:
-        """The title of the folder with this uid, or None."""
+        """Return the title of the folder with this uid, or None."""
         found = self._ask("GET", f"/api/folders/{uid}", missing=True)
         return None if found is None else str(found.get("title", ""))
 
@@ -66,7 +66,7 @@ class Grafana:
         self._ask("DELETE", f"/api/dashboards/uid/{uid}")
 
     def dashboard(self, uid: str) -> Stored | None:
-        """The dashboard with this uid, or None."""
+        """Return the dashboard with this uid, or None."""
         found = self._ask("GET", f"/api/dashboards/uid/{uid}", missing=True)
         if found is None:
             return None

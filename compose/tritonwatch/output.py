@@ -14,7 +14,7 @@ MANIFEST = ".tritonwatch-generated"
 
 
 def drift(folder: Path, wanted: Mapping[str, str]) -> list[str]:
-    """What differs between a folder and the wanted files, one line each; empty when nothing does."""
+    """Return what differs between a folder and the wanted files, one line each; empty when nothing does."""
     lines = []
     for name, text in sorted(_with_manifest(wanted).items()):
         path = folder / name
@@ -26,7 +26,7 @@ def drift(folder: Path, wanted: Mapping[str, str]) -> list[str]:
 
 
 def fault(path: Path, error: OSError) -> str:
-    """Why something cannot be written to a path, in a line."""
+    """Return why something cannot be written to a path, in a line."""
     # The nearest existing parent decides; the text of the error (`File exists`, `Not a directory`) misleads.
     for parent in path.parents:
         if os.path.isfile(parent):
@@ -91,7 +91,7 @@ def _write(folder: Path, wanted: Mapping[str, str]) -> None:
 
 
 def held(folder: Path, wanted: Mapping[str, str]) -> dict[str, str]:
-    """What a `write` of these files would replace or delete, as it is now: `write` it to go back."""
+    """Return what a `write` of these files would replace or delete, as it is now: `write` it to go back."""
     names = set(wanted) | _stale(folder, wanted)
     # Not read_text, which would change line ends: what is put back must be what was there.
     return {name: (folder / name).read_bytes().decode() for name in names if (folder / name).is_file()}

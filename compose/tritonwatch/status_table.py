@@ -136,7 +136,7 @@ def _state(row: Standing) -> str:
 
 
 def ratio(value: float | None) -> str:
-    """A share in percent with as many digits as its distance from 100 % needs."""
+    """Return a share in percent with as many digits as its distance from 100 % needs."""
     if value is None:
         return "unknown"
     missing = (1 - value) * 100
@@ -145,14 +145,14 @@ def ratio(value: float | None) -> str:
 
 
 def rate(value: float | None) -> str:
-    """A burn rate; a dash where there were no events."""
+    """Return a burn rate; a dash where there were no events."""
     if value is None:
         return "-"
     return f"{value:.0f}x" if value >= 100 else f"{value:.3g}x"
 
 
 def duration(seconds: float | None) -> str:
-    """A length of time in its two largest units."""
+    """Return a length of time in its two largest units."""
     if seconds is None:
         return "-"
     if math.isinf(seconds):

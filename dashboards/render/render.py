@@ -191,7 +191,7 @@ def draw(picture: Picture, model: Json, grafana: Grafana, out: Path, chromium: s
 
 
 def _opened(model: Json) -> Json:
-    """The dashboard with all its rows open, as Grafana moves what is below."""
+    """Return the dashboard with all its rows open, as Grafana moves what is below."""
     placed: list[Json] = []
     moved = 0
     for panel in model["panels"]:
@@ -206,7 +206,7 @@ def _opened(model: Json) -> Json:
 
 
 def check(picture: Picture, asked: list[Json], dom: str) -> list[str]:
-    """What the page says, against what it must say."""
+    """Return what the page says, against what it must say."""
     parts = re.split(r'<div [^>]*?data-panel="', dom)[1:]
     texts: dict[str, str] = {}
     seen: dict[str, str] = {}

@@ -36,12 +36,12 @@ def unit(metric: Metric) -> str:
 
 
 def about(lead: str, *metrics: Metric | str) -> str:
-    """A panel's description: what it answers, then each metric with its meaning, switch and caveat."""
+    """Return a panel's description: what it answers, then each metric with its meaning, switch and caveat."""
     return "\n\n".join((lead, *(_line(metric) for metric in metrics)))
 
 
 def metrics_of(exprs: Iterable[str]) -> tuple[Metric | str, ...]:
-    """The metrics that expressions read, in order: those of the catalogues, and recorded series."""
+    """Return the metrics that expressions read, in order: those of the catalogues, and recorded series."""
     words = (word for expr in exprs for word in _WORD.findall(without_strings(expr)))
     return tuple(
         dict.fromkeys(_FAMILIES.get(word, word) for word in words if word in _FAMILIES or ":" in word)

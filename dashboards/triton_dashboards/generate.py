@@ -20,5 +20,5 @@ def artifacts(objectives: Sequence[object], options: Options) -> tuple[Artifact,
 
 
 def dashboards(options: Options) -> tuple[Dashboard, ...]:
-    """The dashboards that serve any fleet."""
+    """Return the dashboards that serve any fleet."""
     return tuple(one.dashboard(options) for one in (fleet, model, slo, gpu, server, on_call))

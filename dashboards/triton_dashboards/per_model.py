@@ -44,7 +44,7 @@ def uid(name: str) -> str:
 
 
 def _heading(name: str) -> str:
-    """A name in a row's heading: an invisible joiner keeps Grafana from taking `$version` for a variable."""
+    """Return a name in a row's heading: an invisible joiner keeps Grafana from taking `$version` for a variable."""
     return name.replace("$", "$\u2060").replace("[[", "[\u2060[")
 
 
@@ -67,7 +67,7 @@ def dashboard(facts: ModelFacts, objectives: Sequence[Objective], options: Optio
 
 
 def _promised(seen: View, facts: ModelFacts, objectives: Sequence[Objective]) -> View:
-    """The view with this model's limits; where versions differ, the strictest."""
+    """Return the view with this model's limits; where versions differ, the strictest."""
     found: dict[str, list[float]] = defaultdict(list)
     for objective in objectives:
         for version in facts.versions or ("1",):

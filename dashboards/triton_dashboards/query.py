@@ -74,12 +74,12 @@ def or_zero(expr: str, alive: str) -> str:
 
 
 def or_last(share: str, every: str) -> str:
-    """A number above every share where there is none: a table sorted from low to high begins with empty cells."""
+    """Return a number above every share where there is none: sorted upwards, tables begin with empty cells."""
     return f"{share} or {NO_SHARE} + 0 * {every}"
 
 
 def worst(expr: str, count: int = 10) -> str:
-    """The series that were highest at any time in view: the same few at every point of the graph.
+    """Return the series that were highest at any time in view: the same few at every point of the graph.
 
     A plain topk picks again at each point and so draws far more lines than it promises.
     """
@@ -87,18 +87,18 @@ def worst(expr: str, count: int = 10) -> str:
 
 
 def emptiest(expr: str, count: int = 10) -> str:
-    """The series that were lowest at any time in view, which is of days."""
+    """Return the series that were lowest at any time in view, which is of days."""
     return f"({expr}) and bottomk({count}, {_over_view('min_over_time', expr, '1h')})"
 
 
 def _over_view(function: str, expr: str, step: str = "5m") -> str:
-    """The highest or lowest in view. The steps keep that cheap; a view can be shorter than one."""
+    """Return the highest or lowest in view. The steps keep that cheap; a view can be shorter than one."""
     long, short = (f"{function}(({expr})[{span}] @ end())" for span in (f"$__range:{step}", "1m:10s"))
     return f"{long} or {short}"
 
 
 def quantile(level: float, buckets: str, *by: str) -> str:
-    """A quantile estimated from histogram buckets, le kept until the end.
+    """Return a quantile estimated from histogram buckets, le kept until the end.
 
     Of no observations it is NaN, which compares with nothing: no value is what it becomes.
     """

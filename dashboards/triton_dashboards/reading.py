@@ -80,25 +80,25 @@ def colored(name: str, color: Color) -> FieldOverride:
 
 
 def warned(display: Display, signal: Signal) -> Display:
-    """The same with the limit from which an alert fires, for a graph that draws its thresholds."""
+    """Return the same with the limit from which an alert fires, for a graph that draws its thresholds."""
     return replace(display, thresholds=_steps("transparent", ("orange", signal.limit)))
 
 
 def filled(signal: Share) -> Display:
-    """How full a memory is: orange from 90 %, red from where the alert fires."""
+    """Return how full a memory is: orange from 90 %, red from where the alert fires."""
     steps = _steps("green", ("orange", 0.9), ("red", signal.limit))
     return replace(SHARE, decimals=0, thresholds=steps)
 
 
 def queue_share(tuning: Tuning, model: str = "") -> Display:
-    """Share of the time of requests that they wait: orange from where the alert fires."""
+    """Return the share of the time of requests that they wait: orange from where the alert fires."""
     limit = signals.QUEUE_SHARE.tuned(tuning, model).limit
     steps = _steps("green", ("orange", limit), ("red", max(0.8, limit or 0)))
     return replace(SHARE, no_value="No traffic", thresholds=steps)
 
 
 def aged(signal: Age, no_value: str) -> Display:
-    """An age: orange from half of what the alert lets pass, red from where it fires."""
+    """Return an age: orange from half of what the alert lets pass, red from where it fires."""
     half = None if signal.limit is None else signal.limit / 2
     return Display(
         "s", 0, 0, no_value=no_value, thresholds=_steps("green", ("orange", half), ("red", signal.limit))
@@ -118,7 +118,7 @@ def _steps(base: Color, *colored: tuple[Color, float | None]) -> tuple[Threshold
 
 
 def calm(display: Display) -> Display:
-    """The same without green: in a table only what is wrong has a colour."""
+    """Return the same without green: in a table only what is wrong has a colour."""
     return replace(
         display,
         thresholds=tuple(

@@ -35,7 +35,7 @@ def groups(options: Options) -> tuple[Group, ...]:
 
 
 def rules_text(options: Options) -> str:
-    """The rule file, in the form asked for."""
+    """Return the rule file, in the form asked for."""
     return render(groups(options), "triton-dashboards", options.format)
 
 

@@ -27,7 +27,7 @@ def tags(area: str) -> tuple[str, ...]:
 
 
 def variables(*names: str) -> tuple[Variable, ...]:
-    """The variables of a dashboard by name, each narrowed by those before it."""
+    """Return the variables of a dashboard by name, each narrowed by those before it."""
     return tuple(_VARIABLES[name] for name in names)
 
 
@@ -67,7 +67,7 @@ ON_CALL_VARIABLES = (
 
 
 def links(runbook_url: str) -> tuple[Json, ...]:
-    """The menu of sibling dashboards, and the way to the runbooks."""
+    """Return the menu of sibling dashboards, and the way to the runbooks."""
     return (
         dashboard_link("Triton dashboards", TAG),
         url_link("Runbooks", runbook_url.split("{", maxsplit=1)[0].rstrip("/")),
@@ -75,7 +75,7 @@ def links(runbook_url: str) -> tuple[Json, ...]:
 
 
 def to(uid: str, title: str, *carried: str, **chosen: str) -> Link:
-    """A link to a dashboard that keeps the time range, the data source and some variables.
+    """Return a link to a dashboard that keeps the time range, the data source and some variables.
 
     `carried` are variables that keep their values; `chosen` are variables set from the row that was clicked.
     """
@@ -89,7 +89,7 @@ def to(uid: str, title: str, *carried: str, **chosen: str) -> Link:
 
 
 def field(name: str) -> str:
-    """The value of another column of the clicked row, made safe for a link."""
+    """Return the value of another column of the clicked row, made safe for a link."""
     return f"${{__data.fields.{name}:percentencode}}"
 
 

@@ -52,7 +52,7 @@ class Column:
 
 
 def linked(column: str, link: Link, width: int = 0) -> FieldOverride:
-    """A column whose values lead somewhere."""
+    """Return a column whose values lead somewhere."""
     properties: dict[str, Any] = {"links": [link.to_json_data()]}
     return FieldOverride(column, properties | ({"custom.width": width} if width else {}))
 

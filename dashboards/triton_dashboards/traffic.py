@@ -38,7 +38,7 @@ class Recorded:
         return total(self.scope(self.name(what)), *by)
 
     def failed(self, *by: str) -> str:
-        """Share of requests that failed."""
+        """Return the share of requests that failed."""
         return ratio(self("failures", *by), self("requests", *by))
 
     def latency(self, *by: str) -> str:
@@ -46,7 +46,7 @@ class Recorded:
         return ratio(self("request_seconds", *by), f"({self('requests', *by)} - {self('failures', *by)})")
 
     def queue_share(self, *by: str) -> str:
-        """Share of request time spent waiting."""
+        """Return the share of request time spent waiting."""
         return ratio(self("queue_seconds", *by), self("request_seconds", *by))
 
     def batch(self, *by: str) -> str:
@@ -73,7 +73,7 @@ class Raw:
         return f"({self.rate(triton.REQUEST_SUCCESS, *by)} + {self.failures(*by)})"
 
     def failed(self, *by: str) -> str:
-        """Share of requests that failed."""
+        """Return the share of requests that failed."""
         return ratio(self.failures(*by), self.requests(*by))
 
     def per_request(self, metric: Metric, *by: str) -> str:
@@ -81,11 +81,11 @@ class Raw:
         return ratio(self.rate(metric, *by), self.rate(triton.REQUEST_SUCCESS, *by))
 
     def queue_share(self, *by: str) -> str:
-        """Share of request time spent waiting."""
+        """Return the share of request time spent waiting."""
         return signals.QUEUE_SHARE.expr(lambda metric: self.rate(metric, *by))
 
     def instances_busy(self, *by: str) -> str:
-        """Share of the instances' time spent executing."""
+        """Return the share of the instances' time spent executing."""
         return signals.INSTANCES_BUSY.expr(
             lambda metric: self.rate(metric, *by), lambda metric: total(self.scope(metric), *by)
         )

@@ -36,11 +36,11 @@ class View:
     tuning: Tuning = field(default_factory=Tuning)
 
     def signal(self, signal: S) -> S:
-        """A signal as it is in force for this model."""
+        """Return a signal as it is in force for this model."""
         return signal.tuned(self.tuning, self.name)
 
     def limit(self, indicator: type[Indicator]) -> float | None:
-        """What this model's objective promises, in the unit of the indicator's graphs; None if unknown."""
+        """Return what this model's objective promises, in the unit of the indicator's graphs; None if unknown."""
         return self.limits.get(indicator.name())
 
     @property
@@ -49,7 +49,7 @@ class View:
 
 
 def view(options: Options) -> View:
-    """The view of the template, whose model is a variable."""
+    """Return the view of the template, whose model is a variable."""
     servers = ("cluster", "job", "instance")
     return View(
         model=scope(options.selector, *servers, "model="),
@@ -61,7 +61,7 @@ def view(options: Options) -> View:
 
 
 def quantiles(buckets: str) -> tuple[Query, ...]:
-    """The usual quantiles of a histogram, with its exemplars once: they belong to no quantile."""
+    """Return the usual quantiles of a histogram, with its exemplars once: they belong to no quantile."""
     return tuple(
         Query(quantile(level, buckets), f"p{level * 100:g}", exemplar=level == QUANTILES[-1])
         for level in QUANTILES
@@ -69,7 +69,7 @@ def quantiles(buckets: str) -> tuple[Query, ...]:
 
 
 def limited(display: Display, limit: float | None) -> Display:
-    """The same with the objective's own limit in red, where it is known."""
+    """Return the same with the objective's own limit in red, where it is known."""
     if limit is None:
         return display
     base = display.thresholds[0] if display.thresholds[0].color == "green" else Threshold("transparent")
@@ -77,14 +77,14 @@ def limited(display: Display, limit: float | None) -> Display:
 
 
 def lined(display: Display, limit: float | None) -> Display:
-    """The same for a graph: its limit is a threshold where it is known, else the series of `promised`."""
+    """Return the same for a graph: its limit is a threshold where it is known, else the series of `promised`."""
     if limit is None:
         return replace(display, overrides=(*display.overrides, reading.DASHED_LIMIT))
     return limited(display, limit)
 
 
 def promised(seen: View, indicator: type[Indicator]) -> tuple[Query, ...]:
-    """The limit of the chosen model's objectives as a series of its own, in the indicator's unit.
+    """Return the limit of the chosen model's objectives as a series of its own, in the indicator's unit.
 
     Nothing where the limit is known already: then it is the graph's threshold.
     """
@@ -95,7 +95,7 @@ def promised(seen: View, indicator: type[Indicator]) -> tuple[Query, ...]:
 
 
 def view_of(name: str, options: Options) -> View:
-    """The view of one model by name, for a dashboard of its own."""
+    """Return the view of one model by name, for a dashboard of its own."""
     servers = ("cluster", "job", "instance")
     matcher = f"model={literal(name)}"
     extra = ", ".join(part for part in (matcher, options.selector) if part)

@@ -71,7 +71,7 @@ class TritonFacts:
         return self.snapshot.api_failure == NOT_TRITON
 
     def has(self, metric: Metric) -> bool:
-        """Whether Triton shows this family."""
+        """Return whether Triton shows this family."""
         return self.first is not None and metric.name in self.first.families
 
 
@@ -359,7 +359,7 @@ def _trace_state(facts: TritonFacts, on: bool, in_all: float) -> str:
 
 
 def _would_set(traffic: Mapping[str, float], in_all: float) -> str:
-    """What the governor would set at this traffic."""
+    """Return what the governor would set at this traffic."""
     if in_all > MOST_REQUESTS_PER_SECOND:
         return "At this traffic the exporter would set nothing."
     if not in_all:

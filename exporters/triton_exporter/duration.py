@@ -27,7 +27,7 @@ def parse_seconds(text: str) -> float:
 
 
 def in_words(seconds: float) -> str:
-    """A length as people say it, rounded: `3 years`, `52 days`, `6 hours`; below two minutes as `render`."""
+    """Return a length as people say it, rounded: `3 years`, `52 days`, `6 hours`; below two minutes as `render`."""
     for unit, length in (("year", 31_557_600), ("day", DAY), ("hour", 3600), ("minute", 60)):
         if seconds >= 2 * length:
             return f"{seconds / length:.0f} {unit}s"

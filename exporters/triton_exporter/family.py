@@ -39,12 +39,12 @@ class Family:
 
     @classmethod
     def of(cls, metric: Metric, rows: Iterable[tuple[Iterable[str], float]]) -> Family:
-        """The family whose series have these label values, each with its value."""
+        """Return the family whose series have these label values, each with its value."""
         return cls(metric, [Sample(series(metric, *labels), value) for labels, value in rows])
 
     @classmethod
     def single(cls, metric: Metric, value: float) -> Family:
-        """The family of one series without labels."""
+        """Return the family of one series without labels."""
         return cls(metric, [Sample(metric.name, value)])
 
 

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 
 def adder(add_argument: Callable[..., object], **always: Any) -> Callable[..., None]:
-    """A function that adds options to a parser or a group, given its `add_argument`.
+    """Return a function that adds options to a parser or a group, given its `add_argument`.
 
     `add("--json", "write JSON")` is a switch, `add("--at TIME", "...", moment)` has a value, which `moment` reads,
     and `add("--header 'NAME: VALUE'...", "...")` can be repeated. `always` holds for every option added.
@@ -31,7 +31,7 @@ def adder(add_argument: Callable[..., object], **always: Any) -> Callable[..., N
 
 
 def is_web_address(text: str) -> bool:
-    """Whether it is an http or https URL with a host."""
+    """Return whether it is an http or https URL with a host."""
     try:
         parts = urlsplit(text)
         valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -49,7 +49,7 @@ def host_and_port(text: str) -> tuple[str, int]:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether no other machine reaches an address of this host."""
+    """Return whether no other machine reaches an address of this host."""
     try:
         return ip_address(host).is_loopback
     except ValueError:

@@ -37,7 +37,7 @@ _PARTS: tuple[tuple[str, str, ModuleType], ...] = (
 
 
 def page() -> str:
-    """The whole page in Markdown."""
+    """Return the whole page in Markdown."""
     return _HEAD + "".join(_part(title, text, module) for title, text, module in _PARTS)
 
 

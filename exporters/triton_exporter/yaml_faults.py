@@ -16,7 +16,7 @@ YAML_FAULTS = (
 
 
 def fault(error: Exception) -> str:
-    """The reason why a file could not be read, in one line."""
+    """Return the reason why a file could not be read, in one line."""
     if isinstance(error, (LookupError, AttributeError, TypeError)):
         return "it holds a value that is not what its tag says, such as !!bool"
     return " ".join(str(getattr(error, "strerror", None) or error).split())

@@ -101,7 +101,7 @@ def sli_error(window: str) -> str:
 
 
 def sli_events(window: str) -> str:
-    """Name of the recorded events per second over a nominal window (label `event`: error or total)."""
+    """Return the name of the recorded events per second over a nominal window (label `event`: error or total)."""
     return f"slo:sli_events:rate{window}"
 
 
@@ -148,12 +148,12 @@ TRAFFIC = (
 
 
 def model_traffic(what: str) -> str:
-    """Name of a recorded traffic figure by cluster, job and model, summed over servers and versions."""
+    """Return the name of a recorded traffic figure by cluster, job and model, summed over servers and versions."""
     return f"model:triton_{what}:{_traffic_operation(what)}"
 
 
 def server_traffic(what: str) -> str:
-    """Name of a recorded traffic figure by cluster, job and instance, summed over models."""
+    """Return the name of a recorded traffic figure by cluster, job and instance, summed over models."""
     return f"instance:triton_{what}:{_traffic_operation(what)}"
 
 

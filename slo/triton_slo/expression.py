@@ -37,7 +37,7 @@ def parse(text: str, field: str, wrap: str = "") -> None:
 
 
 def always_answers(text: str) -> bool:
-    """Whether nothing in an expression keeps it from having a result for as long as its series exist."""
+    """Return whether nothing in an expression keeps it from having a result for as long as its series exist."""
     return not _conditional(promql.parse(text))
 
 
@@ -63,7 +63,7 @@ def _pair(node: promql.BinaryExpr) -> bool:
 
 
 def of_ours(text: str, alerts: Collection[str]) -> Iterator[str]:
-    """The series in an expression that rules of an objective make, or that say which of its `alerts` fire."""
+    """Yield the series in an expression that rules of an objective make, or that say which of its `alerts` fire."""
     for part in _parts(promql.parse(text)):
         selector = part.vector_selector if isinstance(part, promql.MatrixSelector) else part
         if isinstance(selector, promql.VectorSelector):
@@ -75,7 +75,7 @@ def of_ours(text: str, alerts: Collection[str]) -> Iterator[str]:
 
 
 def _varies(part: object) -> bool:
-    """Whether a part of an expression may be another one at another time."""
+    """Return whether a part of an expression may be another one at another time."""
     if isinstance(part, promql.Call):
         return part.func.name in _CLOCK
     return isinstance(part, promql.VectorSelector | promql.MatrixSelector)
@@ -117,7 +117,7 @@ def _arguments(node: object) -> Sequence[object]:
 
 
 def is_number(node: object) -> bool:
-    """Whether an expression gives a number (or a text), not a vector."""
+    """Return whether an expression gives a number (or a text), not a vector."""
     match node:
         case promql.NumberLiteral() | promql.StringLiteral():
             return True
@@ -131,7 +131,7 @@ def is_number(node: object) -> bool:
 
 
 def labels(node: object, of_series: OfSeries = lambda _: None) -> Labels:
-    """The labels of an expression's results; None where they are not known, and for numbers.
+    """Return the labels of an expression's results; None where they are not known, and for numbers.
 
     `of_series` gives those of a selector, as far as they are known.
     """

@@ -35,7 +35,7 @@ def _target(value: float) -> float:
 
 
 def duration(value: Any) -> str:
-    """A duration with its unit, as it is written."""
+    """Return a duration with its unit, as it is written."""
     if not isinstance(value, str):
         raise ValueError(
             f"{mistake.shown(value)} is not a duration; write it with its unit, such as 100ms or 1h"
@@ -99,7 +99,7 @@ class Choice(Value):
         return self
 
     def holds(self, name: str) -> bool:
-        """Whether a name is among the chosen."""
+        """Return whether a name is among the chosen."""
         if self.names is not None:
             return name in self.names
         return self.regex is None or re.fullmatch(self.regex, name) is not None

@@ -35,7 +35,7 @@ class Surroundings:
 
 
 def doubts(reading: ParsedObjectives, around: Surroundings) -> list[Problem]:
-    """All doubts about what was read."""
+    """Return all doubts about what was read."""
     return [
         problem
         for one in reading.objectives
@@ -44,7 +44,7 @@ def doubts(reading: ParsedObjectives, around: Surroundings) -> list[Problem]:
 
 
 def lint(objective: Objective, place: Callable[[str], str], around: Surroundings) -> Iterator[Problem]:
-    """All doubts about one objective; `place` gives `file:line` of a field."""
+    """Return all doubts about one objective; `place` gives `file:line` of a field."""
     for field, reason, fix in (
         *_dead_tiers(objective),
         *_short_windows(objective, around),
@@ -60,7 +60,7 @@ def lint(objective: Objective, place: Callable[[str], str], around: Surroundings
 
 
 def notes(objective: Objective, place: Callable[[str], str], now: float | None = None) -> Iterator[Problem]:
-    """What is right only if something else is set up for it, or was right before `now` (Unix time)."""
+    """Yield what is right only if something else is set up for it, or was right before `now` (Unix time)."""
     for field, reason, fix in over(objective, now):
         yield Problem(place(field), f"{objective.name}: {field}: {reason}", fix)
     thresholds = [objective.threshold_seconds, *(one.threshold_seconds for one in objective.overrides)]

@@ -19,7 +19,7 @@ TEXT_FIX = "put it in quotes if it is meant as text"
 
 
 def documents(file: str, text: str) -> Iterator[yaml.Node | Problem]:
-    """Every document of a file, or why it has none that can be read; nothing for a file without content."""
+    """Yield every document of a file, or why it has none that can be read; nothing for a file without content."""
     if len(text) > _MAX_CHARACTERS:
         yield Problem(file, f"larger than {_MAX_CHARACTERS} characters", "split it into several files")
         return
@@ -30,7 +30,7 @@ def documents(file: str, text: str) -> Iterator[yaml.Node | Problem]:
 
 
 def content(file: str, node: yaml.Node) -> tuple[Any, list[Problem]]:
-    """The value of a node, None if it cannot be read, and what is wrong with it as YAML."""
+    """Return the value of a node, None if it cannot be read, and what is wrong with it as YAML."""
     problems = list(duplicate_keys(file, node))
     loader = _Constructor("")
     try:
@@ -46,7 +46,7 @@ def content(file: str, node: yaml.Node) -> tuple[Any, list[Problem]]:
 
 
 def line_of(node: yaml.Node, steps: Sequence[Any]) -> int:
-    """The line of the value at the end of these keys and indexes; of what it would stand in, if absent."""
+    """Return the line of the value at the end of these keys and indexes; of what it would stand in, if absent."""
     line = node.start_mark.line + 1
     for step in steps:
         if isinstance(node, yaml.MappingNode):

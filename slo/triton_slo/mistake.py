@@ -36,7 +36,7 @@ def without_consequences(details: Sequence[Mapping[str, Any]]) -> list[Mapping[s
 
 
 def shown(value: Any) -> str:
-    """What stands there, with its kind where that is what is wrong."""
+    """Return the value as written, with its kind where that is what is wrong."""
     match value:
         case None:
             return "nothing"
@@ -58,7 +58,7 @@ def shown(value: Any) -> str:
 
 
 def yaml_reason(error: Exception) -> str:
-    """What a YAML parser says, without its own name for things."""
+    """Return what a YAML parser says, without its own name for things."""
     said = getattr(error, "problem", None) or str(error).splitlines()[0]
     if "determine a constructor for the tag" in said:
         return f"the tag !!{said.rstrip(chr(39)).rpartition('yaml.org,2002:')[2]} is not allowed here"
@@ -70,7 +70,7 @@ def yaml_reason(error: Exception) -> str:
 
 
 def unreadable(node: yaml.Node) -> tuple[yaml.Node, str]:
-    """The value below a node that YAML takes for a date or a number, and that is none; and why."""
+    """Return the value below a node that YAML takes for a date or a number, and that is none; and why."""
     loader = yaml.SafeLoader("")
     try:
         for one in _scalars(node):

@@ -98,14 +98,14 @@ class Prometheus:
         self._session.close()
 
     def instant(self, query: str, at: float | None = None) -> tuple[Sample, ...]:
-        """The value of an instant vector (or scalar) at Unix time `at`, else now."""
+        """Return the value of an instant vector (or scalar) at Unix time `at`, else now."""
         params = {"timeout": f"{self._access.timeout_seconds:g}s"}
         if at is not None:
             params["time"] = f"{at:.3f}"
         return self._ask(lambda: _samples(self._connect.custom_query(query, params=params)))
 
     def range(self, query: str, start: float, end: float, step_seconds: float) -> tuple[Series, ...]:
-        """The values of an expression from `start` to `end` (Unix time, whole seconds), every step."""
+        """Return the values of an expression from `start` to `end` (Unix time, whole seconds), every step."""
         first, last = datetime.fromtimestamp(start, UTC), datetime.fromtimestamp(end, UTC)
         step = f"{step_seconds:g}"
         return self._ask(lambda: _series(self._connect.custom_query_range(query, first, last, step)))
@@ -240,7 +240,7 @@ def _transport_fault(access: Access, error: requests.RequestException) -> str:
 
 
 def innermost(error: BaseException) -> str:
-    """The reason at the bottom of a pile of wrapped exceptions, on one line."""
+    """Return the reason at the bottom of a pile of wrapped exceptions, on one line."""
     while True:
         inner = next((arg for arg in error.args if isinstance(arg, BaseException)), None)
         inner = inner or getattr(error, "reason", None)

@@ -54,7 +54,7 @@ class Matchers:
         return "{" + ", ".join(self.parts) + "}" if self.parts else ""
 
     def also(self, *parts: str) -> Matchers:
-        """The same and more."""
+        """Return the same and more."""
         return Matchers((*self.parts, *(part for part in parts if part)))
 
     def choosing(self, label: str, choice: Choice) -> Matchers:
@@ -128,7 +128,7 @@ def on(labels: Iterable[str]) -> str:
 
 
 def paren(text: str) -> str:
-    """The text in brackets, where it is more than one word."""
+    """Return the text in brackets, where it is more than one word."""
     return f"(\n{indent(text)}\n)" if "\n" in text or " " in text else text
 
 

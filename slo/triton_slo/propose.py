@@ -36,7 +36,7 @@ class Timing:
     p99: float | None = None
 
     def threshold(self, default: float) -> float:
-        """A threshold with headroom above what was measured, at a bucket's bound."""
+        """Return a threshold with headroom above what was measured, at a bucket's bound."""
         if self.p99 is not None:
             return round_up(max(_LEAST_SECONDS, self.p99 * P99_HEADROOM))
         return default if self.mean is None else round_up(max(_LEAST_SECONDS, self.mean * MEAN_HEADROOM))
@@ -72,7 +72,7 @@ class MeasurementSource:
 
 
 def round_up(seconds: float) -> float:
-    """The next bound of the exporter's buckets, or of the same 1-2-5 series beyond them."""
+    """Return the next bound of the exporter's buckets, or of the same 1-2-5 series beyond them."""
     for bound in DEFAULT_BOUNDS:
         if seconds <= bound * (1 + 1e-9):
             return bound
@@ -141,7 +141,7 @@ def _queue(models: Sequence[Seen]) -> Iterator[str]:
 
 
 def queue_threshold(seen: Seen) -> float:
-    """A threshold above the batcher's own delay and above what was measured, below the queue's timeout."""
+    """Return a threshold above the batcher's own delay and above what was measured, below the queue's timeout."""
     delay = 0.0 if seen.config is None else seen.config.max_queue_delay_microseconds / 1e6
     measured = seen.queue.threshold(Queue.default_seconds)
     # A saturated model is measured queueing; that must not become its promise.
@@ -205,7 +205,7 @@ def _comment(text: str, spaces: int = 4) -> str:
 
 
 def _time(seconds: float) -> str:
-    """A duration as objectives write it; what is under a millisecond is written as a fraction of one."""
+    """Return a duration as objectives write it; what is under a millisecond is written as a fraction of one."""
     if seconds >= 1:
         return f"{seconds:.3g}s" if seconds < 1000 else f"{seconds:.0f}s"
     return f"{float(f'{seconds * 1000:.3g}'):g}ms"

@@ -40,7 +40,7 @@ _TEMPLATE_TEXT = """\
 
 
 def artifacts(options: Options) -> tuple[Artifact, ...]:
-    """The configuration, and the templates it loads from beside it."""
+    """Return the configuration, and the templates it loads from beside it."""
     return (
         Artifact("alertmanager", FILE, document.render(config(options))),
         Artifact("alertmanager", TEMPLATES, _TEMPLATE_TEXT),
@@ -48,7 +48,7 @@ def artifacts(options: Options) -> tuple[Artifact, ...]:
 
 
 def config(options: Options) -> Block:
-    """The configuration at the options' time scale."""
+    """Return the configuration at the options' time scale."""
     made: Block = {
         "global": {"resolve_timeout": "5m"},
         "templates": [TEMPLATES],
@@ -62,7 +62,7 @@ def config(options: Options) -> Block:
 
 
 def _root(options: Options) -> Block:
-    """The tree of routes, the first match wins; the root catches alerts that are not ours."""
+    """Return the tree of routes, the first match wins; the root catches alerts that are not ours."""
     return {
         "receiver": "ticket",
         "group_by": [_CLUSTER, "alertname"],

@@ -24,5 +24,5 @@ _Dumper.add_representer(str, _text)
 
 
 def render(value: Any) -> str:
-    """A YAML document below a line that names its source."""
+    """Return a YAML document below a line that names its source."""
     return HEADER + yaml.dump(value, Dumper=_Dumper, sort_keys=False, width=100_000, allow_unicode=True)

@@ -19,7 +19,7 @@ from triton_slo.indicators import BURN_ALERTS, Errors, Queue
 
 
 def _named(*names: str) -> tuple[str, ...]:
-    """The matcher for these alerts."""
+    """Return the matcher for these alerts."""
     return (f'alertname="{names[0]}"' if len(names) == 1 else f'alertname=~"{"|".join(names)}"',)
 
 

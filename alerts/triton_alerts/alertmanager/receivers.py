@@ -19,7 +19,7 @@ _EXAMPLE = "monday:friday 08:00-18:00 Europe/Berlin"
 
 
 def webhook(url: str, token_file: str) -> dict[str, Any]:
-    """A webhook that is sent resolved alerts too; `token_file` contains its bearer token."""
+    """Return a webhook that is sent resolved alerts too; `token_file` contains its bearer token."""
     made: dict[str, Any] = {"url": url, "send_resolved": True}
     if token_file:
         made["http_config"] = {"authorization": {"type": "Bearer", "credentials_file": token_file}}
@@ -27,7 +27,7 @@ def webhook(url: str, token_file: str) -> dict[str, Any]:
 
 
 def fallback_receiver(address: str) -> dict[str, Any]:
-    """The receiver for an address in one of three schemes. Raises ValueError on any other."""
+    """Return the receiver for an address in one of three schemes. Raises ValueError on any other."""
     parts = urlsplit(address)
     match parts.scheme:
         case "http" | "https" if parts.hostname:
@@ -70,7 +70,7 @@ def _email(to: str, query: dict[str, list[str]]) -> dict[str, Any]:
 
 
 def ticket_hours(text: str) -> dict[str, Any]:
-    """The time interval in which tickets are sent. Raises ValueError on text in another form."""
+    """Return the time interval in which tickets are sent. Raises ValueError on text in another form."""
     found = _HOURS.fullmatch(text.strip())
     if found is None:
         raise ValueError(f"ticket hours {text!r} are not in the form {_EXAMPLE!r}")

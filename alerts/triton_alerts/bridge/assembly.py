@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 
 def slack_transport(args: argparse.Namespace) -> SlackApi | SlackWebhook:
-    """A bot token is the first-class way; without one, an incoming webhook."""
+    """Choose the transport: a bot token, which supports everything, else an incoming webhook."""
     if args.slack_token_file is not None:
         return SlackApi(Secret(args.slack_token_file), args.slack_url)
     log.warning(
@@ -75,7 +75,7 @@ def claimed(data: Path) -> Iterator[None]:
 def assemble(
     args: argparse.Namespace, address: tuple[str, int], data: Path, clock: Callable[[], float]
 ) -> Service:
-    """The bridge, ready to start. Raises sqlite3.Error or OSError for what cannot be opened or bound."""
+    """Return the bridge, ready to start. Raises sqlite3.Error or OSError for what cannot be opened or bound."""
     channel_for = settings.channel_for(args)
     transport: Transport = Terminal(sys.stdout, clock) if args.dry_run else slack_transport(args)
     if isinstance(transport, SlackWebhook):

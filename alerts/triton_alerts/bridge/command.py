@@ -96,7 +96,7 @@ def _until_stopped(service: Service, args: argparse.Namespace, stop: threading.E
 
 
 def _unusable(error: OSError, listen: str, data: Path) -> Problem:
-    """Which of the two things that the bridge needs it does not get: its folder, or its address."""
+    """Return what the bridge cannot use: its folder, or its address."""
     if isinstance(error, BlockingIOError):
         fix = "stop the other one, or give this one a folder of its own"
         return Problem(
@@ -151,7 +151,7 @@ def _render(args: argparse.Namespace) -> int:
 
 
 def _captured(content: bytes) -> bytes:
-    """The body in a capture, where it is an object or the text of one; else the content itself."""
+    """Return the body in a capture, where it is an object or the text of one; else the content itself."""
     try:
         document = json.loads(content)
     except (ValueError, RecursionError):

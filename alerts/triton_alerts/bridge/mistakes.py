@@ -66,7 +66,7 @@ def _address(option: str, url: str) -> list[Problem]:
 
 
 def _secret(option: str, path: Path) -> list[Problem]:
-    """The file's content is never part of the message."""
+    """Check the file of a secret; its content is never part of the message."""
     try:
         text = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:

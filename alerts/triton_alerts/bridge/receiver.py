@@ -90,7 +90,7 @@ class Webhook:
         return Response(f"{self.receive(body, request.client)}\n".encode())
 
     def _denied(self, authorization: str) -> Response | None:
-        """The response to a caller without the token, which is compared in constant time.
+        """Return the response to a caller without the token, which is compared in constant time.
 
         A token file that is missing or empty, as during a rotation, admits no caller; 503 is retried.
         """

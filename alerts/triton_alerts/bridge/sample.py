@@ -7,7 +7,7 @@ from triton_alerts.bridge.incidents.notification import Member
 
 
 def sample(now: float) -> tuple[Incident, Incident, tuple[Event, ...]]:
-    """An incident as it opened a few minutes ago, the same resolved now, and what happened between."""
+    """Return an incident as it opened a few minutes ago, the same resolved now, and what happened between."""
     member = Member(
         labels={
             "alertname": "BridgeTest",

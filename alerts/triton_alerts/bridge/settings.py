@@ -112,27 +112,27 @@ def listen_address(text: str) -> tuple[str, int] | Problem:
 
 
 def server_certificates(args: argparse.Namespace) -> ServerCertificates | None:
-    """The files to serve HTTPS with; None for plain HTTP."""
+    """Return the files to serve HTTPS with; None for plain HTTP."""
     if args.tls_cert is None:
         return None
     return ServerCertificates(args.tls_cert, args.tls_key, args.tls_client_ca)
 
 
 def channel_for(args: argparse.Namespace) -> Callable[[str], str]:
-    """Which channel incidents of a severity go to."""
+    """Return which channel incidents of a severity go to."""
     special = dict(pair.split("=", 1) for pair in args.channel_for)
     default: str = args.channel
     return lambda severity: special.get(severity, default)
 
 
 def channels(args: argparse.Namespace) -> frozenset[str]:
-    """Every channel that is written to."""
+    """Return every channel that is written to."""
     found = {channel_for(args)(severity) for severity in ("critical", "warning", "info")}
     return frozenset(found | {args.escalate_to} - {""})
 
 
 def button_channels(args: argparse.Namespace) -> frozenset[str]:
-    """Where buttons are pressed; empty (anywhere) when a channel is given by name: Slack sends ids."""
+    """Return where buttons are pressed; empty (anywhere) when a channel is given by name: Slack sends ids."""
     known = channels(args)
     return known if all(re.fullmatch(r"[CGD][A-Z0-9]{5,}", one) for one in known) else frozenset()
 
@@ -147,7 +147,7 @@ def mention(text: str) -> str:
 
 
 def seconds(text: str) -> float:
-    """A length of time such as 90s, 15m, 2h or 0; raises argparse.ArgumentTypeError."""
+    """Return a length of time such as 90s, 15m, 2h or 0; raises argparse.ArgumentTypeError."""
     if text in ("0", "0s"):
         return 0.0
     try:

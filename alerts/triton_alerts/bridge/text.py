@@ -43,7 +43,7 @@ def prose(text: str, limit: int) -> str:
 
 
 def code(text: str, limit: int = 200) -> str:
-    """A name in a code span."""
+    """Return a name in a code span."""
     return f"`{_escape(' '.join(clean(text).replace('`', 'ˋ').split()) or '-', limit - 2)}`"
 
 
@@ -61,7 +61,7 @@ def code_block(text: str, limit: int) -> str:
 
 
 def link(url: str, text: str) -> str:
-    """A link, or the bare text when the address is not a safe one."""
+    """Return a link, or the bare text when the address is not a safe one."""
     safe = safe_url(url)
     if not safe:
         return prose(text, BUTTON)
@@ -69,7 +69,7 @@ def link(url: str, text: str) -> str:
 
 
 def safe_url(url: str) -> str:
-    """The address when it is http or https and Slack would take it, else nothing."""
+    """Return the address when it is http or https and Slack would take it, else nothing."""
     url = url.strip()
     try:
         parts = urlsplit(url)
@@ -81,7 +81,7 @@ def safe_url(url: str) -> str:
 
 
 def with_query(url: str, **values: str) -> str:
-    """The address with query parameters it does not have yet (`_` in names stands for `-`)."""
+    """Return the address with query parameters it does not have yet (`_` in names stands for `-`)."""
     parts = urlsplit(url)
     present = parse_qsl(parts.query, keep_blank_values=True)
     names = {name for name, _ in present}
@@ -91,22 +91,22 @@ def with_query(url: str, **values: str) -> str:
 
 
 def clock(at: float) -> str:
-    """A time in UTC, for places where Slack cannot show the reader's own."""
+    """Return a time in UTC, for places where Slack cannot show the reader's own."""
     return datetime.fromtimestamp(_drawable(at), UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def slack_time(at: float) -> str:
-    """A time that Slack shows in the reader's zone."""
+    """Return a time that Slack shows in the reader's zone."""
     return f"<!date^{int(_drawable(at))}^{{date_short_pretty}} {{time}}|{clock(at)}>"
 
 
 def slack_hour(at: float) -> str:
-    """The same without the day."""
+    """Return the same without the day."""
     return f"<!date^{int(_drawable(at))}^{{time}}|{datetime.fromtimestamp(_drawable(at), UTC):%H:%M UTC}>"
 
 
 def duration(seconds: float) -> str:
-    """A length of time in its two largest units: 45 s, 12 min, 3 h 5 min, 2 d 4 h."""
+    """Return a length of time in its two largest units: 45 s, 12 min, 3 h 5 min, 2 d 4 h."""
     seconds = max(0, round(seconds))
     if seconds < 60:
         return f"{seconds} s"

@@ -35,7 +35,7 @@ def rule(alert: Alert, options: Options) -> Rule:
 
 
 def _hold(alert: Alert, options: Options) -> str:
-    """The alert's `for`; what waits for targets to appear waits for the first scrape at any scale."""
+    """Return the alert's `for`; what waits for targets to appear waits for the first scrape at any scale."""
     if not alert.hold:
         return ""
     if "absent(" in alert.expr:
@@ -44,7 +44,7 @@ def _hold(alert: Alert, options: Options) -> str:
 
 
 def labels(alert: Alert) -> dict[str, str]:
-    """The labels every alert carries, whatever its expression yields."""
+    """Return the labels every alert carries, whatever its expression yields."""
     return {
         conventions.SEVERITY: alert.severity,
         conventions.COMPONENT: alert.component,
@@ -53,7 +53,7 @@ def labels(alert: Alert) -> dict[str, str]:
 
 
 def texts(alert: Alert, options: Options) -> dict[str, str]:
-    """What a person reads, in Prometheus' template language."""
+    """Return what a person reads, in Prometheus' template language."""
     made = {
         "summary": with_windows(alert.with_numbers(alert.summary), options),
         "description": with_windows(alert.with_numbers(alert.description), options),
@@ -66,7 +66,7 @@ def texts(alert: Alert, options: Options) -> dict[str, str]:
 
 
 def with_windows(text: str, options: Options) -> str:
-    """The text with each `[15m]` written as the window really is."""
+    """Return the text with each `[15m]` written as the window really is."""
     return re.sub(r"\[(\d+[smhdw])\]", lambda match: promql.window(match[1], options), text)
 
 
@@ -80,7 +80,7 @@ def _looked_up(lookup: Lookup | None, options: Options) -> str:
 
 
 def _first_step(alert: Alert, options: Options) -> str:
-    """What to do first about the one cause there is; with none or several, what is always right."""
+    """Return what to do first about the one cause there is; with none or several, what is always right."""
     usual = with_windows(alert.action, options)
     lookup = alert.cause_from
     if lookup is None or not alert.steps:

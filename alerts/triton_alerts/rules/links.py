@@ -16,12 +16,12 @@ test compares) and the template variables it takes."""
 
 
 def runbook_url(alert: str, options: Options) -> str:
-    """The runbook page of an alert."""
+    """Return the runbook page of an alert."""
     return options.runbook_url.format(alert=alert)
 
 
 def dashboard_url(alert: Alert, options: Options) -> str:
-    """The dashboard as an annotation template: its variables are filled from the alert's labels.
+    """Return the dashboard as an annotation template: its variables are filled from the alert's labels.
 
     Without a base address it is a path, to be opened under the Grafana one has.
     """

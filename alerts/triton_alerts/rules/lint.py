@@ -49,11 +49,11 @@ class AlertingRule:
         return tuple(shape.nodes(promql.parse(str(self.rule["expr"]))))
 
     def calls(self, *names: str) -> Iterator[promql.Call]:
-        """The calls of these functions."""
+        """Return the calls of these functions."""
         return (one for one in self.nodes if isinstance(one, promql.Call) and one.func.name in names)
 
     def texts(self) -> Iterator[str]:
-        """The annotations."""
+        """Return the annotations."""
         return map(str, dict(self.rule.get("annotations") or {}).values())
 
 
@@ -105,7 +105,7 @@ def _beginning(group: Mapping[str, Any], rule: object) -> str:
 
 
 def rule_groups(text: str) -> list[Mapping[str, Any]] | None:
-    """The groups of a rule file or a PrometheusRule resource; None if the text is neither."""
+    """Return the groups of a rule file or a PrometheusRule resource; None if the text is neither."""
     try:
         read = yaml.load(text, Loader=_LinedLoader)  # noqa: S506 - a SafeLoader that remembers lines
     except YAML_FAULTS:

@@ -34,17 +34,17 @@ _WORDS = _LABEL_LISTS | {"and", "or", "unless", "bool", "offset", "inf", "nan"}
 
 
 def scaled(nominal: str, options: Options, least_seconds: float = 1.0) -> str:
-    """A nominal time (`for`, offset, group_wait) at the options' scale; never under `least_seconds`."""
+    """Return a nominal time (`for`, offset, group_wait) at the options' scale; never under `least_seconds`."""
     return render(max(1, round(max(parse_seconds(nominal) * options.time_scale, least_seconds))))
 
 
 def window(nominal: str, options: Options) -> str:
-    """A nominal range at the options' scale; never under four scrapes, or rates would see nothing."""
+    """Return a nominal range at the options' scale; never under four scrapes, or rates would see nothing."""
     return scaled(nominal, options, 4 * options.scrape_interval_seconds)
 
 
 def lower(expr: str, options: Options, models: Matchers = _ALL) -> str:
-    """The expression as Prometheus is to run it, for these models only."""
+    """Return the expression as Prometheus is to run it, for these models only."""
     tokens = list(_tokens(expr))
     metrics = set(_metric_positions(tokens))
     of_models = set(_deciding_positions(tokens, metrics)) if models.parts else set()
@@ -62,7 +62,7 @@ def lower(expr: str, options: Options, models: Matchers = _ALL) -> str:
 
 
 def metric_names(expr: str) -> tuple[str, ...]:
-    """The names of the series an expression selects, in order, as written."""
+    """Return the names of the series an expression selects, in order, as written."""
     tokens = list(_tokens(expr))
     return tuple(tokens[position][1] for position in _metric_positions(tokens))
 
@@ -74,7 +74,7 @@ def _tokens(expr: str) -> Iterator[tuple[str, str]]:
 
 
 def _metric_positions(tokens: list[tuple[str, str]]) -> Iterator[int]:
-    """Names that are neither words of the language, functions, nor labels in a by/on list."""
+    """Yield the names that are neither words of the language, functions, nor labels in a by/on list."""
     depth_of_list = 0
     in_list_next = False
     for position, (kind, text) in enumerate(tokens):
@@ -93,7 +93,7 @@ def _metric_positions(tokens: list[tuple[str, str]]) -> Iterator[int]:
 
 
 def _deciding_positions(tokens: list[tuple[str, str]], metrics: set[int]) -> Iterator[int]:
-    """The selectors that decide of which models an expression has a result.
+    """Yield the selectors that decide of which models an expression has a result.
 
     In each operand of an outermost `or`, the first one whose series are of a model: all else is joined to it. Not
     every one, because a series' `model` may be another model, such as the step of an ensemble.

@@ -17,14 +17,14 @@ _COMPARISONS = frozenset({">", "<", ">=", "<=", "==", "!="})
 
 
 def nodes(expr: promql.Expr) -> Iterator[promql.Expr]:
-    """An expression and all its parts."""
+    """Return an expression and all its parts."""
     found: list[promql.Expr] = []
     promql.walk(expr, found.append)
     return iter(found)
 
 
 def selectors(parts: Iterable[promql.Expr]) -> Iterator[promql.VectorSelector]:
-    """The series that are selected."""
+    """Yield the series that are selected."""
     for node in parts:
         if isinstance(node, promql.VectorSelector):
             yield node
@@ -33,7 +33,7 @@ def selectors(parts: Iterable[promql.Expr]) -> Iterator[promql.VectorSelector]:
 
 
 def family(name: str) -> Metric | None:
-    """The catalogue's row of a series, also by a histogram's or summary's suffix; None if there is none."""
+    """Return the catalogue's row of a series, also by a histogram's or summary's suffix; None if there is none."""
     for suffix in ("", "_bucket", "_sum", "_count"):
         metric = _KNOWN.get(name.removesuffix(suffix)) if name.endswith(suffix) else None
         if metric is not None and (not suffix or metric.kind in {"histogram", "summary"}):
@@ -50,12 +50,12 @@ def kind(name: str) -> str:
 
 
 def is_recorded(name: str) -> bool:
-    """Whether a rule made this series: colons are theirs, but for vLLM's own names."""
+    """Return whether a rule made this series: colons are theirs, but for vLLM's own names."""
     return ":" in name and not name.startswith("vllm:")
 
 
 def labels(expr: promql.Expr) -> expression.Labels:
-    """The labels an expression yields; None where the catalogue does not list them."""
+    """Return the labels an expression yields; None where the catalogue does not list them."""
     return expression.labels(expr, _of_series)
 
 
@@ -68,7 +68,7 @@ def _of_series(selector: promql.VectorSelector) -> frozenset[str] | None:
 
 
 def may_be_zero(expr: promql.Expr) -> bool:
-    """Whether nothing keeps a divisor away from 0: neither a number nor a comparison that filters."""
+    """Return whether nothing keeps a divisor away from 0: neither a number nor a comparison that filters."""
     while isinstance(expr, promql.ParenExpr):
         expr = expr.expr
     if isinstance(expr, promql.NumberLiteral):

@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _models(prometheus: Prometheus) -> tuple[frozenset[str], frozenset[str]]:
-    """All models that Prometheus knows, and those whose backend may hide failures."""
+    """Return all models that Prometheus knows, and those whose backend may hide failures."""
     query = f"group by (model) ({state.MODEL_STATE} or {triton.REQUEST_SUCCESS})"
     known, hiding = (
         frozenset(sample.labels.get("model", "") for sample in prometheus.instant(one))

@@ -109,7 +109,7 @@ def _theirs(texts: Sequence[tuple[str, str]], ledger: Ledger) -> str:
 
 
 def _ours(objectives: Sequence[Objective], ledger: Ledger) -> str:
-    """The objectives file, once it reads back as what was meant."""
+    """Return the objectives file, once it reads back as what was meant."""
     if not objectives:
         return ""
     text = writing.write(objectives)

@@ -90,7 +90,7 @@ def _texts(args: argparse.Namespace) -> dict[str, str]:
 
 
 def _facts(args: argparse.Namespace) -> Iterable[per_model.ModelFacts]:
-    """What Prometheus knows of each model now."""
+    """Return what Prometheus knows of each model now."""
     if not args.prometheus:
         raise UsageError("--per-model needs --prometheus, which knows the models")
     with access.connect(args) as prometheus:

@@ -35,7 +35,7 @@ def _notices(incident: Incident) -> Iterator[Notice]:
 
 
 def last_message(log: Path) -> str:
-    """The newest message as the notifier printed it: from the last empty line on."""
+    """Return the newest message as the notifier printed it: from the last empty line on."""
     if not log.exists():
         return ""
     return log.read_text(errors="replace").rstrip().rpartition("\n\n")[2]

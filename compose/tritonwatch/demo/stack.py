@@ -126,7 +126,7 @@ class Stack:
         return ""
 
     def triton_ended(self) -> str:
-        """A line about Triton if it has ended, or nothing. Its python stubs are ended with it."""
+        """Return a line about Triton if it has ended, or nothing. Its python stubs are ended with it."""
         code = self.triton.process.poll() if self.triton.process else None
         if code is None or self.triton.process is None:
             return ""

@@ -65,7 +65,7 @@ class DemoView:
     server: Mapping[str, float] = field(default_factory=dict)
 
     def row(self, model: str) -> ModelRow | None:
-        """The first version of a model."""
+        """Return the first version of a model."""
         return next((row for row in self.rows if row.model == model), None)
 
 

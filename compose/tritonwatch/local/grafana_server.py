@@ -11,7 +11,7 @@ from tritonwatch.local.process import Child
 
 
 def grafana_child(directory: Path, port: int, prometheus_url: str, dashboards: Path) -> Child | None:
-    """A Grafana that reads our dashboards and data source; None where there is no `grafana` on PATH.
+    """Return a Grafana that reads our dashboards and data source; None where there is no `grafana` on PATH.
 
     Anonymous access is read-only and on loopback only; nobody can sign in.
     """

@@ -66,7 +66,7 @@ def describe_exit(code: int) -> str:
 
 
 def last_lines(log: Path, count: int = 3) -> str:
-    """The end of a log, for an error message."""
+    """Return the end of a log, for an error message."""
     if not log.exists():
         return ""
     return "\n".join(log.read_text(errors="replace").splitlines()[-count:])

@@ -13,7 +13,7 @@ from tritonwatch.local.triton import CannotStartError
 
 
 def find_binary(*names: str) -> str:
-    """The first of these programs that is on PATH; Debian names Alertmanager's binary differently."""
+    """Return the first of these programs that is on PATH; Debian names Alertmanager's binary differently."""
     for name in names:
         if path := shutil.which(name):
             return path

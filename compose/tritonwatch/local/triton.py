@@ -68,7 +68,7 @@ class TritonServer:
         return self.directory / "triton.log"
 
     def command(self) -> list[str]:
-        """The full command line."""
+        """Return the full command line."""
         return [
             str(_wheel() / "bin" / "tritonserver"),
             f"--model-repository={self.repository}",
@@ -150,7 +150,7 @@ def _shared_memory(pid: int) -> set[Path]:
 
 
 def port_is_free(port: int) -> bool:
-    """Whether 127.0.0.1:port can be bound now."""
+    """Return whether 127.0.0.1:port can be bound now."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

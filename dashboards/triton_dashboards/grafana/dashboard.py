@@ -11,7 +11,7 @@ from triton_dashboards.grafana.values import Annotation, Dashboard, Row, Variabl
 
 
 def variable_model(variable: Variable) -> Json:
-    """A variable as the schema has it, All chosen where there is one."""
+    """Return a variable as the schema has it, All chosen where there is one."""
     template = core.Template(
         name=variable.name,
         label=variable.label,
@@ -54,7 +54,7 @@ _TEMPLATE_DEAD = frozenset(
 
 
 def datasource_variable() -> Json:
-    """The variable that every panel takes its data source from."""
+    """Return the variable that every panel takes its data source from."""
     return {
         "name": "datasource",
         "label": "Data source",
@@ -71,7 +71,7 @@ def datasource_variable() -> Json:
 
 
 def annotation_model(annotation: Annotation) -> Json:
-    """An annotation as Grafana's Prometheus data source reads it."""
+    """Return an annotation as Grafana's Prometheus data source reads it."""
     return {
         "name": annotation.name,
         "datasource": DATASOURCE,
@@ -87,7 +87,7 @@ def annotation_model(annotation: Annotation) -> Json:
 
 
 def dashboard_link(title: str, tag: str) -> Json:
-    """A menu of the dashboards with a tag that keeps time range and variables."""
+    """Return a menu of the dashboards with a tag that keeps time range and variables."""
     link: Json = core.DashboardLink(
         title=title,
         tags=[tag],
@@ -101,7 +101,7 @@ def dashboard_link(title: str, tag: str) -> Json:
 
 
 def url_link(title: str, url: str, icon: str = "doc") -> Json:
-    """A link to a page outside Grafana."""
+    """Return a link to a page outside Grafana."""
     link: Json = core.DashboardLink(
         title=title, type="link", uri=url, icon=icon, keepTime=False, targetBlank=True
     ).to_json_data()
@@ -198,5 +198,5 @@ def _placed(rows: Sequence[Row]) -> list[Json]:
 
 
 def dashboard_text(dashboard: Dashboard) -> str:
-    """The dashboard as bytes that never change for the same input: Grafana sees a change by checksum."""
+    """Return the dashboard as bytes that never change for the same input: Grafana sees a change by checksum."""
     return json.dumps(dashboard_model(dashboard), indent=2, sort_keys=True, ensure_ascii=False) + "\n"

@@ -94,7 +94,7 @@ class Display:
     """Draw every series in shades of one colour, where all of them mean the same: a failure is never green."""
 
     def when_empty(self, text: str) -> Display:
-        """The same with another text for no value."""
+        """Return the same with another text for no value."""
         return replace(self, no_value=text)
 
 

@@ -135,7 +135,7 @@ class Exporter:
                 self._state_file.close()
 
     def pages(self) -> Handler:
-        """What answers the server's requests."""
+        """Return the handler of the server's requests."""
         landing = landing_page(self.settings.triton_url, ("/metrics", "/state", "/-/healthy", "/-/ready"))
         return routed(
             {
@@ -148,13 +148,13 @@ class Exporter:
         )
 
     def metrics(self, request: Request) -> Response:
-        """The page Prometheus scrapes: 200 whatever Triton does."""
+        """Return the page Prometheus scrapes: 200 whatever Triton does."""
         page = PageRequest.of(request)
         response = Response(self._scrape(request, page), page.content_type)
         return packed(response, request.headers.get("accept-encoding", ""))
 
     def _scrape(self, request: Request, page: PageRequest) -> Generator[bytes]:
-        """The exporter's own series first: they are written, and on their way, while Triton answers."""
+        """Yield the exporter's own series first: they are sent while Triton answers."""
         started = time.monotonic()
         with self._reader.fresh(budget(request.headers, self.settings.timeout_seconds)) as fresh:
             known = self._own_pieces(request, page)
@@ -173,7 +173,7 @@ class Exporter:
             yield page.end
 
     def _own_pieces(self, request: Request, page: PageRequest) -> Pieces:
-        """The exporter's own series; the histograms in them are stored before anyone sees them."""
+        """Return the exporter's own series; the histograms in them are stored before anyone sees them."""
         with self._page_lock:
             with self._lock:
                 known = page.render_own(self._known(self._now()))
@@ -193,24 +193,24 @@ class Exporter:
             self._distributions.restore(models, self._now())
 
     def state(self, request: Request) -> Response:
-        """Every model with its state, since when, and why."""
+        """Return every model with its state, since when, and why."""
         with self._lock:
             answer = report(self.states.lifecycle, self._reading, self.settings.triton_url)
         return packed(json_page(answer), request.headers.get("accept-encoding", ""))
 
     def ready(self, request: Request) -> Response:
-        """Whether the exporter has polled Triton's API and metrics once, with any result."""
+        """Return whether the exporter has polled Triton's API and metrics once, with any result."""
         polled = self._reading is not None and self.states.lifecycle.snapshot.at > 0
         return Response(b"ready\n") if polled else Response(b"has not polled Triton yet\n", status=503)
 
     def _known(self, now: float) -> Iterable[Family]:
-        """What the parts know."""
+        """Yield what the parts know."""
         for part in self._parts:
             if isinstance(part, Collector):
                 yield from _collected(part, now)
 
     def _after_reading(self, reading: Reading) -> Iterable[Family]:
-        """Series about the reading and the requests to Triton."""
+        """Yield series about the reading and the requests to Triton."""
         up = reading.up and self.states.lifecycle.snapshot.api_failure != catalogue.NOT_TRITON
         yield Family.single(catalogue.UP, up)
         yield from self._relay.families()
@@ -299,7 +299,7 @@ class Exporter:
 
 
 def _collected(collector: Collector, now: float) -> Sequence[Family]:
-    """All families of one part, or none: part of them would be taken for all."""
+    """Return all families of one part, or none: part of them would be taken for all."""
     found: list[Family] = []
     _guarded(lambda: found.extend(collector.families(now)))
     return found

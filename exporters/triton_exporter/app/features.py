@@ -99,7 +99,7 @@ def _estimators(settings: Settings) -> tuple[Estimator, ...]:
 
 
 def gpu_parts(settings: Settings) -> tuple[Gpus, ...]:
-    """The GPU part, or nothing where the operator wants none.
+    """Return the GPU part, or nothing where the operator wants none.
 
     `auto` asks dcgm-exporter (where the operator says, else where it listens by default), then NVML, then
     Triton's own series.

@@ -23,7 +23,7 @@ _SMALL = 1400  # bytes; a smaller answer gains nothing from gzip
 
 
 def budget(headers: Mapping[str, str], default_seconds: float) -> float:
-    """How long a scrape may wait for Triton, so that its answer still arrives in Prometheus' time."""
+    """Return how long a scrape may wait for Triton, so that its answer still arrives in Prometheus' time."""
     try:
         timeout = float(headers.get(SCRAPE_TIMEOUT, ""))
     except ValueError:
@@ -70,7 +70,7 @@ class PageRequest:
 
 
 def packed(response: Response, accepted: str) -> Response:
-    """The response in gzip when the peer accepts it and it is worth the time."""
+    """Return the response in gzip when the peer accepts it and it is worth the time."""
     body = response.body
     small = isinstance(body, bytes) and len(body) < _SMALL
     if small or not _accepts_gzip(accepted):
@@ -92,12 +92,12 @@ def _gzip(pieces: Iterable[bytes]) -> Generator[bytes]:
 
 
 def json_page(value: Any, status: int = 200) -> Response:
-    """A page of indented JSON."""
+    """Return a page of indented JSON."""
     return Response(json.dumps(value, indent=2).encode() + b"\n", "application/json; charset=utf-8", status)
 
 
 def landing_page(triton_url: str, paths: Collection[str]) -> Callable[[Request], Response]:
-    """A page for people: what this is, and where to go."""
+    """Return a page for people: what this is, and where to go."""
     links = "".join(f'<li><a href="{path}">{path}</a></li>' for path in paths)
     text = (
         "<!DOCTYPE html><html lang=en><title>tritonwatch exporter</title>"
@@ -115,7 +115,7 @@ def _filtered(body: parse.Exposition, names: Collection[str]) -> Iterable[parse.
 
 
 def _prefers_openmetrics(accept: str) -> bool:
-    """Whether OpenMetrics is asked for at least as much as the text format (RFC 9110, section 12.5.1)."""
+    """Return whether OpenMetrics is asked for at least as much as the text format (RFC 9110, section 12.5.1)."""
     weights = {"application/openmetrics-text": 0.0, "text/plain": 0.0}
     for choice in accept.split(","):
         media, *parameters = (part.strip().lower() for part in choice.split(";"))

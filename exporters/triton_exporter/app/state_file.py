@@ -46,7 +46,7 @@ class StateFile:
         self._take_lock()
 
     def load(self) -> Sequence[StoredModel] | None:
-        """What to go on from, or None; either way the file is then as new, or gone."""
+        """Return what to go on from, or None; either way the file is then as new, or gone."""
         if self._lock is None:
             return None
         try:

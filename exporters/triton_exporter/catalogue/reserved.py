@@ -16,7 +16,7 @@ _PREFIXES = ("scrape_", "slo:")
 
 
 def is_reserved(name: str) -> bool:
-    """Whether only the exporter, Prometheus or the rules may give a series this name.
+    """Return whether only the exporter, Prometheus or the rules may give a series this name.
 
     https://prometheus.io/docs/concepts/jobs_instances/#automatically-generated-labels-and-time-series
     """

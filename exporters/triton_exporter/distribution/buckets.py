@@ -63,7 +63,7 @@ def thresholds(objectives: Path) -> dict[Signal, tuple[float, ...]]:
 
 
 def _objectives(documents: Iterable[object]) -> Iterable[object]:
-    """Each objective: a document of its own, or one of the list `objectives`."""
+    """Yield each objective: a document of its own, or one of the list `objectives`."""
     for document in documents:
         several = document.get("objectives") if isinstance(document, dict) else None
         yield from several if isinstance(several, list) else [document]

@@ -163,7 +163,7 @@ class Distributions:
         )
 
     def stored(self) -> Sequence[StoredModel] | None:
-        """What `restore` needs to go on from here; None before Triton's counters were read."""
+        """Return what `restore` needs to go on from here; None before Triton's counters were read."""
         if not self._requests.began:
             return None
         return [self._stored(version, model) for version, model in self._models.items()]
@@ -347,7 +347,7 @@ class Distributions:
         return None if streams else shape
 
     def _frozen(self, version: ModelVersion, signal: Signal) -> bool:
-        """Whether Triton counts only in its summaries (counter_latencies=false)."""
+        """Return whether Triton counts only in its summaries (counter_latencies=false)."""
         summed = self._summaries[signal].totals.get(version, 0.0)
         return summed > 0 and self._requests.totals.get(version) == 0
 

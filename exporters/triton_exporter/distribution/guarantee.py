@@ -46,7 +46,7 @@ class Guarantee:
             self._most[place] += requests - fewest
 
     def stored(self) -> tuple[tuple[float, float, float], ...]:
-        """Each threshold with the fewest and the most requests within it."""
+        """Return each threshold with the fewest and the most requests within it."""
         return tuple(zip(self._thresholds, self._least, self._most, strict=True))
 
     def restore(self, rows: Iterable[tuple[float, float, float]]) -> None:
@@ -57,11 +57,11 @@ class Guarantee:
         self._lines = b""
 
     def samples(self) -> list[Sample]:
-        """The series as they stand."""
+        """Return the series as they stand."""
         return list(map(Sample, self._names, (*self._least, *self._most)))
 
     def lines(self) -> bytes:
-        """The series in the text format, written again only after something was added."""
+        """Return the series in the text format, written again only after something was added."""
         if not self._lines:
             self._lines = "".join(f"{name} {value:.0f}\n" for name, value, _ in self.samples()).encode(
                 "utf-8", "replace"

@@ -42,7 +42,7 @@ class Histogram:
         return len(self.bounds) + 3
 
     def _names(self) -> list[str]:
-        """The series' names, made again at each call: the template holds them as it is."""
+        """Return the series' names, made again at each call: the template holds them as it is."""
         ends = [*(le(bound) for bound in self.bounds), "+Inf"]
         buckets = [series(self._metric, *self._owner, suffix="_bucket", le=end) for end in ends]
         totals = [series(self._metric, *self._owner, suffix=suffix) for suffix in ("_count", "_sum")]
@@ -90,7 +90,7 @@ class Histogram:
             self._exemplars[bisect_left(self.bounds, exemplar.value)] = exemplar
 
     def cumulative(self) -> list[float]:
-        """How many observations were at or below each bound, and in the end all of them."""
+        """Return how many observations were at or below each bound, and in the end all of them."""
         return [float(count) for count in accumulate(self._counts)]
 
     @property
@@ -99,7 +99,7 @@ class Histogram:
         return bool(self._exemplars)
 
     def samples(self) -> list[Sample]:
-        """The series of the histogram as they stand."""
+        """Return the series of the histogram as they stand."""
         values = (*self.cumulative(), self.count, self.sum)
         return [
             Sample(name, value, self._exemplars.get(position))
@@ -107,7 +107,7 @@ class Histogram:
         ]
 
     def lines(self) -> bytes:
-        """The series in the text format, written again only after something was added."""
+        """Return the series in the text format, written again only after something was added."""
         if not self._lines:
             self._lines = self._template % (*accumulate(self._counts), self.count, self.sum)
         return self._lines
@@ -154,5 +154,5 @@ class Samples(Sequence[Sample]):
         return any(one.has_exemplars for one in self._histograms)
 
     def pieces(self) -> Iterable[bytes]:
-        """All of them in the text format."""
+        """Return all of them in the text format."""
         return [one.lines() for one in self._histograms]

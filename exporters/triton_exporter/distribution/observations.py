@@ -127,7 +127,7 @@ class Observations:
         return self._held_requests > 0
 
     def stored(self, torn: tuple[float, float, float]) -> StoredHistogram:
-        """All of it, with `torn` among what is held (requests, seconds, units)."""
+        """Return all of it, with `torn` among what is held (requests, seconds, units)."""
         waiting = chain(self._pending, self._waiting, self._group)
         counts, total = self.histogram.stored((one.requests, one.seconds) for one in waiting)
         held = (self._held_requests, self._held_seconds, self._held_units)

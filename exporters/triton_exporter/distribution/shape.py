@@ -105,7 +105,7 @@ class Curve:
         return [min(1.0, cumulative[bisect_right(ends, bound)]) for bound in bounds]
 
     def _high(self, masses: Sequence[float], ends: Sequence[float]) -> float:
-        """Which part of the mass between two quantiles stands at the higher one."""
+        """Return which part of the mass between two quantiles stands at the higher one."""
         lowest = sum(map(mul, masses, ends))
         highest = sum(map(mul, masses, ends[1:]))
         return min(1.0, max(0.0, (self.mean - lowest) / (highest - lowest))) if highest > lowest else 1.0

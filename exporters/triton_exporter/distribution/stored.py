@@ -70,7 +70,7 @@ _JSON = TypeAdapter(StoredState)
 
 
 def written(state: StoredState) -> bytes:
-    """The state as JSON."""
+    """Return the state as JSON."""
     return _JSON.dump_json(state)
 
 

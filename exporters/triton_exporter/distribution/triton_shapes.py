@@ -43,7 +43,7 @@ class NativeHistograms:
         }
 
     def has(self, model: ModelVersion) -> bool:
-        """Whether Triton keeps a histogram of this model version."""
+        """Return whether Triton keeps a histogram of this model version."""
         return (model, inf) in self._grown.totals
 
     def _key(self, series: Series) -> tuple[ModelVersion, float | None] | None:
@@ -97,11 +97,11 @@ class Summaries:
         return self._counts.totals
 
     def has(self, model: ModelVersion) -> bool:
-        """Whether Triton keeps a summary of this model version."""
+        """Return whether Triton keeps a summary of this model version."""
         return model in self._quantiles
 
     def curve(self, model: ModelVersion) -> Curve | None:
-        """The quantile curve of a model version, or None where there is none to go by."""
+        """Return the quantile curve of a model version, or None where there is none to go by."""
         recent = self._recent.get(model)
         if not recent:
             return None

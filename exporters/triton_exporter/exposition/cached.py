@@ -19,6 +19,6 @@ class CachedSamples(list[Sample]):
         return any(sample.exemplar is not None for sample in self)
 
     def pieces(self) -> Iterable[bytes]:
-        """All of them in the text format."""
+        """Return all of them in the text format."""
         self._text = self._text or written(self)
         return (self._text,)

@@ -24,17 +24,17 @@ _PIECE = 256 * 1024
 
 
 def render_text(families: Iterable[Family]) -> bytes:
-    """The exporter's families in the text format 0.0.4."""
+    """Return the exporter's families in the text format 0.0.4."""
     return b"".join(text_pieces(families))
 
 
 def text_pieces(families: Iterable[Family]) -> Pieces:
-    """The exporter's families in the text format, in pieces that are worth sending one by one."""
+    """Return the exporter's families in the text format, in pieces that are worth sending one by one."""
     return tuple(_gathered(piece for family in families for piece in _text(family)))
 
 
 def openmetrics_pieces(families: Iterable[Family]) -> Pieces:
-    """The exporter's families in OpenMetrics, with exemplars and without the closing EOF."""
+    """Return the exporter's families in OpenMetrics, with exemplars and without the closing EOF."""
     return tuple(_gathered(piece for family in families for piece in _openmetrics(family)))
 
 
@@ -123,7 +123,7 @@ def _samples_of(family: parse.ParsedFamily) -> str:
 
 
 def _is_strict(samples: str, count: int) -> bool:
-    """Whether every line is `series value`, as Triton writes them."""
+    """Return whether every line is `series value`, as Triton writes them."""
     one_each = samples.count(" ") == samples.count("\n") == count
     after_labels = samples.count("} ") == samples.count("}")  # not `x{a="b"}2 6`, value and time
     if one_each and after_labels and not any(odd in samples for odd in _ODD):
@@ -152,7 +152,7 @@ def _type(metric: Metric) -> str:
 
 
 def number(value: float) -> str:
-    """A sample value as Prometheus writes it; whole numbers without a fraction."""
+    """Return a sample value as Prometheus writes it; whole numbers without a fraction."""
     if math.isfinite(value):
         whole = int(value)
         return str(whole) if whole == value and abs(whole) < 1 << 53 else repr(value)

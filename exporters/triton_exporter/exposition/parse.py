@@ -219,7 +219,7 @@ def parse(body: bytes) -> Exposition:
 
 
 def _numbers_of(known: _Layout, lines: bytes) -> list[bytes]:
-    """What follows the start of each line; nothing when a start or a number is not as usual."""
+    """Return what follows the start of each line; nothing when a start or a number is not as usual."""
     ends = lines.split(b"\n")
     if len(ends) != len(known.starts) + 1:
         return []
@@ -260,7 +260,7 @@ def _usual(name: str, kind: str, keys: Iterable[str]) -> bool:
 
 
 def _bounds_are_numbers(kind: str, keys: Iterable[str]) -> bool:
-    """Whether that is certain; what looks like a bound within another label's value is not."""
+    """Return whether that is certain; what looks like a bound within another label's value is not."""
     bound = _BOUNDS.get(kind)
     if bound is None:
         return True
@@ -269,7 +269,7 @@ def _bounds_are_numbers(kind: str, keys: Iterable[str]) -> bool:
 
 
 def _ambiguous(skeletons: Collection[str]) -> bool:
-    """Whether different texts can mean the same series: the same labels in another order or spacing."""
+    """Return whether different texts can mean the same series: the same labels in another order or spacing."""
     return len({Series(text).identity for text in skeletons}) < len(skeletons)
 
 
@@ -369,7 +369,7 @@ def _read_lines(
 
 
 def _all_plain(numbers: bytes) -> bool:
-    """Whether each line is a number as usual."""
+    """Return whether each line is a number as usual."""
     if numbers.replace(b"\n", b"").isdigit():
         # No line is empty, and none too long for a double.
         return b"\n\n" not in b"\n" + numbers and _LONG not in numbers.translate(_ZEROS)
@@ -377,7 +377,7 @@ def _all_plain(numbers: bytes) -> bool:
 
 
 def _family_of(name: str, drafts: _Drafts) -> str:
-    """The family that a sample's name belongs to: its own where that is declared."""
+    """Return the family that a sample's name belongs to: its own where that is declared."""
     if not _is_declared(name, drafts):
         for suffix in _SUFFIXES["histogram"]:
             base = name.removesuffix(suffix)

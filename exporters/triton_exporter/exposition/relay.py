@@ -42,7 +42,7 @@ class Relay:
         return self._parser.parse(reading.body, names)
 
     def text(self, reading: Reading) -> bytes:
-        """The body to pass on: Triton's very bytes when nothing is wrong with them."""
+        """Return the body to pass on: Triton's very bytes when nothing is wrong with them."""
         self.parse(reading)
         return reading.body if self._corrected is None else self._corrected
 

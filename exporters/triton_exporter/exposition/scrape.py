@@ -53,7 +53,7 @@ def read(client: Client, path: str, now: Callable[[], float]) -> Reading:
 
 
 def _of_triton(body: bytes) -> bool:
-    """Whether a page holds Triton's metrics, or nothing, as that of a Triton without any."""
+    """Return whether a page holds Triton's metrics, or nothing, as that of a Triton without any."""
     return not body.strip() or _TRITON.search(body) is not None
 
 

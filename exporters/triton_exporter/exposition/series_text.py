@@ -58,7 +58,7 @@ def parse_series(text: str) -> Series | None:
 
 
 def without_strings(text: str) -> str:
-    """What is left of a series without the values of its labels."""
+    """Return what is left of a series without the values of its labels."""
     return _STRINGS.sub('""', text)
 
 
@@ -82,7 +82,7 @@ def read_line(line: str) -> tuple[Series, str] | str:
 
 
 def is_number(text: str) -> bool:
-    """Whether every reader of the format takes it for a value."""
+    """Return whether every reader of the format takes it for a value."""
     # A number too large for a double is an error to Prometheus, not infinity.
     return _NUMBER.fullmatch(text) is not None and (not math.isinf(float(text)) or "i" in text.lower())
 

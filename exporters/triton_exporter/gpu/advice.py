@@ -195,7 +195,7 @@ def _wants_gpu(config: ModelConfig) -> bool:
 
 
 def _name(metric: Metric, dialect: str) -> str:
-    """What the field is called in the collector file of this dialect."""
+    """Return what the field is called in the collector file of this dialect."""
     if metric is gpu.THROTTLE_REASON:
         return dcgm.THROTTLE_MASKS[0 if dialect.startswith("4") else 1]
     names = [alias.name for alias in dcgm.ALIASES if alias.metric is metric]

@@ -69,7 +69,7 @@ class BusyMeter(Generic[Key]):
         self._before: dict[Key, int] = {}
 
     def advance(self, key: Key, nanoseconds: int) -> float:
-        """Seconds added since the last call; 0 at the first. A reload starts Triton's count again at 0."""
+        """Return seconds added since the last call; 0 at the first. A reload starts Triton's count again at 0."""
         before = self._before.get(key)
         self._before[key] = nanoseconds
         if before is None:

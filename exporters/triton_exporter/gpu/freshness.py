@@ -45,5 +45,5 @@ class Freshness:
         return frozenset(self._new_at)
 
     def ages(self, now: float) -> dict[str, float]:
-        """Seconds since each GPU's data were new; a GPU that is gone ages on."""
+        """Return seconds since each GPU's data were new; a GPU that is gone ages on."""
         return {uuid: max(0.0, now - at) for uuid, at in self._new_at.items()}

@@ -139,12 +139,12 @@ def _fill_total(values: dict[Slot, float], entity: Entity) -> None:
 
 
 def is_split(metric: Metric) -> bool:
-    """Whether the family has one series per MIG instance; others are of the whole board."""
+    """Return whether the family has one series per MIG instance; others are of the whole board."""
     return "gpu_instance_id" in metric.labels
 
 
 def canonical_uuid(text: str) -> str:
-    """A GPU's UUID as DCGM writes it (`GPU-...`), or empty when the text is none."""
+    """Return a GPU's UUID as DCGM writes it (`GPU-...`), or empty when the text is none."""
     text = text.strip()
     if not text or text.startswith("<<<") or text.upper() in ("N/A", "[N/A]"):
         return ""
@@ -152,6 +152,6 @@ def canonical_uuid(text: str) -> str:
 
 
 def canonical_pci(text: str) -> str:
-    """A PCI bus id with an eight-digit domain in lower case, as both DCGM and CUDA ids can be written."""
+    """Return a PCI bus id with an eight-digit domain in lower case, as both DCGM and CUDA ids can be written."""
     domain, colon, rest = text.strip().lower().partition(":")
     return f"{domain.rjust(8, '0')}:{rest}" if colon and rest else ""

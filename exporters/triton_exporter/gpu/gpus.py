@@ -150,7 +150,7 @@ class Gpus:
         return seen
 
     def examine(self, now: float) -> tuple[Finding, ...]:
-        """What to change to see more, from what was polled, observed and seen so far."""
+        """Return what to change to see more, from what was polled, observed and seen so far."""
         with self._lock:
             return advise(
                 Examined(
@@ -170,7 +170,7 @@ class Gpus:
     # --- Shown ----------------------------------------------------------------------------------------------
 
     def families(self, now: float) -> Iterable[Family]:
-        """All GPU families; those about a GPU without a value are left out, not 0."""
+        """Return all GPU families; those about a GPU without a value are left out, not 0."""
         with self._lock:
             return list(self._families(now))
 

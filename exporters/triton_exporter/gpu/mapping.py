@@ -37,11 +37,11 @@ class Visible:
     guessed: frozenset[Entity] = frozenset()
 
     def sureness(self, entities: Collection[Entity]) -> str:
-        """How sure it is that these are the GPUs of their ordinals."""
+        """Return how sure it is that these are the GPUs of their ordinals."""
         return GUESS if self.guessed.intersection(entities) else self.confidence
 
     def pick(self, ordinals: Iterable[int]) -> tuple[Entity, ...]:
-        """The GPUs of these ordinals; one that is out of range names none."""
+        """Return the GPUs of these ordinals; one that is out of range names none."""
         return tuple(self.order[ordinal] for ordinal in ordinals if 0 <= ordinal < len(self.order))
 
 
@@ -172,7 +172,7 @@ def _rearranged(order: tuple[Entity, ...], at: Mapping[int, Entity]) -> tuple[En
 
 
 def claims(evidence: GpuEvidence, seen: Visible) -> tuple[GpuClaim, ...]:
-    """What each model version runs on; a model that runs on no GPU, or none that can be named, has none."""
+    """Return what each model version runs on; a model that runs on no GPU, or none that can be named, has none."""
     memory = {
         ModelVersion(row.model, row.version): tuple(
             sorted({use.device for use in row.memory if use.kind == "GPU" and use.bytes > 0})

@@ -37,7 +37,7 @@ class Steady:
     _tracks: dict[Slot, _Track] = field(default_factory=dict)
 
     def counters(self, reading: GpuReading, known: Container[str]) -> GpuReading:
-        """The same reading with counters that only fall when they really started again."""
+        """Return the same reading with counters that only fall when they really started again."""
         origin = "server" if reading.source == "triton" else "driver"
         values = dict(reading.values)
         for slot, value in reading.values.items():

@@ -55,7 +55,7 @@ class Certificates:
         return (self.key or self.own) if self.own else None
 
     def context(self) -> ssl.SSLContext:
-        """A client's TLS with the files as they are now. Raises CertificateError."""
+        """Return a client's TLS with the files as they are now. Raises CertificateError."""
         problems = [problem for path in self.paths for problem in unreadable(path)]
         if problems:
             raise CertificateError(problems)
@@ -91,7 +91,7 @@ class ServerCertificates:
         return tuple(path for path in (self.own, self.key, self.client_ca) if path is not None)
 
     def context(self) -> ssl.SSLContext:
-        """A server's TLS with the files as they are now. Raises CertificateError."""
+        """Return a server's TLS with the files as they are now. Raises CertificateError."""
         problems = [problem for path in self.paths for problem in unreadable(path)]
         if problems:
             raise CertificateError(problems)
@@ -132,7 +132,7 @@ class Renewed:
     _seen: tuple[object, ...] = field(default=(), init=False, repr=False)
 
     def __call__(self) -> ssl.SSLContext:
-        """The context to connect with. Raises CertificateError while there never were good files."""
+        """Return the context to connect with. Raises CertificateError while there never were good files."""
         seen = tuple(_state(path) for path in self.files.paths)
         if self._context is not None and seen == self._seen:
             return self._context

@@ -66,7 +66,7 @@ class Connections:
         self._dropped: Counter[str] = Counter()
 
     def open(self) -> Collection[Connection]:
-        """The connections that are open now."""
+        """Return the connections that are open now."""
         with self._lock:
             return tuple(self._open)
 

@@ -293,7 +293,7 @@ class _RequestHandler(BaseHTTPRequestHandler):
 
 
 def _left(deadline: float) -> float:
-    """Seconds until the deadline (monotonic). Raises TimeoutError after it."""
+    """Return seconds until the deadline (monotonic). Raises TimeoutError after it."""
     if (left := deadline - time.monotonic()) <= 0:
         raise TimeoutError
     return left

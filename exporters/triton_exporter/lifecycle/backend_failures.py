@@ -77,7 +77,7 @@ class BackendFailures:
         }
 
     def _failed_probes(self, key: ModelVersion) -> int:
-        """How many probes failed: a probe can be wrong where the model is not."""
+        """Return how many probes failed: a probe can be wrong where the model is not."""
         return self._lifecycle.probe_failures.get(key, 0)
 
 

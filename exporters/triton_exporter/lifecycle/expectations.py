@@ -87,5 +87,5 @@ class ExpectedFile:
             self._lifecycle.expected = self._expected
 
     def families(self, now: float) -> Iterable[Family]:
-        """Whether the file is in force."""
+        """Yield whether the file is in force."""
         yield Family.single(own.EXPECTED_FILE_VALID, not self._problem)

@@ -58,7 +58,7 @@ class LoadFailure:
 
 
 def load_failure(line: str) -> LoadFailure | None:
-    """The failed load that a line of Triton's log reports, or None."""
+    """Return the failed load that a line of Triton's log reports, or None."""
     for pattern in (*_PATTERNS, *_ENSEMBLE_PATTERNS):
         match = pattern.search(line)
         if match is not None:
@@ -178,7 +178,7 @@ class LogTail:
         return b"".join(chunks)
 
     def _replaced(self) -> bool:
-        """Whether the path now names another file (rotated), or this one was cut (copytruncate)."""
+        """Return whether the path now names another file (rotated), or this one was cut (copytruncate)."""
         if self._fd is None:
             return False
         try:
@@ -248,7 +248,7 @@ class LogReader:
         self._earlier = []
 
     def families(self, now: float) -> Iterable[Family]:
-        """Whether the log can be read, and how much of it was."""
+        """Yield whether the log can be read, and how much of it was."""
         yield Family.single(own.LOG_READABLE, self._tail.readable)
         yield Family.single(own.LOG_LINES, self._lines)
 

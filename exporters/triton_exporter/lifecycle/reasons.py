@@ -59,7 +59,7 @@ _HALF = 4096
 
 
 def classify(text: str) -> str:
-    """The class of a load error: one of the catalogue's LOAD_FAILURE_REASONS, `other` when none fits."""
+    """Return the class of a load error: one of the catalogue's LOAD_FAILURE_REASONS, `other` when none fits."""
     if len(text) > 2 * _HALF:
         text = f"{text[:_HALF]}\n{text[-_HALF:]}"
     return next((reason for reason, pattern in _CLASSES.items() if pattern.search(text)), "other")

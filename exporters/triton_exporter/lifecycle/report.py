@@ -15,7 +15,7 @@ MOST_TEXT = 4000
 
 
 def report(lifecycle: Lifecycle, reading: Reading | None, triton_url: str) -> dict[str, Any]:
-    """What /state answers; times are ISO 8601 in UTC."""
+    """Return what /state answers; times are ISO 8601 in UTC."""
     expected = lifecycle.expected_models()
     snapshot = lifecycle.snapshot
     return {
@@ -40,7 +40,7 @@ def report(lifecycle: Lifecycle, reading: Reading | None, triton_url: str) -> di
 
 
 def _phase(lifecycle: Lifecycle, reading: Reading | None) -> str:
-    """The phase, from both ports: the API ends at once on SIGTERM, metrics when all is drained.
+    """Return the phase, from both ports: the API ends at once on SIGTERM, metrics when all is drained.
 
     The API's port closes (seen in 2.51), or goes on answering that the server is not live (seen in 2.41).
     """

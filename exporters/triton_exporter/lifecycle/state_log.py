@@ -48,7 +48,7 @@ def _log(model: str, failure: Failure) -> None:
 
 
 def _plain(text: str) -> str:
-    """The text in one line that cannot steer a terminal."""
+    """Return the text in one line that cannot steer a terminal."""
     return printable(text[:_LONGEST])
 
 

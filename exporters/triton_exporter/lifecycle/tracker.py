@@ -159,7 +159,7 @@ class Lifecycle:
         }
 
     def _names_unloaded(self, text: str) -> bool:
-        """Whether the steps that Triton does not find are all loaded until now, or unloaded on purpose."""
+        """Return whether the steps that Triton does not find are all loaded until now, or unloaded on purpose."""
         _, found, names = text.partition(_UNAVAILABLE_STEPS)
         loaded = {
             key.model
@@ -295,7 +295,7 @@ class Lifecycle:
             self.last_failures[key.model] = Failure(at, key.version, text, "index")
 
     def _is_new_failure(self, before: Record | None, claim: Claim) -> bool:
-        """Whether this UNAVAILABLE is of an attempt that was not counted yet."""
+        """Return whether this UNAVAILABLE is of an attempt that was not counted yet."""
         if before is None or self._restarted or before.claim.state not in ("unavailable", "unknown"):
             return True
         return before.last_failure != claim.reason

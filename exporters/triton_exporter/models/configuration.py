@@ -39,7 +39,7 @@ class Configurations:
             self._families = _families(snapshot.configs)
 
     def families(self, now: float) -> Iterable[Family]:
-        """Every configuration series of every ready model."""
+        """Return every configuration series of every ready model."""
         return self._families
 
 

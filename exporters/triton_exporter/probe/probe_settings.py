@@ -21,6 +21,6 @@ class ProbeSettings:
     payloads: Mapping[str, tuple[Tensor, ...]] = field(default_factory=dict)
 
     def covers(self, model: str) -> bool:
-        """Whether a model is to be probed."""
+        """Return whether a model is to be probed."""
         wanted = any(fnmatchcase(model, pattern) for pattern in self.models)
         return wanted and not any(fnmatchcase(model, pattern) for pattern in self.exclude)

@@ -106,7 +106,7 @@ class Prober:
             }
 
     def _works(self, target: _Target, now: float) -> bool | None:
-        """Whether the last probe shows that the model works; None where it shows nothing."""
+        """Return whether the last probe shows that the model works; None where it shows nothing."""
         if target.last is None or target.last.result in catalogue.SAYS_NOTHING:
             return None
         if target.last.result == "success":

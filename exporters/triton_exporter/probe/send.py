@@ -48,7 +48,7 @@ _GRPC_RESULTS = {
 def sender(
     triton_url: str, settings: ProbeSettings, headers: Mapping[str, str], certificates: Certificates
 ) -> Send:
-    """A function that sends probes as the settings say, with the headers of restricted endpoints."""
+    """Return a function that sends probes as the settings say, with the headers of restricted endpoints."""
 
     def send(target: ModelVersion, inputs: Sequence[Tensor], decoupled: bool) -> ProbeOutcome:
         try:
@@ -152,7 +152,7 @@ def send_grpc(
 
 
 def _why(answers: queue.Queue[tuple[Any, Exception | None]], ended: Exception) -> Exception:
-    """Why a stream was over before the request went out: its callback says so a moment later."""
+    """Return why a stream was over before the request went out: its callback says so a moment later."""
     with suppress(queue.Empty):
         return answers.get(timeout=0.5)[1] or ended
     return ended

@@ -196,7 +196,7 @@ class TraceGovernor:
         self._show("ended")
 
     def families(self, now: float) -> Iterable[Family]:
-        """What is set, and why nothing is."""
+        """Yield what is set, and why nothing is."""
         with self._lock:
             rates = {model: given.rate for model, given in self._given.items()}
             posts = dict(self._posts)
@@ -205,7 +205,7 @@ class TraceGovernor:
         yield Family.of(own.TRACE_POSTS, (((one,), posts.get(one, 0)) for one in ("accepted", "failed")))
 
     def _trouble(self, now: float) -> str:
-        """The first sign of trouble, as one of STATES."""
+        """Return the first sign of trouble, as one of STATES."""
         learn = not self._given
         try:
             started = time.monotonic()
@@ -278,7 +278,7 @@ class TraceGovernor:
         self._show("tracing" if self._given else "busy" if in_all > quiet else "idle")
 
     def _next_rate(self, given: _Given | None, wanted: int, traffic: _Traffic, now: float) -> int:
-        """The rate to set now, or 0 where what is set may stay."""
+        """Return the rate to set now, or 0 where what is set may stay."""
         if given is None or wanted > 1.25 * given.rate:
             return wanted
         if now - given.at < RENEWAL_SECONDS:

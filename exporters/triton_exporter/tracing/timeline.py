@@ -29,7 +29,7 @@ class Timeline:
     has_steps: bool = False
 
     def request(self) -> TracedRequest | None:
-        """What it says; None where the moments contradict each other."""
+        """Return the request; None where the moments contradict each other."""
         ended = self.seen_until if self.request_end is None else self.request_end
         if not 0 < self.request_start <= ended < _LATEST:
             return None

@@ -73,7 +73,7 @@ class Mailbox:
             self._rates.setdefault(model, deque(maxlen=RATES_KEPT)).append((since, rate))
 
     def rate_of(self, request: TracedRequest) -> float:
-        """The rate in force when the request began: what decided that it was traced."""
+        """Return the rate in force when the request began: what decided that it was traced."""
         began = request.ended - request.request_seconds
         with self._lock:
             rates = self._rates.get(request.model.model)

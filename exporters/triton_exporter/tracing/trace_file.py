@@ -61,7 +61,7 @@ class TraceFiles:
         return found
 
     def _read(self, path: Path, size: int) -> bool:
-        """Whether the file is done with; one that is not JSON yet is still being written."""
+        """Return whether the file is done with; one that is not JSON yet is still being written."""
         if size > MAX_FILE_BYTES:
             self._mailbox.batch("too_large")
             return True

@@ -30,7 +30,7 @@ class AnswerError(ValueError):
 
 
 def parse_index(body: bytes) -> tuple[IndexEntry, ...]:
-    """The repository index. Entries without a name are dropped; raises AnswerError when it is not a list."""
+    """Return the repository index. Entries without a name are dropped; raises AnswerError when it is not a list."""
     entries = _json(body)
     if not isinstance(entries, list):
         raise AnswerError("the repository index is not a list")
@@ -52,7 +52,7 @@ def parse_statistics(body: bytes) -> tuple[ModelStatistics, ...]:
 
 
 def parse_config(body: bytes) -> ModelConfig:
-    """The normalised configuration of one model version. Raises AnswerError."""
+    """Return the normalised configuration of one model version. Raises AnswerError."""
     config = _json(body)
     if not isinstance(config, dict):
         raise AnswerError("the configuration is not an object")
@@ -189,7 +189,7 @@ def _policy(policy: dict[str, Any]) -> QueuePolicy:
 
 
 def _json(body: bytes) -> Any:
-    """The document, with text that can be written as UTF-8: a model folder's name can be any bytes."""
+    """Return the document, with text that can be written as UTF-8: a model folder's name can be any bytes."""
     try:
         answer = json.loads(body.decode("utf-8", "replace"))
         if b"\\u" in body:  # an escape can name half a character, which no page and no path can hold
@@ -219,7 +219,7 @@ def _text(value: dict[str, Any], name: str) -> str:
 
 
 def _whole(value: dict[str, Any], name: str) -> int:
-    """A whole number; gRPC's JSON writes 64-bit ones as strings."""
+    """Return a whole number; gRPC's JSON writes 64-bit ones as strings."""
     return _number(value.get(name))
 
 

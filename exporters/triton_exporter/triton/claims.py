@@ -31,7 +31,7 @@ class Claim:
 
 
 def claims(snapshot: Snapshot) -> dict[ModelVersion, Claim]:
-    """Every model version that Triton lists, with its state."""
+    """Return every model version that Triton lists, with its state."""
     found = {ModelVersion(entry.model, entry.version): _claim(entry) for entry in snapshot.index or ()}
     for one in snapshot.statistics or ():
         # Statistics list ready versions only, and also those the index misses: loaded from memory, or

@@ -162,7 +162,7 @@ class ApiPoller:
         return index
 
     def _read_index(self, body: bytes) -> tuple[IndexEntry, ...]:
-        """The index; one that says what the last said is not read again, as most do at a poll a second."""
+        """Return the index; one that says what the last said is not read again, as most do at a poll a second."""
         if body != self._last_index[0]:
             self._last_index = body, parse_index(body)
         return self._last_index[1]
@@ -254,7 +254,7 @@ class ApiPoller:
 
 
 def _stranger(answer: Answer) -> str:
-    """Why a refusal to say who answers is not Triton's, as one of DOWN_REASONS; empty if it is."""
+    """Return why a refusal to say who answers is not Triton's, as one of DOWN_REASONS; empty if it is."""
     # Triton refuses in JSON, where its metadata is restricted or while it ends; it always has the path.
     if answer.status != 404 and error_text(answer.body):
         return ""

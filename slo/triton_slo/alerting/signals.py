@@ -64,7 +64,7 @@ class AlertThreshold:
         return f"{'below' if self.below else 'above'} {self.words}"
 
     def read(self, value: object) -> float:
-        """The number that a user writes in place of this one. Raises ValueError, which names the unit."""
+        """Return the number that a user writes in place of this one. Raises ValueError, which names the unit."""
         match self.unit:
             case "share":
                 share = ratio(value)
@@ -126,7 +126,7 @@ class Share(Signal):
     whole_matchers: tuple[str, ...] = ()
 
     def expr(self, part: Reader, whole: Reader | None = None, on: str = "") -> str:
-        """The share; `on` is a matching clause for sides that differ in labels."""
+        """Return the share; `on` is a matching clause for sides that differ in labels."""
         divided = (whole or part)(self.whole, *self.whole_matchers)
         return f"{part(self.part, *self.part_matchers)} / {on}({divided} > 0)"
 
@@ -139,7 +139,7 @@ class Age(Signal):
     is_moment: bool = False
 
     def expr(self, read: Reader) -> str:
-        """The age in seconds."""
+        """Return the age in seconds."""
         return f"time() - {read(self.metric)}" if self.is_moment else read(self.metric)
 
 
@@ -151,7 +151,7 @@ class Tail(Signal):
     level: float
 
     def expr(self, buckets: Reader) -> str:
-        """The quantile; `buckets` gives rates with their le."""
+        """Return the quantile; `buckets` gives rates with their le."""
         return f"histogram_quantile({number(self.level)}, {buckets(self.metric)})"
 
 

@@ -73,7 +73,7 @@ class Tuning:
         yield TunedPart(general, not_models=earlier)
 
     def of_model(self, alert: str, model: str) -> Setting:
-        """The setting in force for one model; without a name, the general one."""
+        """Return the setting in force for one model; without a name, the general one."""
         *parts, general = self.parts(alert)
         chosen = (one for one in parts if model and one.models and one.models.holds(model))
         return next(chosen, general).setting

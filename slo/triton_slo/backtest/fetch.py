@@ -48,7 +48,7 @@ def _sources(prometheus: Prometheus, plan: Plan, start: float, step: float) -> l
 
 
 def _source_events(plan: Plan, measure: Measure, step: float) -> Events:
-    """PromQL for events per second over a step, from the source series."""
+    """Return PromQL for events per second over a step, from the source series."""
     scrape = plan.clock.scrape_seconds
     span = max(step, scrape)
     fineness = plan.clock.scale * (_FINE_SECONDS if span <= _LONG_SECONDS else _COARSE_SECONDS)

@@ -47,7 +47,7 @@ class History:
         object.__setattr__(self, "step", float(gaps[0]))
 
     def about(self, slo: str) -> History:
-        """The series of one objective."""
+        """Return the series of one objective."""
         rows = [row for row, key in enumerate(self.keys) if key[0] == slo]
         if len(rows) == len(self.keys):
             return self
@@ -132,7 +132,7 @@ class Grid:
         self._rows[key][0 if failed else 1][columns] = values
 
     def history(self) -> History:
-        """All that was put, as a history. Raises HistoryError without two steps or without any series."""
+        """Return all that was put, as a history. Raises HistoryError without two steps or without any series."""
         if not self._rows:
             raise HistoryError("no series to replay")
         bad, total = (np.array([rows[i] for rows in self._rows.values()]) for i in range(2))

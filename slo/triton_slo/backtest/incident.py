@@ -33,7 +33,7 @@ class LabelledIncident:
     severity: Severity = "page"
 
     def covers(self, key: tuple[str, str, str]) -> bool:
-        """Whether it is about this (slo, model, version); an alert about no model is about all of them."""
+        """Return whether it is about this (slo, model, version); an alert about no model is about all of them."""
         pairs = zip((self.slo, self.model, self.version), key, strict=True)
         return all("" in pair or pair[0] == pair[1] for pair in pairs)
 

@@ -21,7 +21,7 @@ from triton_slo.rules.windows import KEEP_FIRING
 
 
 def promise(objective: Objective, options: Options | None = None, excluded: Sequence[Span] = ()) -> Promise:
-    """What a replay of this objective needs; `excluded` is when its exclusions held."""
+    """Return what a replay of this objective needs; `excluded` is when its exclusions held."""
     plan = Plan(objective, options or Options())
     seconds = objective.window.seconds * plan.options.time_scale
     return Promise(
@@ -34,7 +34,7 @@ def promise(objective: Objective, options: Options | None = None, excluded: Sequ
 
 
 def policy(plan: Plan, excluded: Sequence[Span] = ()) -> Policy:
-    """The alerts that are generated for an objective, with the inhibition that is generated beside them."""
+    """Return the alerts that are generated for an objective, with the inhibition that is generated beside them."""
     objective = plan.objective
     alerts = []
     if objective.unknown.policy != "ignore":

@@ -31,7 +31,7 @@ def _inside(history: History, policy: Policy, lag: float) -> Flags:
 
 
 def counted(history: History, policy: Policy) -> History:
-    """The events that the policy counts."""
+    """Return the events that the policy counts."""
     seen = history if policy.unknown is None else _failed(history, policy.unknown)
     left_out = excluded(history, policy)
     if not left_out.any():

@@ -80,13 +80,13 @@ INHIBITIONS: tuple[Inhibition, ...] = (
 
 
 def objective_rules(plan: Plan) -> tuple[Rule, ...]:
-    """All rules of an objective, in the order in which they need each other."""
+    """Return all rules of an objective, in the order in which they need each other."""
     recorded = (*recording_rules(plan), *retired_rules(plan), *unknown_rules(plan), *condition_rules(plan))
     return (*recorded, *alert_rules(plan))
 
 
 def alert_rules(plan: Plan) -> Iterator[Rule]:
-    """All alerts of an objective, most urgent first."""
+    """Yield all alerts of an objective, most urgent first."""
     objective = plan.objective
     if objective.unknown.policy != "ignore":
         yield _unknown_alert(plan)
@@ -95,7 +95,7 @@ def alert_rules(plan: Plan) -> Iterator[Rule]:
 
 
 def urgency(plan: Plan, tier: Tier) -> int:
-    """The tier's place among the objective's tiers: by severity, then by how fast the budget burns."""
+    """Return the tier's place among the objective's tiers: by severity, then by how fast the budget burns."""
 
     def rank(one: Tier) -> tuple[int, float]:
         return _SEVERITIES.index(plan.severity(one)), -plan.factor(one)

@@ -24,7 +24,7 @@ def slug(text: str) -> str:
 
 
 def name(ledger: Ledger, entry: Entry, wanted: str, taken: set[str]) -> str:
-    """A free objective's name as near as can be to the wanted one; empty where nothing is left of it."""
+    """Return a free objective's name as near as can be to the wanted one; empty where nothing is left of it."""
     plain = slug(wanted)
     if not plain:
         ledger.lost(entry, f"nothing of {wanted!r} can stand in an objective's name", "the SLO is left out")
@@ -91,7 +91,7 @@ def _text(ledger: Ledger, entry: Entry) -> str:
 def objective(
     ledger: Ledger, whole: Entry, data: Mapping[str, Any], where: Mapping[str, Entry]
 ) -> Objective | None:
-    """The objective, or None with the reason at the entry that its field came from (`where`)."""
+    """Return the objective, or None with the reason at the entry that its field came from (`where`)."""
     try:
         return Objective.model_validate(dict(data))
     except ValidationError as error:
@@ -115,5 +115,5 @@ def grouping(ledger: Ledger, entry: Entry, found: tuple[str, ...] | None) -> tup
 
 
 def kept_words(parts: Iterable[str]) -> str:
-    """A description of what is there, no longer than one may be."""
+    """Return a description of what is there, no longer than one may be."""
     return " ".join(part.strip() for part in parts if part.strip())[:_MOST_TEXT]

@@ -40,7 +40,7 @@ class Entry:
         return f"{self.file}:{self.line}"
 
     def get(self, key: str) -> Entry | None:
-        """A field, or None where it is absent or empty. Raises EntryError on what is not a mapping."""
+        """Return a field, or None where it is absent or empty. Raises EntryError on what is not a mapping."""
         found = self.fields().get(key)
         if found is None or found.empty:
             if found is not None:
@@ -49,14 +49,14 @@ class Entry:
         return found
 
     def need(self, key: str) -> Entry:
-        """A field that must be there. Raises EntryError."""
+        """Return a field that must be there. Raises EntryError."""
         found = self.get(key)
         if found is None:
             raise EntryError(self, f"the required field {key} is missing")
         return found
 
     def fields(self) -> dict[str, Entry]:
-        """All fields of a mapping. Raises EntryError on anything else."""
+        """Return all fields of a mapping. Raises EntryError on anything else."""
         if not isinstance(self.node, yaml.MappingNode):
             raise EntryError(self, f"this should be a mapping, and is {self._kind()}")
         self._read = True
@@ -68,7 +68,7 @@ class Entry:
         return self._children
 
     def items(self) -> list[Entry]:
-        """All items of a list. Raises EntryError on anything else."""
+        """Return all items of a list. Raises EntryError on anything else."""
         if not isinstance(self.node, yaml.SequenceNode):
             raise EntryError(self, f"this should be a list, and is {self._kind()}")
         self._read = True
@@ -80,14 +80,14 @@ class Entry:
         return list(self._children.values())
 
     def text(self) -> str:
-        """A scalar as written. Raises EntryError on anything else."""
+        """Return a scalar as written. Raises EntryError on anything else."""
         if not isinstance(self.node, yaml.ScalarNode):
             raise EntryError(self, f"this should be a text, and is {self._kind()}")
         self._read = True
         return str(self.node.value)
 
     def number(self) -> float:
-        """A finite number. Raises EntryError on anything else."""
+        """Return a finite number. Raises EntryError on anything else."""
         text = self.text()
         try:
             value = float(text.replace("_", ""))
@@ -124,7 +124,7 @@ class Entry:
         self._read, self._children = True, {}
 
     def unread(self) -> Iterator[Entry]:
-        """The outermost values that nobody has read."""
+        """Yield the outermost values that nobody has read."""
         if not self._read:
             yield self
             return
@@ -162,7 +162,7 @@ def _pairs(node: yaml.MappingNode, done: dict[int, Pairs]) -> Pairs:
 
 
 def documents(file: str, text: str) -> Iterator[Entry | Problem]:
-    """Every document of a file, and what is wrong with the file."""
+    """Yield every document of a file, and what is wrong with the file."""
     nodes = list(yaml_documents(file, text))
     if not nodes:
         yield Problem(file, "is empty", "give a file that holds something to convert")

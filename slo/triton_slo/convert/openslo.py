@@ -16,7 +16,7 @@ from triton_slo.objective.model import Objective
 
 
 def convert(documents: Sequence[Entry], window: str, ledger: Ledger) -> tuple[Objective, ...]:
-    """Every objective of every SLO. `window` is the period of SLOs that name none."""
+    """Return every objective of every SLO. `window` is the period of SLOs that name none."""
     ours, rest = openslo_export.recognised(documents, ledger)
     library = Library(rest, ledger)
     taken = {one.name for one in ours}

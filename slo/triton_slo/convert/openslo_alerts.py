@@ -113,7 +113,7 @@ def _tier(condition: Entry, index: int, ledger: Ledger) -> dict[str, Any]:
 
 
 def _plain(name: str, index: int) -> str:
-    """A tier's name; two conditions of one name stay two."""
+    """Return a tier's name; two conditions of one name stay two."""
     plain = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_0123456789")[:36].rstrip("_")
     return f"{plain or 'tier'}_{index + 1}"
 
@@ -126,7 +126,7 @@ def _severity(entry: Entry, ledger: Ledger) -> str:
 
 
 def _windows(lookback: Entry, ledger: Ledger) -> tuple[float, float]:
-    """The long window on our grid, and a short one; in seconds."""
+    """Return the long window on our grid, and a short one; in seconds."""
     wanted = days(lookback) * 86_400
     long = min(max(wanted, 600.0), 90 * 86_400.0)
     if long > 3600:

@@ -41,7 +41,7 @@ _FIRST_MIDNIGHT = "2024-01-01 00:00:00"
 
 
 def export(objectives: Sequence[Objective], places: Mapping[str, str], ledger: Ledger) -> list[Document]:
-    """All documents of all objectives; a notification target is written once."""
+    """Return all documents of all objectives; a notification target is written once."""
     found: dict[tuple[str, str], tuple[Document, str]] = {}
     for objective in objectives:
         place = places[objective.name]
@@ -62,7 +62,7 @@ def export(objectives: Sequence[Objective], places: Mapping[str, str], ledger: L
 
 
 def documents(objective: Objective) -> Iterator[Document]:
-    """The documents of one objective: SLO and SLI for each part that overrides make, and its alert policies.
+    """Yield the documents of one objective: SLO and SLI for each part that overrides make, and its alert policies.
 
     Raises ValueError where the indicator has no series yet.
     """
@@ -149,7 +149,7 @@ def _document(kind: str, name: str, spec: Document, **metadata: object) -> Docum
 
 
 def _fit(name: str) -> str:
-    """A name of at most 63 characters; longer ones end in a digest, so that they stay apart."""
+    """Return a name of at most 63 characters; longer ones end in a digest, so that they stay apart."""
     plain_name = name.replace("_", "-").strip("-")
     if len(plain_name) <= _MOST_NAME:
         return plain_name
@@ -240,7 +240,7 @@ def _condition(tier: Tier, objective: Objective) -> Document:
 
 
 def _shorthand(seconds: float) -> str:
-    """A duration as OpenSLO writes it: one number, of minutes, hours or days."""
+    """Return a duration as OpenSLO writes it: one number, of minutes, hours or days."""
     return render(60.0 * max(1, round(seconds / 60)))
 
 

@@ -37,7 +37,7 @@ class _Slices:
 
 
 def indicator(goal: Entry, spec: Entry, library: Library, ledger: Ledger) -> ConvertedIndicator | None:
-    """The indicator of one objective of an SLO, or None where it is left out (and reported)."""
+    """Return the indicator of one objective of an SLO, or None where it is left out (and reported)."""
     sli = _sli(goal, spec, library)
     slices = _slices(goal, spec)
     ratio, threshold = sli.get("ratioMetric"), sli.get("thresholdMetric")
@@ -87,7 +87,7 @@ def _slices(goal: Entry, spec: Entry) -> _Slices | None:
 
 
 def _query(metric: Entry, library: Library, ledger: Ledger) -> Entry:
-    """The PromQL of a metric. Raises QueryError where it is for something other than Prometheus."""
+    """Return the PromQL of a metric. Raises QueryError where it is for something other than Prometheus."""
     source = metric.need("metricSource")
     kind, reference = source.get("type"), source.get("metricSourceRef")
     if reference is not None:
@@ -184,7 +184,7 @@ def _threshold(
 def _sliced(
     entry: Entry, error_ratio: str, slices: _Slices, group_by: tuple[str, ...], ledger: Ledger
 ) -> ConvertedIndicator:
-    """Share of slices in which too much failed: a slice that ends now, looked at every minute."""
+    """Return the share of slices in which too much failed: a slice that ends now, looked at every minute."""
     allowed = number(round(1 - slices.target, 12))
     inside = error_ratio.replace(WINDOW, slices.window)
     if parse_seconds(slices.window) != parse_seconds(queries.STEP):

@@ -36,11 +36,11 @@ class Library:
                 ledger.wrong(error.entry, str(error))
 
     def of(self, kind: str) -> dict[str, Entry]:
-        """All documents of a kind by name."""
+        """Return all documents of a kind by name."""
         return {name: one for (its, name), one in self._found.items() if its == kind}
 
     def find(self, kind: str, reference: Entry) -> Entry:
-        """The document that a reference names. Raises EntryError where there is none."""
+        """Return the document that a reference names. Raises EntryError where there is none."""
         key = kind, reference.text()
         if key not in self._found:
             raise EntryError(reference, f"no {kind} is named {reference.text()!r} in these files")
@@ -48,7 +48,7 @@ class Library:
         return self._found[key]
 
     def optional(self, kind: str, reference: Entry) -> Entry | None:
-        """The document that a reference names, if it is here."""
+        """Return the document that a reference names, if it is here."""
         key = kind, reference.text()
         self._used.add(key)
         return self._found.get(key)

@@ -19,7 +19,7 @@ _LEAST, _MOST = 7, 90
 
 
 def days(entry: Entry) -> float:
-    """A duration shorthand in days; months have 30, quarters 90. Raises EntryError."""
+    """Return a duration shorthand in days; months have 30, quarters 90. Raises EntryError."""
     found = re.fullmatch(r"([1-9]\d{0,6})([mhdwMQY])", entry.text())
     if found is None:
         raise EntryError(entry, f"{entry.text()!r} is not a duration such as 5m, 1h, 30d, 4w, 1M or 1Q")
@@ -27,7 +27,7 @@ def days(entry: Entry) -> float:
 
 
 def window(spec: Entry, default: str, ledger: Ledger) -> Any:
-    """The window as an objective writes it; what is not there becomes the nearest that is."""
+    """Return the window as an objective writes it; what is not there becomes the nearest that is."""
     listed = spec.get("timeWindow")
     entries = listed.items() if listed is not None else []
     if not entries:

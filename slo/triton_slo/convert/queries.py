@@ -32,7 +32,7 @@ class QueryError(ValueError):
 
 
 def windowed(query: str) -> str | None:
-    """The query with `{{window}}` for its placeholder or its ranges; None where it has neither.
+    """Return the query with `{{window}}` for its placeholder or its ranges; None where it has neither.
 
     Raises QueryError on other templates, on ranges of several lengths, and on what is not PromQL.
     """
@@ -94,7 +94,7 @@ def _simple(node: promql.VectorSelector) -> bool:
 
 
 def _selector(node: promql.VectorSelector) -> str:
-    """The selector in our own quoting: the parser's text leaves quotes inside values bare."""
+    """Return the selector in our own quoting: the parser's text leaves quotes inside values bare."""
     matchers = [f"{one.name}{_OPERATORS[str(one.op)]}{quote(one.value)}" for one in node.matchers.matchers]
     return f"{node.name or ''}{{{', '.join(matchers)}}}" if matchers else str(node.name)
 

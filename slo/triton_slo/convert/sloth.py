@@ -16,7 +16,7 @@ _EXPECTED = {"page": "critical", "ticket": "warning"}
 
 
 def convert(documents: Sequence[Entry], window: str, ledger: Ledger) -> tuple[Objective, ...]:
-    """Every SLO of every document. `window` is the period, which Sloth keeps outside its files."""
+    """Return every SLO of every document. `window` is the period, which Sloth keeps outside its files."""
     taken: set[str] = set()
     found: list[Objective] = []
     for document in documents:
@@ -68,7 +68,7 @@ class _Slo:
         self.entry, self.service, self.common, self.ledger = entry, service, common, ledger
 
     def objective(self, window: str, taken: set[str]) -> Objective | None:
-        """The objective, or None where it is left out (and reported)."""
+        """Return the objective, or None where it is left out (and reported)."""
         wanted = self.entry.need("name")
         name = building.name(self.ledger, wanted, f"{self.service}-{wanted.text()}", taken)
         target = self.entry.need("objective")

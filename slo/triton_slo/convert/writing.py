@@ -25,7 +25,7 @@ _Dumper.add_representer(str, _text)
 
 
 def write(objectives: Iterable[Objective]) -> str:
-    """An objectives file."""
+    """Return an objectives file."""
     return dump({"objectives": [plain(one) for one in objectives]})
 
 
@@ -44,7 +44,7 @@ def dump(*documents: object) -> str:
 
 
 def plain(objective: Objective) -> dict[str, Any]:
-    """An objective in the short form, without what is the default anyway."""
+    """Return an objective in the short form, without what is the default anyway."""
     data: dict[str, Any] = objective.model_dump(mode="json", exclude_defaults=True)
     data["target"] = _percent(objective.target)
     data["indicator"] = {"kind": objective.indicator.kind, **data.get("indicator", {})}

@@ -44,5 +44,5 @@ ALERTS = frozenset({*BURN_ALERTS.values(), UNKNOWN_ALERT})
 
 
 def kind(name: str) -> type[Indicator]:
-    """The indicator that a recorded series names; the common defaults where no such kind is known here."""
+    """Return the indicator that a recorded series names; the common defaults where no such kind is known here."""
     return KINDS.get(name, Indicator)

@@ -101,7 +101,7 @@ class Custom(Indicator):
                 )
 
     def ratio_query(self, window: str) -> str | None:
-        """The ratio of a window, where it is one."""
+        """Return the ratio of a window, where it is one."""
         return None if self.error_ratio is None else self.error_ratio.strip().replace(WINDOW, window)
 
 

@@ -57,7 +57,7 @@ class TimedIndicator(Indicator):
         return parse_seconds(self.threshold)
 
     def limit(self, target: float, threshold: float | None) -> float | None:
-        """The threshold."""
+        """Return the threshold."""
         return threshold
 
     def unknown_reasons(
@@ -153,7 +153,7 @@ class HistogramOrSlices(TimedIndicator):
 
 
 def in_buckets(metric: Metric, edge: float, scope: Scope, window: str) -> tuple[str, Events]:
-    """The requests in a histogram, and the events: those over a bucket's edge failed."""
+    """Return the requests in a histogram, and the events: those over a bucket's edge failed."""
     every = scope.rate(metric.count, window)
     good = scope.rate(metric.bucket, window, le_matcher(edge))
     return every, Events(f"clamp_min({every} - {scope.on} {good}, 0)", f"{every} and {scope.on} {good}")
@@ -210,7 +210,7 @@ def no_bucket(histogram: Metric, edge: float, scope: Scope) -> tuple[UnknownReas
 
 
 def bucket_series(series: SampleSeries, histogram: Metric, le: str) -> Iterable[tuple[str, str]]:
-    """A histogram with one bucket that holds the good events."""
+    """Return a histogram with one bucket that holds the good events."""
     return (
         series.series(histogram, series.good, "_bucket", le=le),
         series.series(histogram, series.every, "_bucket", le="+Inf"),

@@ -82,7 +82,7 @@ class Errors(Indicator):
 
     @classmethod
     def causes(cls, selector: Matchers, window: str) -> Iterator[tuple[str, str]]:
-        """Why requests failed."""
+        """Yield why requests failed."""
         failed = selector.also('reason!="CANCELED"')
         yield "", shares_of_failures(triton.REQUEST_FAILURE, failed, "reason", window)
 
@@ -105,7 +105,7 @@ class Errors(Indicator):
 
 
 def shares_of_failures(metric: Metric, failed: Matchers, label: str, window: str) -> str:
-    """Share of the failures that each reason has, which a label of the metric names."""
+    """Return the share of the failures that each reason has, which a label of the metric names."""
     rate = f"rate({metric}{failed}[{window}])"
     named = f'label_replace({rate}, "{names.CAUSE}", "failure:$1", "{label}", "(.*)")'
     each = f"sum {by((*names.GROUPING, names.CAUSE))} ({named})"
@@ -113,7 +113,7 @@ def shares_of_failures(metric: Metric, failed: Matchers, label: str, window: str
 
 
 def hiding_models() -> str:
-    """PromQL for the models whose backend may hide failures, by label `model`."""
+    """Return PromQL for the models whose backend may hide failures, by label `model`."""
     return _models(Scope(Matchers(), ("model",), ""), "unless")
 
 

@@ -25,7 +25,7 @@ class FirstResponse(TimedIndicator):
     burn_alert: ClassVar = "TritonFirstResponseBudgetBurn"
 
     def edge(self, threshold: float) -> tuple[Metric, float]:
-        """The histogram, and the threshold in its unit: Triton counts milliseconds, vLLM seconds."""
+        """Return the histogram, and the threshold in its unit: Triton counts milliseconds, vLLM seconds."""
         if self.engine == "vllm":
             return llm.VLLM_FIRST_TOKEN, threshold
         return triton.FIRST_RESPONSE_MS, round(threshold * 1000, 6)

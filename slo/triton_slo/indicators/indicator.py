@@ -34,7 +34,7 @@ class Indicator(Value):
 
     @classmethod
     def name(cls) -> str:
-        """The kind, as objectives and recorded series name it."""
+        """Return the kind, as objectives and recorded series name it."""
         return str(cls.model_fields["kind"].default)
 
     @property
@@ -48,11 +48,11 @@ class Indicator(Value):
         return None
 
     def limit(self, target: float, threshold: float | None) -> float | None:
-        """What a graph of the indicator compares with: the share of events that may fail."""
+        """Return what a graph of the indicator compares with: the share of events that may fail."""
         return 1 - target
 
     def measure(self, threshold: float | None, scope: Scope) -> Measure:
-        """How to measure it, with the threshold in seconds where there is one."""
+        """Return how to measure it, with the threshold in seconds where there is one."""
         raise NotImplementedError
 
     def unknown_reasons(
@@ -86,7 +86,7 @@ class Indicator(Value):
 
     @classmethod
     def exact_with(cls, bucket: str) -> str | None:
-        """What makes a recent Triton export the exact distribution, with a bucket at the threshold."""
+        """Return what makes a recent Triton export the exact distribution, with a bucket at the threshold."""
         return None
 
     @classmethod
@@ -99,17 +99,17 @@ class Indicator(Value):
         return iter(())
 
     def notes(self, thresholds: Sequence[float]) -> Iterator[Finding]:
-        """What is right only if something else is set up for it."""
+        """Return what is right only if something else is set up for it."""
         return iter(())
 
     def ratio_query(self, window: str) -> str | None:
-        """The user's own query of an error ratio; None where there are events."""
+        """Return the user's own query of an error ratio; None where there are events."""
         return None
 
     def provable(self, ratio: float) -> float:
-        """The share of failed events nearest to `ratio` that series can show."""
+        """Return the share of failed events nearest to `ratio` that series can show."""
         return ratio
 
     def incident(self, series: SampleSeries, threshold: float | None) -> Iterable[tuple[str, str]] | None:
-        """The source series of an incident; None where the sources are the user's own."""
+        """Return the source series of an incident; None where the sources are the user's own."""
         return None

@@ -54,7 +54,7 @@ def _share_of_time(metric: Metric, selector: Matchers, window: str) -> str:
 
 
 def _throttled(selector: Matchers, window: str) -> str:
-    """Share of time in which any of the model's GPUs was held back."""
+    """Return the share of time in which any of the model's GPUs was held back."""
     slowing = selector.also(f'reason=~"{_SLOWING}"')
     held = f"max by (gpu_uuid) (avg_over_time({gpu.THROTTLE_REASON}{slowing}[{window}]))"
     runs_on = f"group by (model, version, gpu_uuid) ({gpu.MODEL_GPU_INFO}{selector})"

@@ -54,19 +54,19 @@ class EventQuery(ABC):
         """Events per second over a window from source series alone; `mean` averages an expression over it."""
 
     def preferred(self, window: str) -> Events:
-        """The best source alone: what a format without fallbacks can express."""
+        """Return the best source alone: what a format without fallbacks can express."""
         return self.at_once(window, lambda expr: expr)
 
     @abstractmethod
     def map_states(self, change: Change) -> EventQuery:
-        """The same with changed states."""
+        """Return the same with changed states."""
 
     @abstractmethod
     def with_lost(self, lost: Callable[..., str]) -> EventQuery:
-        """The same with unknown time as failed events: `lost(*known)` gives those, else `known`."""
+        """Return the same with unknown time as failed events: `lost(*known)` gives those, else `known`."""
 
     def reach_seconds(self, longest_window: float, slice_seconds: float) -> float:
-        """How far back a window reads: as far as the longest that is read from counters."""
+        """Return how far back a window reads: as far as the longest that is read from counters."""
         return longest_window
 
 

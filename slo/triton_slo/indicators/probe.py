@@ -61,7 +61,7 @@ class Probe(Indicator):
 
     @classmethod
     def causes(cls, selector: Matchers, window: str) -> Iterator[tuple[str, str]]:
-        """How probes failed."""
+        """Yield how probes failed."""
         yield "", shares_of_failures(probe.REQUESTS, selector.also(_FAILED), "result", window)
 
     def incident(self, series: SampleSeries, threshold: float | None) -> Iterable[tuple[str, str]]:

@@ -9,7 +9,7 @@ from triton_slo.promql import number, quote
 
 
 def gauge(phases: Sequence[tuple[float, int]]) -> str:
-    """A gauge from phases of (value, scrapes)."""
+    """Return a gauge from phases of (value, scrapes)."""
     return " ".join(f"{number(round(value, 9))}+0x{n - 1}" for value, n in phases if n)
 
 
@@ -22,13 +22,13 @@ class SampleSeries:
     end: str = ""
 
     def series(self, metric: object, values: str, suffix: str = "", **labels: str) -> tuple[str, str]:
-        """A series of the model version and its values."""
+        """Return a series of the model version and its values."""
         every = {**self.labels, **labels}
         inside = ", ".join(f"{label}={quote(value)}" for label, value in every.items() if value)
         return f"{metric}{suffix}{{{inside}}}", values
 
     def counter(self, increase: Callable[[float, float], float]) -> str:
-        """A counter that grows at each scrape by a function of failed and good events."""
+        """Return a counter that grows at each scrape by a function of failed and good events."""
         parts, value = [], 0.0
         for failed, good, scrapes in self.phases:
             if scrapes:

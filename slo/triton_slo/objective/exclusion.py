@@ -155,7 +155,7 @@ class Exclusion(BaseModel):
         return (_second(self.end) - self.opens) % DAY or DAY
 
     def spans(self, start: float, end: float) -> Iterator[Span]:
-        """When it holds between two Unix times, in order; nothing for promql, which only Prometheus knows."""
+        """Yield when it holds between two Unix times, in order; nothing for promql, which only Prometheus knows."""
         if self.promql is not None:
             return
         if self.days is None:
@@ -164,7 +164,7 @@ class Exclusion(BaseModel):
         yield from clipped(merged(self._recurrences(start, end)), start, end)
 
     def _recurrences(self, start: float, end: float) -> Iterator[Span]:
-        """Each day's part, in pieces where the clocks of the zone change meanwhile."""
+        """Yield each day's part, in pieces where the clocks of the zone change meanwhile."""
         for since, until, offset in stretches(self.timezone or "UTC", math.floor(start), math.ceil(end)):
             # Clock times as seconds since 1970; the first day is the one whose exclusion may still hold.
             clock = range(since + offset - self.opens, until + offset - self.opens)
@@ -197,7 +197,7 @@ def clipped(spans: list[Span], start: float, end: float) -> Iterator[Span]:
 
 
 def merged(spans: Iterator[Span] | list[Span]) -> list[Span]:
-    """The same time in spans that do not touch, in order."""
+    """Return the same time in spans that do not touch, in order."""
     found: list[Span] = []
     for low, high in sorted(spans):
         if found and low <= found[-1][1]:

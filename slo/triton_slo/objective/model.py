@@ -326,5 +326,5 @@ class Objective(Value):
 
 
 def budget(target: float) -> float:
-    """Share of events that may fail: 1 - target, without floating-point dust."""
+    """Return the share of events that may fail: 1 - target, without floating-point dust."""
     return round(1 - target, 12)

@@ -45,7 +45,7 @@ _MACHINES = frozenset({"localtime", "posixrules", "Factory", "posix", "right", "
 
 
 def known(timezone: str) -> ZoneInfo:
-    """The time zone. Raises ValueError if there is no such, or none that is the same everywhere."""
+    """Return the time zone. Raises ValueError if there is no such, or none that is the same everywhere."""
     if timezone.partition("/")[0] in _MACHINES:
         raise ValueError(
             f"{timezone!r} is not the same zone on every machine; write one such as Europe/Berlin"
@@ -58,7 +58,7 @@ def known(timezone: str) -> ZoneInfo:
 
 @cache
 def clock_rule(timezone: str) -> ClockRule:
-    """How a zone's clocks run. Raises ValueError if there is no such zone, or its changes follow no rule."""
+    """Return how a zone's clocks run. Raises ValueError if there is no such zone, or its changes follow no rule."""
     zone = known(timezone)
     start, end = (int(datetime(year, 1, 1, tzinfo=UTC).timestamp()) for year in (_YEARS[0], _YEARS[-1] + 1))
     changes = list(_changes(zone, start, end))
@@ -82,7 +82,7 @@ class Stretch(NamedTuple):
 
 
 def stretches(timezone: str, start: int, end: int) -> tuple[Stretch, ...]:
-    """The time between two Unix times, cut where the clocks are changed."""
+    """Return the time between two Unix times, cut where the clocks are changed."""
     zone = known(timezone)
     begun = [(start, _offset(zone, start)), *_changes(zone, start, end)]
     ends = [*(at for at, _ in begun[1:]), end]
@@ -110,7 +110,7 @@ def _offset(zone: ZoneInfo, at: int) -> int:
 
 
 def _change(local: list[int]) -> ClockChange | None:
-    """The rule that changes follow, one a year, given in standard time; None if they follow none."""
+    """Return the rule that changes follow, one a year, given in standard time; None if they follow none."""
     moments = [datetime.fromtimestamp(at, UTC) for at in local]
     kinds = {
         (one.month, one.isoweekday() % 7, one.hour * 3600 + one.minute * 60 + one.second) for one in moments

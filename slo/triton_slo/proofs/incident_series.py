@@ -61,7 +61,7 @@ def _samples(plan: Plan, who: Identity, phases: Phases, end: str) -> SampleSerie
 
 
 def _events(plan: Plan, who: Identity, phases: Phases, end: str) -> Iterable[tuple[str, str]]:
-    """Series for (failed, good, scrapes) phases."""
+    """Return series for (failed, good, scrapes) phases."""
     found = _sources(plan, _samples(plan, who, phases, end))
     return _recorded(plan, who, phases, end) if found is None else found
 

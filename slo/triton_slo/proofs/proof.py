@@ -59,7 +59,7 @@ class Proof:
 
 
 def proof_artifacts(plan: Plan) -> Iterator[Artifact]:
-    """The proofs as files; for custom indicators also the rule file of alerts alone that they run.
+    """Yield the proofs as files; for custom indicators also the rule file of alerts alone that they run.
 
     Raises LookupError if an alert came without both of its proofs.
     """
@@ -113,7 +113,7 @@ def _excluded(plan: Plan, found: Sequence[Proof]) -> tuple[Plan, list[Proof]]:
 
 
 def identities(plan: Plan) -> list[Identity]:
-    """All alerts of an objective."""
+    """Return all alerts of an objective."""
     return [(rule.alert, rule.labels.get(names.TIER, "")) for rule in alert_rules(plan)]
 
 
@@ -129,7 +129,7 @@ def unproven(plan: Plan, found: Sequence[Proof]) -> list[Identity]:
 
 
 def proofs(plan: Plan, model: tuple[str, str]) -> Iterator[Proof]:
-    """All proofs of an objective, on one model that it covers."""
+    """Yield all proofs of an objective, on one model that it covers."""
     scrape = plan.options.scrape_interval_seconds
     everything = healthy(plan, model, 2 * INCIDENT_SCRAPES)
     yield Proof("healthy: all quiet", everything, _quiet_throughout(plan))
@@ -216,7 +216,7 @@ def _burns(plan: Plan, model: tuple[str, str]) -> Iterator[Proof]:
 
 
 def _between(low: float, high: float) -> float:
-    """A ratio safely between two thresholds."""
+    """Return a ratio safely between two thresholds."""
     return round(math.sqrt(low * high), 6)
 
 

@@ -49,7 +49,7 @@ _BEGINNING = ("3d", "1d", "6h", "1h", "30m", "5m")
 
 
 def calendar_rules(plan: Plan, window: CalendarWindow) -> Iterator[Rule]:
-    """The current period, the events in it, and their error ratio; all after the rules for windows."""
+    """Yield the current period, the events in it, and their error ratio; all after the rules for windows."""
     for edge, expr in _wall_clock(plan, window):
         labels = {**plan.labels, names.EDGE: edge}
         # An edge is worked out from another one, whose label must go: vmalert would keep it as exported_edge.
@@ -70,7 +70,7 @@ def budget_days(plan: Plan) -> str:
 
 
 def budget_remaining(plan: Plan) -> str:
-    """What is left of `(1 - target) * events`: of the whole period's seconds, or of the events so far.
+    """Return what is left of `(1 - target) * events`: of the whole period's seconds, or of the events so far.
 
     The whole period has as many seconds more than have passed as it is longer, at the servers there were.
     """
@@ -99,7 +99,7 @@ def _wall(plan: Plan, edge: str) -> str:
 
 
 def _wall_clock(plan: Plan, window: CalendarWindow) -> Iterator[tuple[str, str]]:
-    """The wall clock now, at the period's first midnight, and at the next period's."""
+    """Yield the wall clock now, at the period's first midnight, and at the next period's."""
     zone = clock(window.timezone)
     terms = [f"time() + {zone[0].offset}"]
     for earlier, later in pairwise(zone):

@@ -25,7 +25,7 @@ _RESOLUTION_SCRAPES = 1
 
 
 def exclusion_rules(plan: Plan) -> Iterator[Rule]:
-    """The rule that records which exclusions hold; none where there are none."""
+    """Yield the rule that records which exclusions hold; none where there are none."""
     parts = [
         f"label_replace(\n{indent(_holds(plan, one))},\n  {quote(names.REASON)}, {quote(_replacement(one))}, "
         '"", ""\n)'
@@ -36,7 +36,7 @@ def exclusion_rules(plan: Plan) -> Iterator[Rule]:
 
 
 def counting(plan: Plan, expr: str) -> str:
-    """An expression, and nothing while an exclusion holds."""
+    """Return an expression, and nothing while an exclusion holds."""
     if not plan.objective.exclusions:
         return expr
     # Only `or` binds less than `unless`; a name that contains it costs brackets, no more.
@@ -91,7 +91,7 @@ def _holds(plan: Plan, exclusion: Exclusion) -> str:
 
 
 def _recurring(exclusion: Exclusion, back: float) -> str:
-    """Whether the clocks of the zone showed a time inside, so many seconds ago."""
+    """Return whether the clocks of the zone showed a time inside, so many seconds ago."""
     # Clocks put back by the exclusion's start: it then begins at midnight of its day.
     clock = _clock(clock_rule(exclusion.timezone or "UTC"), -back, exclusion.opens)
     conditions = []
@@ -106,7 +106,7 @@ def _recurring(exclusion: Exclusion, back: float) -> str:
 
 
 def _clock(rule: ClockRule, shift: float, minus: int) -> str:
-    """What the clocks of a zone show, as seconds since 1970, at a time shifted by so many seconds."""
+    """Return what the clocks of a zone show, as seconds since 1970, at a time shifted by so many seconds."""
     standard = f"vector(time(){_plus(shift + rule.standard - minus)})"
     if rule.begins is None or rule.ends is None:
         return standard

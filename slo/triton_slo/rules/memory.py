@@ -26,7 +26,7 @@ would look lost for an evaluation."""
 
 
 def remembered(plan: Plan, series: str, own: Matchers) -> str:
-    """The last value of a recorded series of groups, also where a pause came after it."""
+    """Return the last value of a recorded series of groups, also where a pause came after it."""
     return (
         f"last_over_time({series}{own}[{_recent(plan)}])\n"
         f"or {on(plan.objective.group_by)}\nlast_over_time({_BEFORE[series]}{own}[{_recent(plan)}])"

@@ -27,7 +27,7 @@ class Period:
 
 
 def period_at(window: CalendarWindow, at: float) -> Period:
-    """The period that holds Unix time `at`."""
+    """Return the period that holds Unix time `at`."""
     now = datetime.fromtimestamp(at, known(window.timezone))
     # Midnight may come twice, where a clock is set back on it: the first one counts, also in the second hour.
     first = now.replace(hour=0, minute=0, second=0, microsecond=0, fold=0)
@@ -63,7 +63,7 @@ class Basis:
 
 
 def basis(plan: Plan, at: float) -> Basis:
-    """What an objective's budget is a share of at Unix time `at`."""
+    """Return what an objective's budget is a share of at Unix time `at`."""
     window = plan.objective.window
     if not isinstance(window, CalendarWindow):
         seconds = window.seconds * plan.options.time_scale
@@ -75,7 +75,7 @@ def basis(plan: Plan, at: float) -> Basis:
 
 @cache
 def clock(timezone: str) -> tuple[Stretch, ...]:
-    """How the clocks of a zone are set from `FIRST` to `LAST`."""
+    """Return how the clocks of a zone are set from `FIRST` to `LAST`."""
     return stretches(timezone, int(FIRST.timestamp()), int(LAST.timestamp()))
 
 

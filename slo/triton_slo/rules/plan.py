@@ -105,23 +105,23 @@ class Plan:
         return tier.factor(self.objective.window.seconds)
 
     def pages(self, tier: Tier) -> bool:
-        """Whether a tier's alert calls a person at once."""
+        """Return whether a tier's alert calls a person at once."""
         return self.severity(tier) == "critical"
 
     def severity(self, tier: Tier) -> Severity:
-        """The tier's severity, or what the objective says instead."""
+        """Return the tier's severity, or what the objective says instead."""
         return self.objective.alerting.severities.get(tier.name, tier.severity)
 
     def reachable(self, tier: Tier, budget: float) -> bool:
-        """Whether any error ratio can burn a budget so fast."""
+        """Return whether any error ratio can burn a budget so fast."""
         return self.factor(tier) * budget < 1
 
     def measure(self, variant: Variant) -> Measure:
-        """How the indicator is measured for a variant's models."""
+        """Return how the indicator is measured for a variant's models."""
         return self.objective.indicator.measure(variant.threshold, self.scope(variant.matchers))
 
     def scope(self, matchers: Matchers) -> Scope:
-        """The source series of some models."""
+        """Return the source series of some models."""
         return Scope(
             self.source_matchers.also(*matchers.parts),
             self.objective.group_by,
@@ -175,7 +175,7 @@ def _inside(matchers: Matchers, override: Override) -> Matchers:
 
 
 def _outside(matchers: Matchers, override: Override) -> list[Matchers]:
-    """What an override leaves: other models, and other versions of its models."""
+    """Return what an override leaves: other models, and other versions of its models."""
     others = [] if override.models.everything else [matchers.outside("model", override.models)]
     if override.versions.everything:
         return others

@@ -33,7 +33,7 @@ from triton_slo.rules.windows import GUARD, RecordedWindow
 
 
 def recording_rules(plan: Plan) -> Iterator[Rule]:
-    """All recording rules of an objective, in the order in which they need each other."""
+    """Yield all recording rules of an objective, in the order in which they need each other."""
     measures = [(variant, _measure(plan, variant)) for variant in plan.variants]
     yield from exclusion_rules(plan)
     for variant, measure in measures:
@@ -75,7 +75,7 @@ def slow_rules(plan: Plan) -> Iterator[Rule]:
 
 
 def _summed(plan: Plan, span: RecordedWindow) -> Iterator[Rule]:
-    """A window that is a difference of sums; its events only where something reads them."""
+    """Yield a window that is a difference of sums; its events only where something reads them."""
     if span.nominal in plan.counted:
         yield _rule(plan, names.sli_events(span.nominal), difference(plan, span))
         yield _rule(plan, names.sli_error(span.nominal), ratio(plan, span.nominal))
@@ -86,7 +86,7 @@ def _summed(plan: Plan, span: RecordedWindow) -> Iterator[Rule]:
 
 
 def _measure(plan: Plan, variant: Variant) -> Measure:
-    """What the indicator says, with what the objective makes of unknown and of excluded time."""
+    """Return what the indicator says, with what the objective makes of unknown and of excluded time."""
     own = _own(plan, variant)
     return leaving_out(plan, own, counting_unknown(plan, own, plan.measure(variant)))
 
@@ -114,7 +114,7 @@ def _last_seen(plan: Plan, variant: Variant, measure: Measure) -> str:
 
 
 def _raw(plan: Plan, span: RecordedWindow, variant: Variant, measure: Measure) -> str:
-    """A window read from counters, or averaged from what was recorded at each evaluation."""
+    """Return a window read from counters, or averaged from what was recorded at each evaluation."""
     mean = f"avg_over_time({names.SLI_EVENTS_NOW}{_own(plan, variant)}[{span.text}])"
     parts = measure.events.over(_reading(plan, span), mean, lambda expr: counting(plan, expr))
     seen = f"0 * {names.LAST_SEEN}{_own(plan, variant)}"
@@ -123,7 +123,7 @@ def _raw(plan: Plan, span: RecordedWindow, variant: Variant, measure: Measure) -
 
 
 def _reading(plan: Plan, span: RecordedWindow) -> str:
-    """How far a window reads counters: windows that sums are made of reach back one scrape further.
+    """Return how far a window reads counters: windows that sums are made of reach back one scrape further.
 
     The increase between the last sample of one window and the first of the next is in neither; with one scrape
     more, every increase is in exactly one of them, and the rate stays the same.
@@ -141,14 +141,14 @@ def _targets(plan: Plan, variant: Variant) -> Iterator[Rule]:
 
 
 def _sources(plan: Plan, measure: Measure) -> Iterator[Rule]:
-    """Which source serves which group, so that an estimate is known for one."""
+    """Yield which source serves which group, so that an estimate is known for one."""
     for expr, source in measure.sources:
         labels = {**plan.labels, **({names.SOURCE: source} if source else {})}
         yield Rule(expr=expr, record=names.SLI_SOURCE, labels=labels)
 
 
 def burn(plan: Plan, nominal: str) -> str:
-    """How many times too fast the budget burns over a window."""
+    """Return how many times too fast the budget burns over a window."""
     return f"{names.sli_error(nominal)}{plan.own} / {names.ERROR_BUDGET_RATIO}{plan.own}"
 
 

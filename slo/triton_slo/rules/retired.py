@@ -23,7 +23,7 @@ _IDENTITY = ("model", "version", *_SERVER_LABELS)
 
 
 def retired_rules(plan: Plan) -> Iterator[Rule]:
-    """The rule that records when each group was last known to be retired."""
+    """Yield the rule that records when each group was last known to be retired."""
     if "model" not in plan.objective.group_by:
         return
     labels = plan.objective.group_by

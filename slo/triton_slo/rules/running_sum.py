@@ -74,13 +74,13 @@ def sum_rules(plan: Plan) -> Iterator[Rule]:
 
 
 def unless_carried(plan: Plan) -> str:
-    """What follows the events of a link: there are none where a longer window carries the sum on."""
+    """Return what follows the events of a link: there are none where a longer window carries the sum on."""
     nearest = plan.spans[rungs(plan)[-1]]
     return f"unless {on((*plan.objective.group_by, names.EVENT))} {_sums(plan, nearest.seconds)}"
 
 
 def checkpoint_rule(plan: Plan) -> Rule:
-    """What outlasts a pause; evaluated every few minutes, in a group of its own."""
+    """Return what outlasts a pause; evaluated every few minutes, in a group of its own."""
     reach = _nominal(plan, _REACH)
     candidates = {"now": _sums(plan), "before": f"last_over_time({_checkpoint(plan)}[{reach}])"}
     if not plan.objective.exclusions:
@@ -132,7 +132,7 @@ def _has_base_rule(plan: Plan, span: RecordedWindow) -> bool:
 
 
 def _in_long_pause(plan: Plan, span: RecordedWindow) -> Iterator[str]:
-    """The sum six hours after a window began less the events in between, or else one of before the pause."""
+    """Yield the sum six hours after a window began less the events in between, or else one of before the pause."""
     if not plan.objective.exclusions:
         later = span.seconds - plan.clock.real(CHECKPOINT_WINDOW)
         yield f"({_checkpoint(plan, later)} - {_counted(plan, later)})"

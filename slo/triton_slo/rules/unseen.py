@@ -21,7 +21,7 @@ PACE_MEMORY = "1h"
 
 
 def counting_unknown(plan: Plan, own: Matchers, measure: Measure) -> Measure:
-    """The measure with unknown time as failed events; `own` selects what the rules record of its groups."""
+    """Return the measure with unknown time as failed events; `own` selects what the rules record of its groups."""
     if plan.objective.unknown.policy != "bad":
         return measure
     lost = _lost(plan, own)

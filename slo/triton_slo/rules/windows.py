@@ -55,7 +55,7 @@ class Clock:
         return max(parse_seconds(nominal) * self.scale, min_scrapes * self.scrape_seconds)
 
     def text(self, nominal: str, min_scrapes: int = MIN_SCRAPES) -> str:
-        """The same in PromQL."""
+        """Return the same in PromQL."""
         return render(self.real(nominal, min_scrapes))
 
 
@@ -65,7 +65,7 @@ def canonical(duration: str) -> str:
 
 
 def spans(objective: Objective, clock: Clock) -> dict[str, RecordedWindow]:
-    """All windows that an objective records, shortest first."""
+    """Return all windows that an objective records, shortest first."""
     wanted = {*_BASE, *(canonical(w) for tier in objective.alerting.tiers for w in (tier.long, tier.short))}
     if not isinstance(objective.window, CalendarWindow):
         wanted.add(objective.window.nominal)
@@ -81,7 +81,7 @@ def spans(objective: Objective, clock: Clock) -> dict[str, RecordedWindow]:
 
 
 def _summed(nominal: str, shorter: Iterable[RecordedWindow]) -> RecordedWindow:
-    """A window as many times as long as one from the counters, which may be longer than the scale says."""
+    """Return a window as many times as long as one from the counters, which may be longer than the scale says."""
     seconds = parse_seconds(nominal)
     parts = [
         span

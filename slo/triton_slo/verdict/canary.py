@@ -77,7 +77,7 @@ def compare(
 
 
 def dispersion(slices: Sequence[Slice]) -> float:
-    """How much more the slices differ than independent events would: 1 or more."""
+    """Return how much more the slices differ than independent events would: 1 or more."""
     whole = _sum(slices)
     busy = [part for part in slices if part.total > 0]
     if len(busy) < 2 or not 0 < whole.bad < whole.total:
@@ -111,7 +111,7 @@ class _Difference:
         return self._bounds(_NORMAL.inv_cdf(confidence))
 
     def sure_above(self, limit: float) -> float:
-        """The confidence, 0 to 1, with which the difference exceeds `limit`."""
+        """Return the confidence, 0 to 1, with which the difference exceeds `limit`."""
         # The lower bound falls as z grows, so the z at which a bound meets the limit is found by halving;
         # negative z looks at the upper bound: being sure of the opposite.
         low, high = -8.0, 8.0

@@ -32,7 +32,7 @@ class Worst:
 
 
 def worst_budget(row: Standing, minimum: float) -> Worst | None:
-    """The budget left if the estimate is wrong by its error; None where the error is not known."""
+    """Return the budget left if the estimate is wrong by its error; None where the error is not known."""
     if row.estimate_error is None or row.target is None or row.budget_left is None:
         return None
     left = row.budget_left - row.estimate_error / (1 - row.target)
@@ -46,7 +46,7 @@ def worst_budget(row: Standing, minimum: float) -> Worst | None:
 
 
 def worst_comparison(comparison: Comparison, canary: Standing, baseline: Standing | None) -> Worst | None:
-    """The difference of two versions if both estimates are wrong; None where an error is not known."""
+    """Return the difference of two versions if both estimates are wrong; None where an error is not known."""
     errors = [one.estimate_error for one in (canary, baseline) if one is not None and one.caveats]
     known = [error for error in errors if error is not None]
     if baseline is None or len(known) < len(errors):
@@ -61,7 +61,7 @@ def worst_comparison(comparison: Comparison, canary: Standing, baseline: Standin
 
 
 def settled_by(row: Standing, source: str) -> str:
-    """The flag or the traces that would show whether an estimated objective is met."""
+    """Return the flag or the traces that would show whether an estimated objective is met."""
     if row.threshold_seconds is None:
         return CAVEATS[source].settled_by
     needed = _traces_needed(row)
@@ -86,7 +86,7 @@ def no_page_because(row: Standing) -> str:
 
 
 def _traces_needed(row: Standing) -> int:
-    """How many traced requests show on which side of the target the share is; 0 where too many would."""
+    """Return how many traced requests show on which side of the target the share is; 0 where too many would."""
     if row.sli is None or row.target is None or row.sli == row.target:
         return 0
     needed = math.ceil(_Z**2 * row.target * (1 - row.target) / (row.sli - row.target) ** 2)
@@ -94,7 +94,7 @@ def _traces_needed(row: Standing) -> int:
 
 
 def carries(row: Standing, source: str) -> bool:
-    """Whether a source with a caveat is sure enough for the row's target: off by no more than may fail."""
+    """Return whether a source with a caveat is sure enough for the row's target: off by no more than may fail."""
     known = source != BACKEND_COUNTERS and row.estimate_error is not None and row.target is not None
     return known and (row.estimate_error or 0.0) <= 1 - (row.target or 0.0)
 
@@ -132,7 +132,7 @@ class Grouped(Protocol):
 
 
 def group_name(row: Grouped) -> str:
-    """The model, the other labels of the group (a cluster, a tenant) and the version."""
+    """Return the model, the other labels of the group (a cluster, a tenant) and the version."""
     others = [f"{key}={value}" for key, value in row.group.items() if key not in ("model", "version")]
     return " ".join([row.model, *others, row.version and f"version {row.version}"]).strip()
 

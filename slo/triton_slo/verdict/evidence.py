@@ -27,7 +27,7 @@ class Ages:
     overall: float | None
 
     def of(self, model: str, version: str) -> float | None:
-        """The age of a group's data; None if unknown.
+        """Return the age of a group's data; None if unknown.
 
         Without a version it is the oldest of the model's versions, without a model that of all data.
         """

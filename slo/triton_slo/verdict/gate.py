@@ -31,7 +31,7 @@ class Firing:
     tier: str
 
     def concerns(self, row: Standing) -> bool:
-        """Whether it is about this objective and group."""
+        """Return whether it is about this objective and group."""
         return (self.slo, self.model, self.version) == (row.slo, row.model, row.version)
 
 
@@ -237,7 +237,7 @@ def in_part(judgements: Sequence[Judgement], warnings: Sequence[str]) -> tuple[J
 
 
 def worst(judgements: Iterable[Judgement]) -> Verdict:
-    """The verdict on all together: the worst of them, and hold where there is nothing to judge."""
+    """Return the verdict on all together: the worst of them, and hold where there is nothing to judge."""
     return max((one.verdict for one in judgements), key=_RANK.__getitem__, default="hold")
 
 

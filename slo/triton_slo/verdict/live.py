@@ -142,7 +142,7 @@ class Standing:
 
 
 def points(share: float) -> str:
-    """A difference of shares in percentage points."""
+    """Return a difference of shares in percentage points."""
     return f"{100 * share:.{2 if share < 0.1 else 3}g} points"
 
 
@@ -239,7 +239,7 @@ class _Board:
                 self._labels[key][label].append(labels[label])
 
     def entries(self) -> list[_Key]:
-        """Every objective and group there is; an objective without any group still has one entry.
+        """Return every objective and group there is; an objective without any group still has one entry.
 
         A model that Triton lists and never loaded has no version; once it loads, its versions stand for it. A
         retired one, unloaded on purpose or replaced, has an entry where it had events in the period.
@@ -259,7 +259,7 @@ class _Board:
         return grouped + [(slo, indicator, ()) for slo, indicator in bare.items() if slo not in covered]
 
     def _nothing(self, key: _Key) -> bool:
-        """Whether nothing ever happened to a group: a model that is listed and was never meant to serve."""
+        """Return whether nothing ever happened to a group: a model that is listed and was never meant to serve."""
         return not self._values[key].keys() & {conventions.PERIOD_BURN_RATE, conventions.UNKNOWN}
 
     def _retired(self, key: _Key) -> bool:
@@ -269,7 +269,7 @@ class _Board:
         return values.get(conventions.RETIRED, -math.inf) >= seen
 
     def standing(self, key: _Key) -> Standing:
-        """All that is known about one."""
+        """Return all that is known about one."""
         slo, indicator, group = key
         values, general = self._values[key], self._values.get((slo, indicator, ()), {})
 
@@ -320,7 +320,7 @@ class _Board:
 
 
 def _sli(spent: float, target: float) -> float:
-    """The share of good events at which the budget burned so fast, without floating-point dust."""
+    """Return the share of good events at which the budget burned so fast, without floating-point dust."""
     return min(1.0, max(0.0, round(1 - spent * (1 - target), 12)))
 
 
@@ -335,7 +335,7 @@ def _burn_rates(values: Mapping[str, float], budget: float) -> dict[str, float]:
 def _lasting(
     left: float | None, burn: float | None, period_days: float | None, ends_in: float | None
 ) -> tuple[Lasts, float | None]:
-    """Seconds until the budget is spent at a burn rate: left * period / burn (SRE workbook, chapter 5)."""
+    """Return seconds until the budget is spent at a burn rate: left * period / burn (SRE workbook, chapter 5)."""
     if left is not None and left <= 0:
         return "exhausted", 0.0
     if left is None or burn is None or period_days is None:

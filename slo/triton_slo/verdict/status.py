@@ -27,13 +27,13 @@ def read_status(prometheus: Prometheus, at: float | None = None) -> tuple[Standi
 
 
 def _unknown_time(period_days: float) -> str:
-    """PromQL for the seconds of a period in which a group was unknown, looked at every 5 minutes."""
+    """Return PromQL for the seconds of a period in which a group was unknown, looked at every 5 minutes."""
     looks = f"count_over_time({conventions.UNKNOWN}[{round(period_days * DAY)}s:{_UNKNOWN_STEP_SECONDS}s])"
     return f"max without ({conventions.REASON}) ({looks}) * {_UNKNOWN_STEP_SECONDS}"
 
 
 def _unknown_times(prometheus: Prometheus, samples: Sequence[Sample], at: float | None) -> tuple[Sample, ...]:
-    """How long each recorded group was unknown, asked once for each length of period (so far)."""
+    """Return how long each recorded group was unknown, asked once for each length of period (so far)."""
     lengths: dict[str, float] = {}
     for sample in sorted(samples, key=lambda one: one.labels.get("__name__") == conventions.PERIOD_START):
         slo, name = sample.labels.get(conventions.SLO, ""), sample.labels.get("__name__")

@@ -75,7 +75,7 @@ class Charts:
 
 
 def draw(title: str, series: Sequence[tuple[str, Sequence[tuple[float, float]]]], since: float) -> bytes:
-    """A PNG of some series over time, with the moment the incident began."""
+    """Return a PNG of some series over time, with the moment the incident began."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.dates import DateFormatter
     from matplotlib.figure import Figure

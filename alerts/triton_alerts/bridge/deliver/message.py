@@ -74,7 +74,7 @@ class Style:
 
 
 def root(incident: Incident, style: Style, now: float) -> Message:
-    """The incident's one message in the channel."""
+    """Return the incident's one message in the channel."""
     title = headline(incident)
     blocks: list[Block] = [
         {"type": "header", "text": {"type": "plain_text", "text": plain(title, text.HEADER), "emoji": False}},
@@ -88,7 +88,7 @@ def root(incident: Incident, style: Style, now: float) -> Message:
 
 
 def bare(message: Message) -> Message:
-    """The message without blocks, for when Slack refuses them."""
+    """Return the message without blocks, for when Slack refuses them."""
     return Message(message.text)
 
 
@@ -110,7 +110,7 @@ def headline(incident: Incident) -> str:
 
 
 def reply(incident: Incident, events: Sequence[Event], missed: int = 0) -> Message:
-    """What changed, for the thread; `missed` older changes are only counted."""
+    """Return what changed, for the thread; `missed` older changes are only counted."""
     lines = [f"_{missed} earlier changes are not listed_"] if missed else []
     lines += [_event_line(incident, event) for event in events]
     body = "\n".join(lines) or "No change."
@@ -233,7 +233,7 @@ def _acknowledged(incident: Incident) -> str:
 
 
 def person(by: str) -> str:
-    """A Slack user as a mention, anyone else as text."""
+    """Return a Slack user as a mention, anyone else as text."""
     known = by.isalnum() and by.isascii() and by[:1] in ("U", "W") and by.isupper()
     return f"<@{by}>" if known else prose(by, 80)
 

@@ -121,7 +121,7 @@ def _unposted(one: Delivery) -> bool:
 
 
 def _unseen(one: Delivery) -> bool:
-    """The channel shows nothing of it yet, not even a line in a digest."""
+    """Return whether the channel shows nothing of it yet, not even a line in a digest."""
     return _unposted(one) and one.digest_seq == 0
 
 

@@ -58,7 +58,7 @@ class Terminal:
 
 
 def render(message: Message, head: str, width: int = WIDTH, *, boxed: bool = True) -> str:
-    """A message as lines of text; a message in the channel is boxed, one in a thread is indented."""
+    """Return a message as lines of text; a message in the channel is boxed, one in a thread is indented."""
     lines = [line for block in message.blocks for line in _block(block, width - 4)]
     lines = lines or list(_wrap(_mrkdwn(message.text), width - 4))
     if not boxed:

@@ -55,4 +55,4 @@ class Transport(Protocol):
         """Look for a message that may have been posted; None when it was not, or it cannot be searched for."""
 
     def permalink(self, channel: str, ts: str) -> str:
-        """The address of a message, or nothing."""
+        """Return the address of a message, or nothing."""

@@ -241,7 +241,7 @@ class DeliveryWorker:
 
 
 def _seq(op: Op, one: Delivery) -> int:
-    """The last event of a message: one that is sent again reports what it reported the first time."""
+    """Return the last event of a message: one that is sent again reports what it reported the first time."""
     return one.inflight_seq if op.resumed else one.last_seq
 
 

@@ -27,7 +27,7 @@ def cause(incident: Incident, lead: Member) -> str:
 
 
 def worded(name: str) -> str:
-    """A cause's name for people: `state:unavailable` is unavailable, `compute_infer` compute infer."""
+    """Return a cause's name for people: `state:unavailable` is unavailable, `compute_infer` compute infer."""
     return re.sub(r"\b(?:state|failure):", "", name).replace("_", " ")
 
 

@@ -44,7 +44,7 @@ class Change:
 
 
 def last_changes(prometheus: Prometheus, clock: Callable[[], float]) -> Source:
-    """The newest changes of the incident's model, and how long before or after the alert they were."""
+    """Return the newest changes of the incident's model, and how long before or after the alert they were."""
 
     def ask(incident: Incident) -> Evidence:
         member = next(
@@ -62,13 +62,13 @@ def last_changes(prometheus: Prometheus, clock: Callable[[], float]) -> Source:
 
 
 def query(member: Member) -> str:
-    """The states the model's versions are in, and its failed reloads."""
+    """Return the states the model's versions are in, and its failed reloads."""
     where = selector(member, "instance", "model")
     return f"{state.MODEL_STATE}{where} == 1 or {state.MODEL_RELOAD_FAILURES}{where}"
 
 
 def changes(series: Iterable[Series]) -> list[Change]:
-    """Every change that the series show, the newest first."""
+    """Return every change that the series show, the newest first."""
     states: dict[str, dict[str, Timeline]] = {}
     found: list[Change] = []
     for one in series:
@@ -87,7 +87,7 @@ def changes(series: Iterable[Series]) -> list[Change]:
 
 
 def worded(found: list[Change], since: float) -> str:
-    """The newest changes, a line each; what happened to several servers alike is one line."""
+    """Return the newest changes, a line each; what happened to several servers alike is one line."""
     lines: dict[tuple[str, str], list[Change]] = {}
     for change in found:
         lines.setdefault((change.version, change.what), []).append(change)

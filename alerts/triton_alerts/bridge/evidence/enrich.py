@@ -102,7 +102,7 @@ def exporter(urls: Sequence[str], get: Callable[[str], Any] | None = None) -> So
 
 
 def reasons_in(state: Any, models: set[str]) -> dict[str, str]:
-    """The reasons in an exporter's state document, by model and version; tolerates what it does not know."""
+    """Return the reasons in an exporter's state document, by model and version; tolerates what it does not know."""
     reasons: dict[str, str] = {}
     for entry in state.get("models", []) if isinstance(state, dict) else []:
         if not isinstance(entry, dict) or entry.get("model") not in models or entry.get("ready"):

@@ -23,7 +23,7 @@ def from_prometheus(prometheus: Prometheus) -> Source:
 
 
 def burn_query(member: Member) -> str:
-    """The series that shows an incident best: its burn rate, else whether its model is ready."""
+    """Return the series that shows an incident best: its burn rate, else whether its model is ready."""
     if member.labels.get(slo.SLO):
         return f"{slo.CURRENT_BURN_RATE}{selector(member, slo.SLO, slo.INDICATOR, *slo.GROUPING)}"
     if member.labels.get("model"):
@@ -51,7 +51,7 @@ def selector(member: Member, *names: str) -> str:
 
 
 def _pace(burn: float) -> str:
-    """A burn rate; beyond 100 the exact number only shows how short the outage has been measured for."""
+    """Return a burn rate; beyond 100 the exact number only shows how short the outage has been measured for."""
     return "over 100x faster than allowed" if burn > 100 else f"{burn:.1f}x the allowed rate"
 
 

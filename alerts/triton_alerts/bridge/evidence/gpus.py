@@ -34,7 +34,7 @@ class _Gpu:
 
 
 def gpu_state(prometheus: Prometheus) -> Source:
-    """How busy, full and hot each GPU is, whether it is throttled, and its XID errors of the last hour."""
+    """Return how busy, full and hot each GPU is, whether it is throttled, and its XID errors of the last hour."""
 
     def ask(incident: Incident) -> Evidence:
         members = incident.firing or tuple(incident.members.values())
@@ -48,14 +48,14 @@ def gpu_state(prometheus: Prometheus) -> Source:
 
 
 def concerns(member: Member) -> bool:
-    """Whether the alert names a model or a GPU."""
+    """Return whether the alert names a model or a GPU."""
     return any(member.labels.get(name) for name in ("model", "gpu_uuid")) or (
         member.labels.get(slo.COMPONENT) == "gpu"
     )
 
 
 def query(member: Member) -> str:
-    """Every fact about the GPUs, in one request; each part carries its name in a label."""
+    """Return every fact about the GPUs, in one request; each part carries its name in a label."""
     where = selector(member, "instance", "gpu_uuid", "gpu_instance_id")
     runs = f"{gpu.MODEL_GPU_INFO}{selector(member, 'instance', 'model', 'version', 'gpu_uuid')}"
     of_model = bool(member.labels.get("model"))
@@ -86,7 +86,7 @@ def query(member: Member) -> str:
 
 
 def worded(found: dict[tuple[str, str, str], _Gpu]) -> str:
-    """A line for each GPU, those in trouble first."""
+    """Return a line for each GPU, those in trouble first."""
     ranked = sorted(found.items(), key=lambda one: (not one[1].xids, not one[1].throttled, one[0]))
     lines = [_line(uuid, one) for (_, uuid, _), one in ranked[:SHOWN]]
     if len(ranked) > SHOWN:

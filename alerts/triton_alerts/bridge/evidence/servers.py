@@ -27,7 +27,7 @@ def serving(prometheus: Prometheus) -> Source:
 
 
 def query(member: Member) -> str:
-    """Whether each server has the model ready, in the version that the alert names or any."""
+    """Return whether each server has the model ready, in the version that the alert names or any."""
     return f"max by (instance) ({state.MODEL_READY}{selector(member, 'model', 'version')})"
 
 

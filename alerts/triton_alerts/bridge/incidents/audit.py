@@ -48,7 +48,7 @@ class Audit:
             log.error("the audit trail cannot be written: escalate %s: %s", incident.name, error)
 
     def read(self) -> Iterator[dict[str, object]]:
-        """Every whole line, oldest first."""
+        """Yield every whole line, oldest first."""
         if not self.path.exists():
             return
         with self.path.open("rb") as trail:

@@ -193,7 +193,7 @@ def subject(labels: Mapping[str, str]) -> str:
 
 
 def _contested(member: Member | None, alert: Member) -> bool:
-    """Whether an Alertmanager reports as firing what another one reported as ended."""
+    """Return whether an Alertmanager reports as firing what another one reported as ended."""
     return (
         member is not None
         and not member.firing

@@ -93,7 +93,7 @@ class Outbox:
         return [Delivery(*row) for row in rows]
 
     def main(self, number: int) -> Delivery | None:
-        """The latest main delivery of an incident that has a message: that of its highest severity."""
+        """Return the latest main delivery of an incident that has a message: that of its highest severity."""
         row = self.database.row(
             f"{_SELECT} WHERE d.incident = ? AND d.role = 'main' ORDER BY d.root_ts = '', d.id DESC LIMIT 1",
             number,

@@ -21,17 +21,17 @@ class Incidents:
         return Incident.model_validate_json(row[0]) if row else None
 
     def find(self, name: str) -> int | None:
-        """The number of the incident with this name."""
+        """Return the number of the incident with this name."""
         row = self.database.row("SELECT id FROM incidents WHERE name = ?", name)
         return int(row[0]) if row else None
 
     def latest(self, key: str) -> tuple[int, Incident] | None:
-        """The newest incident of a group."""
+        """Return the newest incident of a group."""
         rows = self._select("key = ? ORDER BY id DESC LIMIT 1", key)
         return rows[0] if rows else None
 
     def count_since(self, key: str, at: float) -> int:
-        """How many incidents of a group have opened since a time."""
+        """Return how many incidents of a group have opened since a time."""
         rows = self.database.rows("SELECT 1 FROM incidents WHERE key = ? AND opened_at > ?", key, at)
         return len(rows)
 

@@ -38,7 +38,7 @@ class StoredValues:
         return row[0] if row else None
 
     def pressed(self, name: str) -> bool:
-        """Whether this button press was carried out; Slack sends it again when its answer was late."""
+        """Return whether this button press was carried out; Slack sends it again when its answer was late."""
         return self.database.row("SELECT 1 FROM pressed WHERE id = ?", name) is not None
 
     def record_press(self, name: str, now: float) -> None:
@@ -107,7 +107,7 @@ class Store:
             self.outbox.add(number, channel, "escalation", now)
 
     def writable(self) -> bool:
-        """Whether a notification could be stored now."""
+        """Return whether a notification could be stored now."""
         try:
             self.values.set("probe", "")
         except sqlite3.Error:

@@ -38,7 +38,7 @@ class Press:
 
 
 def pressed(envelope: str, payload: Mapping[str, Any]) -> list[Press]:
-    """The presses in an interactive payload; what is not ours is left out."""
+    """Return the presses in an interactive payload; what is not ours is left out."""
     presses = []
     user, channel = _id(payload.get("user")), _id(payload.get("channel"))
     listed = payload.get("actions")

@@ -86,7 +86,7 @@ class Socket:
 
 
 def _is_slack(url: str, base_url: str) -> bool:
-    """Whether an answer may be sent there: a forged event must not make the bridge call other servers."""
+    """Return whether an answer may be sent there: a forged event must not make the bridge call other servers."""
     try:
         parts, base = urlsplit(url), urlsplit(base_url)
         if parts.username is not None or parts.password is not None:

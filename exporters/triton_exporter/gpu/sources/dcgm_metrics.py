@@ -68,7 +68,7 @@ def read(exposition: Exposition, at: float) -> GpuReading:
 
 
 def utilization_scale(exposition: Exposition) -> float | None:
-    """What turns the ambiguous utilization ratio into a ratio; None when it is unknown.
+    """Return what turns the ambiguous utilization ratio into a ratio; None when it is unknown.
 
     By strength of evidence: another field that only DCGM 4.7 knows; how the number is written (an integer
     field has no fraction, a double always has); the HELP text; the name of the driver label; a value that is
@@ -148,7 +148,7 @@ class _DcgmDraft:
             self._add_value(name, entity, labels, value)
 
     def values(self) -> dict[Slot, float]:
-        """The winners, and sums over links where there is no row of the device."""
+        """Return the winners, and sums over links where there is no row of the device."""
         sums = {slot: sum(links.values()) for slot, links in self.links.items()}
         return sums | {slot: -candidate.negative_value for slot, candidate in self.best.items()}
 
@@ -224,7 +224,7 @@ def _is_known(name: str) -> bool:
 
 
 def is_blank(value: float) -> bool:
-    """Whether a number is one of DCGM's words for "no value", which some versions let slip."""
+    """Return whether a number is one of DCGM's words for "no value", which some versions let slip."""
     return any(low <= value <= high for low, high in _BLANKS)
 
 

@@ -56,7 +56,7 @@ def read(exposition: Exposition, at: float) -> GpuReading:
 
 
 def model_labels(exposition: Exposition) -> dict[ModelVersion, frozenset[str]]:
-    """Each model version that has series, with the GPUs its series name (none where gpu_uuid is missing).
+    """Return each model version that has series, with the GPUs its series name (none where gpu_uuid is missing).
 
     Empty where Triton has no GPU, which most of a fleet may not: its labels are not read.
     """
@@ -94,7 +94,7 @@ class NativeSource:
         self._last = reading
 
     def read(self, at: float) -> GpuReading:
-        """The last reading. Raises SourceError when it is old or shows no GPU that Triton can read."""
+        """Return the last reading. Raises SourceError when it is old or shows no GPU that Triton can read."""
         last = self._last
         if at - last.at > self._max_age:
             raise SourceError("timeout", "Triton's metrics have not been read lately")

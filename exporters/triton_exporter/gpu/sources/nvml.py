@@ -173,7 +173,7 @@ class NvmlSource:
 
 
 def _watch_xids(lib: Library) -> Any:
-    """An event set for XIDs of all GPUs, or None where the driver offers none."""
+    """Return an event set for XIDs of all GPUs, or None where the driver offers none."""
     watched = 0
     try:
         events = lib.nvmlEventSetCreate()

@@ -9,5 +9,5 @@ BITS = {1 << position: reason for position, reason in enumerate(THROTTLE_REASONS
 
 
 def decode(mask: int) -> dict[str, bool]:
-    """Which reasons hold now; bits that have no name yet are ignored."""
+    """Return which reasons hold now; bits that have no name yet are ignored."""
     return {reason: bool(mask & bit) for bit, reason in BITS.items()}
