@@ -20,6 +20,7 @@ from triton_exporter.app.state_file import StateFile, StateFileInUseError
 from triton_exporter.distribution.buckets import Buckets
 from triton_exporter.distribution.distributions import Distributions
 from triton_exporter.distribution.estimate.estimator import Estimator
+from triton_exporter.distribution.recent import Recent
 from triton_exporter.distribution.stored import StoredModel, StoredState, read, written
 from triton_exporter.exposition.parse import parse
 from tritonwatch.cli import main
@@ -35,7 +36,7 @@ def distributions(buckets: Buckets = BUCKETS) -> Distributions:
 
 def restarted(before: Distributions, now: float, buckets: Buckets = BUCKETS) -> Distributions:
     """Another exporter that goes on from what this one stored."""
-    stored = before.stored()
+    stored = before.stored(now)
     assert stored is not None
     after = distributions(buckets)
     after.restore(read(written(StoredState(TRITON, "boot", False, list(stored)))).models, now)
@@ -98,9 +99,50 @@ def test_time_that_waits_for_its_request_is_stored() -> None:
     assert (1, 1) == (shown(after)[COUNT], shown(after)[SUM])
 
 
+def after_three_minutes(gained: int, seconds: float) -> float:
+    """The share of `gained` unwatched requests within 0.25 s; of 1,800 before, 1 of 20 took 0.4 s, others 10 ms."""
+    before = distributions()
+    requests, micros = 0, 0.0
+    for tenth in range(1801):
+        before.observe(parse(body((M, requests, micros, 0))), tenth / 10)
+        before.stored(tenth / 10)
+        requests, micros = requests + 1, micros + (4e5 if tenth % 20 == 7 else 1e4)
+    after = restarted(before, 181)
+    known = shown(after)
+    after.observe(parse(body((M, 1800 + gained, 1800 * 0.0295e6 + seconds * 1e6, 0))), 190)
+    now = shown(after)
+    le = f'{REQUEST}_bucket{{{M},le="0.25"}}'
+    assert gained == now[COUNT] - known[COUNT]
+    return (now[le] - known[le]) / gained
+
+
+def test_unwatched_requests_spread_like_those_before() -> None:
+    """Many requests in one sum, with the mean of the last minutes, have their tail too."""
+    assert 0.95 == pytest.approx(after_three_minutes(400, 400 * 0.031), abs=0.005)
+
+
+def test_unwatched_requests_that_are_slower_keep_their_mean() -> None:
+    """Where Triton became ten times slower meanwhile, what was before says nothing."""
+    assert 0 == after_three_minutes(400, 400 * 0.31)
+
+
+def test_an_unwatched_request_that_is_alone_is_exact() -> None:
+    """What the sum proves comes before what is usual."""
+    assert 1 == after_three_minutes(1, 0.03)
+
+
+def test_what_moves_to_another_bucket_is_not_negative() -> None:
+    """A request stored at its mean, while it waits, can enter another bucket later."""
+    recent = Recent([0, 0], 0.0, [0, 0], 0.0)
+    recent.gained([0, 5], 1.0, 0.0)
+    recent.gained([0, 5], 1.0, 130.0)
+
+    assert ((5, 0), 0.0) == recent.gained([5, 0], 1.0, 131.0)
+
+
 def test_nothing_is_stored_before_triton_was_read() -> None:
     """Without a reading the next start could take all that Triton ever counted for new."""
-    assert None is distributions().stored()
+    assert None is distributions().stored(0)
 
 
 def test_other_bounds_start_at_zero() -> None:
@@ -140,6 +182,10 @@ def test_whatever_waits_at_a_restart_is_counted_once(steps: list[tuple[int, floa
         else:
             exporter.sample(parse(body((M, requests, micros, queued))), now)
         pages.append(shown(exporter))
+        stored = exporter.stored(now)
+        assert stored is not None
+        state = StoredState(TRITON, "boot", False, list(stored))
+        assert state == read(written(state))
     requests, micros = (
         requests + 1,
         micros + 1000,
@@ -158,7 +204,7 @@ def test_whatever_waits_at_a_restart_is_counted_once(steps: list[tuple[int, floa
 
 
 def stored_models() -> list[StoredModel]:
-    models = counted(body((M, 100, 5e6, 0)), body((M, 110, 6e6, 0))).stored()
+    models = counted(body((M, 100, 5e6, 0)), body((M, 110, 6e6, 0))).stored(0)
     assert models is not None
     return list(models)
 
@@ -202,7 +248,7 @@ SPOILED = {
     "with an endless sum": (with_histogram(sum=float("inf")), "sum: "),
     "with NaN": (with_histogram(sum=float("nan")), "sum: "),
     "with a huge count": (with_histogram(counts=[10**30] * 17), "counts.0: "),
-    "with a missing bucket": (with_histogram(counts=[1] * 16), "16 counts for 16 bounds"),
+    "with a missing bucket": (with_histogram(counts=[1] * 16, recent=[1] * 16), "16 counts for 16 bounds"),
     "with text for numbers": (with_histogram(held=["0", 0.0, 0.0]), "held.0: "),
 }
 

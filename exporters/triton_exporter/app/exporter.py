@@ -185,7 +185,7 @@ class Exporter:
         return known
 
     def _stored(self) -> Sequence[StoredModel] | None:
-        return self._distributions.stored() if self._state_file and self._distributions else None
+        return self._distributions.stored(self._now()) if self._state_file and self._distributions else None
 
     def _restore(self) -> None:
         models = self._state_file.load() if self._state_file and self._distributions else None

@@ -162,15 +162,15 @@ class Distributions:
             if config.dynamic_batching and not config.decoupled and not config.response_cache
         )
 
-    def stored(self) -> Sequence[StoredModel] | None:
+    def stored(self, now: float) -> Sequence[StoredModel] | None:
         """Return what `restore` needs to go on from here; None before Triton's counters were read."""
         if not self._requests.began:
             return None
-        return [self._stored(version, model) for version, model in self._models.items()]
+        return [self._stored(version, model, now) for version, model in self._models.items()]
 
-    def _stored(self, version: ModelVersion, model: _Model) -> StoredModel:
+    def _stored(self, version: ModelVersion, model: _Model, now: float) -> StoredModel:
         histograms = {
-            signal: ledger.stored(model.torn_part(signal)) for signal, ledger in model.ledgers.items()
+            signal: ledger.stored(model.torn_part(signal), now) for signal, ledger in model.ledgers.items()
         }
         return StoredModel(
             *version,

@@ -34,16 +34,12 @@ class Guarantee:
         return len(self._names)
 
     def add(self, requests: float, seconds: float) -> None:
-        """Count `requests` that took `seconds` in all.
-
-        k requests above T take more than k T together, and at least one is above T if the mean is.
-        """
+        """Count `requests` that took `seconds` in all."""
         self._lines = b""
         for place, threshold in enumerate(self._thresholds):
-            fewest = min(requests, 1.0) if seconds > threshold * requests else 0.0
-            slowest = min(requests, max(0, ceil(seconds / threshold - 1e-9) - 1)) if requests > 1 else fewest
-            self._least[place] += requests - slowest
-            self._most[place] += requests - fewest
+            least, most = within(threshold, requests, seconds)
+            self._least[place] += least
+            self._most[place] += most
 
     def stored(self) -> tuple[tuple[float, float, float], ...]:
         """Return each threshold with the fewest and the most requests within it."""
@@ -67,3 +63,13 @@ class Guarantee:
                 "utf-8", "replace"
             )
         return self._lines
+
+
+def within(threshold: float, requests: float, seconds: float) -> tuple[float, float]:
+    """Return the fewest and the most of `requests` that took `seconds` in all that can be at or below `threshold`.
+
+    k requests above T take more than k T together, and at least one is above T if the mean is.
+    """
+    fewest = min(requests, 1.0) if seconds > threshold * requests else 0.0
+    slowest = min(requests, max(0, ceil(seconds / threshold - 1e-9) - 1)) if requests > 1 else fewest
+    return requests - slowest, requests - fewest

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from triton_exporter.distribution.agreement import Agreement
 from triton_exporter.distribution.guarantee import Guarantee
 from triton_exporter.distribution.histogram import Histogram
+from triton_exporter.distribution.recent import Recent, like
 from triton_exporter.distribution.shape import Estimated, Observed, Point, Shape
 from triton_exporter.distribution.stored import StoredHistogram
 from triton_exporter.family import Exemplar
@@ -104,6 +105,8 @@ class Observations:
     _found: list[Trace] = field(default_factory=list)  # traces of the group
     _traces: list[Trace] = field(default_factory=list)
     _agreement: Agreement = field(default_factory=Agreement)
+    _recent: Recent | None = None
+    _unwatched: StoredHistogram | None = None  # until the first reading after a restart
 
     def trace(self, trace: Trace) -> None:
         """Take in one traced request; one whose interval is closed is lost, and so is one too many."""
@@ -126,15 +129,26 @@ class Observations:
         """Whether requests are held."""
         return self._held_requests > 0
 
-    def stored(self, torn: tuple[float, float, float]) -> StoredHistogram:
+    def stored(self, torn: tuple[float, float, float], now: float) -> StoredHistogram:
         """Return all of it, with `torn` among what is held (requests, seconds, units)."""
         waiting = chain(self._pending, self._waiting, self._group)
         counts, total = self.histogram.stored((one.requests, one.seconds) for one in waiting)
         held = (self._held_requests, self._held_seconds, self._held_units)
         requests, seconds, units = map(add, held, torn)
         return StoredHistogram(
-            self.histogram.bounds, tuple(counts), total, self.guarantee.stored(), (requests, seconds, units)
+            self.histogram.bounds,
+            tuple(counts),
+            total,
+            *self._recent_gains().gained(counts, total, now),
+            self.guarantee.stored(),
+            (requests, seconds, units),
         )
+
+    def _recent_gains(self) -> Recent:
+        if self._recent is None:
+            nothing = [0] * (len(self.histogram.bounds) + 1)
+            self._recent = Recent(nothing, 0.0, nothing, 0.0)
+        return self._recent
 
     def restore(self, stored: StoredHistogram) -> None:
         """Go on from there; with other bucket bounds the histogram starts at zero."""
@@ -142,6 +156,8 @@ class Observations:
         self.guarantee.restore(stored.within)
         if stored.bounds == self.histogram.bounds:
             self.histogram.restore(stored.counts, stored.sum)
+            self._recent = Recent(stored.counts, stored.sum, stored.recent, stored.recent_sum)
+            self._unwatched = stored
 
     def count(self, interval: Interval, wait: bool) -> None:
         """Take in what one interval brought; with `wait`, its shape may come from traces.
@@ -161,9 +177,13 @@ class Observations:
             return
         whole = interval._replace(requests=requests, seconds=seconds, units=units)
         self.guarantee.add(requests, seconds)
+        before = self._unwatched
+        if before is not None and whole.source == "sampled_mean":
+            shape = like(before.recent, before.recent_sum, before.bounds, requests, seconds)
+            whole = whole._replace(shape=shape)
         if wait:
             self._waiting.append(whole)
-        elif self.decomposition is not None and whole.source == "sampled_mean":
+        elif self.decomposition is not None and whole.source == "sampled_mean" and whole.shape is None:
             self._decompose(self.decomposition, whole)
         else:
             self._settle(whole)
@@ -198,6 +218,7 @@ class Observations:
 
         Without `settle`, what waits for an estimate waits on.
         """
+        self._unwatched = None
         if self._pending and settle:
             estimated = self.decomposition is not None and self.decomposition.is_estimated
             patience = SETTLE_SECONDS if estimated else FIRST_ESTIMATE_SECONDS

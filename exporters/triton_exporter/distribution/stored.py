@@ -18,8 +18,9 @@ _STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 class StoredHistogram:
     """One histogram, with the requests that still waited for a shape entered at their mean.
 
-    `within` holds each threshold with the fewest and the most requests within it; `held` requests, seconds and
-    independent units that were not in the histogram.
+    `recent` is what its counts, and `recent_sum` what its sum, gained in the last minutes. `within` holds each
+    threshold with the fewest and the most requests within it; `held` requests, seconds and independent units
+    that were not in the histogram.
     """
 
     __pydantic_config__ = _STRICT
@@ -27,6 +28,8 @@ class StoredHistogram:
     bounds: tuple[_Amount, ...]
     counts: tuple[_Count, ...]
     sum: _Amount
+    recent: tuple[_Count, ...]
+    recent_sum: _Amount
     within: tuple[tuple[_Amount, _Amount, _Amount], ...]
     held: tuple[_Amount, _Amount, _Amount]
 
@@ -83,6 +86,6 @@ def read(body: bytes) -> StoredState:
         place = ".".join(map(str, first["loc"]))
         raise UnusableStateError(f"{place}: {first['msg']}" if place else first["msg"]) from error
     for one in (histogram for model in state.models for histogram in model.histograms.values()):
-        if len(one.counts) != len(one.bounds) + 1:
+        if not len(one.recent) == len(one.counts) == len(one.bounds) + 1:
             raise UnusableStateError(f"{len(one.counts)} counts for {len(one.bounds)} bounds")
     return state
