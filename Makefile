@@ -5,6 +5,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
+# Where this is set, each worker and each process of the tests would compile everything again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help setup tools tools-next demo check test lint generate generate-kubernetes bench fuzz soak render docs sbom audit verify-grafana clean
 
 help: ## Show these words

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from hypothesis import settings
+
+# jsonschema would import it, for a check of formats that no test asks for: its grammars take two seconds.
+sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
 
 # How long an example takes is the machine's affair: speed belongs to tests/bench.
 settings.register_profile("untimed", deadline=None)
