@@ -62,9 +62,12 @@ PAUSED = "rules_paused"
 """1 while no rule of `pausable` is evaluated, else 0."""
 
 
-def pausable(rules: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Rules that record nothing while the series `PAUSED` is 1, as while a Prometheus or vmalert is stopped."""
-    return [{**rule, "expr": f"(\n{rule['expr']}\n)\nunless on () ({PAUSED} == 1)"} for rule in rules]
+def pausable(rules: Sequence[Mapping[str, Any]], by: str = "") -> list[dict[str, Any]]:
+    """Rules that record nothing while the series `PAUSED` is 1, as while a Prometheus or vmalert is stopped.
+
+    `by`: a label that every rule keeps, of which each value has pauses of its own.
+    """
+    return [{**rule, "expr": f"(\n{rule['expr']}\n)\nunless on ({by}) ({PAUSED} == 1)"} for rule in rules]
 
 
 def timely(group: Mapping[str, Any], step: float) -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@ is a count of events, and the allowance is what is lost on counters that are onl
 from __future__ import annotations
 
 import subprocess
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -136,44 +137,48 @@ def phases() -> st.SearchStrategy[int]:
     return st.integers(0, EVERY - 2 if closed else EVERY - 1)
 
 
-def counter(replica: Replica, counts: Counts) -> Iterator[tuple[int, int, int]]:
+def counter(replica: Replica, counts: Counts) -> list[tuple[int, int, int]]:
     """(tick, value, life) of each successful scrape: the counter when the tick is over."""
+    found = []
     for number, life in enumerate(replica.lives):
         grown = life.past + np.cumsum(counts[life.start : life.end])
-        for tick in range(life.start, life.end):
-            if tick % EVERY == replica.phase and not any(low <= tick < high for low, high in replica.gaps):
-                yield tick, int(grown[tick - life.start]), number
+        ticks = np.arange(life.start, life.end)
+        ticks = ticks[ticks % EVERY == replica.phase]
+        for low, high in replica.gaps:
+            ticks = ticks[(ticks < low) | (ticks >= high)]
+        values = grown[ticks - life.start].tolist()
+        found += [(tick, value, number) for tick, value in zip(ticks.tolist(), values, strict=True)]
+    return found
 
 
-def _scraped(replica: Replica, counts: Counts, pauses: Sequence[Pause]) -> Iterator[str]:
+def _scraped(replica: Replica, counts: Counts, pauses: Sequence[Pause]) -> list[str]:
     seen = {tick: value for tick, value, _ in counter(replica, counts)}
-    before = True
-    # The value after tick n belongs to the time (n + 1) * TICK: promtool's first value is at time 0.
-    yield "_"
     down = [pause for pause in pauses if pause.down]
-    for tick in range(LENGTH):
+    # The value after tick n belongs to the time (n + 1) * TICK: promtool's first value is at time 0.
+    values = ["_"] * (LENGTH + 1)
+    before = True
+    for tick in range(replica.phase, LENGTH, EVERY):
         if any(tick in pause for pause in down):
-            yield "_"
-        elif tick in seen:
-            yield str(seen[tick])
+            continue
+        if tick in seen:
+            values[tick + 1] = str(seen[tick])
             before = False
-        elif tick % EVERY == replica.phase and not before:
-            yield "stale"
+        elif not before:
+            values[tick + 1] = "stale"
             before = True
-        else:
-            yield "_"
+    return values
 
 
 def _allowed(replica: Replica, counts: Counts) -> float:
     """What one counter may hide: per tile, and where its scrapes are broken off."""
-    scrapes = list(counter(replica, counts))
+    scrapes = counter(replica, counts)
     ends = [BEFORE + TILE * number for number in range(1, PERIOD // TILE + 1)]
     return sum(_allowed_in_tile(replica, counts, scrapes, end) for end in ends)
 
 
 def allowed_since(replica: Replica, counts: Counts, tiles: Iterable[tuple[int, int]]) -> float:
     """What one counter may hide in tiles of any lengths: (start, end) in ticks."""
-    scrapes = list(counter(replica, counts))
+    scrapes = counter(replica, counts)
     hidden = 0.0
     for start, end in tiles:
         hidden += _allowed_in_tile(replica, counts, scrapes, end, end - start)
@@ -186,7 +191,7 @@ def _allowed_in_tile(
 ) -> float:
     start = end - length
     truth = int(counts[start:end].sum())
-    inside = [one for one in scrapes if start - EVERY <= one[0] < end]
+    inside = scrapes[bisect_left(scrapes, (start - EVERY,)) : bisect_left(scrapes, (end,))]
     whole = len(inside) == length // EVERY + 1
     if len(inside) < 2:
         return truth
