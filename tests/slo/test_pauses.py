@@ -16,7 +16,7 @@ import yaml
 
 from support.promtool import PAUSED, evaluated, grouped, pausable, resting_on, timely
 from support.simulator import EVERY, LENGTH, PERIOD, SCRAPE, TICK, TILE, Life, Model, Pause, Replica
-from support.slo_scenarios import PAUSES, Scenario, run
+from support.slo_scenarios import PAUSES, STEP, Scenario, run
 from support.slo_table import true_budget
 from support.thorough import THOROUGH
 from support.tools import promtools
@@ -204,7 +204,7 @@ def test_a_pause_pages_nobody_and_hides_nothing() -> None:
     """Ten minutes without rules in a busy time wake nobody later; an outage over a restart pages once."""
     chosen = [EVENING, *(one for one in PAUSES if one.expected == "page")]
     assert len(chosen) == 2
-    for scenario, outcome in zip(chosen, run("ours", chosen), strict=True):
+    for scenario, outcome in zip(chosen, run("ours", chosen, every=2 * STEP), strict=True):
         assert len(scenario.incidents) == len(outcome.pages), scenario.name
         assert pytest.approx(true_budget(scenario), abs=0.05) == outcome.budget, scenario.name
 

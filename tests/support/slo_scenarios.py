@@ -337,16 +337,16 @@ def engines() -> dict[str, tuple[str, str]]:
     }
 
 
-def run(engine: str, scenarios: Sequence[Scenario]) -> list[Outcome]:
-    """Let promtool play the scenarios on an engine's rules."""
+def run(engine: str, scenarios: Sequence[Scenario], every: int = STEP) -> list[Outcome]:
+    """Let promtool play the scenarios on an engine's rules, which are evaluated every so many seconds."""
     text, budget = engines()[engine]
-    rules = {group["name"]: timely(group, STEP) for group in yaml.safe_load(text)["groups"]}
+    rules = {group["name"]: timely(group, every) for group in yaml.safe_load(text)["groups"]}
     if any(scenario.paused for scenario in scenarios):
         rules = {name: pausable(group) for name, group in rules.items()}
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "rules.yml").write_text(grouped(rules))
         tests = [_test(scenario, budget) for scenario in scenarios]
-        document = {"rule_files": ["rules.yml"], "evaluation_interval": f"{STEP}s", "tests": tests}
+        document = {"rule_files": ["rules.yml"], "evaluation_interval": f"{every}s", "tests": tests}
         Path(folder, "test.json").write_text(json.dumps(document))
         done = promtool(promtools()[-1], "test", "rules", Path(folder, "test.json"), timeout=3000)
     return _outcomes(done.stdout + done.stderr, scenarios)
