@@ -9,6 +9,7 @@ from triton_alerts.bridge.deliver.chart import draw
 from triton_alerts.bridge.evidence.facts import burn_query, from_prometheus
 from triton_alerts.bridge.incidents.incident import Incident
 from triton_alerts.bridge.incidents.notification import Member
+from triton_slo.indicators import Latency
 from triton_slo.prometheus import Access, Prometheus, Sample
 
 LABELS = {
@@ -43,6 +44,7 @@ def test_an_objective_s_incident_says_burn_budget_and_cause() -> None:
     assert "0.6x the allowed rate" == facts["Burn rate"]
     assert "61 %" == facts["Budget left"]
     assert "queue 61 %" == facts["Where it goes"]
+    assert Latency.steps_by_cause["^queue$"] == facts["First step"]
 
 
 def test_a_chart_is_a_picture_whatever_the_names() -> None:

@@ -17,6 +17,7 @@ from triton_alerts.bridge.deliver import message
 from triton_alerts.bridge.deliver.message import Style
 from triton_alerts.bridge.incidents.incident import (
     FACTS,
+    FIRST_STEP,
     GPU,
     LAST_CHANGE,
     SERVERS,
@@ -30,6 +31,7 @@ from triton_alerts.bridge.incidents.incident import (
 )
 from triton_alerts.bridge.incidents.notification import Member, Notification
 from triton_alerts.bridge.sample import sample
+from triton_slo.indicators import Latency
 
 HOSTILE = (
     "<!channel> <!here> <@U012AB3CD> <!subteam^S012>",
@@ -213,6 +215,26 @@ def test_tritons_own_words_stand_in_for_a_cause_that_the_alert_does_not_know_yet
 ) -> None:
     """At the exporter's first look the counters are at 0 and the reason is there; several reasons are no cause."""
     assert shown == without_cause(alertname, cause, *reasons)
+
+
+@pytest.mark.parametrize("own", ["", "Ask the owner."])
+def test_the_first_step_of_a_burn_alert_is_that_for_its_largest_cause(own: str) -> None:
+    """The alert names the steps for all causes; the bridge knows the cause, and leaves a user's own step alone."""
+    burning = failed_load()
+    member = burning.members["f"]
+    labels = {**member.labels, "alertname": Latency.burn_alert, "indicator": "latency"}
+    action = {"action": own or Latency.all_steps()}
+    step = Latency.step_for("queue")
+    incident = burning.model_copy(
+        update={
+            "members": {"f": member.model_copy(update={"annotations": action, "labels": labels})},
+            "evidence": Evidence(at=1.0, facts=((FIRST_STEP, step),)),
+        }
+    )
+    shown = [block.get("text", {}).get("text") for block in message.root(incident, Style(), 2.0).blocks]
+
+    assert [f"*First step*\n{own or step}"] == [one for one in shown if one and "First step" in one]
+    assert step not in str(message.root(incident, Style(), 2.0).blocks[1])
 
 
 @pytest.mark.parametrize(

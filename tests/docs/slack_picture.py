@@ -22,6 +22,7 @@ from PIL import Image, ImageChops
 from triton_alerts.bridge.deliver import message
 from triton_alerts.bridge.deliver.message import Message, Style
 from triton_alerts.bridge.incidents.incident import (
+    FIRST_STEP,
     GPU,
     LAST_CHANGE,
     SERVERS,
@@ -177,9 +178,7 @@ def _filled(template: str, value: str, labels: Mapping[str, str], looked_up: Map
     text = template.replace(
         "{{ with $labels.version }} version {{ . }}{{ end }}", f" version {labels['version']}"
     )
-    lately = r"\{\{ with printf [^|]*\| query \}\}( and \w+)\{\{ else \}\}.*?\{\{ end \}\}"
-    text = re.sub(lately, r"\1", text)
-    text = re.sub(r"\{\{ with printf .*\{\{ end \}\}", lambda _: looked_up.get("with", ""), text)
+    text = re.sub(r"\{\{ (?:range|with) printf .*\{\{ end \}\}", lambda _: looked_up.get("with", ""), text)
     text = re.sub(r"\{\{ \$labels\.(\w+)(?: \| urlquery)? \}\}", lambda m: labels[m[1]], text)
     text = re.sub(r"\{\{ if gt \$value .*?\{\{ end \}\}", lambda _: value, text)
     return re.sub(r"\{\{ \$value[^{}]*\}\}", lambda _: value, text)
@@ -210,11 +209,9 @@ def _load_failure() -> Incident:
 def _burn() -> Incident:
     labels = {"alertname": "TritonLatencyBudgetBurn", "model": "ranker", "version": "2"}
     looked_up = {
-        "cause": "queue 81%, compute_infer 17.4%, compute_input 1.2%",
-        "with": "At this rate the rest of it is gone in 19h 36m 25s.",
-        "action": Latency.steps_by_cause["^queue$"],
+        "with": " At this rate the rest of it is gone in 19h 36m 25s. Cause: queue (81%).",
     }
-    more = {"slo": "latency", "tier": "page_fast"}
+    more = {"slo": "latency", "indicator": "latency", "tier": "page_fast"}
     member = _member("latency", "22.4", NOW - 90, looked_up, labels | more)
     gpus = (
         "H200 GPU-5a1e3f2c: 97 % busy, 121.0 of 139.8 GiB used, 83 °C, throttled by sw_power_cap, "
@@ -224,6 +221,7 @@ def _burn() -> Incident:
         ("Burn rate", "22.4x the allowed rate"),
         ("Budget left", "61 %"),
         (SPLIT, "queue 81 %, compute infer 17 %, compute input 1 %"),
+        (FIRST_STEP, Latency.steps_by_cause["^queue$"]),
         (SERVERS, "ready on all 2: triton-0:9401, triton-1:9401"),
         (LAST_CHANGE, "version 2 loaded 1 h 58 min before this began"),
         (GPU, gpus),

@@ -154,7 +154,7 @@ def test_an_operator_resource_holds_the_same_rules() -> None:
 
 
 def test_every_alert_says_what_on_call_needs() -> None:
-    """Severity, component, owner and tier on the one hand; words, cause and links on the other."""
+    """Severity, component and owner on the one hand; words and links on the other."""
     alerts = [
         rule
         for one in artifacts(shipped(), Options())
@@ -166,6 +166,7 @@ def test_every_alert_says_what_on_call_needs() -> None:
 
     assert 20 == len(alerts)
     for rule in alerts:
-        assert {"severity", "component", "owner", "slo", "indicator"} <= set(rule["labels"])
-        wanted = {"summary", "description", "cause", "action", "runbook_url", "dashboard_url"}
-        assert wanted <= set(rule["annotations"])
+        assert {"severity", "component", "owner"} <= set(rule["labels"])
+        assert {"summary", "description", "action", "runbook_url", "dashboard_url"} <= set(
+            rule["annotations"]
+        )

@@ -120,11 +120,11 @@ def _burn_alert(plan: Plan, tier: Tier) -> Rule:
 
 
 def _labels(plan: Plan, severity: str, extra: dict[str, str]) -> dict[str, str]:
+    """Labels beside those of the expression, which has the objective's: Prometheus runs each as a template."""
     objective = plan.objective
     owner = {names.OWNER: words.literal(objective.owner)} if objective.owner else {}
     return {
         **{label: words.literal(value) for label, value in objective.labels.items()},
-        **plan.labels,
         names.SEVERITY: severity,
         **extra,
         names.COMPONENT: "slo",

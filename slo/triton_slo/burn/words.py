@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+
 from triton_exporter.catalogue.state import DISTRIBUTION_SOURCES
 from triton_exporter.duration import DAY
 from triton_slo import conventions as names
-from triton_slo.burn.condition import burning_over
-from triton_slo.burn.condition_rules import expression
 from triton_slo.indicators.sources import CAVEATS
 from triton_slo.objective.model import CalendarWindow, Tier
 from triton_slo.promql import number, quote
@@ -27,20 +28,19 @@ def literal(text: str) -> str:
 def burning(plan: Plan, tier: Tier, recurs: bool) -> dict[str, str]:
     """Annotations of a burn alert; its value is the burn rate over the long window.
 
-    `recurs`: bursts may hold the alert while the short window shows no burn.
+    `recurs`: bursts may hold the alert while the short window shows no burn. Prometheus parses and runs each
+    annotation of each firing alert in every evaluation: so they are few, and one of them asks one query.
     """
     objective, who = plan.objective, _who(plan)
-    long, short = canonical(tier.long), canonical(tier.short)
+    windows = f"{canonical(tier.long)} and {canonical(tier.short)}"
     return {
         **_own(plan),
         "summary": f"{who}: {objective.name} error budget burns {_PACE} faster than allowed",
         "description": (
-            f"{_promise(plan)} The error budget of {who} for {_period(plan)} burns {_PACE} faster than allowed, "
-            f"measured over windows of up to {long}{_lately(plan, tier, short, recurs)}. "
-            f"{_lasting(plan)}{_caveats(plan)}"
+            f"{_promise(plan)} The error budget for {_period(plan)} burns that fast over windows of up to "
+            f"{windows}.{_facts(plan, tier, recurs)}"
         ),
-        **_causes(plan),
-        "action": _own(plan).get("action") or _first_step(plan),
+        "action": _own(plan).get("action") or objective.indicator.all_steps(),
         **_links(plan, objective.indicator.burn_alert),
     }
 
@@ -106,49 +106,76 @@ def _promise(plan: Plan) -> str:
     )
 
 
-def _lately(plan: Plan, tier: Tier, short: str, recurs: bool) -> str:
-    """What the short window shows: the burn goes on, or only bursts that recur hold the alert."""
-    now = f" and {short}"
-    if not recurs:
-        return now
-    _, burning_now = burning_over(plan, tier)
-    burning = expression(plan, tier, burning_now).replace(str(plan.own), f"{{{_group_format(plan)}}}")
-    bursts = f", in recurring bursts, the last of them within {HOLD}"
-    return f"{{{{ with {_asked(plan, burning)} }}}}{now}{{{{ else }}}}{bursts}{{{{ end }}}}"
-
-
 def _period(plan: Plan) -> str:
     window = plan.objective.window
     return f"the {window.calendar}" if isinstance(window, CalendarWindow) else window.nominal
 
 
-def _lasting(plan: Plan) -> str:
-    """When the rest of the budget is gone: `remaining * period / burn`, asked of Prometheus.
+def _facts(plan: Plan, tier: Tier, recurs: bool) -> str:
+    """A sentence for each fact, all asked in one query, whose results keep the order of the operands of `or`."""
+    left = _lasting(plan)
+    others = [*_reset(plan), *(_bursts(plan, tier) if recurs else ()), *_caveats(plan), *_causes(plan)]
+    words = left.words
+    if others:
+        cases = "{{ else ".join(f"if .Labels.{fact.label} }}}}{fact.words}" for fact in others)
+        words = f"{{{{ {cases}{{{{ else }}}}{words}{{{{ end }}}}"
+    asked = _asked(plan, "\nor ".join(fact.query for fact in (left, *others)), "$value")
+    return f"{{{{ range {asked} }}}}{words}{{{{ end }}}}"
 
-    For a calendar period also when it resets, which may come first.
-    """
-    period, reset = number(plan.period_seconds), ""
-    length = "{{ . | first | value | humanizeDuration }}"
+
+@dataclass(frozen=True, slots=True)
+class _Fact:
+    """A query, the label that only its results have (empty: none), and a sentence about each of them."""
+
+    query: str
+    label: str
+    words: str
+
+
+def _lasting(plan: Plan) -> _Fact:
+    """When the rest of the budget is gone: `remaining * period / burn`."""
+    period = number(plan.period_seconds)
     if isinstance(plan.objective.window, CalendarWindow):
         period = f"scalar({names.PERIOD_DAYS}{plan.own} * {DAY})"
-        end = quote(f"{names.PERIOD_END}{plan.own} - time()")
-        reset = f"{{{{ with query {end} }}}} It resets in {length}.{{{{ end }}}}"
-    query = f"clamp_min({names.PERIOD_BUDGET_REMAINING}{{{_group_format(plan)}}}, 0) * {period} / %f"
-    ask = f"printf {quote(query)}{_group_arguments(plan)} $value | query"
-    gone = "{{ if eq (. | first | value) 0.0 }}Nothing of the budget is left."
-    soon = "{{ else if lt (. | first | value) 60.0 }}At this rate the rest of it is gone within a minute."
-    lasts = f"{soon}{{{{ else }}}}At this rate the rest of it is gone in {length}.{{{{ end }}}}"
-    return f"{{{{ with {ask} }}}}{gone}{lasts}{{{{ end }}}}{reset}"
+    value = f"%[{len(plan.objective.group_by) + 1}]f"
+    query = f"clamp_min({names.PERIOD_BUDGET_REMAINING}{{{_group_format(plan)}}}, 0) * {period} / {value}"
+    gone = "{{ if eq .Value 0.0 }} Nothing of the budget is left."
+    soon = "{{ else if lt .Value 60.0 }} At this rate the rest of it is gone within a minute."
+    lasts = "{{ else }} At this rate the rest of it is gone in {{ .Value | humanizeDuration }}.{{ end }}"
+    return _Fact(query, "", gone + soon + lasts)
 
 
-def _caveats(plan: Plan) -> str:
-    """What the source of the group's numbers cannot see, asked of Prometheus; nothing where it sees everything."""
+def _reset(plan: Plan) -> Iterator[_Fact]:
+    """When a calendar's budget resets, which may come before it is gone."""
+    if isinstance(plan.objective.window, CalendarWindow):
+        query = f'label_replace({names.PERIOD_END}{plan.own} - time(), "{names.EDGE}", "end", "", "")'
+        yield _Fact(query, names.EDGE, " It resets in {{ .Value | humanizeDuration }}.")
+
+
+def _bursts(plan: Plan, tier: Tier) -> Iterator[_Fact]:
+    """Whether only bursts that recur hold the alert, while the short window shows no burn."""
+    group, short = f"{{{_group_format(plan)}}}", canonical(tier.short)
+    burn, factor = f"{names.sli_error(short)}{group}", plan.factor(tier)
+    if len({variant.budget for variant in plan.variants}) > 1:
+        burn = f"{burn} / {names.ERROR_BUDGET_RATIO}{group}"
+    else:
+        factor *= plan.variants[0].budget
+    words = f" In the last {short} it does not: bursts recur, the last of them within {HOLD}."
+    query = f"{burn} <= {number(round(factor, 12))}"
+    yield _Fact(f'label_replace({query}, "{names.TIER}", "{tier.name}", "", "")', names.TIER, words)
+
+
+def _caveats(plan: Plan) -> Iterator[_Fact]:
+    """What the source of the group's numbers cannot see; nothing where it sees everything."""
     possible = plan.measure(plan.variants[-1]).possible_sources & CAVEATS.keys()
     if not possible:
-        return ""
+        return
     series = f"{names.SLI_SOURCE}{{{_group_format(plan)}}}"
-    error = _asked(plan, f"round(100 * {names.ESTIMATE_ERROR}{{{_group_format(plan)}}}, 0.1)")
-    off = f'{{{{ with {error} }}}}, +-{{{{ . | first | value | printf "%g" }}}} points{{{{ end }}}}'
+    query = f"0 * {series}"
+    if possible & set(DISTRIBUTION_SOURCES):
+        error = f"round(100 * {names.ESTIMATE_ERROR}{{{_group_format(plan)}}}, 0.1)"
+        query = f"{error} * ignoring ({names.SOURCE}) group_right () {series}\nor {query}"
+    off = '{{ if .Value }}, +-{{ .Value | printf "%g" }} points{{ end }}'
     cases = "".join(
         f'{{{{ if eq .Labels.{names.SOURCE} "{source}" }}}} '
         f"{one.word.capitalize()}{off if source in DISTRIBUTION_SOURCES else ''} ({source}): {one.meaning}."
@@ -156,58 +183,28 @@ def _caveats(plan: Plan) -> str:
         for source, one in CAVEATS.items()
         if source in possible
     )
-    ask = f"printf {quote(series)}{_group_arguments(plan)} | query"
-    return f"{{{{ range {ask} }}}}{cases}{{{{ end }}}}"
+    yield _Fact(query, names.SOURCE, cases)
 
 
-def _causes(plan: Plan) -> dict[str, str]:
+def _causes(plan: Plan) -> Iterator[_Fact]:
+    """Where time or failures go, largest share first."""
     split = plan.objective.indicator.cause_split
-    if not split or plan.objective.group_by != names.GROUPING:
-        return {}
-    series = f"{names.CAUSE_SHARE}{{{names.INDICATOR}={quote(split)},model=%q,version=%q}}"
-    ask = f"printf {quote(f'sort_desc({series} > 0.01)')} $labels.model $labels.version | query"
-    each = (
-        f"{{{{ if $i }}}}, {{{{ end }}}}{{{{ .Labels.{names.CAUSE} }}}} {{{{ .Value | humanizePercentage }}}}"
-    )
-    return {
-        "cause": f"{{{{ with {ask} }}}}{{{{ range $i, $_ := . }}}}{each}{{{{ end }}}}"
-        "{{ else }}not known{{ end }}"
-    }
+    if split and plan.objective.group_by == names.GROUPING:
+        series = f"{names.CAUSE_SHARE}{{{names.INDICATOR}={quote(split)},model=%[1]q,version=%[2]q}}"
+        words = f" Cause: {{{{ .Labels.{names.CAUSE} }}}} ({{{{ .Value | humanizePercentage }}}})."
+        yield _Fact(f"sort_desc({series} > 0.01)", names.CAUSE, words)
 
 
-def _first_step(plan: Plan) -> str:
-    """What to do about the largest cause, asked of Prometheus; a GPU held back is none of them: it overlaps."""
-    indicator = plan.objective.indicator
-    usual, steps = indicator.first_step, indicator.steps_by_cause
-    if not steps or plan.objective.group_by != names.GROUPING:
-        return usual
-    fixed = f'{names.INDICATOR}={quote(indicator.cause_split)},{names.CAUSE}!="gpu_throttled"'
-    query = f"topk(1, {names.CAUSE_SHARE}{{{fixed},model=%q,version=%q}})"
-    cases = "".join(
-        f"{{{{ {'else ' if number else ''}if match {quote(cause)} $cause }}}}{text}"
-        for number, (cause, text) in enumerate(steps.items())
-    )
-    return (
-        f"{{{{ with printf {quote(query)} $labels.model $labels.version | query }}}}"
-        f'{{{{ $cause := . | first | label "{names.CAUSE}" }}}}{cases}{{{{ else }}}}{usual}{{{{ end }}}}'
-        f"{{{{ else }}}}{usual}{{{{ end }}}}"
-    )
-
-
-def _asked(plan: Plan, query: str) -> str:
-    """A template's question to Prometheus; each selector in `query` names its group by `_group_format`."""
-    selectors = query.count(_group_format(plan))
-    return f"printf {quote(query)}{_group_arguments(plan) * selectors} | query"
+def _asked(plan: Plan, query: str, *more: str) -> str:
+    """A template's question to Prometheus; selectors in `query` name the group by `_group_format`."""
+    arguments = (*(f"$labels.{label}" for label in plan.objective.group_by), *more)
+    return f"printf {' '.join((quote(query), *arguments))} | query"
 
 
 def _group_format(plan: Plan) -> str:
     fixed = "".join(f",{label}={quote(value)}" for label, value in plan.fixed_labels.items())
-    groups = "".join(f",{label}=%q" for label in plan.objective.group_by)
+    groups = "".join(f",{label}=%[{place}]q" for place, label in enumerate(plan.objective.group_by, 1))
     return f"{names.SLO}={quote(plan.objective.name)}{fixed}{groups}"
-
-
-def _group_arguments(plan: Plan) -> str:
-    return "".join(f" $labels.{label}" for label in plan.objective.group_by)
 
 
 def _links(plan: Plan, alert: str) -> dict[str, str]:

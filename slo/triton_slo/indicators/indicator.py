@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar, TypeVar
 
@@ -36,6 +37,18 @@ class Indicator(Value):
     def name(cls) -> str:
         """Return the kind, as objectives and recorded series name it."""
         return str(cls.model_fields["kind"].default)
+
+    @classmethod
+    def step_for(cls, cause: str) -> str:
+        """What to do first about a cause."""
+        found = (step for pattern, step in cls.steps_by_cause.items() if re.search(pattern, cause))
+        return next(found, cls.first_step)
+
+    @classmethod
+    def all_steps(cls) -> str:
+        """What to do first while no cause is known, with what follows for each cause."""
+        cases = (f"If {pattern.strip('^$')}: {step}" for pattern, step in cls.steps_by_cause.items())
+        return " ".join((cls.first_step, *cases))
 
     @property
     def threshold_text(self) -> str:

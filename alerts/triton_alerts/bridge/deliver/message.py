@@ -16,6 +16,7 @@ from urllib.parse import quote
 from triton_alerts.bridge import text
 from triton_alerts.bridge.evidence import causes
 from triton_alerts.bridge.incidents.incident import (
+    FIRST_STEP,
     GPU,
     LAST_CHANGE,
     NAMED_PER_EVENT,
@@ -163,7 +164,7 @@ def _facts(incident: Incident, now: float) -> list[tuple[str, str]]:
     ]
     facts.append(("Acknowledged", _acknowledged(incident)))
     # Where the model is ready now is not part of an incident that has ended.
-    left_out = _WIDE if incident.open else (*_WIDE, SERVERS)
+    left_out = (*_WIDE, FIRST_STEP) if incident.open else (*_WIDE, FIRST_STEP, SERVERS)
     known = [(name, value) for name, value in _evidence(incident) if name not in left_out]
     facts += [(prose(name, 60), prose(value, 300)) for name, value in known]
     if len(facts) > _MOST_FIELDS:

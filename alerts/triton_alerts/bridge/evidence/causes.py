@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import re
 
-from triton_alerts.bridge.incidents.incident import Incident
+from triton_alerts.bridge.incidents.incident import FIRST_STEP, Incident
 from triton_alerts.bridge.incidents.notification import Member
 from triton_alerts.catalogue import ALERTS
 from triton_exporter.lifecycle.reasons import classify
-from triton_slo.indicators import Readiness
+from triton_slo.conventions import INDICATOR
+from triton_slo.indicators import KINDS, Readiness
 
 UNKNOWN = "not known"
 _STEPS: dict[str, dict[str, str]] = {alert.name: dict(alert.steps) for alert in ALERTS if alert.steps}
@@ -32,8 +33,11 @@ def worded(name: str) -> str:
 
 
 def first_step(incident: Incident, lead: Member) -> str:
-    """The alert's own first step, or that for the cause which Triton's reason shows and the alert did not know."""
+    """The alert's own first step, or that for the cause which Prometheus or Triton's reason shows."""
     own = lead.annotations.get("action", "")
+    kind = KINDS.get(lead.labels.get(INDICATOR, ""))
+    if kind is not None and own == kind.all_steps() and incident.evidence is not None:
+        own = dict(incident.evidence.facts).get(FIRST_STEP, own)
     steps = _STEPS.get(lead.labels.get("alertname", ""), {})
     if lead.annotations.get("cause", "") in steps:
         return own

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from triton_alerts.bridge.evidence.causes import worded
 from triton_alerts.bridge.evidence.enrich import Source
-from triton_alerts.bridge.incidents.incident import BUDGET_LEFT, BURN_RATE, SPLIT, Evidence, Incident
+from triton_alerts.bridge.incidents.incident import (
+    BUDGET_LEFT,
+    BURN_RATE,
+    FIRST_STEP,
+    SPLIT,
+    Evidence,
+    Incident,
+)
 from triton_alerts.bridge.incidents.notification import Member
 from triton_exporter.catalogue import state
 from triton_slo import conventions as slo
-from triton_slo.prometheus import Prometheus
+from triton_slo.indicators import KINDS
+from triton_slo.indicators.indicator import Indicator
+from triton_slo.prometheus import Prometheus, Sample
 from triton_slo.promql import quote
 
 
@@ -41,7 +52,16 @@ def _budget(prometheus: Prometheus, member: Member) -> list[tuple[str, str]]:
     shares = prometheus.instant(f"topk(3, {slo.CAUSE_SHARE}{selector(member, slo.INDICATOR, *slo.GROUPING)})")
     named = [(worded(one.labels.get(slo.CAUSE, "?")), one.value) for one in shares]
     parts = [f"{cause} {100 * share:.0f} %" for cause, share in named if share >= 0.01]
-    return [*facts, (SPLIT, ", ".join(parts))] if parts else facts
+    if parts:
+        facts += [(SPLIT, ", ".join(parts)), (FIRST_STEP, _step(member, shares))]
+    return facts
+
+
+def _step(member: Member, shares: Sequence[Sample]) -> str:
+    """What to do first about the largest cause; a GPU held back is none of them: it overlaps."""
+    causes = (one.labels.get(slo.CAUSE, "") for one in shares)
+    largest = next((cause for cause in causes if cause != "gpu_throttled"), "")
+    return KINDS.get(member.labels.get(slo.INDICATOR, ""), Indicator).step_for(largest)
 
 
 def selector(member: Member, *names: str) -> str:

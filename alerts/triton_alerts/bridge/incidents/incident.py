@@ -28,6 +28,8 @@ LAST_CHANGE, GPU = "Last change", "GPU"
 BURN_RATE, BUDGET_LEFT, SPLIT, SERVERS = "Burn rate", "Budget left", "Where it goes", "Servers"
 FACTS = (BURN_RATE, BUDGET_LEFT, SPLIT, SERVERS, LAST_CHANGE, GPU)
 """Names of all facts that the sources of evidence give; docs/on-call.md explains each."""
+FIRST_STEP = "First step"
+"""Name of the fact that an alert's first step is chosen by: what to do about the largest cause."""
 
 Outcome = Literal["opened", "changed", "repeated", "stale", "held"]
 EventKind = Literal[
