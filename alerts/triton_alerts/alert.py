@@ -40,7 +40,7 @@ class Alert:
     (`> 10m`) is a number of seconds. `labels` are the labels that identify an alert of this name:
     the expression yields each of them, and grouping and inhibition rely on it. In `summary`,
     `description` and `cause`, `[15m]` is a window and everything else is Prometheus' template language.
-    There and in `expr`, `$threshold` is the threshold and `$for` is how long the condition must last.
+    There, in `expr` and in `until`, `$threshold` is the threshold and `$for` is how long the condition must last.
     """
 
     name: str
@@ -58,6 +58,9 @@ class Alert:
     """Cause, as `cause_from` finds it -> what to do first about it, where `action` would be too general."""
     hold: str = ""
     """Nominal `for`: how long the condition must last."""
+    until: str = ""
+    """An easier condition, with the same labels: an alert that fires goes on while this one is true, so that a
+    value that wavers about the threshold is one alert."""
     keep: str = ""
     """Nominal `keep_firing_for`: how long the alert outlives the condition, against flaps and scrape gaps."""
     dashboard: Dashboard = "model"
@@ -68,10 +71,9 @@ class Alert:
     models: Matchers = Matchers()  # noqa: RUF009 # frozen
     """Of which models only; none: of all."""
 
-    @property
-    def condition(self) -> str:
-        """The expression with its threshold."""
-        return self.expr.replace("$threshold", self.threshold.promql if self.threshold else "$threshold")
+    def with_threshold(self, expr: str) -> str:
+        """An expression with the threshold as a number."""
+        return expr.replace("$threshold", self.threshold.promql if self.threshold else "$threshold")
 
     def with_numbers(self, text: str) -> str:
         """Return a text for people with its threshold and its `for`."""

@@ -54,6 +54,11 @@ A ticket never silences a page.
 Every alert carries the labels `severity`, `component` (the family) and `owner`, and the annotations `summary`,
 `description`, `action` (the first thing to do), `runbook_url`, `dashboard_url` and, where it can be known,
 `cause`. Times are at real time; `tritonwatch generate --time-scale` shrinks them all.
+
+A value that wavers about a threshold is one alert, not twenty: where a second, easier condition is joined by
+`ALERTS`, an alert that fires goes on while that one is true, and every page and ticket outlives its condition for
+some minutes. `tests/alerts/test_alert_noise.py` plays a day of a healthy fleet, in which no alert changes more than
+twice. (A vmalert must write `ALERTS` to where it reads; else the first condition alone decides.)
 """
 
 _ROUTES = """\
@@ -125,6 +130,8 @@ def _facts(alert: Alert) -> str:
     facts = [f"`{alert.severity}`", f"owner `{alert.owner}`"]
     if alert.hold:
         facts.append(f"after {alert.hold}")
+    if alert.until:
+        facts.append("ends by an easier condition")
     if alert.keep:
         facts.append(f"keeps firing for {alert.keep}")
     return ", ".join(facts)

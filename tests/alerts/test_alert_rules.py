@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,7 +17,7 @@ from alerts.proofs import PROOFS, WITHOUT_SERIES
 from alerts.proofs.proof import promtool_file
 from support.files import write
 from support.promtool import promtool
-from support.tools import promtools
+from support.tools import promtools, vmalert
 from triton_alerts.alert import Alert
 from triton_alerts.catalogue import ALERTS, FAMILIES
 from triton_alerts.generate import artifacts
@@ -117,3 +118,21 @@ def test_a_prometheus_that_has_just_started_misses_nothing_yet(options: Options)
 
     assert "TritonExporterAbsent" in holds
     assert [] == [name for name, hold in holds.items() if parse_seconds(hold) < 12]
+
+
+def test_an_alert_outlives_a_scrape_gap() -> None:
+    """A condition that is false at one evaluation does not resolve a page or a ticket, and open it again."""
+    brief = [alert.name for alert in ALERTS if alert.severity in {"critical", "warning"} and not alert.keep]
+
+    assert [] == brief
+
+
+@pytest.mark.real
+def test_vmalert_loads_the_rules(tmp_path: Path) -> None:
+    """Every key of the rules is one that vmalert knows, too."""
+    write(artifacts((), Options(format="vmalert")), tmp_path)
+    rule_files = f"-rule={tmp_path / 'rules'}/*.yml"
+
+    checked = subprocess.run([vmalert(), "-dryRun", rule_files], capture_output=True, text=True, timeout=60)
+
+    assert 0 == checked.returncode, checked.stderr

@@ -7,14 +7,23 @@ from __future__ import annotations
 
 from triton_alerts.alert import Alert, Lookup
 from triton_alerts.peers import UP
-from triton_exporter.catalogue import EXPORTER_JOB, gpu, triton
+from triton_exporter.catalogue import EXPORTER_JOB, Metric, gpu, triton
 from triton_slo.alerting import signals
 
 _GPU = ("instance", "gpu_uuid")
 _EXPORTER_ANSWERS = f'{UP}{{job="{EXPORTER_JOB}"}} == 1'
 _LINK_FAULTS = 'type=~"replay|recovery|crc_data"'
+_THERMAL_REASONS = 'reason=~"sw_thermal|hw_thermal"'
 _POWER_REASONS = 'reason=~"sw_power_cap|hw_power_brake"'
 _MEMORY_ALL = f"({gpu.MEMORY_TOTAL} > 0)"
+
+
+def _throttled(cause: str, reasons: str, share: float, window: str = "5m") -> str:
+    """For more than this share of the time, as the GPU counts it, or else as it looks at each scrape."""
+    return f"""\
+sum without (cause) (rate({gpu.THROTTLED_SECONDS}{{cause="{cause}"}}[{window}])) > {share}
+or
+max without (reason) (avg_over_time({gpu.THROTTLE_REASON}{{{reasons}}}[{window}])) > {share}"""
 
 
 _GPUS = f"count by (instance) (count by (instance, gpu_uuid) ({gpu.INFO}))"
@@ -26,6 +35,10 @@ def _xids(matchers: str) -> str:
 
 def _which_xids(matchers: str) -> Lookup:
     return Lookup(f"sum by (xid) ({gpu.XID_ERRORS}{{instance=%q,gpu_uuid=%q,{matchers}}}) > 0", _GPU, "xid")
+
+
+def _mean_30m(metric: Metric) -> str:
+    return f"avg_over_time({metric}[30m])"
 
 
 def _increase(metric: object, window: str, matchers: str, label: str) -> str:
@@ -111,6 +124,7 @@ or
         component="gpu",
         labels=_GPU,
         hold="1m",
+        keep="30m",
         dashboard="gpu",
         owner="gpu-platform",
         summary="GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} must be replaced",
@@ -126,6 +140,7 @@ or
         component="gpu",
         labels=_GPU,
         hold="5m",
+        keep="30m",
         dashboard="gpu",
         owner="gpu-platform",
         summary="GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} waits for a reset",
@@ -136,11 +151,13 @@ or
     ),
     Alert(
         name="GpuNvlinkErrors",
-        expr=_increase(gpu.NVLINK_ERRORS, "15m", _LINK_FAULTS, "type") + " > 0",
+        # A link corrects a replay now and then.
+        expr=_increase(gpu.NVLINK_ERRORS, "15m", _LINK_FAULTS, "type") + " > 3",
         severity="warning",
         component="gpu",
         labels=_GPU,
         hold="5m",
+        keep="30m",
         dashboard="gpu",
         owner="gpu-platform",
         summary="NVLink of GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} has errors",
@@ -153,10 +170,12 @@ or
         name="GpuPcieReplays",
         # NVIDIA's own health check complains at more than 8 a minute.
         expr=f"increase({gpu.PCIE_REPLAYS}[10m]) > 80",
+        until=f"increase({gpu.PCIE_REPLAYS}[10m]) > 60",
         severity="warning",
         component="gpu",
         labels=_GPU,
         hold="5m",
+        keep="30m",
         dashboard="gpu",
         owner="gpu-platform",
         summary="PCIe of GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} repeats transfers",
@@ -178,6 +197,7 @@ unless on (instance) ({_GPUS} >= max_over_time({_GPUS}[1d:2m]))""",
         component="gpu",
         labels=_GPU,
         hold="5m",
+        keep="10m",
         dashboard="gpu",
         owner="gpu-platform",
         summary="GPU {{ $labels.gpu_uuid }} of {{ $labels.instance }} is gone",
@@ -192,14 +212,13 @@ unless on (instance) ({_GPUS} >= max_over_time({_GPUS}[1d:2m]))""",
 LOAD = (
     Alert(
         name="GpuThermalThrottling",
-        expr=f"""\
-sum without (cause) (rate({gpu.THROTTLED_SECONDS}{{cause="thermal"}}[5m])) > 0.05
-or
-max without (reason) (avg_over_time({gpu.THROTTLE_REASON}{{reason=~"sw_thermal|hw_thermal"}}[5m])) > 0.05""",
+        expr=_throttled("thermal", _THERMAL_REASONS, 0.05),
+        until=_throttled("thermal", _THERMAL_REASONS, 0.03, "1h"),
         severity="warning",
         component="gpu",
         labels=_GPU,
         hold="10m",
+        keep="15m",
         dashboard="gpu",
         owner="gpu-platform",
         summary="GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} is too hot and slows itself down",
@@ -210,14 +229,13 @@ max without (reason) (avg_over_time({gpu.THROTTLE_REASON}{{reason=~"sw_thermal|h
     ),
     Alert(
         name="GpuPowerThrottling",
-        expr=f"""\
-sum without (cause) (rate({gpu.THROTTLED_SECONDS}{{cause="power"}}[5m])) > 0.2
-or
-max without (reason) (avg_over_time({gpu.THROTTLE_REASON}{{{_POWER_REASONS}}}[5m])) > 0.2""",
+        expr=_throttled("power", _POWER_REASONS, 0.2),
+        until=_throttled("power", _POWER_REASONS, 0.1, "1h"),
         severity="info",
         component="gpu",
         labels=_GPU,
         hold="30m",
+        keep="15m",
         dashboard="gpu",
         owner="gpu-platform",
         summary="GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} runs at its power limit",
@@ -230,11 +248,13 @@ max without (reason) (avg_over_time({gpu.THROTTLE_REASON}{{{_POWER_REASONS}}}[5m
     Alert(
         name="GpuMemoryNearFull",
         expr=f"{signals.GPU_MEMORY.expr(str)} > $threshold",
+        until=f"{signals.GPU_MEMORY.expr(_mean_30m)} > 0.9 * $threshold",
         threshold=signals.GPU_MEMORY.threshold,
         severity="info",
         component="gpu",
         labels=_GPU,
         hold="15m",
+        keep="15m",
         dashboard="gpu",
         summary="{{ $value | humanizePercentage }} of the memory of GPU {{ $labels.gpu_uuid }} on "
         "{{ $labels.instance }} is in use",
@@ -246,14 +266,17 @@ max without (reason) (avg_over_time({gpu.THROTTLE_REASON}{{{_POWER_REASONS}}}[5m
     ),
     Alert(
         name="GpuMemoryGrowth",
+        # A trend that explains three quarters of the variance (a straight line: sqrt(12)): noise has a slope, too.
         expr=f"""\
 predict_linear({gpu.MEMORY_FREE}[1h], 1h) < 0
+and -1h * deriv({gpu.MEMORY_FREE}[1h]) > 3 * stddev_over_time({gpu.MEMORY_FREE}[1h])
 and {gpu.MEMORY_FREE} / {_MEMORY_ALL} < 0.2
 and {gpu.MEMORY_FREE} / {_MEMORY_ALL} > 0.01""",
         severity="warning",
         component="gpu",
         labels=_GPU,
         hold="15m",
+        keep="30m",
         dashboard="gpu",
         summary="The memory of GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} will be full within "
         "the hour",
@@ -272,6 +295,7 @@ and on (instance) sum by (instance) (min_over_time({triton.PENDING_REQUESTS}[5m]
         component="gpu",
         labels=("instance",),
         hold="5m",
+        keep="10m",
         dashboard="gpu",
         summary="Requests queue on {{ $labels.instance }} while its GPUs do nothing",
         description="For [5m] more than five requests have been waiting on {{ $labels.instance }} while no "
@@ -293,6 +317,7 @@ and on (instance) count by (instance) (last_over_time({gpu.INFO}[1d])) > 0""",
         component="gpu",
         labels=("instance",),
         hold="5m",
+        keep="5m",
         dashboard="gpu",
         owner="observability",
         summary="Nothing is known about the GPUs of {{ $labels.instance }} any more",
@@ -309,6 +334,7 @@ and on (instance) count by (instance) (last_over_time({gpu.INFO}[1d])) > 0""",
         component="gpu",
         labels=_GPU,
         hold="5m",
+        keep="5m",
         dashboard="gpu",
         owner="observability",
         summary="Data of GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} are "
@@ -326,6 +352,7 @@ and on (instance) count by (instance) (last_over_time({gpu.INFO}[1d])) > 0""",
         component="gpu",
         labels=("instance", "model", "version", "problem"),
         hold="15m",
+        keep="15m",
         dashboard="gpu",
         owner="observability",
         summary="Triton on {{ $labels.instance }} names the wrong GPU for model {{ $labels.model }}",

@@ -122,6 +122,7 @@ unless on (cluster, model) max by (cluster, model) ({state.MODEL_READY}) == 1"""
         component="lifecycle",
         labels=("instance", "model", "version"),
         hold="30m",
+        keep="5m",
         summary="Model {{ $labels.model }} version {{ $labels.version }} has been loading for half an hour "
         "on {{ $labels.instance }}",
         description="Triton has been loading model {{ $labels.model }} version {{ $labels.version }} "
@@ -155,6 +156,7 @@ unless on (instance, model) max by (instance, model) ({state.MODEL_READY}) == 1"
         component="lifecycle",
         labels=("instance", "model"),
         hold="2m",
+        keep="5m",
         summary="Model {{ $labels.model }} was unloaded on {{ $labels.instance }} while it was in use",
         description="Model {{ $labels.model }} answered requests on {{ $labels.instance }} within the last "
         "[1h] and was then unloaded; no version of it is ready there. Triton counts an unloaded model as "
@@ -173,6 +175,7 @@ count by (model) (count by (model, instance) ({state.MODEL_READY} == 1))""",
         component="lifecycle",
         labels=("model", "version"),
         hold="2h",
+        keep="10m",
         summary="Version {{ $labels.version }} of model {{ $labels.model }} serves on only {{ $value }} of "
         "the model's servers",
         description="The servers of model {{ $labels.model }} have not agreed on its versions for two hours: "
@@ -197,6 +200,7 @@ and on (cluster, job) (
         component="lifecycle",
         labels=("job",),
         hold="1m",
+        keep="1m",
         dashboard="server",
         summary="No Triton server is live",
         description="Not one Triton server answers on its API: the last one went within the last [1d], or none "
@@ -219,6 +223,7 @@ count by (cluster, job, instance) (
         component="lifecycle",
         labels=("instance",),
         hold="2m",
+        keep="1m",
         dashboard="server",
         summary="Triton behind {{ $labels.instance }} is down, and no other server serves {{ $value }} of its "
         "models",
@@ -253,6 +258,7 @@ and on (instance) max_over_time({state.SERVER_LIVE}[1d]) == 1""",
         component="lifecycle",
         labels=("instance",),
         hold="20m",
+        keep="2m",
         dashboard="server",
         summary="Triton behind {{ $labels.instance }} does not come up",
         description="The Triton server behind {{ $labels.instance }} has not answered once since the "
@@ -298,6 +304,7 @@ and on (instance) max_over_time({state.SERVER_LIVE}[1d]) == 1""",
         component="lifecycle",
         labels=("instance",),
         hold="10m",
+        keep="5m",
         dashboard="server",
         summary="Triton behind {{ $labels.instance }} lives but is not ready",
         description="The Triton server behind {{ $labels.instance }} answers, but its readiness check fails. "
@@ -313,6 +320,7 @@ and on (instance) max_over_time({state.SERVER_LIVE}[1d]) == 1""",
         component="lifecycle",
         labels=("instance",),
         hold="5m",
+        keep="5m",
         dashboard="server",
         summary="Triton behind {{ $labels.instance }} serves, but its metrics cannot be read",
         description="The API of the Triton server behind {{ $labels.instance }} is live while its metrics "

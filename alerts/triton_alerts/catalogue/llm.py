@@ -18,8 +18,16 @@ def _selected(metric: Metric, *matchers: str) -> str:
     return f"{metric}{{{', '.join(matchers)}}}"
 
 
-def _buckets(metric: Metric) -> str:
-    return f"sum without (gpu_uuid) (rate({metric.bucket}[5m]))"
+def _mean_30m(metric: Metric, *matchers: str) -> str:
+    return f"avg_over_time({_selected(metric, *matchers)}[30m])"
+
+
+def _buckets(metric: Metric, window: str = "5m") -> str:
+    return f"sum without (gpu_uuid) (rate({metric.bucket}[{window}]))"
+
+
+def _buckets_1h(metric: Metric) -> str:
+    return _buckets(metric, "1h")
 
 
 TENSORRT_LLM = (
@@ -29,12 +37,15 @@ TENSORRT_LLM = (
         expr=f"""\
 {signals.KV_CACHE.expr(_selected, on=f"{_ON} ")} > $threshold
 and {_ON} {_requests("waiting")} > 0""",
+        until=f"""\
+{signals.KV_CACHE.expr(_mean_30m, on=f"{_ON} ")} > 0.9 * $threshold
+and {_ON} max_over_time({_requests("waiting")}[30m]) > 0""",
         threshold=signals.KV_CACHE.threshold,
         severity="warning",
         component="llm",
         labels=_MODEL,
         hold="10m",
-        keep="5m",
+        keep="15m",
         summary="The KV cache of {{ $labels.model }} on {{ $labels.instance }} is "
         "{{ $value | humanizePercentage }} full and requests wait",
         description="{{ $value | humanizePercentage }} of the KV cache blocks of model {{ $labels.model }} "
@@ -52,7 +63,7 @@ and {_ON} {_requests("waiting")} > 0""",
         component="llm",
         labels=_MODEL,
         hold="10m",
-        keep="5m",
+        keep="15m",
         summary="All {{ $value }} request slots of {{ $labels.model }} on {{ $labels.instance }} are taken "
         "and requests wait",
         description="The engine of model {{ $labels.model }} version {{ $labels.version }} on "
@@ -68,6 +79,7 @@ and {_ON} {_requests("waiting")} > 0""",
         component="llm",
         labels=_MODEL,
         hold="10m",
+        keep="10m",
         summary="{{ $value }} requests to {{ $labels.model }} on {{ $labels.instance }} are paused",
         description="The engine of model {{ $labels.model }} version {{ $labels.version }} on "
         "{{ $labels.instance }} has kept at least {{ $value }} requests paused for [10m]: it admitted more "
@@ -100,11 +112,13 @@ VLLM = (
     Alert(
         name="VllmFirstTokenSlow",
         expr=f"{signals.FIRST_TOKEN.expr(_buckets)} > $threshold",
+        until=f"{signals.FIRST_TOKEN.expr(_buckets_1h)} > 0.9 * $threshold",
         threshold=signals.FIRST_TOKEN.threshold,
         severity="warning",
         component="llm",
         labels=_MODEL,
         hold="10m",
+        keep="15m",
         summary="One in twenty requests to {{ $labels.model }} on {{ $labels.instance }} waits "
         "{{ $value | humanizeDuration }} or longer for its first token",
         description="The 95th percentile of the time to first token of model {{ $labels.model }} version "
@@ -115,11 +129,13 @@ VLLM = (
     Alert(
         name="VllmOutputTokenSlow",
         expr=f"{signals.OUTPUT_TOKEN.expr(_buckets)} > $threshold",
+        until=f"{signals.OUTPUT_TOKEN.expr(_buckets_1h)} > 0.9 * $threshold",
         threshold=signals.OUTPUT_TOKEN.threshold,
         severity="warning",
         component="llm",
         labels=_MODEL,
         hold="10m",
+        keep="15m",
         summary="Model {{ $labels.model }} on {{ $labels.instance }} needs {{ $value | humanizeDuration }} "
         "for each token",
         description="The 95th percentile of the time for each output token of model {{ $labels.model }} "

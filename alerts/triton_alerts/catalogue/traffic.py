@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from triton_alerts.alert import Alert, Lookup
 from triton_exporter.catalogue import Metric, model, probe, state, triton
 from triton_slo.alerting import signals
@@ -18,8 +20,20 @@ def _rate_5m(metric: Metric) -> str:
     return _rate(metric, "5m")
 
 
+def _rate_1h(metric: Metric) -> str:
+    return _rate(metric, "1h")
+
+
 def _busy(metric: Metric) -> str:
     return f"sum {_BY} (rate({metric}[5m]))"
+
+
+def _busy_1h(metric: Metric) -> str:
+    return f"sum {_BY} (rate({metric}[1h]))"
+
+
+def _mean_30m(metric: Metric) -> str:
+    return f"avg_over_time({metric}[30m])"
 
 
 def _summed(metric: Metric) -> str:
@@ -28,6 +42,27 @@ def _summed(metric: Metric) -> str:
 
 def _failures(window: str, matchers: str) -> str:
     return f"sum without (gpu_uuid, reason) (rate({triton.REQUEST_FAILURE}{matchers}[{window}]))"
+
+
+def _more_than(counted: str, share: float, window: str) -> str:
+    """Requests that are counted apart from those that succeed, if they are more than a share of them."""
+    return f"{counted} > 0\nunless {_ON} {counted} <= {_ON} {share} * {_rate(triton.REQUEST_SUCCESS, window)}"
+
+
+def _rejected(share: float, window: str = "5m") -> str:
+    return _more_than(_failures(window, '{reason="REJECTED"}'), share, window)
+
+
+def _refused(share: float, window: str = "5m") -> str:
+    return _more_than(_rate(state.QUEUE_FULL_ESTIMATE, window), share, window)
+
+
+def _longest_1h(metric: Metric) -> str:
+    return f"max_over_time({metric}[1h])"
+
+
+def _fullness(read: Callable[[Metric], str]) -> str:
+    return f"sum {_BY} ({read(triton.PENDING_REQUESTS)})\n/ {_ON} (max {_BY} ({model.QUEUE_SIZE_LIMIT}) > 0)"
 
 
 def _by_version(metric: Metric, matchers: str = "") -> str:
@@ -40,12 +75,16 @@ _BAD = _by_version(triton.REQUEST_FAILURE, '{reason!="CANCELED"}')
 _ERROR_RATIO = f"({_BAD} / ({_BAD} + {_by_version(triton.REQUEST_SUCCESS)} > 0))"
 _ENOUGH = f"sum by (model, version) (increase({triton.REQUEST_SUCCESS}[15m])) > 200"
 
+_SILENT = f"min_over_time(sum by (model) (rate({triton.REQUEST_SUCCESS}[10m]))[1h:10m] offset %s)"
+"""The slowest ten minutes of an hour, by model."""
+
 _ON = f"on ({', '.join(_MODEL)})"
 _BY = f"by ({', '.join(_MODEL)})"
 _MEAN_QUEUE = f"""(
   sum {_BY} (rate({triton.QUEUE_DURATION_US}[5m])) / (sum {_BY} (rate({triton.REQUEST_SUCCESS}[5m])) > 0)
 )"""
 """Microseconds."""
+_QUEUE_GROWTH = f"30m * sum {_BY} (deriv({triton.PENDING_REQUESTS}[30m]))"
 # One series for each step of each ensemble: `model` is the ensemble, `step` the step.
 _STEPS = f"""\
 max by (instance, model, step) (
@@ -79,13 +118,17 @@ and on (instance, model, version) {_rate(triton.EXEC_COUNT, "5m")} == 0""",
     ),
     Alert(
         name="TritonQueueGrowing",
+        # By half of its length in half an hour, and by a trend that explains four fifths of the variance (growth
+        # of a straight line / deviation = sqrt(12)): a queue at random near saturation has a slope, too.
         expr=f"""\
 sum without (gpu_uuid) ({triton.PENDING_REQUESTS}) > 10
-and on (instance, model, version) sum without (gpu_uuid) (deriv({triton.PENDING_REQUESTS}[10m])) > 0""",
+and {_ON} {_QUEUE_GROWTH} > {_ON} 0.5 * sum {_BY} ({triton.PENDING_REQUESTS})
+and {_ON} {_QUEUE_GROWTH} > {_ON} 3.1 * sum {_BY} (stddev_over_time({triton.PENDING_REQUESTS}[30m]))""",
         severity="warning",
         component="traffic",
         labels=_MODEL,
         hold="5m",
+        keep="1h",
         summary="{{ $value }} requests wait for model {{ $labels.model }} version {{ $labels.version }} on "
         "{{ $labels.instance }}, and the queue grows",
         description="More requests arrive for model {{ $labels.model }} version {{ $labels.version }} on "
@@ -101,11 +144,14 @@ and on (instance, model, version) sum without (gpu_uuid) (deriv({triton.PENDING_
 and {_ON} {_rate(triton.REQUEST_SUCCESS, "5m")} > 1
 and {_ON} {_MEAN_QUEUE} > 5000
 unless {_ON} {_MEAN_QUEUE} <= {_ON} 2e6 * max {_BY} ({model.MAX_QUEUE_DELAY})""",
+        # Jobs of every hour are one alert.
+        until=f"{signals.QUEUE_SHARE.expr(_rate_1h)} > 0.9 * $threshold",
         threshold=signals.QUEUE_SHARE.threshold,
         severity="warning",
         component="traffic",
         labels=_MODEL,
         hold="10m",
+        keep="15m",
         summary="Requests for model {{ $labels.model }} version {{ $labels.version }} spend "
         "{{ $value | humanizePercentage }} of their time waiting on {{ $labels.instance }}",
         description="{{ $value | humanizePercentage }} of the time of requests for model {{ $labels.model }} "
@@ -116,30 +162,31 @@ unless {_ON} {_MEAN_QUEUE} <= {_ON} 2e6 * max {_BY} ({model.MAX_QUEUE_DELAY})"""
     ),
     Alert(
         name="TritonRequestsRejected",
-        expr=f"""{_failures("5m", '{reason="REJECTED"}')} > 0""",
+        expr=_rejected(0.01),
+        until=_rejected(0.005, "1h"),
         severity="warning",
         component="traffic",
         labels=_MODEL,
         hold="5m",
-        keep="5m",
+        keep="15m",
         summary="Model {{ $labels.model }} version {{ $labels.version }} rejects {{ printf `%.2f` $value }} "
         "requests/s on {{ $labels.instance }}",
         description="Requests for model {{ $labels.model }} version {{ $labels.version }} on "
-        "{{ $labels.instance }} wait longer than the queue's timeout and are rejected with 503. Requests "
-        "refused because the queue is full are not even counted: the true number is higher.",
+        "{{ $labels.instance }}, more than one in a hundred, wait longer than the queue's timeout and are "
+        "rejected with 503. Requests refused because the queue is full are not even counted: the true number is "
+        "higher.",
         action="Add capacity, or ask the loudest client to send less; then review the queue's limits.",
         silence="model, during a load test",
     ),
     Alert(
         name="TritonQueueNearFull",
-        expr=f"""\
-sum {_BY} ({triton.PENDING_REQUESTS})
-/ {_ON} (max {_BY} ({model.QUEUE_SIZE_LIMIT}) > 0) > 0.8""",
+        expr=f"{_fullness(str)} > 0.8",
+        until=f"{_fullness(_longest_1h)} > 0.5",
         severity="warning",
         component="traffic",
         labels=_MODEL,
         hold="2m",
-        keep="5m",
+        keep="30m",
         summary="The queue of {{ $labels.model }} version {{ $labels.version }} on {{ $labels.instance }} is "
         "{{ $value | humanizePercentage }} full",
         description="The queue of model {{ $labels.model }} version {{ $labels.version }} on "
@@ -150,12 +197,13 @@ sum {_BY} ({triton.PENDING_REQUESTS})
     ),
     Alert(
         name="TritonQueueFull",
-        expr=f"sum without (gpu_uuid) (rate({state.QUEUE_FULL_ESTIMATE}[5m])) > 0",
+        expr=_refused(0.01),
+        until=_refused(0.005, "1h"),
         severity="warning",
         component="traffic",
         labels=_MODEL,
         hold="2m",
-        keep="5m",
+        keep="15m",
         summary="Model {{ $labels.model }} version {{ $labels.version }} on {{ $labels.instance }} refuses "
         "about {{ printf `%.2f` $value }} requests/s because its queue is full",
         description="Traces show that Triton refuses requests for model {{ $labels.model }} version "
@@ -167,11 +215,13 @@ sum {_BY} ({triton.PENDING_REQUESTS})
     Alert(
         name="TritonInstancesSaturated",
         expr=f"{signals.INSTANCES_BUSY.expr(_busy, _summed)} > $threshold",
+        until=f"{signals.INSTANCES_BUSY.expr(_busy_1h, _summed)} > 0.9 * $threshold",
         threshold=signals.INSTANCES_BUSY.threshold,
         severity="warning",
         component="traffic",
         labels=_MODEL,
         hold="15m",
+        keep="15m",
         summary="The instances of {{ $labels.model }} version {{ $labels.version }} on "
         "{{ $labels.instance }} are busy {{ $value | humanizePercentage }} of the time",
         description="The instances of model {{ $labels.model }} version {{ $labels.version }} on "
@@ -188,6 +238,7 @@ sum {_BY} ({triton.PENDING_REQUESTS})
         component="traffic",
         labels=_MODEL,
         hold="15m",
+        keep="30m",
         summary="Clients cancel {{ printf `%.2f` $value }} requests/s to model {{ $labels.model }} on "
         "{{ $labels.instance }}",
         description="More than a fifth of the requests to model {{ $labels.model }} version "
@@ -198,17 +249,26 @@ sum {_BY} ({triton.PENDING_REQUESTS})
     ),
     Alert(
         name="TritonTrafficVanished",
+        # A job that ended is healthy: traffic must have come without a pause, also in the hour from now on of
+        # yesterday and of this day last week, where that is known.
         expr=f"""\
 sum by (model) (rate({triton.REQUEST_SUCCESS}[10m])) == 0
-and on (model) sum by (model) (rate({triton.REQUEST_SUCCESS}[1h] offset 1h)) > 1""",
+and on (model) {_SILENT % "1h"} > 1
+unless on (model) {_SILENT % "23h"} == 0
+unless on (model) {_SILENT % "167h"} == 0""",
+        # An hour later nobody asks for the hour before: yesterday says whether traffic should have come back.
+        until=f"""\
+sum by (model) (rate({triton.REQUEST_SUCCESS}[10m])) == 0
+and on (model) {_SILENT % "23h"} > 0""",
         severity="warning",
         component="traffic",
         labels=("model",),
         hold="10m",
+        keep="5m",
         summary="Model {{ $labels.model }} gets no requests any more",
-        description="Model {{ $labels.model }} completed more than one request a second an hour ago and "
-        "completes none now, on any server. Either nobody asks any more (a gateway, a client, a route), or "
-        "every request fails before it completes.",
+        description="Model {{ $labels.model }} completed requests without a pause an hour ago, and at this hour "
+        "yesterday and last week, and completes none now, on any server. Either nobody asks any more (a gateway, a "
+        "client, a route), or every request fails before it completes.",
         action="Send one request by hand: if it works, the trouble is upstream.",
         silence="model, when its clients are moved",
     ),
@@ -250,7 +310,7 @@ unless {_ON} sum {_BY} (rate({probe.REQUESTS}{{result="bad_input"}}[5m])) > 0"""
         component="traffic",
         labels=("instance", "model", "step"),
         hold="5m",
-        keep="5m",
+        keep="15m",
         summary="Ensemble {{ $labels.model }} on {{ $labels.instance }} fails because of its step "
         "{{ $labels.step }}",
         description="Step {{ $labels.step }} of the ensemble {{ $labels.model }} fails executions on "
@@ -268,6 +328,7 @@ and on (model, version) {_ENOUGH}""",
         component="traffic",
         labels=("model", "version"),
         hold="15m",
+        keep="30m",
         summary="Version {{ $labels.version }} of model {{ $labels.model }} is much slower than the version "
         "with the most traffic",
         description="Requests to version {{ $labels.version }} of model {{ $labels.model }} take "
@@ -281,11 +342,13 @@ and on (model, version) {_ENOUGH}""",
         expr=f"""\
 {_ERROR_RATIO} > on (model) group_left
 0.01 + 2 * ({_ERROR_RATIO} and on (model, version) {_BUSIEST_VERSION})
-and on (model, version) {_ENOUGH}""",
+and on (model, version) {_ENOUGH}
+and on (model, version) 15m * {_BAD} > 10""",
         severity="warning",
         component="traffic",
         labels=("model", "version"),
         hold="5m",
+        keep="30m",
         summary="Version {{ $labels.version }} of model {{ $labels.model }} fails "
         "{{ $value | humanizePercentage }} of its requests, far more than the version with the most traffic",
         description="{{ $value | humanizePercentage }} of the requests to version {{ $labels.version }} of "
@@ -307,6 +370,7 @@ and on (instance) delta({triton.CACHE_EVICTIONS}[15m]) > 100""",
         component="traffic",
         labels=("instance",),
         hold="30m",
+        keep="30m",
         dashboard="server",
         summary="The response cache of {{ $labels.instance }} is full and answers only "
         "{{ $value | humanizePercentage }} of requests",
@@ -325,6 +389,7 @@ and on (instance, model, version) {_rate(triton.REQUEST_SUCCESS, "10m")} == 0"""
         component="traffic",
         labels=_MODEL,
         hold="10m",
+        keep="10m",
         summary="Triton on {{ $labels.instance }} does not count the requests of {{ $labels.model }}",
         description="Model {{ $labels.model }} serves requests on {{ $labels.instance }} while its request "
         "counters stand still: Triton was started with counter_latencies=false, which freezes all of them. "
@@ -335,11 +400,13 @@ and on (instance, model, version) {_rate(triton.REQUEST_SUCCESS, "10m")} == 0"""
     Alert(
         name="TritonPinnedMemoryExhausted",
         expr=f"{signals.PINNED_MEMORY.expr(str)} > $threshold",
+        until=f"{signals.PINNED_MEMORY.expr(_mean_30m)} > 0.9 * $threshold",
         threshold=signals.PINNED_MEMORY.threshold,
         severity="info",
         component="traffic",
         labels=("instance",),
         hold="15m",
+        keep="15m",
         dashboard="server",
         summary="{{ $value | humanizePercentage }} of the pinned memory of {{ $labels.instance }} is in use",
         description="The pinned memory pool of the Triton server behind {{ $labels.instance }} is nearly "

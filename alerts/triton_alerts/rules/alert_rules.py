@@ -25,13 +25,24 @@ def group(family: str, alerts: Iterable[Alert], options: Options) -> Group:
 def rule(alert: Alert, options: Options) -> Rule:
     """One alerting rule, links included."""
     return Rule(
-        expr=promql.lower(alert.condition, options, alert.models),
+        expr=expression(alert, options),
         alert=alert.name,
         hold=_hold(alert, options),
         keep_firing_for=promql.scaled(alert.keep, options) if alert.keep else "",
         labels=labels(alert),
         annotations=texts(alert, options),
     )
+
+
+def expression(alert: Alert, options: Options) -> str:
+    """The condition as Prometheus is to run it: the easier one counts where the alert already fires."""
+    expr = promql.lower(alert.with_threshold(alert.expr), options, alert.models)
+    if not alert.until:
+        return expr
+    # Without the options' selector: an alert carries no label that its expression aggregates away.
+    firing = f'{promql.ALERTS}{{alertname="{alert.name}", alertstate="firing"}}'
+    easier = promql.lower(alert.with_threshold(alert.until), options, alert.models)
+    return f"{expr}\nor\n(\n{easier}\n)\nand on ({', '.join(alert.labels)}) {firing}"
 
 
 def _hold(alert: Alert, options: Options) -> str:

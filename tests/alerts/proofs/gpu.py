@@ -257,6 +257,19 @@ LOAD = (
     fires(
         "GpuMemoryNearFull", "fires at 98 percent", {_USED: "98x80", _ALL: "100x80"}, "15m", Fires(GPU, "98%")
     ),
+    fires(
+        "GpuMemoryNearFull",
+        "goes on at 92 percent, where it would not begin",
+        {_USED: "98x120 92x240", _ALL: "100x360"},
+        "80m",
+        Fires(GPU, "92%"),
+    ),
+    boundary(
+        "GpuMemoryNearFull",
+        "ends below nine tenths of the limit",
+        {_USED: "98x120 86x240", _ALL: "100x360"},
+        "80m",
+    ),
     boundary("GpuMemoryNearFull", "is quiet at exactly 97 percent", {_USED: "97x80", _ALL: "100x80"}, "18m"),
     quiet("GpuMemoryNearFull", "is quiet where the total is unknown", {_USED: "98x80"}, "18m"),
     quiet(
