@@ -67,6 +67,11 @@ class Entry:
             }
         return self._children
 
+    def mapping(self, key: str) -> dict[str, Entry]:
+        """All fields of a mapping in a field; none where it is absent or empty. Raises EntryError."""
+        found = self.get(key)
+        return {} if found is None else found.fields()
+
     def items(self) -> list[Entry]:
         """Return all items of a list. Raises EntryError on anything else."""
         if not isinstance(self.node, yaml.SequenceNode):

@@ -28,6 +28,13 @@ class Ledger:
         """Something that cannot be expressed, and what was done instead."""
         self.losses.append(_finding(entry, f"{reason}; instead: {instead}"))
 
+    def dropped(self, parent: Entry, field: str, reason: str, instead: str = "left out") -> None:
+        """A text that cannot be expressed, if it is there. Raises EntryError where it is no text."""
+        found = parent.get(field)
+        if found is not None:
+            found.text()
+            self.lost(found, reason, instead)
+
     def noted(self, entry: Entry, reason: str) -> None:
         """Something worth knowing that loses nothing."""
         self.notes.append(_finding(entry, reason))

@@ -51,10 +51,12 @@ def _slo(slo: Entry, library: Library, window: str, ledger: Ledger, taken: set[s
         name = building.name(ledger, metadata.need("name"), own, taken)
         indicator = openslo_indicator.indicator(goal, spec, library, ledger)
         target, where = _target(goal)
-        weight = goal.get("compositeWeight")
-        if weight is not None:
-            weight.text()
-            ledger.lost(weight, "parts of a composite are not added up", "each is an objective of its own")
+        ledger.dropped(
+            goal,
+            "compositeWeight",
+            "parts of a composite are not added up",
+            "each is an objective of its own",
+        )
         if not name or indicator is None:
             continue
         data: dict[str, Any] = {
@@ -65,10 +67,8 @@ def _slo(slo: Entry, library: Library, window: str, ledger: Ledger, taken: set[s
             "group_by": indicator.group_by,
             "indicator": {"kind": "custom", **indicator.queries},
         }
-        if not indicator.events and "alerting" in alerts:
-            data["alerting"] = {**alerts["alerting"], "min_failures": 0, "confidence": 0.5}
-        elif not indicator.events:
-            data["alerting"] = {"min_failures": 0, "confidence": 0.5}
+        if not indicator.events:
+            data["alerting"] = {**alerts.get("alerting", {}), "min_failures": 0, "confidence": 0.5}
         one = building.objective(ledger, goal, data, {"target": where, "indicator": indicator.entry})
         if one is not None:
             found.append(one)
@@ -96,14 +96,12 @@ def _target(goal: Entry) -> tuple[float, Entry]:
 
 
 def _words(metadata: Entry, spec: Entry, library: Library, ledger: Ledger) -> dict[str, Any]:
-    labels, annotations = metadata.get("labels"), metadata.get("annotations")
-    found, owner = building.alert_labels(ledger, labels.fields() if labels else {})
-    written = annotations.fields() if annotations else {}
+    found, owner = building.alert_labels(ledger, metadata.mapping("labels"))
+    written = metadata.mapping("annotations").copy()
     for key in (openslo_export.ANNOTATION, openslo_export.PART_OF):
         if key in written:  # what came of it was said when the documents were recognised
-            written[key].skip()
-    own = (openslo_export.ANNOTATION, openslo_export.PART_OF)
-    noted = building.alert_annotations(ledger, {k: v for k, v in written.items() if k not in own})
+            written.pop(key).skip()
+    noted = building.alert_annotations(ledger, written)
     service = spec.need("service")
     described = library.optional("Service", service)
     if described is not None and described.get("spec") is not None:

@@ -74,9 +74,7 @@ def _inline(one: Entry) -> Entry:
 
 
 def _leave(policy: Entry, ledger: Ledger) -> None:
-    if (description := policy.get("description")) is not None:
-        description.text()
-        ledger.lost(description, "generated alerts have their own texts", "left out")
+    ledger.dropped(policy, "description", "generated alerts have their own texts")
     if (targets := policy.get("notificationTargets")) is not None:
         targets.skip()
         ledger.lost(targets, "Alertmanager's routes select the receivers", "left out; route by severity")
@@ -95,9 +93,7 @@ def _tier(condition: Entry, index: int, ledger: Ledger) -> dict[str, Any]:
         ledger.lost(after, "burn alerts do not wait once their windows agree", "the short window guards them")
     if operator is not None and operator.text() not in ("gt", "gte"):
         raise EntryError(operator, "a burn rate alerts when it is above a threshold: gt or gte")
-    if (description := spec.get("description")) is not None:
-        description.text()
-        ledger.lost(description, "generated alerts have their own texts", "left out")
+    ledger.dropped(spec, "description", "generated alerts have their own texts")
     long, short = _windows(burning.need("lookbackWindow"), ledger)
     threshold = burning.need("threshold")
     burn = threshold.number()

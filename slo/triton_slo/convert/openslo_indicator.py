@@ -41,10 +41,7 @@ def indicator(goal: Entry, spec: Entry, library: Library, ledger: Ledger) -> Con
     sli = _sli(goal, spec, library)
     slices = _slices(goal, spec)
     ratio, threshold = sli.get("ratioMetric"), sli.get("thresholdMetric")
-    description = sli.get("description")
-    if description is not None:
-        description.text()
-        ledger.lost(description, "an indicator has no words of its own", "left out")
+    ledger.dropped(sli, "description", "an indicator has no words of its own")
     if (ratio is None) == (threshold is None):
         raise EntryError(sli, "an indicator needs ratioMetric or thresholdMetric, one of them")
     try:
@@ -173,11 +170,10 @@ def _threshold(
     queries.parsed(text)
     compared = f"(({text}) {_OPERATORS[operator.text()]} bool {number(value)})"
     group_by = building.grouping(ledger, metric, queries.group_labels(text))
+    bad = f"1 - avg_over_time({compared}[{WINDOW}:{queries.STEP}])"
     if slices is not None and parse_seconds(slices.window) > parse_seconds(queries.STEP):
-        bad = f"1 - avg_over_time({compared}[{WINDOW}:{queries.STEP}])"
         return _sliced(metric, bad, slices, group_by, ledger)
     ledger.noted(query, f"the value is looked at every {queries.STEP}")
-    bad = f"1 - avg_over_time({compared}[{WINDOW}:{queries.STEP}])"
     return ConvertedIndicator(query, {"error_ratio": bad}, group_by)
 
 

@@ -170,15 +170,13 @@ class _Slo:
         return disable is not None and disable.flag()
 
     def _words(self, alerting: Entry) -> tuple[dict[str, str], dict[str, str]]:
-        labels, annotations = alerting.get("labels"), alerting.get("annotations")
-        found, _ = building.alert_labels(self.ledger, labels.fields() if labels else {})
-        return found, building.alert_annotations(self.ledger, annotations.fields() if annotations else {})
+        found, _ = building.alert_labels(self.ledger, alerting.mapping("labels"))
+        return found, building.alert_annotations(self.ledger, alerting.mapping("annotations"))
 
     def _urgency(self, alert: Entry, urgency: str) -> str:
         """Severity of the page or the ticket; its other words are reported."""
         severity = _EXPECTED[urgency]
-        labels = alert.get("labels")
-        for key, entry in (labels.fields() if labels else {}).items():
+        for key, entry in alert.mapping("labels").items():
             value = entry.text()
             if key == "severity" and value in _SEVERITIES:
                 severity = value
@@ -190,8 +188,7 @@ class _Slo:
                 self.ledger.lost(
                     entry, "labels are the same on pages and tickets", "left out; routes can match severity"
                 )
-        annotations = alert.get("annotations")
-        for entry in (annotations.fields() if annotations else {}).values():
+        for entry in alert.mapping("annotations").values():
             entry.skip()
             self.ledger.lost(entry, "annotations are the same on pages and tickets", "left out")
         return severity

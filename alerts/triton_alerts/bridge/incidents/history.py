@@ -5,11 +5,11 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from triton_alerts.bridge.incidents.database import DATABASE_FILE, schema_version
-from triton_alerts.bridge.incidents.incident import Event, Incident
+from triton_alerts.bridge.incidents.incident import Incident
 
 _SELECT = """
 SELECT i.document, EXISTS (SELECT 1 FROM deliveries d WHERE d.incident = i.id AND d.role = 'main'
@@ -24,28 +24,13 @@ class RecordedIncident:
 
     incident: Incident
     posted: bool
-    timeline: tuple[Event, ...] = ()
 
 
 def list_incidents(data: Path) -> list[RecordedIncident]:
-    """Return the incidents in a bridge's --data folder, oldest first, without timelines. Raises sqlite3.Error."""
+    """Return the incidents in a bridge's --data folder, oldest first. Raises sqlite3.Error."""
     with _opened(data) as connection:
         rows = connection.execute(f"{_SELECT} ORDER BY i.id").fetchall() if connection else []
     return [_recorded(*row) for row in rows]
-
-
-def find_incident(data: Path, name: str) -> RecordedIncident | None:
-    """Return the incident with this name and its timeline. Raises sqlite3.Error."""
-    with _opened(data) as connection:
-        row = connection.execute(f"{_SELECT} WHERE i.name = ?", (name,)).fetchone() if connection else None
-        if connection is None or row is None:
-            return None
-        events = connection.execute(
-            "SELECT e.document FROM events e JOIN incidents i ON i.id = e.incident WHERE i.name = ? ORDER BY e.seq",
-            (name,),
-        )
-        timeline = tuple(Event.model_validate_json(document) for (document,) in events)
-    return replace(_recorded(*row), timeline=timeline)
 
 
 @contextmanager
