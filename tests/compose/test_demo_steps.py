@@ -20,15 +20,15 @@ SERVING = [
 ]
 LOAD_FAILED = Notice(
     "firing",
-    ["TritonModelLoadFailed"],
-    ["broken"],
+    "TritonModelLoadFailed",
+    "broken",
     "No such file or directory: weights.txt",
 )
-NOT_READY = Notice("firing", ["TritonModelDownEverywhere"], ["broken"], "not ready for 12 s")
-BURN = Notice("firing", ["TritonQueueBudgetBurn"], ["saturated"], "burning")
+NOT_READY = Notice("firing", "TritonModelDownEverywhere", "broken", "not ready for 12 s")
+BURN = Notice("firing", "TritonQueueBudgetBurn", "saturated", "burning")
 RESOLVED = [
-    Notice("resolved", ["TritonModelLoadFailed"], ["broken"], "loaded"),
-    Notice("resolved", ["TritonModelDownEverywhere"], ["broken"], "ready"),
+    Notice("resolved", "TritonModelLoadFailed", "broken", "loaded"),
+    Notice("resolved", "TritonModelDownEverywhere", "broken", "ready"),
 ]
 
 
@@ -58,7 +58,7 @@ def test_the_whole_story() -> None:
 def test_a_failed_load_without_tritons_reason_does_not_count() -> None:
     """The person on call must get the cause, not just a name."""
     progress = Progress()
-    silent = Notice("firing", ["TritonModelLoadFailed"], ["broken"], "something is wrong")
+    silent = Notice("firing", "TritonModelLoadFailed", "broken", "something is wrong")
 
     progress.update(_observation(notices=[silent]), 1)
 

@@ -14,13 +14,11 @@ from triton_exporter.app.memory import give_back_large_buffers
 from triton_exporter.app.state_file import StateFileInUseError
 from triton_exporter.http.server import Server
 from triton_exporter.http.web_config import WebConfigError, load_web_config
-from tritonwatch.exporter_options import OptionsError, chosen, declare, metrics_url
+from tritonwatch.exporter_options import OptionsError, chosen, declare
 
 _TURN_SECONDS = 0.0005
 """How long a thread that writes or reads a page keeps the others waiting, who only pass on bytes. Python's 5 ms
 are as long as Triton takes for a whole page."""
-
-__all__ = ["EXAMPLE", "configure", "metrics_url", "run"]
 
 EXAMPLE = "tritonwatch exporter --triton http://127.0.0.1:8000"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,11 +12,11 @@ from triton_alerts.bridge.incidents.incident import Incident
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """One message to the person on call: which alerts of which models, and Triton's own words about them."""
+    """One message to the person on call: which alert of which model, and Triton's own words about them."""
 
     status: str
-    alerts: Sequence[str]
-    models: Sequence[str]
+    alert: str
+    model: str
     reason: str = ""
 
 
@@ -28,10 +28,8 @@ def read_notices(data: Path) -> list[Notice]:
 def _notices(incident: Incident) -> Iterator[Notice]:
     reason = "\n".join(incident.evidence.reasons.values()) if incident.evidence is not None else ""
     for member in incident.members.values():
-        alerts, models = [member.labels["alertname"]], [member.labels.get("model", "")]
-        yield Notice("firing", alerts, models, reason)
-        if not member.firing:
-            yield Notice("resolved", alerts, models, reason)
+        for status in ("firing",) if member.firing else ("firing", "resolved"):
+            yield Notice(status, member.labels["alertname"], member.labels.get("model", ""), reason)
 
 
 def last_message(log: Path) -> str:

@@ -43,7 +43,7 @@ def run_demo(settings: DemoSettings, console: Console) -> int:
     """Run the demo until the last step (`once`) or Ctrl-C. Returns the exit code."""
     stack = Stack(settings.directory, Ports(settings.port_base), settings.time_scale)
     load = LoadGenerator(stack.triton.http_url)
-    with _terminate_like_ctrl_c():
+    with _handled(_interrupt, signal.SIGTERM, signal.SIGHUP):
         try:
             for line in stack.start():
                 console.print(line)
@@ -56,7 +56,10 @@ def run_demo(settings: DemoSettings, console: Console) -> int:
             console.print("stopping")
             return 130 if settings.once else 0
         finally:
-            _without_interruption(load, stack)
+            # Even if the user presses Ctrl-C again.
+            with _handled(signal.SIG_IGN, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                load.stop()
+                stack.stop()
             console.print(f"everything is stopped; logs and data are in {settings.directory}", markup=False)
 
 
@@ -140,25 +143,17 @@ class _Show:
 
 
 @contextmanager
-def _terminate_like_ctrl_c() -> Iterator[None]:
-    def interrupt(_signal: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+def _handled(
+    handler: signal.Handlers | Callable[[int, FrameType | None], None], *numbers: signal.Signals
+) -> Iterator[None]:
+    """Let a handler have these signals for a while."""
+    before = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, one in before.items():
+            signal.signal(number, one)
 
 
-def _without_interruption(load: LoadGenerator, stack: Stack) -> None:
-    """Clean up even if the user presses Ctrl-C again."""
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
-    try:
-        load.stop()
-        stack.stop()
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+def _interrupt(_signal: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt

@@ -33,10 +33,7 @@ class Step:
 
 def _notified(observation: Observation, status: str, alert: str, model: str, reason: str = "") -> bool:
     return any(
-        notice.status == status
-        and alert in notice.alerts
-        and model in notice.models
-        and (not reason or reason in notice.reason)
+        (notice.status, notice.alert, notice.model) == (status, alert, model) and reason in notice.reason
         for notice in observation.notices
     )
 
