@@ -29,7 +29,7 @@ class Ledger:
         self.losses.append(_finding(entry, f"{reason}; instead: {instead}"))
 
     def dropped(self, parent: Entry, field: str, reason: str, instead: str = "left out") -> None:
-        """A text that cannot be expressed, if it is there. Raises EntryError where it is no text."""
+        """Report a text that cannot be expressed, if it is there. Raises EntryError on anything but a text."""
         found = parent.get(field)
         if found is not None:
             found.text()
