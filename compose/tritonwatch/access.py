@@ -29,8 +29,8 @@ def add_arguments(parser: argparse.ArgumentParser, *, required: bool = True) -> 
     add("--prometheus URL", "address of Prometheus, with its path if it has one", required=required)
     add = adder(parser.add_argument_group("access to Prometheus").add_argument)
     add(
-        "--timeout S",
-        f"timeout of a request in seconds (default: {_TIMEOUT_SECONDS:g})",
+        "--timeout SECONDS",
+        f"timeout of a request (default: {_TIMEOUT_SECONDS:g})",
         between(0.001, 3600, "seconds"),
         default=_TIMEOUT_SECONDS,
     )

@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--tls-client-ca FILE", "accept only client certificates of this CA", Path)
     add("--data DIR", "folder of the database and the audit log (default: a temporary one)", Path)
     add(
-        "--heartbeat-timeout TIME",
+        "--heartbeat-timeout DURATION",
         "page when no watchdog notification arrives for this long (default: 10m)",
         seconds,
         default="10m",
@@ -86,7 +86,7 @@ def add_slack_arguments(parser: argparse.ArgumentParser, *, again: bool = False)
         "channel for one severity, such as warning=C0TICKETS (repeatable)",
     )
     add(
-        "--escalate-after TIME",
+        "--escalate-after DURATION",
         "escalate when nobody has acknowledged for this long (default: 15m; 0: never)",
         seconds,
         default="15m",

@@ -50,9 +50,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add("--history FILE", "replay a file (CSV, or written by --save) instead of the history in Prometheus")
     add("--save FILE", "save the history to a file (.csv, or a compact .npz)")
-    add("--last 30d", "length of the history (default: 30d)", seconds, default=30 * 86400.0)
+    add("--last DURATION", "length of the history (default: 30d)", seconds, default=30 * 86400.0)
     add("--at TIME", "end of the history instead of now: 2026-05-01T09:30Z or Unix seconds", moment)
-    add("--step 1m", "resolution of the history (default: 1m)", seconds, default=60.0)
+    add("--step DURATION", "resolution of the history (default: 1m)", seconds, default=60.0)
     add("--incidents FILE", "known incidents (CSV) to score the alerts against")
     add(
         "--policy",

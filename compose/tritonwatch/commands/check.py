@@ -33,8 +33,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     add = adder(parser.add_argument)
     add("files FILE", "objectives file, alerts.yaml or rule file, or a folder of them", path, nargs="+")
-    add("--scrape-interval S", "seconds between two scrapes (default: 15)", positive, default=15.0)
-    add("--retention D", "retention of Prometheus, such as 15d", seconds)
+    add("--scrape-interval SECONDS", "time between two scrapes (default: 15)", positive, default=15.0)
+    add("--retention DURATION", "retention of Prometheus, such as 15d", seconds)
     access.add_arguments(parser, required=False)
 
 

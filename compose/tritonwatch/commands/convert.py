@@ -34,7 +34,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--force", "replace --out if it exists")
     add("--strict", "write nothing unless everything can be expressed")
     add(
-        "--window D",
+        "--window DURATION",
         "period of SLOs whose file gives none, as in Sloth (default: 30d)",
         _window,
         default="30d",

@@ -37,7 +37,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "list them, write them to --out, or push them to --grafana",
         choices=("list", "write", "push"),
     )
-    add("--selector M", "PromQL matchers to add to the selectors of Triton's series", selector, default="")
+    add(
+        "--selector MATCHERS",
+        "PromQL matchers to add to the selectors of Triton's series",
+        selector,
+        default="",
+    )
     add("--per-model", "also make a dashboard for each model found in --prometheus")
     add("--objectives DIR", "folder of objectives, whose thresholds the dashboards of --per-model show", Path)
     add("--folder FOLDER", f"title of the Grafana folder (default for a new one: {FOLDER_TITLE})", _title)

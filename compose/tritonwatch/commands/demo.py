@@ -18,8 +18,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     add = adder(parser.add_argument)
     add("--once", "stop after the last step; exit code 0 if every step happened")
-    add("--dir D", "empty folder for all files of the demo (default: a new one in /tmp)", Path)
-    add("--port-base N", "first of 8 consecutive ports (default: 19400)", _port, default=19400)
+    add("--dir DIR", "empty folder for all files of the demo (default: a new one in /tmp)", Path)
+    add("--port-base PORT", "first of 8 consecutive ports (default: 19400)", _port, default=19400)
     add(
         "--time-scale F",
         "factor on every window and `for` of the rules (default: 1/60, so an hour becomes a minute)",

@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def gather(settings: Settings, watch_seconds: float) -> TritonFacts:
-    """Observe one Triton for a while, with reading requests only."""
+    """Observe one Triton for a while, with requests that only read."""
     limits = Limits(settings.timeout_seconds, settings.max_body_bytes)
     tls = Renewed(settings.certificates)
     api = Client(settings.triton_url, limits, settings.triton_headers, tls)

@@ -61,12 +61,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_alerts(parser)
     add("--out DIR", "folder to write <part>/<file> to", path, required=True)
     add(
-        "--selector M",
+        "--selector MATCHERS",
         "PromQL matchers to add to every selector, such as 'cluster=\"eu1\"'",
         selector,
         default="",
     )
-    add("--scrape-interval S", "seconds between two scrapes (default: 15)", positive, default=15.0)
+    add("--scrape-interval SECONDS", "time between two scrapes (default: 15)", positive, default=15.0)
     add("--time-scale F", "factor on every window, for demos and tests (default: 1)", scale, default=1.0)
     add(
         "--webhook-url URL",

@@ -372,9 +372,9 @@ def _event_line(incident: Incident, event: Event) -> str:
         "silenced": f"🔕 {by} silenced it {prose(event.text, 500)}",
         "unsilenced": f"🔔 {prose(event.text, 500)}" + (f" by {by}" if by else ""),
         "escalated": f"📣 escalated: nobody acknowledged it for {prose(event.text, 80)}",
-        "released": f"👋 {by} withdrew the acknowledgement: nobody has acknowledged it now",
+        "released": f"👋 {by} withdrew the acknowledgement; it is not acknowledged now",
         "raised": _raised_line(event, by),
-        "note": f"{prose(event.text, 600)}" + (f" (asked by {by})" if by else ""),
+        "note": f"{prose(event.text, 600)}" + (f" (requested by {by})" if by else ""),
     }[event.kind]
     return f"{slack_time(event.at)}  {what}"
 
