@@ -19,7 +19,7 @@ from triton_slo.objective.model import Objective
 from triton_slo.objective.reading import read
 from triton_slo.prometheus import Sample
 from triton_slo.rules.plan import Plan
-from triton_slo.verdict.gate import Firing, Limits, judge
+from triton_slo.verdict.gate import Firing, GateLimits, judge
 from triton_slo.verdict.live import SELECTOR, Standing, standings
 from tritonwatch.status_table import caveats, to_json
 
@@ -183,7 +183,7 @@ def test_gate_holds_where_only_the_error_stands_between_a_group_and_a_page(
 ) -> None:
     """It promotes no version that may be worth a page, and names what would settle it."""
     alerts = [Firing("latency", "m", "1", "warning", tier) for tier in firing]
-    [found] = judge([burning(("page_fast",))], lambda *_: 10.0, alerts, Limits())
+    [found] = judge([burning(("page_fast",))], lambda *_: 10.0, alerts, GateLimits())
 
     assert "hold" == found.verdict
     assert found.reason.startswith(f"{begin}burning 15x now, {WHY}")
