@@ -116,7 +116,7 @@ def test_a_file_in_another_form_is_refused(text: str, reason: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "# nothing yet\n", "alerts: {}\n", "alerts:\n  # nothing yet\n"])
 def test_a_file_that_changes_nothing_generates_the_same_bytes(text: str) -> None:
-    """A file whose settings are all commented out is no mistake, and no change."""
+    """A file whose settings are all commented out is not a mistake, and no change."""
     found = read("alerts.yaml", text)
 
     assert () == found.problems

@@ -35,7 +35,7 @@ FULL = Options(
     watchdog_url="https://dead-man.example.com/ping",
     ticket_hours="monday:friday 08:00-18:00 Europe/Berlin",
 )
-"""Everything that can be told the generator."""
+"""Every option of the generator."""
 
 
 @pytest.fixture(params=[Options(), DEMO, FULL], ids=["real time", "demo", "everything"])
@@ -207,7 +207,7 @@ def test_amlint_finds_nothing_but_what_is_meant(options: Options, tmp_path: Path
 )
 @pytest.mark.real
 def test_the_fallback_goes_by_any_of_three_ways(address: str, integration: str, tmp_path: Path) -> None:
-    """Trouble on the way to Slack is told by a way that every amtool accepts, and to the pager's too."""
+    """Trouble on the way to Slack is reported by a way that every amtool accepts, and to the pager's too."""
     write(alertmanager.artifacts(Options(fallback=address)), tmp_path)
     path = tmp_path / "alertmanager" / alertmanager.FILE
     assert integration in path.read_text()
@@ -223,7 +223,7 @@ def test_the_fallback_goes_by_any_of_three_ways(address: str, integration: str, 
 
 @pytest.mark.parametrize("address", ["slack", "ftp://x", "mailto:a@b.example", "pagerduty://"])
 def test_a_fallback_nobody_can_use_is_refused(address: str) -> None:
-    """A typing mistake is told, not written into the configuration."""
+    """A typing mistake is reported, not written into the configuration."""
     with pytest.raises(ValueError, match="fallback"):
         alertmanager.artifacts(Options(fallback=address))
 
@@ -261,7 +261,7 @@ def test_no_secret_is_written_into_the_configuration() -> None:
 @pytest.mark.real
 @pytest.mark.parametrize("binary", amtools(), ids=str)
 def test_the_fallbacks_text_says_what_to_do_first(binary: Path, tmp_path: Path) -> None:
-    """Whoever is told by mail reads cause, first step and runbook."""
+    """Anyone who is notified by mail reads cause, first step and runbook."""
     write(alertmanager.artifacts(Options()), tmp_path)
     alert = {
         "labels": {"alertname": "AlertBridgeDown", "instance": "bridge:9096"},

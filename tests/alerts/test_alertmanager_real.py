@@ -44,7 +44,7 @@ BURN = {
 
 @dataclass
 class Inbox:
-    """What the webhook was told."""
+    """What the webhook received."""
 
     notifications: list[dict[str, object]] = field(default_factory=list)
 
@@ -58,7 +58,7 @@ class Inbox:
         ]
 
     def wait(self, promise: Callable[[], object], timeout_seconds: float = 20.0) -> None:
-        """Wait until the promise holds; fails with everything that was told."""
+        """Wait until the promise holds; fails with everything that was reported."""
         eventually(promise, lambda: json.dumps(self.notifications, indent=1), timeout_seconds)
 
 
@@ -256,7 +256,7 @@ def test_of_custom_tiers_the_most_urgent_one_alerts(everyone: list[Running]) -> 
         assert {"now"} == {alert["labels"]["tier"] for alert in sent}
 
 
-def test_a_load_failure_that_becomes_a_page_is_told_as_both(everyone: list[Running]) -> None:
+def test_a_load_failure_that_becomes_a_page_is_notified_as_both(everyone: list[Running]) -> None:
     """The ticket about the failed load comes first and is not lost when the page follows."""
     failed = alert("TritonModelLoadFailed", **SERVER, model="ranker")
     down = alert("TritonModelDownEverywhere", model="ranker")
@@ -275,7 +275,7 @@ def test_a_load_failure_that_becomes_a_page_is_told_as_both(everyone: list[Runni
 
 
 def test_the_watchdog_keeps_pinging_and_info_stays_silent(everyone: list[Running]) -> None:
-    """One heartbeat in every interval, and nobody is told what is only for looking at."""
+    """One heartbeat in every interval, and nobody is notified of what is only for looking at."""
     for one in everyone:
         one.send([alert("Watchdog"), alert("GpuPowerThrottling", **SERVER, gpu_uuid="GPU-5a1e")])
     for one in everyone:

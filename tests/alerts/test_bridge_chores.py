@@ -433,7 +433,7 @@ def test_a_trail_cut_short_by_a_crash_is_read_and_continued(tmp_path: Path) -> N
 def test_a_press_by_a_user_without_permission_changes_nothing_and_is_recorded(
     place: Place, action: str, user: str, channel: str
 ) -> None:
-    """Whoever is not allowed, or presses elsewhere, is told so; the trail names them."""
+    """Anyone who is not allowed, or presses elsewhere, is refused; the trail names them."""
     place.hear({"a": 0})
     before = place.incident
     outcomes: list[tuple[str, str]] = []

@@ -51,7 +51,7 @@ class Bridge:
 def test_a_jump_of_the_clock_and_back_holds_up_no_message(
     jump: float, evidence: float, tmp_path: Path
 ) -> None:
-    """What opens, changes or ends before, between and after the jumps is told within a minute."""
+    """What opens, changes or ends before, between and after the jumps is reported within a minute."""
     bridge = Bridge(tmp_path / "bridge.db", DeliveryOptions(evidence_seconds=evidence))
     bridge.hear("before")
     assert bridge.told("before")

@@ -29,7 +29,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "on-call.md"
 
 
 def test_every_option_of_the_page_exists() -> None:
-    """Whoever copies a command from docs/on-call.md can run it."""
+    """Anyone who copies a command from docs/on-call.md can run it."""
     parser = argparse.ArgumentParser()
     command.configure(parser)
     known = set(re.findall(r"--[a-z-]+", parser.format_help())) | {"--json"}
@@ -203,7 +203,7 @@ def test_render_reads_a_capture_whose_body_is_text(
         (b'{"body": [1]}', "version: required field is missing"),
     ],
 )
-def test_what_cannot_be_rendered_is_told_in_words(
+def test_what_cannot_be_rendered_is_explained(
     content: bytes, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """No codec, and no position in a text that nobody sees."""

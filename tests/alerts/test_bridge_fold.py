@@ -52,8 +52,8 @@ def test_one_incident_opens_grows_shrinks_and_closes() -> None:
     assert 1003.0 == incident.closed_at
 
 
-def test_an_end_without_a_beginning_is_told_as_such() -> None:
-    """Alertmanager tells of the end of what was inhibited while it fired; nobody was told that it fires."""
+def test_an_end_without_a_beginning_is_reported_as_such() -> None:
+    """Alertmanager tells of the end of what was inhibited while it fired; nobody was notified that it fires."""
     opened = fold(None, said(alert("a")), 1000.0).incident
     grown = fold(opened, said(alert("a"), alert("b", 110.0, end=120.0)), 1001.0)
     closed = fold(grown.incident, said(alert("a", end=130.0), alert("c", 110.0, end=125.0)), 1002.0)
@@ -161,7 +161,7 @@ def test_a_cut_list_ends_only_what_it_lists() -> None:
     assert ["a"] == [member.labels["model"] for member in incident.firing]
 
 
-def test_a_resolve_without_a_start_is_told() -> None:
+def test_a_resolve_without_a_start_is_reported() -> None:
     """The start went to a database that is gone: the end is news all the same."""
     incident, outcomes = told(said(alert("a", end=130.0)))
 

@@ -187,7 +187,7 @@ def test_whatever_else_is_killed_in_mid_incident_it_stays_one_message(stack: Sta
     stack.slack.fault = lambda _method: "reset"
     with served(http.server.HTTPServer(("127.0.0.1", target), _Target)):
         eventually(lambda: not firing(am), "the alert is over")
-        time.sleep(2.5)  # the end is told to the bridge, which cannot tell Slack
+        time.sleep(2.5)  # the end is reported to the bridge, which cannot tell Slack
         assert "Resolved:" not in root.shown
         stack.slack.fault = lambda _method: ""
         eventually(lambda: "Resolved:" in root.shown, "the message says that it is over", 70)
@@ -346,7 +346,7 @@ def silences(port: int, state: str) -> list[dict[str, Any]]:
 
 
 def start_alertmanager(stack: Stack, binary: Path, port: int, *more: str) -> None:
-    """One by itself, unless `more` says where it meets others: then it waits for them before it notifies."""
+    """One on its own, unless `more` says where it meets others: then it waits for them before it notifies."""
     config = stack.folder / "alertmanager.yml"
     config.write_text(
         "route: {receiver: bridge, group_by: [alertname, instance], group_wait: 0s, group_interval: 1s}\n"

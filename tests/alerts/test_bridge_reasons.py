@@ -26,7 +26,7 @@ def _entry(**values: object) -> dict[str, object]:
 
 
 def test_the_current_reason_comes_first() -> None:
-    """A model that is unavailable now is told by what Triton says now."""
+    """A model that is unavailable now is reported by what Triton says now."""
     state = {"models": [_entry(reason="no such file", last_load_failure=FAILURE)]}
 
     assert {"broken v1": "no such file"} == reasons_in(state, {"broken"})

@@ -175,7 +175,7 @@ def test_every_request_has_its_answer(tmp_path: Path, send: object, status: int)
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
-def test_a_caller_that_is_refused_early_still_hears_why(tmp_path: Path, scheme: str) -> None:
+def test_a_caller_that_is_refused_early_still_gets_the_reason(tmp_path: Path, scheme: str) -> None:
     """The answer is not lost to a reset while the caller is in the middle of a body nobody reads."""
     tls = ServerCertificates(*certificate(tmp_path, "bridge")) if scheme == "https" else None
     head = f"POST {PATH} HTTP/1.1\r\nHost: x\r\nContent-Length: 900000\r\n\r\n".encode()

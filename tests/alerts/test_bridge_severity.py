@@ -150,7 +150,7 @@ def test_every_thread_of_a_raised_incident_learns_of_its_end(bridge: Bridge) -> 
     assert all("all resolved" in bridge.workspace.thread(root)[-1].text for root in roots)
 
 
-def test_a_page_that_ended_before_it_was_heard_of_raises_nothing(bridge: Bridge) -> None:
+def test_a_page_that_ended_before_it_was_received_raises_nothing(bridge: Bridge) -> None:
     """Nobody needs to be called; if it fires again, the incident is raised."""
     bridge.hear("ticket")
     bridge.acknowledge()

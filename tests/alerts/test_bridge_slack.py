@@ -69,7 +69,7 @@ def test_a_refused_connection_is_in_no_doubt() -> None:
 @pytest.mark.parametrize(
     ("token", "channel", "kind"), [("xoxb-wrong", CHANNEL, "setup"), (TOKEN, "#nowhere", "setup")]
 )
-def test_what_a_person_must_mend_is_setup(server: SlackServer, token: str, channel: str, kind: str) -> None:
+def test_what_a_person_must_fix_is_setup(server: SlackServer, token: str, channel: str, kind: str) -> None:
     """A wrong token and an unknown channel are not Slack being away."""
     with pytest.raises(DeliveryError) as refused:
         SlackApi(lambda: token, server.api_url).post(channel, HELLO, "n1")
@@ -154,7 +154,7 @@ def test_a_channel_waits_as_long_as_slack_says(tmp_path: Path) -> None:
 
 
 def test_one_channels_wait_holds_up_no_other(tmp_path: Path) -> None:
-    """A page goes out while the tickets' channel is told to wait."""
+    """A page goes out while the tickets' channel has to wait."""
     one, clock = worker(tmp_path, Workspace(), "429")
     one.store.close()
     store = Store(
@@ -278,7 +278,7 @@ def test_a_short_outage_of_many_incidents_ends_in_a_digest(tmp_path: Path) -> No
 
 
 def test_secrets_do_not_reach_the_log() -> None:
-    """Whoever logs a token, a password or a webhook's address logs [secret]."""
+    """Anyone who logs a token, a password or a webhook's address logs [secret]."""
     record = logging.makeLogRecord(
         {
             "msg": "%s and %s failed at %s with Bearer abc.def and http://ana:pass@host/",
@@ -305,7 +305,7 @@ def test_secrets_do_not_reach_the_log_in_a_traceback() -> None:
 
 
 @pytest.mark.parametrize("content", [None, "", "\xff"])
-def test_a_secret_that_is_gone_is_for_a_person_to_mend(tmp_path: Path, content: str | None) -> None:
+def test_a_missing_secret_is_for_a_person_to_fix(tmp_path: Path, content: str | None) -> None:
     """Nothing was sent, so nothing is in doubt, and the page waits instead of being lost."""
     file = tmp_path / "secret"
     if content is not None:

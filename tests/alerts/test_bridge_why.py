@@ -115,7 +115,7 @@ def change(where: tuple[Prometheus, float], **labels: str) -> list[str]:
     return dict(evidence.facts).get(LAST_CHANGE, "").splitlines()
 
 
-def test_a_failed_rollout_is_told_as_what_happened_to_each_version(
+def test_a_failed_rollout_is_described_by_version(
     made_prometheus: tuple[Prometheus, float],
 ) -> None:
     """Version 3 failed, version 2 was unloaded, and how long before the alert; passing states are left out."""
@@ -171,7 +171,7 @@ def gpu_lines(where: tuple[Prometheus, float], **labels: str) -> list[str]:
     return dict(gpu_state(prometheus)(about(now, **labels)).facts).get("GPU", "").splitlines()
 
 
-def test_a_model_s_gpus_are_told_the_troubled_one_first(made_prometheus: tuple[Prometheus, float]) -> None:
+def test_a_models_gpus_are_listed_the_troubled_one_first(made_prometheus: tuple[Prometheus, float]) -> None:
     """Use, memory, heat, throttling and XIDs of the GPUs that the model runs on, and of no other."""
     troubled = "H200 GPU-1111bbbb: 25 % busy, 100.0 of 140.0 GiB used, 61 °C, throttled by hw_thermal"
     expected = [

@@ -252,7 +252,7 @@ def test_alerts_of_one_model_are_not_more_models(count: int, subjects: list[str]
     assert message.reply(failed_load(), (event,)).text.endswith(line)
 
 
-def test_what_changed_last_and_the_gpus_are_told_below_the_reason() -> None:
+def test_the_last_change_and_the_gpus_are_below_the_reason() -> None:
     """The why is whole: Triton's words, then the last change, then the GPUs, each over the full width."""
     evidence = Evidence(
         at=1.0,
@@ -300,7 +300,7 @@ def test_a_reply_names_alert_model_and_what_it_says(ended: float | None, word: s
     assert "Model broken failed to load on t:9401" in line
 
 
-def test_what_is_so_now_is_left_out_once_it_is_over() -> None:
+def test_the_present_state_is_left_out_once_it_has_ended() -> None:
     """Where the model is not ready was true a minute ago; the end says that it is over."""
     evidence = Evidence(at=1_700_000_600.0, facts=((SERVERS, "ready on 2 of 3"), (GPU, "97 % busy")))
     opened = failed_load().model_copy(update={"evidence": evidence})
@@ -313,7 +313,7 @@ def test_what_is_so_now_is_left_out_once_it_is_over() -> None:
     assert [True, True] == ["*Firing since*" in during, "*Fired*" in after]
 
 
-def test_a_cause_is_told_once() -> None:
+def test_a_cause_is_shown_once() -> None:
     """The split that Prometheus was asked for says what the annotation says, and is newer."""
     incident = failed_load()
     alone = json.dumps(message.root(incident, Style(), 1_700_000_600.0).blocks)

@@ -30,7 +30,7 @@ OPTIONS = Options(time_scale=1 / 120, scrape_interval_seconds=INTERVAL_SECONDS)
 
 @dataclass(frozen=True)
 class Stage:
-    """One Triton that loads what it is told to, watched."""
+    """One Triton that loads what it is asked to, watched."""
 
     server: TritonServer
     watch: Watching
@@ -69,7 +69,7 @@ def test_an_expected_model_that_nobody_loaded_is_missing(stage: Stage) -> None:
 
 
 def test_a_load_that_was_asked_for_and_failed_fires_and_unloading_does_not_hide_it(stage: Stage) -> None:
-    """Triton keeps the model unavailable with its old reason, whoever unloads it."""
+    """Triton keeps the model unavailable with its old reason, however it is unloaded."""
     assert 400 <= stage.ask("load", "raises") < 600
     stage.watch.wait_cause("python_error", "TritonModelLoadFailed", model="raises")
     stage.ask("unload", "raises")

@@ -157,7 +157,7 @@ def test_check_lints_rule_files(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "0 objectives and 3 rules in 1 file, 2 mistakes" in told.out
 
 
-def test_sides_of_and_with_unequal_labels_are_told_with_their_line(
+def test_sides_of_and_with_unequal_labels_are_reported_with_their_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """An alert that Prometheus loads, and that can never fire."""

@@ -134,7 +134,7 @@ def test_a_strict_server_with_a_broken_model_is_not_ready(stage: Stage) -> None:
 
 
 def test_repairing_the_models_ends_their_alerts(stage: Stage) -> None:
-    """Triton finds the mended files at its next poll, and the alerts resolve by themselves."""
+    """Triton finds the repaired files at its next poll, and the alerts resolve on their own."""
     for model in ("raises", "hot"):
         (stage.repository.path / model / "1" / "raise").unlink()
     stage.repository.model("badconfig")
@@ -148,7 +148,7 @@ def test_repairing_the_models_ends_their_alerts(stage: Stage) -> None:
     stage.watch.wait_gone("TritonExpectedModelMissing", model="badconfig")
 
 
-def test_a_stalled_model_a_draining_server_and_a_dead_one_are_told_apart(stage: Stage) -> None:
+def test_a_stalled_model_a_draining_server_and_a_dead_one_raise_different_alerts(stage: Stage) -> None:
     """Requests that hang show in the queue alone; a server that drains has only its API closed."""
     assert stage.server.process is not None
     hanging = [threading.Thread(target=infer_and_lose, args=(stage.server, "slow")) for _ in range(2)]

@@ -114,7 +114,7 @@ def test_a_server_whose_models_no_other_serves_pages_once(tmp_path: Path) -> Non
 
 
 def test_the_pages_are_these() -> None:
-    """Whoever adds a page says here and at the top of docs/alerts.md why a ticket is not enough."""
+    """Anyone who adds a page says here and at the top of docs/alerts.md why a ticket is not enough."""
     redundancy_gone = {"TritonModelDownEverywhere", "TritonAllServersDown", "TritonSoleServerDown"}
     requests_hang = {"TritonModelStalled", "TrtLlmEngineStuck"}
     nobody_watches_or_hears = {

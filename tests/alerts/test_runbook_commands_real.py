@@ -71,7 +71,7 @@ def commands() -> dict[str, list[str]]:
 
 
 def test_every_command_of_every_runbook_works(surroundings: Mapping[str, str]) -> None:
-    """Whoever copies a block at 3 a.m. gets an answer, not an error."""
+    """Anyone who copies a block at 3 a.m. gets an answer, not an error."""
     blocks = commands()
     failed = []
     for block, pages in blocks.items():

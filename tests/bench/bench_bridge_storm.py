@@ -27,7 +27,7 @@ KEPT = 6000
 NEW = "newest-model"
 
 
-def test_a_storm_is_stored_named_and_told(tmp_path: Path) -> None:
+def test_a_storm_is_stored_named_and_posted(tmp_path: Path) -> None:
     """Real sockets and disk for the storing; Slack's pace in simulated time, the bridge's own work in real."""
     clock, workspace = Clock(), Workspace()
     store = Store(tmp_path / "bridge.sqlite", lambda _severity: CHANNEL)

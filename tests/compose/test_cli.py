@@ -27,7 +27,7 @@ def test_an_unknown_flag_is_answered_with_the_usage_of_its_verb(
     assert f"usage: tritonwatch {verb}" in capsys.readouterr().err
 
 
-def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     """`--version` ends with 0 and one line."""
     assert main(["--version"]) == 0
     assert capsys.readouterr().out.startswith("tritonwatch ")

@@ -191,7 +191,7 @@ def test_a_bad_address_is_refused_before_anything_is_written(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody with fewer rights")
-def test_who_may_not_read_or_write_a_folder_is_told_so(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_without_permission_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     """As in a container that runs as nobody."""
     with tempfile.TemporaryDirectory() as name:
         open_folder, closed = Path(name), Path(name) / "closed"

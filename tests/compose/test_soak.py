@@ -26,7 +26,7 @@ def _version(binary: Path) -> str:
 @pytest.mark.real
 @pytest.mark.timeout(int(60 * MINUTES) + 1200)
 def test_nothing_dies_for_good_and_no_alert_is_lost(tmp_path: Path) -> None:
-    """Whatever is killed comes back, on-call hears of every incident and of its end, memory stays flat."""
+    """Whatever is killed comes back, on-call is notified of every incident and of its end, memory stays flat."""
     with soaking(tmp_path, SEED, patient=MINUTES >= 10) as soak:
         soak.run(60 * MINUTES)
 
@@ -48,7 +48,7 @@ def test_nothing_dies_for_good_and_no_alert_is_lost(tmp_path: Path) -> None:
             assert [] == [part for part in soak.record.memory if soak.record.growth(part) > MOST_GROWTH]
 
 
-def test_an_alert_that_no_message_shows_is_untold() -> None:
+def test_an_alert_that_no_message_shows_counts_as_undelivered() -> None:
     """An alert held for three looks is owed a message that names it and its model, in whatever it said first."""
     record = Record(seen={("A", "told"): 3, ("A", "untold"): 3, ("B", "told"): 3, ("C", "blink"): 2})
     message = Posted("C0ALERTS", "1", 1.0, "over", [], history=[("A of told", [])])

@@ -36,7 +36,7 @@ def shell(command: str) -> subprocess.CompletedProcess[str]:
     ],
 )
 def test_a_stream_that_takes_nothing_ends_no_verb_in_a_traceback(command: str, code: int, said: str) -> None:
-    """Whoever closes the output does not want it; whose disk is full must hear of it."""
+    """Anyone who closes the output does not want it; whose disk is full must be notified of it."""
     done = shell(f"{TRITONWATCH} {command}")
 
     assert (code, said) == (done.returncode, done.stderr)
@@ -84,7 +84,7 @@ def test_interrupting_a_verb_is_no_fault(verb: str) -> None:
         (["--prometheus", "http://127.0.0.1:1", "--top", "-3"], "--top: -3 is not a whole number from 0 on"),
     ],
 )
-def test_an_argument_that_cannot_be_used_is_told_in_words(
+def test_an_argument_that_cannot_be_used_is_explained(
     words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """What it was, and what it should be."""

@@ -183,7 +183,7 @@ def _exemplars(model: Json) -> Iterator[str]:
 
 
 def _links(model: Json) -> Iterator[str]:
-    """Whoever follows a link still looks at the same time, in the same data source."""
+    """Anyone who follows a link still looks at the same time, in the same data source."""
     for panel in _asking(model):
         for url in _addresses(panel):
             lacking = [kept for kept in _KEPT if kept not in url]

@@ -61,7 +61,7 @@ def test_first_push_creates_all_in_a_folder(api: tuple[str, State], token: str) 
 def test_second_push_changes_nothing(
     api: tuple[str, State], token: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What Grafana added by itself is no difference: the second push writes nothing at all."""
+    """What Grafana added on its own is no difference: the second push writes nothing at all."""
     url, state = api
     _push(url, token)
     state.requests.clear()
@@ -72,7 +72,7 @@ def test_second_push_changes_nothing(
     assert [f"{uid}: unchanged" for uid in UIDS] == capsys.readouterr().out.splitlines()
 
 
-def test_push_mends_only_what_differs(api: tuple[str, State], token: str) -> None:
+def test_push_changes_only_what_differs(api: tuple[str, State], token: str) -> None:
     """A panel somebody edited is put right, and no other dashboard is written."""
     url, state = api
     _push(url, token)
@@ -138,7 +138,7 @@ def test_what_is_no_grafana_is_said_in_one_line(
 def test_wrong_token_and_missing_right_say_what_to_do(
     api: tuple[str, State], token: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """401 and 403 are told apart, and the token itself is never printed."""
+    """401 and 403 are reported apart, and the token itself is never printed."""
     url, state = api
     (tmp_path / "wrong").write_text("glsa_wrong", encoding="utf-8")
 

@@ -146,7 +146,7 @@ def test_no_query_is_empty_without_a_reason(views: tuple[View, ...]) -> None:
 
 
 def test_an_empty_panel_says_more_than_no_data(views: tuple[View, ...]) -> None:
-    """Whoever looks at a panel without series reads in it what that means."""
+    """Anyone who looks at a panel without series reads in it what that means."""
     full = {query[:2] for query, _, answer in _queries(views) if answer.series}
     words = {
         query[:2]: panel["fieldConfig"]["defaults"].get("noValue", "")

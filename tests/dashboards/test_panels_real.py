@@ -136,7 +136,7 @@ def test_legends_use_only_labels_that_are_there(views: tuple[View, ...]) -> None
 
 
 def test_values_are_numbers_within_their_unit(views: tuple[View, ...]) -> None:
-    """Nothing is NaN or infinite, and a share lies between 0 and 1 unless it may not."""
+    """Nothing is NaN or infinite, and a share is between 0 and 1 unless it may not."""
     wrong = [
         (uid, panel["title"], value)
         for uid, panel, answer in _all(views)
@@ -322,7 +322,7 @@ ENDINGS = {
 }
 """Unit of a panel -> how the metrics end that may be shown in it."""
 PLAIN = {"short", "percentunit", "reqps", "count:tok/s", "iops", "dateTimeFromNow"}
-"""Units without one ending. No "percent" among them: every share here lies between 0 and 1."""
+"""Units without one ending. No "percent" among them: every share here is between 0 and 1."""
 
 
 def _units(panel: Json) -> Iterator[tuple[str, str]]:

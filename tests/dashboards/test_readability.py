@@ -27,7 +27,7 @@ def defaults(one: Json) -> Json:
     return dict(one["fieldConfig"]["defaults"])
 
 
-def test_states_are_told_apart_without_red_and_green() -> None:
+def test_states_differ_without_red_and_green() -> None:
     """Bands over time show their words, and the good state is far lighter than the bad one."""
     timelines = [one for _, one in PANELS if one["type"] == "state-timeline"]
     for one in timelines:

@@ -16,7 +16,7 @@ from tritonwatch.cli import main
 # Page -> whether the block is a whole configuration, and not lines for one that exists.
 PAGES = {"README.md": True, "docs/start.md": True}
 SCRAPE_INTERVAL = "15s"
-"""What `tritonwatch generate` makes its windows for unless it is told another."""
+"""What `tritonwatch generate` makes its windows for unless another is given."""
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -45,7 +45,7 @@ def _see(world: World, commands: str, promised: str, patience_seconds: float) ->
 
 @pytest.mark.parametrize("recipe", [name for name in RECIPES if name != SETUP])
 def test_a_recipe_shows_what_its_page_says(world: World, recipe: str) -> None:
-    """Whoever follows the page sees what it promises. The recipes of a page build on one another."""
+    """Anyone who follows the page sees what it promises. The recipes of a page build on one another."""
     assert {"sh", "text"} <= {block.language for block in RECIPES[recipe]}
     _follow(world, RECIPES[recipe])
 

@@ -76,7 +76,7 @@ def test_a_real_triton_with_everything_set_wrong(server: TritonServer, tmp_path:
 
 
 @pytest.mark.real
-def test_a_restricted_triton_is_told_with_the_way_in(server: TritonServer) -> None:
+def test_a_restricted_triton_is_reported_with_the_flag_for_access(server: TritonServer) -> None:
     """Without the header the doctor says which endpoints are closed; the text is for people, exit code 1."""
     result = doctor("--triton", server.http_url, "--triton-metrics", server.metrics_url)
 
@@ -134,7 +134,7 @@ def newer() -> Iterator[FaultyServer]:
         yield server
 
 
-def test_default_buckets_missing_gpus_and_namespaces_are_told(newer: FaultyServer) -> None:
+def test_default_buckets_missing_gpus_and_namespaces_are_reported(newer: FaultyServer) -> None:
     """Buckets nobody chose, GPU models without GPU data, and statistics that namespacing breaks."""
     where = ("--triton", newer.url, "--triton-metrics", f"{newer.url}/metrics")
     found = findings(*where, "--gpu", "triton")
@@ -145,7 +145,7 @@ def test_default_buckets_missing_gpus_and_namespaces_are_told(newer: FaultyServe
     assert not any("newest" in title for title in found)
 
 
-def test_the_wrong_path_of_the_metrics_port_is_told(newer: FaultyServer) -> None:
+def test_the_wrong_path_of_the_metrics_port_is_reported(newer: FaultyServer) -> None:
     """Triton's metrics port answers 200 with nothing to any other path."""
     found = findings("--triton", newer.url, "--triton-metrics", f"{newer.url}/v2/health/ready")
 

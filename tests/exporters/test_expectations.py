@@ -21,7 +21,7 @@ def test_models_with_and_without_versions_and_comments() -> None:
 
 
 @pytest.mark.parametrize("line", ["model:", "model:latest", ":1"])
-def test_a_line_that_is_no_model_is_told_by_its_number(line: str) -> None:
+def test_an_invalid_line_is_reported_with_its_number(line: str) -> None:
     """The message says which line and how it should look."""
     with pytest.raises(ValueError, match=r"line 2: .* is not a model or model:version, such as"):
         parse_expected_file(f"fine\n{line}\n")

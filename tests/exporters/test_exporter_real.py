@@ -53,7 +53,7 @@ def test_tritons_own_series_are_relayed_byte_for_byte(server: TritonServer, expo
 
 
 def test_ready_models_are_ready_and_the_failed_one_is_not(exporter: Running) -> None:
-    """Readiness and state are told per version, with the failed model in its own state."""
+    """Readiness and state are reported per version, with the failed model in its own state."""
     page = exporter.scrape()
 
     assert 1 == page.value(catalogue.UP)
@@ -80,7 +80,7 @@ def test_a_load_failure_is_counted_by_class_after_prometheus_saw_the_zero(export
     assert 0 == second.value(catalogue.MODEL_LOAD_FAILURES, model="echo", reason="other")
 
 
-def test_not_ready_since_stands_only_for_what_is_not_ready(exporter: Running) -> None:
+def test_not_ready_since_exists_only_for_what_is_not_ready(exporter: Running) -> None:
     """The episode of the failed model has a start in the past; a ready model has none."""
     page = exporter.scrape()
     since = page.value(catalogue.MODEL_NOT_READY_SINCE, model="broken", version="1")

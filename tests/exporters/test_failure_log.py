@@ -50,7 +50,7 @@ def test_a_failure_is_one_line_with_its_class_and_text(told: Told) -> None:
     assert [] == told.look(2, _failed("Internal: RuntimeError: no\n\nAt:\n  model.py(3): initialize\n"))
 
 
-def test_retries_with_the_same_words_are_told_once_in_a_while(told: Told) -> None:
+def test_retries_with_the_same_text_are_logged_once_in_a_while(told: Told) -> None:
     """Poll mode tries again and again; other words are news at once."""
     assert 1 == len(told.look(1, _failed("RuntimeError: no")))
     told.look(2, _LOADING)
@@ -63,7 +63,7 @@ def test_retries_with_the_same_words_are_told_once_in_a_while(told: Told) -> Non
     assert 1 == len(told.look(QUIET_SECONDS + 6, _failed("CUDA out of memory")))
 
 
-def test_what_the_log_of_triton_tells_is_told_without_a_version(told: Told) -> None:
+def test_a_failure_from_tritons_log_is_logged_without_a_version(told: Told) -> None:
     """A broken config has no version."""
     told.lifecycle.count_logged("m", "", "failed to read text proto from m/config.pbtxt", 1.0)
 

@@ -118,7 +118,7 @@ def test_the_good_part_is_kept_and_the_bad_part_counted(bad: bytes, kind: str) -
 
 
 def test_a_body_that_breaks_off_keeps_its_whole_lines() -> None:
-    """Half an answer is no answer (up 0), but what came of it is true."""
+    """Half an answer is not an answer (up 0), but what came of it is true."""
     promised = b"Content-Length: 5000\r\n\r\n"
     with (
         faulty({"/metrics": raw(_OK + promised + _GOOD + b'nv_inference_count{model="b",ver')}) as target,

@@ -36,7 +36,7 @@ def test_a_machine_without_gpus_needs_no_advice() -> None:
     assert () == advise(Examined(configs=on_cpu))
 
 
-def test_gpu_models_without_gpu_data_are_told_what_was_tried() -> None:
+def test_gpu_models_without_gpu_data_are_reported_with_what_was_tried() -> None:
     """The finding names the models and why each source failed; the remedy names the flag."""
     (advice,) = advise(Examined(details={"dcgm": "refused", "nvml": "no driver"}, configs=ON_GPU))
 
@@ -67,13 +67,13 @@ def test_missing_fields_are_given_as_lines_to_paste_in_the_dialect_spoken() -> N
 
 
 def test_an_unscaled_ratio_is_explained() -> None:
-    """What was left out for want of evidence is said, with the way to give it."""
+    """What was left out because there is no evidence is said, with the way to give it."""
     reading = look(f'{dcgm.UTILIZATION_RATIO}{{UUID="GPU-a"}} 1\n')
 
     assert 1 == len(about(advise(Examined("dcgm", reading=reading)), dcgm.UTILIZATION_RATIO))
 
 
-def test_stale_data_a_frozen_triton_wrong_labels_and_guesses_are_told() -> None:
+def test_stale_data_a_frozen_triton_wrong_labels_and_guesses_are_reported() -> None:
     """Each has its finding."""
     frozen = GpuReading("triton", 0.0, {"GPU-a": Device("GPU-a")})
     guess = GpuClaim(M, Entity("GPU-a"), 1.0, "config", "guess")
@@ -101,7 +101,7 @@ def test_what_is_fine_is_not_mentioned() -> None:
 
 
 def test_a_device_that_is_not_there_is_named() -> None:
-    """A typing mistake in --gpu-devices is told with what there is."""
+    """A typing mistake in --gpu-devices is reported with what there is."""
     reading = GpuReading("nvml", 0.0, {"GPU-a": Device("GPU-a")})
     (advice,) = advise(Examined("nvml", reading=reading, devices=("GPU-a/3", "GPU-typo")))
 

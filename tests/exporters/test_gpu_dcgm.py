@@ -76,7 +76,7 @@ def test_every_dialect_says_the_same_of_the_same_card(dialect: str) -> None:
 
 @pytest.mark.parametrize("dialect", DIALECTS[1:])
 def test_info_of_a_card_is_read(dialect: str) -> None:
-    """Index, name, driver and PCI id are told where the dialect has them, in one spelling."""
+    """Index, name, driver and PCI id are reported where the dialect has them, in one spelling."""
     device = look(write(dialect, [CARD])).devices[CARD.uuid]
 
     assert ("0", "NVIDIA Test 80GB") == (device.index, device.name)
@@ -95,7 +95,7 @@ def test_every_name_of_the_table_is_read() -> None:
         assert expected == found, alias.name
 
 
-def test_no_name_stands_twice_in_the_table() -> None:
+def test_no_name_is_twice_in_the_table() -> None:
     """An alias means one thing."""
     names = [alias.name for alias in dcgm.ALIASES]
 
@@ -189,7 +189,7 @@ def test_memory_total_needs_all_parts() -> None:
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_a_split_gpu_is_told_by_its_instances(dialect: str) -> None:
+def test_a_split_gpu_is_reported_by_its_instances(dialect: str) -> None:
     """What an instance says stands for it alone, what the board says for the board, nothing twice."""
     card = Card(parts=(Part("7", engine=0.5, used_mib=1000), Part("11", engine=0.25, used_mib=3000)))
     reading = look(write(dialect, [card]))

@@ -192,7 +192,7 @@ def test_labels_are_held_against_positions(
     assert expected == (seen.order, seen.confidence), case
 
 
-def test_a_label_beyond_tritons_gpus_tells_nothing() -> None:
+def test_a_label_beyond_tritons_gpus_is_ignored() -> None:
     """Ordinal 5 of two GPUs contradicts itself, so that every place stays a guess."""
     every = frozenset({"GPU-a", "GPU-b"})
 
@@ -207,7 +207,7 @@ def test_gpus_that_the_source_does_not_know_leave_the_others_a_guess() -> None:
     assert "guess" == visible((), node(card(C, "03")), every).confidence
 
 
-def test_a_guessed_model_stands_on_the_gpus_that_its_labels_name() -> None:
+def test_a_guessed_model_is_on_the_gpus_that_its_labels_name() -> None:
     """Labels that cannot tell ordinals apart still name the model's GPUs better than a guessed order does."""
     evidence = told(placed(z=gpus(0, 1)), z="bc")
     found = claims(evidence, Visible((A, B, C), "guess", known=True))

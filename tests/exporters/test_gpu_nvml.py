@@ -21,7 +21,7 @@ def source(*gpus: FakeGpu) -> tuple[FakeNvml, NvmlSource]:
     return library, NvmlSource(lambda: library)
 
 
-def test_everything_the_library_tells_is_in_base_units() -> None:
+def test_everything_the_library_reports_is_in_base_units() -> None:
     """Milliwatts, millijoules, megahertz, percent, kilobytes and nanoseconds become base units."""
     _, nvml = source(FakeGpu(A))
     reading = nvml.read(5.0)
@@ -101,7 +101,7 @@ def test_a_function_the_library_is_too_old_for_is_absent() -> None:
     assert 1.0 == reading.values[Slot(gpu.THROTTLE_REASON, Entity(A), "sw_power_cap")]
 
 
-def test_an_old_driver_tells_no_used_memory() -> None:
+def test_an_old_driver_reports_no_used_memory() -> None:
     """The first version of the memory call counts reserved as used, so used is left out."""
     _, nvml = source(FakeGpu(A, refused={"nvmlDeviceGetMemoryInfo_v2": NOT_SUPPORTED}))
     values = nvml.read(0.0).values
@@ -117,7 +117,7 @@ def test_a_lost_gpu_does_not_hide_the_others() -> None:
     assert {B} == nvml.read(0.0).devices.keys()
 
 
-def test_a_split_gpu_is_told_by_instances() -> None:
+def test_a_split_gpu_is_reported_by_instances() -> None:
     """Memory stands per GPU instance, though two compute instances share one; power for the board."""
     parts = [FakePart(gi=1, ci=0, used=4), FakePart(gi=1, ci=1, used=4), FakePart(gi=2, used=6)]
     _, nvml = source(FakeGpu(A, parts=parts, refused={"nvmlDeviceGetUtilizationRates": NOT_SUPPORTED}))
@@ -227,7 +227,9 @@ def test_a_driver_that_goes_away_and_comes_back_is_found_again() -> None:
 @pytest.mark.parametrize(
     ("gpus", "broken", "reason"), [((), 0, "no_gpu"), ((), DRIVER_NOT_LOADED, "library")]
 )
-def test_no_gpu_and_no_driver_are_told_apart(gpus: tuple[FakeGpu, ...], broken: int, reason: str) -> None:
+def test_no_gpu_and_no_driver_have_different_reasons(
+    gpus: tuple[FakeGpu, ...], broken: int, reason: str
+) -> None:
     """Two reasons of the closed set."""
     library, nvml = source(*gpus)
     library.broken = broken

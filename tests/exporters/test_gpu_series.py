@@ -255,7 +255,7 @@ def node(source: Node | None = None, **options: object) -> Gpus:
 
 
 def test_only_tritons_gpus_are_shown_where_they_are_known() -> None:
-    """A GPU of the node that belongs to somebody else has no series, whoever says which are Triton's."""
+    """A GPU of the node that belongs to somebody else has no series, whatever says which are Triton's."""
     by_operator, by_triton = node(devices=(U,)), node()
     by_pod = node(Node("dcgm", two_gpus("triton-0")), pod="triton-0")
     for part in (by_operator, by_pod, by_triton):
@@ -265,7 +265,7 @@ def test_only_tritons_gpus_are_shown_where_they_are_known() -> None:
     assert [{U}] * 3 == [shown(part, 2.0) for part in (by_operator, by_pod, by_triton)]
 
 
-def test_all_are_shown_where_nothing_tells_them_apart() -> None:
+def test_all_are_shown_where_nothing_distinguishes_them() -> None:
     """A Triton that says nothing of GPUs, or a wrong list of the operator's, hides none."""
     silent, mistaken = node(), node(devices=("GPU-typo",))
     for part in (silent, mistaken):

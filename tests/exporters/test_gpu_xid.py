@@ -34,7 +34,7 @@ def test_known_codes_are_there_at_zero() -> None:
     assert {(A, xid.code): 0.0 for xid in XIDS} == counter.counts(0.0)
 
 
-def test_a_code_of_no_table_stands_at_zero_before_it_rises() -> None:
+def test_an_unlisted_code_is_zero_before_it_rises() -> None:
     """Prometheus sees the new series at 0 for a minute, then its count."""
     counter = XidCounter()
     counter.update([A], [last(0)], 0.0)
@@ -79,7 +79,7 @@ def test_a_total_that_starts_again_goes_on() -> None:
     assert {31: 4} == counted(*looks)
 
 
-def test_one_event_told_twice_counts_once() -> None:
+def test_one_event_reported_twice_counts_once() -> None:
     """Gauge and counter tell the same event, perhaps one look apart."""
     looks = [[], [last(79)], [last(79), XidReport(A, 79, 1.0, "total")]]
 

@@ -59,7 +59,7 @@ def test_models_of_an_older_triton_are_seen_whole(server: TritonServer) -> None:
     assert 0 == page.value(triton.REQUEST_FAILURE, model="echo", version="1")
 
 
-def test_the_drain_of_an_older_triton_is_told(server: TritonServer) -> None:
+def test_the_drain_of_an_older_triton_is_reported(server: TritonServer) -> None:
     """Its API stays open and says that the server is not live: draining, and no model ready."""
     with exporting(server.http_url, server.metrics_url) as exporter:
         page, phase = drained(server, exporter, "slowly")

@@ -35,7 +35,7 @@ _METRICS = (state.UP, state.SERVER_LIVE, state.SERVER_READY)
     )
 )
 def test_pieces_are_the_whole_page_in_order(lines: list[tuple[str, int, bool]]) -> None:
-    """However long the lines, and whoever wrote them, every sample is there once, plain and in gzip."""
+    """However long the lines, and however they were written, every sample is there once, plain and in gzip."""
     families, expected = [], []
     for number, (metric, size, kept) in enumerate(lines):
         samples = [Sample(f'{metric}{{n="{number}",x="{"x" * size}"}}', float(number))]

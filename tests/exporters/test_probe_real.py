@@ -181,7 +181,7 @@ def test_an_excluded_model_gets_no_request(probed: Probed) -> None:
     assert page.value(catalogue.SUCCESS, model="private", version="1") is None
 
 
-def test_a_model_that_needs_more_than_zeros_is_told(probed: Probed) -> None:
+def test_a_model_that_needs_more_than_zeros_is_reported(probed: Probed) -> None:
     """A stateful model is not probed without a payload, and the reason is shown."""
     page = probed.exporter.wait(
         lambda page: page.value(catalogue.UNPROBED, model="stateful", version="1", reason="stateful")

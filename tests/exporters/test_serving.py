@@ -447,7 +447,7 @@ def test_a_settings_file_with_a_value_unlike_its_tag_is_named(tmp_path: Path) ->
     assert f"{path}: it holds a value that is not what its tag says" in result.stderr
 
 
-def test_it_listens_on_loopback_unless_told_otherwise() -> None:
+def test_it_listens_on_loopback_by_default() -> None:
     """Nobody outside the machine reaches an exporter whose address was not chosen."""
     settings = choose({"triton": "http://triton:8000"}, {}).settings
 
@@ -456,7 +456,7 @@ def test_it_listens_on_loopback_unless_told_otherwise() -> None:
 
 
 def test_wrong_flags_are_wrong_usage() -> None:
-    """Flags that make no sense are told all at once, exit code 2."""
+    """Flags that make no sense are reported all at once, exit code 2."""
     result = _exporter("--listen", "nowhere", "--timeout", "0")
 
     assert 2 == result.returncode
@@ -466,7 +466,7 @@ def test_wrong_flags_are_wrong_usage() -> None:
 
 
 def test_a_headers_file_never_shows_its_content(tmp_path: Path) -> None:
-    """A broken line of secrets is told by its number."""
+    """A broken line of secrets is reported by its number."""
     path = tmp_path / "headers"
     path.write_text("admin-key: one\ns3cret without a colon\n")
     result = _exporter("--triton", "http://127.0.0.1:1", "--triton-headers-file", str(path))

@@ -117,7 +117,7 @@ def test_histogram_only_grows(additions: list[tuple[int, float, Shape]]) -> None
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 50), shapes), min_size=1, max_size=60))
 def test_no_bucket_grows_by_more_than_one_above_it(additions: list[tuple[int, Shape]]) -> None:
-    """So histogram_quantile() finds nothing to mend in rates, whenever Prometheus scrapes; little is owed."""
+    """So histogram_quantile() finds nothing to fix in rates, whenever Prometheus scrapes; little is owed."""
     one = histogram()
     before = one.cumulative()
     true = [0.0] * len(before)
@@ -187,7 +187,7 @@ def test_untraced_interval_joins_the_next_traced_one() -> None:
     assert [0, 100, 100, 100] == one.histogram.cumulative()
 
 
-def test_interval_that_no_trace_speaks_for() -> None:
+def test_an_interval_without_a_trace() -> None:
     """Without a trace in time, the interval's own mean is taken, and nothing stays behind."""
     one, _ = ledger()
     one.count(interval(1, 2, 0.01), wait=True)

@@ -341,7 +341,7 @@ def test_a_device_is_never_replaced(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_a_link_beside_the_state_file_is_not_followed(tmp_path: Path) -> None:
-    """Whoever can write to the folder cannot have the exporter overwrite a file elsewhere."""
+    """Anyone who can write to the folder cannot have the exporter overwrite a file elsewhere."""
     victim = tmp_path / "victim"
     victim.write_text("safe")
     Path(f"{tmp_path / 'state.json'}.new").symlink_to(victim)

@@ -107,7 +107,7 @@ def test_a_failed_load_is_unavailable_and_counted_once_an_attempt(triton: Explic
 
 
 def test_a_model_nobody_asked_for_is_not_loaded_and_not_expected(triton: Explicit) -> None:
-    """A bare entry of the index is no failure as long as nobody expects the model."""
+    """A bare entry of the index is not a failure as long as nobody expects the model."""
     triton.repository.model("idle")
     page = triton.wait_for("not_loaded", "idle", "")
 
@@ -405,7 +405,7 @@ def test_a_new_version_that_fails_is_a_failure_of_its_own(triton: Explicit) -> N
     assert 1 == failures(page, "halfnew")
 
 
-def test_the_log_tells_of_a_failed_hot_reload(triton: Explicit) -> None:
+def test_a_failed_hot_reload_is_read_from_the_log(triton: Explicit) -> None:
     """With Triton's log the failure is counted with its class, and told apart from one that stops service."""
     folder = triton.repository.model("relogged")
     triton.load("relogged")
@@ -509,7 +509,7 @@ def test_unloading_a_step_is_not_a_failed_load_of_its_ensemble(triton: Explicit)
     assert 0 == failures(page, "stepped")
 
 
-def test_the_log_tells_of_a_broken_config(triton: Explicit) -> None:
+def test_a_broken_config_is_read_from_the_log(triton: Explicit) -> None:
     """Without any list of expected models, the log says that one was asked for, and why it is not there."""
     folder = triton.repository.model("logconfig")
     with exporting(triton.server.http_url, triton.server.metrics_url, log=triton.server.log) as exporter:

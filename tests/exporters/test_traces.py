@@ -475,7 +475,7 @@ def test_forged_rejections_count_only_while_traces_are_believed() -> None:
     ],
 )
 def test_traces_from_other_machines_need_a_flag(options: Mapping[str, str], problem: str) -> None:
-    """The receiver believes whoever reaches it, so that beyond loopback it listens only when told to."""
+    """The receiver believes anyone who reaches it, so that beyond loopback it listens only when told to."""
     try:
         choose({"triton": "t", **options}, {})
         said = ""

@@ -161,10 +161,10 @@ def test_files_that_vanish_before_the_first_connection_are_a_reading(pki: Path, 
         ((None, "locked.pem", "locked.key"), ["locked.key: is encrypted (fix: store the key without"]),
     ],
 )
-def test_unusable_files_are_told_one_by_one(
+def test_unusable_files_are_reported_one_by_one(
     pki: Path, certificates: tuple[str | None, str | None, str | None], said: list[str]
 ) -> None:
-    """Which file, what is wrong with it, how to mend it; nobody is asked for a pass phrase."""
+    """Which file, what is wrong with it, how to fix it; nobody is asked for a pass phrase."""
     with pytest.raises(CertificateError) as caught:
         Certificates(*(pki / name if name else None for name in certificates)).context()
 

@@ -61,7 +61,7 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
         yield Worker(server, repository, exporter)
 
 
-def test_configuration_is_told_as_triton_normalised_it(worker: Worker) -> None:
+def test_configuration_is_shown_as_triton_normalised_it(worker: Worker) -> None:
     """Backend, batching, queue limits by priority, instances and ensemble steps of ready models."""
     page = worker.exporter.scrape()
     mine = {"model": "worker", "version": "1"}

@@ -116,7 +116,7 @@ def test_an_objective_that_shows_no_events_is_named(
 
 @pytest.mark.real
 def test_the_history_holds_the_events_that_happened(prometheus: str) -> None:
-    """Events per step are those of the counters; what the client cancelled is no failure."""
+    """Events per step are those of the counters; what the client cancelled is not a failure."""
     plan = Plan(Objective(name="errors", target=0.999, indicator="errors"), Options())
     with Prometheus(Access(prometheus)) as client:
         found = fetch(client, [plan], END - 86400, END, STEP)

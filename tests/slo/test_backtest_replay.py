@@ -276,7 +276,7 @@ def test_bursts_hold_an_alert_through_idle_minutes() -> None:
     assert [None] == [episode.ended for episode in held[2:]]
 
 
-def test_a_vanished_series_is_told_from_one_that_never_was() -> None:
+def test_a_vanished_series_differs_from_one_that_never_was() -> None:
     """Missing data alerts by name for the group that vanished; absent() only when all are gone."""
     total = np.full((3, 60), 10.0)
     total[0, 30:40] = np.nan  # vanishes for ten minutes
@@ -295,7 +295,7 @@ def test_a_vanished_series_is_told_from_one_that_never_was() -> None:
     assert LabelledIncident(0, 9999, model="m").covers(other.key)
 
 
-def test_each_alert_tells_the_budget_it_saw() -> None:
+def test_each_alert_has_the_budget_at_its_start() -> None:
     """Budget left is exact at the step the alert began."""
     history = steady([1.0] * 10, 990, 0, rate=100.0)
 

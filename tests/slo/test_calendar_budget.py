@@ -83,7 +83,7 @@ def test_a_budget_is_of_the_events_so_far_or_of_all_seconds(
         pytest.param(0.0, "not_burning", "not burning", id="nothing fails"),
     ],
 )
-def test_status_tells_the_ratio_so_far_and_whether_the_budget_lasts_the_month(
+def test_status_shows_the_ratio_so_far_and_whether_the_budget_lasts_the_month(
     pace: float, lasts: str, shown: str
 ) -> None:
     """The SLI is that of the ten days; 77 % of 743 hours' budget last so long, unless April begins before."""

@@ -178,7 +178,7 @@ def test_time_slices_of_a_threshold_are_slices_that_end_now(
         (("sum by (region) (orders_total)}", "max by (region) (orders_total)}"), "hides their resets"),
     ],
 )
-def test_what_is_lost_is_told_with_its_line(
+def test_what_is_lost_is_reported_with_its_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], change: tuple[str, str], said: str
 ) -> None:
     """Nothing of a document is dropped in silence."""

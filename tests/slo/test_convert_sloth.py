@@ -49,7 +49,7 @@ def test_what_can_be_expressed_comes_whole(tmp_path: Path) -> None:
     assert ((), {"service": "checkout"}, "Orders are taken.") == (one.group_by, one.labels, one.description)
 
 
-def test_what_is_lost_is_told_with_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_lost_is_reported_with_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Each loss has file, line, field, reason and what was done instead; the exit code says that there are some."""
     assert 3 == convert("sloth", tmp_path, SLOTH + PAGED + "    colour: blue\n")
 
@@ -130,7 +130,7 @@ def test_anchors_and_several_documents_are_read(tmp_path: Path) -> None:
     assert {"checkout-orders", "checkout-again", "cart-orders"} == set(converted(tmp_path))
 
 
-def test_nothing_is_replaced_unless_told(tmp_path: Path) -> None:
+def test_nothing_is_replaced_without_force(tmp_path: Path) -> None:
     """A file that is there stays as it is, and --strict writes only what is whole."""
     assert 3 == convert("sloth", tmp_path, SLOTH + PAGED, "--strict")
     assert not (tmp_path / "objectives").exists()

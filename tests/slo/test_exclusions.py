@@ -259,7 +259,7 @@ PROMQL = {"reason": "r", "promql": "maintenance == 1"}
     ids=str,
 )
 def test_a_mistake_in_an_exclusion_is_named(exclusion: dict[str, object], reason: str) -> None:
-    """With its place, and how to mend it."""
+    """With its place, and how to fix it."""
     found = said(exclusion)
 
     assert any(reason in one for one in found), found
@@ -489,7 +489,7 @@ def test_backtest_of_a_file_honours_exclusions(tmp_path: Path, capsys: pytest.Ca
     assert "the exclusion 'r' is PromQL, which only Prometheus can answer" in said["promql"].err
 
 
-def test_recorded_exclusions_are_told_of_every_group_of_theirs() -> None:
+def test_recorded_exclusions_are_shown_for_every_group() -> None:
     """And of no other objective, nor of another cluster's; an exclusion is no group of its own."""
 
     def sample(name: str, slo: str, value: float = 1.0, **labels: str) -> Sample:

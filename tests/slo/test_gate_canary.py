@@ -111,7 +111,7 @@ def test_wilson_bounds_are_the_roots_of_the_score_test(total: int, data: st.Data
             assert pytest.approx(z, rel=1e-6) == distance
 
 
-def test_dispersion_tells_even_from_bursty() -> None:
+def test_dispersion_distinguishes_even_from_bursty() -> None:
     """Even slices have none, whole failed slices much, and nothing to compare none."""
     even, bursty = [Slice(2.0, 100.0)] * 10, [Slice(100.0, 100.0), *[Slice(0.0, 100.0)] * 9]
 

@@ -1,4 +1,4 @@
-"""What is wrong with an objective is said in the words of whoever wrote it, not in those of a library."""
+"""What is wrong with an objective is said in the words of its author, not in those of a library."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def changed(**fields: object) -> list[str]:
 
 @given(field=st.sampled_from(sorted(Objective.model_fields)), value=ANYTHING)
 @settings(max_examples=300, deadline=None)
-def test_no_mistake_is_told_in_the_words_of_a_library(field: str, value: object) -> None:
+def test_no_mistake_is_reported_in_the_words_of_a_library(field: str, value: object) -> None:
     """Whatever stands in a field, the reader need not know what a tuple is."""
     assert [] == [one for one in changed(**{field: value}) if OURS.search(one)]
 
@@ -128,7 +128,7 @@ def test_a_value_of_the_wrong_kind_is_shown_and_the_right_kind_named(
 
 
 def test_an_item_that_is_wrong_does_not_make_its_list_empty() -> None:
-    """One mistake is told once."""
+    """One mistake is reported once."""
     (found,) = changed(exclusions=[{"reason": "r", "days": ["funday"], "start": "10:00", "end": "11:00"}])
 
     assert "exclusions.0.days.0: 'funday' is none of monday" in found
@@ -209,7 +209,7 @@ def test_a_moment_that_comes_twice_is_doubted(tmp_path: Path, capsys: pytest.Cap
     assert "show 2099-10-25T02:30 twice" in capsys.readouterr().err
 
 
-def test_an_exclusion_as_long_as_the_window_is_told_in_days(
+def test_an_exclusion_as_long_as_the_window_is_reported_in_days(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """52,596,040 minutes are no length that a person reads."""
@@ -250,7 +250,7 @@ def test_alerting_off_is_short_for_not_enabled(off: str) -> None:
     assert not found.alerting.enabled
 
 
-def test_one_is_not_told_as_many(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_is_not_reported_as_many(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """`1 mistakes` reads as if nobody had ever made just one."""
     (tmp_path / "o.yaml").write_text(yaml.safe_dump(GOOD))
 

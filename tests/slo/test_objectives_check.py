@@ -88,8 +88,8 @@ def test_a_mistake_is_named_with_its_line(changes: dict[str, object], said: str)
     assert all(one.startswith("o.yaml:") for one in found)
 
 
-def test_all_mistakes_are_told_at_once() -> None:
-    """Nobody wants to learn of the second mistake after the first is mended."""
+def test_all_mistakes_are_reported_at_once() -> None:
+    """Nobody wants to learn of the second mistake after the first is fixed."""
     assert 3 == len(mistakes(target="0%", window="1d", colour="blue"))
 
 
@@ -164,7 +164,7 @@ def test_check_finds_what_prometheus_would_accept(
     assert said in capsys.readouterr().err
 
 
-def test_a_doubt_stands_at_the_line_of_its_field(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_doubt_names_the_line_of_its_field(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Not where the objective begins, which may be screens above."""
     file = tmp_path / "o.yaml"
     file.write_text(

@@ -366,7 +366,7 @@ def test_the_selector_is_one_question_for_exactly_our_series() -> None:
     ],
 )
 def test_an_estimate_is_called_one_below_the_table(sources: tuple[str, ...], said: list[str]) -> None:
-    """A number that comes from means is told from one that saw every request, with what it misses."""
+    """A number that comes from means is distinguished from one that saw every request, with what it misses."""
     row = Standing("latency", "latency", {"model": "m", "version": "1"}, sources=sources)
 
     found = caveats([row])

@@ -90,7 +90,7 @@ def test_a_refused_query_carries_prometheus_own_words(prometheus: str) -> None:
 
 
 def test_an_absent_prometheus_is_one_line() -> None:
-    """Refused connections and unknown names are told apart."""
+    """Refused connections and unknown names are reported apart."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{probe.getsockname()[1]}"
@@ -141,7 +141,7 @@ def test_each_strange_answer_is_named(answer: Answer, said: str) -> None:
 
 
 def test_a_refusal_by_a_server_that_hides_its_version_is_not_called_old() -> None:
-    """Thanos and others need not tell a version: then the refusal is told as it is."""
+    """Thanos and others need not tell a version: then the refusal is reported as it is."""
     with answering(lambda *_: (400, {}, REFUSAL)) as url:
         assert "refuses the query: unknown function" in fault(Access(url))
 
@@ -206,7 +206,7 @@ def test_the_environment_holds_secrets_too() -> None:
     ],
 )
 def test_unusable_arguments_are_refused_with_a_reason(words: list[str], said: str) -> None:
-    """A mistake in the arguments is told before anything is asked."""
+    """A mistake in the arguments is reported before anything is asked."""
     parser = argparse.ArgumentParser()
     arguments.add_arguments(parser)
 

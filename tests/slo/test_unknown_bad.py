@@ -106,7 +106,7 @@ def test_a_stuck_model_is_not_ready_whatever_it_says(tmp_path: Path) -> None:
 
 @pytest.mark.real
 def test_a_silent_prober_fails_at_its_own_pace(tmp_path: Path) -> None:
-    """Two probes a minute are missed at two a minute, once nobody has heard of any for a while."""
+    """Two probes a minute are missed at two a minute, once there was none for a while."""
     result = f'{probe.REQUESTS}{{model="m", version="1", result="success"}}'
     series = {result: f"0+1x{scrapes(70)} {scrapes(70)}x{scrapes(40)}"}
 

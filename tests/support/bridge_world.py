@@ -348,7 +348,7 @@ class World:
         return again + sum(count - 1 for count in firsts.values())
 
     def telling(self, name: str) -> list[tuple[float, str, Posted]]:
-        """What the channel was told of an incident, in order: (time, "opened" or "resolved", message)."""
+        """What the channel was sent about an incident, in order: (time, "opened" or "resolved", message)."""
         told: list[tuple[float, str, Posted]] = []
         for message in self.workspace.messages:
             if "📋" in message.text:

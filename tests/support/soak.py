@@ -1,7 +1,7 @@
 """The compose stack's parts on real programs, at load, while a seeded schedule of faults goes on; and its judge.
 
 Parts that are killed come back as a container engine's restart policy brings them. In between, models fail to
-load and are mended: each is an incident that on-call must hear of, and hear the end of.
+load and are fixed: each is an incident that on-call must be notified of, and hear the end of.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ class Soak:
                 time.sleep(self._random.uniform(2, 6))
 
     def _incident(self) -> None:
-        """A model fails to load, other things go wrong meanwhile, then it is mended."""
+        """A model fails to load, other things go wrong meanwhile, then it is fixed."""
         self._number += 1
         model, began = f"broken_{self._number}", self.now()
         self._repository.model(model, **{"raise": f"no weights for {model}"})
@@ -204,7 +204,7 @@ class Soak:
         time.sleep(3)  # for the exporter to see it: gone in a crash would be another thing
 
     def _is_closed(self, model: str) -> bool:
-        """Every incident about the model is told as over; an escalation stays as it was sent."""
+        """Every incident about the model is reported as over; an escalation stays as it was sent."""
         about = [one for one in self._roots() if model in one.shown and ESCALATED not in one.shown]
         return all("Resolved" in one.shown for one in about)
 
