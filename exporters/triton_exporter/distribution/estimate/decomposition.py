@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from triton_exporter.distribution.estimate.density import Density, Floats, Places, Sums, estimate
-from triton_exporter.distribution.estimate.likeness import Grouping, levels, likeness
+from triton_exporter.distribution.estimate.likeness import Grouping, Likeness, in_slow_runs, levels, likeness, slow_levels
 
 STRETCH_SECONDS = 300.0
 """Over how long the distribution is estimated: shorter follows changes faster, longer is more certain."""
@@ -36,6 +36,7 @@ class _Fit:
     edges: Floats
     densities: tuple[Density, ...]
     mean_weight: float
+    slow: Floats
 
     def group(self, ends: Floats, sums: Sums) -> Places:
         if self.grouping == "none":
@@ -104,10 +105,14 @@ class Decomposition:
             before, undecided = self._fit, self.undecided
         if len(sums) < LEAST_INTERVALS:
             return
-        # Where fast and slow readings take turns, the fast ones tell how alike neighbours are.
-        interval = float(np.quantile(lasted, 0.2))
-        usual = lasted <= 1.5 * interval
-        judged = likeness(ends[usual], sums.at(usual), interval)
+        slow = slow_levels(sums.means)
+        apart = ~in_slow_runs(sums.means, slow)
+        judged = _judged(ends[apart], sums.at(apart), lasted[apart])
+        if np.count_nonzero(apart) < LEAST_INTERVALS:
+            # Neighbours are alike at all times: slow runs belong to that.
+            judged = _judged(ends, sums, lasted)
+        else:
+            ends, sums = ends[apart], sums.at(apart)
         edges = np.empty(0)
         groups = np.zeros(len(sums), dtype=np.int64)
         if judged.grouping != "none":
@@ -130,7 +135,7 @@ class Decomposition:
         if judged.grouping != "none" and unlike > 0:
             mean_weight = 1.0 - min(1.0, judged.variance_inside / unlike)
         with self._lock:
-            self._fit = _Fit(judged.grouping, edges, tuple(densities), mean_weight)
+            self._fit = _Fit(judged.grouping, edges, tuple(densities), mean_weight, slow)
             self._fitted = undecided
 
     @property
@@ -177,6 +182,8 @@ class Decomposition:
         pending = sums.at(np.arange(len(sums)) >= len(sums) - last)
         means = (pending.means[:, None] <= limits).astype(np.float64)
         several = (pending.units > 1) & (pending.means * pending.weight > limits[0])
+        if fit is not None:
+            several &= ~in_slow_runs(sums.means, fit.slow)[-last:]
         if fit is None or not several.any():
             return means
         group = fit.group(ends, sums)[-last:]
@@ -198,6 +205,13 @@ class Decomposition:
             np.array(column[start:]) for column in (self._ends, self._requests, self._seconds, self._units)
         )
         return ends, Sums(units, seconds * units / np.maximum(requests, 1.0), requests)
+
+
+def _judged(ends: Floats, sums: Sums, lasted: Floats) -> Likeness:
+    # Where fast and slow readings take turns, the fast ones tell how alike neighbours are.
+    interval = float(np.quantile(lasted, 0.2))
+    usual = lasted <= 1.5 * interval
+    return likeness(ends[usual], sums.at(usual), interval)
 
 
 def _variance(sums: Sums) -> float:

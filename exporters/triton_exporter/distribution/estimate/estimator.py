@@ -17,13 +17,13 @@ MAX_DECOMPOSED = 100
 IDLE_SECONDS = 600.0
 """A histogram without several requests in one interval for so long makes room for another."""
 
-CORE_SHARE = 0.01
+CORE_SHARE = 0.02
 """Part of one core that estimating may take in the long run."""
 
 _SAVED_SECONDS = 5.0
 """Processor time that may be saved up, for the many first estimates after a start."""
 
-_GROWN = 0.1
+_GROWN = 0.15
 """An estimate is made again when the intervals have grown by this part."""
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from triton_exporter.distribution.estimate.density import Floats, Places, Sums
 
@@ -19,6 +20,12 @@ Grouping = Literal["none", "neighbours", "trend"]
 
 TREND_SECONDS = 5.0
 """Requests this near, before and after an interval, tell the level around it."""
+
+QUANTILES = (0.95, 0.98, 0.99)
+"""Slow intervals are those beyond one of these."""
+
+CHANCE = 2e-6
+"""Of so many slow intervals in a row among independent ones: a longer run shares a queue."""
 
 _ALIKE = 0.15
 """A correlation of the logarithms below this changes little, whatever it comes from."""
@@ -44,6 +51,28 @@ def levels(ends: Floats, sums: Sums, grouping: Grouping) -> Floats:
         if len(means) > 1:
             around[0], around[-1] = means[1], means[-2]
     return np.where(np.isfinite(around) & (around > 0), around, means)
+
+
+def slow_levels(means: Floats) -> Floats:
+    """Return the means beyond which `in_slow_runs` finds intervals slow, one for each of QUANTILES."""
+    return np.asarray(np.quantile(means, QUANTILES))
+
+
+def in_slow_runs(means: Floats, slow: Floats) -> npt.NDArray[np.bool_]:
+    """Find the intervals of short disturbances, such as a start: more slow ones in a row than chance brings.
+
+    A second in which all requests wait would otherwise tell more about how alike neighbours are than the five
+    minutes around it, since its times are many times as long.
+    """
+    found = np.zeros(len(means), dtype=bool)
+    for quantile, level in zip(QUANTILES, slow, strict=True):
+        row = int(np.ceil(np.log(CHANCE) / np.log(1 - quantile)))
+        if len(means) < row:
+            continue
+        rows = np.lib.stride_tricks.sliding_window_view(means > level, row)
+        for first in np.flatnonzero(rows.all(axis=1)):
+            found[first : first + row] = True
+    return found
 
 
 def likeness(ends: Floats, sums: Sums, interval: float) -> Likeness:
