@@ -24,6 +24,7 @@ from support.simulated_traffic import (
 from triton_exporter.distribution.buckets import DEFAULT_BOUNDS
 from triton_exporter.distribution.estimate.decomposition import Decomposition
 from triton_exporter.distribution.estimate.density import Density, Sums, estimate
+from triton_exporter.distribution.estimate.likeness import in_slow_runs, slow_levels
 
 SECONDS = 60.0
 INTERVAL = 0.05
@@ -133,6 +134,15 @@ def test_a_sum_that_the_estimate_does_not_allow_is_left_to_its_mean() -> None:
     density = Density(0.001, np.eye(64)[5])
 
     assert np.isnan(density.posterior(Sums(*np.array([[2.0], [9.0], [2.0]])), np.array([1.0]))).all()
+
+
+def test_a_run_of_slow_intervals_is_found_and_a_single_one_is_not() -> None:
+    """Four intervals in a row beyond 98 of 100 are a disturbance; slow ones here and there are the traffic."""
+    means = np.full(400, 0.005)
+    means[[50, 90, 91, 130]] = 0.3
+    means[200:204] = 0.5
+
+    assert [200, 201, 202, 203] == np.flatnonzero(in_slow_runs(means, slow_levels(means))).tolist()
 
 
 def test_what_is_kept_is_bounded() -> None:

@@ -165,6 +165,16 @@ def _on_and_off(rng: np.random.Generator, seconds: float) -> Requests:
     return independent(arrivals, lognormal(rng, 0.03, 0.6)(len(arrivals)))
 
 
+def _cold(rng: np.random.Generator, seconds: float) -> Requests:
+    """Independent requests; those of the first second wait for a server that takes 45 ms for each."""
+    arrivals = poisson(rng, 40, seconds)
+    took = mixture(rng, 0.05)(len(arrivals))
+    first = arrivals < 1
+    waited = queued(arrivals[first], np.full(np.count_nonzero(first), 0.045), 1).took
+    took[first] += waited
+    return independent(arrivals, took)
+
+
 TRAFFIC: Mapping[str, Traffic] = {
     "uniform": Traffic(
         "10/s, 30 to 390 ms evenly",
@@ -224,6 +234,7 @@ TRAFFIC: Mapping[str, Traffic] = {
         lambda rng, seconds: one_after_another(rng, 4, mixture(rng, 0.05), seconds),
     ),
     "step": Traffic("100/s of 5 ms, 1 % and then 10 % of 300 ms", (0.05, 0.2), _step),
+    "cold": Traffic("40/s of 5 ms, 5 % of 300 ms; in the first second all wait", (0.05, 0.2), _cold),
     "drift": Traffic("20/s, from 30 to 390 ms over the run", (0.1, 0.2, 0.3), _drift),
     "phases": Traffic("60/s of 5 ms, 5 % of 300 ms, four times slower now and then", (0.05, 0.2), _phases),
     "on_and_off": Traffic("100/s for 7 s in 20, lognormal, median 30 ms", (0.02, 0.05, 0.1), _on_and_off),

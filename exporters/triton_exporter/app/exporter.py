@@ -103,7 +103,7 @@ class Exporter:
         metrics = Client(settings.metrics_url, limits, settings.triton_headers, tls)
         api = Client(settings.triton_url, limits, settings.triton_headers, tls)
         self._reader = SharedReader(
-            lambda: read(metrics, "", now),
+            lambda: read(metrics, "", now, self._pace.is_fast),
             self._publish,
             self._process,
             self._pace.next,

@@ -212,7 +212,12 @@ class Distributions:
         """Take in the counters of one body, between two that are observed."""
         self._take_traces(now)
         for version, gain in self._gained(_filled(exposition.only(_SAMPLED), _SAMPLED)):
-            self._enter(version, gain, None, now, whole=False)
+            model = self._models.get(version)
+            # Most models are idle between two readings.
+            if model is None or model.torn is not None or gain.requests or any(gain.seconds.values()):
+                self._enter(version, gain, None, now, whole=False)
+            else:
+                model.seen = now
         self._close(now)
 
     def _gained(self, body: Exposition) -> Iterable[tuple[ModelVersion, _Gain]]:
@@ -262,9 +267,10 @@ class Distributions:
         settle = not 0 <= now - self._settled < SETTLING_SECONDS
         if settle:
             self._settled = now
-        for model in self._models.values():
-            for ledger in model.ledgers.values():
-                ledger.close(now, watermark, settle)
+        if settle or self._mailbox is not None:
+            for model in self._models.values():
+                for ledger in model.ledgers.values():
+                    ledger.close(now, watermark, settle)
         self._leave(now)
         self._taken = now
 

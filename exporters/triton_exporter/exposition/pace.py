@@ -53,6 +53,10 @@ class Pace:
         """Learn that Triton did not answer: it is not asked faster than before there was a pace."""
         self._fails = True
 
+    def is_fast(self) -> bool:
+        """Whether the next reading comes soon enough to keep a connection for it."""
+        return self.interval <= _STEADY_SECONDS
+
     def next(self) -> float:
         """Seconds from the last reading to the next one."""
         if self.fixed is not None:

@@ -6,7 +6,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from triton_exporter.catalogue.state import NOT_TRITON
@@ -33,13 +33,26 @@ class Reading:
         return not self.reason
 
 
-def read(client: Client, path: str, now: Callable[[], float]) -> Reading:
-    """Fetch once. Every failure is a reading, none is an exception."""
+KEPT_SECONDS = 1.0
+"""How long readings that follow each other fast share a connection: opening one costs half a reading, and one
+that is kept goes on being served after SIGTERM (see ApiPoller.poll)."""
+
+
+def read(
+    client: Client, path: str, now: Callable[[], float], keep: Callable[[], bool] = lambda: False
+) -> Reading:
+    """Fetch once; with `keep`, over a connection that others use before and after it.
+
+    Every failure is a reading, none is an exception.
+    """
     started = time.monotonic()
     body, reason, detail = b"", "", ""
     try:
-        with closing(client):  # not kept open: see ApiPoller.poll
+        try:
             answer = client.get(path)
+        finally:
+            if not keep() or client.open_seconds > KEPT_SECONDS:
+                client.close()
         if answer.status == 200 and _of_triton(answer.body):
             body = answer.body
         elif answer.status == 200:

@@ -74,6 +74,11 @@ class Client:
         """Ask for the repository index. Raises FetchError."""
         return self._request("POST", INDEX_PATH, b"{}")
 
+    @property
+    def open_seconds(self) -> float:
+        """How long the connection has been open; 0 without one."""
+        return 0.0 if self._connection is None else time.monotonic() - self._connection.opened
+
     def close(self) -> None:
         """Close the connection; the next request opens another."""
         if self._connection is not None:
@@ -196,6 +201,7 @@ class _Connection(http.client.HTTPConnection):
     def __init__(self, host: str, port: int, tls: ssl.SSLContext | None) -> None:
         super().__init__(host, port)
         self._tls = tls
+        self.opened = time.monotonic()
 
     def request(self, *args: Any, **kwargs: Any) -> None:
         if self.sock is not None:

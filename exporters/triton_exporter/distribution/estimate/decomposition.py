@@ -10,7 +10,14 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from triton_exporter.distribution.estimate.density import Density, Floats, Places, Sums, estimate
-from triton_exporter.distribution.estimate.likeness import Grouping, Likeness, in_slow_runs, levels, likeness, slow_levels
+from triton_exporter.distribution.estimate.likeness import (
+    Grouping,
+    Likeness,
+    in_slow_runs,
+    levels,
+    likeness,
+    slow_levels,
+)
 
 STRETCH_SECONDS = 300.0
 """Over how long the distribution is estimated: shorter follows changes faster, longer is more certain."""
@@ -106,13 +113,10 @@ class Decomposition:
         if len(sums) < LEAST_INTERVALS:
             return
         slow = slow_levels(sums.means)
-        apart = ~in_slow_runs(sums.means, slow)
-        judged = _judged(ends[apart], sums.at(apart), lasted[apart])
-        if np.count_nonzero(apart) < LEAST_INTERVALS:
-            # Neighbours are alike at all times: slow runs belong to that.
-            judged = _judged(ends, sums, lasted)
-        else:
-            ends, sums = ends[apart], sums.at(apart)
+        usual = ~in_slow_runs(sums.means, slow)
+        if np.count_nonzero(usual) >= LEAST_INTERVALS:
+            ends, sums, lasted = ends[usual], sums.at(usual), lasted[usual]
+        judged = _judged(ends, sums, lasted)
         edges = np.empty(0)
         groups = np.zeros(len(sums), dtype=np.int64)
         if judged.grouping != "none":
