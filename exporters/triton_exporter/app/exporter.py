@@ -7,6 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import closing
 from functools import partial
 from importlib import metadata
 from itertools import product
@@ -100,10 +101,10 @@ class Exporter:
         limits = Limits(settings.timeout_seconds, settings.max_body_bytes)
         # One connection for each thread that polls.
         tls = Renewed(settings.certificates)
-        metrics = Client(settings.metrics_url, limits, settings.triton_headers, tls)
+        self._metrics = Client(settings.metrics_url, limits, settings.triton_headers, tls)
         api = Client(settings.triton_url, limits, settings.triton_headers, tls)
         self._reader = SharedReader(
-            lambda: read(metrics, "", now, self._pace.is_fast),
+            lambda: read(self._metrics, "", now, self._pace.is_fast),
             self._publish,
             self._process,
             self._pace.next,
@@ -113,7 +114,7 @@ class Exporter:
 
     def start(self) -> None:
         """Start the threads; returns at once."""
-        self._spawn("metrics", self._reader.run)
+        self._spawn("metrics", self._read)
         self._spawn("state", self._poll_api_for_ever)
         for part in self._parts:
             if isinstance(part, Poller):
@@ -255,6 +256,10 @@ class Exporter:
             exposition = self._relay.select(reading, self._sampled)
             for part in self._samplers:
                 _guarded(part.sample, exposition, reading.at)
+
+    def _read(self) -> None:
+        with closing(self._metrics):
+            self._reader.run()
 
     def _poll_api_for_ever(self) -> None:
         while not self._stop.is_set():
