@@ -50,16 +50,16 @@ test: setup tools-next lint ## Everything that must pass: ARGS=tests/slo runs a 
 	$(BIN)/python -X dev -m pytest -n 4 --dist loadfile --no-loadscope-reorder --durations=25 $(ARGS)
 
 generate: $(STAMP) ## Write the committed rules and dashboards again
-	$(BIN)/tritonwatch generate --objectives slo/objectives --only rules --out alerts/generated/rules
-	$(BIN)/tritonwatch generate --objectives slo/objectives --only alertmanager --out alerts/generated/alertmanager
-	$(BIN)/tritonwatch generate --objectives slo/objectives --only promtool --out alerts/generated/promtool
-	$(BIN)/tritonwatch generate --objectives slo/objectives --only dashboards --out dashboards/generated
+	$(BIN)/tritonwatch generate --objectives slo/objectives --alerts alerts/alerts.yaml --only rules --out alerts/generated/rules
+	$(BIN)/tritonwatch generate --objectives slo/objectives --alerts alerts/alerts.yaml --only alertmanager --out alerts/generated/alertmanager
+	$(BIN)/tritonwatch generate --objectives slo/objectives --alerts alerts/alerts.yaml --only promtool --out alerts/generated/promtool
+	$(BIN)/tritonwatch generate --objectives slo/objectives --alerts alerts/alerts.yaml --only dashboards --out dashboards/generated
 	$(BIN)/python -m triton_exporter.reference > docs/metrics.md
 	$(BIN)/python -m triton_alerts.reference > docs/alerts.md
 
 generate-kubernetes: $(STAMP) ## The same rules and dashboards as Kubernetes objects
-	$(BIN)/tritonwatch generate --objectives slo/objectives --format operator --only rules --out compose/kubernetes/rules
-	$(BIN)/tritonwatch dashboards write --format configmap --namespace triton --out compose/kubernetes/dashboards
+	$(BIN)/tritonwatch generate --objectives slo/objectives --alerts alerts/alerts.yaml --format operator --only rules --out compose/kubernetes/rules
+	$(BIN)/tritonwatch dashboards write --alerts alerts/alerts.yaml --format configmap --namespace triton --out compose/kubernetes/dashboards
 
 bench: $(STAMP) ## Ratios against peers, in one run
 	$(BIN)/python -m pytest tests/bench -o python_files='bench_*.py' -s $(ARGS)

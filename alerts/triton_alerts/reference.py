@@ -97,6 +97,7 @@ def page() -> str:
     """Return the whole page."""
     count = sum(len(alerts) for alerts in FAMILIES.values())
     parts = [_INTRO.format(count=count, families=len(FAMILIES), table="\n".join(_table()))]
+    parts += ["\n".join(_thresholds())]
     parts += ["\n".join(_family(name, alerts)) for name, alerts in FAMILIES.items()]
     parts += ["\n".join(_burn_alerts()), "\n".join(_inhibitions()), _ROUTES.format(checks=_checks())]
     return "\n".join(parts)
@@ -114,6 +115,20 @@ def _table() -> Iterator[str]:
     yield f"{unknown} | An objective has no data that can be trusted | {Unknown().after} |"
 
 
+def _thresholds() -> Iterator[str]:
+    yield "## Thresholds\n"
+    yield (
+        "Each number below is the default. It is written once, for the rule, its texts and the panel that draws "
+        "it, and [alerts.yaml](alert-settings.md) changes it for all models or for some.\n"
+    )
+    yield "| alert | fires | compared | why |\n|---|---|---|---|"
+    for alert in (alert for alerts in FAMILIES.values() for alert in alerts):
+        if alert.threshold:
+            one = alert.threshold
+            yield f"| {_link(alert.name)} | {one.condition} | {one.of} | {one.why} |"
+    yield ""
+
+
 def _family(name: str, alerts: Iterable[Alert]) -> Iterator[str]:
     yield f"## {name}\n"
     for alert in alerts:
@@ -128,6 +143,8 @@ def _family(name: str, alerts: Iterable[Alert]) -> Iterator[str]:
 
 def _facts(alert: Alert) -> str:
     facts = [f"`{alert.severity}`", f"owner `{alert.owner}`"]
+    if alert.threshold:
+        facts.append(f"threshold {alert.threshold.words}")
     if alert.hold:
         facts.append(f"after {alert.hold}")
     if alert.until:

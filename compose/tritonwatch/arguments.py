@@ -15,8 +15,9 @@ from triton_alerts import alerts_file
 from triton_alerts.alerts_file import AlertsFile
 from triton_exporter.duration import parse_seconds
 from triton_exporter.options import adder, is_web_address
+from triton_slo.alerting.tuning import Tuning
 from triton_slo.promql import parse_selector
-from tritonwatch.command_error import UsageError
+from tritonwatch.command_error import CommandError, UsageError
 
 T = TypeVar("T")
 _YEAR_2200 = 7_258_118_400
@@ -164,6 +165,14 @@ def add_alerts(parser: argparse.ArgumentParser) -> None:
 def alert_settings(file: Path | None) -> AlertsFile:
     """Read the file of alert settings; without one, nothing is changed. Raises UsageError."""
     return alerts_file.read(str(file), text_of(file)) if file else AlertsFile()
+
+
+def tuned(file: Path | None) -> Tuning:
+    """The alert settings of a file without mistakes. Raises CommandError with all mistakes."""
+    settings = alert_settings(file)
+    if settings.problems:
+        raise CommandError(*settings.problems)
+    return settings.tuning
 
 
 def add_objective_filter(parser: argparse.ArgumentParser) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,8 @@ import yaml
 from support.files import write
 from support.panels import panels
 from support.promtool import evaluated, grouped, promtool
-from support.tools import promtools
+from support.tools import ROOT, amtools, promtools
+from triton_alerts.alertmanager import configuration
 from triton_alerts.alerts_file import AlertsFile, read
 from triton_alerts.catalogue import ALERTS
 from triton_alerts.generate import artifacts
@@ -249,6 +251,118 @@ def test_texts_have_no_placeholder_left(alert: Any) -> None:
         tuned() if alert.name == "Watchdog" else tuned(**{alert.name: {"for": "77m"}}), alert.name
     ):
         assert [] == re.findall(r"\$(?:threshold|for)\b", str(rule))
+
+
+def _inhibited(options: Options, source: Mapping[str, str], target: Mapping[str, str]) -> bool:
+    """Whether some row of the configuration lets the source silence the target."""
+
+    def matches(matchers: list[str], labels: Mapping[str, str]) -> bool:
+        for matcher in matchers:
+            name, operator, value = re.fullmatch(r'(\w+)(=~|!~|!=|=)"(.*)"', matcher).groups()  # type: ignore[union-attr]
+            found = (
+                re.fullmatch(value, labels.get(name, ""))
+                if "~" in operator
+                else labels.get(name, "") == value
+            )
+            if bool(found) == operator.startswith("!"):
+                return False
+        return True
+
+    return any(
+        matches(row["source_matchers"], source) and matches(row["target_matchers"], target)
+        for row in configuration.config(options)["inhibit_rules"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("alerts", "silent"),
+    [
+        ({}, True),
+        ({"TritonModelFlapping": {"severity": "critical"}}, False),
+        ({"TritonServerRestarting": {"severity": "info"}}, False),
+        ({"TritonServerRestarting": {"severity": "critical"}}, True),
+        (
+            {"TritonModelFlapping": {"overrides": [{"models": "a", "severity": "critical"}]}},
+            False,
+        ),
+    ],
+)
+def test_no_alert_silences_a_more_urgent_one(alerts: dict[str, object], silent: bool) -> None:
+    """`TritonServerRestarting` inhibits `TritonModelFlapping`, but never as a ticket a page or as info a ticket."""
+    options = tuned(**alerts)
+
+    def labels(name: str) -> dict[str, str]:
+        return {"alertname": name, "severity": rules(options, name)[0]["labels"]["severity"]}
+
+    assert silent == _inhibited(options, labels("TritonServerRestarting"), labels("TritonModelFlapping"))
+
+
+def test_severities_that_change_no_order_leave_the_configuration_as_it_is() -> None:
+    """A page that became a ticket inhibits no page; what needs no change has none."""
+    usual = configuration.config(Options())
+
+    assert usual == configuration.config(tuned(TritonQueueGrowing={"severity": "info"}))
+    assert usual != configuration.config(tuned(TritonAllServersDown={"severity": "warning"}))
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("binary", amtools(), ids=str)
+def test_every_amtool_accepts_the_tuned_configuration(binary: Path, tmp_path: Path) -> None:
+    """Pages as tickets and tickets as pages, all at once."""
+    changed = {"critical": "info", "warning": "critical", "info": "warning"}
+    alerts = {one.name: {"severity": changed[one.severity]} for one in ALERTS if one.severity in changed}
+    write(artifacts((), tuned(**alerts)), tmp_path)
+
+    checked = subprocess.run(
+        [binary, "check-config", tmp_path / "alertmanager" / "alertmanager.yml"],
+        capture_output=True,
+        text=True,
+    )
+    assert 0 == checked.returncode, checked.stdout + checked.stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "warned"),
+    [
+        (
+            [{"models": "rankr", "for": "1m"}],
+            "TritonQueueDominates: rankr matches no model that Prometheus knows",
+        ),
+        (
+            [{"models": ["ranker"], "for": "1m"}, {"models": "ranker", "for": "2m"}],
+            "earlier overrides already choose",
+        ),
+        (
+            [{"models": "all", "for": "1m"}, {"models": {"regex": "r.*"}, "for": "2m"}],
+            "already choose all of r.*",
+        ),
+        ([{"models": {"regex": "r.*"}, "for": "1m"}], ""),
+    ],
+)
+def test_overrides_that_match_nothing_are_named(given: list[object], warned: str) -> None:
+    """By what Prometheus knows where it is asked, and by the overrides before in any case."""
+    found = [
+        str(one) for one in settings(TritonQueueDominates={"overrides": given}).doubts({"ranker", "other"})
+    ]
+
+    assert bool(warned) == bool(found)
+    assert all(warned in one for one in found)
+    assert [] == [
+        one for one in settings(TritonQueueDominates={"overrides": given}).doubts(None) if "knows" in str(one)
+    ]
+
+
+def test_the_example_of_the_page_and_the_shipped_file_are_sound() -> None:
+    """They are read without mistakes; the shipped one changes nothing until an entry is uncommented."""
+    page = (ROOT / "docs" / "alert-settings.md").read_text()
+    example = read("alerts.yaml", re.findall(r"```yaml title=\"alerts.yaml\"\n(.*?)```", page, re.DOTALL)[0])
+    shipped = (ROOT / "alerts" / "alerts.yaml").read_text()
+
+    assert () == example.problems
+    assert 4 == len(example.tuning.alerts)
+    assert {} == read("alerts.yaml", shipped).tuning.alerts
+    uncommented = read("alerts.yaml", shipped.replace("\n#  ", "\n  "))
+    assert ((), 1) == (uncommented.problems, len(uncommented.tuning.alerts))
 
 
 def drawn(options: Options, alert: str) -> list[tuple[str, list[float | None]]]:

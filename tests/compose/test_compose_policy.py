@@ -189,9 +189,11 @@ def test_the_generators_configuration_starts_a_real_alertmanager(
 ) -> None:
     """What the generator service writes, with its own flags, is accepted by every amtool there is."""
     arguments = [
-        word for word in services["generator"]["command"] if not word.startswith(("--objectives", "--out"))
+        word
+        for word in services["generator"]["command"]
+        if not word.startswith(("--objectives", "--alerts", "--out"))
     ]
-    objectives = ["--objectives", str(ROOT / "slo" / "objectives")]
+    objectives = ["--objectives", str(ROOT / "slo/objectives"), "--alerts", str(ROOT / "alerts/alerts.yaml")]
 
     assert 0 == main([*arguments, *objectives, "--out", str(tmp_path)])
     config = tmp_path / "alertmanager" / "alertmanager.yml"

@@ -27,11 +27,12 @@ MOVES = {
     "/run/secrets": "secrets",
     "/generated": "generated",
     "/objectives": "objectives",
+    "/alerts.yaml": "alerts.yaml",
     "/prometheus": "prometheus",
     "/alertmanager": "alertmanager",
     "/data": "bridge",
 }
-"""A container's folder -> ours."""
+"""A container's folder or file -> ours."""
 # Not within an address or a longer path.
 _PATHS = re.compile(rf"(?<![\w.:/}}-])(?:{'|'.join(MOVES)})(?![\w-])")
 
@@ -129,9 +130,10 @@ class MountedStack:
         return _PATHS.sub(lambda found: str(self.folder / MOVES[found[0]]), text)
 
     def _configured(self) -> dict[str, dict[str, Any]]:
-        for name in set(MOVES.values()) - {"objectives"}:
+        for name in set(MOVES.values()) - {"objectives", "alerts.yaml"}:
             (self.folder / name).mkdir()
         shutil.copytree(ROOT / "slo" / "objectives", self.folder / "objectives")
+        shutil.copy(ROOT / "alerts" / "alerts.yaml", self.folder)
         made = self.folder / "made"
         subprocess.run(
             ["sh", str(ROOT / "compose" / "make-secrets.sh"), str(made)],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from triton_alerts.alertmanager import document
-from triton_alerts.alertmanager.inhibition import INHIBITIONS
+from triton_alerts.alertmanager.inhibition import in_force
 from triton_alerts.alertmanager.receivers import fallback_receiver, ticket_hours, webhook
 from triton_alerts.rules import promql
 from triton_slo.artifact import Artifact, Options
@@ -53,7 +53,7 @@ def config(options: Options) -> Block:
         "global": {"resolve_timeout": "5m"},
         "templates": [TEMPLATES],
         "route": _root(options),
-        "inhibit_rules": [_inhibit_rule(one) for one in INHIBITIONS],
+        "inhibit_rules": [_inhibit_rule(one) for one in in_force(options.tuning)],
         "receivers": _receivers(options),
     }
     if options.ticket_hours:

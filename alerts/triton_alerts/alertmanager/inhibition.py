@@ -8,11 +8,14 @@ inhibits must end with its cause or after it: Alertmanager sends nothing about a
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from triton_alerts.alert import Alert
-from triton_alerts.catalogue import gpu, lifecycle, llm, traffic
+from triton_alerts.catalogue import ALERTS, gpu, lifecycle, llm, traffic
 from triton_slo import conventions
+from triton_slo.alerting.tuning import Tuning
 from triton_slo.burn.burn_alerts import INHIBITIONS as SLO_INHIBITIONS
 from triton_slo.burn.burn_alerts import Inhibition
 from triton_slo.indicators import BURN_ALERTS, Errors, Queue
@@ -167,3 +170,41 @@ INHIBITIONS = (
     ),
     *SLO_INHIBITIONS,
 )
+
+
+def in_force(tuning: Tuning) -> Iterator[Inhibition]:
+    """The inhibitions with the severities in force: no alert inhibits a more urgent one, whatever was tuned."""
+    severities: dict[str, set[str]] = {
+        **{name: {"critical", "warning"} for name in (conventions.UNKNOWN_ALERT, *BURN_ALERTS.values())},
+        **{alert.name: {one.severity for one in alert.tuned(tuning)} for alert in ALERTS},
+    }
+    for row in INHIBITIONS:
+        if row in SLO_INHIBITIONS:
+            yield row
+            continue
+        sources, targets = (
+            {severity for name in _names(side) for severity in severities.get(name, ())}
+            for side in (row.source, row.target)
+        )
+        if _NO_PAGE in row.target:
+            targets.discard("critical")
+        if not any(_RANK[source] > _RANK[target] for source in sources for target in targets):
+            yield row
+            continue
+        for source in sorted(sources, key=_RANK.__getitem__):
+            urgent = [one for one in conventions.SEVERITIES if _RANK[one] < _RANK[source]]
+            fits = (f'{conventions.SEVERITY}!~"{"|".join(urgent)}"',) if urgent else ()
+            yield replace(
+                row,
+                source=(*row.source, f'{conventions.SEVERITY}="{source}"'),
+                target=(*row.target, *fits),
+            )
+
+
+_RANK = {severity: rank for rank, severity in enumerate(conventions.SEVERITIES)}
+"""Most urgent first."""
+
+
+def _names(matchers: Iterable[str]) -> list[str]:
+    found = (re.fullmatch(r'alertname=~?"(.*)"', one) for one in matchers)
+    return [name for one in found if one for name in one[1].split("|")]

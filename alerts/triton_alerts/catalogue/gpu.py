@@ -9,6 +9,7 @@ from triton_alerts.alert import Alert, Lookup
 from triton_alerts.peers import UP
 from triton_exporter.catalogue import EXPORTER_JOB, Metric, gpu, triton
 from triton_slo.alerting import signals
+from triton_slo.alerting.signals import AlertThreshold
 
 _GPU = ("instance", "gpu_uuid")
 _EXPORTER_ANSWERS = f'{UP}{{job="{EXPORTER_JOB}"}} == 1'
@@ -18,7 +19,7 @@ _POWER_REASONS = 'reason=~"sw_power_cap|hw_power_brake"'
 _MEMORY_ALL = f"({gpu.MEMORY_TOTAL} > 0)"
 
 
-def _throttled(cause: str, reasons: str, share: float, window: str = "5m") -> str:
+def _throttled(cause: str, reasons: str, share: str, window: str = "5m") -> str:
     """For more than this share of the time, as the GPU counts it, or else as it looks at each scrape."""
     return f"""\
 sum without (cause) (rate({gpu.THROTTLED_SECONDS}{{cause="{cause}"}}[{window}])) > {share}
@@ -168,9 +169,14 @@ or
     ),
     Alert(
         name="GpuPcieReplays",
-        # NVIDIA's own health check complains at more than 8 a minute.
-        expr=f"increase({gpu.PCIE_REPLAYS}[10m]) > 80",
-        until=f"increase({gpu.PCIE_REPLAYS}[10m]) > 60",
+        expr=f"increase({gpu.PCIE_REPLAYS}[10m]) > $threshold",
+        until=f"increase({gpu.PCIE_REPLAYS}[10m]) > 0.75 * $threshold",
+        threshold=AlertThreshold(
+            80,
+            "number",
+            "PCIe replays within 10 minutes",
+            "NVIDIA's own health check complains at more than 8 a minute.",
+        ),
         severity="warning",
         component="gpu",
         labels=_GPU,
@@ -212,8 +218,15 @@ unless on (instance) ({_GPUS} >= max_over_time({_GPUS}[1d:2m]))""",
 LOAD = (
     Alert(
         name="GpuThermalThrottling",
-        expr=_throttled("thermal", _THERMAL_REASONS, 0.05),
-        until=_throttled("thermal", _THERMAL_REASONS, 0.03, "1h"),
+        expr=_throttled("thermal", _THERMAL_REASONS, "$threshold"),
+        until=_throttled("thermal", _THERMAL_REASONS, "0.6 * $threshold", "1h"),
+        threshold=AlertThreshold(
+            0.05,
+            "share",
+            "share of the time that heat holds the clocks down",
+            "Cooling that suffices never lets it happen; 5 % of five minutes (15 s) lets one single reading "
+            "pass.",
+        ),
         severity="warning",
         component="gpu",
         labels=_GPU,
@@ -229,8 +242,15 @@ LOAD = (
     ),
     Alert(
         name="GpuPowerThrottling",
-        expr=_throttled("power", _POWER_REASONS, 0.2),
-        until=_throttled("power", _POWER_REASONS, 0.1, "1h"),
+        expr=_throttled("power", _POWER_REASONS, "$threshold"),
+        until=_throttled("power", _POWER_REASONS, "0.5 * $threshold", "1h"),
+        threshold=AlertThreshold(
+            0.2,
+            "share",
+            "share of the time that the power limit holds the clocks down",
+            "Bursts of a loaded GPU touch its limit at times; a fifth of the time for half an hour is a limit "
+            "that costs throughput.",
+        ),
         severity="info",
         component="gpu",
         labels=_GPU,
@@ -270,8 +290,16 @@ LOAD = (
         expr=f"""\
 predict_linear({gpu.MEMORY_FREE}[1h], 1h) < 0
 and -1h * deriv({gpu.MEMORY_FREE}[1h]) > 3 * stddev_over_time({gpu.MEMORY_FREE}[1h])
-and {gpu.MEMORY_FREE} / {_MEMORY_ALL} < 0.2
+and {gpu.MEMORY_FREE} / {_MEMORY_ALL} < $threshold
 and {gpu.MEMORY_FREE} / {_MEMORY_ALL} > 0.01""",
+        threshold=AlertThreshold(
+            0.2,
+            "share",
+            "share of the memory that is free while it shrinks towards 0 within the hour",
+            "With more than a fifth free, the line through the last hour is usually a load of models that "
+            "ends.",
+            below=True,
+        ),
         severity="warning",
         component="gpu",
         labels=_GPU,
@@ -290,7 +318,14 @@ and {gpu.MEMORY_FREE} / {_MEMORY_ALL} > 0.01""",
         name="GpuIdleWhileQueueing",
         expr=f"""\
 max by (instance) (max_over_time({gpu.UTILIZATION}[5m])) < 0.01
-and on (instance) sum by (instance) (min_over_time({triton.PENDING_REQUESTS}[5m])) > 5""",
+and on (instance) sum by (instance) (min_over_time({triton.PENDING_REQUESTS}[5m])) > $threshold""",
+        threshold=AlertThreshold(
+            5,
+            "number",
+            "requests that wait during all of 5 minutes",
+            "A batcher holds a few requests back on purpose; five that wait for five minutes at an idle GPU "
+            "are more than that.",
+        ),
         severity="warning",
         component="gpu",
         labels=("instance",),
@@ -298,7 +333,7 @@ and on (instance) sum by (instance) (min_over_time({triton.PENDING_REQUESTS}[5m]
         keep="10m",
         dashboard="gpu",
         summary="Requests queue on {{ $labels.instance }} while its GPUs do nothing",
-        description="For [5m] more than five requests have been waiting on {{ $labels.instance }} while no "
+        description="For [5m] more than $threshold requests have been waiting on {{ $labels.instance }} while no "
         "GPU of it did any work: the model runs on the CPU, hangs, or its input preparation is the "
         "bottleneck.",
         action="Check instance_group.kind of the model that queues.",

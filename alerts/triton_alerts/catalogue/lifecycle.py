@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from triton_alerts.alert import Alert, Lookup
 from triton_exporter.catalogue import state, triton
+from triton_slo.alerting.signals import AlertThreshold
 
 _LOAD_REASON = Lookup(
     f"sum by (reason) ({state.MODEL_LOAD_FAILURES}{{instance=%q,model=%q}}) > 0",
@@ -57,7 +58,13 @@ max without (version, state) ({state.MODEL_STATE}{{state="unavailable"}}) == 1""
         name="TritonModelNotReadyProlonged",
         # The exporter's timestamp spans the retries (UNAVAILABLE, LOADING, UNAVAILABLE) that would reset a
         # `for` on the state for ever.
-        expr=f"time() - {state.MODEL_NOT_READY_SINCE} > 10m",
+        expr=f"time() - {state.MODEL_NOT_READY_SINCE} > $threshold",
+        threshold=AlertThreshold(
+            600.0,
+            "age",
+            "time that a model has not been ready",
+            "Most models load within a minute or two, and large ones from a network store within ten.",
+        ),
         severity="warning",
         component="lifecycle",
         labels=("instance", "model", "version"),
@@ -123,7 +130,7 @@ unless on (cluster, model) max by (cluster, model) ({state.MODEL_READY}) == 1"""
         labels=("instance", "model", "version"),
         hold="30m",
         keep="5m",
-        summary="Model {{ $labels.model }} version {{ $labels.version }} has been loading for half an hour "
+        summary="Model {{ $labels.model }} version {{ $labels.version }} has been loading for $for "
         "on {{ $labels.instance }}",
         description="Triton has been loading model {{ $labels.model }} version {{ $labels.version }} "
         "without a break on {{ $labels.instance }}: a large download, an engine being built, or a load "
@@ -133,7 +140,13 @@ unless on (cluster, model) max by (cluster, model) ({state.MODEL_READY}) == 1"""
     ),
     Alert(
         name="TritonModelFlapping",
-        expr=f"changes({state.MODEL_READY}[30m]) > 4",
+        expr=f"changes({state.MODEL_READY}[30m]) > $threshold",
+        threshold=AlertThreshold(
+            4,
+            "number",
+            "changes of readiness within 30 minutes",
+            "A reload is two changes, and a rollout that is corrected once is four.",
+        ),
         severity="warning",
         component="lifecycle",
         labels=("instance", "model", "version"),
@@ -178,7 +191,7 @@ count by (model) (count by (model, instance) ({state.MODEL_READY} == 1))""",
         keep="10m",
         summary="Version {{ $labels.version }} of model {{ $labels.model }} serves on only {{ $value }} of "
         "the model's servers",
-        description="The servers of model {{ $labels.model }} have not agreed on its versions for two hours: "
+        description="The servers of model {{ $labels.model }} have not agreed on its versions for $for: "
         "only {{ $value }} of them serve version {{ $labels.version }}. A rollout may have stopped half-way, "
         "or a reload failed and the old version kept serving.",
         action="Compare the repositories of the servers, and search their logs for `failed to load`.",
@@ -284,7 +297,13 @@ and on (instance) max_over_time({state.SERVER_LIVE}[1d]) == 1""",
     ),
     Alert(
         name="TritonServerRestarting",
-        expr=f"changes({state.SERVER_LIVE}[30m]) > 4",
+        expr=f"changes({state.SERVER_LIVE}[30m]) > $threshold",
+        threshold=AlertThreshold(
+            4,
+            "number",
+            "changes between live and not live within 30 minutes",
+            "A restart is two changes, and one that is repeated on purpose is four.",
+        ),
         severity="warning",
         component="lifecycle",
         labels=("instance",),

@@ -7,6 +7,7 @@ from triton_alerts import peers
 from triton_alerts.alert import Alert, Lookup
 from triton_exporter.catalogue import EXPORTER_JOB, own, state
 from triton_slo.alerting import signals
+from triton_slo.alerting.signals import AlertThreshold
 
 EXPORTER = (
     Alert(
@@ -97,7 +98,13 @@ and on (instance) {state.SERVER_LIVE} == 1""",
     ),
     Alert(
         name="TritonCardinalityHigh",
-        expr=f'sum without (job) ({peers.SAMPLES_SCRAPED}{{job="{EXPORTER_JOB}"}}) > 50000',
+        expr=f'sum without (job) ({peers.SAMPLES_SCRAPED}{{job="{EXPORTER_JOB}"}}) > $threshold',
+        threshold=AlertThreshold(
+            50000,
+            "number",
+            "series in one scrape of an exporter",
+            "A server with 200 models exposes about 25,000 series (docs/scale.md): this is twice that.",
+        ),
         severity="info",
         component="meta",
         labels=("instance",),
@@ -249,7 +256,8 @@ max by (cluster, instance) (
         owner="observability",
         summary="No Alertmanager of {{ $labels.job }} can deliver by {{ $labels.integration }}",
         description="Notifications by {{ $labels.integration }} fail on every Alertmanager of job "
-        "{{ $labels.job }}. An alert that fires and resolves before delivery works again never reaches anybody.",
+        "{{ $labels.job }}. An alert that fires and resolves before delivery works again never reaches "
+        "anybody.",
         action="Read why in Alertmanager's log, then look at the receiver.",
         silence="integration",
     ),

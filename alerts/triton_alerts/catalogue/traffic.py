@@ -7,6 +7,7 @@ from collections.abc import Callable
 from triton_alerts.alert import Alert, Lookup
 from triton_exporter.catalogue import Metric, model, probe, state, triton
 from triton_slo.alerting import signals
+from triton_slo.alerting.signals import AlertThreshold
 
 _MODEL = ("instance", "model", "version")
 
@@ -121,9 +122,16 @@ and on (instance, model, version) {_rate(triton.EXEC_COUNT, "5m")} == 0""",
         # By half of its length in half an hour, and by a trend that explains four fifths of the variance (growth
         # of a straight line / deviation = sqrt(12)): a queue at random near saturation has a slope, too.
         expr=f"""\
-sum without (gpu_uuid) ({triton.PENDING_REQUESTS}) > 10
+sum without (gpu_uuid) ({triton.PENDING_REQUESTS}) > $threshold
 and {_ON} {_QUEUE_GROWTH} > {_ON} 0.5 * sum {_BY} ({triton.PENDING_REQUESTS})
 and {_ON} {_QUEUE_GROWTH} > {_ON} 3.1 * sum {_BY} (stddev_over_time({triton.PENDING_REQUESTS}[30m]))""",
+        threshold=AlertThreshold(
+            10,
+            "number",
+            "requests that wait",
+            "Ten waiting requests are one or two batches of a usual dynamic batcher, which the next execution "
+            "takes; a queue that grows beyond them is behind.",
+        ),
         severity="warning",
         component="traffic",
         labels=_MODEL,
@@ -180,8 +188,15 @@ unless {_ON} {_MEAN_QUEUE} <= {_ON} 2e6 * max {_BY} ({model.MAX_QUEUE_DELAY})"""
     ),
     Alert(
         name="TritonQueueNearFull",
-        expr=f"{_fullness(str)} > 0.8",
-        until=f"{_fullness(_longest_1h)} > 0.5",
+        expr=f"{_fullness(str)} > $threshold",
+        until=f"{_fullness(_longest_1h)} > 0.625 * $threshold",
+        threshold=AlertThreshold(
+            0.8,
+            "share",
+            "share of the queue's limit that waits",
+            "Triton refuses requests from 100 % on and counts that nowhere: a fifth of the queue is left as "
+            "time to act.",
+        ),
         severity="warning",
         component="traffic",
         labels=_MODEL,
@@ -233,7 +248,14 @@ unless {_ON} {_MEAN_QUEUE} <= {_ON} 2e6 * max {_BY} ({model.MAX_QUEUE_DELAY})"""
         name="TritonClientCancellations",
         expr=f"""\
 {_failures("10m", '{reason="CANCELED"}')}
-> 0.2 * ({_rate(triton.REQUEST_SUCCESS, "10m")} + {_failures("10m", '{reason="CANCELED"}')})""",
+> $threshold * ({_rate(triton.REQUEST_SUCCESS, "10m")} + {_failures("10m", '{reason="CANCELED"}')})""",
+        threshold=AlertThreshold(
+            0.2,
+            "share",
+            "share of the requests that their clients cancel",
+            "Streaming clients cancel some requests in normal use, as people stop an answer; one in five is "
+            "more than that.",
+        ),
         severity="info",
         component="traffic",
         labels=_MODEL,
@@ -241,7 +263,7 @@ unless {_ON} {_MEAN_QUEUE} <= {_ON} 2e6 * max {_BY} ({model.MAX_QUEUE_DELAY})"""
         keep="30m",
         summary="Clients cancel {{ printf `%.2f` $value }} requests/s to model {{ $labels.model }} on "
         "{{ $labels.instance }}",
-        description="More than a fifth of the requests to model {{ $labels.model }} version "
+        description="More than $threshold of the requests to model {{ $labels.model }} version "
         "{{ $labels.version }} on {{ $labels.instance }} are cancelled by their clients, most often because "
         "the clients' deadline is shorter than the model's latency.",
         action="Compare the clients' deadline with the model's latency.",
@@ -253,13 +275,20 @@ unless {_ON} {_MEAN_QUEUE} <= {_ON} 2e6 * max {_BY} ({model.MAX_QUEUE_DELAY})"""
         # yesterday and of this day last week, where that is known.
         expr=f"""\
 sum by (model) (rate({triton.REQUEST_SUCCESS}[10m])) == 0
-and on (model) {_SILENT % "1h"} > 1
+and on (model) {_SILENT % "1h"} > $threshold
 unless on (model) {_SILENT % "23h"} == 0
 unless on (model) {_SILENT % "167h"} == 0""",
         # An hour later nobody asks for the hour before: yesterday says whether traffic should have come back.
         until=f"""\
 sum by (model) (rate({triton.REQUEST_SUCCESS}[10m])) == 0
 and on (model) {_SILENT % "23h"} > 0""",
+        threshold=AlertThreshold(
+            1,
+            "number",
+            "requests a second that the model had before",
+            "At one request a second, ten minutes without any are 600 missing; a model with less traffic has "
+            "such pauses.",
+        ),
         severity="warning",
         component="traffic",
         labels=("model",),
@@ -322,8 +351,16 @@ unless {_ON} sum {_BY} (rate({probe.REQUESTS}{{result="bad_input"}}[5m])) > 0"""
     Alert(
         name="TritonCanarySlower",
         expr=f"""\
-{_MEAN_LATENCY} > on (model) group_left 1.3 * ({_MEAN_LATENCY} and on (model, version) {_BUSIEST_VERSION})
+{_MEAN_LATENCY} > on (model) group_left $threshold * ({_MEAN_LATENCY} and on (model, version) {_BUSIEST_VERSION})
 and on (model, version) {_ENOUGH}""",
+        threshold=AlertThreshold(
+            1.3,
+            "number",
+            "mean latency in relation to the version with the most traffic",
+            "The alert asks for 200 requests: where latency varies by its own mean, two standard errors of "
+            "their mean are 14 %, and 30 % is over twice that.",
+            least=1.0,
+        ),
         severity="warning",
         component="traffic",
         labels=("model", "version"),
@@ -332,8 +369,8 @@ and on (model, version) {_ENOUGH}""",
         summary="Version {{ $labels.version }} of model {{ $labels.model }} is much slower than the version "
         "with the most traffic",
         description="Requests to version {{ $labels.version }} of model {{ $labels.model }} take "
-        "{{ $value | humanize }} us on average, over 30 % more than those to the version that serves most of "
-        "the traffic.",
+        "{{ $value | humanize }} us on average, over $threshold times as long as those to the version that serves "
+        "most of the traffic.",
         action="Stop the rollout of this version, then compare queue and compute time of both.",
         silence="model and version, if the difference is intended",
     ),
@@ -341,9 +378,15 @@ and on (model, version) {_ENOUGH}""",
         name="TritonCanaryFailing",
         expr=f"""\
 {_ERROR_RATIO} > on (model) group_left
-0.01 + 2 * ({_ERROR_RATIO} and on (model, version) {_BUSIEST_VERSION})
+$threshold + 2 * ({_ERROR_RATIO} and on (model, version) {_BUSIEST_VERSION})
 and on (model, version) {_ENOUGH}
 and on (model, version) 15m * {_BAD} > 10""",
+        threshold=AlertThreshold(
+            0.01,
+            "share",
+            "share of failed requests above twice that of the version with the most traffic",
+            "Of 200 requests one or two fail by chance where few fail at all: that is 0.5 to 1 %.",
+        ),
         severity="warning",
         component="traffic",
         labels=("model", "version"),
@@ -352,7 +395,7 @@ and on (model, version) 15m * {_BAD} > 10""",
         summary="Version {{ $labels.version }} of model {{ $labels.model }} fails "
         "{{ $value | humanizePercentage }} of its requests, far more than the version with the most traffic",
         description="{{ $value | humanizePercentage }} of the requests to version {{ $labels.version }} of "
-        "model {{ $labels.model }} fail: over twice the share, and one point more, of the version that "
+        "model {{ $labels.model }} fail: more than $threshold above twice the share of the version that "
         "serves most of the traffic.",
         action="Stop the rollout of this version and send its traffic back.",
         silence="model and version",
@@ -363,9 +406,16 @@ and on (model, version) 15m * {_BAD} > 10""",
         expr=f"""\
 sum by (instance) (rate({triton.CACHE_HITS_PER_MODEL}[15m]))
 / (sum by (instance) (rate({triton.CACHE_HITS_PER_MODEL}[15m]))
-  + sum by (instance) (rate({triton.CACHE_MISSES_PER_MODEL}[15m])) > 1) < 0.05
+  + sum by (instance) (rate({triton.CACHE_MISSES_PER_MODEL}[15m])) > 1) < $threshold
 and on (instance) {triton.CACHE_UTIL} > 0.95
 and on (instance) delta({triton.CACHE_EVICTIONS}[15m]) > 100""",
+        threshold=AlertThreshold(
+            0.05,
+            "share",
+            "share of requests answered from the full response cache",
+            "A lookup hashes the whole input; below one hit in twenty it costs more than the hits save.",
+            below=True,
+        ),
         severity="info",
         component="traffic",
         labels=("instance",),

@@ -9,13 +9,14 @@ import time
 from collections.abc import Sequence
 
 from triton_alerts.alertmanager.receivers import fallback_receiver, ticket_hours
+from triton_exporter.catalogue import state, triton
 from triton_exporter.options import adder
 from triton_slo.alerting.tuning import Tuning
 from triton_slo.artifact import Artifact, Format, Options
 from triton_slo.lint import Surroundings, doubts
 from triton_slo.objective.reading import read
 from triton_slo.problem import count
-from tritonwatch import output
+from tritonwatch import access, output
 from tritonwatch.arguments import (
     add_alerts,
     alert_settings,
@@ -43,6 +44,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     add = adder(parser.add_argument)
     add_arguments(parser)
+    access.add_arguments(parser, required=False)
     add("--only", "write only this part, directly into --out", choices=PARTS)
     add("--check", "write nothing; exit 1 if a file would change")
     add(
@@ -138,8 +140,9 @@ def generated(args: argparse.Namespace, form: Format) -> tuple[Artifact, ...]:
         for problem in problems:
             print(problem, file=sys.stderr)
         raise CommandError(f"{count(len(problems), 'mistake')}, nothing written")
-    around = Surroundings(args.scrape_interval, now=time.time())
-    for warning in (*doubts(reading, around), *settings.doubts(around.models), *settings.notes()):
+    models = known_models(args) if getattr(args, "prometheus", None) else None
+    around = Surroundings(args.scrape_interval, models=models, now=time.time())
+    for warning in (*doubts(reading, around), *settings.doubts(models), *settings.notes()):
         print(f"warning: {warning}", file=sys.stderr)
     options = _options(args, form, settings.tuning)
     return tuple(
@@ -147,6 +150,13 @@ def generated(args: argparse.Namespace, form: Format) -> tuple[Artifact, ...]:
         for module in _GENERATORS
         for artifact in importlib.import_module(module).artifacts(reading.objectives, options)
     )
+
+
+def known_models(args: argparse.Namespace) -> frozenset[str] | None:
+    """The models that Prometheus knows, for warnings about names that match nothing; None if it knows none."""
+    with access.connect(args) as prometheus:
+        found = prometheus.instant(f"group by (model) ({state.MODEL_STATE} or {triton.REQUEST_SUCCESS})")
+    return frozenset(sample.labels.get("model", "") for sample in found) or None
 
 
 def by_path(made: Sequence[Artifact]) -> dict[str, str]:
