@@ -16,6 +16,10 @@ RULE_FAILURES = "prometheus_rule_evaluation_failures_total"
 """Prometheus: rule evaluations that failed, by rule_group."""
 RULE_MISSED = "prometheus_rule_group_iterations_missed_total"
 """Prometheus: evaluations of a group left out because the one before took too long."""
+COMPACTIONS_FAILED = "prometheus_tsdb_compactions_failed_total"
+"""Prometheus: blocks that it could not write."""
+WAL_WRITES_FAILED = "prometheus_tsdb_wal_writes_failed_total"
+"""Prometheus: samples that it could not write to its log."""
 ALERTMANAGERS = "prometheus_notifications_alertmanagers_discovered"
 """Prometheus: how many Alertmanagers it knows."""
 DROPPED = "prometheus_notifications_dropped_total"
@@ -37,6 +41,8 @@ NAMES = (
     CONFIG_RELOADED,
     RULE_FAILURES,
     RULE_MISSED,
+    COMPACTIONS_FAILED,
+    WAL_WRITES_FAILED,
     ALERTMANAGERS,
     DROPPED,
     SEND_ERRORS,

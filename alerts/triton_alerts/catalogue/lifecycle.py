@@ -106,6 +106,28 @@ unless on (cluster, model) max by (cluster, model) ({state.MODEL_READY}) == 1"""
         silence="model, while it is replaced on purpose",
     ),
     Alert(
+        name="TritonModelReplicasLow",
+        # Expected by each exporter that answers; one replica of several is TritonModelNotReadyProlonged's.
+        expr=f"""\
+count by (cluster, model) (max by (cluster, job, instance, model) ({state.MODEL_READY}) == 1)
+/ on (cluster, model)
+(count by (cluster, model) (max by (cluster, job, instance, model) ({state.MODEL_EXPECTED}) == 1) > 1)
+<= 0.5""",
+        severity="warning",
+        component="lifecycle",
+        labels=("model",),
+        hold="5m",
+        keep="5m",
+        summary="Only {{ $value | humanizePercentage }} of the servers that should serve model "
+        "{{ $labels.model }} do",
+        description="Model {{ $labels.model }} is ready on {{ $value | humanizePercentage }} of the servers on "
+        "which it should serve. The others carry all of its traffic, and the next failure may be one too many.",
+        action="Compare the servers that are not ready with those that are: what was rolled out, and where?",
+        cause_from=_LOAD_REASON_ANYWHERE,
+        steps=_LOAD_STEPS,
+        silence="model, during a planned rollout of that model",
+    ),
+    Alert(
         name="TritonExpectedModelMissing",
         expr=f'max without (state) ({state.MODEL_STATE}{{state="missing"}}) == 1',
         severity="warning",

@@ -154,6 +154,26 @@ PIPELINE = (
         silence="rule_group",
     ),
     Alert(
+        name="PrometheusDiskFailing",
+        # Blocks need space first; once the log does not fit either, Prometheus stores nothing about itself.
+        expr=f"""\
+increase({peers.COMPACTIONS_FAILED}[3h]) > 0
+or
+increase({peers.WAL_WRITES_FAILED}[3h]) > 0""",
+        severity="warning",
+        component="meta",
+        labels=("instance",),
+        hold="5m",
+        keep="15m",
+        dashboard="on_call",
+        owner="observability",
+        summary="Prometheus {{ $labels.instance }} cannot write to its disk",
+        description="Prometheus {{ $labels.instance }} failed to write a block or its log within the last "
+        "[3h]: most often its disk is full. Soon it stores nothing more, and no alert sees anything.",
+        action="Free space on its volume or enlarge it; then lower --storage.tsdb.retention.size.",
+        silence="instance, while its volume is enlarged",
+    ),
+    Alert(
         name="PrometheusConfigReloadFailed",
         expr=f"max_over_time({peers.CONFIG_RELOADED}[5m]) == 0",
         severity="warning",

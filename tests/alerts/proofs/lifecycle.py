@@ -26,6 +26,29 @@ def _failures(reason: str = "python_error") -> str:
     return series(state.MODEL_LOAD_FAILURES, MODEL, reason=reason)
 
 
+def _replicas(ready: int, expected: int = 4) -> dict[str, str]:
+    """`ranker` on this many servers, of which the first ones are ready."""
+    return {
+        series(metric, VERSION, instance=f"gpu-{place}:9095"): f"{int(place < count)}x100"
+        for metric, count in ((state.MODEL_READY, ready), (state.MODEL_EXPECTED, expected))
+        for place in range(expected)
+    }
+
+
+REPLICAS = (
+    fires(
+        "TritonModelReplicasLow",
+        "fires when half of the servers have lost a model",
+        _replicas(2),
+        "5m",
+        Fires(only(MODEL, "model"), "50%"),
+    ),
+    boundary("TritonModelReplicasLow", "is quiet before the five minutes are over", _replicas(2), "4m45s"),
+    quiet("TritonModelReplicasLow", "is quiet when one of four is not ready", _replicas(3), "15m"),
+    quiet("TritonModelReplicasLow", "is quiet where one server is expected", _replicas(1, 1), "15m"),
+    quiet("TritonModelReplicasLow", "leaves a model that nobody serves to the page", _replicas(0), "15m"),
+)
+
 MODELS = (
     fires(
         "TritonModelLoadFailed",
@@ -470,4 +493,4 @@ SERVERS = (
     ),
 )
 
-PROOFS = (*MODELS, *SERVERS)
+PROOFS = (*MODELS, *REPLICAS, *SERVERS)

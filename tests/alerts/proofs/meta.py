@@ -35,6 +35,26 @@ _OLDEST = series(bridge.OLDEST_UNDELIVERED_AGE, _BRIDGE)
 _SLACK = series(bridge.SEND_FAILURES, _BRIDGE, error="rate_limited")
 _STORE = series(bridge.STORE_FAILURES, _BRIDGE)
 
+_COMPACTIONS = series(peers.COMPACTIONS_FAILED, _PROMETHEUS)
+
+DISK = (
+    fires(
+        "PrometheusDiskFailing",
+        "fires when blocks cannot be written",
+        {_COMPACTIONS: "0x4 1x120"},
+        "8m",
+        Fires(_PROMETHEUS),
+    ),
+    boundary(
+        "PrometheusDiskFailing",
+        "is quiet before the five minutes are over",
+        {_COMPACTIONS: "0x4 1x120"},
+        "6m",
+    ),
+    quiet("PrometheusDiskFailing", "is quiet about failures long ago", {_COMPACTIONS: "7x120"}, "20m"),
+    reset("PrometheusDiskFailing", "takes a restart for no failure", {_COMPACTIONS: "7x20 0x100"}, "20m"),
+)
+
 EXPORTER = (
     fires("Watchdog", "always fires, with no series at all", {}, "0s", NOBODY),
     fires(
@@ -340,4 +360,4 @@ BRIDGE = (
     reset("AlertBridgeStoreFailing", "takes a restart for no failure", {_STORE: "7x20 0x40"}, "12m"),
 )
 
-PROOFS = (*EXPORTER, *PIPELINE, *BRIDGE)
+PROOFS = (*DISK, *EXPORTER, *PIPELINE, *BRIDGE)
