@@ -111,7 +111,7 @@ def burn_part(name: str) -> str:
 
 
 WITHIN_ERROR = burn_part("within_error")
-"""1 for each page tier whose long window burns, but not if the estimate is wrong by its stated error."""
+"""1 for each page tier whose long window burns, but neither window if the estimate is wrong by its stated error."""
 
 
 SLI_EVENTS_NOW = "slo:sli_events:now"

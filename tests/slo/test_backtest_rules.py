@@ -170,6 +170,8 @@ def test_a_replay_asks_for_the_error_of_an_estimate_as_the_rules_do(tmp_path: Pa
     models = [f"m{number}" for number in range(24 if THOROUGH else 8)]
     histories = {model: random_history(random, 10.0) for model in models}
     errors = {model: random_errors(random) for model in models}
+    histories["held"] = incident([0.2] * 120)
+    errors["held"] = np.full(2 * CLEAN + AFTER, 0.15)
     minutes = max(map(len, histories.values()))
     real = fired_in_promtool(LATENCY, estimated(histories, errors), minutes, tmp_path)
     ours = fired_in_replay(LATENCY, histories, errors)

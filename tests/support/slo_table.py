@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from support import slo_estimates
 from support.slo_low_traffic import Noise, noise_table
 from support.slo_scenarios import OBJECTIVE, Outcome, Scenario
 
@@ -90,6 +91,7 @@ def table(
             _HEAD,
             rows(scenarios, outcomes)
             + pauses_section(pauses, paused)
+            + slo_estimates.section()
             + _TAIL.format(noise=noise_table(noise)),
         )
     )

@@ -195,13 +195,15 @@ class _Chunk:
         match quantity:
             case Burn():
                 return compare(bad, limit * self._budget * total) & some
-            case BurnBeyondError(_, stated):
+            case BurnBeyondError(_, short, stated):
                 if self._error is None:
                     return np.zeros(self.shape, dtype=bool)
                 steps = self._steps(stated.seconds)
                 times = _last(_running(~np.isnan(self._error)), steps)
                 error = _last(_running(self._error), steps) / np.maximum(times, 1)
-                return compare(bad - error * total, limit * self._budget * total) & some & (times > 0)
+                short_bad, short_total = self._sums(short)
+                larger = np.fmax(_ratio(bad, total), _ratio(short_bad, short_total))
+                return compare(larger - error, limit * self._budget) & some & (times > 0)
             case Failures():
                 return compare(bad, limit)
             case Significance():
@@ -221,6 +223,11 @@ class _Chunk:
 
     def _steps(self, seconds: float) -> int:
         return max(1, round(seconds / self._step))
+
+
+def _ratio(bad: Matrix, total: Matrix) -> Matrix:
+    """NaN where there were no events."""
+    return np.divide(bad, total, out=np.full(bad.shape, np.nan), where=total > _NOTHING)
 
 
 def _held(true: Flags, seconds: float, step: float) -> Flags:

@@ -65,9 +65,13 @@ class Burn:
 
 @dataclass(frozen=True, slots=True)
 class BurnBeyondError:
-    """What is left of `Burn` if the estimate is wrong by its stated error; only where one was stated lately."""
+    """What is left of the larger of two burns if the estimate is wrong by its stated error.
+
+    Only where an error was stated in the window `stated`.
+    """
 
     window: Window
+    short: Window
     stated: Window
 
 
@@ -234,9 +238,11 @@ def _enough(plan: Plan, long: Window) -> Iterator[Condition]:
 
 
 def _within_error(plan: Plan, tier: Tier, burning: Compare) -> Named:
-    # Errors of an hour are remembered, so that a source that changes for some minutes does not raise a page.
-    beyond = BurnBeyondError(_window(plan, tier.long), _window(plan, STATED))
-    words = "the long window burns, but not if the estimate is wrong by its stated error"
+    # Errors of an hour are remembered, so that a source that changes for some minutes does not raise a page. The
+    # short window shows an incident beyond the error long before it fills the long one: no page waits for that.
+    long, short, stated = (_window(plan, name) for name in (tier.long, tier.short, STATED))
+    beyond = BurnBeyondError(long, short, stated)
+    words = "the long window burns, but neither window does if the estimate is wrong by its stated error"
     return Named("within_error", All((burning, Compare(beyond, "<=", plan.factor(tier)))), words)
 
 

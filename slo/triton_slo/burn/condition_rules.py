@@ -114,9 +114,10 @@ class _Expression:
         match quantity:
             case Burn(window):
                 return burn(self.plan, window.nominal)
-            case BurnBeyondError(window, stated):
-                group = on(self.plan.objective.group_by)
-                left = f"{self._ratio(window)} - {group} group_left () {self._stated_error(stated)}"
+            case BurnBeyondError(window, short, stated):
+                one, other = self._ratio(window), self._ratio(short)
+                matching = f"{on(self.plan.objective.group_by)} group_left ()"
+                left = f"({one} > {other} or {other} or {one}) - {matching} {self._stated_error(stated)}"
                 return f"({left}) / {names.ERROR_BUDGET_RATIO}{self.plan.own}"
             case Failures(window):
                 return self._count(window, names.ERROR)

@@ -68,10 +68,9 @@ def _quantity(quantity: Quantity) -> str:
     match quantity:
         case Burn(window):
             return f"burn rate over {window.nominal}"
-        case BurnBeyondError(window, stated):
-            return (
-                f"burn rate over {window.nominal} less the stated error of the estimate (of {stated.nominal})"
-            )
+        case BurnBeyondError(window, short, stated):
+            larger = f"larger burn rate of {window.nominal} and {short.nominal}"
+            return f"{larger} less the error stated over {stated.nominal}"
         case Failures(window):
             return f"failures in {window.nominal}"
         case Significance(window):
