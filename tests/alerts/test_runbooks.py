@@ -10,6 +10,7 @@ import pytest
 
 from triton_alerts import bridge_metrics as bridge
 from triton_alerts import peers
+from triton_alerts.alert import Alert
 from triton_alerts.catalogue import ALERTS
 from triton_alerts.rules import promql
 from triton_exporter.catalogue import METRICS
@@ -59,6 +60,15 @@ def test_a_page_has_the_four_sections_with_something_in_each(name: str) -> None:
     for heading, text in sections(page).items():
         assert len(text.split()) >= 5, heading
     assert "```sh" in sections(page)["## Diagnosis"]
+
+
+@pytest.mark.parametrize("alert", [one for one in ALERTS if one.threshold], ids=lambda alert: alert.name)
+def test_a_page_states_the_default_of_its_threshold(alert: Alert) -> None:
+    """The number of the catalogue, and where it is changed."""
+    assert alert.threshold
+    stated = f"Fires {alert.threshold.condition} by default ({alert.threshold.of});"
+
+    assert stated in sections((RUNBOOKS / f"{alert.name}.md").read_text())["## Meaning"]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
