@@ -144,8 +144,8 @@ class Fleet:
         served = arrived - np.diff(waiting, prepend=0)
         took = shape.instances * shape.replicas / shape.capacity
         failed = rng.binomial(served, 0.0002)
-        rejected = rng.binomial(served, 0.0001)
-        cancelled = rng.binomial(served, 0.05)
+        rejected = np.minimum(rng.binomial(served, 0.0001), served - failed)
+        cancelled = np.minimum(rng.binomial(served, 0.05), served - failed - rejected)
         good = served - failed - rejected - cancelled
         restart = rng.integers(0, DAY - 600) if replica == 0 else None
         for metric, values in (
