@@ -317,9 +317,9 @@ def run(server: TritonServer, folder: Path) -> Seen:
         sample()
         page = Scraped(requests.get(f"{url}/metrics", timeout=10).text)
     shown = {s.series: s.value for family in means.families(0) for s in family.samples}
-    return Seen(
-        {name: truth(folder / f"{name}.out") for name in TRAFFIC}, shown, page, *idle, os.getloadavg()[1]
-    )
+    exporter_idle, triton_idle = idle
+    truths = {name: truth(folder / f"{name}.out") for name in TRAFFIC}
+    return Seen(truths, shown, page, exporter_idle, triton_idle, os.getloadavg()[1])
 
 
 @pytest.mark.real
@@ -423,12 +423,13 @@ machine (2 cores): {load:.0f}.
 {rows}
 
 Worst error of a share: **{worst:.1f} points** (`sampled_mean`: {worst_before:.1f}); median {median:.1f}
-(`sampled_mean`: {median_before:.1f}). A client's time is longer than Triton's, by the network and by its own wait for
-a processor: where many requests are near a threshold, a millisecond is worth points. Without that time (the
-difference of the means is taken from each request), the worst error is **{worst_alone:.1f} points** and the median
-{median_alone:.1f}; the stated error covers it in {covered} of the {stated} cases in which one was stated. The bounds
-are about Triton's time, too. Before the traffic, with {models} models, the exporter took {exporter:.1f} % and Triton
-{triton:.1f} % of a core; after it a reading came every {interval:.2f} s. Torn readings in all: {torn:.0f}.
+(`sampled_mean`: {median_before:.1f}). A client's time is longer than Triton's, by the network and by its own wait
+for a processor: where many requests are near a threshold, a millisecond is worth points. Without that time (the
+difference of the means is taken from each request), the worst error is **{worst_alone:.1f} points** and the
+median {median_alone:.1f}; the stated error covers it in {covered} of the {stated} cases in which one was stated.
+The bounds are about Triton's time, too. Before the traffic, with {models} models, the exporter took
+{exporter:.1f} % and Triton {triton:.1f} % of a core; after it a reading came every {interval:.2f} s. Torn readings
+in all: {torn:.0f}.
 
 The traffic:
 
