@@ -224,13 +224,14 @@ def test_burn_budget_and_cause_are_read_from_series_that_our_rules_recorded(tmp_
     assert "0.5x the allowed rate" == facts["Burn rate"]
     assert "50 %" == facts["Budget left"]
     assert "BACKEND 100 %" == facts["Where it goes"]
+    assert "The model's own code fails" in facts["First step"]
 
 
 def wait_for_facts(prometheus: Prometheus, incident: Incident) -> dict[str, Any]:
     deadline = time.monotonic() + 40
     while time.monotonic() < deadline:
         facts = dict(from_prometheus(prometheus)(incident).facts)
-        if len(facts) == 3:
+        if len(facts) == 4:
             return facts
         time.sleep(0.5)
     raise AssertionError(f"{slo.CURRENT_BURN_RATE} and its like were not recorded: {facts}")

@@ -56,6 +56,7 @@ _BODY = {
     "alerts": [_ALERT],
 }
 _CSV = re.compile(r"^```csv\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_NAMED = re.compile(r'^```yaml title="(\w+\.yaml)"\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 
 
 def prepare(page: str, directory: Path) -> None:
@@ -68,3 +69,5 @@ def prepare(page: str, directory: Path) -> None:
     (directory / "captured-body.json").write_text(json.dumps(_BODY))
     for text in _CSV.findall((ROOT / page).read_text()):
         (directory / "incidents.csv").write_text(text)
+    for name, text in _NAMED.findall((ROOT / page).read_text()):
+        (directory / name).write_text(text)

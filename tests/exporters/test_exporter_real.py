@@ -13,6 +13,7 @@ import requests
 from support.exporter import Running, exporting
 from support.repository import Repository
 from support.triton import infer, live_triton
+from support.waiting import eventually
 from triton_exporter.catalogue import state as catalogue
 from triton_exporter.catalogue import triton
 from tritonwatch.local.triton import TritonServer, free_ports
@@ -40,6 +41,11 @@ def exporter(server: TritonServer) -> Iterator[Running]:
 def test_tritons_own_series_are_relayed_byte_for_byte(server: TritonServer, exporter: Running) -> None:
     """Every line of Triton's own page stands unchanged and in order on the exporter's page."""
     assert 200 == infer(server, "echo", "1")
+    # Triton counts a request after it has answered it.
+    counted = f'{triton.REQUEST_SUCCESS}{{model="echo",version="1"}} 1'
+    eventually(
+        lambda: counted in requests.get(server.metrics_url, timeout=5).text, "the request was never counted"
+    )
     direct, relayed = requests.get(server.metrics_url, timeout=5).content, exporter.get().content
 
     def steady(body: bytes) -> list[bytes]:  # CPU series move between two reads
