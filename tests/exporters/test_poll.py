@@ -62,6 +62,26 @@ def test_a_slow_index_is_not_an_outage() -> None:
     assert took < 1.5 * TIMEOUT
 
 
+def test_a_model_that_leaves_the_index_is_looked_for_in_current_statistics() -> None:
+    """Statistics that took long are kept for a while; those of before the model's load do not know it."""
+
+    def slow(connection: socket.socket, stop: threading.Event) -> None:
+        stop.wait(0.2)
+        body(b'{"model_stats":[]}')(connection, stop)
+
+    with faulty({"/v2/repository/index": index("a"), "/v2/models/stats": slow}) as target:
+        polling = poller(target.url)
+        polling.poll()
+        target.answers |= {
+            "/v2/repository/index": index(),
+            "/v2/models/stats": body(b'{"model_stats":[{"name":"a","version":"1"}]}'),
+        }
+        snapshot = polling.poll()
+
+    assert snapshot.statistics is not None
+    assert ["a"] == [one.model for one in snapshot.statistics]
+
+
 def test_configurations_that_cannot_be_read_do_not_keep_others_from_being_read() -> None:
     """Forty models, of which the first thirty-two refuse: the others are known after two polls."""
     models = [f"m{number:02}" for number in range(40)]

@@ -89,6 +89,8 @@ class ApiPoller:
         # Before the index, which may take all the time that is left.
         statistics = self._statistics()
         index = self._index()
+        if not self._next_statistics:
+            statistics = self._statistics()
         self._ask_models(_serving(index, statistics))
         if self._silent:
             # One slow endpoint is not an outage; a process that was stopped during this poll is.
@@ -164,7 +166,11 @@ class ApiPoller:
     def _read_index(self, body: bytes) -> tuple[IndexEntry, ...]:
         """Return the index; one that says what the last said is not read again, as most do at a poll a second."""
         if body != self._last_index[0]:
-            self._last_index = body, parse_index(body)
+            before, after = self._last_index[1], parse_index(body)
+            self._last_index = body, after
+            # A model whose folder was deleted goes on serving, and only current statistics show it.
+            if not {entry.model for entry in before} <= {entry.model for entry in after}:
+                self._next_statistics = 0.0
         return self._last_index[1]
 
     def _statistics(self) -> tuple[ModelStatistics, ...] | None:
