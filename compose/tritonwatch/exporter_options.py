@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
-from triton_exporter.app.settings import GpuSource, Settings
+from triton_exporter.app.settings import GpuChoice, Settings
 from triton_exporter.distribution.buckets import Buckets, ThresholdError, thresholds
 from triton_exporter.http.certificates import CertificateError, Certificates
 from triton_exporter.lifecycle.expectations import parse_expected
@@ -197,7 +197,7 @@ class ExporterOptions(BaseModel):
     """interval between two polls of Triton's API; longer where the API is slow (default: 1)"""
     timeout: Seconds = 5.0
     """timeout of a request to Triton (default: 5)"""
-    gpu: Annotated[GpuSource, Form("{auto,dcgm,nvml,triton,none}")] = "auto"
+    gpu: Annotated[GpuChoice, Form("{auto,dcgm,nvml,triton,none}")] = "auto"
     """source of GPU metrics (default: auto, the best one available)"""
     dcgm_url: Url = ""
     """metrics endpoint of dcgm-exporter (default: port 9400 of this machine)"""

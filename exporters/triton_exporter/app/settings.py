@@ -11,7 +11,7 @@ from triton_exporter.distribution.buckets import Buckets
 from triton_exporter.http.certificates import Certificates
 from triton_exporter.probe.probe_settings import ProbeSettings
 
-GpuSource = Literal["auto", "dcgm", "nvml", "triton", "none"]
+GpuChoice = Literal["auto", "dcgm", "nvml", "triton", "none"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class Settings:
 
     triton_url: str
     metrics_url: str
-    gpu: GpuSource = "auto"
+    gpu: GpuChoice = "auto"
     dcgm_url: str = ""
     gpu_interval_seconds: float = 5.0
     gpu_max_age_seconds: float = 120.0

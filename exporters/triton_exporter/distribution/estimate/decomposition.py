@@ -26,7 +26,7 @@ MAX_INTERVALS = 3000
 """Intervals kept; at 20 a second, all of them busy, that is two and a half minutes."""
 
 LEAST_INTERVALS = 30
-"""Fewer intervals are no ground for an estimate."""
+"""Fewer intervals give no estimate."""
 
 STALE_PART = 0.5
 """An estimate is out of date when the intervals have grown by this part since."""
@@ -151,7 +151,7 @@ class Decomposition:
     def judge(self, bounds: Sequence[float]) -> None:
         """Set `errors`: how far the share at or below each bound may be off, in 95 of 100 cases.
 
-        Three parts, calibrated on simulated traffic: chance, as if each interval told about one request; the
+        Three parts, calibrated on simulated traffic: chance, as if each interval counted as one request; the
         difference between estimate and mean, where they may be mixed wrongly; and a rest. It is at most what is
         not guaranteed: the requests that can be on either side.
         """
@@ -212,7 +212,7 @@ class Decomposition:
 
 
 def _judged(ends: Floats, sums: Sums, lasted: Floats) -> Likeness:
-    # Where fast and slow readings take turns, the fast ones tell how alike neighbours are.
+    # Where fast and slow readings take turns, the fast ones show how alike neighbours are.
     interval = float(np.quantile(lasted, 0.2))
     usual = lasted <= 1.5 * interval
     return likeness(ends[usual], sums.at(usual), interval)

@@ -1,6 +1,6 @@
 """The distribution of single requests, recovered from sums of several: decompounding.
 
-An interval tells how many requests ended in it and what they took in all. If requests are independent, that sum is
+An interval gives how many requests ended in it and what they took in all. If requests are independent, that sum is
 distributed as a convolution power of the distribution of one, which expectation-maximisation recovers:
 Buchmann and Gruebel, Decompounding, Annals of Statistics 31 (2003), https://doi.org/10.1214/aos/1059655905.
 The convolutions are done for all sums at once, on a grid of equal steps, by Fourier transforms, so that the cost
@@ -162,7 +162,7 @@ def _powers(one: npt.NDArray[np.complex128], exponents: Places) -> npt.NDArray[n
 
 
 def _grid(sums: Sums) -> tuple[float, int]:
-    """Step and size of a grid that holds every sum and, if it can, tells fast requests apart."""
+    """Step and size of a grid that holds every sum and, if it can, keeps fast requests apart."""
     top = float(sums.seconds.max()) * 1.02 + 1e-6
     wanted = max(_FINEST_SECONDS, float(np.quantile(sums.means, 0.05)) / _STEPS_OF_A_FAST_REQUEST)
     size = next((one for one in _SIZES if top <= wanted * one), _SIZES[-1])
