@@ -12,7 +12,7 @@ import requests
 from docs.object_store import ObjectStore, serving
 from support.exporter import Running, exporting
 from support.triton import live_triton
-from triton_exporter.catalogue import state
+from triton_exporter.catalogue import own, state
 from tritonwatch.local.triton import TritonServer
 
 pytestmark = pytest.mark.real
@@ -81,8 +81,10 @@ def test_a_download_is_a_load_and_no_loss(
     assert 400 == ready.status_code
     done = exporter.wait(lambda page: page.value(state.MODEL_READY, **LARGE) == 1)
     took = done.value(state.MODEL_LOAD_DURATION_ESTIMATED, **LARGE)
-    assert took is not None
-    assert 1.0 < took
+    if took is None:  # a poll of a busy machine that failed leaves the duration out, on purpose
+        assert any(done.series(own.SCRAPE_FAILURES).values())
+    else:
+        assert 1.0 < took
 
 
 def test_looks_leave_the_bucket_alone_most_of_the_time(bucket: ObjectStore, exporter: Running) -> None:

@@ -81,6 +81,7 @@ class TritonServer:
             f"--grpc-port={self.ports.grpc}",
             f"--metrics-address={self.address}",
             f"--metrics-port={self.ports.metrics}",
+            *_gpu_metrics(),
             *self.arguments,
         ]
 
@@ -202,6 +203,11 @@ def _site_packages() -> Path:
     if numpy is None or numpy.origin is None:
         raise CannotStartError("Triton's Python models need numpy; try: pip install 'tritonwatch[demo]'")
     return Path(numpy.origin).parents[1]
+
+
+def _gpu_metrics() -> tuple[str, ...]:
+    # Where there is no GPU, DCGM cannot start, and Triton was seen to wait for its attempt for ever.
+    return () if Path("/dev/nvidiactl").exists() else ("--allow-gpu-metrics=false",)
 
 
 def _wheel() -> Path:
