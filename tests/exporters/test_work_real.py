@@ -103,7 +103,7 @@ def test_work_is_counted_per_execution_and_survives_every_reload(worker: Worker)
     worker.infer(2)
     worker.exporter.wait(lambda page: worker.executed(page) == 6)
 
-    write(worker.repository.path / "worker" / "1" / "delay_seconds", "0.01")
+    write(worker.repository.path / "worker" / "1" / "delay_seconds", "0.001")
     write(worker.repository.path / "worker" / "config.pbtxt", _with_more_delay(worker.repository))
     assert 200 == control(worker.server, "load", "worker")
     statistics = requests.get(f"{worker.server.http_url}/v2/models/worker/stats", timeout=5).json()

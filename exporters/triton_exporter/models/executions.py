@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from triton_exporter.catalogue import Metric
@@ -107,14 +107,17 @@ def _take(account: _Account, statistics: ModelStatistics, at: float, *, baseline
     account.current = statistics
     # A hot reload forgets the time of the last inference though the model goes on.
     account.last_inference = max(account.last_inference, statistics.last_inference_seconds)
-    for identity, value in _counters(statistics).items():
+    counters = _counters(statistics)
+    # A reload starts all counters again: one that fell shows it for the others, too.
+    if any(counters.get(identity, 0.0) < value for identity, value in account.last.items()):
+        account.last.clear()
+    for identity, value in counters.items():
         before = account.last.get(identity, value if baseline else 0.0)
-        account.last[identity] = value
-        grown = value - before if value >= before else value
-        account.totals[identity] = account.totals.get(identity, 0.0) + grown
+        account.totals[identity] = account.totals.get(identity, 0.0) + value - before
+    account.last = counters
 
 
-def _counters(statistics: ModelStatistics) -> Mapping[_Identity, float]:
+def _counters(statistics: ModelStatistics) -> dict[_Identity, float]:
     return dict(_walk(statistics))
 
 
