@@ -27,8 +27,10 @@ from support import made_fleet  # noqa: E402
 from support.history import END  # noqa: E402
 from support.panels import Grafana, Json  # noqa: E402
 from support.tools import prometheuses, promtools  # noqa: E402
+from triton_dashboards import example  # noqa: E402
 from triton_dashboards.generate import dashboards  # noqa: E402
 from triton_dashboards.grafana.dashboard import dashboard_model  # noqa: E402
+from triton_dashboards.per_model import uid  # noqa: E402
 from triton_dashboards.recording import rules_text  # noqa: E402
 from triton_slo.artifact import Options  # noqa: E402
 
@@ -52,7 +54,12 @@ class Picture:
     """(title of a stat, colour of its number) in the dark theme."""
 
 
-COLORS = {"green": "rgb(115, 191, 105)", "orange": "rgb(255, 152, 48)", "red": "rgb(242, 73, 92)"}
+COLORS = {
+    "green": "rgb(115, 191, 105)",
+    "blue": "rgb(87, 148, 242)",
+    "orange": "rgb(255, 152, 48)",
+    "red": "rgb(242, 73, 92)",
+}
 """Grafana's classic palette in its dark theme."""
 
 
@@ -75,6 +82,12 @@ PICTURES = (
         "triton-model",
         (("model", "classifier"),),
         says=(("Versions", r"8\.\d*%"), ("Failures by reason", r"BACKEND"), ("Not ready", r"\b0\b")),
+    ),
+    Picture(
+        "dashboard-one-model",
+        uid(example.FACTS.name),
+        says=(("Failures by reason", r"BACKEND"), ("p99 latency", r"ms")),
+        colors=(("p99 latency", "blue"), ("Failed", "red")),
     ),
     Picture("dashboard-slo", "triton-slo", says=(("Worst budget", r"-35"), ("Unknown", r"\b1\b"))),
     Picture("dashboard-gpu", "triton-gpu", says=(("GPUs seen", r"\b4\b"), ("Slowed by heat", r"\b1\b"))),
@@ -107,7 +120,8 @@ def main(argv: list[str]) -> int:
     args = parser.parse_args(argv)
     bundle()
     args.out.mkdir(parents=True, exist_ok=True)
-    models = {one.uid: dashboard_model(one) for one in dashboards(Options())}
+    own = json.loads(example.text(sorted((ROOT / "slo" / "objectives").glob("*.yaml"))))
+    models = {one.uid: dashboard_model(one) for one in dashboards(Options())} | {own["uid"]: own}
     problems = []
     changed: Json = {
         **({"width": args.width} if args.width else {}),

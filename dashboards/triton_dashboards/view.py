@@ -72,8 +72,7 @@ def limited(display: Display, limit: float | None) -> Display:
     """Return the same with the objective's own limit in red, where it is known."""
     if limit is None:
         return display
-    base = display.thresholds[0] if display.thresholds[0].color == "green" else Threshold("transparent")
-    return replace(display, thresholds=(base, Threshold("red", limit)))
+    return replace(display, thresholds=(display.thresholds[0], Threshold("red", limit)))
 
 
 def lined(display: Display, limit: float | None) -> Display:

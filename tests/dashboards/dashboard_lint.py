@@ -136,6 +136,8 @@ def _silent(model: Json) -> Iterator[str]:
         steps = panel["fieldConfig"]["defaults"].get("thresholds", {}).get("steps", [])
         if panel["type"] != "heatmap" and (not steps or steps[0]["value"] is not None):
             yield f"{title!r}: the first threshold has no null base, so none of them works"
+        if panel["type"] == "stat" and any(step["color"] == "transparent" for step in steps):
+            yield f"{title!r}: a number in a transparent colour is not seen"
         if [step["value"] for step in steps[1:]] != sorted(step["value"] for step in steps[1:]):
             yield f"{title!r}: thresholds are not ascending"
         if (

@@ -49,6 +49,9 @@ BREAKS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "null base": lambda m: m["panels"][1]["fieldConfig"]["defaults"]["thresholds"]["steps"][0].update(
         value="null"
     ),
+    "is not seen": lambda m: _first(m, "stat")["fieldConfig"]["defaults"]["thresholds"]["steps"][0].update(
+        color="transparent"
+    ),
     "showLegend": lambda m: _first(m, "timeseries")["options"]["legend"].pop("showLegend"),
     "displayMode": lambda m: _first(m, "table")["fieldConfig"]["defaults"]["custom"].update(displayMode="x"),
     "is not the variable": lambda m: m["panels"][1].update(datasource={"uid": "Prometheus"}),

@@ -60,6 +60,11 @@ def test_thresholds_are_those_of_the_objective(name: str, seconds: float) -> Non
     assert 0.001 == _red(model, "Failed")
 
 
+def test_no_number_is_invisible_where_an_objective_has_a_limit() -> None:
+    """The lint finds nothing on a dashboard whose limits are known."""
+    assert [] == [str(problem) for problem in lint([_model(ModelFacts("slow", ("1",)))])]
+
+
 @pytest.mark.parametrize(
     ("facts", "there"),
     [
