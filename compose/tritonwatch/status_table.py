@@ -13,6 +13,7 @@ from rich.text import Text
 
 from triton_exporter.duration import render
 from triton_exporter.printable import printable
+from triton_slo.indicators.durations import MISTAKES
 from triton_slo.indicators.sources import CAVEATS
 from triton_slo.verdict.estimate import group_name, no_page_because, uncertainties
 from triton_slo.verdict.live import SHOWN_WINDOWS, Overview, Standing, State, overviews
@@ -40,10 +41,14 @@ def tables(rows: Sequence[Standing], limit: int = 0) -> Group:
 def caveats(rows: Sequence[Standing]) -> list[str]:
     """Return one line per source that misses something: whose numbers, what it misses, what resolves it.
 
-    And one for each group that burns and does not page because of the error of its estimate.
+    And one for each setting that leaves groups without data, and for each group that burns and does not page
+    because of the error of its estimate.
     """
     found = uncertainties(rows, _named)
     lines = [f"{whose}: {meaning}; to resolve it, {settled}" for whose, meaning, settled in found]
+    for reason, (meaning, fix) in MISTAKES.items():
+        if named := ", ".join(_named(row) for row in rows if reason in row.unknown.split(", ")):
+            lines.append(f"unknown ({reason}): {named}: {meaning}; to resolve it, {fix}")
     return lines + [f"{_named(row)} burns {why}" for row in rows if (why := no_page_because(row))]
 
 

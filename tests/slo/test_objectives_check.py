@@ -213,6 +213,7 @@ def test_every_group_is_named_whose_source_cannot_carry_an_objective(
         always = history.counter(now - 600, now, 15, 0.0)
         for counted in (state.REQUEST_DURATION.count, triton.REQUEST_SUCCESS):
             yield str(counted), own, always
+        yield state.REQUEST_DURATION.bucket, own | {"le": "0.5"}, always
         yield (
             str(state.DISTRIBUTION_SOURCE),
             own | {"signal": "request", "source": source},

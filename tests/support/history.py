@@ -50,13 +50,14 @@ def serve(
     web_config: str = "",
     probe: Mapping[str, Any] | None = None,
     flags: Iterable[str] = (),
+    settings: Mapping[str, Any] | None = None,
 ) -> Iterator[str]:
     """Backfill `text` and serve it; yields the address.
 
     Rule files (name -> text) are evaluated, and the exporter at `scrape` (host:port), or those that the file
     `targets` lists (`file_sd_configs`), are scraped, every second or as often as `every` says.
-    `server` is another Prometheus than the one on PATH, `flags` are added to its command line; `probe` is what
-    requests needs to look whether it is up (verify, cert).
+    `server` is another Prometheus than the one on PATH, `flags` are added to its command line and `settings` to the
+    global ones of its configuration; `probe` is what requests needs to see whether it is up (verify, cert).
     """
     data = directory / "data"
     data.mkdir(parents=True, exist_ok=True)
@@ -73,7 +74,12 @@ def serve(
     if targets is not None:
         found = {"file_sd_configs": [{"files": [str(targets)], "refresh_interval": "1s"}]}
     config = {
-        "global": {"evaluation_interval": every, "scrape_interval": every, "scrape_timeout": every},
+        "global": {
+            "evaluation_interval": every,
+            "scrape_interval": every,
+            "scrape_timeout": every,
+            **(settings or {}),
+        },
         "rule_files": list(rules or ()),
         "scrape_configs": [{"job_name": EXPORTER_JOB, **found}] if found else [],
     }

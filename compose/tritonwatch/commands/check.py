@@ -22,6 +22,7 @@ from triton_slo.prometheus import Prometheus
 from triton_slo.rules.plan import Plan
 from triton_slo.verdict.estimate import carries, group_name, uncertainties
 from triton_slo.verdict.group_sources import fed_groups
+from triton_slo.verdict.live import Standing
 from tritonwatch import access
 from tritonwatch.arguments import path, positive, seconds, text_of, yaml_files
 from tritonwatch.command_error import CommandError, UsageError
@@ -46,10 +47,12 @@ def run(args: argparse.Namespace) -> int:
     others = {name for name, _ in rules} | {one.file for one in tuned}
     reading = read([one for one in texts if one[0] not in others])
     models, hiding, uncertain = None, None, []
+    unmeasured: list[Problem] = []
     try:
         if args.prometheus:
             with access.connect(args) as prometheus:
                 models, hiding = _models(prometheus)
+                unmeasured = list(_unmeasured(prometheus, reading, args.scrape_interval))
                 uncertain = list(_uncertain(prometheus, reading, args.scrape_interval))
     except CommandError as error:  # 1 means mistakes in the files
         raise UsageError(error) from error
@@ -60,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
         for hint in notes(one, partial(reading.place, one.name), time.time())
     ]
     hints += [*hidden_failures(reading, around), *uncertain]
-    problems: list[Problem] = [*reading.problems, *doubts(reading, around)]
+    problems: list[Problem] = [*reading.problems, *doubts(reading, around), *unmeasured]
     for one in tuned:
         problems += [*one.problems, *one.doubts(models)]
         hints += one.notes()
@@ -89,6 +92,22 @@ def _models(prometheus: Prometheus) -> tuple[frozenset[str], frozenset[str]]:
         for one in (query, hiding_models())
     )
     return known, hiding
+
+
+def _unmeasured(
+    prometheus: Prometheus, reading: ParsedObjectives, scrape_seconds: float
+) -> Iterator[Problem]:
+    """Settings that leave an objective without data of models that have some."""
+    for one in reading.objectives:
+        plan = Plan(one, Options(scrape_interval_seconds=scrape_seconds))
+        found: dict[tuple[str, str], list[str]] = {}
+        for mistake in (mistake for variant in plan.variants for mistake in plan.measure(variant).mistakes):
+            groups = [Standing(one.name, "", sample.labels) for sample in prometheus.instant(mistake.expr)]
+            found.setdefault((mistake.words, mistake.fix), []).extend(map(group_name, groups))
+        for (words, fix), names in found.items():
+            if names:
+                reason = f"{one.name}: indicator: {', '.join(sorted(names))}: {words}"
+                yield Problem(reading.place(one.name, "indicator"), reason, fix)
 
 
 def _uncertain(prometheus: Prometheus, reading: ParsedObjectives, scrape_seconds: float) -> Iterator[Problem]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from triton_exporter.catalogue.state import DISTRIBUTION_SOURCES
 from triton_exporter.duration import DAY
 from triton_slo import conventions as names
+from triton_slo.indicators.measure import UnknownReason
 from triton_slo.indicators.sources import CAVEATS
 from triton_slo.objective.model import CalendarWindow, Tier
 from triton_slo.promql import number, quote
@@ -51,7 +52,7 @@ def unknown(plan: Plan) -> dict[str, str]:
     after = objective.unknown.after
     explained = {
         "vanished": "Its series have been gone for {after}: the model, its server or the exporter disappeared.",
-        **{reason.name: reason.words for reason in reasons(plan)},
+        **{reason.name: _sentence(reason) for reason in reasons(plan)},
     }
     cases = "".join(
         f'{{{{ if eq $labels.{names.REASON} "{reason}" }}}}{words.format(after=after)}{{{{ end }}}}'
@@ -68,6 +69,12 @@ def unknown(plan: Plan) -> dict[str, str]:
         "scraped; then send the model a request.",
         **_links(plan, names.UNKNOWN_ALERT),
     }
+
+
+def _sentence(reason: UnknownReason) -> str:
+    if not reason.fix:
+        return reason.words
+    return f"{reason.words[0].upper()}{reason.words[1:]}; {reason.fix}."
 
 
 def _own(plan: Plan) -> dict[str, str]:

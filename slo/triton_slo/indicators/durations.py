@@ -85,6 +85,7 @@ class HistogramOrSlices(TimedIndicator):
         assert threshold is not None
         in_histogram = scope.present(self.histogram.bucket, le_matcher(threshold))
         in_slices = scope.present(triton.REQUEST_SUCCESS)
+        exported = scope.present(state.DISTRIBUTION_SOURCE, f"signal={quote(self.signal)}")
         slices = self._slices(threshold, scope)
         if self.source == "slices":
             return Measure(in_slices, StateQuery(slices), ((in_slices, SLICES),))
@@ -93,23 +94,26 @@ class HistogramOrSlices(TimedIndicator):
             every, events = in_buckets(self.histogram, threshold, scope, window)
             return self._with_failures(scope, window, every, events)
 
-        exported = (
+        fed = (
             f"max by ({', '.join((*scope.group_by, 'source'))}) "
             f"({state.DISTRIBUTION_SOURCE}{scope.matchers.equal('signal', self.signal)} == 1)"
         )
-        mistakes = no_bucket(self.histogram, threshold, scope)
+        mistakes = (
+            no_bucket(self.histogram, threshold, scope),
+            no_histogram(self.histogram, exported, scope),
+        )
         error = estimate_error(self.signal, self.histogram, threshold, scope)
         stated = stated_error(self.signal, threshold, scope)
         if self.source == "histogram":
             events = CounterQuery(counted, scope.group_by)
-            return Measure(in_histogram, events, ((exported, ""),), mistakes, error, stated)
-        # Groups that have a histogram keep to it, even one without the right bucket: the estimate must not hide
-        # that mistake, which is reported by name.
-        without = f"unless {scope.on} {scope.present(self.histogram.count)}"
+            return Measure(in_histogram, events, ((fed, ""),), mistakes, error, stated)
+        # Groups that the exporter has a histogram of keep to it, even where it has not the right bucket or is not
+        # stored: the estimate must not hide that mistake, which is reported by name.
+        without = f"unless {scope.on} {exported}"
         return Measure(
-            f"{in_histogram} or {scope.on} ({in_slices} {without})",
+            f"{in_histogram} or {scope.on} {in_slices}",
             FallbackQuery(counted, scope.group_by, slices.map(lambda expr: f"({expr})\n{without}")),
-            ((exported, ""), (f"{in_slices} {without}", SLICES)),
+            ((fed, ""), (f"{in_slices} {without}", SLICES)),
             mistakes,
             error,
             stated,
@@ -196,17 +200,32 @@ def estimate_error(signal: str, histogram: Metric, threshold: float, scope: Scop
     return error
 
 
-def no_bucket(histogram: Metric, edge: float, scope: Scope) -> tuple[UnknownReason, ...]:
+_STORE_CLASSIC = (
+    "set convert_classic_histograms_to_nhcb: false or always_scrape_classic_histograms: true in the scrape "
+    "job, and let no metric_relabel_configs drop them"
+)
+_MAKE_BUCKET = "start the exporter with --buckets-from and this objective, or move the threshold"
+MISTAKES = {
+    "no_bucket": ("its histogram has no bucket that ends at the threshold", _MAKE_BUCKET),
+    "no_histogram": (
+        "it has a histogram, and Prometheus does not store its _bucket and _count series",
+        _STORE_CLASSIC,
+    ),
+}
+"""Reason for not knowing -> what is wrong, and what to change."""
+
+
+def no_bucket(histogram: Metric, edge: float, scope: Scope) -> UnknownReason:
     """The threshold is between two buckets."""
     bucket = scope.present(histogram.bucket, le_matcher(edge))
-    return (
-        UnknownReason(
-            "no_bucket",
-            f"({scope.present(histogram.count)} unless {scope.on} {bucket}) == 1",
-            "Its histogram has no bucket that ends at the threshold; start the exporter with "
-            "--buckets-from and this objective, or move the threshold.",
-        ),
-    )
+    expr = f"({scope.present(histogram.count)} unless {scope.on} {bucket}) == 1"
+    return UnknownReason("no_bucket", expr, *MISTAKES["no_bucket"])
+
+
+def no_histogram(histogram: Metric, exported: str, scope: Scope) -> UnknownReason:
+    """Prometheus stores no classic histogram of the groups that `exported` says have one."""
+    expr = f"({exported} unless {scope.on} {scope.present(histogram.count)}) == 1"
+    return UnknownReason("no_histogram", expr, *MISTAKES["no_histogram"])
 
 
 def bucket_series(series: SampleSeries, histogram: Metric, le: str) -> Iterable[tuple[str, str]]:

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from triton_exporter.catalogue import Metric, llm, triton
 from triton_exporter.duration import render
-from triton_slo.indicators.durations import TimedIndicator, bucket_series, in_buckets, no_bucket
+from triton_slo.indicators.durations import TimedIndicator, bucket_series, in_buckets, no_bucket, no_histogram
 from triton_slo.indicators.indicator import Finding
 from triton_slo.indicators.measure import CounterQuery, Measure, Scope
 from triton_slo.indicators.sample_series import SampleSeries
@@ -36,7 +36,10 @@ class FirstResponse(TimedIndicator):
         histogram, edge = self.edge(threshold)
         presence = scope.present(histogram.bucket, le_matcher(edge))
         events = CounterQuery(lambda window: in_buckets(histogram, edge, scope, window)[1], scope.group_by)
-        return Measure(presence, events, ((presence, "histogram"),), no_bucket(histogram, edge, scope))
+        # No gauge says that there is one: Prometheus' own conversion stores it under the name without a suffix.
+        native = no_histogram(histogram, scope.present(histogram), scope)
+        mistakes = (no_bucket(histogram, edge, scope), native)
+        return Measure(presence, events, ((presence, "histogram"),), mistakes)
 
     def notes(self, thresholds: Sequence[float]) -> Iterator[Finding]:
         """Thresholds between Triton's default buckets."""

@@ -199,20 +199,22 @@ class Scope:
 class UnknownReason:
     """A reason for knowing nothing about a group: its expression has the value 1 for such groups.
 
-    `words` explain it to a person; `{after}` stands for the time that must pass. `proof` names a test in which
-    counters stand still, and `waiting` the gauges that show more beside them.
+    `words` explain it to a person; `{after}` stands for the time that must pass. `fix` is what to change, where a
+    setting is wrong. `proof` names a test in which counters stand still, and `waiting` the gauges that show more
+    beside them.
     """
 
     name: str
     expr: str
     words: str
+    fix: str = ""
     proof: str = ""
     waiting: tuple[Metric, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """How an indicator is measured for one part of the models; `mistakes` follow from the threshold."""
+    """How an indicator is measured for one part of the models; `mistakes` are settings that prevent it."""
 
     presence: str
     events: EventQuery
@@ -247,6 +249,6 @@ def stuck(scope: Scope, after_seconds: float) -> UnknownReason:
         "stuck",
         f"0 * (\n  ({waiting})\n  and {scope.on} ({age})\n  unless {scope.on} ({done})\n) + 1",
         "Requests have waited for {after} and none was answered: the model seems to be stuck.",
-        "requests wait, none is answered",
-        (triton.PENDING_REQUESTS,),
+        proof="requests wait, none is answered",
+        waiting=(triton.PENDING_REQUESTS,),
     )

@@ -52,7 +52,7 @@ class Probe(Indicator):
             settled(f"{present} and {scope.on} {before} unless {scope.on} {probed}"),
             "No probe was conclusive for {after}: no probes are sent, or the model does not "
             "take the probe's input.",
-            "no probe is sent",
+            proof="no probe is sent",
         )
 
     def unknown_pace(self) -> float:
