@@ -15,7 +15,7 @@ FOLDER_UID, FOLDER_TITLE = "triton", "Triton"
 
 
 def delivered(text: str, form: Form, folder: str, namespace: str) -> tuple[str, str]:
-    """File name and text of a dashboard: as it is, as a ConfigMap, or as a dashboard.grafana.app/v1 resource.
+    """File name and text of a dashboard: as it is, as a ConfigMap, or as a resource of Grafana's API.
 
     `folder` is the folder's title; the ConfigMap carries it where the Grafana chart's sidecar looks for it.
     """
@@ -38,7 +38,8 @@ def _config_map(uid: str, text: str, folder: str, namespace: str) -> str:
                 "labels": {"app.kubernetes.io/part-of": "tritonwatch", "grafana_dashboard": "1"},
                 "annotations": {"grafana_folder": folder},
             },
-            "data": {f"{uid}.json": text},
+            # On one line: kubectl apply without --server-side refuses objects of over 256 KiB.
+            "data": {f"{uid}.json": json.dumps(json.loads(text), ensure_ascii=False, separators=(",", ":"))},
         }
     )
 
@@ -49,7 +50,8 @@ def _resource(uid: str, text: str) -> str:
     annotations = {"grafana.app/folder": FOLDER_UID}
     return _yaml(
         {
-            "apiVersion": "dashboard.grafana.app/v1",
+            # Grafana 12 has no v1; in 13 v1beta1 is the same under another name.
+            "apiVersion": "dashboard.grafana.app/v1beta1",
             "kind": "Dashboard",
             "metadata": {"name": uid, "annotations": annotations},
             "spec": spec,

@@ -51,7 +51,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--out DIR", "folder to write to", Path)
     add(
         "--format",
-        "JSON files, ConfigMaps for the Grafana sidecar, or dashboard.grafana.app/v1 resources "
+        "JSON files, ConfigMaps for the Grafana sidecar, or dashboard.grafana.app/v1beta1 resources "
         "(default: json)",
         choices=("json", "configmap", "resource"),
         default="json",
