@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from triton_exporter.catalogue import Metric
@@ -36,6 +37,16 @@ class Scope:
     def events(self, metric: Metric | str, *by: str) -> str:
         """How often something happened within Grafana's own window, where it did, kept apart by some labels."""
         return f"{total(self.increase(metric), *by)} > 0"
+
+
+def summed(within: Scope, recorded: str, each: Callable[[Scope], str], *variables: str) -> str:
+    """Return what is recorded over all values of some variables, or `each` of the chosen ones.
+
+    Exactly one of the two has series. What is recorded lacks the labels of the variables, which only All matches:
+    the expression .*. No series has a label `chosen`, so All refuses every series of `each`, and nothing is read.
+    """
+    chosen = 'chosen!~"' + "".join(f"${name}" for name in variables) + '"'
+    return f"{within(recorded)} or {each(Scope((*within.matchers, chosen)))}"
 
 
 def literal(text: str) -> str:
@@ -81,20 +92,16 @@ def or_last(share: str, every: str) -> str:
 def worst(expr: str, count: int = 10) -> str:
     """Return the series that were highest at any time in view: the same few at every point of the graph.
 
-    A plain topk picks again at each point and so draws far more lines than it promises.
+    A plain topk picks again at each point and so draws far more lines than it promises. The steps keep the look
+    back cheap; a view can be shorter than one.
     """
-    return f"({expr}) and topk({count}, {_over_view('max_over_time', expr)})"
+    long, short = (f"max_over_time(({expr})[{span}] @ end())" for span in ("$__range:10m", "1m:10s"))
+    return f"({expr}) and topk({count}, {long} or {short})"
 
 
 def emptiest(expr: str, count: int = 10) -> str:
-    """Return the series that were lowest at any time in view, which is of days."""
-    return f"({expr}) and bottomk({count}, {_over_view('min_over_time', expr, '1h')})"
-
-
-def _over_view(function: str, expr: str, step: str = "5m") -> str:
-    """Return the highest or lowest in view. The steps keep that cheap; a view can be shorter than one."""
-    long, short = (f"{function}(({expr})[{span}] @ end())" for span in (f"$__range:{step}", "1m:10s"))
-    return f"{long} or {short}"
+    """Return the series that are lowest at the end of the view."""
+    return f"({expr}) and bottomk({count}, last_over_time(({expr})[5m:1m] @ end()))"
 
 
 def quantile(level: float, buckets: str, *by: str) -> str:

@@ -1,37 +1,105 @@
 """Rules that record traffic once, so that no panel has to read every model of every server again.
 
 A panel over 1,000 models on 10 servers would read some 40,000 series four times for each of its points; these
-make it 1,000, or 10 (measured by tests/bench/bench_dashboards.py).
+make it 1,000, or 10 (measured by tests/bench/bench_dashboards.py). A graph of the worst of 800 error budgets reads
+one series an objective (tests/bench/bench_boards.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 
 from triton_dashboards.query import total
 from triton_dashboards.traffic import NOT_CANCELED
-from triton_exporter.catalogue import Metric, triton
+from triton_exporter.catalogue import Metric, gpu, state, triton
 from triton_exporter.duration import render as duration
+from triton_exporter.exposition.series_text import without_strings
 from triton_slo.artifact import Options
-from triton_slo.conventions import TRAFFIC, model_traffic, server_traffic
+from triton_slo.conventions import (
+    BECAME_READY,
+    CAUSE,
+    CAUSE_SHARE,
+    ERROR_BUDGET_RATIO,
+    EVENT,
+    FAILED_LOADS,
+    INDICATOR,
+    MODELS_IN_STATE,
+    OBJECTIVE_EVENTS,
+    OURS,
+    OVERBURN,
+    POWER_CAUSED,
+    SLO,
+    TRAFFIC,
+    UTILIZATION_CAUSED,
+    WORST_CAUSE,
+    model_traffic,
+    server_traffic,
+    sli_error,
+    sli_events,
+    worst_burn,
+)
 from triton_slo.rules.rulefile import Group, Rule, render
 
 _WINDOW_SECONDS = 120
-_LEVELS: tuple[tuple[Callable[[str], str], tuple[str, ...]], ...] = (
-    (model_traffic, ("cluster", "job", "model")),
-    (server_traffic, ("cluster", "job", "instance")),
-)
+_HOME = ("cluster", "job")
+BURN_WINDOWS = ("5m", "30m", "1h", "2h", "6h", "1d", "3d")
+"""The windows of the burn alerts; https://sre.google/workbook/alerting-on-slos/."""
 
 
 def groups(options: Options) -> tuple[Group, ...]:
     """Rule groups, one a level."""
-    return tuple(
+    return (
+        Group("triton-dashboards-model", (*_traffic(model_traffic, "model", options), *_gpus(options))),
         Group(
-            f"triton-dashboards-{labels[-1]}",
-            tuple(Rule(record=name(what), expr=_figure(what, labels, options)) for what in TRAFFIC),
-        )
-        for name, labels in _LEVELS
+            "triton-dashboards-instance", (*_traffic(server_traffic, "instance", options), *_loads(options))
+        ),
+        Group("triton-dashboards-objective", tuple(_objectives())),
     )
+
+
+def _traffic(name: Callable[[str], str], level: str, options: Options) -> Iterator[Rule]:
+    for what in TRAFFIC:
+        yield Rule(record=name(what), expr=_figure(what, _labels(options, level), options))
+
+
+def _gpus(options: Options) -> Iterator[Rule]:
+    """Yield what each model causes on all GPUs: of 200 models on 30 servers a graph would read 6,000 series."""
+    by = _labels(options, "model")
+    yield Rule(record=UTILIZATION_CAUSED, expr=total(_selected(gpu.MODEL_UTILIZATION, options), *by))
+    yield Rule(record=POWER_CAUSED, expr=total(_rate(gpu.MODEL_ENERGY, options), *by))
+
+
+def _loads(options: Options) -> Iterator[Rule]:
+    by = _labels(options, "instance")
+    yield Rule(record=MODELS_IN_STATE, expr=total(_selected(state.MODEL_STATE, options), *by, "state"))
+    failed = _over("increase", state.MODEL_LOAD_FAILURES, options)
+    yield Rule(record=FAILED_LOADS, expr=f"{total(failed, *by, 'model', 'reason')} > 0")
+    ready = _selected(state.MODEL_READY, options)
+    serving = f"max by ({', '.join(by)}, model, version)"
+    before = f"{serving} ({ready} offset {window(options)})"
+    yield Rule(record=BECAME_READY, expr=f"{serving} ({ready}) == 1 unless {before} == 1")
+
+
+def _objectives() -> Iterator[Rule]:
+    """Yield what graphs of all groups of an objective read."""
+    by = f"by ({SLO}, {INDICATOR})"
+    for window in BURN_WINDOWS:
+        yield Rule(record=worst_burn(window), expr=f"max {by} ({_burn(window)})")
+    yield Rule(record=OVERBURN, expr=f"{_burn('1h')} > 1")
+    events = f"{sli_events('5m')}{{{OURS}}}"
+    yield Rule(record=OBJECTIVE_EVENTS, expr=total(events, SLO, INDICATOR, EVENT))
+    yield Rule(record=WORST_CAUSE, expr=f"max by ({INDICATOR}, {CAUSE}) ({CAUSE_SHARE})")
+
+
+def _burn(window: str) -> str:
+    return f"{sli_error(window)}{{{OURS}}} / {ERROR_BUDGET_RATIO}{{{OURS}}}"
+
+
+def _labels(options: Options, level: str) -> tuple[str, ...]:
+    """Labels that a figure keeps: those of its level, and those by which the panels will select it."""
+    chosen = re.findall(r"(\w+)\s*[=!]", without_strings(options.selector))
+    return tuple(dict.fromkeys((*_HOME, level, *chosen)))
 
 
 def rules_text(options: Options) -> str:
@@ -56,8 +124,16 @@ def _figure(what: str, labels: tuple[str, ...], options: Options) -> str:
 
 
 def _rate(metric: Metric, options: Options, *matchers: str) -> str:
-    seconds = max(_WINDOW_SECONDS * options.time_scale, 4 * options.scrape_interval_seconds)
-    return f"rate({_selected(metric, options, *matchers)}[{duration(seconds)}])"
+    return _over("rate", metric, options, *matchers)
+
+
+def _over(function: str, metric: Metric, options: Options, *matchers: str) -> str:
+    return f"{function}({_selected(metric, options, *matchers)}[{window(options)}])"
+
+
+def window(options: Options) -> str:
+    """Return the window of what is recorded: two minutes, and at least four scrapes."""
+    return duration(max(_WINDOW_SECONDS * options.time_scale, 4 * options.scrape_interval_seconds))
 
 
 def _selected(metric: Metric, options: Options, *matchers: str) -> str:

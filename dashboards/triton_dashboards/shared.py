@@ -7,7 +7,15 @@ from triton_dashboards.grafana.library import Json
 from triton_dashboards.grafana.values import Annotation, Link, Variable
 from triton_dashboards.query import Scope
 from triton_exporter.catalogue import gpu, state, triton
-from triton_slo.conventions import COMPONENT, OBJECTIVE_RATIO, OURS, OWNER, SEVERITY
+from triton_slo.conventions import (
+    BECAME_READY,
+    COMPONENT,
+    FAILED_LOADS,
+    OBJECTIVE_RATIO,
+    OURS,
+    OWNER,
+    SEVERITY,
+)
 
 TAG = "triton"
 FLEET, MODEL, SLO, GPU, SERVER, ON_CALL = (
@@ -112,11 +120,9 @@ def alert_annotation(*chosen: tuple[str, ...]) -> Annotation:
 
 def event_annotations(scope: Scope, *alerts: tuple[str, ...]) -> tuple[Annotation, ...]:
     """Firing alerts, failed loads and new versions on every graph of a dashboard."""
-    failed = f"sum by (model, reason) (increase({scope(state.MODEL_LOAD_FAILURES)}[2m])) > 0"
-    # A version that serves now and did not two minutes ago: a deploy, a reload, a server that came back.
-    ready = scope(state.MODEL_READY)
-    now, before = (f"sum by (model, version) ({ready}{offset})" for offset in ("", " offset 2m"))
-    loaded = f"{now} > ({before} or 0 * {now})"
+    # Of a step's time: recorded where something happened, so that a long view misses none and is quick.
+    failed = f"max by (model, reason) (max_over_time({scope(FAILED_LOADS)}[$__interval]))"
+    loaded = f"max by (model, version) (max_over_time({scope(BECAME_READY)}[$__interval]))"
     reset = f"sum by (instance) (resets({scope(triton.REQUEST_SUCCESS)}[2m])) > 0"
     return (
         alert_annotation(*alerts),

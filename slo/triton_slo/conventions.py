@@ -93,12 +93,24 @@ where the exporter states no error."""
 CAUSE_SHARE = "slo:sli_cause:ratio_rate1h"
 """Share of time or failures that one cause has, by indicator, model, version and `cause`."""
 
+OVERBURN = "slo:overburn:ratio_rate1h"
+"""Burn rate over the last hour of each group that uses up budget faster than it may last; absent otherwise."""
+OBJECTIVE_EVENTS = "slo:objective_events:rate5m"
+"""Events per second of all groups of an objective (label `event`: error or total)."""
+WORST_CAUSE = "slo:worst_cause:ratio_rate1h"
+"""The highest `CAUSE_SHARE` of any model, by indicator and `cause`."""
+
 UNKNOWN_ALERT = "TritonSLOUnknown"
 
 
 def sli_error(window: str) -> str:
     """Name of the recorded error ratio over a nominal window, as in Sloth; absent where nothing happened."""
     return f"slo:sli_error:ratio_rate{window}"
+
+
+def worst_burn(window: str) -> str:
+    """Return the name of the highest burn rate of an objective's groups over a nominal window."""
+    return f"slo:worst_burn:ratio_rate{window}"
 
 
 def sli_events(window: str) -> str:
@@ -162,3 +174,15 @@ def _traffic_operation(what: str) -> str:
     if what not in TRAFFIC:
         raise ValueError(f"{what!r} is not recorded; choose from {', '.join(TRAFFIC)}")
     return "sum" if what == "pending" else "rate2m"
+
+
+FAILED_LOADS = "model:triton_load_failures:increase2m"
+"""Failed loads of two minutes by cluster, job, instance, model and reason; absent where none failed."""
+BECAME_READY = "model:triton_became_ready:offset2m"
+"""1 for a model version that serves on a server and did not two minutes ago; absent otherwise."""
+MODELS_IN_STATE = "instance:triton_models:sum"
+"""How many model versions are in which state, by cluster, job, instance and state."""
+UTILIZATION_CAUSED = "model:triton_gpu_utilization:sum"
+"""Utilisation that a model causes on all its GPUs (estimate), by cluster, job and model."""
+POWER_CAUSED = "model:triton_gpu_watts:rate2m"
+"""Power above idle that a model causes on all its GPUs (estimate), by cluster, job and model."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -31,7 +32,16 @@ def test_every_figure_is_recorded_at_both_levels() -> None:
     groups = yaml.safe_load(rules_text(Options()))["groups"]
     names = {rule["record"] for group in groups for rule in group["rules"]}
 
-    assert {level(what) for what in TRAFFIC for level in (model_traffic, server_traffic)} == names
+    assert {level(what) for what in TRAFFIC for level in (model_traffic, server_traffic)} <= names
+
+
+def test_what_is_recorded_keeps_the_labels_of_the_selector() -> None:
+    """The panels select what is recorded by the same matchers, so it must have the labels that they name."""
+    groups = yaml.safe_load(rules_text(Options(selector='region=~"eu|us", zone!="a=b"')))["groups"]
+    levels = {group["name"]: [rule["expr"] for rule in group["rules"]] for group in groups}
+
+    assert all("region, zone" in expr for expr in levels["triton-dashboards-model"])
+    assert all("region, zone" in expr for expr in levels["triton-dashboards-instance"])
 
 
 def test_operator_format_is_a_resource() -> None:
@@ -39,7 +49,7 @@ def test_operator_format_is_a_resource() -> None:
     resource = yaml.safe_load(rules_text(Options(format="operator")))
 
     assert "PrometheusRule" == resource["kind"]
-    assert 2 == len(resource["spec"]["groups"])
+    assert 3 == len(resource["spec"]["groups"])
 
 
 @pytest.mark.parametrize(("scale", "interval", "window"), [(1, 15, "2m"), (1 / 360, 1, "4s"), (1, 60, "4m")])
@@ -51,7 +61,8 @@ def test_window_follows_time_scale_but_holds_four_scrapes(scale: float, interval
 def test_selector_is_in_every_selector() -> None:
     """A fleet's own matcher narrows each recorded figure and each panel over Triton's series."""
     text = rules_text(Options(selector='cluster="eu1"'))
-    assert text.count("nv_inference") == text.count("eu1")
+    assert len(re.findall(r"\b(?:nv_inference|triton_)\w+\{", text)) == text.count("eu1")
+    assert re.findall(r"\b(?:nv_inference|triton_)\w+[\[)]", text) == []
 
     made = artifacts((), Options(selector='region="north"'))
     assert all(

@@ -81,6 +81,46 @@ def _view(views: tuple[View, ...], uid: str, model: str = "") -> View:
     return next(view for view in views if view.uid == uid and view.chosen.get("model", ".*") in (model, ".*"))
 
 
+@pytest.mark.parametrize(
+    ("uid", "title", "variable", "values"),
+    [
+        (
+            "triton-slo",
+            "Burn rate by window, worst group",
+            "model",
+            sorted({one.name for one in fleet.MODELS} | {"broken"}),
+        ),
+        (
+            "triton-slo",
+            "Events behind the ratios",
+            "model",
+            sorted({one.name for one in fleet.MODELS} | {"broken"}),
+        ),
+        ("triton-slo", "Causes", "version", ["1", "2"]),
+        ("triton-gpu", "Utilisation by model (estimate)", "instance", fleet.SERVERS),
+        (
+            "triton-gpu",
+            "Energy of models (estimate)",
+            "gpu_uuid",
+            [one for two in fleet.GPUS.values() for one in two],
+        ),
+    ],
+)
+def test_what_is_recorded_over_all_equals_what_is_read_of_each(
+    grafana: Grafana, uid: str, title: str, variable: str, values: list[str]
+) -> None:
+    """With All chosen a graph reads what the rules recorded; with each value chosen it shows the same."""
+    every = grafana.choose(MODELS[uid], {})
+    each = {**every, variable: f"({'|'.join(values)})"}
+    panel = next(one for one in panels(MODELS[uid]) if one["title"] == title)
+
+    for target in panel["targets"]:
+        recorded, read = (grafana.ask(panel, target, chosen) for chosen in (every, each))
+        assert recorded.series
+        assert sorted(recorded.legends()) == sorted(read.legends())
+        assert sorted(recorded.last()) == pytest.approx(sorted(read.last()), rel=0.1)
+
+
 def test_no_panel_is_empty_without_a_reason(views: tuple[View, ...]) -> None:
     """Each panel shows something for at least one of the models, or the reason why not is written here."""
     empty = {(uid, panel["title"]) for uid, panel, _ in _all(views)}

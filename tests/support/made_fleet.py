@@ -693,23 +693,42 @@ def write(
     directory: Path, text: str, rules: str, promtool: Path, prometheus: Path, since: int, step: int
 ) -> Path:
     """Write OpenMetrics text, and what rules make of it from `since` on, as blocks; returns the folder."""
-    data = directory / "data"
-    data.mkdir(parents=True)
-    (directory / "history.om").write_text(text, encoding="utf-8")
-    make = [promtool, "tsdb", "create-blocks-from"]
-    _run([*make, "--max-block-duration=240h", "openmetrics", directory / "history.om", data])
+    history = directory / "history.om"
+    history.write_text(text, encoding="utf-8")
+    data = blocks(directory, history, promtool)
     (directory / "rules.yml").write_text(rules, encoding="utf-8")
     recorded = directory / "recorded"
     with serving(data, directory, prometheus) as url:
         span = [f"--start={since}", f"--end={END}", f"--eval-interval={step}s"]
-        _run([*make, "rules", f"--url={url}", *span, f"--output-dir={recorded}", directory / "rules.yml"])
+        _run(
+            [
+                promtool,
+                *_BLOCKS,
+                "rules",
+                f"--url={url}",
+                *span,
+                f"--output-dir={recorded}",
+                directory / "rules.yml",
+            ]
+        )
     for block in recorded.iterdir():
         shutil.move(block, data / block.name)
     return data
 
 
+_BLOCKS = ("tsdb", "create-blocks-from")
+
+
+def blocks(directory: Path, history: Path, promtool: Path) -> Path:
+    """Write a file of OpenMetrics text as blocks; returns the folder."""
+    data = directory / "data"
+    data.mkdir(parents=True)
+    _run([promtool, *_BLOCKS, "--max-block-duration=240h", "openmetrics", history, data])
+    return data
+
+
 @contextmanager
-def serving(data: Path, directory: Path, prometheus: Path) -> Iterator[str]:
+def serving(data: Path, directory: Path, prometheus: Path, *flags: str) -> Iterator[str]:
     """A Prometheus over a data folder, that scrapes nothing; yields its address."""
     [port] = free_ports(1)
     (directory / "prometheus.yml").write_text("global: {}\n", encoding="utf-8")
@@ -719,6 +738,7 @@ def serving(data: Path, directory: Path, prometheus: Path) -> Iterator[str]:
         f"--storage.tsdb.path={data}",
         "--storage.tsdb.retention.time=20y",
         f"--web.listen-address=127.0.0.1:{port}",
+        *flags,
     ]
     url = f"http://127.0.0.1:{port}"
     with started(command, f"{url}/-/ready", directory / "prometheus.log"):
@@ -726,4 +746,4 @@ def serving(data: Path, directory: Path, prometheus: Path) -> Iterator[str]:
 
 
 def _run(command: Iterable[object]) -> None:
-    subprocess.run([str(part) for part in command], check=True, capture_output=True, timeout=120)
+    subprocess.run([str(part) for part in command], check=True, capture_output=True, timeout=300)

@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 
 from triton_dashboards import reading, shared
 from triton_dashboards.grafana.panels import stat, state_timeline, timeseries
-from triton_dashboards.grafana.values import Dashboard, Display, Panel, Row, Threshold
+from triton_dashboards.grafana.values import Dashboard, Display, Panel, Query, Row, Threshold
 from triton_dashboards.query import Scope, or_last, or_zero, scope, worst
+from triton_dashboards.recording import window
 from triton_dashboards.tables import Column, columns, linked
 from triton_dashboards.traffic import SHARE_FAILED, Recorded
 from triton_exporter.catalogue import own, state
@@ -32,6 +33,8 @@ class _Fleet:
     models: Scope
     everything: Scope
     tuning: Tuning
+    every: str
+    """The window of what is recorded, and the shortest step of its graphs."""
 
     @property
     def server(self) -> Recorded:
@@ -60,6 +63,7 @@ def dashboard(options: Options) -> Dashboard:
         models=scope(options.selector, "cluster", "job", "model"),
         everything=scope("", "model"),
         tuning=options.tuning,
+        every=window(options),
     )
     return Dashboard(
         uid=shared.FLEET,
@@ -111,8 +115,9 @@ def _summary(fleet: _Fleet) -> tuple[Panel, ...]:
         stat(
             "Worst budget",
             "The smallest error budget left of any objective, as a share of the budget of its period.",
-            f"min({fleet.everything(PERIOD_BUDGET_REMAINING, OURS)})",
+            [Query(f"min({fleet.everything(PERIOD_BUDGET_REMAINING, OURS)})", instant=True)],
             replace(reading.BUDGET, links=(shared.to(shared.SLO, "Objectives"),)),
+            sparkline=False,
         ),
         stat(
             "Requests/s",
@@ -189,6 +194,7 @@ def _history(fleet: _Fleet) -> tuple[Panel, ...]:
             "The ten busiest models in view.",
             {"{{model}}": worst(fleet.model("requests", "model"))},
             reading.REQUESTS,
+            every=fleet.every,
         ),
         timeseries(
             "Failed by model",
@@ -196,6 +202,7 @@ def _history(fleet: _Fleet) -> tuple[Panel, ...]:
             {"{{model}}": worst(f"{fleet.model.failed('model')} > 0")},
             reading.FAILED_BY.when_empty("No failures"),
             reads=model_traffic("failures"),
+            every=fleet.every,
         ),
         timeseries(
             "Mean latency by model",
@@ -204,6 +211,7 @@ def _history(fleet: _Fleet) -> tuple[Panel, ...]:
             reading.SECONDS,
             reads=model_traffic("request_seconds"),
             log=True,
+            every=fleet.every,
         ),
         timeseries(
             "Time in queue by model",
@@ -211,6 +219,7 @@ def _history(fleet: _Fleet) -> tuple[Panel, ...]:
             {"{{model}}": worst(fleet.model.queue_share("model"))},
             reading.queue_share(fleet.tuning),
             reads=model_traffic("queue_seconds"),
+            every=fleet.every,
         ),
     )
 

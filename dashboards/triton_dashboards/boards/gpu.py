@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from triton_dashboards import reading, shared
 from triton_dashboards.about import fires, unit
 from triton_dashboards.grafana.panels import stat, timeseries
 from triton_dashboards.grafana.values import Dashboard, Display, Panel, Query, Row, Threshold
-from triton_dashboards.query import Scope, or_zero, ratio, scope, total
+from triton_dashboards.query import Scope, or_zero, ratio, scope, summed, total
+from triton_dashboards.recording import window
 from triton_dashboards.tables import Column, columns, linked
-from triton_exporter.catalogue import Metric, gpu, triton
+from triton_exporter.catalogue import Metric, gpu
 from triton_slo.alerting import signals
 from triton_slo.alerting.tuning import Tuning
 from triton_slo.artifact import Options
+from triton_slo.conventions import POWER_CAUSED, UTILIZATION_CAUSED, server_traffic
 
 _GPU = ("instance", "gpu_uuid")
 _BY_GPU = f"by ({', '.join(_GPU)})"
@@ -30,6 +33,8 @@ class _Gpus:
     chosen: Scope
     servers: Scope
     tuning: Tuning
+    every: str
+    """The window of what is recorded, and the shortest step of its graphs."""
 
     @property
     def memory(self) -> signals.Share:
@@ -45,6 +50,10 @@ class _Gpus:
     def sum(self, metric: Metric) -> str:
         return f"sum {_BY_GPU} ({self.chosen(metric)})"
 
+    def caused(self, recorded: str, each: Callable[[Scope], str]) -> str:
+        """What models cause on all GPUs as it is recorded, or `each` of what they cause on the chosen ones."""
+        return summed(self.chosen, recorded, each, "instance", "gpu_uuid")
+
     def memory_share(self) -> str:
         return signals.GPU_MEMORY.expr(self.sum)
 
@@ -53,7 +62,7 @@ def dashboard(options: Options) -> Dashboard:
     """Make the dashboard."""
     servers = ("cluster", "job", "instance")
     chosen, all_of = scope(options.selector, *servers, "gpu_uuid"), scope(options.selector, *servers)
-    gpus = _Gpus(chosen, all_of, options.tuning)
+    gpus = _Gpus(chosen, all_of, options.tuning, window(options))
     return Dashboard(
         uid=shared.GPU,
         title="Triton / GPU",
@@ -227,8 +236,9 @@ _NOBODY = (reading.colored("idle", "gray"), reading.colored("no model", "gray"))
 
 
 def _power(gpus: _Gpus) -> tuple[Panel, ...]:
-    inferences = total(gpus.servers.rate(triton.INFERENCE_COUNT))
+    inferences = total(gpus.servers(server_traffic("inferences")))
     energy = total(gpus.servers.rate(gpu.ENERGY))
+    power = gpus.caused(POWER_CAUSED, lambda chosen: chosen.rate(gpu.MODEL_ENERGY))
     throttled = total(gpus.chosen.rate(gpu.THROTTLED_SECONDS), *_GPU, "cause")
     return (
         timeseries(
@@ -258,7 +268,7 @@ def _power(gpus: _Gpus) -> tuple[Panel, ...]:
             "Energy of models (estimate)",
             "Estimated power above idle that each model caused.",
             {
-                "{{model}}": total(gpus.chosen.rate(gpu.MODEL_ENERGY), "model"),
+                "{{model}}": total(power, "model"),
                 "no model": total(gpus.chosen.rate(gpu.ENERGY_UNATTRIBUTED)),
                 "idle": total(gpus.chosen.rate(gpu.ENERGY_IDLE)),
             },
@@ -267,6 +277,7 @@ def _power(gpus: _Gpus) -> tuple[Panel, ...]:
             stacked=True,
             legend="right",
             calcs=("lastNotNull",),
+            every=gpus.every,
         ),
     )
 
@@ -292,13 +303,16 @@ def _models(gpus: _Gpus) -> tuple[Panel, ...]:
             "Utilisation by model (estimate)",
             "Which model the GPUs worked for, by share of execution time; the parts add up to the device.",
             {
-                "{{model}}": total(gpus.chosen(gpu.MODEL_UTILIZATION), "model"),
+                "{{model}}": total(
+                    gpus.caused(UTILIZATION_CAUSED, lambda chosen: chosen(gpu.MODEL_UTILIZATION)), "model"
+                ),
                 "no model": total(gpus.chosen(gpu.UTILIZATION_UNATTRIBUTED)),
             },
             Display("percentunit", minimum=0, no_value=_ABSENT, overrides=_NOBODY),
             stacked=True,
             legend="right",
             calcs=("lastNotNull",),
+            every=gpus.every,
             width=24,
         ),
         columns(

@@ -9,13 +9,14 @@ from triton_dashboards.about import fires
 from triton_dashboards.grafana.panels import stat, state_timeline, timeseries
 from triton_dashboards.grafana.values import Dashboard, Display, Panel, Query, Row, Threshold
 from triton_dashboards.query import Scope, or_zero, ratio, scope, total
+from triton_dashboards.recording import window
 from triton_dashboards.tables import Column, columns, linked
 from triton_dashboards.traffic import SHARE_FAILED, Recorded
 from triton_exporter.catalogue import gpu, own, state, triton
 from triton_slo.alerting import signals
 from triton_slo.alerting.tuning import Tuning
 from triton_slo.artifact import Options
-from triton_slo.conventions import server_traffic
+from triton_slo.conventions import FAILED_LOADS, MODELS_IN_STATE, server_traffic
 
 _LEGEND = "{{instance}}"
 _NO_GPU = 'source="none"'
@@ -36,8 +37,8 @@ def dashboard(options: Options) -> Dashboard:
         annotations=shared.event_annotations(within, (shared.OF_SERVER,)),
         links=shared.links(options.runbook_url),
         rows=(
-            Row("Does it answer?", (*_summary(within, options.tuning), _states(within))),
-            Row("Which models are not ready?", _models(within)),
+            Row("Does it answer?", (*_summary(within, options), _states(within))),
+            Row("Which models are not ready?", _models(within, window(options))),
             Row("What does it serve?", _traffic(within)),
             Row("Can these data be trusted?", _exporter(within)),
             Row("Memory and cache", _resources(within, options.tuning), collapsed=True),
@@ -45,11 +46,11 @@ def dashboard(options: Options) -> Dashboard:
     )
 
 
-def _summary(within: Scope, tuning: Tuning) -> tuple[Panel, ...]:
+def _summary(within: Scope, options: Options) -> tuple[Panel, ...]:
     up = f"max({within(state.UP)})"
     scraped = f"max({within('up')})"
-    age = signals.EXPORTER_AGE.tuned(tuning)
-    failures = f"sum(increase({within(state.MODEL_LOAD_FAILURES)}[$__range]))"
+    age = signals.EXPORTER_AGE.tuned(options.tuning)
+    failures = f"sum(sum_over_time({within(FAILED_LOADS)}[$__range:{window(options)}]))"
     no_exporter = reading.FAULTS.when_empty("No exporter")
     return (
         *(
@@ -69,8 +70,9 @@ def _summary(within: Scope, tuning: Tuning) -> tuple[Panel, ...]:
         stat(
             "Models ready",
             "Model versions that are ready, counted on each server.",
-            f"sum({within(state.MODEL_READY)})",
+            [Query(f"sum({within(state.MODEL_READY)})", instant=True)],
             reading.COUNT.when_empty("No model"),
+            sparkline=False,
         ),
         stat(
             "Models down",
@@ -82,8 +84,9 @@ def _summary(within: Scope, tuning: Tuning) -> tuple[Panel, ...]:
         stat(
             "Loads failed",
             "Load attempts that failed in the time range.",
-            [Query(failures, instant=True)],
-            no_exporter.when_empty("No model"),
+            [Query(or_zero(failures, up), instant=True)],
+            no_exporter,
+            reads=FAILED_LOADS,
             sparkline=False,
         ),
         stat(
@@ -114,12 +117,13 @@ def _states(within: Scope) -> Panel:
     )
 
 
-def _models(within: Scope) -> tuple[Panel, ...]:
+def _models(within: Scope, every: str) -> tuple[Panel, ...]:
     keys = ("model", "version", "instance")
     by = f"by ({', '.join(keys)})"
     missing = f"max {by} ({within(state.MODEL_NOT_READY_SINCE)})"
     one = f"max by (model, version, instance, state) ({within(state.MODEL_STATE)} == 1)"
     # A product, so that the state names the line and the moment fills it.
+    failed = f"max_over_time({within(FAILED_LOADS)}[$__interval])"
     current = f"{one} * on ({', '.join(keys)}) group_left () {missing}"
     link = shared.to(
         shared.MODEL,
@@ -158,7 +162,7 @@ def _models(within: Scope) -> tuple[Panel, ...]:
         timeseries(
             "Models by state",
             "How many model versions are in which state.",
-            {"{{state}}": f"sum by (state) ({within(state.MODEL_STATE)}) > 0"},
+            {"{{state}}": f"{total(within(MODELS_IN_STATE), 'state')} > 0"},
             replace(reading.COUNT, overrides=_BY_STATE),
             stacked=True,
             step=True,
@@ -166,10 +170,11 @@ def _models(within: Scope) -> tuple[Panel, ...]:
         ),
         timeseries(
             "Failed loads",
-            "Load attempts that failed, by model and class of reason.",
-            {"{{model}}: {{reason}}": within.events(state.MODEL_LOAD_FAILURES, "model", "reason")},
+            "Load attempts that failed, by model and class of reason; in a long view the most of two minutes.",
+            {"{{model}}: {{reason}}": total(failed, "model", "reason")},
             reading.FAILURES.when_empty("No load failed"),
             bars=True,
+            every=every,
         ),
     )
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from triton_dashboards import reading, shared
+from triton_dashboards.about import Sources
 from triton_dashboards.grafana.panels import stat, state_timeline, table, timeseries
 from triton_dashboards.grafana.values import (
     Color,
@@ -17,7 +19,8 @@ from triton_dashboards.grafana.values import (
     Row,
     Threshold,
 )
-from triton_dashboards.query import Scope, emptiest, or_last, or_zero, scope, total, worst
+from triton_dashboards.query import Scope, emptiest, or_last, or_zero, scope, summed, total, worst
+from triton_dashboards.recording import BURN_WINDOWS
 from triton_dashboards.tables import Column, columns, linked
 from triton_exporter.catalogue import state
 from triton_exporter.duration import parse_seconds
@@ -33,8 +36,10 @@ from triton_slo.conventions import (
     GROUPING,
     INDICATOR,
     INFO,
+    OBJECTIVE_EVENTS,
     OBJECTIVE_RATIO,
     OURS,
+    OVERBURN,
     PERIOD_BUDGET_REMAINING,
     PERIOD_DAYS,
     SLI_SOURCE,
@@ -42,16 +47,18 @@ from triton_slo.conventions import (
     SOURCE,
     TIER,
     UNKNOWN,
+    WORST_CAUSE,
     sli_error,
     sli_events,
+    worst_burn,
 )
 from triton_slo.indicators.sources import CAVEATS
 from triton_slo.objective.model import WORKBOOK_TIERS
 
 KEYS = (SLO, INDICATOR, *GROUPING)
 """Labels that identify one error budget."""
-WINDOWS = ("5m", "30m", "1h", "2h", "6h", "1d", "3d")
-"""The windows of the burn alerts; https://sre.google/workbook/alerting-on-slos/."""
+_GROUPS = ("model", "version")
+"""Variables that choose groups of an objective."""
 _BURN = replace(reading.calm(reading.BURN), decimals=2)
 _LEGEND = f"{{{{{SLO}}}}}: {{{{model}}}} {{{{version}}}}"
 
@@ -101,21 +108,19 @@ def dashboard(options: Options) -> Dashboard:
 def _summary(within: Scope) -> tuple[Panel, ...]:
     known = f"max({within(OBJECTIVE_RATIO)})"
     return (
-        stat(
+        _now(
             "Worst budget",
             "The smallest share of a period's error budget that is left; below 0 it is overspent.",
             f"min({within(PERIOD_BUDGET_REMAINING)})",
             reading.BUDGET,
-            width=4,
         ),
-        stat(
+        _now(
             "Fastest burn",
             "The highest burn rate of the last minutes; 1 spends exactly the budget in its period.",
             f"max({within(CURRENT_BURN_RATE)})",
             reading.BURN,
-            width=4,
         ),
-        stat(
+        _now(
             "Soonest exhausted",
             "Time until the first budget is gone if the last hour goes on like this.",
             f"min({exhaustion(within)})",
@@ -127,9 +132,8 @@ def _summary(within: Scope) -> tuple[Panel, ...]:
                 thresholds=(Threshold("red"), Threshold("orange", 86_400), Threshold("green", 7 * 86_400)),
             ),
             reads=(PERIOD_BUDGET_REMAINING, sli_error("1h")),
-            width=4,
         ),
-        stat(
+        _now(
             "Burning now",
             "Budgets that are used up faster than they may last.",
             or_zero(f"count({within(BURNING)} == 1)", known),
@@ -139,25 +143,27 @@ def _summary(within: Scope) -> tuple[Panel, ...]:
                 thresholds=(Threshold("green"), Threshold("orange", 1)),
             ),
             reads=BURNING,
-            width=4,
         ),
-        stat(
+        _now(
             "Overspent",
             "Budgets with nothing left.",
             or_zero(f"count({within(PERIOD_BUDGET_REMAINING)} <= 0)", known),
             reading.FAULTS.when_empty("No objective"),
             reads=PERIOD_BUDGET_REMAINING,
-            width=4,
         ),
-        stat(
+        _now(
             "Unknown",
             "Groups that should have data and have none that can be trusted: their budget is unknown.",
             or_zero(f"count({within(UNKNOWN)})", known),
             reading.FAULTS.when_empty("No objective"),
             reads=UNKNOWN,
-            width=4,
         ),
     )
+
+
+def _now(title: str, lead: str, expr: str, display: Display, reads: Sources | None = None) -> Panel:
+    """One number without its past, which over all groups would cost more than the rest of the page."""
+    return stat(title, lead, [Query(expr, instant=True)], display, reads=reads, width=4, sparkline=False)
 
 
 _WORDS = tuple(dict.fromkeys(one.word for one in CAVEATS.values()))
@@ -233,9 +239,15 @@ def _burn(within: Scope) -> tuple[Panel, ...]:
             "The highest burn rate of the chosen objectives over each window of the alerts. "
             "Dashed: where the four "
             "tiers of a 30-day objective fire (1, 3, 6 and 14.4), each when both its windows are above.",
-            [Query(f"max({burn(within, window)})", window) for window in WINDOWS],
+            [
+                Query(
+                    f"max({summed(within, worst_burn(window), partial(burn, window=window), *_GROUPS)})",
+                    window,
+                )
+                for window in BURN_WINDOWS
+            ],
             Display("short", no_value="No objective", thresholds=(Threshold("transparent"), *lines)),
-            reads=(*(sli_error(window) for window in WINDOWS), ERROR_BUDGET_RATIO),
+            reads=tuple(worst_burn(window) for window in BURN_WINDOWS),
             legend="right",
             calcs=("lastNotNull",),
             log=True,
@@ -243,8 +255,9 @@ def _burn(within: Scope) -> tuple[Panel, ...]:
         ),
         timeseries(
             "Burn rate by group",
-            "The ten groups that burned fastest at any time in view, over one hour.",
-            {_LEGEND: worst(f"max by ({', '.join(KEYS)}) ({burn(within, '1h')}) > 0")},
+            "The ten groups that burned fastest at any time in view, over one hour: those that use up budget "
+            "faster than it may last.",
+            {_LEGEND: worst(f"max by ({', '.join(KEYS)}) ({within(OVERBURN)})")},
             Display("short", no_value="Nothing burns"),
             log=True,
         ),
@@ -254,16 +267,13 @@ def _burn(within: Scope) -> tuple[Panel, ...]:
 def _causes(within: Scope) -> tuple[Panel, ...]:
     firing = ('alertstate="firing"', *within.matchers)
     pages, tickets = (Scope((*firing, f'{TIER}=~"{kind}_.+"'))("ALERTS") for kind in ("page", "ticket"))
+    shares = summed(within, WORST_CAUSE, lambda chosen: chosen(CAUSE_SHARE), *_GROUPS)
     return (
         timeseries(
             "Causes",
             "What the time or the failures went to, in the worst group of each cause: queue and "
             "compute share request time, failures are by reason, states are of models not ready.",
-            {
-                f"{{{{{INDICATOR}}}}}: {{{{{CAUSE}}}}}": worst(
-                    f"max by ({INDICATOR}, {CAUSE}) ({within(CAUSE_SHARE)}) > 0"
-                )
-            },
+            {f"{{{{{INDICATOR}}}}}: {{{{{CAUSE}}}}}": worst(f"max by ({INDICATOR}, {CAUSE}) ({shares}) > 0")},
             Display("percentunit", minimum=0, maximum=1, no_value="No cause recorded"),
         ),
         state_timeline(
@@ -282,12 +292,19 @@ def _causes(within: Scope) -> tuple[Panel, ...]:
 
 def _period(within: Scope) -> tuple[Panel, ...]:
     keyed = f"min by ({', '.join(KEYS)}) ({within(PERIOD_BUDGET_REMAINING)})"
-    events = total(within(sli_events("5m"), f'{EVENT}="total"'), SLO, INDICATOR)
-    errors = total(within(sli_events("5m"), f'{EVENT}="error"'), SLO, INDICATOR)
+
+    def events(kind: str) -> str:
+        counted = Scope((*within.matchers, f'{EVENT}="{kind}"'))
+        return total(
+            summed(counted, OBJECTIVE_EVENTS, lambda chosen: chosen(sli_events("5m")), *_GROUPS),
+            SLO,
+            INDICATOR,
+        )
+
     return (
         timeseries(
             "Budget left",
-            "The ten emptiest budgets of the last 30 days, down to overspent once; the legend has the value.",
+            "The ten emptiest budgets over the last 30 days, down to overspent once; the legend has the value.",
             {_LEGEND: emptiest(keyed)},
             Display(
                 "percentunit",
@@ -299,11 +316,12 @@ def _period(within: Scope) -> tuple[Panel, ...]:
             limit_line=True,
             lowest_first=True,
             over="30d",
+            every="2h",
         ),
         timeseries(
             "Events behind the ratios",
             "Events a second, all and bad: 100 % of three requests is not health.",
-            {f"all, {{{{{SLO}}}}}": events, f"bad, {{{{{SLO}}}}}": errors},
+            {f"all, {{{{{SLO}}}}}": events("total"), f"bad, {{{{{SLO}}}}}": events("error")},
             Display("short", minimum=0, no_value="No events"),
             legend="right",
             calcs=("lastNotNull",),

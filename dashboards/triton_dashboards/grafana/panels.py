@@ -76,11 +76,12 @@ def timeseries(
     log: bool = False,
     lowest_first: bool = False,
     over: str = "",
+    every: str = "",
 ) -> Panel:
     """Lines over time, stacked bars of events, or the parts of a whole stacked; thresholds dashed on request.
 
     A legend below the graph shows three series and scrolls; where there are always more, put it at the `right`.
-    `over` is a range of its own (30d), whatever the dashboard shows; it is drawn in steps of an hour.
+    `over` is a range of its own (30d), whatever the dashboard shows. A step is not shorter than `every`.
     """
     body = library.core.TimeSeries(
         **_common(title, lead, reads, _queries(queries)),
@@ -102,7 +103,7 @@ def timeseries(
         tooltipMode="multi",
         tooltipSort="desc",
         timeFrom=over or None,
-        interval="1h" if over else None,
+        interval=every or None,
         extraJson={
             "fieldConfig": {
                 "defaults": _limits(display) | {"custom": {"axisSoftMax": _soft_maximum(display)}}
