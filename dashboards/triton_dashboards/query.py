@@ -101,7 +101,7 @@ def worst(expr: str, count: int = 10) -> str:
 
 def emptiest(expr: str, count: int = 10) -> str:
     """Return the series that are lowest at the end of the view."""
-    return f"({expr}) and bottomk({count}, last_over_time(({expr})[5m:1m] @ end()))"
+    return f"({expr}) and bottomk({count}, last_over_time(({expr})[1m:10s] @ end()))"
 
 
 def quantile(level: float, buckets: str, *by: str) -> str:
