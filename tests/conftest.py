@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 
 import pytest
@@ -9,6 +10,9 @@ from hypothesis import settings
 
 # jsonschema would import it, for a check of formats that no test asks for: its grammars take two seconds.
 sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
+
+# A shell that starts the tests in the background lets SIGINT be ignored, and every process of a test inherits that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # How long an example takes is the machine's affair: speed belongs to tests/bench.
 settings.register_profile("untimed", deadline=None)

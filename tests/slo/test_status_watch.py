@@ -50,9 +50,11 @@ def end(process: subprocess.Popen[bytes]) -> int:
 def read_until(terminal: int, mark: bytes) -> bytes:
     """What the terminal got, up to and with the mark."""
     drawn = b""
+    deadline = time.monotonic() + 30
     while mark not in drawn:
         ready, _, _ = select.select([terminal], [], [], 10)
         assert ready, f"the terminal shows no {mark!r}: {drawn[-500:]!r}"
+        assert time.monotonic() < deadline, f"the terminal shows no {mark!r}: {drawn[-500:]!r}"
         drawn += os.read(terminal, 65536)
     return drawn
 
