@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import requests
@@ -23,6 +23,8 @@ class Scraped:
     """One page, as prometheus_client reads it."""
 
     text: str
+    asked: dict[str, None] = field(default_factory=dict)
+    """Names of the series that were asked for."""
 
     def value(self, metric: Metric | str, **labels: str) -> float | None:
         """The value of the one series with exactly these labels, or None."""
@@ -30,8 +32,16 @@ class Scraped:
 
     def series(self, metric: Metric | str) -> Mapping[frozenset[tuple[str, str]], float]:
         """All series of one name."""
+        self.asked[str(metric)] = None
         # The reader calls every counter _total, also those that Triton does not call so.
         return self._by_name.get(str(metric)) or self._by_name.get(f"{metric}_total", {})
+
+    def what_was_asked(self, most: int = 40) -> str:
+        """The lines of the series that were asked for, few enough to be read; without any, the models' states."""
+        names = tuple(self.asked) or ("triton_up", "triton_model_state", "triton_model_ready")
+        lines = [line for line in self.text.splitlines() if line.startswith(names)]
+        shown = [line for line in lines if not line.endswith(" 0")][:most]
+        return f"{len(lines)} series of {', '.join(names)}; of those that are not 0:\n" + "\n".join(shown)
 
     @cached_property
     def _by_name(self) -> Mapping[str, Mapping[frozenset[tuple[str, str]], float]]:
@@ -67,17 +77,14 @@ class Running:
         return Scraped(response.content.decode())
 
     def wait(self, promise: Callable[[Scraped], object], timeout_seconds: float = 20.0) -> Scraped:
-        """Scrape until the page keeps the promise; fails with the last page's own series if it never does."""
-        pages = []
+        """Scrape until the page keeps the promise; fails with the last page's series that it was asked for."""
+        pages: list[Scraped] = []
 
         def kept() -> object:
             pages.append(self.scrape(5))
             return promise(pages[-1])
 
-        def own() -> str:
-            return "\n".join(line for line in pages[-1].text.splitlines() if line.startswith("triton_model_"))
-
-        eventually(kept, own, timeout_seconds)
+        eventually(kept, lambda: pages[-1].what_was_asked(), timeout_seconds)
         return pages[-1]
 
 
