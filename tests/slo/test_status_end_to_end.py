@@ -220,7 +220,8 @@ def test_a_tail_that_a_sampled_mean_hides_promotes_nothing(
     capsys.readouterr()
     assert 0 == main(["status", *words, "--json"])
     [row] = json.loads(capsys.readouterr().out)["standings"]
-    assert ["sampled_mean"] == list(row["caveats"])
+    # Where a busy machine sends few requests, the exporter can take their sums apart; that is an estimate, too.
+    assert list(row["caveats"]) in (["sampled_mean"], ["decomposed"])
 
 
 @pytest.mark.real
