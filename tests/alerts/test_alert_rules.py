@@ -6,7 +6,6 @@ import json
 import re
 import subprocess
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -72,17 +71,18 @@ SPLIT = Options(
 @pytest.mark.parametrize("options", [Options(), SPLIT], ids=["whole", "split by models"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_proof_holds(family: str, options: Options, tmp_path: Path) -> None:
-    """Each alert fires, stays quiet, and says what the proofs promise, on every Prometheus that is here."""
+    """Each alert fires, stays quiet, and says what the proofs promise, on every Prometheus that is here.
+
+    Rules that are split by models run on the newest: they are the same expressions with a selector more.
+    """
     if options is SPLIT and not any(one.name in SPLIT.tuning.alerts for one in FAMILIES[family]):
         pytest.skip("no alert of this family is about a model")
     write(artifacts((), options), tmp_path)
     document = yaml.safe_load((tmp_path / "rules" / f"triton-{family}.yml").read_text())
     proofs = [alone(alert, document["groups"], tmp_path) for alert in FAMILIES[family]]
 
-    with ThreadPoolExecutor() as side_by_side:
-        tested = list(
-            side_by_side.map(lambda binary: promtool(binary, "test", "rules", *proofs), promtools())
-        )
+    binaries = promtools()[-1:] if options is SPLIT else promtools()
+    tested = [promtool(binary, "test", "rules", *proofs) for binary in binaries]
 
     assert tested
     for one in tested:

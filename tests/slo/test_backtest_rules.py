@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from support.promtool import evaluated
+from support.promtool import alerting, evaluated, grouped
 from support.thorough import THOROUGH
 from support.tools import promtools
 from triton_exporter.catalogue import state, triton
@@ -98,6 +98,7 @@ def fired_in_promtool(objective: Objective, series: Mapping[str, str], minutes: 
     """When the generated rules fired."""
     name = f"slo-{objective.name}.yml"
     [rules] = [one.text for one in artifacts([objective], OPTIONS) if one.name == name]
+    groups = grouped({group["name"]: group["rules"] for group in alerting(rules)})
     firing = f'ALERTS{{alertstate="firing", alertname="{BURN_ALERTS[objective.indicator.kind]}"}}'
     span = f"[{minutes}m:1m]"
     questions = (
@@ -106,7 +107,7 @@ def fired_in_promtool(objective: Objective, series: Mapping[str, str], minutes: 
         f"sum by (model, tier) (count_over_time({firing}{span}))",
     )
     asked = [(question, 60.0 * minutes) for question in questions]
-    answers = evaluated(promtools()[0], folder, rules, series, asked, interval=60, evaluation=60)
+    answers = evaluated(promtools()[0], folder, groups, series, asked, interval=60, evaluation=60)
     first, last, count = (
         {(labels["model"], labels["tier"]): int(value) for labels, value in answer} for answer in answers
     )

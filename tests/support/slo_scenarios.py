@@ -14,7 +14,7 @@ from pathlib import Path
 
 import yaml
 
-from support.promtool import NEVER, PAUSED, grouped, pausable, promtool, timely
+from support.promtool import NEVER, PAUSED, alerting, grouped, pausable, promtool, timely
 from support.slo_shapes import pyrra, sloth
 from support.tools import promtools
 from triton_exporter.catalogue import triton
@@ -340,7 +340,8 @@ def engines() -> dict[str, tuple[str, str]]:
 def run(engine: str, scenarios: Sequence[Scenario], every: int = STEP) -> list[Outcome]:
     """Let promtool play the scenarios on an engine's rules, which are evaluated every so many seconds."""
     text, budget = engines()[engine]
-    rules = {group["name"]: timely(group, every) for group in yaml.safe_load(text)["groups"]}
+    groups = alerting(text, budget) if engine == "ours" else yaml.safe_load(text)["groups"]
+    rules = {group["name"]: timely(group, every) for group in groups}
     if any(scenario.paused for scenario in scenarios):
         rules = {name: pausable(group) for name, group in rules.items()}
     with tempfile.TemporaryDirectory() as folder:
