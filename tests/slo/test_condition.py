@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from support.promtool import evaluated
+from support.promtool import alerting, evaluated, grouped
 from support.tools import ROOT, promtools
 from triton_exporter.catalogue import triton
 from triton_exporter.duration import DAY, parse_seconds
@@ -118,3 +118,41 @@ def test_a_healthy_group_has_no_series_for_the_parts_of_alerts(tmp_path: Path) -
     [found] = evaluated(promtools()[0], tmp_path, rules, series, [(query, 3600)], interval=60, evaluation=60)
 
     assert ["failing"] == [labels["model"] for labels, _ in found]
+
+
+def failing(model: str, *stretches: tuple[int, int, int]) -> dict[str, str]:
+    """Counters of a model, for stretches of minutes with so many good and failed requests a minute."""
+    good, bad = [0], [0]
+    for minutes, fine, failed in stretches:
+        for _ in range(minutes):
+            good.append(good[-1] + fine)
+            bad.append(bad[-1] + failed)
+    labels = f'model="{model}", version="1"'
+    return {
+        f"{triton.REQUEST_SUCCESS}{{{labels}}}": " ".join(map(str, good)),
+        f'{triton.REQUEST_FAILURE}{{{labels}, reason="BACKEND"}}': " ".join(map(str, bad)),
+    }
+
+
+@pytest.mark.real
+def test_little_traffic_pages_from_the_fifth_failure_on(tmp_path: Path) -> None:
+    """Four failures fire nothing and six every tier; an outage that is back after 5 minutes pages again at once."""
+    [rules] = [
+        one.text
+        for one in artifacts(OBJECTIVES[:1], Options(scrape_interval_seconds=60))
+        if one.name == "slo-e.yml"
+    ]
+    groups = grouped({group["name"]: group["rules"] for group in alerting(rules)})
+    series = failing("rare", (60, 1, 0), (10, 0, 1)) | failing(
+        "back", (60, 10, 0), (10, 0, 10), (5, 10, 0), (5, 0, 10)
+    )
+    moments = (("rare", 64), ("rare", 67), ("back", 74), ("back", 77))
+    asked = [(f'ALERTS{{alertstate="firing", model="{model}"}}', 60.0 * at) for model, at in moments]
+
+    answers = evaluated(promtools()[-1], tmp_path, groups, series, asked, interval=60, evaluation=60)
+
+    four, six, recovered, again = ({labels["tier"] for labels, _ in answer} for answer in answers)
+    every = {tier.name for tier in WORKBOOK_TIERS}
+    pages = {tier.name for tier in WORKBOOK_TIERS if tier.severity == "critical"}
+    assert (set(), every) == (four, six)
+    assert (every - pages, every) == (recovered, again)
