@@ -21,7 +21,7 @@ from triton_slo.problem import Problem
 
 _CATALOGUE = {alert.name: alert for alert in ALERTS}
 _OF_OBJECTIVES = {
-    **dict.fromkeys(BURN_ALERTS.values(), "alerting"),
+    **dict.fromkeys((*BURN_ALERTS.values(), *conventions.BUDGET_ALERTS), "alerting"),
     conventions.UNKNOWN_ALERT: "unknown",
 }
 """Alerts that objectives make -> the field of an objective that tunes them."""

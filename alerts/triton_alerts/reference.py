@@ -113,6 +113,10 @@ def _table() -> Iterator[str]:
         yield f"| {_link(name)} | `critical` (page tiers), `warning` (ticket tiers) | {condition} | two windows |"
     unknown = f"| {_link(conventions.UNKNOWN_ALERT)} | `{Unknown().severity}`, or as the objective sets it"
     yield f"{unknown} | An objective has no data that can be trusted | {Unknown().after} |"
+    nearly = "A budget lasts less than three days at the pace of the last day, and of the two days before"
+    yield f"| {_link(conventions.NEARLY_SPENT_ALERT)} | `warning` | {nearly} | 1h |"
+    unnoticed = "A budget was spent in the last day, and no burn alert fired"
+    yield f"| {_link(conventions.SPENT_ALERT)} | `warning` | {unnoticed} | 6h |"
 
 
 def _thresholds() -> Iterator[str]:
@@ -163,7 +167,9 @@ def _burn_alerts() -> Iterator[str]:
     yield "Made from the objectives, four tiers each: `page_fast`, `page_slow`, `ticket_fast`, `ticket_slow`.\n"
     for indicator, name in BURN_ALERTS.items():
         yield f"* {_link(name)}: the {indicator.replace('_', ' ')} budget burns"
-    yield f"* {_link(conventions.UNKNOWN_ALERT)}: an objective has no data\n"
+    yield f"* {_link(conventions.UNKNOWN_ALERT)}: an objective has no data"
+    yield f"* {_link(conventions.NEARLY_SPENT_ALERT)}: the budget lasts less than three days at its recent pace"
+    yield f"* {_link(conventions.SPENT_ALERT)}: the budget is spent, and no burn alert fired\n"
     yield from _conditions()
 
 

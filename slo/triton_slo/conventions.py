@@ -101,6 +101,13 @@ WORST_CAUSE = "slo:worst_cause:ratio_rate1h"
 """The highest `CAUSE_SHARE` of any model, by indicator and `cause`."""
 
 UNKNOWN_ALERT = "TritonSLOUnknown"
+NEARLY_SPENT_ALERT = "TritonSLOBudgetNearlySpent"
+SPENT_ALERT = "TritonSLOBudgetSpentUnnoticed"
+BUDGET_ALERTS = (NEARLY_SPENT_ALERT, SPENT_ALERT)
+"""Tickets about a budget for which no burn alert need fire."""
+
+ALERTS = "ALERTS"
+"""The series in which Prometheus itself keeps the state of alerts: not ours to rename."""
 
 
 def sli_error(window: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from triton_slo.artifact import Artifact, Options
+from triton_slo.burn.budget_alerts import budget_alerts
 from triton_slo.burn.burn_alerts import objective_rules
 from triton_slo.burn.causes import cause_rules
 from triton_slo.objective.model import Objective
@@ -35,7 +36,8 @@ def groups(plan: Plan) -> Iterator[Group]:
     """An objective's groups: alerts read what was recorded just before; what may be slow is evaluated seldom."""
     name = f"slo-{plan.objective.name}"
     yield Group(name, objective_rules(plan))
-    yield Group(f"{name}-checkpoint", tuple(slow_rules(plan)), plan.clock.text(CHECKPOINT))
+    slow = (*slow_rules(plan), *budget_alerts(plan))
+    yield Group(f"{name}-checkpoint", slow, plan.clock.text(CHECKPOINT))
 
 
 def _artifacts(plan: Plan) -> Iterator[Artifact]:

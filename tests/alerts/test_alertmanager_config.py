@@ -89,7 +89,8 @@ def named(matchers: tuple[str, ...]) -> list[tuple[str, ...]]:
     if f'{conventions.COMPONENT}="slo"' in matchers or f'alertname="{conventions.UNKNOWN_ALERT}"' in matchers:
         return [BURN_LABELS]
     labels = {alert.name: alert.labels for alert in ALERTS}
-    labels |= dict.fromkeys((*BURN_ALERTS.values(), conventions.UNKNOWN_ALERT), BURN_LABELS)
+    of_objectives = (*BURN_ALERTS.values(), conventions.UNKNOWN_ALERT, *conventions.BUDGET_ALERTS)
+    labels |= dict.fromkeys(of_objectives, BURN_LABELS)
     names = re.fullmatch(r'alertname=~?"(.+)"', matchers[0])
     assert names is not None, matchers
     return [labels[name] for name in names[1].split("|")]  # a misspelt alert is a KeyError
@@ -124,6 +125,20 @@ def test_no_alert_is_silenced_by_what_it_silences() -> None:
     assert len(silences) > 100
 
 
+def test_a_burn_page_silences_the_tickets_about_its_budget() -> None:
+    """A burn ticket does not: a budget that is nearly spent is news to who has had a ticket for days."""
+    for budget in (one for one in burn_alerts() if one["alertname"] in conventions.BUDGET_ALERTS):
+        tiers = [one for one in burn_alerts() if "tier" in one and one["slo"] == budget["slo"]]
+        silencing = {
+            one["severity"]
+            for one in tiers
+            for rule in INHIBITIONS
+            if meets(rule.source, one) and meets(rule.target, budget)
+        }
+
+        assert {"critical"} == silencing
+
+
 @pytest.mark.parametrize("one", INHIBITIONS, ids=lambda one: one.why)
 def test_no_ticket_silences_a_page(one: Inhibition) -> None:
     """A ticket may be read tomorrow: a page that it silenced would reach nobody tonight."""
@@ -140,7 +155,7 @@ def labels_of(alert: Alert) -> dict[str, str]:
 
 
 def burn_alerts() -> Iterator[dict[str, str]]:
-    """Every burn alert there can be, by indicator and tier."""
+    """Every alert of an objective there can be, by indicator and tier."""
     for indicator, name in BURN_ALERTS.items():
         for urgency, tier in enumerate(("page_fast", "page_slow", "ticket_fast", "ticket_slow"), 1):
             yield {
@@ -152,13 +167,10 @@ def burn_alerts() -> Iterator[dict[str, str]]:
                 "urgency": str(urgency),
                 "severity": "critical" if tier.startswith("page") else "warning",
             }
-        yield {
-            "alertname": conventions.UNKNOWN_ALERT,
-            "severity": "critical",
-            "component": "slo",
-            "slo": indicator,
-            "indicator": indicator,
-        }
+        of_objective = {"component": "slo", "slo": indicator, "indicator": indicator}
+        yield {"alertname": conventions.UNKNOWN_ALERT, "severity": "critical", **of_objective}
+        for name in conventions.BUDGET_ALERTS:
+            yield {"alertname": name, "severity": "warning", **of_objective}
 
 
 def meets(matchers: tuple[str, ...], labels: dict[str, str]) -> bool:
@@ -192,7 +204,7 @@ def test_amlint_finds_nothing_but_what_is_meant(options: Options, tmp_path: Path
     )
 
     # The burn alerts' rules are another floor's; that their names exist is said by the conventions.
-    burns = (*BURN_ALERTS.values(), conventions.UNKNOWN_ALERT)
+    burns = (*BURN_ALERTS.values(), conventions.UNKNOWN_ALERT, *conventions.BUDGET_ALERTS)
     found = [one for one in json.loads(linted.stdout) if not any(name in one["message"] for name in burns)]
     assert set() == {one["code"] for one in found} - meant, linted.stdout
 

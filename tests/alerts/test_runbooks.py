@@ -22,6 +22,7 @@ NAMES = (
     *(alert.name for alert in ALERTS),
     *BURN_ALERTS.values(),
     conventions.UNKNOWN_ALERT,
+    *conventions.BUDGET_ALERTS,
 )
 PAGES = sorted(RUNBOOKS.glob("*.md"))
 HEADINGS = ["## Meaning", "## Impact", "## Diagnosis", "## Mitigation"]

@@ -50,6 +50,23 @@ do tickets remember that an incident is over, as pages do: at 100 requests a min
 may come back for minutes while the hours of their windows drain. Of the first failures that a server ever counts,
 long windows miss a scrape's share of an hour (0.8 % at 30 s): the ramp is paged half a minute after Sloth's.
 
+## Budgets that no burn alert sees
+
+Played by `tests/slo/test_budget_alerts.py` with promtool, over a week in real time, on what is left of a budget:
+two tickets, which a page about the same objective and group inhibits.
+
+| what happens | expected | seen |
+|---|---|---|
+| 5 % of the budget a day, and less than 15 % is left | nearly spent | from the fifth day on |
+| the same leak, half of the budget left | nothing | quiet |
+| an incident took most of the rest and has ended; or the leak stops | nothing | quiet, or ended within a day |
+| old failures leave the window | nothing | quiet |
+| a leak in a calendar month that ends before the budget does, or has just begun | nothing | quiet |
+| spent by failures too rare for a burn alert, also in a calendar month | spent unnoticed | after 6 h, for a day |
+| the same, and a burn alert fired on the way | nothing | quiet |
+| one failure of few requests is more than the budget | nothing | quiet |
+| spent, and the group is retired | nothing | quiet |
+
 ## Rollouts, run live
 
 Played by `tests/slo/test_rollouts_live.py` with real Tritons, an exporter beside each, a real Prometheus that finds

@@ -176,6 +176,7 @@ def in_force(tuning: Tuning) -> Iterator[Inhibition]:
     """The inhibitions with the severities in force: no alert inhibits a more urgent one, whatever was tuned."""
     severities: dict[str, set[str]] = {
         **{name: {"critical", "warning"} for name in (conventions.UNKNOWN_ALERT, *BURN_ALERTS.values())},
+        **{name: {"warning"} for name in conventions.BUDGET_ALERTS},
         **{alert.name: {one.severity for one in alert.tuned(tuning)} for alert in ALERTS},
     }
     for row in INHIBITIONS:

@@ -57,6 +57,12 @@ INHIBITIONS: tuple[Inhibition, ...] = (
         )
         for urgency in range(1, names.URGENCIES)
     ),
+    Inhibition(
+        "A page about an objective that burns already concerns its budget.",
+        (_SLO, f'{names.TIER}!=""', f'{names.SEVERITY}="critical"'),
+        (f'alertname=~"{"|".join(names.BUDGET_ALERTS)}"',),
+        _GROUP,
+    ),
     *(
         inhibition
         for cause, members in sorted(_CAUSED.items())
@@ -110,7 +116,7 @@ def _burn_alert(plan: Plan, tier: Tier) -> Rule:
         alert=objective.indicator.burn_alert,
         expr=counting(plan, alert_expression(plan, tier)),
         keep_firing_for=plan.clock.text(KEEP_FIRING, 1),
-        labels=_labels(
+        labels=alert_labels(
             plan,
             plan.severity(tier),
             {names.TIER: tier.name, names.URGENCY: str(urgency(plan, tier))},
@@ -119,7 +125,7 @@ def _burn_alert(plan: Plan, tier: Tier) -> Rule:
     )
 
 
-def _labels(plan: Plan, severity: str, extra: dict[str, str]) -> dict[str, str]:
+def alert_labels(plan: Plan, severity: str, extra: dict[str, str]) -> dict[str, str]:
     """Labels beside those of the expression, which has the objective's: Prometheus runs each as a template."""
     objective = plan.objective
     owner = {names.OWNER: words.literal(objective.owner)} if objective.owner else {}
@@ -136,6 +142,6 @@ def _unknown_alert(plan: Plan) -> Rule:
     return Rule(
         alert=names.UNKNOWN_ALERT,
         expr=counting(plan, f"{names.UNKNOWN}{plan.own} == 1"),
-        labels=_labels(plan, plan.objective.unknown.severity, {}),
+        labels=alert_labels(plan, plan.objective.unknown.severity, {}),
         annotations=words.unknown(plan),
     )

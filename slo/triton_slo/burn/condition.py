@@ -228,6 +228,14 @@ def burn_condition(plan: Plan, tier: Tier) -> Condition:
     return All((*parts, Named("now", now, words)))
 
 
+def enough_in_period(plan: Plan) -> tuple[Condition, ...]:
+    """Enough failures in the whole period to be sure that its budget is spent; empty where seconds are events."""
+    nominal, period = plan.objective.window.nominal, plan.period
+    return plan.objective.indicator.counted(
+        *_enough(plan, Window(nominal, period.seconds if period else plan.period_seconds))
+    )
+
+
 def _enough(plan: Plan, long: Window) -> Iterator[Condition]:
     alerting = plan.objective.alerting
     if alerting.min_failures > 0:

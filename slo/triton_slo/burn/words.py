@@ -71,6 +71,40 @@ def unknown(plan: Plan) -> dict[str, str]:
     }
 
 
+def nearly_spent(plan: Plan) -> dict[str, str]:
+    """Annotations of the ticket about a nearly spent budget; its value is the seconds that the rest lasts."""
+    name = plan.objective.name
+    return _about_budget(
+        plan,
+        names.NEARLY_SPENT_ALERT,
+        f"the {name} error budget is nearly spent and lasts {{{{ $value | humanizeDuration }}}} at its pace",
+        f"At the pace of the last day, and at that of the two days before, the error budget for {_period(plan)} is "
+        "spent within three days.",
+    )
+
+
+def spent(plan: Plan) -> dict[str, str]:
+    """Annotations of the ticket about a spent budget; its value is what is left, below 0."""
+    return _about_budget(
+        plan,
+        names.SPENT_ALERT,
+        f"the {plan.objective.name} error budget is spent, and no burn alert fired",
+        f"{{{{ $value | humanizePercentage }}}} of the error budget for {_period(plan)} is left, and no burn alert "
+        "fired in the last day: the failures were too slow or too few for one, or the rules were not evaluated.",
+    )
+
+
+def _about_budget(plan: Plan, alert: str, summary: str, facts: str) -> dict[str, str]:
+    return {
+        **_own(plan),
+        "summary": f"{_who(plan)}: {summary}",
+        "description": f"{_promise(plan)} {facts}",
+        "action": _own(plan).get("action")
+        or f"Postpone risky changes. {plan.objective.indicator.all_steps()}",
+        **_links(plan, alert),
+    }
+
+
 def _sentence(reason: UnknownReason) -> str:
     if not reason.fix:
         return reason.words

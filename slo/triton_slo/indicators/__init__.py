@@ -7,7 +7,7 @@ from typing import Annotated, get_args
 
 from pydantic import Field
 
-from triton_slo.conventions import UNKNOWN_ALERT
+from triton_slo.conventions import BUDGET_ALERTS, UNKNOWN_ALERT
 from triton_slo.indicators.custom import Custom
 from triton_slo.indicators.errors import Errors
 from triton_slo.indicators.first_response import FirstResponse
@@ -39,7 +39,7 @@ AnyIndicator = Annotated[
 KINDS: Mapping[str, type[Indicator]] = {one.name(): one for one in get_args(get_args(AnyIndicator)[0])}
 BURN_ALERTS: Mapping[str, str] = {kind: one.burn_alert for kind, one in KINDS.items()}
 """Kind of indicator -> name of its burn alert; the tiers share the name and differ in `tier` and `severity`."""
-ALERTS = frozenset({*BURN_ALERTS.values(), UNKNOWN_ALERT})
+ALERTS = frozenset({*BURN_ALERTS.values(), UNKNOWN_ALERT, *BUDGET_ALERTS})
 """All alerts that are made of objectives."""
 
 

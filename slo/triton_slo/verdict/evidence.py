@@ -12,8 +12,6 @@ from triton_slo.promql import Matchers
 from triton_slo.verdict.canary import Slice
 from triton_slo.verdict.gate import Firing
 
-_ALERTS = "ALERTS"
-"""The series in which Prometheus itself keeps the state of alerts: not ours to rename."""
 SLICE = "5m"
 """Nominal window whose recorded rates cut a comparison into slices."""
 SLICE_SECONDS = 300.0
@@ -58,7 +56,7 @@ def ages(prometheus: Prometheus, at: float | None = None) -> Ages:
 def firing(prometheus: Prometheus, at: float | None = None) -> tuple[Firing, ...]:
     """Burn alerts that fire now, as Prometheus' own rules say."""
     matchers = f'alertstate="firing", {conventions.COMPONENT}="slo", {conventions.TIER}!=""'
-    return tuple(_firing(sample) for sample in prometheus.instant(f"{_ALERTS}{{{matchers}}}", at))
+    return tuple(_firing(sample) for sample in prometheus.instant(f"{conventions.ALERTS}{{{matchers}}}", at))
 
 
 def _firing(sample: Sample) -> Firing:
