@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
 from triton_exporter.duration import DAY, parse_seconds, render
 from triton_slo.artifact import Options
 from triton_slo.fields import Choice
-from triton_slo.indicators.sources import BACKEND_COUNTERS, CAVEATS, SEES_FAILURES
+from triton_slo.indicators.sources import BACKEND_COUNTERS, CAVEATS, HIDING, SEES_FAILURES
 from triton_slo.objective.exclusion_lint import exclusion_doubts, over
 from triton_slo.objective.model import CalendarWindow, Objective
 from triton_slo.objective.reading import ParsedObjectives
@@ -30,8 +30,8 @@ class Surroundings:
     retention_seconds: float | None = None
     models: frozenset[str] | None = None
     now: float | None = None
-    hiding: frozenset[str] | None = None
-    """Models whose backend may hide failures from Triton's counters."""
+    hiding: Mapping[str, frozenset[str]] | None = None
+    """By source in HIDING: the models of which it may miss failures."""
 
 
 def doubts(reading: ParsedObjectives, around: Surroundings) -> list[Problem]:
@@ -70,21 +70,28 @@ def notes(objective: Objective, place: Callable[[str], str], now: float | None =
 
 
 def hidden_failures(reading: ParsedObjectives, around: Surroundings) -> Iterator[Problem]:
-    """Notes on `errors` objectives of models whose failures nothing else here would see."""
+    """Notes on objectives of models whose failures nothing else here would see."""
     seeing = [one for one in reading.objectives if SEES_FAILURES & _sources(one)]
-    caveat = CAVEATS[BACKEND_COUNTERS]
     for one in reading.objectives:
-        if BACKEND_COUNTERS not in _sources(one) or (around.hiding is None and seeing):
-            continue
-        hidden = sorted(
-            name
-            for name in around.hiding or ()
-            if one.models.holds(name) and not any(other.models.holds(name) for other in seeing)
-        )
-        if around.hiding is None or hidden:
-            named = f" of {', '.join(hidden)}" if hidden else ""
-            reason = f"{caveat.word}{named}: {caveat.meaning}"
-            yield Problem(reading.place(one.name, "indicator"), f"{one.name}: {reason}", caveat.settled_by)
+        for source in sorted(HIDING & _sources(one)):
+            if around.hiding is None:
+                # Most queues have no limit, but most models are of Python.
+                if not seeing and source == BACKEND_COUNTERS:
+                    yield _hidden(reading, one, source)
+                continue
+            hidden = [
+                name
+                for name in sorted(around.hiding.get(source, ()))
+                if one.models.holds(name) and not any(other.models.holds(name) for other in seeing)
+            ]
+            if hidden:
+                yield _hidden(reading, one, source, f" of {', '.join(hidden)}")
+
+
+def _hidden(reading: ParsedObjectives, objective: Objective, source: str, named: str = "") -> Problem:
+    caveat = CAVEATS[source]
+    reason = f"{objective.name}: {caveat.word}{named}: {caveat.meaning}"
+    return Problem(reading.place(objective.name, "indicator"), reason, caveat.settled_by)
 
 
 def _sources(objective: Objective) -> frozenset[str]:

@@ -23,7 +23,7 @@ from triton_exporter.catalogue import own, state, triton
 from triton_exporter.distribution.agreement import Agreement
 from triton_exporter.distribution.distributions import Distributions
 from triton_exporter.exposition.parse import parse
-from triton_exporter.snapshot import ModelConfig, ModelVersion, Snapshot
+from triton_exporter.snapshot import ModelConfig, ModelVersion, QueuePolicy, Snapshot
 from triton_exporter.tracing.otlp import Assembler, OtlpError, Span, decode_json, decode_protobuf
 from triton_exporter.tracing.receiver import TraceReceiver
 from triton_exporter.tracing.trace import Mailbox, TracedRequest
@@ -314,6 +314,32 @@ def test_rejections_are_weighted_by_the_trace_rate() -> None:
     assert 30 == shown[f'{state.QUEUE_FULL_ESTIMATE}{{model="m",version="1"}}']
     assert 3 == shown[f'{state.TRACED_REQUESTS}{{model="m",version="1",outcome="queue_full"}}']
     assert 0 == shown[f'{own.TRACES_LOST}{{reason="late"}}']
+
+
+@pytest.mark.parametrize(
+    ("config", "full"),
+    [
+        (ModelConfig("m", sequence_batching=True), 0),
+        (ModelConfig("m", queue=QueuePolicy(max_queue_size=2)), 1),
+        (ModelConfig("m", priority_queues={2: QueuePolicy(max_queue_size=2)}), 1),
+    ],
+)
+def test_a_queue_without_a_limit_is_never_full(config: ModelConfig, full: int) -> None:
+    """A sequence that lacks its start is refused as a full queue refuses: only the configuration tells which."""
+    mailbox = Mailbox()
+    one = Distributions(mailbox=mailbox)
+    one.observe_snapshot(Snapshot(T, configs={M: config}))
+    one.observe(parse(counters(0, 0)), T)
+    mailbox.put([traced(0, T, "queue_full")])
+    one.observe(parse(counters(1, 1)), T + 1)
+    shown = {s.series: s.value for family in one.families(T) for s in family.samples}
+
+    labels = 'model="m",version="1"'
+    assert full == shown[f"{state.QUEUE_FULL_ESTIMATE}{{{labels}}}"]
+    outcomes = [
+        shown[f'{state.TRACED_REQUESTS}{{{labels},outcome="{name}"}}'] for name in ("queue_full", "refused")
+    ]
+    assert [full, 1 - full] == outcomes
 
 
 @pytest.mark.parametrize(

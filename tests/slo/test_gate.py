@@ -255,10 +255,14 @@ def test_a_canary_is_not_promoted_on_an_estimate(prometheus: str, capsys: pytest
     assert PROMOTE == gate(prometheus, *words, "--trust", "summary")
 
 
-def test_hidden_failures_hold_unless_another_objective_sees_them() -> None:
+@pytest.mark.parametrize(
+    ("source", "word"),
+    [("backend_counters", "failures may be hidden"), ("untraced_queue", "rejections may be hidden")],
+)
+def test_hidden_failures_hold_unless_another_objective_sees_them(source: str, word: str) -> None:
     """A probe or a count of the clients that is promoted itself lifts the doubt; one that is not is named."""
     group = {"model": "m", "version": "1"}
-    hidden = Standing("errors", "errors", group, burn_now=0.0, budget_left=1.0, sources=("backend_counters",))
+    hidden = Standing("errors", "errors", group, burn_now=0.0, budget_left=1.0, sources=(source,))
     probe, failing = (
         Standing("probe", "probe", group, target=0.99, burn_now=0.0, budget_left=left, sources=("prober",))
         for left in (1.0, -1.0)
@@ -275,7 +279,8 @@ def test_hidden_failures_hold_unless_another_objective_sees_them() -> None:
 
     assert "promote" == verdict(probe)[0] == verdict(clients)[0]
     assert "hold" == verdict()[0] == verdict(own)[0] == verdict(failing)[0] == verdict(probe, failing)[0]
-    assert "but failures may be hidden (backend_counters)" in verdict()[1]
+    assert f"but {word} ({source})" in verdict()[1]
+    assert f"or accept it by --trust {source}" in verdict()[1]
     assert "to resolve it, see objective probe, hold: budget left is -100.0%" in verdict(failing)[1]
     # Four probes answered say nothing about one request in five that fails.
     assert ("promote", "hold") == (verdict(probe, events=299)[0], verdict(probe, events=298)[0])

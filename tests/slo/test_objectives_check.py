@@ -18,6 +18,7 @@ from support.tools import promtools
 from triton_exporter.catalogue import state, triton
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
+from triton_slo.indicators.sources import BACKEND_COUNTERS, UNTRACED_QUEUE
 from triton_slo.lint import Surroundings, hidden_failures
 from triton_slo.objective.reading import read
 from tritonwatch.cli import main
@@ -116,9 +117,31 @@ def test_failures_that_nothing_sees_are_noted(
     errors = {"name": "e", "target": "99.9%", "indicator": "errors"}
     reading = read([("o.yaml", yaml.safe_dump({"objectives": [errors, *others]}))])
 
-    found = [str(one) for one in hidden_failures(reading, Surroundings(hiding=hiding))]
+    by_source = None if hiding is None else {BACKEND_COUNTERS: hiding}
+    found = [str(one) for one in hidden_failures(reading, Surroundings(hiding=by_source))]
     assert len(noted) == len(found)
     assert all(said in one and "`indicator: probe`" in one for said, one in zip(noted, found, strict=True))
+
+
+def test_rejections_that_no_trace_shows_are_noted() -> None:
+    """A queue with a limit and without traces is named by model, for each objective that counts rejections."""
+    objectives = [
+        {"name": "q", "target": "99%", "indicator": {"kind": "queue", "threshold": "100ms"}},
+        {"name": "e", "target": "99%", "indicator": {"kind": "errors", "reasons": ["QUEUE_FULL"]}},
+        {"name": "default", "target": "99%", "indicator": "errors"},
+    ]
+    reading = read([("o.yaml", yaml.safe_dump({"objectives": objectives}))])
+
+    found = [
+        str(one) for one in hidden_failures(reading, Surroundings(hiding={UNTRACED_QUEUE: frozenset("a")}))
+    ]
+    assert 2 == len(found)
+    for name, one in zip("qe", found, strict=True):
+        assert f" {name}: rejections may be hidden of a: Triton counts no request" in one
+        assert "--otlp-listen" in one
+    assert [] == [one for one in hidden_failures(reading, Surroundings()) if "rejections" in str(one)], (
+        "nothing is known of queues without a Prometheus"
+    )
 
 
 def test_a_key_written_twice_is_a_mistake() -> None:

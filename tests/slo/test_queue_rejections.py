@@ -1,4 +1,4 @@
-"""A request that the queue rejects fails the objective on queueing, whichever way it is known."""
+"""A request that the queue rejects fails the objective on queueing, and that on errors if asked, or is in doubt."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ import yaml
 from support.promtool import evaluated, grouped, resting_on
 from support.slo_scenarios import series
 from support.tools import promtools
-from triton_exporter.catalogue import state, triton
+from triton_exporter.catalogue import model, state, triton
 from triton_slo import conventions as names
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
 from triton_slo.objective.model import Objective
 
 STEP, SCRAPES = 30, 40
+QUEUE: dict[str, object] = {"kind": "queue", "threshold": "100ms"}
 GOOD = f"0+60x{SCRAPES}"
 HISTOGRAM = {
     series(state.QUEUE_DURATION.bucket, le="0.1"): GOOD,
@@ -42,20 +43,81 @@ def test_rejections_of_the_queue_burn_its_budget(
     source: dict[str, str], rejected: dict[str, str], share: float, tmp_path: Path
 ) -> None:
     """Timeouts are counted by Triton, full queues are seen by traces: each fails, and each is a request."""
-    indicator = {"kind": "queue", "threshold": "100ms"}
-    objective = Objective.model_validate({"name": "queue", "target": "99%", "indicator": indicator})
-    made = artifacts([objective], Options(scrape_interval_seconds=STEP))
-    [text] = [one.text for one in made if one.name == "slo-queue.yml"]
-    ratio = names.sli_error("5m")
-    rules = grouped({"queue": resting_on(yaml.safe_load(text)["groups"][0]["rules"], ratio)})
-    [answer] = evaluated(
-        promtools()[-1],
-        tmp_path,
-        rules,
-        source | rejected,
-        [(ratio, SCRAPES * STEP)],
-        interval=STEP,
-        evaluation=STEP,
-    )
+    answer = recorded(QUEUE, names.sli_error("5m"), source | rejected, tmp_path)
 
     assert [pytest.approx(share, abs=1e-9)] == [value for _, value in answer]
+
+
+@pytest.mark.parametrize(
+    ("reasons", "share"),
+    [
+        pytest.param(["REJECTED", "BACKEND", "OTHER"], 20 / 80, id="not asked"),
+        pytest.param(["REJECTED", "QUEUE_FULL"], 40 / 100, id="asked"),
+        pytest.param(["QUEUE_FULL"], 20 / 80, id="alone"),
+    ],
+)
+def test_errors_count_a_full_queue_if_asked(reasons: list[str], share: float, tmp_path: Path) -> None:
+    """`QUEUE_FULL` among the reasons adds the requests that traces show."""
+    series = dict.fromkeys(MEANS, GOOD) | TIMED_OUT | FULL
+    answer = recorded({"kind": "errors", "reasons": reasons}, names.sli_error("5m"), series, tmp_path)
+
+    assert [pytest.approx(share, abs=1e-9)] == [value for _, value in answer]
+
+
+def test_errors_of_a_full_queue_alone_are_seen_beside_no_failure(tmp_path: Path) -> None:
+    """A model whose failure counter is not there yet has rejections all the same."""
+    series = dict.fromkeys(MEANS, GOOD) | FULL
+    indicator = {"kind": "errors", "reasons": ["BACKEND", "QUEUE_FULL"]}
+    answer = recorded(indicator, names.sli_error("5m"), series, tmp_path)
+
+    assert [pytest.approx(20 / 80, abs=1e-9)] == [value for _, value in answer]
+
+
+ERRORS: dict[str, object] = {"kind": "errors"}
+ERRORS_AND_FULL: dict[str, object] = {"kind": "errors", "reasons": ["BACKEND", "QUEUE_FULL"]}
+ONNX = {series(model.INFO, backend="onnxruntime", platform="onnxruntime_onnx"): f"1+0x{SCRAPES}"}
+LIMITED = {series(model.QUEUE_SIZE_LIMIT, priority="2"): f"8+0x{SCRAPES}"}
+CACHED = {series(model.RESPONSE_CACHE): f"1+0x{SCRAPES}"}
+
+
+def fed(source: str) -> dict[str, str]:
+    return {series(state.DISTRIBUTION_SOURCE, signal="queue", source=source): f"1+0x{SCRAPES}"}
+
+
+@pytest.mark.parametrize(
+    ("indicator", "there", "sources"),
+    [
+        pytest.param(QUEUE, fed("trace"), {"trace"}, id="no limit"),
+        pytest.param(QUEUE, LIMITED | fed("trace"), {"trace"}, id="limited and traced"),
+        pytest.param(
+            QUEUE, LIMITED | fed("decomposed"), {"decomposed", "untraced_queue"}, id="limited, not traced"
+        ),
+        pytest.param(ERRORS, LIMITED | fed("decomposed"), {"counters"}, id="errors that do not ask"),
+        pytest.param(
+            ERRORS_AND_FULL, LIMITED | fed("decomposed"), {"counters", "untraced_queue"}, id="errors that ask"
+        ),
+        pytest.param(ERRORS_AND_FULL, LIMITED | fed("trace"), {"counters"}, id="errors that ask, traced"),
+        pytest.param(ERRORS, CACHED, {"backend_counters"}, id="errors that a response cache turns into hits"),
+    ],
+)
+def test_the_source_says_where_rejections_may_be_hidden(
+    indicator: dict[str, object], there: dict[str, str], sources: set[str], tmp_path: Path
+) -> None:
+    """A limited queue without traces is in doubt, and so is any backend behind a response cache."""
+    answer = recorded(indicator, names.SLI_SOURCE, HISTOGRAM | MEANS | ONNX | there, tmp_path)
+
+    assert sources == {labels[names.SOURCE] for labels, _ in answer}
+
+
+def recorded(
+    indicator: dict[str, object], name: str, source: dict[str, str], tmp_path: Path
+) -> list[tuple[dict[str, str], float]]:
+    """What the rules of an objective with this indicator record as `name`."""
+    objective = Objective.model_validate({"name": "o", "target": "99%", "indicator": indicator})
+    made = artifacts([objective], Options(scrape_interval_seconds=STEP))
+    [text] = [one.text for one in made if one.name == "slo-o.yml"]
+    rules = grouped({"o": resting_on(yaml.safe_load(text)["groups"][0]["rules"], name)})
+    [answer] = evaluated(
+        promtools()[-1], tmp_path, rules, source, [(name, SCRAPES * STEP)], interval=STEP, evaluation=STEP
+    )
+    return answer

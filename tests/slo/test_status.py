@@ -381,6 +381,7 @@ def test_an_estimate_is_called_one_below_the_table(sources: tuple[str, ...], sai
         (("sampled_mean", "trace"), 0.9, "ok (estimated)"),
         (("slices", "summary"), -0.1, "exhausted (estimated)"),
         (("backend_counters",), 0.9, "ok (failures may be hidden)"),
+        (("decomposed", "untraced_queue"), 0.9, "ok (estimated, rejections may be hidden)"),
         (("slices",), None, "unknown"),
     ],
 )

@@ -27,6 +27,7 @@ from tritonwatch import access
 from tritonwatch.arguments import path, positive, seconds, text_of, yaml_files
 from tritonwatch.command_error import CommandError, UsageError
 
+_EVERY_MODEL = f"group by (model) ({state.MODEL_STATE} or {triton.REQUEST_SUCCESS})"
 EXAMPLE = "tritonwatch check slo/objectives/*.yaml --retention 15d"
 
 
@@ -51,7 +52,8 @@ def run(args: argparse.Namespace) -> int:
     try:
         if args.prometheus:
             with access.connect(args) as prometheus:
-                models, hiding = _models(prometheus)
+                models = _models(prometheus, _EVERY_MODEL)
+                hiding = {source: _models(prometheus, query) for source, query in hiding_models().items()}
                 unmeasured = list(_unmeasured(prometheus, reading, args.scrape_interval))
                 uncertain = list(_uncertain(prometheus, reading, args.scrape_interval))
     except CommandError as error:  # 1 means mistakes in the files
@@ -84,14 +86,8 @@ def run(args: argparse.Namespace) -> int:
     return 1 if problems else 0
 
 
-def _models(prometheus: Prometheus) -> tuple[frozenset[str], frozenset[str]]:
-    """Return all models that Prometheus knows, and those whose backend may hide failures."""
-    query = f"group by (model) ({state.MODEL_STATE} or {triton.REQUEST_SUCCESS})"
-    known, hiding = (
-        frozenset(sample.labels.get("model", "") for sample in prometheus.instant(one))
-        for one in (query, hiding_models())
-    )
-    return known, hiding
+def _models(prometheus: Prometheus, query: str) -> frozenset[str]:
+    return frozenset(sample.labels.get("model", "") for sample in prometheus.instant(query))
 
 
 def _unmeasured(

@@ -13,7 +13,7 @@ from typing import Literal
 from triton_exporter.options import adder
 from triton_exporter.printable import printable
 from triton_slo.indicators import kind
-from triton_slo.indicators.sources import BACKEND_COUNTERS, CAVEATS
+from triton_slo.indicators.sources import CAVEATS, HIDING
 from triton_slo.prometheus import Prometheus
 from triton_slo.verdict import evidence, gate
 from triton_slo.verdict.canary import Verdict, compare
@@ -123,7 +123,7 @@ def _judge(
     firing = evidence.firing(prometheus, args.at)
     limits = gate.GateLimits(args.max_age, args.min_budget, frozenset(args.trust))
     ages = evidence.ages(prometheus, args.at)
-    doubted = {row.model for row in rows if BACKEND_COUNTERS in row.caveats}
+    doubted = {row.model for row in rows if HIDING.intersection(row.caveats)}
     witnesses = gate.witnesses(
         [row for row in everything if row.model in doubted],
         ages.of,

@@ -193,7 +193,8 @@ REQUESTS_WITHIN = Metric(
 TRACED_REQUESTS = Metric(
     "triton_model_traced_requests_total",
     "counter",
-    "Requests in traces: completed, queue_full, or not_executed (queue timeout or cache hit).",
+    "Requests in traces: completed, queue_full, refused (for another reason than a full queue, such as a sequence "
+    "without its start), or not_executed (queue timeout or cache hit).",
     (*_MODEL, "outcome"),
     source="traces",
     caveat="Only every Nth request is traced; a failed execution looks like a completed one.",

@@ -146,16 +146,22 @@ class Distributions:
         self._streaming: Mapping[ModelVersion, bool] = {}
         self._cached: frozenset[ModelVersion] = frozenset()
         self._ensembles: frozenset[ModelVersion] = frozenset()
+        self._unlimited: frozenset[ModelVersion] = frozenset()
         self._newest_trace = self._doubted = float("-inf")
         self._turn = 0
         self._noted: list[tuple[ModelVersion, Signal, str, float]] | None = None
         self._families: tuple[Family, ...] = ()
 
     def observe_snapshot(self, snapshot: Snapshot) -> None:
-        """Learn which models stream responses, which have a response cache, and which are ensembles."""
+        """Learn which models stream, have a response cache or a queue without a limit, or are ensembles."""
         self._streaming = {model: config.decoupled for model, config in snapshot.configs.items()}
         self._cached = frozenset(model for model, config in snapshot.configs.items() if config.response_cache)
         self._ensembles = frozenset(model for model, config in snapshot.configs.items() if config.is_ensemble)
+        self._unlimited = frozenset(
+            model
+            for model, config in snapshot.configs.items()
+            if all(one.max_queue_size <= 0 for one in (config.queue, *config.priority_queues.values()))
+        )
         self._batching = frozenset(
             model
             for model, config in snapshot.configs.items()
@@ -379,8 +385,11 @@ class Distributions:
         return self._newest_trace if now - self._doubted >= TRACE_DOUBT_SECONDS else float("-inf")
 
     def _trace(self, model: _Model, request: TracedRequest, rate: float) -> None:
-        model.outcomes[request.outcome] += 1
-        if request.outcome == "queue_full" and model.ledgers["request"].believes_traces:
+        outcome = request.outcome
+        if outcome == "queue_full" and request.model in self._unlimited:
+            outcome = "refused"
+        model.outcomes[outcome] += 1
+        if outcome == "queue_full" and model.ledgers["request"].believes_traces:
             model.queue_full += rate
         if request.outcome == "completed" or (
             request.outcome == "not_executed" and request.model in self._cached

@@ -3,30 +3,34 @@
 Triton asks the backend whether a request succeeded. The Python backend, and with it vLLM and every Python-based
 backend, reports a failure only where `execute` raises: an error response counts as a success (server#7713; on 2.51
 10 of 10 did). An ensemble fails when a part answers with an error (2.51). Whether other backends
-than those listed below report failures is unknown, so they count as hiding them.
+than those listed below report failures is unknown, so they count as hiding them. docs/uncounted.md has the table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import ClassVar, Literal, Self
 
 from pydantic import model_validator
 
-from triton_exporter.catalogue import Metric, triton
+from triton_exporter.catalogue import Metric, state, triton
 from triton_exporter.catalogue import model as models
 from triton_slo import conventions as names
 from triton_slo.fields import Names
 from triton_slo.indicators.indicator import Finding, Indicator
 from triton_slo.indicators.measure import CounterQuery, Events, Measure, Scope, UnknownReason, stuck
+from triton_slo.indicators.queue import found_full, untraced
 from triton_slo.indicators.sample_series import SampleSeries
-from triton_slo.indicators.sources import BACKEND_COUNTERS, COUNTERS
+from triton_slo.indicators.sources import BACKEND_COUNTERS, COUNTERS, UNTRACED_QUEUE
 from triton_slo.promql import Matchers, by, on, quote, regex_of
 
 FAILURE_REASONS = ("REJECTED", "BACKEND", "OTHER")
 """Failure reasons that count by default: all of Triton's but CANCELED, which is the client's doing."""
 ALL_REASONS = (*FAILURE_REASONS, "CANCELED")
 """All values of the label `reason` of Triton's failure counter."""
+QUEUE_FULL = "QUEUE_FULL"
+"""A reason that Triton does not count: requests that found the queue full, which the exporter sees in traces."""
+_CHOICES = ", ".join((*ALL_REASONS, QUEUE_FULL))
 _REPORT_FAILURES = "dali|onnxruntime|openvino|pytorch|tensorflow|tensorrt"
 """Backends that report each request without a good response as failed, by their sources of 2026."""
 
@@ -50,7 +54,7 @@ class Errors(Indicator):
     @model_validator(mode="after")
     def _some(self) -> Self:
         if not self.reasons:
-            raise ValueError(f"reasons counts no failure at all; write some of {', '.join(ALL_REASONS)}")
+            raise ValueError(f"reasons counts no failure at all; write some of {_CHOICES}")
         return self
 
     def measure(self, threshold: float | None, scope: Scope) -> Measure:
@@ -58,12 +62,16 @@ class Errors(Indicator):
 
         A server before 24.07 has no label `reason`: its failures count, whatever they were.
         """
-        reasons = f"reason=~{quote(regex_of((*self.reasons, '')))}"
+        reasons = f"reason=~{quote(regex_of((*self._counted_by_triton, '')))}"
+        sees_full = QUEUE_FULL in self.reasons
 
         def counted(window: str) -> Events:
             # Each counter as few times as possible: reading them is most of what rules cost. Where a model has no
             # failure counter, and once it is unloaded, the rules record zeros.
             failure = scope.rate(triton.REQUEST_FAILURE, window, reasons)
+            if sees_full:
+                full = f'label_replace({found_full(scope, window)}, "{names.EVENT}", "{QUEUE_FULL}", "", "")'
+                failure = f"sum {scope.by} (\n  {failure}\n  or {full}\n)"
             apart = f'label_replace({failure}, "{names.EVENT}", "{names.ERROR}", "", "")'
             total = f"sum {scope.by} (\n  {scope.rate(triton.REQUEST_SUCCESS, window)}\n  or {apart}\n)"
             return Events(error=failure, total=total)
@@ -71,8 +79,16 @@ class Errors(Indicator):
         return Measure(
             scope.present(triton.REQUEST_SUCCESS),
             CounterQuery(counted, scope.group_by),
-            sources=((_models(scope, "and"), COUNTERS), (_models(scope, "unless"), BACKEND_COUNTERS)),
+            sources=(
+                (_models(scope, "and"), COUNTERS),
+                (_models(scope, "unless"), BACKEND_COUNTERS),
+                *([(untraced(scope), UNTRACED_QUEUE)] if sees_full else []),
+            ),
         )
+
+    @property
+    def _counted_by_triton(self) -> tuple[str, ...]:
+        return tuple(one for one in self.reasons if one != QUEUE_FULL)
 
     def unknown_reasons(
         self, scope: Scope, after_seconds: float, counts_as_failed: bool, settled: Callable[[str], str]
@@ -89,19 +105,21 @@ class Errors(Indicator):
     def doubts(self) -> Iterator[Finding]:
         """Reasons that Triton does not know."""
         for reason in self.reasons:
-            if reason not in ALL_REASONS:
+            if reason not in (*ALL_REASONS, QUEUE_FULL):
                 yield (
                     "indicator.reasons",
                     f"Triton counts no failure as {reason!r}: it would never be bad",
-                    f"write some of {', '.join(ALL_REASONS)}",
+                    f"write some of {_CHOICES}",
                 )
 
     def incident(self, series: SampleSeries, threshold: float | None) -> Iterable[tuple[str, str]]:
         """Successes and failures."""
-        return (
-            series.series(triton.REQUEST_SUCCESS, series.good),
-            series.series(triton.REQUEST_FAILURE, series.failed, reason=self.reasons[0]),
+        failed = (
+            series.series(triton.REQUEST_FAILURE, series.failed, reason=self._counted_by_triton[0])
+            if self._counted_by_triton
+            else series.series(state.QUEUE_FULL_ESTIMATE, series.failed)
         )
+        return series.series(triton.REQUEST_SUCCESS, series.good), failed
 
 
 def shares_of_failures(metric: Metric, failed: Matchers, label: str, window: str) -> str:
@@ -112,18 +130,21 @@ def shares_of_failures(metric: Metric, failed: Matchers, label: str, window: str
     return f"{each}\n/ {on(names.GROUPING)} group_left ()\n(sum {by(names.GROUPING)} ({rate}) > 0)"
 
 
-def hiding_models() -> str:
-    """Return PromQL for the models whose backend may hide failures, by label `model`."""
-    return _models(Scope(Matchers(), ("model",), ""), "unless")
+def hiding_models() -> Mapping[str, str]:
+    """Return PromQL for the models of which each hiding source may miss failures, by label `model`."""
+    scope = Scope(Matchers(), ("model",), "")
+    return {BACKEND_COUNTERS: _models(scope, "unless"), UNTRACED_QUEUE: untraced(scope)}
 
 
 def _models(scope: Scope, operator: str) -> str:
     """Groups of models whose backend is known to report failures (`and`), or of the others (`unless`).
 
-    By model alone: an ensemble's traffic is counted under version 1, whatever its version is.
+    By model alone: an ensemble's traffic is counted under version 1, whatever its version is. A response cache
+    stores failed responses, too, and answers with them as successes (measured on 2.51).
     """
     known = " or ".join(
         f"{models.INFO}{scope.models.also(matcher)}"
         for matcher in (f'backend=~"{_REPORT_FAILURES}"', 'platform="ensemble"')
     )
+    known = f"({known}) unless on (model) {models.RESPONSE_CACHE}{scope.models} == 1"
     return f"group {scope.by} ({triton.REQUEST_SUCCESS}{scope.matchers} {operator} on (model) ({known}))"

@@ -12,6 +12,10 @@ from dataclasses import dataclass
 COUNTERS = "counters"
 BACKEND_COUNTERS = "backend_counters"
 """Counters in which the model's backend decides whether an error response is a failure."""
+UNTRACED_QUEUE = "untraced_queue"
+"""A queue with a limit that no traces are received of: what it rejects when it is full is counted nowhere."""
+HIDING = frozenset({BACKEND_COUNTERS, UNTRACED_QUEUE})
+"""Sources that miss failed requests altogether: no stated error bounds how many."""
 PROBER = "prober"
 CLIENTS = "clients"
 SLICES = "slices"
@@ -28,6 +32,10 @@ class Caveat:
     settled_by: str
 
 
+_WITNESS = (
+    "an objective that sees such failures: `indicator: probe` with the exporter's --probe, or "
+    "`{kind: custom, counts_failures: true, ...}` on what a gateway or the clients count"
+)
 _TRACES = (
     "let the exporter trace some requests (--otlp-listen and --govern-traces 20; `tritonwatch doctor` gives the "
     "--trace-config flags that Triton needs), or for latency use Triton's own histogram "
@@ -55,8 +63,14 @@ CAVEATS: Mapping[str, Caveat] = {
     ),
     BACKEND_COUNTERS: Caveat(
         "failures may be hidden",
-        "Triton counts a request that the backend answers with an error, as Python models can, as a success",
-        "add an objective that sees such failures: `indicator: probe` with the exporter's --probe, or "
-        "`{kind: custom, counts_failures: true, ...}` on what a gateway or the clients count",
+        "Triton counts a request that the backend answers with an error, as Python models can, as a success, and "
+        "a response cache answers repetitions of a failed request with success",
+        f"add {_WITNESS}",
+    ),
+    UNTRACED_QUEUE: Caveat(
+        "rejections may be hidden",
+        "Triton counts no request that it rejects because the queue is full, and only traces show them",
+        "let the exporter trace some requests (--otlp-listen and --govern-traces 20; `tritonwatch doctor` gives "
+        f"the --trace-config flags that Triton needs), or add {_WITNESS}",
     ),
 }

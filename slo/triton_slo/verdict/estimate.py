@@ -11,7 +11,7 @@ from triton_exporter.duration import render
 from triton_exporter.tracing.allotment import SAFE_TRACES_PER_SECOND
 from triton_slo.burn.condition import burns
 from triton_slo.indicators import kind
-from triton_slo.indicators.sources import BACKEND_COUNTERS, CAVEATS
+from triton_slo.indicators.sources import CAVEATS, HIDING
 from triton_slo.verdict.canary import Comparison
 from triton_slo.verdict.live import Standing, points
 
@@ -95,7 +95,7 @@ def _traces_needed(row: Standing) -> int:
 
 def carries(row: Standing, source: str) -> bool:
     """Return whether a source with a caveat is sure enough for the row's target: off by no more than may fail."""
-    known = source != BACKEND_COUNTERS and row.estimate_error is not None and row.target is not None
+    known = source not in HIDING and row.estimate_error is not None and row.target is not None
     return known and (row.estimate_error or 0.0) <= 1 - (row.target or 0.0)
 
 
@@ -113,7 +113,7 @@ def uncertainties(
     for (source, carried), members in found.items():
         caveat = CAVEATS[source]
         shown = [name(row) + ("" if carried else _blur(row)) for row in members]
-        blurred = "" if carried or source == BACKEND_COUNTERS else ", too uncertain for the target"
+        blurred = "" if carried or source in HIDING else ", too uncertain for the target"
         names = ", ".join(shown[:_NAMED] if carried else shown)
         if carried and shown[_NAMED:]:
             names += f" and {len(shown) - _NAMED} more"

@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from triton_exporter.duration import DAY
 from triton_slo.burn.condition import burns
-from triton_slo.indicators.sources import BACKEND_COUNTERS, CAVEATS, SEES_FAILURES
+from triton_slo.indicators.sources import CAVEATS, HIDING, SEES_FAILURES
 from triton_slo.verdict import estimate
 from triton_slo.verdict.canary import Comparison, Verdict
 from triton_slo.verdict.live import Standing, points
@@ -69,7 +69,7 @@ WITNESS_SECONDS = 3.0 * DAY
 _SURE = 0.95
 
 Witnesses = Mapping[tuple[str, str], "Judgement"]
-"""By model and version: the worst judgement on the objectives that see failures which a backend hides."""
+"""By model and version: the worst judgement on the objectives that see failures which Triton does not count."""
 
 
 def judge_current_state(
@@ -169,7 +169,7 @@ def proven(
         settled_by = doubt.settled_by
         if source in limits.trusted:
             continue
-        if source == BACKEND_COUNTERS:
+        if source in HIDING:
             witness = witnesses.get((row.model, row.version)) or witnesses.get((row.model, ""))
             if witness is not None and witness.verdict == "promote":
                 continue

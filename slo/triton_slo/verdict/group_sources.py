@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from triton_slo import conventions
-from triton_slo.indicators.sources import BACKEND_COUNTERS, CAVEATS
+from triton_slo.indicators.sources import CAVEATS, HIDING
 from triton_slo.prometheus import Prometheus
 from triton_slo.rules.plan import Plan
 from triton_slo.verdict.live import Standing
@@ -18,11 +18,11 @@ def fed_groups(prometheus: Prometheus, plan: Plan) -> Iterator[Standing]:
     """Return each group of an objective that may be estimated: its sources, its target and its estimate's error."""
     for variant in plan.variants:
         measure = plan.measure(variant)
-        if not measure.possible_sources & (CAVEATS.keys() - {BACKEND_COUNTERS}):
+        if not measure.possible_sources & (CAVEATS.keys() - HIDING):
             continue
         sources: dict[_Group, set[str]] = defaultdict(set)
         for expr, fixed in measure.sources:
-            for sample in prometheus.instant(expr):
+            for sample in () if fixed in HIDING else prometheus.instant(expr):
                 labels = dict(sample.labels)
                 source = labels.pop(conventions.SOURCE, fixed)
                 sources[tuple(sorted(labels.items()))].add(source)

@@ -16,7 +16,7 @@ from triton_exporter.duration import DAY
 from triton_slo import conventions
 from triton_slo.burn.condition import burns
 from triton_slo.indicators import kind
-from triton_slo.indicators.sources import CAVEATS
+from triton_slo.indicators.sources import CAVEATS, HIDING
 from triton_slo.prometheus import Sample
 
 State = Literal["excluded", "unknown", "exhausted", "burning", "ok", "idle"]
@@ -124,8 +124,10 @@ class Standing:
     def _qualified(self, error: str) -> str:
         if self.budget_left is None or self.state in ("excluded", "unknown"):
             return self.state
-        words = dict.fromkeys(CAVEATS[source].word for source in self.caveats)
-        return f"{self.state} ({', '.join(words)}{error})" if words else self.state
+        words = dict.fromkeys(
+            CAVEATS[source].word + ("" if source in HIDING else error) for source in self.caveats
+        )
+        return f"{self.state} ({', '.join(words)})" if words else self.state
 
     @property
     def state(self) -> State:
