@@ -224,8 +224,9 @@ def objectives(folder: Path) -> Path:
     return folder
 
 
-def models(repository: Path) -> None:
-    for name, traffic in TRAFFIC.items():
+def models(repository: Path, names: Iterable[str]) -> None:
+    for name in names:
+        traffic = TRAFFIC[name]
         for part in traffic.parts or (name,):
             write_sleeper(repository, part, traffic.instances, traffic.config)
         if traffic.parts:
@@ -246,7 +247,7 @@ def models(repository: Path) -> None:
 
 @dataclass(frozen=True)
 class Seen:
-    """What one run brought: the truth, the shares by source, and what it cost in percent of a core."""
+    """What one round brought: the truth, the shares by source, and what it cost in percent of a core."""
 
     truths: Mapping[str, Truth]
     before: Mapping[str, float]
@@ -278,9 +279,20 @@ def processor_seconds(processes: Iterable[psutil.Process]) -> float:
     return sum(sum(one.cpu_times()[:2]) for one in processes)
 
 
-def run(server: TritonServer, folder: Path) -> Seen:
-    """Send all traffic, round by round, to a Triton that a real exporter watches, and one that counts means."""
-    tritons = [one for one in psutil.process_iter(["name"]) if "tritonserver" in (one.info["name"] or "")]
+def run(names: Sequence[str], folder: Path) -> Seen:
+    """Send the traffic of one round to a Triton that a real exporter watches, and one that counts means."""
+    models(folder / "models", names)
+    server = TritonServer(folder / "models", folder, TritonPorts(*free_ports(3)))
+    server.start()
+    try:
+        server.wait_live(240)
+        return watch(server, names, folder)
+    finally:
+        server.stop()
+
+
+def watch(server: TritonServer, names: Sequence[str], folder: Path) -> Seen:
+    tritons = [one for one in psutil.Process().children(recursive=True) if "tritonserver" in one.name()]
     (listen,) = free_ports(1)
     url = f"http://127.0.0.1:{listen}"
     command = [sys.executable, "-m", "tritonwatch", "exporter", "--triton", server.http_url, "--gpu", "none"]
@@ -296,29 +308,24 @@ def run(server: TritonServer, folder: Path) -> Seen:
             reading = read(client, "", time.time)
             means.observe(parser.parse(reading.body), reading.at)
 
-        process = psutil.Process(exporter.pid)
+        watched = ([psutil.Process(exporter.pid)], tritons)
         time.sleep(5)
-        before, at = (processor_seconds([process]), processor_seconds(tritons)), time.monotonic()
+        before, at = [processor_seconds(one) for one in watched], time.monotonic()
         for _ in range(10):
             time.sleep(1)
             sample()
-        elapsed = time.monotonic() - at
-        idle = [
-            100 * (processor_seconds(one) - was) / elapsed
-            for one, was in zip(([process], tritons), before, strict=True)
-        ]
-        for number in range(1 + max(one.round for one in TRAFFIC.values())):
-            clients = send(server.http_url, [n for n, one in TRAFFIC.items() if one.round == number], folder)
-            while any(client.poll() is None for client in clients):
-                sample()
-                time.sleep(1)
-            assert {0} == {client.returncode for client in clients}
+        spent = [processor_seconds(one) - was for one, was in zip(watched, before, strict=True)]
+        exporter_idle, triton_idle = (100 * one / (time.monotonic() - at) for one in spent)
+        clients = send(server.http_url, names, folder)
+        while any(client.poll() is None for client in clients):
+            sample()
+            time.sleep(1)
+        assert {0} == {client.returncode for client in clients}
         time.sleep(8)
         sample()
         page = Scraped(requests.get(f"{url}/metrics", timeout=10).text)
     shown = {s.series: s.value for family in means.families(0) for s in family.samples}
-    exporter_idle, triton_idle = idle
-    truths = {name: truth(folder / f"{name}.out") for name in TRAFFIC}
+    truths = {name: truth(folder / f"{name}.out") for name in names}
     return Seen(truths, shown, page, exporter_idle, triton_idle, os.getloadavg()[1])
 
 
@@ -326,15 +333,15 @@ def run(server: TritonServer, folder: Path) -> Seen:
 @pytest.mark.timeout(1800)
 def test_accuracy_on_a_stock_triton(tmp_path: Path) -> None:
     """The true number of requests is within the guaranteed bounds as Triton timed them; the rest is printed."""
-    models(tmp_path / "models")
-    server = TritonServer(tmp_path / "models", tmp_path, TritonPorts(*free_ports(3)))
-    server.start()
-    try:
-        server.wait_live(240)
-        seen = run(server, tmp_path)
-    finally:
-        server.stop()
-    rows, errors = table(seen)
+    rounds = sorted({one.round for one in TRAFFIC.values()})
+    seen = []
+    for number in rounds:
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        seen.append(run([name for name, one in TRAFFIC.items() if one.round == number], folder))
+    tables = [table(one) for one in seen]
+    rows = [*tables[0][0][:2], *(row for lines, _ in tables for row in lines[2:])]
+    errors = [error for _, found in tables for error in found]
     text = document(rows, errors, seen)
     print(text)
     page = PAGE.read_text()
@@ -364,7 +371,8 @@ def table(seen: Seen) -> tuple[list[str], list[Error]]:
     rows = [f"| {' | '.join(names)} |", "|" + "---|" * len(names)]
     errors: list[Error] = []
     metrics = {"request": state.REQUEST_DURATION, "queue": state.QUEUE_DURATION}
-    for name, traffic in TRAFFIC.items():
+    for name in seen.truths:
+        traffic = TRAFFIC[name]
         judged: list[tuple[Signal, float]] = [("request", one) for one in traffic.request]
         judged += [("queue", one) for one in traffic.queue]
         for signal, threshold in judged:
@@ -397,28 +405,29 @@ def table(seen: Seen) -> tuple[list[str], list[Error]]:
     return rows, errors
 
 
-def document(rows: Sequence[str], errors: Sequence[Error], seen: Seen) -> str:
+def document(rows: Sequence[str], errors: Sequence[Error], seen: Sequence[Seen]) -> str:
     before = [abs(one.mean) for one in errors]
     now, alone = [abs(one.now) for one in errors], [abs(one.alone) for one in errors]
     stated = [one.covered for one in errors if one.covered is not None]
-    requests_sent = sum(len(one.request) for one in seen.truths.values())
-    torn, interval = (seen.now.value(one) for one in (own.TORN_READINGS, own.SAMPLING_INTERVAL))
+    requests_sent = sum(len(one.request) for each in seen for one in each.truths.values())
+    torn = sum(one.now.value(own.TORN_READINGS) or 0.0 for one in seen)
+    intervals = [one.now.value(own.SAMPLING_INTERVAL) or 0.0 for one in seen]
     kinds = "\n".join(f"- **{name}**: {traffic.text}" for name, traffic in TRAFFIC.items())
     return _TEXT.format(
-        kinds=kinds, count=len(TRAFFIC), models=sum(1 + len(one.parts) for one in TRAFFIC.values()),
-        rows="\n".join(rows), requests=requests_sent, seconds=SECONDS, load=seen.load,
-        worst_before=max(before), worst=max(now), median_before=statistics.median(before),
-        median=statistics.median(now), worst_alone=max(alone), median_alone=statistics.median(alone),
-        covered=sum(stated), stated=len(stated), shares=len(errors), torn=torn, interval=interval,
-        exporter=seen.exporter, triton=seen.triton,
+        kinds=kinds, count=len(TRAFFIC), rows="\n".join(rows), requests=requests_sent, seconds=SECONDS,
+        load=max(one.load for one in seen), worst_before=max(before), worst=max(now),
+        median_before=statistics.median(before), median=statistics.median(now), worst_alone=max(alone),
+        median_alone=statistics.median(alone), covered=sum(stated), stated=len(stated), torn=torn,
+        fastest=min(intervals), slowest=max(intervals), exporter=max(one.exporter for one in seen),
+        triton=max(one.triton for one in seen),
     )  # fmt: skip
 
 
 _TEXT = """
 A Triton without any flag, watched with the defaults of the exporter: `decomposed`, against `sampled_mean` once a
-second. `tests/bench/bench_stock_accuracy.py` sent {requests} requests of {count} kinds, up to four kinds at once,
-{seconds:.0f} s each; the truth is what the clients measured, each kind in a process of its own. Load average of the
-machine (2 cores): {load:.0f}.
+second. `tests/bench/bench_stock_accuracy.py` sent {requests} requests of {count} kinds, up to four kinds to one
+Triton at once, {seconds:.0f} s each; the truth is what the clients measured, each kind in a process of its own.
+Highest load average of the machine (2 cores): {load:.0f}.
 
 {rows}
 
@@ -427,9 +436,9 @@ Worst error of a share: **{worst:.1f} points** (`sampled_mean`: {worst_before:.1
 for a processor: where many requests are near a threshold, a millisecond is worth points. Without that time (the
 difference of the means is taken from each request), the worst error is **{worst_alone:.1f} points** and the
 median {median_alone:.1f}; the stated error covers it in {covered} of the {stated} cases in which one was stated.
-The bounds are about Triton's time, too. Before the traffic, with {models} models, the exporter took
-{exporter:.1f} % and Triton {triton:.1f} % of a core; after it a reading came every {interval:.2f} s. Torn readings
-in all: {torn:.0f}.
+The bounds are about Triton's time, too. Before the traffic the exporter took at most {exporter:.1f} % and Triton
+{triton:.1f} % of a core; after it a reading came every {fastest:.2f} to {slowest:.2f} s. Torn readings in all:
+{torn:.0f}.
 
 The traffic:
 

@@ -67,7 +67,7 @@ class Watched:
 def watch(requests: Requests, interval: float = 0.05) -> Watched:
     """Read the counters that these requests make, and go on until all are settled."""
     watched, looks = Watched(), looked_at(requests, interval)
-    count = executions = seconds = 0.0
+    count = executions = seconds = waits = 0.0
     watched.read(0.0, (M, 0, 0, 0, 0))
     by_end = {round(end / interval): place for place, end in enumerate(looks.ends)}
     for tick in range(1, round(looks.ends[-1] / interval) + round(9 / interval)):
@@ -76,7 +76,8 @@ def watch(requests: Requests, interval: float = 0.05) -> Watched:
             count += looks.requests[place]
             executions += looks.executions[place]
             seconds += looks.sums[place]
-        watched.read(tick * interval, (M, count, executions, seconds, 0.0))
+            waits += looks.waits[place]
+        watched.read(tick * interval, (M, count, executions, seconds, waits))
     return watched
 
 
@@ -196,3 +197,12 @@ def test_no_series_ever_falls(readings: list[tuple[int, int, bool]]) -> None:
         watched.read(at, (M, count, count, seconds, 0), ('model="n",version="1"', 0, 0, 0, 0))
 
     assert true_count == watched.shown()[f"{REQUEST}_count{{{M}}}"]
+
+
+def test_the_wait_in_the_queue_is_not_decomposed_with_the_work() -> None:
+    """M/M/4, nearly full: the wait that Triton counts is shared by neighbours, and the work is not."""
+    requests = TRAFFIC["mm4"].make(np.random.default_rng(5), 60.0).until(60.0)
+    watched = watch(requests, 0.1)
+
+    for threshold in ("0.05", "0.2"):
+        assert (requests.took <= float(threshold)).mean() == pytest.approx(watched.share(threshold), abs=0.01)

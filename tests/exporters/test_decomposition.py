@@ -38,7 +38,14 @@ def observed(requests: Requests, bounds: tuple[float, ...], interval: float = IN
     decomposition = Decomposition()
     within, pending, settle, fit = np.zeros(len(bounds)), 0, 2.0, 1.0
     for number, end in enumerate(looks.ends):
-        decomposition.add(end, looks.requests[number], looks.sums[number], looks.executions[number], interval)
+        decomposition.add(
+            end,
+            looks.requests[number],
+            looks.sums[number],
+            looks.executions[number],
+            interval,
+            waited=looks.waits[number],
+        )
         pending += 1
         if end >= fit:
             decomposition.fit()
@@ -69,6 +76,20 @@ def test_share_within_a_threshold_is_nearly_true(name: str) -> None:
     print(f"{name:22} {TRAFFIC[name].text:60}", *(f"{one:+5.1f}" for one in off_by(name)))
 
     assert max(map(abs, off_by(name))) <= WORST
+
+
+@pytest.mark.parametrize(
+    "name", ["mm1", "mm4", "slow_tail_one_server", "slow_tail_two_servers", "md1", "bursts"]
+)
+def test_share_that_waited_no_longer_is_nearly_true(name: str) -> None:
+    """The requests of an interval share a queue, and lie around their mean."""
+    traffic = TRAFFIC[name]
+    rng = np.random.default_rng(zlib.crc32(name.encode()))
+    requests = traffic.make(rng, SECONDS).until(SECONDS).only_waits()
+    found = errors(requests, traffic.thresholds)
+    print(f"{name:22}", *(f"{one:+5.1f}" for one in found))
+
+    assert np.abs(found).max() <= WORST
 
 
 def test_most_shares_are_true_to_a_point() -> None:
@@ -124,7 +145,7 @@ def test_shares_keep_the_mean_of_each_interval() -> None:
     density = estimate(Sums(units, seconds, units))
     bounds = np.linspace(0, 3, 6001)
     some = Sums(units[:50], seconds[:50], units[:50])
-    mass = np.diff(density.posterior(some, bounds), axis=1, prepend=0)
+    mass = np.diff(density.posterior(some, np.tile(bounds, (50, 1))), axis=1, prepend=0)
 
     assert (mass * (bounds - 0.00025)).sum(axis=1) == pytest.approx(some.means, abs=0.002)
 
@@ -133,7 +154,7 @@ def test_a_sum_that_the_estimate_does_not_allow_is_left_to_its_mean() -> None:
     """A request far beyond all that were seen is not forced into the known distribution."""
     density = Density(0.001, np.eye(64)[5])
 
-    assert np.isnan(density.posterior(Sums(*np.array([[2.0], [9.0], [2.0]])), np.array([1.0]))).all()
+    assert np.isnan(density.posterior(Sums(*np.array([[2.0], [9.0], [2.0]])), np.array([[1.0]]))).all()
 
 
 def test_a_run_of_slow_intervals_is_found_and_a_single_one_is_not() -> None:

@@ -15,17 +15,22 @@ Draw = Callable[[int], Floats]
 
 @dataclass(frozen=True)
 class Requests:
-    """When each request ended and how long it took (seconds), and which execution answered it."""
+    """When each request ended, how long it took and waited before (seconds), and which execution answered it."""
 
     ended: Floats
     took: Floats
     execution: npt.NDArray[np.int64]
+    waited: Floats
 
     def until(self, end: float) -> Requests:
         """Those that ended before `end`, in that order."""
         order = np.argsort(self.ended, kind="stable")
         order = order[self.ended[order] < end]
-        return Requests(self.ended[order], self.took[order], self.execution[order])
+        return Requests(self.ended[order], self.took[order], self.execution[order], self.waited[order])
+
+    def only_waits(self) -> Requests:
+        """Their waits, as if these were the requests."""
+        return Requests(self.ended, self.waited, self.execution, np.zeros_like(self.waited))
 
 
 @dataclass(frozen=True)
@@ -37,18 +42,26 @@ class Intervals:
     requests: Floats
     sums: Floats
     executions: Floats
+    waits: Floats
 
 
 def looked_at(requests: Requests, every: float) -> Intervals:
     """Look at counters that count in whole microseconds."""
     place = np.floor(requests.ended / every).astype(np.int64)
     count = np.bincount(place)
-    sums = np.bincount(place, weights=np.round(requests.took * 1e6)) / 1e6
+    sums, waits = (
+        np.bincount(place, weights=np.round(times * 1e6)) / 1e6 for times in (requests.took, requests.waited)
+    )
     _, first = np.unique(requests.execution, return_index=True)
     executions = np.bincount(place[first], minlength=len(count))
     busy = np.flatnonzero(count)
     return Intervals(
-        every, (busy + 1) * every, count[busy].astype(float), sums[busy], executions[busy].astype(float)
+        every,
+        (busy + 1) * every,
+        count[busy].astype(float),
+        sums[busy],
+        executions[busy].astype(float),
+        waits[busy],
     )
 
 
@@ -59,7 +72,7 @@ def poisson(rng: np.random.Generator, rate: float, seconds: float) -> Floats:
 
 def independent(arrivals: Floats, took: Floats) -> Requests:
     """Requests that never wait."""
-    return Requests(arrivals + took, took, np.arange(len(took)))
+    return Requests(arrivals + took, took, np.arange(len(took)), np.zeros(len(took)))
 
 
 def queued(arrivals: Floats, service: Floats, servers: int) -> Requests:
@@ -69,12 +82,12 @@ def queued(arrivals: Floats, service: Floats, servers: int) -> Requests:
     for number, (arrival, needs) in enumerate(zip(arrivals.tolist(), service.tolist(), strict=True)):
         ended[number] = max(arrival, heapq.heappop(free)) + needs
         heapq.heappush(free, ended[number])
-    return Requests(ended, ended - arrivals, np.arange(len(arrivals)))
+    return Requests(ended, ended - arrivals, np.arange(len(arrivals)), ended - arrivals - service)
 
 
 def batched(arrivals: Floats, service: Draw, most: int) -> Requests:
     """One server that takes up to `most` waiting requests at once and answers them together."""
-    ended = np.empty(len(arrivals))
+    ended, waited = np.empty(len(arrivals)), np.empty(len(arrivals))
     execution = np.empty(len(arrivals), dtype=np.int64)
     needs = service(len(arrivals))
     first, free = 0, 0.0
@@ -83,8 +96,9 @@ def batched(arrivals: Floats, service: Draw, most: int) -> Requests:
         last = max(first + 1, min(int(np.searchsorted(arrivals, starts, "right")), first + most))
         free = starts + needs[first]
         ended[first:last], execution[first:last] = free, first
+        waited[first:last] = starts - arrivals[first:last]
         first = last
-    return Requests(ended, ended - arrivals, execution)
+    return Requests(ended, ended - arrivals, execution, waited)
 
 
 def one_after_another(rng: np.random.Generator, clients: int, service: Draw, seconds: float) -> Requests:
@@ -94,6 +108,7 @@ def one_after_another(rng: np.random.Generator, clients: int, service: Draw, sec
         np.concatenate([np.cumsum(one + 0.005) for one in took]),
         np.concatenate(took),
         np.arange(sum(map(len, took))),
+        np.zeros(sum(map(len, took))),
     )
 
 
@@ -170,9 +185,9 @@ def _cold(rng: np.random.Generator, seconds: float) -> Requests:
     arrivals = poisson(rng, 40, seconds)
     took = mixture(rng, 0.05)(len(arrivals))
     first = arrivals < 1
-    waited = queued(arrivals[first], np.full(np.count_nonzero(first), 0.045), 1).took
-    took[first] += waited
-    return independent(arrivals, took)
+    waited = np.zeros(len(arrivals))
+    waited[first] = queued(arrivals[first], np.full(np.count_nonzero(first), 0.045), 1).took
+    return Requests(arrivals + waited + took, waited + took, np.arange(len(took)), waited)
 
 
 TRAFFIC: Mapping[str, Traffic] = {

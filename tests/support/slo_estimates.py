@@ -116,7 +116,14 @@ def _decomposed(requests: Requests, times: Floats) -> Shown:
         while len(rows) < len(times) and times[len(rows)] < end:
             error = estimator.errors[0] if estimator.is_estimated and estimator.errors else np.nan
             rows.append((count, within, error))
-        estimator.add(end, looks.requests[number], looks.sums[number], looks.executions[number], READING)
+        estimator.add(
+            end,
+            looks.requests[number],
+            looks.sums[number],
+            looks.executions[number],
+            READING,
+            waited=looks.waits[number],
+        )
         pending += 1
         if end >= fit:
             estimator.fit()

@@ -260,7 +260,8 @@ class Distributions:
             elif gain.requests or seconds or ledger.holds:
                 found = native if signal == "request" else None
                 lasted = min(60.0, now - self._taken)
-                interval = Interval(now, gain.requests, seconds, "", None, units, lasted)
+                waited = gain.seconds["queue"] if signal == "request" else 0.0
+                interval = Interval(now, gain.requests, seconds, "", None, units, lasted, waited)
                 if self._estimator is not None:
                     ledger.decomposition = self._estimator.get(
                         version, signal, now, units > 1 and lasted <= ESTIMATED_SECONDS

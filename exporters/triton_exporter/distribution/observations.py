@@ -65,7 +65,8 @@ class Trace(NamedTuple):
 class Interval(NamedTuple):
     """Requests counted up to `end` (Unix seconds), their seconds, and the best shape without traces.
 
-    `units` of them are independent of each other; it `lasted` so many seconds.
+    `units` of them are independent of each other; it `lasted` so many seconds. `waited` of their seconds were
+    in the queue, where the seconds are of whole requests.
     """
 
     end: float
@@ -75,6 +76,7 @@ class Interval(NamedTuple):
     shape: Shape | None
     units: float = 1.0
     lasted: float = 1.0
+    waited: float = 0.0
 
 
 @dataclass(slots=True)
@@ -192,7 +194,13 @@ class Observations:
         """Settle an interval that is certain at once; the others wait for those after them."""
         lowest = self.histogram.bounds[0]
         undecided = decomposition.add(
-            interval.end, interval.requests, interval.seconds, interval.units, interval.lasted, lowest
+            interval.end,
+            interval.requests,
+            interval.seconds,
+            interval.units,
+            interval.lasted,
+            lowest,
+            interval.waited,
         )
         if undecided or self._pending:
             self._pending.append(interval)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 
 from triton_exporter.distribution.estimate.density import Density, Floats, Places, Sums, estimate
 from triton_exporter.distribution.estimate.likeness import (
@@ -17,6 +18,7 @@ from triton_exporter.distribution.estimate.likeness import (
     levels,
     likeness,
     slow_levels,
+    variance_inside,
 )
 
 STRETCH_SECONDS = 300.0
@@ -31,6 +33,15 @@ LEAST_INTERVALS = 30
 STALE_PART = 0.5
 """An estimate is out of date when the intervals have grown by this part since."""
 
+MOSTLY_ALIKE = 0.6
+"""From this weight of the mean on, the requests of an interval lie evenly around it."""
+
+SCATTER = 0.8
+"""By which part of their standard deviation inside an interval: simulations and recordings are nearest with it."""
+
+_EVENLY = np.array([-0.75, -0.25, 0.25, 0.75])
+"""Where waits that lie evenly are taken, as parts of how far they reach."""
+
 GROUPS = 6
 """Into how many groups of a similar level intervals are divided where neighbours are alike."""
 
@@ -44,6 +55,8 @@ class _Fit:
     densities: tuple[Density, ...]
     mean_weight: float
     slow: Floats
+    variance_inside: float
+    wait_variance_inside: float
 
     def group(self, ends: Floats, sums: Sums) -> Places:
         if self.grouping == "none":
@@ -51,15 +64,38 @@ class _Fit:
         return np.searchsorted(self.edges, levels(ends, sums, self.grouping), "right")
 
 
+@dataclass(frozen=True, slots=True)
+class _Stretch:
+    """Intervals in order: when they ended, how long they lasted, their sums of work, and the mean wait in each."""
+
+    ends: Floats
+    lasted: Floats
+    sums: Sums
+    waits: Floats
+
+    def at(self, chosen: npt.NDArray[np.bool_]) -> _Stretch:
+        return _Stretch(self.ends[chosen], self.lasted[chosen], self.sums.at(chosen), self.waits[chosen])
+
+    @property
+    def means(self) -> Floats:
+        """Of whole requests."""
+        return self.sums.means + self.waits
+
+
 @dataclass(slots=True)
 class Decomposition:
-    """Not safe for threads, but for `fit`, which another thread may run beside the rest."""
+    """What the requests of an interval take is a wait in the queue that they share, and work of their own.
+
+    The work is decomposed; the waits lie around their mean. Not safe for threads, but for `fit`,
+    which another thread may run beside the rest.
+    """
 
     _ends: array[float] = field(default_factory=lambda: array("d"))
     _requests: array[float] = field(default_factory=lambda: array("d"))
     _seconds: array[float] = field(default_factory=lambda: array("d"))
     _units: array[float] = field(default_factory=lambda: array("d"))
     _lasted: array[float] = field(default_factory=lambda: array("d"))
+    _waits: array[float] = field(default_factory=lambda: array("d"))
     errors: Sequence[float] = ()
     """Estimated errors at the thresholds, as of the last estimate."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -69,27 +105,37 @@ class Decomposition:
     """Intervals so far whose requests could be on both sides of a bucket's bound."""
 
     def add(
-        self, end: float, requests: float, seconds: float, units: float, lasted: float, lowest: float = 0.0
+        self,
+        end: float,
+        requests: float,
+        seconds: float,
+        units: float,
+        lasted: float,
+        lowest: float = 0.0,
+        waited: float = 0.0,
     ) -> bool:
         """Take in an interval that ended at `end` and lasted so long, all in seconds.
 
         `units` is how many of its requests are independent: its executions, where one execution answers several.
+        `waited` is the part of `seconds` that the requests waited in the queue.
         Returns whether its requests could be on both sides of a bound, of which `lowest` is the first.
         """
         units = min(max(units, 1.0), requests)
+        waited = min(max(waited, 0.0), seconds)
+        row = (end, requests, seconds - waited, units, lasted, waited / max(requests, 1.0))
         with self._lock:
             if len(self._ends) >= MAX_INTERVALS or (
                 self._ends and self._ends[0] < end - 1.25 * STRETCH_SECONDS
             ):
                 self._forget(end - STRETCH_SECONDS)
-            for column, value in zip(self._columns(), (end, requests, seconds, units, lasted), strict=True):
+            for column, value in zip(self._columns(), row, strict=True):
                 column.append(value)
             undecided = units > 1 and seconds > lowest
             self.undecided += undecided
         return undecided
 
     def _columns(self) -> tuple[array[float], ...]:
-        return self._ends, self._requests, self._seconds, self._units, self._lasted
+        return self._ends, self._requests, self._seconds, self._units, self._lasted, self._waits
 
     def _forget(self, until: float) -> None:
         most = len(self._ends) - MAX_INTERVALS * 3 // 4
@@ -107,16 +153,16 @@ class Decomposition:
     def fit(self) -> None:
         """Estimate again from the intervals kept."""
         with self._lock:
-            ends, sums = self._recent(len(self._ends))
-            lasted = np.array(self._lasted)
+            kept = self._recent(len(self._ends))
             before, undecided = self._fit, self.undecided
-        if len(sums) < LEAST_INTERVALS:
+        if len(kept.ends) < LEAST_INTERVALS:
             return
-        slow = slow_levels(sums.means)
-        usual = ~in_slow_runs(sums.means, slow)
+        slow = slow_levels(kept.means)
+        usual = ~in_slow_runs(kept.means, slow)
         if np.count_nonzero(usual) >= LEAST_INTERVALS:
-            ends, sums, lasted = ends[usual], sums.at(usual), lasted[usual]
-        judged = _judged(ends, sums, lasted)
+            kept = kept.at(usual)
+        ends, sums = kept.ends, kept.sums
+        judged, wait_variance = _judged(kept)
         edges = np.empty(0)
         groups = np.zeros(len(sums), dtype=np.int64)
         if judged.grouping != "none":
@@ -139,7 +185,15 @@ class Decomposition:
         if judged.grouping != "none" and unlike > 0:
             mean_weight = 1.0 - min(1.0, judged.variance_inside / unlike)
         with self._lock:
-            self._fit = _Fit(judged.grouping, edges, tuple(densities), mean_weight, slow)
+            self._fit = _Fit(
+                judged.grouping,
+                edges,
+                tuple(densities),
+                mean_weight,
+                slow,
+                judged.variance_inside,
+                wait_variance,
+            )
             self._fitted = undecided
 
     @property
@@ -156,22 +210,26 @@ class Decomposition:
         not guaranteed: the requests that can be on either side.
         """
         with self._lock:
-            ends, sums = self._recent(len(self._ends))
+            kept = self._recent(len(self._ends))
             fit = self._fit
         if fit is None:
             return
+        sums, waits = kept.sums, kept.waits[:, None]
         limits = np.asarray(bounds)
         total = float(sums.weight.sum())
-        groups = fit.group(ends, sums)
+        groups = fit.group(kept.ends, sums)
         estimated = np.zeros(len(limits))
         for number, density in enumerate(fit.densities):
-            estimated += sums.weight[groups == number].sum() / total * density.below(limits)
-        means = sums.weight @ (sums.means[:, None] <= limits) / total
+            members = groups == number
+            estimated += sums.weight[members] @ density.below(limits - waits[members]) / total
+        each = kept.means[:, None]
+        means = sums.weight @ (each <= limits) / total
         mixed = fit.mean_weight * means + (1 - fit.mean_weight) * estimated
         crowd = min(float(sums.weight.mean()), 20.0)
         chance = 1.7 * np.sqrt(np.maximum(mixed * (1 - mixed), 5e-4) * crowd / min(total, 3000.0))
         doubt = np.abs(estimated - means) * max(0.12, 0.5 * fit.mean_weight * (1 - fit.mean_weight))
-        requests, seconds = sums.weight[:, None], (sums.means * sums.weight)[:, None]
+        requests = sums.weight[:, None]
+        seconds = each * requests
         slowest = np.minimum(requests, np.ceil(seconds / limits - 1e-9) - 1)
         either = np.where(requests > 1, slowest - (seconds > requests * limits), 0.0).sum(axis=0) / total
         self.errors = np.minimum(0.003 + np.hypot(chance, doubt), either + 0.0005).tolist()
@@ -179,43 +237,66 @@ class Decomposition:
     def shares(self, last: int, bounds: Sequence[float]) -> Floats:
         """Return for each of the last intervals added the share of its requests at or below each bound."""
         with self._lock:
-            ends, sums = self._recent(min(len(self._ends), last + 200))
+            around = self._recent(min(len(self._ends), last + 200))
             fit = self._fit
-        last = min(last, len(sums))
+        last = min(last, len(around.ends))
+        pending = around.at(np.arange(len(around.ends)) >= len(around.ends) - last)
         limits = np.asarray(bounds)
-        pending = sums.at(np.arange(len(sums)) >= len(sums) - last)
         means = (pending.means[:, None] <= limits).astype(np.float64)
-        several = (pending.units > 1) & (pending.means * pending.weight > limits[0])
+        several = (pending.sums.units > 1) & (pending.means * pending.sums.weight > limits[0])
         if fit is not None:
-            several &= ~in_slow_runs(sums.means, fit.slow)[-last:]
+            several &= ~in_slow_runs(around.means, fit.slow)[-last:]
         if fit is None or not several.any():
             return means
-        group = fit.group(ends, sums)[-last:]
+        if fit.grouping == "neighbours" and fit.mean_weight >= MOSTLY_ALIKE:
+            variance = fit.variance_inside + fit.wait_variance_inside
+            reach = _reach(variance, pending.means, pending.sums.units)[:, None]
+            evenly = np.clip(0.5 + (limits - pending.means[:, None]) / (2 * reach), 0.0, 1.0)
+            return np.where(several[:, None], evenly, means)
+        group = fit.group(around.ends, around.sums)[-last:]
         shares = means.copy()
+        reach = _reach(fit.wait_variance_inside, pending.waits, pending.sums.units)
+        # How the waits of one execution lie is not known from those of several.
+        reach[pending.sums.units < pending.sums.weight] = 0.0
+        waits = pending.waits[:, None] + reach[:, None] * _EVENLY
         for number in np.unique(group[several]):
-            rows = np.flatnonzero(several & (group == number))
-            chosen = np.zeros(last, dtype=bool)
-            chosen[rows] = True
-            found = fit.densities[number].posterior(pending.at(chosen), limits)
+            rows = several & (group == number)
+            left = limits - waits[rows][:, :, None]
+            found = fit.densities[number].posterior(pending.sums.at(rows), left.reshape(len(left), -1))
+            found = found.reshape(left.shape).mean(axis=1)
             known = ~np.isnan(found[:, :1])
             mixed = (1 - fit.mean_weight) * found + fit.mean_weight * means[rows]
             shares[rows] = np.where(known, mixed, means[rows])
         return shares
 
-    def _recent(self, count: int) -> tuple[Floats, Sums]:
-        """Copies of the last intervals: when they ended, and their sums over independent units."""
+    def _recent(self, count: int) -> _Stretch:
+        """Copies of the last intervals, as sums over independent units."""
         start = len(self._ends) - count
-        ends, requests, seconds, units = (
-            np.array(column[start:]) for column in (self._ends, self._requests, self._seconds, self._units)
+        ends, requests, seconds, units, lasted, waits = (
+            np.array(column[start:]) for column in self._columns()
         )
-        return ends, Sums(units, seconds * units / np.maximum(requests, 1.0), requests)
+        sums = Sums(units, seconds * units / np.maximum(requests, 1.0), requests)
+        return _Stretch(ends, lasted, sums, waits)
 
 
-def _judged(ends: Floats, sums: Sums, lasted: Floats) -> Likeness:
+def _judged(stretch: _Stretch) -> tuple[Likeness, float]:
+    """How alike the work of an interval's requests is, and the variance of their waits inside it."""
     # Where fast and slow readings take turns, the fast ones show how alike neighbours are.
-    interval = float(np.quantile(lasted, 0.2))
-    usual = lasted <= 1.5 * interval
-    return likeness(ends[usual], sums.at(usual), interval)
+    interval = float(np.quantile(stretch.lasted, 0.2))
+    usual = stretch.at(stretch.lasted <= 1.5 * interval)
+    variance = 0.0
+    if usual.waits.any():
+        waits = Sums(usual.sums.units, usual.waits * usual.sums.units, usual.sums.weight)
+        variance = variance_inside(usual.ends, waits, interval)
+    return likeness(usual.ends, usual.sums, interval), variance
+
+
+def _reach(variance: float, means: Floats, units: Floats) -> Floats:
+    """How far from the mean of several the single ones lie, if evenly: none below zero."""
+    if not np.isfinite(variance):
+        return np.full_like(means, 1e-9)
+    inside = variance * np.maximum(1.0 - 1.0 / units, 0.0)
+    return np.asarray(np.clip(SCATTER * np.sqrt(3.0 * inside), 1e-9, np.maximum(means, 1e-9)))
 
 
 def _variance(sums: Sums) -> float:

@@ -75,15 +75,17 @@ class Density:
 
     def below(self, bounds: Floats) -> Floats:
         """Return the share of requests at or below each bound; each grid point is spread over one step."""
-        return np.asarray(_read_off(self.shares[None, :], self.step, bounds)[0])
+        edges = (np.arange(len(self.shares) + 1) - 0.5) * self.step
+        cumulative = np.concatenate([[0.0], np.cumsum(self.shares)])
+        return np.asarray(np.minimum(np.interp(bounds, edges, cumulative), 1.0))
 
     def posterior(self, sums: Sums, bounds: Floats) -> Floats:
-        """Return for each interval the expected share of its requests at or below each bound, given its sum.
+        """Return for each interval the expected share of its requests at or below its bounds, given its sum.
 
-        A row is NaN where the density does not allow the sum.
+        `bounds` and the result have a row for each interval, NaN where the density does not allow the sum.
         """
         rounded = sums.rounded()
-        found = np.full((len(sums), len(bounds)), np.nan)
+        found = np.full(bounds.shape, np.nan)
         size = len(self.shares)
         at = rounded.seconds / self.step
         for units in np.unique(rounded.units):
@@ -98,8 +100,8 @@ class Density:
                 joint = rest * self.shares[: whole.max() + 2]
                 total = joint.sum(axis=1)
                 fits = total > _NOISE
-                read = _read_off(joint[fits] / total[fits, None], self.step, bounds)
-                found[block[fits]] = read
+                chosen = block[fits]
+                found[chosen] = _read_off(joint[fits] / total[fits, None], self.step, bounds[chosen])
         return found
 
     def _power(self, count: int) -> Floats:
@@ -200,8 +202,9 @@ def _spread(sums: Sums, step: float, size: int) -> Floats:
 def _read_off(shares: Floats, step: float, bounds: Floats) -> Floats:
     """The share at or below each bound, by row."""
     cumulative = np.concatenate([np.zeros((len(shares), 1)), np.cumsum(shares, axis=1)], axis=1)
-    at = np.clip(np.asarray(bounds) / step + 0.5, 0.0, shares.shape[1])
+    at = np.clip(bounds / step + 0.5, 0.0, shares.shape[1])
     low = np.minimum(at.astype(np.int64), shares.shape[1] - 1)
     part = at - low
-    read = cumulative[:, low] * (1 - part) + cumulative[:, low + 1] * part
+    below = np.take_along_axis(cumulative, low, axis=1)
+    read = below * (1 - part) + np.take_along_axis(cumulative, low + 1, axis=1) * part
     return np.asarray(np.minimum(read, 1.0))

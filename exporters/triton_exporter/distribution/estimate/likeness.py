@@ -27,6 +27,9 @@ QUANTILES = (0.95, 0.98, 0.99)
 CHANCE = 2e-6
 """Of so many slow intervals in a row among independent ones: a longer run shares a queue."""
 
+_LEAST = 0.1
+"""Times below this part of the mean are the same: near zero the logarithms of waits differ without end."""
+
 _ALIKE = 0.15
 """A correlation of the logarithms below this changes little, whatever it comes from."""
 
@@ -77,9 +80,9 @@ def in_slow_runs(means: Floats, slow: Floats) -> npt.NDArray[np.bool_]:
 
 def likeness(ends: Floats, sums: Sums, interval: float) -> Likeness:
     """Judge the intervals of one stretch; `interval` is how long each usually is, in seconds."""
-    means = np.maximum(sums.means, 1e-9)
-    trend = np.log(np.maximum(levels(ends, sums, "trend"), 1e-9))
-    logs = np.log(means)
+    least = max(1e-9, _LEAST * float((sums.weight * sums.means).sum() / sums.weight.sum()))
+    trend = np.log(np.maximum(levels(ends, sums, "trend"), least))
+    logs = np.log(np.maximum(sums.means, least))
     first, second = _pairs(ends, interval, 1)
     off = logs - trend
     weight = np.minimum(sums.weight[first], sums.weight[second])
@@ -88,10 +91,10 @@ def likeness(ends: Floats, sums: Sums, interval: float) -> Likeness:
         grouping = "neighbours"
     elif _correlation(logs, trend, sums.weight) > _chance(sums.weight):
         grouping = "trend"
-    return Likeness(grouping, _variance_inside(ends, sums, interval))
+    return Likeness(grouping, variance_inside(ends, sums, interval))
 
 
-def _variance_inside(ends: Floats, sums: Sums, interval: float) -> float:
+def variance_inside(ends: Floats, sums: Sums, interval: float) -> float:
     """Variance of single requests around the level of their interval (seconds squared); infinite if not known.
 
     Of means over one interval each, with a level that wanders at a rate c: half the mean squared difference at
