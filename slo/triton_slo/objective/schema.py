@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 from triton_slo.objective.model import Objective
 
@@ -26,3 +27,7 @@ def schema() -> str:
         "$defs": {**definitions, "Objective": one},
     }
     return json.dumps(document, indent=2, sort_keys=True) + "\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(schema())
