@@ -77,7 +77,8 @@ class SimulatedSlack(SlackApi):
             self._fail(fault.removesuffix("_done"))
         if not answer.body["ok"]:
             raise refusal(answer.status, answer.headers, answer.body["error"])
-        return json.loads(json.dumps(answer.body))
+        copied: dict[str, Any] = json.loads(json.dumps(answer.body))
+        return copied
 
     def _fail(self, fault: str) -> None:
         if fault == "hang":

@@ -44,7 +44,8 @@ def resolved(path: Path = COMPOSE, **environment: str) -> Stack:
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr == "", "docker compose warned"
-    return json.loads(done.stdout)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
 
 
 def problems_of(stack: Stack) -> list[str]:
@@ -179,7 +180,7 @@ def _words(service: Service) -> list[str]:
 
 
 def _volumes(service: Service) -> list[dict[str, Any]]:
-    return service.get("volumes", [])
+    return service.get("volumes") or []
 
 
 def _awaited(service: Service, services: dict[str, Service]) -> set[str]:

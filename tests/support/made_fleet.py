@@ -42,7 +42,7 @@ GPUS = {
 }
 BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, math.inf)
 
-Points = list[tuple[float, float]]
+Points = Sequence[tuple[float, float]]
 Series = tuple[str, Mapping[str, str], Points]
 TIMES = range(START, END + 1, STEP)
 
@@ -86,14 +86,14 @@ def _wave(at: float, phase: float) -> float:
     return 1 + slow + quick
 
 
-def _gauge(value: Callable[[float], float] | float) -> Points:
-    shape = value if callable(value) else lambda _at: value
-    return [(at, shape(at)) for at in TIMES]
+def _gauge(value: Callable[..., float] | float) -> Points:
+    return [(at, value(at) if callable(value) else value) for at in TIMES]
 
 
-def _counter(per_second: Callable[[float], float], server: str = "", reset: bool = True) -> Points:
+def _counter(per_second: Callable[..., float], server: str = "", reset: bool = True) -> Points:
     """Sum of a rate; starts again when the second server restarts."""
-    total, points = 0.0, []
+    total = 0.0
+    points: list[tuple[float, float]] = []
     for at in TIMES:
         if reset and server == SERVERS[1] and RESTART <= at < RESTART + STEP:
             total = 0.0
@@ -109,7 +109,7 @@ def _of(server: str, **labels: str) -> dict[str, str]:
 def _histogram(
     metric: Metric,
     labels: Mapping[str, str],
-    per_second: Callable[[float], float],
+    per_second: Callable[..., float],
     server: str,
     mean: float,
     bounds: Sequence[float],
@@ -185,7 +185,7 @@ def _model(model: Model, server: str, phase: float) -> Iterator[Series]:
 
 
 def _configuration(
-    model: Model, labels: Mapping[str, str], requested: Callable[[float], float], server: str
+    model: Model, labels: Mapping[str, str], requested: Callable[..., float], server: str
 ) -> Iterator[Series]:
     kind = "platform" if model.backend == "ensemble" else "backend"
     yield config.INFO.name, {**labels, kind: model.backend}, _gauge(1)
@@ -290,7 +290,7 @@ def _server(server: str, phase: float) -> Iterator[Series]:
 
 def _llm(labels: Mapping[str, str], server: str, phase: float) -> Iterator[Series]:
     trt = {**labels, "model": "llama-trt", "version": "1"}
-    for kind, value in (("active", 18), ("max", 64), ("scheduled", 17), ("context", 2), ("waiting", 3)):
+    for kind, value in (("active", 18.0), ("max", 64.0), ("scheduled", 17), ("context", 2), ("waiting", 3)):
         moving = _gauge(value) if kind == "max" else _gauge(lambda at, v=value: round(v * _wave(at, phase)))
         yield llm.TRTLLM_REQUESTS.name, {**trt, "request_type": kind}, moving
     for kind, value in (("max", 4096), ("used", 2800), ("free", 1296), ("fraction", 0.68)):
@@ -299,7 +299,11 @@ def _llm(labels: Mapping[str, str], server: str, phase: float) -> Iterator[Serie
             {**trt, "kv_cache_block_type": kind},
             _gauge(lambda at, v=value: v * (0.95 + 0.05 * _wave(at, phase))),
         )
-    for kind, value in (("generation_requests", 15), ("total_context_tokens", 900), ("paused_requests", 0)):
+    for kind, value in (
+        ("generation_requests", 15.0),
+        ("total_context_tokens", 900.0),
+        ("paused_requests", 0),
+    ):
         yield llm.TRTLLM_BATCHER.name, {**trt, "inflight_batcher_specific_metric": kind}, _gauge(value)
     yield (
         llm.TRTLLM_GENERAL.name,
@@ -311,7 +315,7 @@ def _llm(labels: Mapping[str, str], server: str, phase: float) -> Iterator[Serie
     vllm = {**labels, "model": "mistral-vllm", "version": "1"}
     yield llm.VLLM_PROMPT_TOKENS.name, vllm, _counter(lambda at: 900 * _wave(at, phase), server)
     yield llm.VLLM_GENERATION_TOKENS.name, vllm, _counter(lambda at: 420 * _wave(at, phase), server)
-    rate: Callable[[float], float] = lambda at: 3 * _wave(at, phase)  # noqa: E731
+    rate: Callable[..., float] = lambda at: 3 * _wave(at, phase)  # noqa: E731
     bounds = (0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, math.inf)
     yield from _histogram(llm.VLLM_FIRST_TOKEN, vllm, rate, server, 0.18, bounds)
     yield from _histogram(llm.VLLM_OUTPUT_TOKEN, vllm, rate, server, 0.03, bounds)

@@ -106,7 +106,7 @@ def alerting(text: str, *names: str) -> list[dict[str, Any]]:
 
     Without annotations: they are written again at each evaluation, which takes time.
     """
-    groups = yaml.safe_load(text)["groups"]
+    groups: list[dict[str, Any]] = yaml.safe_load(text)["groups"]
     rules = [rule for group in groups for rule in group["rules"]]
     read_by = " ".join(rule["expr"] for rule in rules if "alert" in rule)
     made_of = {rule["record"] for rule in resting_on(rules, *names, *re.findall(r"slo:[\w:]+", read_by))}

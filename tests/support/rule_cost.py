@@ -174,9 +174,13 @@ def backfill(folder: Path, lines: Iterable[Line]) -> None:
             )
             file.write("\n")
         file.write("# EOF\n")
-    command = [promtools()[-1], "tsdb", "create-blocks-from", "--max-block-duration=2400h", "openmetrics"]
+    words = ("tsdb", "create-blocks-from", "--max-block-duration=2400h", "openmetrics")
     done = subprocess.run(
-        [*command, path, folder / "data"], capture_output=True, text=True, timeout=900, check=False
+        [promtools()[-1], *words, path, folder / "data"],
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
     )
     path.unlink()
     if done.returncode:

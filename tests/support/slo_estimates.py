@@ -135,7 +135,7 @@ def _decomposed(requests: Requests, times: Floats) -> Shown:
                 shares = estimator.shares(pending, (THRESHOLD,))[:, 0]
             else:
                 sums = looks.sums[number + 1 - pending : number + 1]
-                shares = sums / counts <= THRESHOLD
+                shares = (sums / counts <= THRESHOLD).astype(float)
             within += float(counts @ shares)
             count += float(counts.sum())
             pending, settle = 0, end + 1.0
@@ -154,10 +154,11 @@ def made(
             :steps
         ]
         slow = np.append(slow, np.full(steps - len(slow), slow[-1]))
-        count = 1000 * scrape / 60 * np.arange(steps)
+        count: Floats = 1000 * scrape / 60 * np.arange(steps)
 
         def within(seen: Floats) -> Floats:
-            return count - np.cumsum(1000 * scrape / 60 * seen) + 1000 * scrape / 60 * seen[0]
+            good: Floats = count - np.cumsum(1000 * scrape / 60 * seen) + 1000 * scrape / 60 * seen[0]
+            return good
 
         estimated = np.where(slow > 0.01, slow + off, slow)
         return {

@@ -269,7 +269,8 @@ def _down(stretches: Sequence[Stretch], start: float, end: float) -> tuple[tuple
     """Traffic that goes on where nothing is scraped."""
     found = []
     for (name, _), failed in zip(traffic(stretches), (False, True), strict=True):
-        values, grown = [], 0.0
+        values: list[str] = []
+        grown = 0.0
         for minutes, rate, ratio in stretches:
             for _ in range(round(minutes * 60 / STEP)):
                 scraped = not start <= len(values) * STEP / 60 < end
