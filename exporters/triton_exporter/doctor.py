@@ -202,7 +202,8 @@ def _histograms(facts: TritonFacts) -> Iterator[Finding]:
             yield Finding(
                 "advice",
                 "Latency histograms are off",
-                "without them the exporter estimates distributions from sums of several requests.",
+                "without them the exporter estimates distributions from sums of several requests, and objectives "
+                "of the kind first_response have no data.",
                 "--metrics-config histogram_latencies=true, and buckets in each config.pbtxt "
                 "(see the next lines)\n" + _BUCKETS,
                 "7 series a model or more",
@@ -211,9 +212,19 @@ def _histograms(facts: TritonFacts) -> Iterator[Finding]:
             yield Finding(
                 "advice",
                 "Time to first response of decoupled models is not shown",
-                "this version can measure it.",
+                "this version can measure it; until then objectives of the kind first_response have no data.",
                 "--metrics-config histogram_latencies=true",
                 "7 series a decoupled model",
+            )
+        elif facts.release > (0, 0):
+            yield Finding(
+                "advice",
+                "Time to first response cannot be measured",
+                f"Triton {facts.snapshot.triton_version} does not export it of these models: objectives of the "
+                "kind first_response have no data.",
+                "Triton 26.01 (2.65) or later, or 24.11 (2.52) or later for decoupled models, with "
+                "--metrics-config histogram_latencies=true",
+                "an upgrade",
             )
     elif facts.first is not None:
         family = facts.first.families[triton.FIRST_RESPONSE_MS.name]

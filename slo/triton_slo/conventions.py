@@ -23,8 +23,8 @@ CAUSE = "cause"
 """Label of the recorded split of time and errors: queue, compute_infer, failure:BACKEND, state:loading."""
 REASON = "reason"
 """Label of unknown data: vanished (the series are gone), stuck (requests wait and none completes),
-no_bucket (no bucket ends at the threshold), no_histogram (Prometheus does not store it) or silent (no probe
-says anything about the model)."""
+no_bucket (no bucket ends at the threshold), no_histogram (Prometheus does not store it), no_first_response and
+no_first_token (Triton does not export it) or silent (no probe says anything about the model)."""
 SOURCE = "source"
 """Label: what an indicator was computed from; `triton_slo.indicators.sources` says what each of them cannot see."""
 SEVERITY = "severity"

@@ -16,7 +16,7 @@ from support.triton import infer, live_triton
 from triton_exporter.catalogue import triton
 from triton_exporter.doctor import TritonFacts, examine
 from triton_exporter.exposition.parse import parse
-from triton_exporter.snapshot import Snapshot
+from triton_exporter.snapshot import ModelConfig, ModelVersion, Snapshot
 from tritonwatch.local.triton import TritonServer, free_ports
 
 
@@ -132,6 +132,27 @@ def newer() -> Iterator[FaultyServer]:
     }
     with faulty(answers) as server:
         yield server
+
+
+@pytest.mark.parametrize(
+    ("version", "decoupled", "needed"),
+    [
+        ("2.51.0", False, "26.01 (2.65)"),
+        ("2.51.0", True, "24.11 (2.52)"),
+        ("2.55.0", False, "26.01 (2.65)"),
+        ("2.55.0", True, "--metrics-config histogram_latencies=true"),
+        ("2.66.0", False, "--metrics-config histogram_latencies=true"),
+    ],
+)
+def test_what_a_first_response_needs_is_named(version: str, decoupled: bool, needed: str) -> None:
+    """Where the histogram is missing: the version that can have it, or the flag that shows it."""
+    key = ModelVersion("a", "1")
+    snapshot = Snapshot(0, triton_version=version, configs={key: ModelConfig("a", decoupled=decoupled)})
+    found = examine(TritonFacts("http://t", "http://t/metrics", snapshot))
+    about = [one for one in found if "first_response" in one.seen]
+
+    assert 1 == len(about)
+    assert needed in about[0].do
 
 
 def test_default_buckets_missing_gpus_and_namespaces_are_reported(newer: FaultyServer) -> None:

@@ -205,11 +205,27 @@ _STORE_CLASSIC = (
     "job, and let no metric_relabel_configs drop them"
 )
 _MAKE_BUCKET = "start the exporter with --buckets-from and this objective, or move the threshold"
+_TRITON_NEEDS = (
+    "26.01 (2.65) or later, or 24.11 (2.52) or later for decoupled models, with "
+    "--metrics-config histogram_latencies=true"
+)
+_VLLM_NEEDS = (
+    '24.08 (2.49) or later, with the parameter REPORT_CUSTOM_METRICS "true" in config.pbtxt and '
+    "disable_log_stats false in model.json"
+)
 MISTAKES = {
     "no_bucket": ("its histogram has no bucket that ends at the threshold", _MAKE_BUCKET),
     "no_histogram": (
         "it has a histogram, and Prometheus does not store its _bucket and _count series",
         _STORE_CLASSIC,
+    ),
+    "no_first_response": (
+        "Triton exports no histogram of its first responses",
+        f"run Triton {_TRITON_NEEDS}; or choose by `models` those that export it",
+    ),
+    "no_first_token": (
+        "the vLLM backend exports no histogram of its first tokens",
+        f"run Triton {_VLLM_NEEDS}; or choose by `models` those that export it",
     ),
 }
 """Reason for not knowing -> what is wrong, and what to change."""

@@ -6,15 +6,24 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar, Literal
 
 from triton_exporter.catalogue import Metric, llm, triton
+from triton_exporter.catalogue import model as models
 from triton_exporter.duration import render
-from triton_slo.indicators.durations import TimedIndicator, bucket_series, in_buckets, no_bucket, no_histogram
+from triton_slo.indicators.durations import (
+    MISTAKES,
+    TimedIndicator,
+    bucket_series,
+    in_buckets,
+    no_bucket,
+    no_histogram,
+)
 from triton_slo.indicators.indicator import Finding
-from triton_slo.indicators.measure import CounterQuery, Measure, Scope
+from triton_slo.indicators.measure import CounterQuery, Measure, Scope, UnknownReason
 from triton_slo.indicators.sample_series import SampleSeries
 from triton_slo.promql import le_matcher, number
 
 TRITON_BOUNDS_MS = (100, 500, 2000, 5000)
 """Default buckets of Triton's own first-response histogram."""
+_ON_VLLM = 'backend="vllm"'
 
 
 class FirstResponse(TimedIndicator):
@@ -38,8 +47,24 @@ class FirstResponse(TimedIndicator):
         events = CounterQuery(lambda window: in_buckets(histogram, edge, scope, window)[1], scope.group_by)
         # No gauge says that there is one: Prometheus' own conversion stores it under the name without a suffix.
         native = no_histogram(histogram, scope.present(histogram), scope)
-        mistakes = (no_bucket(histogram, edge, scope), native)
+        mistakes = (no_bucket(histogram, edge, scope), native, self._not_exported(histogram, scope))
         return Measure(presence, events, ((presence, "histogram"),), mistakes)
+
+    def _not_exported(self, histogram: Metric, scope: Scope) -> UnknownReason:
+        """Models without the histogram: those of vLLM; of Triton's, those that stream, or all if none has it.
+
+        Triton before 26.01 exports it of decoupled models only, and of others the latency is the same.
+        """
+        exported = f"({histogram.count}{scope.matchers} or {histogram}{scope.matchers})"
+        if self.engine == "vllm":
+            lacking = f"{scope.present(models.INFO, _ON_VLLM)} unless {scope.on} {exported}"
+            return UnknownReason("no_first_token", f"({lacking}) == 1", *MISTAKES["no_first_token"])
+        lacking = f"{scope.present(triton.REQUEST_SUCCESS)} unless {scope.on} {exported}"
+        expr = (
+            f"(\n  {lacking} unless on () {exported}\n"
+            f"  or {lacking} and on (model) ({models.DECOUPLED}{scope.models} == 1)\n) == 1"
+        )
+        return UnknownReason("no_first_response", expr, *MISTAKES["no_first_response"])
 
     def notes(self, thresholds: Sequence[float]) -> Iterator[Finding]:
         """Thresholds between Triton's default buckets."""

@@ -1,0 +1,134 @@
+"""A first_response objective on a Triton that does not export it is reported with what it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support import history
+from support.exporter import exporting
+from support.promtool import evaluated
+from support.repository import Repository
+from support.slo_scenarios import series
+from support.tools import promtools
+from support.triton import infer, live_triton
+from support.waiting import eventually
+from triton_exporter.catalogue import llm, model, triton
+from triton_slo import conventions as names
+from triton_slo.artifact import Options
+from triton_slo.generate import artifacts
+from triton_slo.objective.reading import read
+from triton_slo.prometheus import Access, Prometheus
+from tritonwatch.cli import main
+
+OBJECTIVE = "{name: first, target: 99%, indicator: {kind: first_response, threshold: 500ms}}"
+TOKEN = "{name: token, target: 99%, indicator: {kind: first_response, threshold: 250ms, engine: vllm}}"
+NEEDS = "26.01 (2.65)", "24.11 (2.52)", "--metrics-config histogram_latencies=true"
+STEPS = "x20"
+
+
+def serving(name: str) -> dict[str, str]:
+    return {series(triton.REQUEST_SUCCESS, name): f"0+9{STEPS}"}
+
+
+def measured(name: str) -> dict[str, str]:
+    histogram = triton.FIRST_RESPONSE_MS
+    return serving(name) | {
+        series(histogram.bucket, name, le="500"): f"0+9{STEPS}",
+        series(histogram.count, name): f"0+9{STEPS}",
+    }
+
+
+def streaming(name: str, value: int = 1) -> dict[str, str]:
+    return serving(name) | {series(model.DECOUPLED, name): f"{value}{STEPS}"}
+
+
+def on_backend(name: str, backend: str) -> dict[str, str]:
+    return serving(name) | {series(model.INFO, name, backend=backend, platform=""): f"1{STEPS}"}
+
+
+TOKENS = {
+    series(llm.VLLM_FIRST_TOKEN.bucket, "llm", le="0.25"): f"0+9{STEPS}",
+    series(llm.VLLM_FIRST_TOKEN.count, "llm"): f"0+9{STEPS}",
+}
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(
+    ("objective", "there", "unknown"),
+    [
+        pytest.param(OBJECTIVE, serving("a"), {"a": "no_first_response"}, id="no model has it"),
+        pytest.param(OBJECTIVE, measured("a"), {}, id="it is exported"),
+        pytest.param(OBJECTIVE, measured("a") | streaming("b", 0), {}, id="b answers once, a streams"),
+        pytest.param(
+            OBJECTIVE, measured("a") | streaming("b"), {"b": "no_first_response"}, id="b streams without it"
+        ),
+        pytest.param(
+            OBJECTIVE,
+            serving("a") | {series(triton.FIRST_RESPONSE_MS, "a"): f"1{STEPS}"},
+            {"a": "no_histogram"},
+            id="it is exported and not stored",
+        ),
+        pytest.param(
+            TOKEN,
+            on_backend("llm", "vllm") | on_backend("classifier", "python"),
+            {"llm": "no_first_token"},
+            id="vLLM does not report",
+        ),
+        pytest.param(TOKEN, on_backend("llm", "vllm") | TOKENS, {}, id="vLLM reports"),
+    ],
+)
+def test_models_without_a_first_response_are_unknown(
+    objective: str, there: dict[str, str], unknown: dict[str, str], tmp_path: Path
+) -> None:
+    """Nobody exports it, or not for a model that streams: the objective is unknown, by a reason of its own."""
+    [parsed] = read([("o.yaml", objective)]).objectives
+    [rules] = [one.text for one in artifacts([parsed], Options()) if one.name == f"slo-{parsed.name}.yml"]
+    asked = [(f"max by (model, {names.REASON}) ({names.UNKNOWN})", 120.0)]
+    [answer] = evaluated(promtools()[0], tmp_path, rules, there, asked, interval=15, evaluation=15)
+
+    assert unknown == {labels["model"]: labels[names.REASON] for labels, _ in answer}
+
+
+@pytest.fixture(scope="module")
+def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A real Triton 2.51 beside its exporter, the objective's rules loaded."""
+    directory = tmp_path_factory.mktemp("first")
+    Repository(directory / "models").model("echo")
+    objectives = read([("o.yaml", OBJECTIVE)]).objectives
+    options = Options(scrape_interval_seconds=1)
+    rules = {one.name: one.text for one in artifacts(objectives, options) if one.part == "rules"}
+    with (
+        live_triton(
+            directory / "models", directory, arguments=["--metrics-config=histogram_latencies=true"]
+        ) as server,
+        exporting(server.http_url, server.metrics_url) as exporter,
+        history.serve("", directory / "p", rules=rules, scrape=exporter.url.removeprefix("http://")) as url,
+    ):
+        assert 200 == infer(server, "echo")
+        with Prometheus(Access(url)) as client:
+            eventually(lambda: client.instant(names.UNKNOWN), "nothing is unknown", 60)
+        yield url
+
+
+@pytest.mark.real
+def test_check_status_and_gate_name_the_version_and_the_flag(
+    prometheus: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A Triton 2.51 has no histogram of ordinary models: check refuses, status and gate say what is needed."""
+    (tmp_path / "o.yaml").write_text(OBJECTIVE)
+
+    assert 1 == main(["check", str(tmp_path), "--prometheus", prometheus, "--scrape-interval", "1"])
+    check = capsys.readouterr().err
+    assert 0 == main(["status", "--prometheus", prometheus])
+    status = " ".join(capsys.readouterr().out.split())
+    assert 3 == main(["gate", "--prometheus", prometheus])
+    gate = capsys.readouterr().out
+
+    for needed in NEEDS:
+        assert needed in check
+        assert needed in status
+    assert "unknown (no_first_response): first echo version 1" in status
+    assert "hold     first echo version 1: unknown: no_first_response" in gate
