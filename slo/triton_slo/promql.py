@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from triton_slo.fields import Choice
@@ -67,9 +67,16 @@ class Matchers:
 
     def within(self, labels: Iterable[str]) -> Matchers:
         """Only the matchers of these labels, in the same order."""
-        kept = set(labels)
+        return self._where(set(labels).__contains__)
+
+    def without(self, labels: Iterable[str]) -> Matchers:
+        """Return the matchers of all other labels, in the same order."""
+        left_out = set(labels)
+        return self._where(lambda label: label not in left_out)
+
+    def _where(self, kept: Callable[[str], bool]) -> Matchers:
         parts = zip(self.parts, self.split, strict=True)
-        return Matchers(tuple(part for part, (label, _, _) in parts if label in kept))
+        return Matchers(tuple(part for part, (label, _, _) in parts if kept(label)))
 
     @property
     def split(self) -> tuple[tuple[str, str, str], ...]:

@@ -6,7 +6,7 @@ anywhere else is a bug, and a test looks for it.
 
 from __future__ import annotations
 
-from triton_exporter.catalogue import bridge, gpu, llm, model, own, probe, state, triton
+from triton_exporter.catalogue import bridge, gateway, gpu, llm, model, own, probe, state, triton
 from triton_exporter.catalogue.metric import Kind, Metric
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "Metric",
     "bridge",
     "by_name",
+    "gateway",
     "gpu",
     "llm",
     "model",

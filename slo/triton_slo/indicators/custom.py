@@ -8,7 +8,6 @@ from typing import ClassVar, Literal, Self
 from pydantic import model_validator
 
 from triton_slo import expression
-from triton_slo.conventions import GROUPING
 from triton_slo.indicators.indicator import Finding, Indicator, T
 from triton_slo.indicators.measure import CounterQuery, Events, Measure, Scope
 from triton_slo.indicators.sources import CLIENTS
@@ -57,11 +56,11 @@ class Custom(Indicator):
         """Good or failed events over all events, or a ratio in which every second weighs the same."""
 
         def summed(query: str, window: str) -> str:
-            return f"sum {scope.by} (\n{_chosen(query.strip().replace(WINDOW, window), scope)}\n)"
+            return f"sum {scope.by} (\n{scope.restricted(query.strip().replace(WINDOW, window))}\n)"
 
         def counted(window: str) -> Events:
             if (query := self.ratio_query(window)) is not None:
-                ratio = f"avg {scope.by} (\n{_chosen(query, scope)}\n)"
+                ratio = f"avg {scope.by} (\n{scope.restricted(query)}\n)"
                 # A ratio of nothing is NaN, and NaN compares with nothing: such a second is not an event.
                 return Events(error=f"({ratio}) >= 0", total=f"(({ratio}) >= 0) * 0 + 1")
             assert self.total is not None
@@ -103,16 +102,3 @@ class Custom(Indicator):
     def ratio_query(self, window: str) -> str | None:
         """Return the ratio of a window, where it is one."""
         return None if self.error_ratio is None else self.error_ratio.strip().replace(WINDOW, window)
-
-
-def _chosen(query: str, scope: Scope) -> str:
-    """The part of a query's result that has the models and versions of the scope, where the group has them."""
-    matchers = scope.matchers.within(set(scope.group_by) & set(GROUPING))
-    for index, (label, operator, value) in enumerate(matchers.split):
-        mark, marked, word = label, value.replace("$", "$$"), "unless" if operator[0] == "!" else "and"
-        if "~" in operator:
-            # Only series can be selected by a pattern: of a result, label_replace marks those that match.
-            mark, marked = f"chosen_{index}", '"yes"'
-            query = f'label_replace(\n{query},\n"{mark}", "yes", "{label}", {value}\n)'
-        query = f'(\n{query}\n)\n{word} on ({mark}) label_replace(vector(1), "{mark}", {marked}, "", "")'
-    return query

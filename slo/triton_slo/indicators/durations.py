@@ -15,6 +15,7 @@ from triton_exporter.distribution.buckets import DEFAULT_BOUNDS
 from triton_exporter.duration import parse_seconds, render
 from triton_slo import conventions
 from triton_slo.fields import Duration
+from triton_slo.indicators.gateways.gateway_indicator import GatewayRequests
 from triton_slo.indicators.indicator import Finding, Indicator
 from triton_slo.indicators.measure import (
     CounterQuery,
@@ -147,7 +148,7 @@ class HistogramOrSlices(TimedIndicator):
         """A slice fails as a whole or not at all."""
         return 1.0 if self.source == "slices" else ratio
 
-    def incident(self, series: SampleSeries, threshold: float | None) -> Iterable[tuple[str, str]]:
+    def incident(self, series: SampleSeries, threshold: float | None) -> Iterable[tuple[str, str]] | None:
         """A histogram, or the means of slices: any failure makes a mean three times the threshold."""
         assert threshold is not None
         if self.source != "slices":
@@ -156,7 +157,9 @@ class HistogramOrSlices(TimedIndicator):
         return (series.series(triton.REQUEST_SUCCESS, series.every), series.series(self.sums, microseconds))
 
 
-def in_buckets(metric: Metric, edge: float, scope: Scope, window: str) -> tuple[str, Events]:
+def in_buckets(
+    metric: Metric, edge: float, scope: Scope | GatewayRequests, window: str
+) -> tuple[str, Events]:
     """Return the requests in a histogram, and the events: those over a bucket's edge failed."""
     every = scope.rate(metric.count, window)
     good = scope.rate(metric.bucket, window, le_matcher(edge))
@@ -204,7 +207,10 @@ _STORE_CLASSIC = (
     "set convert_classic_histograms_to_nhcb: false or always_scrape_classic_histograms: true in the scrape "
     "job, and let no metric_relabel_configs drop them"
 )
-_MAKE_BUCKET = "start the exporter with --buckets-from and this objective, or move the threshold"
+_MAKE_BUCKET = (
+    "start the exporter with --buckets-from and this objective (or give a gateway such a bucket), "
+    "or move the threshold"
+)
 _TRITON_NEEDS = (
     "26.01 (2.65) or later, or 24.11 (2.52) or later for decoupled models, with "
     "--metrics-config histogram_latencies=true"
@@ -231,7 +237,7 @@ MISTAKES = {
 """Reason for not knowing -> what is wrong, and what to change."""
 
 
-def no_bucket(histogram: Metric, edge: float, scope: Scope) -> UnknownReason:
+def no_bucket(histogram: Metric, edge: float, scope: Scope | GatewayRequests) -> UnknownReason:
     """The threshold is between two buckets."""
     bucket = scope.present(histogram.bucket, le_matcher(edge))
     expr = f"({scope.present(histogram.count)} unless {scope.on} {bucket}) == 1"

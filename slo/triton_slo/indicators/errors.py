@@ -17,11 +17,13 @@ from triton_exporter.catalogue import Metric, state, triton
 from triton_exporter.catalogue import model as models
 from triton_slo import conventions as names
 from triton_slo.fields import Names
-from triton_slo.indicators.indicator import Finding, Indicator
+from triton_slo.indicators.gateways.gateway_indicator import GatewayIndicator
+from triton_slo.indicators.gateways.gateway_table import GatewayName
+from triton_slo.indicators.indicator import Finding
 from triton_slo.indicators.measure import CounterQuery, Events, Measure, Scope, UnknownReason, stuck
 from triton_slo.indicators.queue import found_full, untraced
 from triton_slo.indicators.sample_series import SampleSeries
-from triton_slo.indicators.sources import BACKEND_COUNTERS, COUNTERS, UNTRACED_QUEUE
+from triton_slo.indicators.sources import BACKEND_COUNTERS, CLIENTS, COUNTERS, UNTRACED_QUEUE
 from triton_slo.promql import Matchers, by, on, quote, regex_of
 
 FAILURE_REASONS = ("REJECTED", "BACKEND", "OTHER")
@@ -35,10 +37,11 @@ _REPORT_FAILURES = "dali|onnxruntime|openvino|pytorch|tensorflow|tensorrt"
 """Backends that report each request without a good response as failed, by their sources of 2026."""
 
 
-class Errors(Indicator):
+class Errors(GatewayIndicator):
     """Share of requests that did not fail for a reason that counts."""
 
     kind: Literal["errors"] = "errors"
+    source: Literal["triton", GatewayName] = "triton"
     reasons: Names = FAILURE_REASONS
     burn_alert: ClassVar = "TritonErrorsBudgetBurn"
     cause_split: ClassVar = "errors"
@@ -55,6 +58,10 @@ class Errors(Indicator):
     def _some(self) -> Self:
         if not self.reasons:
             raise ValueError(f"reasons counts no failure at all; write some of {_CHOICES}")
+        if self.gateway is not None and "reasons" in self.model_fields_set:
+            raise ValueError(
+                f"reasons are Triton's, and {self.source} has codes; write for example codes: [5xx, 429]"
+            )
         return self
 
     def measure(self, threshold: float | None, scope: Scope) -> Measure:
@@ -62,6 +69,8 @@ class Errors(Indicator):
 
         A server before 24.07 has no label `reason`: its failures count, whatever they were.
         """
+        if self.gateway is not None:
+            return self._measure_at_gateway(scope)
         reasons = f"reason=~{quote(regex_of((*self._counted_by_triton, '')))}"
         sees_full = QUEUE_FULL in self.reasons
 
@@ -86,6 +95,17 @@ class Errors(Indicator):
             ),
         )
 
+    def _measure_at_gateway(self, scope: Scope) -> Measure:
+        """Answers with a status that counts over all that the client waited for."""
+        requests = self.at_gateway(scope).answered
+        every = requests.gateway.counted
+
+        def counted(window: str) -> Events:
+            return Events(error=requests.failed(window), total=requests.rate(every, window))
+
+        presence = requests.present(every)
+        return Measure(presence, CounterQuery(counted, scope.group_by), ((presence, CLIENTS),))
+
     @property
     def _counted_by_triton(self) -> tuple[str, ...]:
         return tuple(one for one in self.reasons if one != QUEUE_FULL)
@@ -93,8 +113,9 @@ class Errors(Indicator):
     def unknown_reasons(
         self, scope: Scope, after_seconds: float, counts_as_failed: bool, settled: Callable[[str], str]
     ) -> Iterator[UnknownReason]:
-        """A model that completes no request has no failures: report it as stuck."""
-        yield stuck(scope, after_seconds)
+        """A model that completes no request has no failures: report it as stuck. A gateway counts its timeouts."""
+        if self.gateway is None:
+            yield stuck(scope, after_seconds)
 
     @classmethod
     def causes(cls, selector: Matchers, window: str) -> Iterator[tuple[str, str]]:
@@ -112,8 +133,15 @@ class Errors(Indicator):
                     f"write some of {_CHOICES}",
                 )
 
-    def incident(self, series: SampleSeries, threshold: float | None) -> Iterable[tuple[str, str]]:
+    def incident(self, series: SampleSeries, threshold: float | None) -> Iterable[tuple[str, str]] | None:
         """Successes and failures."""
+        if self.gateway is not None:
+            requests, every = self.at_gateway(Scope(Matchers(), self.grouping, "")), self.gateway.counted
+            failing = next(code for code in self.codes if any(self.gateway.statuses((code,))))
+            good, bad = requests.sample(series, self.gateway.good), requests.sample(series, failing)
+            if good is None or bad is None:
+                return None
+            return good.series(every, series.good), bad.series(every, series.failed)
         failed = (
             series.series(triton.REQUEST_FAILURE, series.failed, reason=self._counted_by_triton[0])
             if self._counted_by_triton

@@ -60,6 +60,11 @@ class Indicator(Value):
         """The threshold in seconds; None where there is none."""
         return None
 
+    @property
+    def grouping(self) -> tuple[str, ...]:
+        """Labels of a group, where the objective names none."""
+        return conventions.GROUPING
+
     def limit(self, target: float, threshold: float | None) -> float | None:
         """Return what a graph of the indicator compares with: the share of events that may fail."""
         return 1 - target
@@ -73,6 +78,10 @@ class Indicator(Value):
     ) -> Iterator[UnknownReason]:
         """Reasons for knowing nothing beside vanished series; `settled` leaves out retired and new groups."""
         return iter(())
+
+    def alive(self, scope: Scope) -> str:
+        """Return PromQL with a result while a group without series is idle; empty where such a group vanished."""
+        return ""
 
     def unknown_pace(self) -> float:
         """Events per second that unknown time stands for where a group's own pace is not known.

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import ClassVar, Literal
 
 from triton_exporter.catalogue import Metric, gpu, state, triton
+from triton_exporter.duration import render
 from triton_slo import conventions as names
-from triton_slo.indicators.durations import HistogramOrSlices
-from triton_slo.promql import Matchers, by, on
+from triton_slo.indicators.durations import HistogramOrSlices, bucket_series, in_buckets, no_bucket
+from triton_slo.indicators.gateways.gateway_indicator import GatewayIndicator
+from triton_slo.indicators.gateways.gateway_table import GatewayName
+from triton_slo.indicators.indicator import Finding
+from triton_slo.indicators.measure import CounterQuery, Measure, Scope, UnknownReason
+from triton_slo.indicators.sample_series import SampleSeries
+from triton_slo.promql import Matchers, by, le_matcher, number, on
 
 _TIMES: tuple[tuple[str, Metric], ...] = (
     ("queue", triton.QUEUE_DURATION_US),
@@ -20,16 +26,63 @@ _SLOWING = "sw_power_cap|hw_slowdown|sw_thermal|hw_thermal|hw_power_brake"
 """Throttle reasons that take speed away; idle and app_clocks are normal."""
 
 
-class Latency(HistogramOrSlices):
+class Latency(HistogramOrSlices, GatewayIndicator):
     """Share of requests answered within the threshold."""
 
     kind: Literal["latency"] = "latency"
+    source: Literal["auto", "histogram", "slices", GatewayName] = "auto"  # type: ignore[assignment]
     burn_alert: ClassVar = "TritonLatencyBudgetBurn"
     default_seconds: ClassVar = 1.0
     """Threshold that is proposed where nothing was measured."""
     histogram: ClassVar = state.REQUEST_DURATION
     sums: ClassVar = triton.REQUEST_DURATION_US
     signal: ClassVar = "request"
+
+    def measure(self, threshold: float | None, scope: Scope) -> Measure:
+        """Requests over the threshold, of those that succeeded."""
+        if self.gateway is None:
+            return super().measure(threshold, scope)
+        assert threshold is not None
+        requests, histogram, edge = (
+            self.at_gateway(scope).succeeded,
+            self.gateway.durations,
+            self.gateway.edge(threshold),
+        )
+        presence = requests.present(histogram.bucket, le_matcher(edge))
+        events = CounterQuery(lambda window: in_buckets(histogram, edge, requests, window)[1], scope.group_by)
+        mistakes = (no_bucket(histogram, edge, requests),)
+        return Measure(presence, events, ((presence, "histogram"),), mistakes)
+
+    def unknown_reasons(
+        self, scope: Scope, after_seconds: float, counts_as_failed: bool, settled: Callable[[str], str]
+    ) -> Iterator[UnknownReason]:
+        """Yield none where a gateway counts its timeouts."""
+        if self.gateway is None:
+            yield from super().unknown_reasons(scope, after_seconds, counts_as_failed, settled)
+
+    def notes(self, thresholds: Sequence[float]) -> Iterator[Finding]:
+        """Thresholds between the default buckets."""
+        if self.gateway is None:
+            yield from super().notes(thresholds)
+            return
+        for threshold in thresholds:
+            if threshold not in self.gateway.bounds:
+                yield (
+                    "indicator.threshold",
+                    f"threshold {render(threshold)} is between the default buckets of {self.source}",
+                    f"use {', '.join(map(render, _nearest(threshold, self.gateway.bounds)))}, or set its buckets",
+                )
+
+    def incident(self, series: SampleSeries, threshold: float | None) -> Iterable[tuple[str, str]] | None:
+        """A histogram of requests that succeeded."""
+        if self.gateway is None:
+            return super().incident(series, threshold)
+        assert threshold is not None
+        requests = self.at_gateway(Scope(Matchers(), self.grouping, ""))
+        good = requests.sample(series, self.gateway.good)
+        if good is None:
+            return None
+        return bucket_series(good, self.gateway.durations, number(self.gateway.edge(threshold)))
 
     @classmethod
     def exact_with(cls, bucket: str) -> str | None:
@@ -42,6 +95,12 @@ class Latency(HistogramOrSlices):
         for cause, metric in _TIMES:
             yield cause, _share_of_time(metric, selector, window)
         yield "gpu_throttled", _throttled(selector, window)
+
+
+def _nearest(threshold: float, bounds: Sequence[float]) -> list[float]:
+    """Return the buckets below and above."""
+    below, above = [one for one in bounds if one < threshold], [one for one in bounds if one > threshold]
+    return [*([max(below)] if below else []), *([min(above)] if above else [])]
 
 
 def _share_of_time(metric: Metric, selector: Matchers, window: str) -> str:

@@ -184,7 +184,19 @@ class Scope:
     @property
     def models(self) -> Matchers:
         """The matchers without those on the version, for series that have none or another one."""
-        return Matchers(tuple(part for part in self.matchers.parts if not part.startswith("version")))
+        return self.matchers.without(("version",))
+
+    def restricted(self, query: str) -> str:
+        """Return the part of a query's result that has the models and versions, where the group has them."""
+        matchers = self.matchers.within(set(self.group_by) & set(names.GROUPING))
+        for index, (label, operator, value) in enumerate(matchers.split):
+            mark, marked, word = label, value.replace("$", "$$"), "unless" if operator[0] == "!" else "and"
+            if "~" in operator:
+                # Only series can be selected by a pattern: of a result, label_replace marks those that match.
+                mark, marked = f"chosen_{index}", '"yes"'
+                query = f'label_replace(\n{query},\n"{mark}", "yes", "{label}", {value}\n)'
+            query = f'(\n{query}\n)\n{word} on ({mark}) label_replace(vector(1), "{mark}", {marked}, "", "")'
+        return query
 
     def rate(self, metric: object, window: str, *extra: str) -> str:
         """Events per second and group of a counter over a window."""

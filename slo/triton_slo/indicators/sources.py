@@ -34,7 +34,7 @@ class Caveat:
 
 _WITNESS = (
     "an objective that sees such failures: `indicator: probe` with the exporter's --probe, or "
-    "`{kind: custom, counts_failures: true, ...}` on what a gateway or the clients count"
+    "`errors` with the `source` of a gateway (docs/objectives.md#errors-from-a-gateway)"
 )
 _TRACES = (
     "let the exporter trace some requests (--otlp-listen and --govern-traces 20; `tritonwatch doctor` gives the "

@@ -267,6 +267,17 @@ class Objective(Value):
     exclusions: tuple[Exclusion, ...] = ()
 
     @model_validator(mode="after")
+    def _grouped(self) -> Self:
+        grouping = self.indicator.grouping
+        if "group_by" not in self.model_fields_set:
+            self.__dict__["group_by"] = grouping
+        if "version" not in grouping and ("version" in self.group_by or not self.versions.everything):
+            raise ValueError(
+                "this source knows no versions of a model: leave version out of group_by, and versions"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _built(self) -> Self:
         # What the rules cannot honour yet is refused: a promise that is silently not kept is worse than none.
         if self.unknown.policy == "bad":

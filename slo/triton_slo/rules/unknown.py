@@ -65,11 +65,21 @@ def _vanished(plan: Plan) -> str:
     forget = number(plan.clock.real(FORGET, 2 * MIN_SCRAPES))
     seen = f"{names.LAST_SEEN}{with_version(plan)}"
     gone, recent = f"{seen} < time() - {after}", f"{seen} > time() - {forget}"
+    alive = plan.objective.indicator.alive(plan.scope(Matchers()))
+    idle = [f"unless on () ({alive})"] if alive else []
     if "model" not in plan.objective.group_by:
-        return f"0 * (\n  {gone}\n  and {recent}\n  {warm(plan)}\n) + 1"
+        lines = [gone, f"and {recent}", warm(plan), *idle]
+        return "0 * (\n" + "\n".join(f"  {line}" for line in lines) + "\n) + 1"
     expected = f"max by (model) ({state.MODEL_EXPECTED}{_models(plan)})"
     wanted = f"({recent} or {seen} and on (model) ({expected} == 1))"
-    lines = [gone, warm(plan), f"and {wanted}", f"unless on (model) ({expected} == 0)", unless_retired(plan)]
+    lines = [
+        gone,
+        warm(plan),
+        f"and {wanted}",
+        f"unless on (model) ({expected} == 0)",
+        unless_retired(plan),
+        *idle,
+    ]
     return "0 * (\n" + "\n".join(f"  {line}" for line in lines) + "\n) + 1"
 
 

@@ -1,0 +1,187 @@
+"""What an objective reads of a gateway, and the fields that choose it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Self
+
+from pydantic import AfterValidator, BeforeValidator, model_validator
+
+from triton_slo.conventions import GROUPING
+from triton_slo.indicators.gateways.gateway_table import (
+    EVERY,
+    GATEWAYS,
+    GIVEN_UP,
+    GRPC_CODES,
+    SERVER_FAILURES,
+    SUCCESSES,
+    Gateway,
+    ModelFrom,
+)
+from triton_slo.indicators.indicator import Indicator
+from triton_slo.indicators.measure import Scope
+from triton_slo.indicators.sample_series import SampleSeries
+from triton_slo.promql import Matchers, by, indent, parse_selector, quote
+
+
+def _code(value: str) -> str:
+    if not re.fullmatch(r"[1-5](xx|[0-9]{2})", value) and value not in GRPC_CODES:
+        raise ValueError(f"{value!r} is neither an HTTP status (503, 5xx) nor a gRPC code (UNAVAILABLE)")
+    return value
+
+
+def _codes(value: Any) -> Any:
+    listed = value if isinstance(value, list | tuple) else [value]
+    # YAML reads 429 as a number.
+    return tuple(str(one) if type(one) is int else one for one in listed)
+
+
+def _model_from(value: Any) -> Any:
+    return {"label": value} if isinstance(value, str) else value
+
+
+def _selector(value: str) -> str:
+    parse_selector(value)
+    return value
+
+
+Codes = Annotated[
+    tuple[Annotated[str, AfterValidator(_code)], ...],
+    BeforeValidator(_codes, json_schema_input_type=list[str | int]),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayRequests:
+    """What an objective reads of a gateway, by the groups of a scope; `kind` are matchers of some of it."""
+
+    gateway: Gateway
+    model_from: ModelFrom
+    selector: str
+    codes: tuple[str, ...]
+    scope: Scope
+    kind: tuple[str, ...] = ()
+
+    @property
+    def on(self) -> str:
+        """`on (model)`."""
+        return self.scope.on
+
+    @property
+    def answered(self) -> GatewayRequests:
+        """Those that the client did not give up."""
+        return self._also(
+            *(f"{label}!~{quote(given_up)}" for label, given_up in self.gateway.statuses(GIVEN_UP))
+        )
+
+    @property
+    def succeeded(self) -> GatewayRequests:
+        """Those in the histogram that succeeded; all, where it has no status."""
+        found = []
+        for label, good in self.gateway.statuses(SUCCESSES):
+            if label in self.gateway.durations.labels:
+                # A mesh carries HTTP requests, too, which have no gRPC status.
+                found.append(
+                    f"{label}=~{quote(good + '|' if self.gateway.http != label and self.gateway.http else good)}"
+                )
+        return self._also(*found)
+
+    def failed(self, window: str) -> str:
+        """Return the requests per second that failed: by their status, or without one."""
+        kinds: list[tuple[str, ...]] = [
+            (f"{label}=~{quote(failed)}",) for label, failed in self.gateway.statuses(self.codes)
+        ]
+        kinds += [self.gateway.unanswered] if self.gateway.unanswered else []
+        # `or` counts a series once that matches several.
+        rates = (f"rate({self.gateway.counted}{self.matchers(*kind)}[{window}])" for kind in kinds)
+        return self._grouped("sum", " or ".join(rates))
+
+    def rate(self, series: object, window: str, *extra: str) -> str:
+        """Events per second and group of a counter over a window."""
+        return self._grouped("sum", f"rate({series}{self.matchers(*extra)}[{window}])")
+
+    def present(self, series: object, *extra: str) -> str:
+        """Groups for which a series exists now, each with the value 1."""
+        return self._grouped("group", f"{series}{self.matchers(*extra)}")
+
+    def matchers(self, *extra: str) -> Matchers:
+        """Matchers of the requests; those of the user's selector replace the source's own."""
+        own, _ = parse_selector(self.selector)
+        usual = Matchers(self.gateway.always).without(label for label, _, _ in Matchers(own).split)
+        label, pattern = self.model_from.label, self.model_from.pattern
+        named = f'{label}!=""' if pattern == EVERY else f"{label}=~{quote(pattern)}"
+        fleet = self.scope.matchers.without(GROUPING)
+        return fleet.also(*usual.parts, *own, named, *self.kind, *extra)
+
+    def sample(self, series: SampleSeries, status: str) -> SampleSeries | None:
+        """Return the series with the labels of requests of a status; None where they are the user's to know."""
+        own, fixed = parse_selector(self.selector)
+        found = re.fullmatch(self.model_from.pattern, series.labels["model"])
+        if found is None or found[1] != series.labels["model"] or len(fixed) < len(own):
+            return None
+        usual = {label: value.strip('"') for label, _, value in Matchers(self.gateway.always).split}
+        label, written = next(iter(self.gateway.statuses((status,))))
+        named = {
+            self.model_from.label: series.labels["model"],
+            label: written.replace(".", "0").partition("|")[0],
+        }
+        return replace(series, labels={**series.labels, **usual, **fixed, **named})
+
+    def _also(self, *kind: str) -> GatewayRequests:
+        return replace(self, kind=(*self.kind, *kind))
+
+    def _grouped(self, operator: str, expr: str) -> str:
+        """Return an aggregation by the labels of a group, with the model's name in `model`."""
+        label, pattern = self.model_from.label, self.model_from.pattern
+        if (label, pattern) != ("model", EVERY):
+            inner = by(sorted({label, *self.scope.group_by} - ({"model"} - {label})))
+            renamed = f'"model", "$1", "{label}", {quote(pattern)}'
+            expr = f"label_replace(\n  {operator} {inner} ({expr}),\n  {renamed}\n)"
+        return f"{operator} {self.scope.by} (\n{indent(self.scope.restricted(expr))}\n)"
+
+
+class GatewayIndicator(Indicator):
+    """An indicator that can be measured on a gateway's series, where `source` names one."""
+
+    source: str = ""
+    model_from: Annotated[
+        ModelFrom | None, BeforeValidator(_model_from, json_schema_input_type=str | ModelFrom | None)
+    ] = None
+    selector: Annotated[str, AfterValidator(_selector)] = ""
+    codes: Codes = SERVER_FAILURES
+
+    @model_validator(mode="after")
+    def _of_a_gateway(self) -> Self:
+        if self.gateway is None:
+            if given := [
+                field for field in ("model_from", "selector", "codes") if field in self.model_fields_set
+            ]:
+                raise ValueError(f"{given[0]} needs a source before Triton: {', '.join(GATEWAYS)}")
+        elif not any(self.gateway.statuses(self.codes)):
+            usual = "5xx" if self.gateway.http else "UNAVAILABLE"
+            raise ValueError(f"codes holds no status of {self.source}; write for example [{usual}]")
+        return self
+
+    @property
+    def gateway(self) -> Gateway | None:
+        """The row of the source; None where the numbers are Triton's."""
+        return GATEWAYS.get(self.source)
+
+    @property
+    def grouping(self) -> tuple[str, ...]:
+        """A gateway knows no versions of a model."""
+        return GROUPING if self.gateway is None else ("model",)
+
+    def at_gateway(self, scope: Scope) -> GatewayRequests:
+        """Return the requests that the gateway counts."""
+        assert self.gateway is not None
+        return GatewayRequests(
+            self.gateway, self.model_from or self.gateway.model, self.selector, self.codes, scope
+        )
+
+    def alive(self, scope: Scope) -> str:
+        """Return PromQL with a result while the gateway exposes any: a model's series begin with a request."""
+        if self.gateway is None:
+            return ""
+        return f"group ({self.gateway.counted}{self.at_gateway(scope).matchers()})"

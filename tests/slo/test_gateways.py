@@ -1,0 +1,145 @@
+"""Sources before Triton: each is a row of a table, and makes rules that are proven like all others."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from support.files import write
+from support.tools import ROOT, promtools
+from triton_slo.artifact import Options
+from triton_slo.generate import artifacts
+from triton_slo.indicators.gateways.gateway_table import GATEWAYS
+from triton_slo.indicators.measure import Scope
+from triton_slo.objective.model import Objective
+from triton_slo.objective.reading import read
+from triton_slo.promql import Matchers
+
+PAGE = ROOT / "docs" / "gateways.md"
+
+
+def blocks() -> list[str]:
+    """All objectives that the page shows."""
+    return re.findall(r"^```yaml\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+
+
+def errors(source: str, **indicator: object) -> Objective:
+    """An objective of errors at a source."""
+    return Objective(name="e", target=0.99, indicator={"kind": "errors", "source": source, **indicator})
+
+
+def failed(objective: Objective) -> str:
+    """The expression of its failed requests over five minutes."""
+    measure = objective.indicator.measure(None, Scope(Matchers(), objective.group_by, "1m"))
+    return measure.events.preferred("5m").error
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("source", ["istio", "otel-rpc-client"])
+def test_alerts_of_a_source_fire_on_its_series(source: str, tmp_path: Path) -> None:
+    """promtool plays an incident on the series that the source exposes, through all rules of both indicators.
+
+    One source has two labels of a status, and milliseconds; the other has requests without a status.
+    """
+    latency = {"kind": "latency", "source": source, "threshold": "500ms"}
+    both = [errors(source), Objective(name="l", target=0.99, indicator=latency)]
+    write(artifacts(both, Options()), tmp_path)
+    tests = sorted(str(path) for path in (tmp_path / "promtool").glob("slo-[el].test.yml"))
+
+    done = subprocess.run([promtools()[0], "test", "rules", *tests], capture_output=True, text=True)
+
+    assert 2 == len(tests)
+    assert 0 == done.returncode, done.stdout + done.stderr
+
+
+def test_the_page_shows_every_source_with_a_sound_example() -> None:
+    """Each row of the table stands on the page with its series, and an example that `check` accepts."""
+    text = PAGE.read_text(encoding="utf-8")
+    rows = {row.split("`")[1]: row for row in text.splitlines() if row.startswith("| `")}
+    reading = read([("gateways.md", block) for block in blocks()])
+
+    assert () == reading.problems
+    used = {one.indicator.source for one in reading.objectives}  # type: ignore[union-attr]
+    assert GATEWAYS.keys() == used
+    for name, row in GATEWAYS.items():
+        shown = rows[name]
+        assert f"`{row.requests or row.durations}`" in shown
+        assert f"`{row.durations}`" in shown
+        assert all(f"`{label}`" in shown for label in (row.http, row.grpc, row.model.label) if label)
+
+
+def test_the_reference_names_every_source() -> None:
+    """docs/objectives.md has the section that messages point at."""
+    text = (ROOT / "docs" / "objectives.md").read_text(encoding="utf-8")
+    section = text.partition("\n### Errors from a gateway\n")[2].partition("\n## ")[0]
+
+    assert [] == [name for name in GATEWAYS if f"`{name}`" not in section]
+
+
+def test_a_group_at_a_gateway_is_a_model() -> None:
+    """No proxy knows a version; a group by version would never have a series."""
+    assert ("model",) == errors("envoy").group_by
+    assert ("model", "version") == errors("triton").group_by
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"indicator": {"kind": "errors", "source": "traefik"}}, "'traefik' is none of triton, envoy"),
+        ({"indicator": {"kind": "errors", "selector": 'a="b"'}}, "selector needs a source before Triton"),
+        (
+            {"indicator": {"kind": "errors", "source": "envoy", "selector": "a=b"}},
+            "is not a list of matchers",
+        ),
+        ({"indicator": {"kind": "errors", "source": "envoy", "codes": ["bad"]}}, "neither an HTTP status"),
+        (
+            {"indicator": {"kind": "errors", "source": "grpc-client", "codes": [429]}},
+            "codes holds no status of",
+        ),
+        ({"indicator": {"kind": "errors", "source": "envoy", "reasons": ["OTHER"]}}, "reasons are Triton's"),
+        (
+            {
+                "indicator": {
+                    "kind": "errors",
+                    "source": "envoy",
+                    "model_from": {"label": "a", "pattern": "b.*"},
+                }
+            },
+            "marks the model's name by one (group)",
+        ),
+        ({"group_by": ["model", "version"]}, "knows no versions of a model"),
+        ({"versions": ["1"]}, "knows no versions of a model"),
+    ],
+)
+def test_what_a_source_cannot_give_is_refused(changes: dict[str, object], said: str) -> None:
+    """Silently nothing would be measured."""
+    one = {"name": "e", "target": "99%", "indicator": {"kind": "errors", "source": "envoy"}, **changes}
+    found = [str(problem) for problem in read([("o.yaml", yaml.safe_dump(one))]).problems]
+
+    assert any(said in problem for problem in found), found
+
+
+@pytest.mark.parametrize(
+    ("source", "codes", "said"),
+    [
+        ("envoy", ["5xx", 429], 'envoy_response_code=~"5..|429"'),
+        ("istio", ["UNAVAILABLE"], 'grpc_response_status=~"UNAVAILABLE|Unavailable|14"'),
+        ("grpc-server", ["CANCELLED"], 'grpc_code=~"CANCELLED|Cancelled|Canceled|1"'),
+        ("otel-http-client", ["503"], 'http_response_status_code="", error_type!=""'),
+    ],
+)
+def test_codes_are_written_as_the_source_does(source: str, codes: list[object], said: str) -> None:
+    """Number, Go's name or upper case: one list fits all."""
+    assert said in failed(errors(source, codes=codes))
+
+
+def test_a_selector_replaces_the_sources_own_matcher() -> None:
+    """Both ends of a request report it in Istio: one of them is read, and the user may choose which."""
+    assert 'reporter="source"' in failed(errors("istio"))
+    chosen = failed(errors("istio", selector='reporter="destination", namespace="models"'))
+    assert 'reporter="destination", namespace="models"' in chosen
+    assert 'reporter="source"' not in chosen
