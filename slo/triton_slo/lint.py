@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 
 from triton_exporter.duration import DAY, parse_seconds, render
 from triton_slo.artifact import Options
@@ -15,7 +16,7 @@ from triton_slo.objective.model import CalendarWindow, Objective
 from triton_slo.objective.reading import ParsedObjectives
 from triton_slo.problem import Problem
 from triton_slo.rules.periods import LAST, clock
-from triton_slo.rules.plan import Plan
+from triton_slo.rules.plan import Plan, chosen
 from triton_slo.rules.unknown import FORGET
 from triton_slo.rules.windows import MIN_SCRAPES
 
@@ -67,6 +68,13 @@ def notes(objective: Objective, place: Callable[[str], str], now: float | None =
     known = sorted({value for value in thresholds if value is not None})
     for field, reason, fix in objective.indicator.notes(known):
         yield Problem(place(field), f"{objective.name}: {reason}", fix)
+
+
+def needed_series(reading: ParsedObjectives) -> Iterator[Problem]:
+    """Notes on objectives that measure what neither Triton nor the exporter exposes: what makes it appear."""
+    for one in reading.objectives:
+        for _, what, fix in islice(one.indicator.needs(Plan(one, Options()).scope(chosen(one))), 1):
+            yield Problem(reading.place(one.name, "indicator"), f"{one.name}: it needs {what}", fix)
 
 
 def hidden_failures(reading: ParsedObjectives, around: Surroundings) -> Iterator[Problem]:

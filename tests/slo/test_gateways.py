@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
 import yaml
 
+from support import history
 from support.files import write
 from support.tools import ROOT, promtools
+from triton_exporter.catalogue import gateway
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
 from triton_slo.indicators.gateways.gateway_table import GATEWAYS
@@ -18,6 +21,7 @@ from triton_slo.indicators.measure import Scope
 from triton_slo.objective.model import Objective
 from triton_slo.objective.reading import read
 from triton_slo.promql import Matchers
+from tritonwatch.cli import main
 
 PAGE = ROOT / "docs" / "gateways.md"
 
@@ -143,3 +147,50 @@ def test_a_selector_replaces_the_sources_own_matcher() -> None:
     chosen = failed(errors("istio", selector='reporter="destination", namespace="models"'))
     assert 'reporter="destination", namespace="models"' in chosen
     assert 'reporter="source"' not in chosen
+
+
+@pytest.mark.real
+def test_check_names_what_a_source_lacks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """No series, none that the selector chooses, no label with the name, no bucket: each with what settles it."""
+    indicators = {
+        "absent": {"kind": "errors", "source": "envoy"},
+        "unchosen": {"kind": "errors", "source": "istio"},
+        "nameless": {"kind": "errors", "source": "ingress-nginx"},
+        "bucketless": {"kind": "latency", "source": "otel-http-server", "threshold": "300ms"},
+        "sound": {"kind": "errors", "source": "grpc-client"},
+    }
+    file = tmp_path / "o.yaml"
+    objectives = [
+        {"name": name, "target": "99%", "indicator": one, "models": ["embedder"]}
+        for name, one in indicators.items()
+        if name != "nameless"
+    ]
+    objectives.append({"name": "nameless", "target": "99%", "indicator": indicators["nameless"]})
+    file.write_text(yaml.safe_dump({"objectives": objectives}))
+    assert 0 == main(["check", str(file)])
+    noted = capsys.readouterr().err
+    now = time.time()
+    always = history.counter(now - 600, now, 15, 0.0)
+    ok = {"model": "embedder", "http_response_status_code": "200"}
+    duration = gateway.HTTP_SERVER_DURATION
+    series = [
+        (str(gateway.ISTIO_REQUESTS), {"reporter": "destination", "response_code": "200"}, always),
+        (str(gateway.NGINX_REQUESTS), {"path": "/", "status": "200"}, always),
+        (duration.count, ok, always),
+        (duration.bucket, {**ok, "le": "0.25"}, always),
+        (str(gateway.GRPC_CLIENT_REQUESTS), {"model": "embedder", "grpc_code": "OK"}, always),
+    ]
+    with history.serve(history.openmetrics(series), tmp_path / "p") as url:
+        assert 1 == main(["check", str(file), "--prometheus", url])
+    said = capsys.readouterr().err
+
+    assert "absent: it needs series envoy_cluster_upstream_rq (fix: route each model to a cluster" in noted
+    for expected in (
+        "absent: indicator: Prometheus has no series envoy_cluster_upstream_rq (fix: route each model",
+        'unchosen: indicator: Prometheus has no series istio_requests_total with reporter="source" (fix:',
+        "nameless: indicator: Prometheus has no label path on nginx_ingress_controller_requests that matches /v2/",
+        "bucketless: indicator: embedder: its histogram has no bucket that ends at the threshold",
+        "bucketless: threshold 300ms is between the default buckets of otel-http-server (fix: use 250ms, 500ms,",
+    ):
+        assert expected in said, said
+    assert "sound:" not in said

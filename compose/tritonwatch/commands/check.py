@@ -15,11 +15,11 @@ from triton_exporter.options import adder
 from triton_exporter.printable import printable
 from triton_slo.artifact import Options
 from triton_slo.indicators.errors import hiding_models
-from triton_slo.lint import Surroundings, doubts, hidden_failures, notes
+from triton_slo.lint import Surroundings, doubts, hidden_failures, needed_series, notes
 from triton_slo.objective.reading import ParsedObjectives, read
 from triton_slo.problem import Problem, count
 from triton_slo.prometheus import Prometheus
-from triton_slo.rules.plan import Plan
+from triton_slo.rules.plan import Plan, chosen
 from triton_slo.verdict.estimate import carries, group_name, uncertainties
 from triton_slo.verdict.group_sources import fed_groups
 from triton_slo.verdict.live import Standing
@@ -54,7 +54,9 @@ def run(args: argparse.Namespace) -> int:
             with access.connect(args) as prometheus:
                 models = _models(prometheus, _EVERY_MODEL)
                 hiding = {source: _models(prometheus, query) for source, query in hiding_models().items()}
-                unmeasured = list(_unmeasured(prometheus, reading, args.scrape_interval))
+                models |= _models_elsewhere(prometheus, reading)
+                unmeasured = [*_missing(prometheus, reading)]
+                unmeasured += list(_unmeasured(prometheus, reading, args.scrape_interval))
                 uncertain = list(_uncertain(prometheus, reading, args.scrape_interval))
     except CommandError as error:  # 1 means mistakes in the files
         raise UsageError(error) from error
@@ -65,6 +67,8 @@ def run(args: argparse.Namespace) -> int:
         for hint in notes(one, partial(reading.place, one.name), time.time())
     ]
     hints += [*hidden_failures(reading, around), *uncertain]
+    if not args.prometheus:
+        hints += needed_series(reading)
     problems: list[Problem] = [*reading.problems, *doubts(reading, around), *unmeasured]
     for one in tuned:
         problems += [*one.problems, *one.doubts(models)]
@@ -88,6 +92,26 @@ def run(args: argparse.Namespace) -> int:
 
 def _models(prometheus: Prometheus, query: str) -> frozenset[str]:
     return frozenset(sample.labels.get("model", "") for sample in prometheus.instant(query))
+
+
+def _models_elsewhere(prometheus: Prometheus, reading: ParsedObjectives) -> frozenset[str]:
+    """Models of objectives that are measured on what Triton does not expose."""
+    found = set()
+    for one in reading.objectives:
+        plan = Plan(one, Options())
+        if any(one.indicator.needs(plan.scope(chosen(one)))):
+            found |= {_models(prometheus, plan.measure(variant).presence) for variant in plan.variants}
+    return frozenset().union(*found)
+
+
+def _missing(prometheus: Prometheus, reading: ParsedObjectives) -> Iterator[Problem]:
+    """Objectives without any series to measure: the first step that has none, and what makes it appear."""
+    for one in reading.objectives:
+        for query, what, fix in one.indicator.needs(Plan(one, Options()).scope(chosen(one))):
+            if not prometheus.instant(query):
+                reason = f"{one.name}: indicator: Prometheus has no {what}"
+                yield Problem(reading.place(one.name, "indicator"), reason, fix)
+                break
 
 
 def _unmeasured(

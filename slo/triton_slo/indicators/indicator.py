@@ -83,6 +83,10 @@ class Indicator(Value):
         """Return PromQL with a result while a group without series is idle; empty where such a group vanished."""
         return ""
 
+    def needs(self, scope: Scope) -> Iterator[tuple[str, str, str]]:
+        """Yield what must exist, in order: a query with a result where it does, its name, what makes it appear."""
+        return iter(())
+
     def unknown_pace(self) -> float:
         """Events per second that unknown time stands for where a group's own pace is not known.
 

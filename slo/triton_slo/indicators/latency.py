@@ -60,6 +60,11 @@ class Latency(HistogramOrSlices, GatewayIndicator):
         if self.gateway is None:
             yield from super().unknown_reasons(scope, after_seconds, counts_as_failed, settled)
 
+    @property
+    def _needed(self) -> str:
+        assert self.gateway is not None
+        return self.gateway.durations.count
+
     def notes(self, thresholds: Sequence[float]) -> Iterator[Finding]:
         """Thresholds between the default buckets."""
         if self.gateway is None:

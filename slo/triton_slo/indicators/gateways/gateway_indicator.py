@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Self
 
@@ -106,13 +107,17 @@ class GatewayRequests:
         return self._grouped("group", f"{series}{self.matchers(*extra)}")
 
     def matchers(self, *extra: str) -> Matchers:
-        """Matchers of the requests; those of the user's selector replace the source's own."""
-        own, _ = parse_selector(self.selector)
-        usual = Matchers(self.gateway.always).without(label for label, _, _ in Matchers(own).split)
+        """Matchers of the requests."""
         label, pattern = self.model_from.label, self.model_from.pattern
         named = f'{label}!=""' if pattern == EVERY else f"{label}=~{quote(pattern)}"
-        fleet = self.scope.matchers.without(GROUPING)
-        return fleet.also(*usual.parts, *own, named, *self.kind, *extra)
+        return self.selected.also(named, *self.kind, *extra)
+
+    @property
+    def selected(self) -> Matchers:
+        """Matchers of the requests of whatever model; those of the user's selector replace the source's own."""
+        own, _ = parse_selector(self.selector)
+        usual = Matchers(self.gateway.always).without(label for label, _, _ in Matchers(own).split)
+        return self.scope.matchers.without(GROUPING).also(*usual.parts, *own)
 
     def sample(self, series: SampleSeries, status: str) -> SampleSeries | None:
         """Return the series with the labels of requests of a status; None where they are the user's to know."""
@@ -179,6 +184,27 @@ class GatewayIndicator(Indicator):
         return GatewayRequests(
             self.gateway, self.model_from or self.gateway.model, self.selector, self.codes, scope
         )
+
+    def needs(self, scope: Scope) -> Iterator[tuple[str, str, str]]:
+        """Series of the gateway, those that the selector chooses, those that name a model."""
+        if self.gateway is None:
+            return
+        requests, series = self.at_gateway(scope), self._needed
+        label, pattern = requests.model_from.label, requests.model_from.pattern
+        yield f"group ({series})", f"series {series}", self.gateway.setting
+        if chosen := requests.selected.parts:
+            fix = "correct `selector`; one of its matchers replaces the source's own on the same label"
+            yield f"group ({series}{requests.selected})", f"series {series} with {', '.join(chosen)}", fix
+        yield (
+            f"group ({series}{requests.matchers()})",
+            f"label {label} on {series}" + (f" that matches {pattern}" if pattern != EVERY else ""),
+            "name the label with the model's name in `model_from`, or have it set",
+        )
+
+    @property
+    def _needed(self) -> str:
+        assert self.gateway is not None
+        return self.gateway.counted
 
     def alive(self, scope: Scope) -> str:
         """Return PromQL with a result while the gateway exposes any: a model's series begin with a request."""
