@@ -50,12 +50,18 @@ output [{ name: "Y" data_type: TYPE_FP64 dims: [ 1 ] }]
 
 
 def write_sleeper(
-    repository: Path, name: str, instances: int = 1, config: str = "", histogram: str = ""
+    repository: Path,
+    name: str,
+    instances: int = 1,
+    config: str = "",
+    histogram: str = "",
+    versions: int = 1,
 ) -> None:
     """Write the model; `histogram` is JSON {name, buckets} of a histogram in whole milliseconds to keep."""
     folder = repository / name
-    (folder / "1").mkdir(parents=True)
-    (folder / "1" / "model.py").write_text(_MODEL)
+    for version in range(1, versions + 1):
+        (folder / str(version)).mkdir(parents=True)
+        (folder / str(version) / "model.py").write_text(_MODEL)
     group = f"instance_group [{{ kind: KIND_CPU count: {instances} }}]\n"
     (folder / "config.pbtxt").write_text(_CONFIG + group + config)
     if histogram:

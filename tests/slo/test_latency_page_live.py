@@ -1,0 +1,83 @@
+"""From a stock Triton without a flag to a page: a slow tail of one version, as the exporter estimates it."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from support import history, load
+from support.exporter import exporting
+from support.sleeper import write_sleeper
+from support.triton import live_triton
+from support.waiting import eventually
+from triton_exporter.catalogue import state
+from triton_exporter.distribution.buckets import Buckets
+from triton_slo.artifact import Options
+from triton_slo.generate import artifacts
+from triton_slo.objective.model import Objective
+from triton_slo.prometheus import Access, Prometheus
+from tritonwatch.local.triton import TritonServer
+
+OBJECTIVE = Objective(name="latency", target=0.997, indicator={"kind": "latency", "threshold": "500ms"})
+OPTIONS = Options(scrape_interval_seconds=1, time_scale=1 / 60)
+"""As the demo has it: an hour is a minute."""
+SLOW = 0.05
+"""Share of the requests to version 2 that take 600 ms: its budget burns 17 times too fast."""
+PAGES = 'ALERTS{alertstate="firing", severity="critical", slo="latency"}'
+
+
+@contextmanager
+def traffic(triton: TritonServer, seconds: float) -> Iterator[None]:
+    """From 10 to 40 requests a second to each version, with a client of its own, until the block ends."""
+    clients = []
+    for version in ("1", "2"):
+        rng, at, lines = random.Random(version), 0.0, []
+        while at < seconds:
+            at += rng.expovariate(10 + 30 * at / seconds)
+            slow = version == "2" and rng.random() < SLOW
+            request = {"at": at, "model": f"two/versions/{version}", "sleeps": [0.6 if slow else 0.01]}
+            lines.append(json.dumps(request))
+        command = [sys.executable, str(Path(load.__file__)), triton.http_url, str(time.time() + 1)]
+        client = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+        assert client.stdin
+        client.stdin.write("\n".join(lines))
+        client.stdin.close()
+        clients.append(client)
+    try:
+        yield
+    finally:
+        for client in clients:
+            client.kill()
+            client.wait()
+
+
+@pytest.mark.real
+def test_a_slow_tail_on_a_stock_triton_pages_for_its_version_only(tmp_path: Path) -> None:
+    """5 % of the requests take 600 ms, which the mean of a second hides; the other version stays quiet."""
+    write_sleeper(tmp_path / "models", "two", instances=3, config="version_policy { all {} }\n", versions=2)
+    rules = {one.name: one.text for one in artifacts([OBJECTIVE], OPTIONS) if one.part == "rules"}
+    buckets = Buckets(thresholds={"request": (0.5,)})
+    with (
+        live_triton(tmp_path / "models", tmp_path) as triton,
+        exporting(
+            triton.http_url, triton.metrics_url, buckets=buckets, sampling_interval_seconds=None
+        ) as exporter,
+        history.serve(
+            "", tmp_path / "p", rules=rules, scrape=exporter.url.removeprefix("http://")
+        ) as prometheus,
+        traffic(triton, 120.0),
+        Prometheus(Access(prometheus)) as client,
+    ):
+        eventually(lambda: client.instant(PAGES), "no page fired", 100)
+
+        assert {"2"} == {row.labels["version"] for row in client.instant(PAGES)}
+        asked = {"model": "two", "version": "2", "signal": "request", "source": "decomposed"}
+        assert 1 == exporter.scrape().value(state.DISTRIBUTION_SOURCE, **asked)
