@@ -1,0 +1,147 @@
+"""A real Triton whose queue is full: what its clients see is what objectives count, or is in doubt."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import requests
+
+from support import history
+from support.exporter import exporting
+from support.sleeper import sleep_request, write_sleeper
+from support.triton import live_triton
+from support.waiting import eventually
+from triton_exporter.catalogue import state
+from triton_slo.artifact import Options
+from triton_slo.generate import artifacts
+from triton_slo.objective.reading import read
+from triton_slo.prometheus import Access, Prometheus
+from triton_slo.verdict.live import Standing
+from triton_slo.verdict.status import read_status
+from tritonwatch.cli import main
+from tritonwatch.local.triton import TritonServer, free_ports
+
+pytestmark = pytest.mark.real
+
+OBJECTIVES = """objectives:
+  - {name: queue, target: 90%, indicator: {kind: queue, threshold: 10s}}
+  - {name: all-errors, target: 90%, indicator: {kind: errors, reasons: [REJECTED, BACKEND, OTHER, QUEUE_FULL]}}
+  - {name: errors, target: 90%, indicator: errors}
+"""
+LIMITED = "dynamic_batching { default_queue_policy { max_queue_size: 2 } }\n"
+MODELS = ("seen", "unseen")
+"""Triton traces the requests to the first one only."""
+ROUNDS, AT_ONCE, SLEEP = 15, 6, 0.15
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """A Prometheus with the rules loaded, and what the clients of each model saw."""
+
+    url: str
+    answers: Mapping[str, Counter[int]]
+
+    def rejected(self, model: str) -> float:
+        """The share of requests that their clients saw rejected."""
+        answers = self.answers[model]
+        return answers[503] / answers.total()
+
+
+def overload(server: TritonServer) -> Mapping[str, Counter[int]]:
+    """More requests than the queues take, again and again."""
+
+    def send(model: str) -> int:
+        return sleep_request(session, server.http_url, model, [SLEEP], time.time())
+
+    answers: Mapping[str, Counter[int]] = {model: Counter() for model in MODELS}
+    with requests.Session() as session, ThreadPoolExecutor(AT_ONCE * len(MODELS)) as pool:
+        for _ in range(ROUNDS):
+            sent = [(model, pool.submit(send, model)) for model in MODELS for _ in range(AT_ONCE)]
+            for model, answer in sent:
+                answers[model][answer.result()] += 1
+    return answers
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    directory = tmp_path_factory.mktemp("full")
+    for model in MODELS:
+        write_sleeper(directory / "models", model, config=LIMITED)
+    (port,) = free_ports(1)
+    traces = ["--trace-config=mode=opentelemetry", "--trace-config=level=TIMESTAMPS", "--trace-config=rate=1"]
+    traces += ["--trace-config=opentelemetry,bsp_schedule_delay=200"]
+    traces += [f"--trace-config=opentelemetry,url=http://127.0.0.1:{port}/v1/traces"]
+    objectives = read([("o.yaml", OBJECTIVES)]).objectives
+    made = artifacts(objectives, Options(scrape_interval_seconds=1))
+    rules = {one.name: one.text for one in made if one.part == "rules"}
+    with (
+        live_triton(directory / "models", directory, arguments=traces) as server,
+        exporting(
+            server.http_url,
+            server.metrics_url,
+            otlp_listen=("127.0.0.1", port),
+            sampling_interval_seconds=1.0,  # too long to estimate how the requests of the untraced model spread
+        ) as exporter,
+        history.serve("", directory / "p", rules=rules, scrape=exporter.url.removeprefix("http://")) as url,
+        Prometheus(Access(url)) as client,
+    ):
+        off = f"{server.http_url}/v2/models/unseen/trace/setting"
+        assert 200 == requests.post(off, json={"trace_level": ["OFF"]}, timeout=5).status_code
+        eventually(lambda: client.instant(f"{state.QUEUE_FULL_ESTIMATE} == 0"), "nothing is scraped")
+        answers = overload(server)
+        full = f'{state.QUEUE_FULL_ESTIMATE}{{model="seen"}} == {answers["seen"][503]}'
+        eventually(lambda: client.instant(full), f"not {full}")
+        yield World(url, answers)
+
+
+def standings(world: World) -> dict[tuple[str, str], Standing]:
+    with Prometheus(Access(world.url)) as client:
+        return {(one.slo, one.model): one for one in read_status(client)}
+
+
+def test_traced_rejections_count_in_queue_and_in_errors_that_ask(world: World) -> None:
+    """Of the traced model both objectives have the clients' share; errors that do not ask have none."""
+    assert world.rejected("seen") > 0.3
+
+    def settled() -> dict[tuple[str, str], Standing]:
+        found = standings(world)
+        shares = [1 - (found[slo, "seen"].sli or 1.0) for slo in ("queue", "all-errors")]
+        wanted = pytest.approx([world.rejected("seen")] * 2, rel=0.1)
+        return found if wanted == shares else {}
+
+    found = eventually(settled, lambda: str(standings(world)), 40)
+    assert 1.0 == found["errors", "seen"].sli
+    assert "untraced_queue" not in (*found["queue", "seen"].sources, *found["all-errors", "seen"].sources)
+
+
+def test_untraced_rejections_are_in_doubt_everywhere(
+    world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of the other model nothing is counted: check, status and JSON say so, and gate holds."""
+    assert world.rejected("unseen") > 0.3
+    (tmp_path / "o.yaml").write_text(OBJECTIVES)
+    eventually(lambda: standings(world)["queue", "unseen"].sli, lambda: str(standings(world)), 120)
+    words = ["--prometheus", world.url, "--objective", "queue", "--model", "unseen"]
+
+    main(["check", str(tmp_path), "--prometheus", world.url, "--scrape-interval", "1"])
+    check = capsys.readouterr().err
+    for slo in ("queue", "all-errors"):
+        assert f"{slo}: rejections may be hidden of unseen: Triton counts no request" in check
+    assert 0 == main(["status", *words])
+    assert "rejections may be hidden" in capsys.readouterr().out
+    assert 0 == main(["status", *words, "--json"])
+    [row] = json.loads(capsys.readouterr().out)["standings"]
+    assert 1.0 == row["sli"]
+    assert "rejections may be hidden" in row["state"]
+    assert "untraced_queue" in row["caveats"]
+    trusting = ["gate", *words, "--trust", "sampled_mean"]
+    assert 3 == main(trusting)
+    assert "rejections may be hidden (untraced_queue)" in capsys.readouterr().out
+    assert 0 == main([*trusting, "--trust", "untraced_queue"])
