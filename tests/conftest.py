@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import sys
 
@@ -10,6 +11,9 @@ from hypothesis import settings
 
 # jsonschema would import it, for a check of formats that no test asks for: its grammars take two seconds.
 sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
+
+# Hypothesis and the test modules keep millions of objects alive, which a collection would visit again and again.
+gc.set_threshold(50_000, 20, 20)
 
 # A shell that starts the tests in the background lets SIGINT be ignored, and every process of a test inherits that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -20,15 +24,25 @@ settings.load_profile("untimed")
 
 LONGEST = (
     "compose/test_soak.py",
+    "slo/test_rollouts_live.py",
+    "exporters/test_govern_traces_real.py",
+    "docs/test_start_real.py",
+    "slo/test_scenarios_of_estimates.py",
     "alerts/test_bridge_real.py",
+    "docs/test_recipes_real.py",
+    "compose/test_demo.py",
+    "exporters/test_state_truth_real.py",
+    "compose/test_mounted_stack.py",
+    "slo/test_backtest_rules.py",
+    "slo/test_calendar_periods.py",
+    "exporters/test_restart_real.py",
     "slo/test_pauses.py",
     "slo/test_rules_shipped.py",
-    "slo/test_calendar_periods.py",
     "slo/test_exclusions.py",
     "slo/test_budget_simulator.py",
-    "slo/test_backtest_rules.py",
 )
-"""Files of a minute or more, by `pytest --durations`: they start first, so that no worker is left with one."""
+"""Files of half a minute or more, by `pytest --durations`: first those that mostly wait for servers,
+beside which the others work, so that no worker is left with one."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -128,9 +128,10 @@ def test_a_file_that_changes_nothing_generates_the_same_bytes(text: str) -> None
 
 def rules(options: Options, name: str) -> list[dict[str, Any]]:
     """The rules of one alert."""
-    documents = [yaml.safe_load(one.text) for one in artifacts((), options) if one.part == "rules"]
+    files = [one for one in artifacts((), options) if one.part == "rules" and name in one.text]
+    documents = [yaml.safe_load(one.text) for one in files]
     found = [rule for document in documents for group in document["groups"] for rule in group["rules"]]
-    return [rule for rule in found if rule["alert"] == name]
+    return [rule for rule in found if rule.get("alert") == name]
 
 
 def busy(model: str, share: float) -> dict[str, str]:
