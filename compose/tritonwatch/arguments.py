@@ -162,6 +162,24 @@ def add_alerts(parser: argparse.ArgumentParser) -> None:
     adder(parser.add_argument)("--alerts FILE", text, path)
 
 
+def add_links(parser: argparse.ArgumentParser) -> None:
+    """Declare the flag that adds links to the dashboards."""
+    text = (
+        "link at the top of every dashboard, to logs or traces: an address or a path in Grafana, in which Grafana "
+        "fills its variables, such as ${model} and ${__from}"
+    )
+    adder(parser.add_argument)("--link TITLE=URL...", text, _link)
+
+
+def _link(text: str) -> tuple[str, str]:
+    title, _, url = text.partition("=")
+    if not title.strip() or not (url.startswith("/") or is_web_address(url)):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a link such as Logs=https://logs.example.org/?q=${{model}}"
+        )
+    return title.strip(), url
+
+
 def alert_settings(file: Path | None) -> AlertsFile:
     """Read the file of alert settings; without one, nothing is changed. Raises UsageError."""
     return alerts_file.read(str(file), text_of(file)) if file else AlertsFile()

@@ -96,6 +96,7 @@ PICTURES = (
         "triton-server",
         says=(
             ("Models down", r"\b2\b"),
+            ("Loads failed", r"\b[89]\b"),
             ("Not ready now", r"unavailable 40 minutes ago"),
         ),
     ),

@@ -26,9 +26,9 @@ class Scope:
         """Select a series within this scope."""
         return f"{metric}{{{', '.join((*self.matchers, *more))}}}"
 
-    def rate(self, metric: Metric | str, *more: str) -> str:
-        """Per-second increase of a counter over Grafana's own window."""
-        return f"rate({self(metric, *more)}[{RATE}])"
+    def rate(self, metric: Metric | str, *more: str, offset: str = "") -> str:
+        """Per-second increase of a counter over Grafana's own window, now or as it was."""
+        return f"rate({self(metric, *more)}[{RATE}]{f' offset {offset}' if offset else ''})"
 
     def increase(self, metric: Metric | str, *more: str) -> str:
         """Increase of a counter over Grafana's own window."""
@@ -89,13 +89,13 @@ def or_last(share: str, every: str) -> str:
     return f"{share} or {NO_SHARE} + 0 * {every}"
 
 
-def worst(expr: str, count: int = 10) -> str:
+def worst(expr: str, count: int = 10, every: str = "10m") -> str:
     """Return the series that were highest at any time in view: the same few at every point of the graph.
 
     A plain topk picks again at each point and so draws far more lines than it promises. The steps keep the look
     back cheap; a view can be shorter than one.
     """
-    long, short = (f"max_over_time(({expr})[{span}] @ end())" for span in ("$__range:10m", "1m:10s"))
+    long, short = (f"max_over_time(({expr})[{span}] @ end())" for span in (f"$__range:{every}", "1m:10s"))
     return f"({expr}) and topk({count}, {long} or {short})"
 
 

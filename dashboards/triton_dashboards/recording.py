@@ -131,9 +131,9 @@ def _over(function: str, metric: Metric, options: Options, *matchers: str) -> st
     return f"{function}({_selected(metric, options, *matchers)}[{window(options)}])"
 
 
-def window(options: Options) -> str:
-    """Return the window of what is recorded: two minutes, and at least four scrapes."""
-    return duration(max(_WINDOW_SECONDS * options.time_scale, 4 * options.scrape_interval_seconds))
+def window(options: Options, share: float = 1) -> str:
+    """Return the window of what is recorded, or a share of it: two minutes, and at least four scrapes."""
+    return duration(share * max(_WINDOW_SECONDS * options.time_scale, 4 * options.scrape_interval_seconds))
 
 
 def _selected(metric: Metric, options: Options, *matchers: str) -> str:

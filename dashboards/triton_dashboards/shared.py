@@ -7,6 +7,7 @@ from triton_dashboards.grafana.library import Json
 from triton_dashboards.grafana.values import Annotation, Link, Variable
 from triton_dashboards.query import Scope
 from triton_exporter.catalogue import gpu, state, triton
+from triton_slo.artifact import Options
 from triton_slo.conventions import (
     BECAME_READY,
     COMPONENT,
@@ -74,11 +75,12 @@ ON_CALL_VARIABLES = (
 )
 
 
-def links(runbook_url: str) -> tuple[Json, ...]:
-    """Return the menu of sibling dashboards, and the way to the runbooks."""
+def links(options: Options) -> tuple[Json, ...]:
+    """Return the menu of sibling dashboards, the way to the runbooks, and the operator's own links."""
     return (
         dashboard_link("Triton dashboards", TAG),
-        url_link("Runbooks", runbook_url.split("{", maxsplit=1)[0].rstrip("/")),
+        url_link("Runbooks", options.runbook_url.split("{", maxsplit=1)[0].rstrip("/")),
+        *(url_link(title, url, "external link") for title, url in options.links),
     )
 
 
@@ -118,14 +120,12 @@ def alert_annotation(*chosen: tuple[str, ...]) -> Annotation:
     )
 
 
-def event_annotations(scope: Scope, *alerts: tuple[str, ...]) -> tuple[Annotation, ...]:
-    """Firing alerts, failed loads and new versions on every graph of a dashboard."""
+def load_annotations(scope: Scope) -> tuple[Annotation, ...]:
+    """Failed loads and new versions as marks on every graph of a dashboard."""
     # Of a step's time: recorded where something happened, so that a long view misses none and is quick.
     failed = f"max by (model, reason) (max_over_time({scope(FAILED_LOADS)}[$__interval]))"
     loaded = f"max by (model, version) (max_over_time({scope(BECAME_READY)}[$__interval]))"
-    reset = f"sum by (instance) (resets({scope(triton.REQUEST_SUCCESS)}[2m])) > 0"
     return (
-        alert_annotation(*alerts),
         Annotation("Failed loads", failed, "dark-red", "Load failed: {{model}}", "{{reason}}", ("model",)),
         Annotation(
             "Loads and deploys",
@@ -135,6 +135,15 @@ def event_annotations(scope: Scope, *alerts: tuple[str, ...]) -> tuple[Annotatio
             "A version became ready.",
             ("model", "version"),
         ),
+    )
+
+
+def event_annotations(scope: Scope, *alerts: tuple[str, ...]) -> tuple[Annotation, ...]:
+    """Firing alerts, loads and, where they are switched on, restarts on every graph of a dashboard."""
+    reset = f"sum by (instance) (resets({scope(triton.REQUEST_SUCCESS)}[2m])) > 0"
+    return (
+        alert_annotation(*alerts),
+        *load_annotations(scope),
         Annotation(
             "Restarts and reloads",
             reset,

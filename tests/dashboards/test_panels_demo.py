@@ -49,6 +49,10 @@ EMPTY: Mapping[str, Mapping[str, Sequence[str]]] = {
     },
     "needs Triton started with summary_latencies": {"triton-model": ["Request time", "Queue time"]},
     "needs traces or histograms": {"triton-server": ["Exporters/A"]},
+    "needs data of a week ago": {
+        "triton-model": ["Requests by version/B", "Latency/E"],
+        PER_MODEL: ["Requests by version/B", "Latency/D"],
+    },
     "needs a response cache": {
         "triton-model": ["Cache hits"],
         "triton-server": ["Response cache hits", "Response cache used"],

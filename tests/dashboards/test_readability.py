@@ -86,7 +86,7 @@ def test_a_budget_is_drawn_over_its_period_down_to_overspent_once() -> None:
     """A 30-day budget over 24 hours is a flat line, and one group at -100,000 % flattens all others."""
     budget = panel("triton-slo", "Budget left")
 
-    assert ("30d", "2h", -1) == (budget["timeFrom"], budget["interval"], defaults(budget)["min"])
+    assert ("30d", "3h", -1) == (budget["timeFrom"], budget["interval"], defaults(budget)["min"])
 
 
 def test_no_latency_is_averaged_over_all_models() -> None:
@@ -99,3 +99,33 @@ def test_no_latency_is_averaged_over_all_models() -> None:
 def test_the_legend_of_states_shows_no_last_value() -> None:
     """The last value of a state that has ended is not its value now."""
     assert "lastNotNull" not in panel("triton-server", "Models by state")["options"]["legend"]["calcs"]
+
+
+def test_every_stat_of_the_fleet_leads_on() -> None:
+    """Anyone who sees a number that is wrong clicks it."""
+    stats = [one for uid, one in PANELS if uid == "triton-fleet" and one["type"] == "stat"]
+
+    assert [] == [one["title"] for one in stats if not defaults(one)["links"]]
+
+
+def test_loads_and_deploys_are_marked_on_every_dashboard() -> None:
+    """A change of a version is the first suspect of everything else."""
+    marks = {uid: {one["name"] for one in model["annotations"]["list"]} for uid, model in MODELS.items()}
+
+    assert [] == [uid for uid, names in marks.items() if not {"Loads and deploys", "Failed loads"} <= names]
+
+
+def test_the_gpu_dashboard_of_a_fleet_without_gpus_has_no_empty_graphs() -> None:
+    """Its graphs are in rows that are opened on request, and one text says where GPU series come from."""
+    opened = [one for one in MODELS["triton-gpu"]["panels"] if one["type"] not in ("row", "stat")]
+
+    assert ["GPUs"] == [one["title"] for one in opened]
+    assert "docs/gpu.md" in defaults(opened[0])["noValue"]
+
+
+def test_links_of_the_operator_are_on_every_dashboard() -> None:
+    """Logs and traces are where the operator keeps them."""
+    link = ("Logs", "https://logs.example.org/?q=${model}&from=${__from}")
+    made = [dashboard_model(one) for one in dashboards(Options(links=(link,)))]
+
+    assert all(link in [(one["title"], one.get("url")) for one in model["links"]] for model in made)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import requests
@@ -109,12 +109,13 @@ class Grafana:
 
     def ask(self, panel: Json, target: Json, chosen: Mapping[str, str]) -> Answer:
         """Run a panel's query, instant or over the range in view."""
-        expr = fill(target["expr"], chosen, self.macros)
+        step = self._step(panel)
+        expr = fill(target["expr"], chosen, replace(self, step=step).macros)
         if target["instant"]:
             answer = self.get("query", query=expr, time=self.now)
         else:
             answer = self.get(
-                "query_range", query=expr, start=self.now - self.seconds, end=self.now, step=self.step
+                "query_range", query=expr, start=self.now - self.seconds, end=self.now, step=step
             )
         return Answer(
             panel["title"],
@@ -124,6 +125,12 @@ class Grafana:
             answer.get("warnings", []),
             answer.get("infos", []),
         )
+
+    def _step(self, panel: Json) -> int:
+        """The panel's own shortest step, unless it has a range of its own or the view is too short for it."""
+        least = panel.get("interval", "")
+        seconds = int(least[:-1]) * 60 if least.endswith("m") and "timeFrom" not in panel else 0
+        return max(self.step, seconds if 10 * seconds <= self.seconds else 0)
 
     def exemplars(self, target: Json, chosen: Mapping[str, str]) -> list[Json]:
         """What the graph's exemplar query answers."""

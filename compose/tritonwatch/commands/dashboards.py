@@ -18,7 +18,7 @@ from triton_exporter.catalogue import model as config
 from triton_exporter.options import adder
 from triton_slo.artifact import Options
 from tritonwatch import access, output
-from tritonwatch.arguments import add_alerts, check_out, checked, selector, tuned
+from tritonwatch.arguments import add_alerts, add_links, check_out, checked, selector, tuned
 from tritonwatch.command_error import CommandError, UsageError
 from tritonwatch.grafana import Grafana, GrafanaError
 from tritonwatch.objective_files import load
@@ -46,6 +46,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--per-model", "also make a dashboard for each model found in --prometheus")
     add("--objectives DIR", "folder of objectives, whose thresholds the dashboards of --per-model show", Path)
     add_alerts(parser)
+    add_links(parser)
     add("--folder FOLDER", f"title of the Grafana folder (default for a new one: {FOLDER_TITLE})", _title)
     add = adder(parser.add_argument_group("write").add_argument)
     add("--out DIR", "folder to write to", Path)
@@ -87,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _texts(args: argparse.Namespace) -> dict[str, str]:
     """Uid -> text of every dashboard asked for."""
-    options = Options(selector=args.selector, tuning=tuned(args.alerts))
+    options = Options(selector=args.selector, links=tuple(args.link), tuning=tuned(args.alerts))
     made = [*dashboards(options)]
     if args.per_model:
         objectives = load(args.objectives)

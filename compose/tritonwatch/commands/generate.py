@@ -19,6 +19,7 @@ from triton_slo.problem import count
 from tritonwatch import access, output
 from tritonwatch.arguments import (
     add_alerts,
+    add_links,
     alert_settings,
     check_out,
     checked,
@@ -61,6 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = adder(parser.add_argument)
     add("--objectives DIR", "folder of objectives (YAML)", path, required=True)
     add_alerts(parser)
+    add_links(parser)
     add("--out DIR", "folder to write <part>/<file> to", path, required=True)
     add(
         "--selector MATCHERS",
@@ -170,6 +172,7 @@ def _options(args: argparse.Namespace, form: Format, tuning: Tuning) -> Options:
         scrape_interval_seconds=args.scrape_interval,
         format=form,
         selector=args.selector,
+        links=tuple(args.link),
         runbook_url=args.runbook_url,
         dashboard_url=args.dashboard_url,
         webhook_url=args.webhook_url,

@@ -74,7 +74,7 @@ def dashboard(options: Options) -> Dashboard:
         tags=shared.tags("fleet"),
         variables=shared.variables("cluster", "job", "model"),
         annotations=shared.event_annotations(fleet.models, (shared.OF_MODEL,)),
-        links=shared.links(options.runbook_url),
+        links=shared.links(options),
         rows=(
             Row("Is anything broken now?", _summary(fleet)),
             Row("Which models?", (_models(fleet),)),
@@ -86,18 +86,20 @@ def dashboard(options: Options) -> Dashboard:
 
 def _summary(fleet: _Fleet) -> tuple[Panel, ...]:
     firing = f'ALERTS{{alertstate="firing", {COMPONENT}!="", {SEVERITY}=~"critical|warning"}}'
+    to_servers = (shared.to(shared.SERVER, "Servers and exporters", "cluster", "job"),)
+    to_objectives = (shared.to(shared.SLO, "Objectives", "model"),)
     return (
         stat(
             "Servers down",
             "Servers that do not answer, and exporters that Prometheus cannot reach.",
             or_zero(fleet.down(), f"max({fleet.servers('up')})"),
-            reading.FAULTS.when_empty("No exporter"),
+            replace(reading.FAULTS, no_value="No exporter", links=to_servers),
         ),
         stat(
             "Not ready",
             "Model versions, counted on each server, that should serve and do not.",
             or_zero(fleet.not_ready(), fleet.alive()),
-            reading.FAULTS.when_empty("No exporter"),
+            replace(reading.FAULTS, no_value="No exporter", links=to_servers),
             reads=state.MODEL_NOT_READY_SINCE,
         ),
         stat(
@@ -116,32 +118,32 @@ def _summary(fleet: _Fleet) -> tuple[Panel, ...]:
             "Worst budget",
             "The smallest error budget left of any objective, as a share of the budget of its period.",
             [Query(f"min({fleet.everything(PERIOD_BUDGET_REMAINING, OURS)})", instant=True)],
-            replace(reading.BUDGET, links=(shared.to(shared.SLO, "Objectives"),)),
+            replace(reading.BUDGET, links=to_objectives),
             sparkline=False,
         ),
         stat(
             "Requests/s",
             "Requests answered or failed, without those that clients gave up.",
             fleet.model("requests"),
-            reading.REQUESTS,
+            replace(reading.REQUESTS, links=to_servers),
         ),
         stat(
             "Failed",
             SHARE_FAILED,
             fleet.model.failed(),
-            reading.FAILED,
+            replace(reading.FAILED, links=to_objectives),
         ),
         stat(
             "Waiting requests",
             "Requests in the queues of all models.",
             fleet.model("pending"),
-            reading.COUNT.when_empty("No traffic"),
+            replace(reading.COUNT, no_value="No traffic", links=to_servers),
         ),
         stat(
             "Time in queue",
             "Share of request time spent waiting: the best stock sign of saturation.",
             fleet.model.queue_share(),
-            reading.queue_share(fleet.tuning),
+            replace(reading.queue_share(fleet.tuning), links=to_objectives),
             reads=model_traffic("queue_seconds"),
         ),
     )

@@ -72,13 +72,13 @@ def dashboard(options: Options) -> Dashboard:
         tags=shared.tags("gpu"),
         variables=(*shared.variables("cluster", "job", "instance"), shared.GPU_UUID),
         annotations=shared.event_annotations(gpus.servers, (shared.OF_SERVER,)),
-        links=shared.links(options.runbook_url),
+        links=shared.links(options),
         rows=(
             Row("Is a GPU failing?", _summary(gpus)),
             Row("Which one?", (_table(gpus),)),
-            Row("Busy or full?", _saturation(gpus)),
-            Row("Power and heat", _power(gpus)),
-            Row("Which models share it?", _models(gpus)),
+            Row("Busy or full?", _saturation(gpus), collapsed=True),
+            Row("Power and heat", _power(gpus), collapsed=True),
+            Row("Which models share it?", _models(gpus), collapsed=True),
             Row("Faults", _faults(gpus), collapsed=True),
             Row("Links and clocks", _links(gpus), collapsed=True),
         ),
@@ -189,6 +189,7 @@ def _table(gpus: _Gpus) -> Panel:
         key_override=linked("GPU", link, 330),
         sort_by="Memory used",
         height=7,
+        no_value="No exporter sees a GPU: --gpu of the exporter names its sources, docs/gpu.md how to add one",
     )
 
 

@@ -14,6 +14,7 @@ from triton_dashboards.grafana.values import (
     Annotation,
     Dashboard,
     Display,
+    FieldOverride,
     Link,
     Panel,
     Query,
@@ -45,7 +46,7 @@ def dashboard(options: Options) -> Dashboard:
         tags=shared.tags("model"),
         variables=(*shared.variables("cluster", "job", "instance"), shared.ONE_MODEL, shared.VERSION),
         annotations=marks(seen),
-        links=shared.links(options.runbook_url),
+        links=shared.links(options),
         rows=rows(seen),
     )
 
@@ -148,12 +149,16 @@ def _to_objectives(seen: View) -> Link:
 def symptoms(seen: View) -> tuple[Panel, ...]:
     raw = seen.raw
     by_reason = total(seen.chosen.rate(triton.REQUEST_FAILURE), "reason")
+    before = seen.chosen.rate(state.REQUEST_DURATION.bucket, offset="7d")
     return (
         timeseries(
             "Requests by version",
-            "Requests answered, by version: roll-outs show here.",
-            {"version {{version}}": raw.rate(triton.REQUEST_SUCCESS, "version")},
-            reading.REQUESTS,
+            "Requests answered, by version: roll-outs show here. Gray: all versions a week ago.",
+            {
+                "version {{version}}": raw.rate(triton.REQUEST_SUCCESS, "version"),
+                WEEK_AGO: total(seen.chosen.rate(triton.REQUEST_SUCCESS, offset="7d")),
+            },
+            replace(reading.REQUESTS, overrides=(_AS_BEFORE,)),
             width=8,
         ),
         timeseries(
@@ -167,9 +172,9 @@ def symptoms(seen: View) -> tuple[Panel, ...]:
         timeseries(
             "Latency",
             "Quantiles of successful requests inside Triton; a client sees network and "
-            "serialisation too. Dashed: what the objective allows.",
-            [*quantiles(raw.buckets()), *promised(seen, Latency)],
-            lined(reading.SECONDS, seen.limit(Latency)),
+            "serialisation too. Dashed: what the objective allows. Gray: p99 a week ago.",
+            [*quantiles(raw.buckets()), *promised(seen, Latency), Query(quantile(0.99, before), WEEK_AGO)],
+            lined(replace(reading.SECONDS, overrides=(_AS_BEFORE,)), seen.limit(Latency)),
             reads=(state.REQUEST_DURATION, state.DISTRIBUTION_SOURCE),
             limit_line=seen.limit(Latency) is not None,
             log=True,
@@ -177,6 +182,16 @@ def symptoms(seen: View) -> tuple[Panel, ...]:
         ),
     )
 
+
+WEEK_AGO = "a week ago"
+_AS_BEFORE = FieldOverride(
+    WEEK_AGO,
+    {
+        "color": {"mode": "fixed", "fixedColor": "gray"},
+        "custom.lineWidth": 1,
+        "custom.fillOpacity": 0,
+    },
+)
 
 _BY_REASON = (
     reading.colored("BACKEND", "red"),

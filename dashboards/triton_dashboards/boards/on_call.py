@@ -8,7 +8,7 @@ from triton_dashboards import reading, shared
 from triton_dashboards.about import fires
 from triton_dashboards.grafana.panels import stat, state_timeline, timeseries
 from triton_dashboards.grafana.values import Dashboard, Display, FieldOverride, Link, Panel, Row, Threshold
-from triton_dashboards.query import RATE, Scope, or_zero
+from triton_dashboards.query import RATE, Scope, or_zero, scope
 from triton_dashboards.tables import Column, columns, linked
 from triton_exporter.catalogue import Metric, bridge
 from triton_slo.alerting import signals
@@ -35,8 +35,11 @@ def dashboard(options: Options) -> Dashboard:
         "good news only while the heartbeat is alive.",
         tags=shared.tags("on-call"),
         variables=shared.ON_CALL_VARIABLES,
-        annotations=(shared.alert_annotation((shared.OF_MODEL,)),),
-        links=shared.links(options.runbook_url),
+        annotations=(
+            shared.alert_annotation((shared.OF_MODEL,)),
+            *shared.load_annotations(scope("", "model")),
+        ),
+        links=shared.links(options),
         rows=(
             Row("What fires now?", (*_summary(options.tuning), _firing(options))),
             Row("Since when?", _history()),

@@ -35,7 +35,7 @@ def dashboard(options: Options) -> Dashboard:
         tags=shared.tags("server"),
         variables=shared.variables("cluster", "job", "instance"),
         annotations=shared.event_annotations(within, (shared.OF_SERVER,)),
-        links=shared.links(options.runbook_url),
+        links=shared.links(options),
         rows=(
             Row("Does it answer?", (*_summary(within, options), _states(within))),
             Row("Which models are not ready?", _models(within, window(options))),
@@ -50,7 +50,9 @@ def _summary(within: Scope, options: Options) -> tuple[Panel, ...]:
     up = f"max({within(state.UP)})"
     scraped = f"max({within('up')})"
     age = signals.EXPORTER_AGE.tuned(options.tuning)
-    failures = f"sum(sum_over_time({within(FAILED_LOADS)}[$__range:{window(options)}]))"
+    # One value of each window; one that has ended is not taken again by looking back.
+    failed = f"last_over_time({within(FAILED_LOADS)}[{window(options, 0.5)}])"
+    failures = f"sum(sum_over_time(({failed})[$__range:{window(options)}]))"
     no_exporter = reading.FAULTS.when_empty("No exporter")
     return (
         *(

@@ -92,8 +92,11 @@ def dashboard(options: Options) -> Dashboard:
         "is not known is counted as unknown, never as full.",
         tags=shared.tags("slo"),
         variables=(*shared.OBJECTIVE, shared.OBJECTIVE_MODEL, shared.OBJECTIVE_VERSION),
-        annotations=(shared.alert_annotation((shared.OF_MODEL,)),),
-        links=shared.links(options.runbook_url),
+        annotations=(
+            shared.alert_annotation((shared.OF_MODEL,)),
+            *shared.load_annotations(scope("", "model", "version")),
+        ),
+        links=shared.links(options),
         rows=(
             Row("How much budget is left?", (*_summary(within), _objectives(within))),
             Row("How fast does it burn?", _burn(within)),
@@ -199,8 +202,8 @@ def _objectives(within: Scope) -> Panel:
         Column("Burn 6h", by_key(burn(within, "6h")), _BURN, colored=True),
         Column("Burn 3d", by_key(burn(within, "3d")), _BURN, colored=True),
         Column("Unknown", unknown, Display(words={1: ("Unknown", "red")}), colored=True),
-        Column("Caveat", by_key(_caveats(within)), Display(words=_CAVEAT_WORDS), colored=True),
-        Column("Estimate error", by_key(within(ESTIMATE_ERROR)), Display("percentunit", 2)),
+        Column("Caveat", by_key(_caveats(within)), Display(words=_CAVEAT_WORDS), colored=True, width=150),
+        Column("Estimate error", by_key(within(ESTIMATE_ERROR)), Display("percentunit", 2), width=110),
     )
     link = shared.to(shared.MODEL, "Model dashboard", model=shared.field("Model"))
     return columns(
@@ -257,7 +260,7 @@ def _burn(within: Scope) -> tuple[Panel, ...]:
             "Burn rate by group",
             "The ten groups that burned fastest at any time in view, over one hour: those that use up budget "
             "faster than it may last.",
-            {_LEGEND: worst(f"max by ({', '.join(KEYS)}) ({within(OVERBURN)})")},
+            {_LEGEND: worst(f"max by ({', '.join(KEYS)}) ({within(OVERBURN)})", every="30m")},
             Display("short", no_value="Nothing burns"),
             log=True,
         ),
@@ -316,7 +319,7 @@ def _period(within: Scope) -> tuple[Panel, ...]:
             limit_line=True,
             lowest_first=True,
             over="30d",
-            every="2h",
+            every="3h",
         ),
         timeseries(
             "Events behind the ratios",
@@ -333,7 +336,21 @@ def _period(within: Scope) -> tuple[Panel, ...]:
 def _details(within: Scope) -> tuple[Panel, ...]:
     signals = Scope(within.matchers[1:3])(state.DISTRIBUTION_SOURCE)
     sources = f"max by (model, version, signal, source) ({signals}) == 1"
+    left = f"min by ({SLO}) ({within(PERIOD_BUDGET_REMAINING)})"
     return (
+        timeseries(
+            "Budget left by month",
+            "What each thirty days left of the worst budget of each objective, for the last year, as far back as "
+            "Prometheus keeps its data.",
+            {f"{{{{{SLO}}}}}": left},
+            Display("percentunit", minimum=-1, maximum=1, no_value="No whole month yet"),
+            step=True,
+            legend="right",
+            calcs=("lastNotNull",),
+            over="360d",
+            every="30d",
+            width=24,
+        ),
         table(
             "What latency and queue budgets are computed from",
             "histogram and trace are exact; summary, decomposed and sampled_mean are estimates.",
