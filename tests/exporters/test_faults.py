@@ -17,6 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from support.exporter import Scraped, exporting
 from support.faults import Answer, body, drip, faulty, flood, hang, raw
+from support.waiting import quickly
 from triton_exporter.catalogue import own, state, triton
 from triton_exporter.exposition import scrape
 from triton_exporter.exposition.parse import Exposition, Parser
@@ -62,13 +63,10 @@ def test_a_target_that_gives_no_metrics_is_a_page_with_a_reason(answer: Answer, 
             target.url, f"{target.url}/metrics", timeout_seconds=0.5, max_body_bytes=1_000_000
         ) as running,
     ):
-        started = time.monotonic()
-        page = running.scrape(timeout_seconds=2)
-        took = time.monotonic() - started
+        page = quickly(lambda: running.scrape(timeout_seconds=2), 2)
         if reason:
             running.wait(lambda page: page.value(own.SCRAPE_FAILURES, endpoint="metrics", reason=reason))
 
-    assert took < 2
     assert (0 if reason else 1) == page.value(state.UP)
     assert page.value(triton.INFERENCE_COUNT, model="a", version="1") is None
 
@@ -136,12 +134,9 @@ def test_a_body_that_never_ends_keeps_what_came_in_time() -> None:
         faulty({"/metrics": drip(_OK + b"Content-Length: 99999\r\n\r\n" + b"# \n" * 99, 0.02)}) as target,
         exporting(target.url, f"{target.url}/metrics", timeout_seconds=0.4) as running,
     ):
-        started = time.monotonic()
-        page = running.scrape(timeout_seconds=1)
-        took = time.monotonic() - started
+        page = quickly(lambda: running.scrape(timeout_seconds=1), 1)
 
     assert 0 == page.value(state.UP)
-    assert took < 1
 
 
 def test_hostile_label_values_come_through_unchanged() -> None:
@@ -288,10 +283,8 @@ def test_prometheus_time_limit_is_honoured() -> None:
         faulty({"/metrics": hang}) as target,
         exporting(target.url, f"{target.url}/metrics", timeout_seconds=2.5) as running,
     ):
-        started = time.monotonic()
-        page = running.scrape(timeout_seconds=1)
+        page = quickly(lambda: running.scrape(timeout_seconds=1), 1)
 
-        assert time.monotonic() - started < 1
         assert 0 == page.value(state.UP)
 
 
@@ -340,9 +333,8 @@ def test_pages_come_while_peers_hold_connections_open() -> None:
         host, port = running.url.removeprefix("http://").split(":")
         idle = [socket.create_connection((host, int(port))) for _ in range(40)]
         try:
-            started = time.monotonic()
-            assert 200 == requests.get(f"{running.url}/-/healthy", timeout=5).status_code
-            assert time.monotonic() - started < 2
+            healthy = quickly(lambda: requests.get(f"{running.url}/-/healthy", timeout=5), 2)
+            assert 200 == healthy.status_code
         finally:
             for one in idle:
                 one.close()

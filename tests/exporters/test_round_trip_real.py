@@ -72,7 +72,7 @@ def replicas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[tuple[Tr
 @contextmanager
 def _prometheus(binary: Path, directory: Path, jobs: Mapping[str, list[str]]) -> Iterator[str]:
     config = {
-        "global": {"scrape_interval": "500ms", "scrape_timeout": "500ms"},
+        "global": {"scrape_interval": "2s", "scrape_timeout": "2s"},
         "scrape_configs": [
             {"job_name": job, "honor_labels": True, "static_configs": [{"targets": targets}]}
             for job, targets in jobs.items()

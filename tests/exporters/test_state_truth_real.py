@@ -244,11 +244,11 @@ def test_loading_takes_the_server_but_not_the_others_out_of_readiness(triton: Ex
 
 def test_unloading_waits_for_requests_and_is_no_episode(triton: Explicit) -> None:
     """A model that is being unloaded while it still works is unloading, on purpose."""
-    triton.repository.model("busy", delay_seconds=1.5)
+    triton.repository.model("busy", delay_seconds=4)
     triton.load("busy")
     worker = threading.Thread(target=triton.infer, args=("busy",))
     worker.start()
-    time.sleep(0.3)
+    time.sleep(1)
     unloader = threading.Thread(target=triton.unload, args=("busy",))
     unloader.start()
     try:
