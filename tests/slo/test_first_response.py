@@ -130,5 +130,6 @@ def test_check_status_and_gate_name_the_version_and_the_flag(
     for needed in NEEDS:
         assert needed in check
         assert needed in status
+        assert needed in gate
     assert "unknown (no_first_response): first echo version 1" in status
     assert "hold     first echo version 1: unknown: no_first_response" in gate

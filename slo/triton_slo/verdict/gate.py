@@ -12,6 +12,7 @@ from types import MappingProxyType
 
 from triton_exporter.duration import DAY
 from triton_slo.burn.condition import burns
+from triton_slo.indicators.durations import MISTAKES
 from triton_slo.indicators.sources import CAVEATS, HIDING, SEES_FAILURES
 from triton_slo.verdict import estimate
 from triton_slo.verdict.canary import Comparison, Verdict
@@ -255,7 +256,7 @@ def _verdict(
     if row.excluded:
         return "hold", _excluded(row)
     if row.state == "unknown":
-        return "hold", f"unknown: {row.unknown}"
+        return "hold", f"unknown: {row.unknown}{_settings(row)}"
     if stale := _stale(age, limits):
         return "hold", stale
     unpaged = estimate.no_page_because(row)
@@ -280,6 +281,12 @@ def _pages(firing: Sequence[Firing]) -> str:
 
 def _excluded(row: Standing) -> str:
     return f"time does not count now: {row.excluded}"
+
+
+def _settings(row: Standing) -> str:
+    """What to change where a setting leaves the group without data."""
+    found = [MISTAKES[reason] for reason in row.unknown.split(", ") if reason in MISTAKES]
+    return "".join(f": {meaning}; to resolve it, {fix}" for meaning, fix in found)
 
 
 def _stale(age: float | None, limits: GateLimits) -> str:
