@@ -33,7 +33,9 @@ class Command:
 
     @property
     def whole(self) -> bool:
-        """Whether it can be run as it stands."""
+        """Whether it can be run as it stands: without a blank, and without a server that only the reader has."""
+        if any("//your-" in word for word in self.words):
+            return False
         return self.in_block or not _BLANK.search(" ".join(self.words).replace("--prometheus URL", ""))
 
     def __str__(self) -> str:

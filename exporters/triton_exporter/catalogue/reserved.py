@@ -11,7 +11,7 @@ _NAMES = frozenset(
     for name in (metric.name, metric.bucket, metric.sum, metric.count)
 ) | {"up", "ALERTS", "ALERTS_FOR_STATE"}
 
-_PREFIXES = ("scrape_", "slo:")
+_PREFIXES = ("scrape_", "slo:", "instance:triton_", "model:triton_")
 """Of the series that Prometheus adds to each scrape, and of those that the rules record."""
 
 
