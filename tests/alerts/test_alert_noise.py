@@ -59,7 +59,7 @@ def changes(
 
 
 @pytest.mark.real
-@examples(1, thorough=10)
+@examples(1, thorough=20)
 @given(seed=st.integers(0, 2**31))
 def test_no_alert_comes_and_goes_on_a_healthy_fleet(
     seed: int, tmp_path_factory: pytest.TempPathFactory

@@ -219,7 +219,7 @@ LOAD = (
     Alert(
         name="GpuThermalThrottling",
         expr=_throttled("thermal", _THERMAL_REASONS, "$threshold"),
-        until=_throttled("thermal", _THERMAL_REASONS, "0.6 * $threshold", "1h"),
+        until=_throttled("thermal", _THERMAL_REASONS, "0.5 * $threshold", "1h"),
         threshold=AlertThreshold(
             0.05,
             "share",
@@ -231,7 +231,7 @@ LOAD = (
         component="gpu",
         labels=_GPU,
         hold="10m",
-        keep="15m",
+        keep="1h",
         dashboard="gpu",
         owner="gpu-platform",
         summary="GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} is too hot and slows itself down",

@@ -99,6 +99,25 @@ QUEUES = (
         "TritonQueueGrowing", "is quiet about a long queue that does not grow", {_PENDING: "50x100"}, "15m"
     ),
     quiet("TritonQueueGrowing", "is quiet about a short queue", {_PENDING: "0+0.1x100"}, "15m"),
+    fires(
+        "TritonQueueGrowing",
+        "fires at a tenth more requests than a model can complete",
+        {_PENDING: "0+6x100", _SUCCESS: "0+60x100"},
+        "20m",
+        Fires(VERSION, "480"),
+    ),
+    quiet(
+        "TritonQueueGrowing",
+        "is quiet about a queue that grows by no more than random requests make it",
+        {_PENDING: "0+0.5x120", _SUCCESS: "0+15x120"},
+        "28m",
+    ),
+    reset(
+        "TritonQueueGrowing",
+        "counts what was completed before a restart",
+        {_PENDING: "0+0.5x120", _SUCCESS: "9000+15x60 0+15x60"},
+        "28m",
+    ),
     boundary("TritonQueueDominates", "is quiet before the ten minutes are over", _WAITING, "11m"),
     fires(
         "TritonQueueDominates",
@@ -236,15 +255,15 @@ QUEUES = (
 LIMITS = (
     boundary(
         "TritonQueueNearFull",
-        "is quiet before the two minutes are over",
+        "is quiet before the five minutes are over",
         {_PENDING: "90x60", _LIMIT: "100x60"},
-        "1m45s",
+        "4m45s",
     ),
     fires(
         "TritonQueueNearFull",
         "fires at nine tenths of the limit",
         {_PENDING: "90x60", _LIMIT: "100x60"},
-        "2m",
+        "5m",
         Fires(_IDENTITY, "90%"),
     ),
     boundary(
