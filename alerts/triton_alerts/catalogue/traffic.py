@@ -120,9 +120,9 @@ and on (instance, model, version) {_rate(triton.EXEC_COUNT, "5m")} == 0""",
     Alert(
         name="TritonQueueGrowing",
         # By half of its length in half an hour, and by a trend that explains four fifths of the variance (growth
-        # of a straight line / deviation = sqrt(12)): a queue at random near saturation has a slope, too. And by more
-        # than random arrivals exceed random completions in that time, which is sqrt(2 * completed) or less in 2 of 3
-        # cases: the queue of a slow model at 93 % load rises and falls for half an hour at a time.
+        # of a straight line / deviation = sqrt(12)): a queue at random near saturation has a slope, too. And by
+        # more than twice the deviation of random arrivals less random completions, sqrt(2 * completed): the queue
+        # of a slow model at 93 % load rises and falls for half an hour at a time.
         expr=f"""\
 sum without (gpu_uuid) ({triton.PENDING_REQUESTS}) > $threshold
 and {_ON} {_QUEUE_GROWTH} > {_ON} 0.5 * sum {_BY} ({triton.PENDING_REQUESTS})
@@ -205,7 +205,7 @@ unless {_ON} {_MEAN_QUEUE} <= {_ON} 2e6 * max {_BY} ({model.MAX_QUEUE_DELAY})"""
         labels=_MODEL,
         # A queue at random at 95 % load is over four fifths for a minute or two, many times a day.
         hold="5m",
-        keep="1h",
+        keep="2h",
         summary="The queue of {{ $labels.model }} version {{ $labels.version }} on {{ $labels.instance }} is "
         "{{ $value | humanizePercentage }} full",
         description="The queue of model {{ $labels.model }} version {{ $labels.version }} on "
