@@ -1,0 +1,151 @@
+"""A real nginx before a real Triton: what ingress-nginx would expose of its log, against what clients counted."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import requests
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from support import history
+from support.answering import ROUND, SLOW, post, write_models
+from support.tools import ROOT
+from support.triton import live_triton
+from support.waiting import eventually
+from triton_exporter.catalogue import gateway
+from triton_slo.artifact import Options
+from triton_slo.generate import artifacts
+from triton_slo.objective.model import Objective
+from triton_slo.prometheus import Access, Prometheus
+from tritonwatch.local.triton import free_ports
+
+NGINX = ROOT / ".cache" / "nginx" / "usr" / "sbin" / "nginx"
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.skipif(not NGINX.exists(), reason="no nginx from Debian's package; try: make tools-next"),
+]
+ROUNDS = 6
+ERRORS = Objective(name="errors", target=0.99, indicator={"kind": "errors", "source": "ingress-nginx"})
+LATENCY = Objective(
+    name="latency",
+    target=0.99,
+    indicator={"kind": "latency", "source": "ingress-nginx", "threshold": "250ms", "model_from": "ingress"},
+)
+CONFIGURATION = """\
+daemon off;
+user root;
+pid {folder}/nginx.pid;
+error_log {folder}/error.log;
+events {{}}
+http {{
+  log_format requests escape=json
+    '{{"path": "$rule", "ingress": "$model", "status": "$status", "time": "$request_time"}}';
+  access_log {folder}/requests.log requests;
+  client_body_temp_path {folder}/body;
+  proxy_temp_path {folder}/proxy;
+  fastcgi_temp_path {folder}/fastcgi;
+  uwsgi_temp_path {folder}/uwsgi;
+  scgi_temp_path {folder}/scgi;
+  server {{
+    listen 127.0.0.1:{port};
+    location = /ready {{ access_log off; return 204; }}
+    location ~ ^(?<rule>/v2/models/(?<model>gone))/ {{ proxy_pass http://127.0.0.1:{nobody}; }}
+    location ~ ^(?<rule>/v2/models/(?<model>stuck))/ {{ proxy_pass {triton}; proxy_read_timeout 1s; }}
+    location ~ ^(?<rule>/v2/models/(?<model>[a-z]+))/ {{ proxy_pass {triton}; }}
+  }}
+}}
+"""
+
+
+class IngressMetrics(Collector):
+    """The series of ingress-nginx, whose controller is told the same of each request; made of nginx' own log."""
+
+    def __init__(self, log: Path) -> None:
+        self._log = log
+
+    def collect(self) -> Iterator[Metric]:
+        """Count the log again: status by rule, and the time of each request."""
+        lines = [json.loads(line) for line in _lines(self._log)]
+        labels = ("path", "ingress", "status")
+        requested = CounterMetricFamily("nginx", "Requests.", labels=labels)
+        timed = HistogramMetricFamily(str(gateway.NGINX_DURATION), "Times.", labels=labels)
+        for own, count in Counter(tuple(line[label] for label in labels) for line in lines).items():
+            requested.add_sample(str(gateway.NGINX_REQUESTS), dict(zip(labels, own, strict=True)), count)
+            times = [float(line["time"]) for line in lines if own == tuple(line[label] for label in labels)]
+            edges = (0.05, 0.25, 1.0, float("inf"))
+            buckets = [(f"{edge:g}", sum(one <= edge for one in times)) for edge in edges]
+            timed.add_metric(own, [(le.replace("inf", "+Inf"), n) for le, n in buckets], sum(times))
+        yield requested
+        yield timed
+
+
+@pytest.mark.timeout(200)
+def test_rules_on_ingress_series_give_what_the_clients_counted(tmp_path: Path) -> None:
+    """Errors that Triton hides, 502 and 504 fail; 400 and 499 do not; the model is in the path or the Ingress."""
+    write_models(tmp_path / "models", "mixed", "stuck")
+    port, nobody, metrics = free_ports(3)
+    made = artifacts([ERRORS, LATENCY], Options(scrape_interval_seconds=1))
+    rules = {one.name: one.text for one in made if one.part == "rules"}
+    log = tmp_path / "requests.log"
+    log.touch()
+    registry = CollectorRegistry()
+    registry.register(IngressMetrics(log))
+    clients: Counter[str] = Counter()
+    with live_triton(tmp_path / "models", tmp_path) as triton:
+        configuration = CONFIGURATION.format(
+            folder=tmp_path, port=port, nobody=nobody, triton=triton.http_url
+        )
+        (tmp_path / "nginx.conf").write_text(configuration)
+        url = f"http://127.0.0.1:{port}"
+        nginx = subprocess.Popen([NGINX, "-p", tmp_path, "-c", "nginx.conf", "-e", "error.log"])
+        server, thread = start_http_server(metrics, addr="127.0.0.1", registry=registry)
+        try:
+            eventually(
+                lambda: requests.get(f"{url}/ready", timeout=2).status_code, "nginx does not listen", 20
+            )
+            with history.serve("", tmp_path / "p", rules=rules, scrape=f"127.0.0.1:{metrics}") as prometheus:
+                for turn in range(ROUNDS):
+                    for value in ROUND:
+                        clients[f"mixed {post(url, 'mixed', value)}"] += 1
+                    clients[f"gone {post(url, 'gone', 0.0)}"] += 1
+                    clients[f"stuck {post(url, 'stuck', 12.0 if turn % 2 else 0.0)}"] += 1
+                    with pytest.raises(requests.Timeout):
+                        post(url, "mixed", SLOW, timeout=0.1)
+                    time.sleep(2.5 if turn < 2 else 0)
+                time.sleep(3)
+                logged = Counter(f"{one['ingress']} {one['status']}" for one in map(json.loads, _lines(log)))
+                failed = {one: _ratio(prometheus, "errors", one) for one in ("mixed", "gone", "stuck")}
+                slow = _ratio(prometheus, "latency", "mixed")
+        finally:
+            nginx.terminate()
+            nginx.wait(20)
+            server.shutdown()
+            thread.join()
+            server.server_close()
+
+    assert clients == Counter({key: count for key, count in logged.items() if not key.endswith(" 499")})
+    assert ROUNDS == logged["mixed 499"]
+    assert {"502", "504"} <= {key.split()[1] for key in clients}
+    assert failed["mixed"] == pytest.approx(2 / 20, abs=0.02)
+    assert failed["gone"] == pytest.approx(1, abs=0.001)
+    assert failed["stuck"] == pytest.approx(1 / 2, abs=0.15)
+    assert slow == pytest.approx(1 / 17, abs=0.02)
+
+
+def _lines(log: Path) -> list[str]:
+    return log.read_text().splitlines()
+
+
+def _ratio(prometheus: str, slo: str, model: str) -> float:
+    query = f'slo:sli_error:ratio_rate5m{{slo="{slo}", model="{model}"}}'
+    with Prometheus(Access(prometheus)) as client:
+        (sample,) = eventually(lambda: client.instant(query), f"no ratio of {slo} {model}", 20)
+    return sample.value
