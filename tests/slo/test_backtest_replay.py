@@ -372,8 +372,8 @@ HEAD = ",".join(COLUMNS)
     ("text", "said"),
     [
         ("", "line 1: the header must be time,slo,"),
-        (f"{HEAD}\n60,s,m,1,1\n", "line 2: six values"),
-        (f"{HEAD}\n60,s,m,1,x,1\n", "line 2: six values"),
+        (f"{HEAD}\n60,s,m,1,1\n", "line 2: 6 values"),
+        (f"{HEAD}\n60,s,m,1,x,1\n", "line 2: 6 values"),
         (f"{HEAD}\n60,s,m,1,2,1\n", "line 2: bad must be from 0 to total"),
         (f"{HEAD}\n60,s,m,1,nan,1\n", "line 2: bad must be from 0 to total"),
         (f"{HEAD}\n60,s,m,1,0,inf\n", "line 2: bad must be from 0 to total"),

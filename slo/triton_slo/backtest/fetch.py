@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from triton_exporter.duration import DAY, render
-from triton_slo.backtest.history import Grid, History
+from triton_slo.backtest.history import Column, Grid, History
 from triton_slo.conventions import ERROR, TOTAL
 from triton_slo.indicators.measure import Events, Measure
 from triton_slo.objective.model import Objective
@@ -26,15 +26,23 @@ _MOST_POINTS = 10_000
 
 
 def fetch(prometheus: Prometheus, plans: Sequence[Plan], start: float, end: float, step: float) -> History:
-    """Events of every group of these objectives, step by step. Raises PrometheusError and HistoryError."""
+    """Events of every group of these objectives, and the errors that were stated of estimated shares, by step.
+
+    Raises PrometheusError and HistoryError.
+    """
     grid = Grid(start + step, end, step)
     for plan in plans:
+        asked: list[tuple[Column, str, float]] = []
         for events in _sources(prometheus, plan, start + step, step):
-            for expression, failed in ((events.error, True), (events.total, False)):
-                for first, last in stretches(start + step, end, step):
-                    for series in prometheus.range(expression, first, last, step):
-                        key = _key(plan.objective, series.labels)
-                        grid.put(key, series.times, np.array(series.values) * step, failed=failed)
+            asked += [("bad", events.error, step), ("total", events.total, step)]
+        for measure in map(plan.measure, plan.variants):
+            if measure.stated_error is not None:
+                asked.append(("error", measure.stated_error(render(step)), 1.0))
+        for column, expression, factor in asked:
+            for first, last in stretches(start + step, end, step):
+                for series in prometheus.range(expression, first, last, step):
+                    key = _key(plan.objective, series.labels)
+                    grid.put(key, column, series.times, np.array(series.values) * factor)
     return grid.history()
 
 

@@ -7,14 +7,18 @@ import io
 import zipfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 Matrix = npt.NDArray[np.float64]
+Column = Literal["bad", "total", "error"]
 
 COLUMNS = ("time", "slo", "model", "version", "bad", "total")
 """Header of a history in CSV: Unix time in seconds at the end of the step, then events in that step."""
+STATED_ERROR = "stated_error"
+"""A last column where shares were estimated; empty where no error was stated."""
 
 
 class HistoryError(Exception):
@@ -60,38 +64,46 @@ def from_csv(text: str) -> History:
     """Read a history with header `COLUMNS`; steps that a series lacks are unknown. Raises HistoryError."""
     rows = list(_rows(text))
     times = sorted({at for at, *_ in rows})
-    keys = sorted({key for _, key, _, _ in rows})
+    keys = sorted({key for _, key, *_ in rows})
     column, row = {at: i for i, at in enumerate(times)}, {key: i for i, key in enumerate(keys)}
-    bad, total = (np.full((len(keys), len(times)), np.nan) for _ in range(2))
-    for at, key, failures, events in rows:
-        bad[row[key], column[at]], total[row[key], column[at]] = failures, events
-    return History(tuple(keys), np.array(times), bad, total)
+    bad, total, error = (np.full((len(keys), len(times)), np.nan) for _ in range(3))
+    for at, key, *values in rows:
+        for matrix, value in zip((bad, total, error), values, strict=True):
+            matrix[row[key], column[at]] = value
+    return History(tuple(keys), np.array(times), bad, total, None if np.isnan(error).all() else error)
 
 
-def _rows(text: str) -> Iterable[tuple[float, tuple[str, str, str], float, float]]:
+def _rows(text: str) -> Iterable[tuple[float, tuple[str, str, str], float, float, float]]:
     reader = csv.reader(io.StringIO(text))
-    if tuple(next(reader, ())) != COLUMNS:
+    header = tuple(next(reader, ()))
+    if header not in (COLUMNS, (*COLUMNS, STATED_ERROR)):
         raise HistoryError(f"line 1: the header must be {','.join(COLUMNS)}")
     for line in reader:
         try:
-            at, slo, model, version, bad, total = line
-            numbers = float(at), float(bad), float(total)
+            at, slo, model, version, bad, total, *stated = line
+            if len(line) != len(header):
+                raise ValueError
+            numbers = float(at), float(bad), float(total), float(*stated or ("nan",))
         except ValueError:
-            raise HistoryError(f"line {reader.line_num}: six values are needed, numbers where due") from None
+            raise HistoryError(
+                f"line {reader.line_num}: {len(header)} values are needed, numbers where due"
+            ) from None
         if not 0 <= numbers[1] <= numbers[2] < float("inf"):
             raise HistoryError(f"line {reader.line_num}: bad must be from 0 to total")
-        yield numbers[0], (slo, model, version), numbers[1], numbers[2]
+        yield numbers[0], (slo, model, version), *numbers[1:]
 
 
 def to_csv(history: History) -> str:
     """Write a history as `from_csv` reads it; unknown steps are left out."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for key, bad, total in zip(history.keys, history.bad, history.total, strict=True):
-        for at, failures, events in zip(history.times, bad, total, strict=True):
-            if not np.isnan(events):
-                writer.writerow([f"{at:.15g}", *key, f"{failures:.15g}", f"{events:.15g}"])
+    stated = history.error is not None
+    writer.writerow((*COLUMNS, STATED_ERROR) if stated else COLUMNS)
+    columns = [history.bad, history.total, *([history.error] if history.error is not None else [])]
+    for row, key in enumerate(history.keys):
+        for at, *values in zip(history.times, *(one[row] for one in columns), strict=True):
+            if not np.isnan(values[1]):
+                writer.writerow([f"{at:.15g}", *key, *(f"{value:.15g}" for value in values)])
     return out.getvalue()
 
 
@@ -100,7 +112,8 @@ def from_npz(data: bytes) -> History:
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as file:
             keys = tuple((str(slo), str(model), str(version)) for slo, model, version in file["keys"])
-            return History(keys, *(file[name].astype(np.float64) for name in ("times", "bad", "total")))
+            names = ("times", "bad", "total", *(["error"] if "error" in file else []))
+            return History(keys, *(file[name].astype(np.float64) for name in names))
     except (OSError, EOFError, KeyError, ValueError, TypeError, zipfile.BadZipFile) as error:
         raise HistoryError(
             "is not a history as `tritonwatch backtest --save` writes it (.csv, else .npz)"
@@ -111,6 +124,8 @@ def to_npz(history: History) -> bytes:
     """Write a history compactly: a month of minutes of a thousand series is some tens of megabytes."""
     out = io.BytesIO()
     arrays = {"keys": np.array(history.keys), "times": history.times}
+    if history.error is not None:
+        arrays["error"] = history.error
     np.savez_compressed(out, bad=history.bad, total=history.total, **arrays)
     return out.getvalue()
 
@@ -121,21 +136,30 @@ class Grid:
     def __init__(self, start: float, end: float, step: float) -> None:
         self._start, self._step = start, step
         self._times = start + step * np.arange(int((end - start) / step + 1e-9) + 1)
-        self._rows: dict[tuple[str, str, str], tuple[Matrix, Matrix]] = {}
+        self._rows: dict[tuple[str, str, str], dict[Column, Matrix]] = {}
 
-    def put(self, key: tuple[str, str, str], times: Sequence[float], values: Matrix, *, failed: bool) -> None:
-        """Set events of one series at these times (Unix seconds); NaN stays unknown."""
-        if key not in self._rows:
-            nothing = np.full(len(self._times), np.nan)
-            self._rows[key] = nothing, nothing.copy()
-        columns = np.rint((np.asarray(times) - self._start) / self._step).astype(int)
-        self._rows[key][0 if failed else 1][columns] = values
+    def put(self, key: tuple[str, str, str], column: Column, times: Sequence[float], values: Matrix) -> None:
+        """Set values of one series at these times (Unix seconds); NaN stays unknown."""
+        row = self._rows.setdefault(key, {})
+        into = row.setdefault(column, np.full(len(self._times), np.nan))
+        into[np.rint((np.asarray(times) - self._start) / self._step).astype(int)] = values
 
     def history(self) -> History:
         """Return all that was put, as a history. Raises HistoryError without two steps or without any series."""
-        if not self._rows:
+        # An error may be stated while there are no requests.
+        rows = {key: row for key, row in self._rows.items() if row.keys() - {"error"}}
+        if not rows:
             raise HistoryError("no series to replay")
-        bad, total = (np.array([rows[i] for rows in self._rows.values()]) for i in range(2))
+        nothing = np.full(len(self._times), np.nan)
+        bad, total, error = (
+            np.array([row.get(name, nothing) for row in rows.values()]) for name in ("bad", "total", "error")
+        )
         # No failures seen is none; extrapolation may give a little more failures than events.
         clipped = np.clip(np.nan_to_num(bad), 0, np.nan_to_num(total))
-        return History(tuple(self._rows), self._times, np.where(np.isnan(total), np.nan, clipped), total)
+        return History(
+            tuple(rows),
+            self._times,
+            np.where(np.isnan(total), np.nan, clipped),
+            total,
+            None if np.isnan(error).all() else error,
+        )
