@@ -34,6 +34,7 @@ from triton_slo.conventions import (
     MODELS_IN_STATE,
     OBJECTIVE_EVENTS,
     OVERBURN,
+    PERIOD_BUDGET_REMAINING,
     POWER_CAUSED,
     THRESHOLD_SECONDS,
     TRAFFIC,
@@ -49,8 +50,8 @@ MODELS, SERVERS = (
 )
 OBJECTIVES = ("errors", "latency", "queue", "readiness")
 OVERSPENT = 24
-SCRAPE, EVALUATION, THIN = 600, 240, 14_400
-"""Seconds between samples of what is scraped, of what was recorded on the last day, and before."""
+SCRAPE, EVALUATION, THIN = 600, 240, 43_200
+"""Seconds between samples of what is scraped, of what graphs read of the last day, and of the rest of 31 days."""
 DAY, HOUR = 86_400, 3_600
 PIXELS = 1_920
 SECONDS, SAMPLES = 1.0, 1_000_000
@@ -62,8 +63,8 @@ _ROUNDED = (
     (1500, 1200), (2700, 1800), (5400, 3600), (9000, 7200), (16_200, 10_800), (32_400, 21_600), (86_400, 43_200),
 )  # fmt: skip
 """Grafana's steps: a span of time for a pixel below the first number is rounded to the second."""
-_LOOKBACK = ("--query.lookback-delta=245m",)
-"""Samples of the last month are four hours apart; a query reads one of each series and step."""
+_LOOKBACK = ("--query.lookback-delta=725m",)
+"""Samples of the last month are twelve hours apart; a query reads one of each series and step."""
 
 
 @dataclass(frozen=True)
@@ -164,13 +165,15 @@ def _lines(name: str, labels: Mapping[str, str], values: Iterable[tuple[int, flo
 def history(path: Path, shown: set[str]) -> int:
     """Write the series of a fleet as large as this; of what no dashboard of several models shows, one model's."""
     times, recorded = _times(False), _times(True)
+    thin = [*range(END - 31 * DAY, END, THIN), END]
     count = 0
     with path.open("w", encoding="utf-8") as file:
         for name, labels, points in made_fleet.series():
             last = points[-1][1] if points else 0.0
             ours = name.startswith("slo:")
             grows = last > 0 and len(points) > 2 and points[0][1] == 0 and not ours
-            at = recorded if ours or name.startswith("ALERTS") else times
+            drawn = name == PERIOD_BUDGET_REMAINING or name.startswith("ALERTS")
+            at = recorded if drawn else thin if ours else times
             for index, more in enumerate(_copies(name, labels, shown)):
                 base = at[0]
                 rate = last / 10_800
