@@ -13,6 +13,7 @@ from support.tools import vmalert
 from triton_alerts.catalogue import ALERTS
 from triton_alerts.generate import artifacts
 from triton_slo.artifact import Options
+from tritonwatch.cli import main
 
 
 def rules(format: str) -> dict[str, dict[str, object]]:
@@ -30,6 +31,40 @@ def test_a_prometheus_rule_holds_what_the_rule_file_holds() -> None:
         assert ("monitoring.coreos.com/v1", "PrometheusRule") == (resource["apiVersion"], resource["kind"])
         assert name.removesuffix(".yml") == resource["metadata"]["name"]  # type: ignore[index]
         assert plain[name] == resource["spec"]
+
+
+def test_the_operator_gets_what_alerts_yaml_says(tmp_path: Path) -> None:
+    """`generate --format operator --alerts`: the resource holds the tuned rules of the plain file, no others."""
+    (tmp_path / "alerts.yaml").write_text(
+        "alerts:\n"
+        "  TritonQueueFull: {enabled: false}\n"
+        "  TritonQueueNearFull:\n"
+        "    threshold: 90%\n"
+        "    overrides: [{models: [ranker], for: 20m, severity: critical}]\n"
+    )
+    (tmp_path / "objectives").mkdir()
+    (tmp_path / "objectives" / "errors.yaml").write_text("{name: errors, target: 99%, indicator: errors}\n")
+    made = {}
+    for form in ("prometheus", "operator"):
+        out = tmp_path / form
+        command = [
+            "generate",
+            "--objectives",
+            str(tmp_path / "objectives"),
+            "--alerts",
+            str(tmp_path / "alerts.yaml"),
+        ]
+        assert 0 == main([*command, "--format", form, "--out", str(out)])
+        made[form] = yaml.safe_load((out / "rules" / "triton-traffic.yml").read_text())
+
+    assert made["prometheus"] == made["operator"]["spec"]
+    tuned = [rule for group in made["operator"]["spec"]["groups"] for rule in group["rules"]]
+    assert "TritonQueueFull" not in {rule["alert"] for rule in tuned}
+    near_full = [rule for rule in tuned if rule["alert"] == "TritonQueueNearFull"]
+    assert [("20m", "critical"), ("5m", "warning")] == [
+        (rule["for"], rule["labels"]["severity"]) for rule in near_full
+    ]
+    assert all("> 0.9" in rule["expr"] for rule in near_full)
 
 
 @pytest.mark.real
