@@ -76,7 +76,7 @@ def changes(
     ]
     asked = [(f"count_over_time({one['record']}[{seconds + 60}s])", float(seconds)) for one in recorded]
     groups = grouped({"alerts": [*played, *recorded]})
-    answers = evaluated(promtools()[-1], folder, groups, series, asked, interval=step, evaluation=evaluation)
+    answers = evaluated(promtools()[0], folder, groups, series, asked, interval=step, evaluation=evaluation)
     found: Counter[tuple[str, ...]] = Counter()
     for labels, count in (one for answer in answers for one in answer):
         found[tuple(labels[name] for name in IDENTITY if name in labels)] += int(count)

@@ -84,6 +84,9 @@ def timely(group: Mapping[str, Any], step: float) -> list[dict[str, Any]]:
     due = f"on () (vector(time()) % {interval:g} == {interval - step:g})"
     found = []
     for rule in group["rules"]:
+        if "alert" in rule:
+            found.append(rule)
+            continue
         own = ", ".join(f"{label}={json.dumps(value)}" for label, value in rule["labels"].items())
         held = f"{rule['record']}{{{own}}} offset {step:g}s unless {due}"
         found.append({**rule, "expr": f"(\n{rule['expr']}\n)\nand {due}\nor ({held})"})
