@@ -40,7 +40,7 @@ def month() -> dict[str, str]:
 
 
 def rules(format: Format, window: str | dict[str, str]) -> str:
-    objective = Objective.model_validate({**ERRORS.model_dump(), "window": window})
+    objective = Objective.model_validate({**ERRORS.model_dump(exclude_unset=True), "window": window})
     (text,) = (
         one.text
         for one in artifacts([objective], Options(scrape_interval_seconds=STEP, format=format))
