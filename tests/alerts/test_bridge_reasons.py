@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import argparse
+import json
 import threading
+import time
 from contextlib import closing
 from pathlib import Path
 
+import bcrypt
+
 from support.bridge_world import body_of
+from support.loopback import served
+from triton_alerts.bridge.assembly import evidence_sources
 from triton_alerts.bridge.evidence.enrich import Enricher, reasons_in
 from triton_alerts.bridge.incidents.incident import Evidence, Incident
 from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.incidents.store import Store
+from triton_alerts.bridge.settings import STACK_USER, add_arguments
+from triton_exporter.http.server import Response, Server, routed
+from triton_exporter.http.web_config import load_web_config
 
 FAILURE = {"at": None, "version": "1", "text": "weights missing", "source": "index"}
 
@@ -50,6 +60,28 @@ def test_a_state_in_another_shape_is_no_reason() -> None:
     """What is not understood is left out, never an error."""
     for state in (None, [], {"models": [7, {"model": "broken", "last_load_failure": "text"}]}):
         assert {} == reasons_in(state, {"broken"})
+
+
+def test_an_exporter_behind_a_password_tells_its_reasons(tmp_path: Path) -> None:
+    """The password of `--password-file` goes to exporters, as to Prometheus and Alertmanager."""
+    stored = bcrypt.hashpw(b"correct horse", bcrypt.gensalt(4)).decode()
+    web = tmp_path / "web.yml"
+    web.write_text(f"basic_auth_users:\n  {STACK_USER}: {stored}\n")
+    (tmp_path / "password").write_text("correct horse\n")
+    body = json.dumps({"models": [_entry(reason="no such file")]}).encode()
+    handler = routed({"GET /state": lambda _: Response(body)})
+    with closing(Store(tmp_path / "bridge.sqlite", lambda _severity: "C0PAGES")) as store:
+        store.receive(parse(body_of("g0", {"broken": 100.0}, {}), "am"), 100.0)
+        incident = store.incidents.get(1)
+    assert incident is not None
+
+    with served(Server("127.0.0.1", 0, handler, load_web_config(web))) as server:
+        words = ["--exporter", server.url, "--password-file", str(tmp_path / "password")]
+        parser = argparse.ArgumentParser()
+        add_arguments(parser)
+        found = evidence_sources(parser.parse_args(words), time.time)["exporter"](incident)
+
+    assert {"broken v1": "no such file"} == found.reasons
 
 
 def test_a_source_that_hangs_or_fails_costs_its_own_facts_alone(tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ def assemble(
     if alertmanagers.each:
         failed = instruments.enrichment_failures.labels("alertmanager").inc
         chores.append(Reconciler(store, alertmanagers, wake, failed))
-    sources = _sources(args, clock)
+    sources = evidence_sources(args, clock)
     if sources:
         chores.append(
             enrich.Enricher(
@@ -162,10 +162,12 @@ def _prometheus(args: argparse.Namespace) -> Prometheus:
     return Prometheus(_access(args, args.prometheus, enrich.BUDGET_SECONDS))
 
 
-def _sources(args: argparse.Namespace, clock: Callable[[], float]) -> dict[str, enrich.Source]:
+def evidence_sources(args: argparse.Namespace, clock: Callable[[], float]) -> dict[str, enrich.Source]:
+    """Return what the given servers are asked for, by name of the source."""
     sources: dict[str, enrich.Source] = {}
     if args.exporter:
-        sources["exporter"] = enrich.exporter(args.exporter)
+        peers = [_access(args, url, enrich.BUDGET_SECONDS) for url in args.exporter]
+        sources["exporter"] = enrich.exporter(peers)
     if args.prometheus:
         prometheus = _prometheus(args)
         sources["prometheus"] = facts.from_prometheus(prometheus)

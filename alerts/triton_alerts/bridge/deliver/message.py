@@ -366,13 +366,13 @@ def _event_line(incident: Incident, event: Event) -> str:
     what = {
         "fired": f"{DOT[incident.severity]} firing: {names}",
         "resolved": f"{RESOLVED} resolved: {names}",
-        "passed": f"{RESOLVED} fired and resolved before it could be posted: {names}",
+        "passed": f"{RESOLVED} fired and resolved without a message (inhibited, or too short): {names}",
         "closed": f"{RESOLVED} *all resolved* after {lasted}",
         "acknowledged": f"👀 {by} acknowledged it",
         "silenced": f"🔕 {by} silenced it {prose(event.text, 500)}",
         "unsilenced": f"🔔 {prose(event.text, 500)}" + (f" by {by}" if by else ""),
         "escalated": f"📣 escalated: nobody acknowledged it for {prose(event.text, 80)}",
-        "released": f"👋 {by} withdrew the acknowledgement; it is not acknowledged now",
+        "released": f"👋 {by} removed the acknowledgement",
         "raised": _raised_line(event, by),
         "note": f"{prose(event.text, 600)}" + (f" (requested by {by})" if by else ""),
     }[event.kind]

@@ -14,10 +14,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-import requests
-
 from triton_alerts.bridge.incidents.incident import Event, Evidence, Incident
 from triton_alerts.bridge.incidents.store import Store
+from triton_slo.prometheus import Access, plain_session
 
 BUDGET_SECONDS = 1.5
 """How long a first message waits for evidence, and how long sources are asked."""
@@ -87,15 +86,14 @@ def _attach(found: Evidence, before: Incident) -> tuple[Incident, tuple[Event, .
     return before.model_copy(update={"evidence": found}), ()
 
 
-def exporter(urls: Sequence[str], get: Callable[[str], Any] | None = None) -> Source:
+def exporter(peers: Sequence[Access]) -> Source:
     """Triton's own words for each model of the incident, from the exporters' `/state`."""
-    fetch = get or _get_json
 
     def ask(incident: Incident) -> Evidence:
         wanted = {m.labels["model"] for m in incident.members.values() if m.labels.get("model")}
         reasons: dict[str, str] = {}
-        for url in urls if wanted else ():
-            reasons.update(reasons_in(fetch(f"{url.rstrip('/')}/state"), wanted))
+        for access in peers if wanted else ():
+            reasons.update(reasons_in(_state(access), wanted))
         return Evidence(at=0, reasons=reasons)
 
     return ask
@@ -119,8 +117,12 @@ def reasons_in(state: Any, models: set[str]) -> dict[str, str]:
     return reasons
 
 
-def _get_json(url: str) -> Any:
-    with requests.get(url, timeout=BUDGET_SECONDS, stream=True) as response:
+def _state(access: Access) -> Any:
+    url = f"{access.url.rstrip('/')}/state"
+    with (
+        plain_session(access) as session,
+        session.get(url, timeout=access.timeout_seconds, stream=True) as response,
+    ):
         response.raise_for_status()
         body = response.raw.read(LARGEST_STATE + 1, decode_content=True)
     if len(body) > LARGEST_STATE:
