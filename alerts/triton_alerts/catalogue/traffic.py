@@ -162,7 +162,7 @@ unless {_ON} {_MEAN_QUEUE} <= {_ON} 2e6 * max {_BY} ({model.MAX_QUEUE_DELAY})"""
         component="traffic",
         labels=_MODEL,
         hold="10m",
-        keep="15m",
+        keep="2h",
         summary="Requests for model {{ $labels.model }} version {{ $labels.version }} spend "
         "{{ $value | humanizePercentage }} of their time waiting on {{ $labels.instance }}",
         description="{{ $value | humanizePercentage }} of the time of requests for model {{ $labels.model }} "
