@@ -405,12 +405,29 @@ def table(seen: Seen) -> tuple[list[str], list[Error]]:
     return rows, errors
 
 
+def p99_error(seen: Seen, name: str) -> float:
+    """Error of the p99 that `histogram_quantile` reads from the buckets, as a part of the true one."""
+    metric, labels = state.REQUEST_DURATION, {"model": name, "version": "1"}
+    count = seen.now.value(metric.count, **labels) or 1.0
+    took = (seen.now.value(metric.sum, **labels) or 0.0) / count
+    times = sorted(seen.truths[name].request)
+    true = times[int(0.99 * len(times))] - (sum(times) / len(times) - took)
+    low = below = 0.0
+    for bound in Buckets(thresholds=thresholds()).bounds(name, "request"):
+        within = seen.now.value(metric.bucket, **labels, le=le(bound)) or 0.0
+        if within >= 0.99 * count:
+            return (low + (bound - low) * (0.99 * count - below) / (within - below)) / true - 1
+        low, below = bound, within
+    return low / true - 1
+
+
 def document(rows: Sequence[str], errors: Sequence[Error], seen: Sequence[Seen]) -> str:
     before = [abs(one.mean) for one in errors]
     now, alone = [abs(one.now) for one in errors], [abs(one.alone) for one in errors]
     stated = [one.covered for one in errors if one.covered is not None]
     requests_sent = sum(len(one.request) for each in seen for one in each.truths.values())
     torn = sum(one.now.value(own.TORN_READINGS) or 0.0 for one in seen)
+    p99 = [abs(p99_error(one, name)) for one in seen for name in one.truths]
     intervals = [one.now.value(own.SAMPLING_INTERVAL) or 0.0 for one in seen]
     kinds = "\n".join(f"- **{name}**: {traffic.text}" for name, traffic in TRAFFIC.items())
     return _TEXT.format(
@@ -419,7 +436,7 @@ def document(rows: Sequence[str], errors: Sequence[Error], seen: Sequence[Seen])
         median_before=statistics.median(before), median=statistics.median(now), worst_alone=max(alone),
         median_alone=statistics.median(alone), covered=sum(stated), stated=len(stated), torn=torn,
         fastest=min(intervals), slowest=max(intervals), exporter=max(one.exporter for one in seen),
-        triton=max(one.triton for one in seen),
+        triton=max(one.triton for one in seen), p99_median=statistics.median(p99), p99_worst=max(p99),
     )  # fmt: skip
 
 
@@ -436,9 +453,11 @@ Worst error of a share: **{worst:.1f} points** (`sampled_mean`: {worst_before:.1
 for a processor: where many requests are near a threshold, a millisecond is worth points. Without that time (the
 difference of the means is taken from each request), the worst error is **{worst_alone:.1f} points** and the
 median {median_alone:.1f}; the stated error covers it in {covered} of the {stated} cases in which one was stated.
-The bounds are about Triton's time, too. Before the traffic the exporter took at most {exporter:.1f} % and Triton
-{triton:.1f} % of a core; after it a reading came every {fastest:.2f} to {slowest:.2f} s. Torn readings in all:
-{torn:.0f}.
+The bounds are about Triton's time, too. The p99 that `histogram_quantile` reads from the buckets is off by
+{p99_median:.0%} (median; worst {p99_worst:.0%}): between two bounds it is interpolated, whatever the source.
+
+Before the traffic the exporter took at most {exporter:.1f} % and Triton {triton:.1f} % of a core; after it a
+reading came every {fastest:.2f} to {slowest:.2f} s. Torn readings in all: {torn:.0f}.
 
 The traffic:
 

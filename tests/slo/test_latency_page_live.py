@@ -35,7 +35,7 @@ PAGES = 'ALERTS{alertstate="firing", severity="critical", slo="latency"}'
 
 
 @contextmanager
-def traffic(triton: TritonServer, seconds: float) -> Iterator[None]:
+def traffic(triton: TritonServer, seconds: float, folder: Path) -> Iterator[None]:
     """From 10 to 40 requests a second to each version, with a client of its own, until the block ends."""
     clients = []
     for version in ("1", "2"):
@@ -45,12 +45,11 @@ def traffic(triton: TritonServer, seconds: float) -> Iterator[None]:
             slow = version == "2" and rng.random() < SLOW
             request = {"at": at, "model": f"two/versions/{version}", "sleeps": [0.6 if slow else 0.01]}
             lines.append(json.dumps(request))
+        plan = folder / f"{version}.plan"
+        plan.write_text("\n".join(lines))
         command = [sys.executable, str(Path(load.__file__)), triton.http_url, str(time.time() + 1)]
-        client = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
-        assert client.stdin
-        client.stdin.write("\n".join(lines))
-        client.stdin.close()
-        clients.append(client)
+        with plan.open() as standard_input:
+            clients.append(subprocess.Popen(command, stdin=standard_input, stdout=subprocess.DEVNULL))
     try:
         yield
     finally:
@@ -73,7 +72,7 @@ def test_a_slow_tail_on_a_stock_triton_pages_for_its_version_only(tmp_path: Path
         history.serve(
             "", tmp_path / "p", rules=rules, scrape=exporter.url.removeprefix("http://")
         ) as prometheus,
-        traffic(triton, 120.0),
+        traffic(triton, 120.0, tmp_path),
         Prometheus(Access(prometheus)) as client,
     ):
         eventually(lambda: client.instant(PAGES), "no page fired", 100)

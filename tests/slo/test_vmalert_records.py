@@ -31,6 +31,7 @@ HOURS = 2
 RECORDED = f'{{__name__=~"slo:.+", {names.SLO}="errors"}}'
 LAST = names.PERIOD_BUDGET_REMAINING
 """Recorded after all that it is made of."""
+SLOW = (names.sli_events_base(""), names.SLI_EVENTS_CHECKPOINT)
 Series = dict[tuple[tuple[str, str], ...], tuple[float, float]]
 
 
@@ -105,12 +106,12 @@ def ask(url: str, expr: str, at: float | None = None) -> list[dict[str, Any]]:
 def recorded(url: str, what: str = RECORDED) -> Series:
     """Labels -> time and value of each recorded series' newest sample.
 
-    Without the beginnings of windows: the slow group records them at its own moments, which differ between engines.
+    Without what the slow group records at its own moments, which differ between engines.
     """
     return {
         tuple(sorted(one["metric"].items())): (float(one["values"][-1][0]), float(one["values"][-1][1]))
         for one in ask(url, f"{what}[30s]")
-        if not one["metric"]["__name__"].startswith(names.sli_events_base(""))
+        if not one["metric"]["__name__"].startswith(SLOW)
     }
 
 
