@@ -226,7 +226,7 @@ class ExporterOptions(BaseModel):
     buckets_from: Folder = None
     """folder of objectives: each threshold becomes a bucket bound of the histograms"""
     state_file: File = None
-    """file with which the histograms go on after a restart of the exporter (default: they start at zero)"""
+    """file that stores the histograms across restarts of the exporter (default: none, they start at zero)"""
     otlp_listen: Annotated[tuple[str, int] | None, _one(host_and_port), Form("HOST:PORT")] = None
     """address to receive Triton's traces on (OTLP over HTTP), such as 127.0.0.1:4318"""
     otlp_allow_remote: Annotated[bool, Form("{true,false}", switch=True)] = False

@@ -49,7 +49,7 @@ def mistakes(**changes: object) -> list[str]:
         ({"target": "ninety"}, "'ninety' is not a ratio; write 99.5% or 0.995"),
         ({"window": "3d"}, "a rolling window has 7 to 90 whole days"),
         ({"window": {"calendar": "month", "timezone": "Mars/Base"}}, "'Mars/Base' is not a time zone"),
-        ({"indicator": {"kind": "speed"}}, "use readiness, latency, queue"),
+        ({"indicator": {"kind": "speed"}}, "use one of readiness, latency, queue"),
         ({"indicator": {"kind": "latency"}}, "indicator.threshold: required field is missing"),
         ({"indicator": {"kind": "latency", "threshold": 1}}, "write it with its unit"),
         ({"models": {"regex": "a("}}, "models.regex: not a regular expression"),

@@ -44,16 +44,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--model NAME", "consider only this model (needed with --canary)")
     add("--version V", "consider only this version")
     objective_files.add_argument(parser)
-    add("--max-age 5m", "hold when the data is older (default: 5m)", seconds, default=300.0)
+    add("--max-age DURATION", "hold when the data is older (default: 5m)", seconds, default=300.0)
     add(
-        "--min-budget 10%",
+        "--min-budget PERCENT",
         "hold when this much error budget or less is left (default: 0%%)",
         _ratio,
         default=0.0,
     )
     add(
         "--trust SOURCE...",
-        "promote although the numbers come from this source, which misses something (repeatable): "
+        "accept this source despite what it cannot see, see docs/slo-live.md (repeatable): "
         + ", ".join(CAVEATS),
         choices=sorted(CAVEATS),
     )

@@ -1,4 +1,4 @@
-"""Every series that Triton, DCGM and the exporter expose: the one place where its name is written.
+"""Every series that is read or exposed: the one place where its name is written.
 
 Rules, panels, runbooks, docs and tests take names from here; a metric name in a string literal
 anywhere else is a bug, and a test looks for it.
@@ -35,6 +35,7 @@ METRICS: tuple[Metric, ...] = tuple(
     for value in vars(module).values()
     if isinstance(value, Metric)
 )
+"""What the exporter's page has; series of DCGM, of gateways and of the bridge are not on it."""
 
 
 def by_name(name: str) -> Metric | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from triton_exporter.catalogue import Metric
@@ -15,16 +15,25 @@ MEMORY_SECONDS = 900.0
 """How long the counters of a model that has left are still shown."""
 
 _BATCH = "batch"  # first word of the identity of a batch size's executions
-_COUNTERS = {
-    metric.name: metric
-    for metric in (
-        catalogue.BUSY_SECONDS,
-        catalogue.FAILED_REQUESTS,
-        catalogue.FAILED_SECONDS,
-        catalogue.RESPONSES,
-    )
+
+
+def _responses(statistics: ModelStatistics) -> Iterator[tuple[tuple[str, ...], float]]:
+    for one in statistics.responses:
+        yield (one.index, "success"), one.success
+        yield (one.index, "fail"), one.fail
+        yield (one.index, "empty"), one.empty
+        yield (one.index, "cancel"), one.cancel
+
+
+_COUNTERS: Mapping[Metric, Callable[[ModelStatistics], Iterable[tuple[tuple[str, ...], float]]]] = {
+    catalogue.BUSY_SECONDS: lambda one: [((), sum(batch.busy_ns for batch in one.batches) / 1e9)],
+    catalogue.FAILED_REQUESTS: lambda one: [((), one.fail)],
+    catalogue.FAILED_SECONDS: lambda one: [((), one.fail_ns / 1e9)],
+    catalogue.RESPONSES: _responses,
 }
-_METRICS = (*_COUNTERS.values(), catalogue.BATCH_SIZE, catalogue.LAST_INFERENCE, catalogue.MEMORY)
+"""Values of each counter with its further labels; batch sizes are a histogram of their own."""
+_NAMED = {metric.name: metric for metric in _COUNTERS}
+_METRICS = (*_COUNTERS, catalogue.BATCH_SIZE, catalogue.LAST_INFERENCE, catalogue.MEMORY)
 
 # What a counter is called within one model version: a metric's name with further labels, or a batch size.
 _Identity = tuple[str, tuple[str, ...]]
@@ -118,25 +127,17 @@ def _take(account: _Account, statistics: ModelStatistics, at: float, *, baseline
 
 
 def _counters(statistics: ModelStatistics) -> dict[_Identity, float]:
-    return dict(_walk(statistics))
-
-
-def _walk(statistics: ModelStatistics) -> Iterator[tuple[_Identity, float]]:
-    yield (catalogue.BUSY_SECONDS.name, ()), sum(batch.busy_ns for batch in statistics.batches) / 1e9
-    yield (catalogue.FAILED_REQUESTS.name, ()), statistics.fail
-    yield (catalogue.FAILED_SECONDS.name, ()), statistics.fail_ns / 1e9
-    for batch in statistics.batches:
-        yield (_BATCH, (str(batch.size),)), batch.executions
-    for response in statistics.responses:
-        yield (catalogue.RESPONSES.name, (response.index, "success")), response.success
-        yield (catalogue.RESPONSES.name, (response.index, "fail")), response.fail
-        yield (catalogue.RESPONSES.name, (response.index, "empty")), response.empty
-        yield (catalogue.RESPONSES.name, (response.index, "cancel")), response.cancel
+    found: dict[_Identity, float] = {
+        (_BATCH, (str(batch.size),)): batch.executions for batch in statistics.batches
+    }
+    for metric, values in _COUNTERS.items():
+        found |= {(metric.name, labels): value for labels, value in values(statistics)}
+    return found
 
 
 def _samples(key: ModelVersion, account: _Account) -> Iterator[tuple[Metric, Sample]]:
     for (name, labels), total in account.totals.items():
-        metric = _COUNTERS.get(name)
+        metric = _NAMED.get(name)
         if metric is not None:
             yield metric, Sample(series(metric, *key, *labels), total)
     yield from ((catalogue.BATCH_SIZE, sample) for sample in _batches(key, account))

@@ -118,7 +118,7 @@ class Signal:
 
 @dataclass(frozen=True, slots=True)
 class Share(Signal):
-    """TunedPart of a whole that is not zero."""
+    """A part of a whole that is not zero."""
 
     part: Metric
     whole: Metric

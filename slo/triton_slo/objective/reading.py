@@ -102,7 +102,7 @@ def _parse(file: str, node: yaml.Node) -> Iterator[Objective | Problem]:
 _FIXES = {
     "extra_forbidden": "see docs/objectives.md for the fields",
     "missing": "add it",
-    "union_tag_invalid": "use readiness, latency, queue, first_response, errors, probe or custom",
+    "union_tag_invalid": f"use one of {', '.join(KINDS)}",
 }
 _WINDOW_FIX = "write a rolling window such as 30d, or week, month or quarter"
 _FIELD_FIXES = {
