@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from triton_exporter.catalogue import state, triton
 from triton_exporter.options import adder
 from triton_slo.prometheus import Access, Prometheus, PrometheusError
 from tritonwatch.arguments import between
@@ -21,6 +22,8 @@ from tritonwatch.command_error import CommandError, UsageError
 TOKEN_VARIABLE = "TRITONWATCH_PROMETHEUS_TOKEN"  # noqa: S105 # the variable's name, not a token
 PASSWORD_VARIABLE = "TRITONWATCH_PROMETHEUS_PASSWORD"  # noqa: S105 # the same
 _TIMEOUT_SECONDS = 10.0
+EVERY_MODEL = f"group by (model) ({state.MODEL_STATE} or {triton.REQUEST_SUCCESS})"
+"""Query for all models that Prometheus knows."""
 
 
 def add_arguments(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
@@ -134,3 +137,8 @@ def read_secret(path: str) -> str:
     if not text:
         raise UsageError(f"{path}: the file is empty")
     return text
+
+
+def models(prometheus: Prometheus, query: str = EVERY_MODEL) -> frozenset[str]:
+    """Return the models that a query finds."""
+    return frozenset(sample.labels.get("model", "") for sample in prometheus.instant(query))

@@ -10,7 +10,6 @@ from functools import partial
 
 from triton_alerts import alerts_file
 from triton_alerts.rules.lint import check_file, rule_groups
-from triton_exporter.catalogue import state, triton
 from triton_exporter.options import adder
 from triton_exporter.printable import printable
 from triton_slo.artifact import Options
@@ -27,7 +26,6 @@ from tritonwatch import access
 from tritonwatch.arguments import path, positive, seconds, text_of, yaml_files
 from tritonwatch.command_error import CommandError, UsageError
 
-_EVERY_MODEL = f"group by (model) ({state.MODEL_STATE} or {triton.REQUEST_SUCCESS})"
 EXAMPLE = "tritonwatch check slo/objectives/*.yaml --retention 15d"
 
 
@@ -52,8 +50,10 @@ def run(args: argparse.Namespace) -> int:
     try:
         if args.prometheus:
             with access.connect(args) as prometheus:
-                models = _models(prometheus, _EVERY_MODEL)
-                hiding = {source: _models(prometheus, query) for source, query in hiding_models().items()}
+                models = access.models(prometheus)
+                hiding = {
+                    source: access.models(prometheus, query) for source, query in hiding_models().items()
+                }
                 models |= _models_elsewhere(prometheus, reading)
                 unmeasured = [*_missing(prometheus, reading)]
                 unmeasured += list(_unmeasured(prometheus, reading, args.scrape_interval))
@@ -90,17 +90,13 @@ def run(args: argparse.Namespace) -> int:
     return 1 if problems else 0
 
 
-def _models(prometheus: Prometheus, query: str) -> frozenset[str]:
-    return frozenset(sample.labels.get("model", "") for sample in prometheus.instant(query))
-
-
 def _models_elsewhere(prometheus: Prometheus, reading: ParsedObjectives) -> frozenset[str]:
     """Models of objectives that are measured on what Triton does not expose."""
     found = set()
     for one in reading.objectives:
         plan = Plan(one, Options())
         if any(one.indicator.needs(plan.scope(chosen(one)))):
-            found |= {_models(prometheus, plan.measure(variant).presence) for variant in plan.variants}
+            found |= {access.models(prometheus, plan.measure(variant).presence) for variant in plan.variants}
     return frozenset().union(*found)
 
 

@@ -9,7 +9,6 @@ import time
 from collections.abc import Sequence
 
 from triton_alerts.alertmanager.receivers import fallback_receiver, ticket_hours
-from triton_exporter.catalogue import state, triton
 from triton_exporter.options import adder
 from triton_slo.alerting.tuning import Tuning
 from triton_slo.artifact import Artifact, Format, Options
@@ -157,8 +156,7 @@ def generated(args: argparse.Namespace, form: Format) -> tuple[Artifact, ...]:
 def known_models(args: argparse.Namespace) -> frozenset[str] | None:
     """The models that Prometheus knows, for warnings about names that match nothing; None if it knows none."""
     with access.connect(args) as prometheus:
-        found = prometheus.instant(f"group by (model) ({state.MODEL_STATE} or {triton.REQUEST_SUCCESS})")
-    return frozenset(sample.labels.get("model", "") for sample in found) or None
+        return access.models(prometheus) or None
 
 
 def by_path(made: Sequence[Artifact]) -> dict[str, str]:
