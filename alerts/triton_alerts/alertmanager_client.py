@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import requests
 
-from triton_slo.conventions import SEVERITY
+from triton_slo.names import SEVERITY
 from triton_slo.prometheus import Access, innermost, plain_session
 
 T = TypeVar("T")

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from triton_alerts.alert import Alert
 from triton_alerts.catalogue import ALERTS
-from triton_slo import conventions, mistake
+from triton_slo import mistake, names
 from triton_slo.alerting.tuning import AlertSetting, Tuning
 from triton_slo.indicators import BURN_ALERTS
 from triton_slo.marked_yaml import content, documents, line_of
@@ -21,8 +21,8 @@ from triton_slo.problem import Problem
 
 _CATALOGUE = {alert.name: alert for alert in ALERTS}
 _OF_OBJECTIVES = {
-    **dict.fromkeys((*BURN_ALERTS.values(), *conventions.BUDGET_ALERTS), "alerting"),
-    conventions.UNKNOWN_ALERT: "unknown",
+    **dict.fromkeys((*BURN_ALERTS.values(), *names.BUDGET_ALERTS), "alerting"),
+    names.UNKNOWN_ALERT: "unknown",
 }
 """Alerts that objectives make -> the field of an objective that tunes them."""
 WATCHDOG = "Watchdog"

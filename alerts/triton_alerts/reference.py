@@ -10,7 +10,7 @@ from triton_alerts.alert import Alert
 from triton_alerts.alertmanager.inhibition import INHIBITIONS
 from triton_alerts.catalogue import FAMILIES
 from triton_alerts.rules.alert_rules import rule
-from triton_slo import conventions
+from triton_slo import names
 from triton_slo.artifact import Options
 from triton_slo.burn.condition_words import explained
 from triton_slo.indicators import BURN_ALERTS, Errors
@@ -111,12 +111,12 @@ def _table() -> Iterator[str]:
     for indicator, name in BURN_ALERTS.items():
         condition = f"The budget of a {indicator.replace('_', ' ')} objective burns too fast"
         yield f"| {_link(name)} | `critical` (page tiers), `warning` (ticket tiers) | {condition} | two windows |"
-    unknown = f"| {_link(conventions.UNKNOWN_ALERT)} | `{Unknown().severity}`, or as the objective sets it"
+    unknown = f"| {_link(names.UNKNOWN_ALERT)} | `{Unknown().severity}`, or as the objective sets it"
     yield f"{unknown} | An objective has no data that can be trusted | {Unknown().after} |"
     nearly = "A budget lasts less than three days at the pace of the last day, and of the two days before"
-    yield f"| {_link(conventions.NEARLY_SPENT_ALERT)} | `warning` | {nearly} | 1h |"
+    yield f"| {_link(names.NEARLY_SPENT_ALERT)} | `warning` | {nearly} | 1h |"
     unnoticed = "A budget was spent in the last day, and no burn alert fired"
-    yield f"| {_link(conventions.SPENT_ALERT)} | `warning` | {unnoticed} | 6h |"
+    yield f"| {_link(names.SPENT_ALERT)} | `warning` | {unnoticed} | 6h |"
 
 
 def _thresholds() -> Iterator[str]:
@@ -167,9 +167,9 @@ def _burn_alerts() -> Iterator[str]:
     yield "Made from the objectives, four tiers each: `page_fast`, `page_slow`, `ticket_fast`, `ticket_slow`.\n"
     for indicator, name in BURN_ALERTS.items():
         yield f"* {_link(name)}: the {indicator.replace('_', ' ')} budget burns"
-    yield f"* {_link(conventions.UNKNOWN_ALERT)}: an objective has no data"
-    yield f"* {_link(conventions.NEARLY_SPENT_ALERT)}: the budget lasts less than three days at its recent pace"
-    yield f"* {_link(conventions.SPENT_ALERT)}: the budget is spent, and no burn alert fired\n"
+    yield f"* {_link(names.UNKNOWN_ALERT)}: an objective has no data"
+    yield f"* {_link(names.NEARLY_SPENT_ALERT)}: the budget lasts less than three days at its recent pace"
+    yield f"* {_link(names.SPENT_ALERT)}: the budget is spent, and no burn alert fired\n"
     yield from _conditions()
 
 
@@ -197,7 +197,7 @@ def _estimated_condition() -> Iterator[str]:
         f"estimate; `{tier.name}`:\n"
     )
     yield "| series | true while | that is |\n|---|---|---|"
-    series = conventions.burn_part("within_error"), conventions.burn_part("enough")
+    series = names.burn_part("within_error"), names.burn_part("enough")
     for name, meaning, words in explained(plan, tier):
         if name in series:
             yield f"| `{name}` | {meaning} | {words} |"

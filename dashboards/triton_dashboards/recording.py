@@ -16,7 +16,7 @@ from triton_exporter.catalogue import Metric, gpu, state, triton
 from triton_exporter.duration import render as duration
 from triton_exporter.exposition.series_text import without_strings
 from triton_slo.artifact import Options
-from triton_slo.conventions import (
+from triton_slo.names import (
     BECAME_READY,
     CAUSE,
     CAUSE_SHARE,

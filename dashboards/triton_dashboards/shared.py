@@ -8,7 +8,7 @@ from triton_dashboards.grafana.values import Annotation, Link, Variable
 from triton_dashboards.query import Scope
 from triton_exporter.catalogue import gpu, state, triton
 from triton_slo.artifact import Options
-from triton_slo.conventions import (
+from triton_slo.names import (
     BECAME_READY,
     COMPONENT,
     FAILED_LOADS,

@@ -13,8 +13,8 @@ from triton_dashboards.traffic import Raw
 from triton_slo.alerting.signals import Signal
 from triton_slo.alerting.tuning import Tuning
 from triton_slo.artifact import Options
-from triton_slo.conventions import INDICATOR, SLO
 from triton_slo.indicators import Indicator
+from triton_slo.names import INDICATOR, SLO
 
 S = TypeVar("S", bound=Signal)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 import promql_parser as promql
 
-from triton_slo import conventions
+from triton_slo import names
 
 Labels = frozenset[str] | None
 OfSeries = Callable[[promql.VectorSelector], Labels]
@@ -68,7 +68,7 @@ def of_ours(text: str, alerts: Collection[str]) -> Iterator[str]:
         selector = part.vector_selector if isinstance(part, promql.MatrixSelector) else part
         if isinstance(selector, promql.VectorSelector):
             name = selector.name or _matched(selector, "__name__")
-            if name.startswith(conventions.RECORDED_PREFIX):
+            if name.startswith(names.RECORDED_PREFIX):
                 yield name
             elif name == _ALERTS and _matched(selector, "alertname") in alerts:
                 yield f'{_ALERTS}{{alertname="{_matched(selector, "alertname")}"}}'

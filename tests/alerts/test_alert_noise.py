@@ -18,7 +18,7 @@ from support.tools import promtools
 from triton_alerts.generate import artifacts
 from triton_alerts.rules.promql import ALERTS as STATES
 from triton_exporter.catalogue import triton
-from triton_slo import conventions as names
+from triton_slo import names
 from triton_slo.artifact import Artifact, Options
 from triton_slo.generate import artifacts as slo_artifacts
 from triton_slo.objective.model import Objective

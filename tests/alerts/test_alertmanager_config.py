@@ -20,7 +20,7 @@ from triton_alerts.alertmanager import document
 from triton_alerts.alertmanager.inhibition import INHIBITIONS
 from triton_alerts.catalogue import ALERTS
 from triton_alerts.generate import artifacts
-from triton_slo import conventions
+from triton_slo import names
 from triton_slo.artifact import Options
 from triton_slo.burn.burn_alerts import Inhibition
 from triton_slo.indicators import BURN_ALERTS
@@ -80,25 +80,25 @@ def test_each_alert_reaches_its_receiver(binary: Path, alert: Alert, tmp_path: P
     assert 0 == routed.returncode, routed.stdout + routed.stderr
 
 
-BURN_LABELS = ("slo", "indicator", "tier", "urgency", *conventions.GROUPING)
+BURN_LABELS = ("slo", "indicator", "tier", "urgency", *names.GROUPING)
 """What every burn alert carries beside the labels of all alerts."""
 
 
 def named(matchers: tuple[str, ...]) -> list[tuple[str, ...]]:
     """The labels of each alert that a side of an inhibition names."""
-    if f'{conventions.COMPONENT}="slo"' in matchers or f'alertname="{conventions.UNKNOWN_ALERT}"' in matchers:
+    if f'{names.COMPONENT}="slo"' in matchers or f'alertname="{names.UNKNOWN_ALERT}"' in matchers:
         return [BURN_LABELS]
     labels = {alert.name: alert.labels for alert in ALERTS}
-    of_objectives = (*BURN_ALERTS.values(), conventions.UNKNOWN_ALERT, *conventions.BUDGET_ALERTS)
+    of_objectives = (*BURN_ALERTS.values(), names.UNKNOWN_ALERT, *names.BUDGET_ALERTS)
     labels |= dict.fromkeys(of_objectives, BURN_LABELS)
-    names = re.fullmatch(r'alertname=~?"(.+)"', matchers[0])
-    assert names is not None, matchers
-    return [labels[name] for name in names[1].split("|")]  # a misspelt alert is a KeyError
+    alertnames = re.fullmatch(r'alertname=~?"(.+)"', matchers[0])
+    assert alertnames is not None, matchers
+    return [labels[name] for name in alertnames[1].split("|")]  # a misspelt alert is a KeyError
 
 
 @pytest.mark.parametrize("one", INHIBITIONS, ids=lambda one: one.why)
 def test_both_sides_of_an_inhibition_carry_the_equal_labels(one: Inhibition) -> None:
-    """A label that both sides lack counts as equal, and would silence the world."""
+    """A label that both sides lack counts as equal, and would inhibit every alert."""
     for labels in (*named(one.source), *named(one.target)):
         assert set() == set(one.equal) - set(labels)
 
@@ -127,7 +127,7 @@ def test_no_alert_is_silenced_by_what_it_silences() -> None:
 
 def test_a_burn_page_silences_the_tickets_about_its_budget() -> None:
     """A burn ticket does not: a budget that is nearly spent is news to who has had a ticket for days."""
-    for budget in (one for one in burn_alerts() if one["alertname"] in conventions.BUDGET_ALERTS):
+    for budget in (one for one in burn_alerts() if one["alertname"] in names.BUDGET_ALERTS):
         tiers = [one for one in burn_alerts() if "tier" in one and one["slo"] == budget["slo"]]
         silencing = {
             one["severity"]
@@ -168,8 +168,8 @@ def burn_alerts() -> Iterator[dict[str, str]]:
                 "severity": "critical" if tier.startswith("page") else "warning",
             }
         of_objective = {"component": "slo", "slo": indicator, "indicator": indicator}
-        yield {"alertname": conventions.UNKNOWN_ALERT, "severity": "critical", **of_objective}
-        for name in conventions.BUDGET_ALERTS:
+        yield {"alertname": names.UNKNOWN_ALERT, "severity": "critical", **of_objective}
+        for name in names.BUDGET_ALERTS:
             yield {"alertname": name, "severity": "warning", **of_objective}
 
 
@@ -203,8 +203,8 @@ def test_amlint_finds_nothing_but_what_is_meant(options: Options, tmp_path: Path
         timeout=60,
     )
 
-    # The burn alerts' rules are another floor's; that their names exist is said by the conventions.
-    burns = (*BURN_ALERTS.values(), conventions.UNKNOWN_ALERT, *conventions.BUDGET_ALERTS)
+    # The rules of the burn alerts are in triton_slo: these files do not define them.
+    burns = (*BURN_ALERTS.values(), names.UNKNOWN_ALERT, *names.BUDGET_ALERTS)
     found = [one for one in json.loads(linted.stdout) if not any(name in one["message"] for name in burns)]
     assert set() == {one["code"] for one in found} - meant, linted.stdout
 

@@ -17,7 +17,7 @@ from triton_alerts.bridge.evidence.servers import serving, worded
 from triton_alerts.bridge.incidents.incident import LAST_CHANGE, Incident
 from triton_alerts.bridge.incidents.notification import Member
 from triton_exporter.catalogue import EXPORTER_JOB, gpu, state, triton
-from triton_slo import conventions as slo
+from triton_slo import names
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
 from triton_slo.objective.model import Objective
@@ -234,7 +234,7 @@ def wait_for_facts(prometheus: Prometheus, incident: Incident) -> dict[str, Any]
         if len(facts) == 4:
             return facts
         time.sleep(0.5)
-    raise AssertionError(f"{slo.CURRENT_BURN_RATE} and its like were not recorded: {facts}")
+    raise AssertionError(f"{names.CURRENT_BURN_RATE} and its like were not recorded: {facts}")
 
 
 @pytest.mark.parametrize(

@@ -14,15 +14,15 @@ from triton_alerts.alert import Alert
 from triton_alerts.catalogue import ALERTS
 from triton_alerts.rules import promql
 from triton_exporter.catalogue import METRICS
-from triton_slo import conventions
+from triton_slo import names
 from triton_slo.indicators import BURN_ALERTS
 
 RUNBOOKS = Path(__file__).parents[2] / "alerts" / "runbooks"
 NAMES = (
     *(alert.name for alert in ALERTS),
     *BURN_ALERTS.values(),
-    conventions.UNKNOWN_ALERT,
-    *conventions.BUDGET_ALERTS,
+    names.UNKNOWN_ALERT,
+    *names.BUDGET_ALERTS,
 )
 PAGES = sorted(RUNBOOKS.glob("*.md"))
 HEADINGS = ["## Meaning", "## Impact", "## Diagnosis", "## Mitigation"]

@@ -28,7 +28,7 @@ from triton_dashboards.grafana.dashboard import dashboard_model
 from triton_dashboards.recording import BURN_WINDOWS
 from triton_exporter.catalogue import EXPORTER_JOB
 from triton_slo.artifact import Options
-from triton_slo.conventions import (
+from triton_slo.names import (
     BECAME_READY,
     FAILED_LOADS,
     MODELS_IN_STATE,

@@ -28,7 +28,7 @@ from bench.measured import Measured
 from support import loopback
 from support.tools import ROOT, prometheuses, versions_of, vmalert
 from triton_exporter.catalogue import EXPORTER_JOB
-from triton_slo import conventions as slo
+from triton_slo import names
 from tritonwatch.cli import main
 from tritonwatch.local.triton import free_ports
 
@@ -217,7 +217,7 @@ def fleet(folder: Path) -> Iterator[Stack]:
 
 def budgets(part: Part) -> dict[str, float]:
     """Model -> the share of its errors budget that is left."""
-    found = part.ask(f'{slo.PERIOD_BUDGET_REMAINING}{{{slo.SLO}="errors"}}')["result"]
+    found = part.ask(f'{names.PERIOD_BUDGET_REMAINING}{{{names.SLO}="errors"}}')["result"]
     return {one["metric"]["model"]: float(one["value"][1]) for one in found}
 
 

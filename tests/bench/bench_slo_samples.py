@@ -20,7 +20,7 @@ from support.slo_shapes import GROUP, sloth
 from support.tools import ROOT
 from triton_exporter.catalogue import triton
 from triton_exporter.duration import parse_seconds
-from triton_slo import conventions as names
+from triton_slo import names
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
 

@@ -11,7 +11,7 @@ from support.history import END
 from support.panels import Grafana
 from triton_dashboards.generate import dashboards
 from triton_dashboards.grafana.dashboard import dashboard_model
-from triton_slo import conventions as c
+from triton_slo import names
 from triton_slo.artifact import Options
 
 pytestmark = pytest.mark.real
@@ -25,7 +25,7 @@ NAME = "llama-3.1+x"
 def grafana(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Grafana]:
     """Four alerts that fire: of two models on one server each, of another server, and of the whole stack."""
     points = [(END - 600 + 15 * step, 1.0) for step in range(41)]
-    common = {"alertstate": "firing", c.COMPONENT: "x", c.SEVERITY: "critical"}
+    common = {"alertstate": "firing", names.COMPONENT: "x", names.SEVERITY: "critical"}
     alerts: list[Mapping[str, str]] = [
         {"alertname": "Ours", "model": NAME, "instance": "a"},
         {"alertname": "Elsewhere", "model": NAME, "instance": "b"},

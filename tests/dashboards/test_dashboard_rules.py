@@ -13,7 +13,7 @@ from support.tools import promtools
 from triton_dashboards.generate import artifacts
 from triton_dashboards.recording import rules_text
 from triton_slo.artifact import Options
-from triton_slo.conventions import TRAFFIC, model_traffic, server_traffic
+from triton_slo.names import TRAFFIC, model_traffic, server_traffic
 
 
 @pytest.mark.parametrize("promtool", promtools(), ids=str)

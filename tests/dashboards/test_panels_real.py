@@ -21,7 +21,7 @@ from triton_dashboards.generate import dashboards
 from triton_dashboards.grafana.dashboard import dashboard_model
 from triton_dashboards.recording import rules_text
 from triton_slo.artifact import Options
-from triton_slo.conventions import ESTIMATE_ERROR, SLI_SOURCE
+from triton_slo.names import ESTIMATE_ERROR, SLI_SOURCE
 
 pytestmark = pytest.mark.real
 

@@ -13,7 +13,7 @@ from support.history import END
 from support.panels import Grafana, Json, panels
 from triton_dashboards.generate import dashboards
 from triton_dashboards.grafana.dashboard import dashboard_model
-from triton_slo import conventions as c
+from triton_slo import names
 from triton_slo.artifact import Options
 
 MODELS = {one.uid: dashboard_model(one) for one in dashboards(Options())}
@@ -35,13 +35,13 @@ def grafana(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Grafana]:
     rows = []
     left_of = {"idle": None, "healthy": 0.4, "overspent": -0.2}
     for model, left in left_of.items():
-        labels = {c.SLO: "errors", c.INDICATOR: "errors", "model": model, "version": "1"}
-        rows.append((c.OBJECTIVE_RATIO, labels, flat(0.99)))
-        rows.append((c.model_traffic("requests"), {"model": model}, flat(1.0)))
+        labels = {names.SLO: "errors", names.INDICATOR: "errors", "model": model, "version": "1"}
+        rows.append((names.OBJECTIVE_RATIO, labels, flat(0.99)))
+        rows.append((names.model_traffic("requests"), {"model": model}, flat(1.0)))
         if left is not None:
-            rows.append((c.PERIOD_BUDGET_REMAINING, labels, flat(left)))
-    gone = {c.SLO: "errors", c.INDICATOR: "errors", "model": "vanished", "version": "1"}
-    rows.append((c.UNKNOWN, gone, flat(1.0)))
+            rows.append((names.PERIOD_BUDGET_REMAINING, labels, flat(left)))
+    gone = {names.SLO: "errors", names.INDICATOR: "errors", "model": "vanished", "version": "1"}
+    rows.append((names.UNKNOWN, gone, flat(1.0)))
     with history.serve(history.openmetrics(rows), tmp_path_factory.mktemp("prometheus")) as url:
         yield Grafana(url, END)
 

@@ -14,7 +14,7 @@ from dashboards.grafana_api import State, grafana
 from support.history import serve
 from support.waiting import eventually
 from triton_exporter.catalogue import EXPORTER_JOB, model, own, state
-from triton_slo import conventions
+from triton_slo import names
 
 pytestmark = pytest.mark.real
 
@@ -29,7 +29,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         (own.LAST_SUCCESS.name, dict(at)),
         (state.MODEL_READY.name, one),
         (model.INFO.name, one),
-        (conventions.OBJECTIVE_RATIO, {conventions.SLO: "queue", "model": "a.b", "version": "1"}),
+        (names.OBJECTIVE_RATIO, {names.SLO: "queue", "model": "a.b", "version": "1"}),
         ("ALERTS", {"alertname": "TritonQueueBudgetBurn", "component": "slo", "owner": "me", "model": "a.b"}),
     ]
     lines = [

@@ -16,7 +16,7 @@ from docs.recipes import arguments, parts, write_files
 from support.loopback import until_answers
 from support.tools import ROOT
 from support.watching import Watching
-from triton_slo import conventions as names
+from triton_slo import names
 from tritonwatch.cli import main
 from tritonwatch.local.process import Child
 from tritonwatch.local.prometheus import alertmanager_command, prometheus_command, prometheus_config

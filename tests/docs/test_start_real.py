@@ -18,7 +18,7 @@ from support.tools import ROOT
 from support.triton import live_triton
 from support.watching import INTERVAL_SECONDS, SCALE, Watching, watching
 from triton_alerts.generate import artifacts as alerts
-from triton_slo import conventions as names
+from triton_slo import names
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts as objectives
 from triton_slo.objective.reading import read

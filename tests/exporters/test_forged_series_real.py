@@ -16,7 +16,7 @@ from support.tools import prometheuses
 from triton_exporter.catalogue import METRICS, own, state, triton
 from triton_exporter.catalogue.reserved import is_reserved
 from triton_exporter.exposition.page import TEXT
-from triton_slo import conventions
+from triton_slo import names
 from tritonwatch.local.process import Child
 from tritonwatch.local.prometheus import prometheus_command
 from tritonwatch.local.triton import free_ports
@@ -30,9 +30,9 @@ up 0
 ALERTS{{alertname="TritonDown",alertstate="firing",severity="critical"}} 1
 ALERTS_FOR_STATE{{alertname="TritonDown",severity="critical"}} 1
 scrape_samples_scraped 1
-# TYPE {conventions.CURRENT_BURN_RATE} gauge
-{conventions.CURRENT_BURN_RATE}{{slo="errors"}} 99
-{conventions.RECORDED_PREFIX}anything 1
+# TYPE {names.CURRENT_BURN_RATE} gauge
+{names.CURRENT_BURN_RATE}{{slo="errors"}} 99
+{names.RECORDED_PREFIX}anything 1
 # TYPE {state.MODEL_READY} gauge
 {state.MODEL_READY}{{model="a",version="1"}} 1
 """
@@ -55,12 +55,12 @@ def test_a_model_cannot_forge_series_of_prometheus_or_of_the_rules(prometheus: P
         found = _stored(prometheus, tmp_path, target.port, running)
         page = running.scrape()
 
-    names = ("up", "ALERTS", "ALERTS_FOR_STATE", conventions.CURRENT_BURN_RATE)
-    assert [0.0, 1.0, 1.0, 99.0] == [found.get(("bare", name)) for name in names]
-    assert [1.0, None, None, None] == [found.get(("exporter", name)) for name in names]
+    series = ("up", "ALERTS", "ALERTS_FOR_STATE", names.CURRENT_BURN_RATE)
+    assert [0.0, 1.0, 1.0, 99.0] == [found.get(("bare", name)) for name in series]
+    assert [1.0, None, None, None] == [found.get(("exporter", name)) for name in series]
     assert 7 == found["exporter", str(triton.INFERENCE_COUNT)]
     assert found["exporter", "scrape_samples_scraped"] > 1
-    assert ("exporter", f"{conventions.RECORDED_PREFIX}anything") not in found
+    assert ("exporter", f"{names.RECORDED_PREFIX}anything") not in found
     # Each of the scrapes counted the same bad lines.
     assert 0 < (page.value(own.BAD_LINES, kind="collision") or 0)
     assert 0 < (page.value(own.BAD_LINES, kind="syntax") or 0)
@@ -68,9 +68,7 @@ def test_a_model_cannot_forge_series_of_prometheus_or_of_the_rules(prometheus: P
 
 def test_every_name_that_the_rules_record_is_reserved() -> None:
     """What a rule records can never come from a model."""
-    recorded = [
-        text for text in vars(conventions).values() if isinstance(text, str) and ":" in text.strip(":")
-    ]
+    recorded = [text for text in vars(names).values() if isinstance(text, str) and ":" in text.strip(":")]
 
     assert len(recorded) > 10
     assert [] == [name for name in recorded if " " not in name and not is_reserved(name)]

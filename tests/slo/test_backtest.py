@@ -16,7 +16,7 @@ from support import history
 from support.history import END
 from support.tools import prometheuses
 from triton_exporter.catalogue import state, triton
-from triton_slo import conventions as c
+from triton_slo import names
 from triton_slo.artifact import Options
 from triton_slo.backtest.fetch import fetch, stretches
 from triton_slo.backtest.history import COLUMNS, History, to_csv, to_npz
@@ -134,11 +134,11 @@ def test_the_history_holds_the_events_that_happened(prometheus: str) -> None:
 def test_recorded_events_are_read_where_they_reach_back(since: float, failed: float, tmp_path: Path) -> None:
     """At steps of five minutes recorded rates stand in for counters, unless they began too late."""
     labels = {"model": "m", "version": "1"}
-    recorded = {**labels, c.SLO: "errors", c.INDICATOR: "errors"}
+    recorded = {**labels, names.SLO: "errors", names.INDICATOR: "errors"}
     times = np.arange(since, END + 1, 60.0).tolist()
     rows = [
-        (c.sli_events("5m"), {**recorded, c.EVENT: c.TOTAL}, [(at, 10.0) for at in times]),
-        (c.sli_events("5m"), {**recorded, c.EVENT: c.ERROR}, [(at, 0.3) for at in times]),
+        (names.sli_events("5m"), {**recorded, names.EVENT: names.TOTAL}, [(at, 10.0) for at in times]),
+        (names.sli_events("5m"), {**recorded, names.EVENT: names.ERROR}, [(at, 0.3) for at in times]),
         # The counters tell another story, so that one sees who was asked.
         (str(triton.REQUEST_SUCCESS), labels, increments(1, 1)),
         (str(triton.REQUEST_FAILURE), {**labels, "reason": "BACKEND"}, increments(0, 0)),

@@ -13,7 +13,7 @@ import yaml
 
 from support.promtool import evaluated, grouped
 from support.tools import promtools
-from triton_slo import conventions as names
+from triton_slo import names
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
 from triton_slo.indicators import BURN_ALERTS

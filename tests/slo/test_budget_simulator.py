@@ -20,7 +20,7 @@ from support.simulator import BEFORE, LENGTH, SCRAPE, TICK, TILE, Life, Model, R
 from support.thorough import examples
 from support.tools import promtools
 from triton_exporter.duration import parse_seconds
-from triton_slo import conventions as names
+from triton_slo import names
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
 from triton_slo.objective.model import Objective

@@ -15,7 +15,7 @@ from rich.console import Console
 from support.calendars import objective, rules, unix
 from support.promtool import evaluated, grouped
 from support.tools import promtools
-from triton_slo import conventions as names
+from triton_slo import names
 from triton_slo.artifact import Options
 from triton_slo.backtest.history import History
 from triton_slo.backtest.ours import promise

@@ -17,7 +17,7 @@ from support.promtool import evaluated, grouped
 from support.simulator import LENGTH, TICK, Life, Model, Replica
 from support.thorough import examples
 from support.tools import promtools
-from triton_slo import conventions as names
+from triton_slo import names
 from triton_slo.objective.model import CalendarWindow
 from triton_slo.rules.periods import FIRST, LAST, period_at
 

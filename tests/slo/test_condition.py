@@ -10,7 +10,7 @@ from support.promtool import alerting, evaluated, grouped
 from support.tools import ROOT, promtools
 from triton_exporter.catalogue import triton
 from triton_exporter.duration import DAY, parse_seconds
-from triton_slo import conventions
+from triton_slo import names
 from triton_slo.artifact import Options
 from triton_slo.burn.burn_alerts import alert_rules
 from triton_slo.burn.condition import DROP, EXPECTED_FAILURES
@@ -32,7 +32,7 @@ OBJECTIVES = [
 @pytest.mark.parametrize("objective", OBJECTIVES, ids=lambda one: one.name)
 def test_a_burn_alert_reads_in_three_short_lines(objective: Objective) -> None:
     """The expression names the burn rate and the recorded parts, and restates none of them."""
-    burns = [rule for rule in alert_rules(Plan(objective, Options())) if conventions.TIER in rule.labels]
+    burns = [rule for rule in alert_rules(Plan(objective, Options())) if names.TIER in rule.labels]
 
     assert 4 == len(burns)
     for rule in burns:
@@ -49,12 +49,12 @@ def test_an_exclusion_is_a_fourth_line_of_a_burn_alert() -> None:
         [
             rule.expr
             for rule in alert_rules(Plan(Objective.model_validate(objective | more), Options()))
-            if conventions.TIER in rule.labels
+            if names.TIER in rule.labels
         ]
         for more in ({}, {"exclusions": [exclusion]})
     )
 
-    last = f'\nunless on () {conventions.SLI_EXCLUDED}{{slo="e"}}'
+    last = f'\nunless on () {names.SLI_EXCLUDED}{{slo="e"}}'
     assert [expr + last for expr in plain] == excluding
 
 
@@ -74,7 +74,7 @@ def test_the_page_on_objectives_says_what_the_condition_does() -> None:
     assert (DROP, EXPECTED_FAILURES) == (0.25, 6)
     assert "six or more failures were expected" in page
     for name in ("enough", "recovered", "over", "now", "within_error"):
-        assert f"`{conventions.burn_part(name)}`" in page
+        assert f"`{names.burn_part(name)}`" in page
 
 
 def test_the_reference_defines_every_part_of_a_condition() -> None:
@@ -112,7 +112,7 @@ def test_a_healthy_group_has_no_series_for_the_parts_of_alerts(tmp_path: Path) -
         f'{success}{{model="failing", version="1"}}': "0+50x60",
         f'{failure}{{model="failing", version="1", reason="BACKEND"}}': "0+50x60",
     }
-    names = "|".join(conventions.burn_part(name) for name in ("enough", "recovered", "over", "now"))
+    names = "|".join(names.burn_part(name) for name in ("enough", "recovered", "over", "now"))
     query = f'count by (model) ({{__name__=~"{names}"}})'
 
     [found] = evaluated(promtools()[0], tmp_path, rules, series, [(query, 3600)], interval=60, evaluation=60)

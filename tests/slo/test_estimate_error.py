@@ -12,7 +12,7 @@ import yaml
 from support.promtool import evaluated
 from support.tools import promtools
 from triton_exporter.catalogue import state
-from triton_slo import conventions as names
+from triton_slo import names
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
 from triton_slo.objective.reading import read

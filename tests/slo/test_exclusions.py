@@ -19,7 +19,7 @@ from support.promtool import evaluated, grouped, promtool, resting_on
 from support.thorough import examples
 from support.tools import ROOT, promtools
 from triton_exporter.catalogue import state, triton
-from triton_slo import conventions as names
+from triton_slo import names
 from triton_slo.artifact import Options
 from triton_slo.backtest.history import History, to_csv
 from triton_slo.backtest.ours import promise

@@ -10,7 +10,7 @@ import yaml
 
 from support.tools import promtools
 from triton_exporter.catalogue import Metric, state
-from triton_slo import conventions as names
+from triton_slo import names
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
 from triton_slo.objective.reading import read

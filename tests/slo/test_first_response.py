@@ -16,7 +16,7 @@ from support.tools import promtools
 from support.triton import infer, live_triton
 from support.waiting import eventually
 from triton_exporter.catalogue import llm, model, triton
-from triton_slo import conventions as names
+from triton_slo import names
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
 from triton_slo.objective.reading import read

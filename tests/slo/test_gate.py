@@ -11,7 +11,7 @@ from support import history
 from support.history import END
 from support.tools import prometheuses
 from triton_exporter.catalogue import EXPORTER_JOB, own, state
-from triton_slo import conventions as c
+from triton_slo import names
 from triton_slo.indicators import BURN_ALERTS
 from triton_slo.verdict.evidence import Ages
 from triton_slo.verdict.gate import (
@@ -37,7 +37,7 @@ Row = tuple[str, Mapping[str, str], Points]
 PROMOTE, CANNOT_TELL, WRONG, HOLD, ROLLBACK = 0, 1, 2, 3, 4
 
 
-LATENCY = {c.SLO: "latency", c.INDICATOR: "latency", "version": "1"}
+LATENCY = {names.SLO: "latency", names.INDICATOR: "latency", "version": "1"}
 SECOND = {"job": EXPORTER_JOB, "instance": "b:9401"}
 HOSTILE = 'a"b\\c{}\n\x1b[2J\u202e\U0001f600'
 
@@ -48,13 +48,13 @@ def at(*values: float, step: float = 60) -> Points:
 
 
 def standing(model: str, version: str, left: float, target: float = 0.99) -> Iterator[Row]:
-    labels = {c.SLO: "latency", c.INDICATOR: "latency", "model": model, "version": version}
+    labels = {names.SLO: "latency", names.INDICATOR: "latency", "model": model, "version": version}
     for name, value in (
-        (c.OBJECTIVE_RATIO, target),
-        (c.CURRENT_BURN_RATE, 0.5),
-        (c.PERIOD_BURN_RATE, 1 - left),
-        (c.PERIOD_BUDGET_REMAINING, left),
-        (c.LAST_SEEN, END),
+        (names.OBJECTIVE_RATIO, target),
+        (names.CURRENT_BURN_RATE, 0.5),
+        (names.PERIOD_BURN_RATE, 1 - left),
+        (names.PERIOD_BUDGET_REMAINING, left),
+        (names.LAST_SEEN, END),
     ):
         yield name, labels, at(value, value)
     exporter = {"job": EXPORTER_JOB, "instance": "a:9401"}
@@ -63,19 +63,19 @@ def standing(model: str, version: str, left: float, target: float = 0.99) -> Ite
 
 def events(model: str, version: str, per_second: float, bad: float) -> Iterator[Row]:
     """Recorded rates over the last two hours."""
-    labels = {c.SLO: "latency", c.INDICATOR: "latency", "model": model, "version": version}
-    for event, rate in ((c.ERROR, per_second * bad), (c.TOTAL, per_second)):
-        yield c.sli_events("5m"), {**labels, c.EVENT: event}, at(*[rate] * 121)
+    labels = {names.SLO: "latency", names.INDICATOR: "latency", "model": model, "version": version}
+    for event, rate in ((names.ERROR, per_second * bad), (names.TOTAL, per_second)):
+        yield names.sli_events("5m"), {**labels, names.EVENT: event}, at(*[rate] * 121)
 
 
 def estimated(model: str, version: str, error: float) -> Iterator[Row]:
     """A source that states how far it may be off, and 50 requests/s of 500 ms at most."""
     labels = {**LATENCY, "model": model, "version": version}
-    yield c.SLI_SOURCE, {**labels, c.SOURCE: "decomposed"}, at(1, 1)
-    yield c.ESTIMATE_ERROR, labels, at(error, error)
-    yield c.THRESHOLD_SECONDS, labels, at(0.5, 0.5)
-    yield c.sli_events("1h"), {**labels, c.EVENT: c.TOTAL}, at(50, 50)
-    yield c.sli_events("1h"), {**labels, c.EVENT: c.ERROR}, at(7, 7)
+    yield names.SLI_SOURCE, {**labels, names.SOURCE: "decomposed"}, at(1, 1)
+    yield names.ESTIMATE_ERROR, labels, at(error, error)
+    yield names.THRESHOLD_SECONDS, labels, at(0.5, 0.5)
+    yield names.sli_events("1h"), {**labels, names.EVENT: names.TOTAL}, at(50, 50)
+    yield names.sli_events("1h"), {**labels, names.EVENT: names.ERROR}, at(7, 7)
 
 
 def looked(seconds_ago: float) -> Row:
@@ -84,17 +84,17 @@ def looked(seconds_ago: float) -> Row:
 
 
 def alert(model: str, severity: str, tier: str) -> Row:
-    labels = {"alertname": BURN_ALERTS["latency"], "alertstate": "firing", c.COMPONENT: "slo"}
-    about = {c.SLO: "latency", "model": model, "version": "1", c.SEVERITY: severity, c.TIER: tier}
+    labels = {"alertname": BURN_ALERTS["latency"], "alertstate": "firing", names.COMPONENT: "slo"}
+    about = {names.SLO: "latency", "model": model, "version": "1", names.SEVERITY: severity, names.TIER: tier}
     return "ALERTS", labels | about, at(1, 1)
 
 
 @pytest.fixture(scope="module", params=prometheuses(), ids=str)
 def prometheus(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Models in every state, and a canary that is as good, one that is worse, and one that is new."""
-    info = {c.SLO: "errors", c.INDICATOR: "errors"}
+    info = {names.SLO: "errors", names.INDICATOR: "errors"}
     rows = [
-        (c.INFO, info, [(STOPPED - 60, 1.0), (STOPPED, 1.0)]),
+        (names.INFO, info, [(STOPPED - 60, 1.0), (STOPPED, 1.0)]),
         *[
             (name, labels, [(LATER, value) for _, value in points[-1:]])
             for name, labels, points in standing("good", "1", 0.8)
@@ -103,14 +103,14 @@ def prometheus(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
         looked(5),
         *standing("good", "1", 0.8),
         *standing("estimated", "1", 0.8),
-        (c.SLI_SOURCE, {**LATENCY, "model": "estimated", c.SOURCE: "sampled_mean"}, at(1, 1)),
+        (names.SLI_SOURCE, {**LATENCY, "model": "estimated", names.SOURCE: "sampled_mean"}, at(1, 1)),
         *standing("estimated-canary", "1", 0.8),
         *standing("estimated-canary", "2", 0.8),
         *events("estimated-canary", "1", 10, 0.0),
         *events("estimated-canary", "2", 10, 0.0),
         (
-            c.SLI_SOURCE,
-            {**LATENCY, "model": "estimated-canary", "version": "2", c.SOURCE: "summary"},
+            names.SLI_SOURCE,
+            {**LATENCY, "model": "estimated-canary", "version": "2", names.SOURCE: "summary"},
             at(1, 1),
         ),
         *standing("sure", "1", 0.8),

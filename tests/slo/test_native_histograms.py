@@ -16,7 +16,7 @@ from support.promtool import evaluated
 from support.tools import NEXT, promtools
 from support.waiting import eventually
 from triton_exporter.catalogue import state, triton
-from triton_slo import conventions as names
+from triton_slo import names
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
 from triton_slo.indicators.sources import SLICES

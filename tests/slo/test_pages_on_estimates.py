@@ -12,7 +12,7 @@ from support.promtool import evaluated
 from support.thorough import THOROUGH
 from support.tools import promtools
 from triton_exporter.catalogue import state
-from triton_slo import conventions as names
+from triton_slo import names
 from triton_slo.artifact import Options
 from triton_slo.burn.burn_alerts import objective_rules
 from triton_slo.generate import artifacts

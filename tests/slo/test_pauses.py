@@ -22,7 +22,7 @@ from support.thorough import THOROUGH
 from support.tools import promtools
 from triton_exporter.catalogue import triton
 from triton_exporter.duration import parse_seconds
-from triton_slo import conventions as names
+from triton_slo import names
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
 from triton_slo.objective.model import Objective

@@ -9,7 +9,7 @@ import pytest
 
 from support.tools import promtools
 from triton_exporter.catalogue import probe, state
-from triton_slo import conventions as names
+from triton_slo import names
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
 from triton_slo.objective.reading import read

@@ -12,7 +12,7 @@ from support.promtool import PAUSED, evaluated, grouped, pausable, resting_on, t
 from support.slo_scenarios import series
 from support.tools import promtools
 from triton_exporter.catalogue import probe, state, triton
-from triton_slo import conventions as names
+from triton_slo import names
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
 from triton_slo.indicators import BURN_ALERTS

@@ -17,7 +17,7 @@ from support.repository import Repository, write
 from support.triton import control, live_triton
 from support.waiting import eventually
 from triton_exporter.catalogue import state, triton
-from triton_slo import conventions as names
+from triton_slo import names
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
 from triton_slo.objective.model import Objective, Unknown

@@ -13,7 +13,7 @@ from support import history
 from support.history import END
 from support.tools import prometheuses
 from triton_exporter.catalogue import EXPORTER_JOB, own, state
-from triton_slo import conventions as c
+from triton_slo import names
 from triton_slo.indicators import BURN_ALERTS
 from tritonwatch.cli import main
 
@@ -31,20 +31,26 @@ def prometheus(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
         (str(own.LAST_SUCCESS), exporter, [(END, END - 5.0)]),
     ]
     for model in ("good", "bad"):
-        group = {c.SLO: "latency", c.INDICATOR: "latency", "model": model, "version": "1"}
+        group = {names.SLO: "latency", names.INDICATOR: "latency", "model": model, "version": "1"}
         rows += [
             (name, group, [(END, value)])
             for name, value in (
-                (c.OBJECTIVE_RATIO, 0.99),
-                (c.CURRENT_BURN_RATE, 0.5),
-                (c.PERIOD_BURN_RATE, 0.2),
-                (c.PERIOD_BUDGET_REMAINING, 0.8),
-                (c.LAST_SEEN, END),
+                (names.OBJECTIVE_RATIO, 0.99),
+                (names.CURRENT_BURN_RATE, 0.5),
+                (names.PERIOD_BURN_RATE, 0.2),
+                (names.PERIOD_BUDGET_REMAINING, 0.8),
+                (names.LAST_SEEN, END),
             )
         ]
         rows.append((str(state.MODEL_READY), {**exporter, "model": model, "version": "1"}, [(END, 1.0)]))
-    alert = {"alertname": BURN_ALERTS["latency"], "alertstate": "firing", c.COMPONENT: "slo"}
-    about = {c.SLO: "latency", "model": "bad", "version": "1", c.SEVERITY: "critical", c.TIER: "page_fast"}
+    alert = {"alertname": BURN_ALERTS["latency"], "alertstate": "firing", names.COMPONENT: "slo"}
+    about = {
+        names.SLO: "latency",
+        "model": "bad",
+        "version": "1",
+        names.SEVERITY: "critical",
+        names.TIER: "page_fast",
+    }
     rows.append(("ALERTS", alert | about, [(END, 1.0)]))
     with history.serve(
         history.openmetrics(rows), tmp_path_factory.mktemp("prometheus"), server=request.param

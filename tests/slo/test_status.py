@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from support import history
 from support.history import END
 from support.tools import prometheuses
-from triton_slo import conventions as c
+from triton_slo import names
 from triton_slo.indicators.sources import CAVEATS
 from triton_slo.prometheus import Access, Prometheus, Sample
 from triton_slo.verdict.live import SELECTOR, Standing, overviews, standings
@@ -21,9 +21,14 @@ from triton_slo.verdict.status import read_status
 from tritonwatch.cli import main
 from tritonwatch.status_table import caveats, duration, rate, ratio, to_json
 
-GOOD = {c.SLO: "latency", c.INDICATOR: "latency", "model": "embedder", "version": "1"}
-SPENT = {c.SLO: "latency", c.INDICATOR: "latency", "model": 'evil"[red]\n\x1b[2J\u202e', "version": "1"}
-GONE = {c.SLO: "errors", c.INDICATOR: "errors", "model": "classifier", "version": "2"}
+GOOD = {names.SLO: "latency", names.INDICATOR: "latency", "model": "embedder", "version": "1"}
+SPENT = {
+    names.SLO: "latency",
+    names.INDICATOR: "latency",
+    "model": 'evil"[red]\n\x1b[2J\u202e',
+    "version": "1",
+}
+GONE = {names.SLO: "errors", names.INDICATOR: "errors", "model": "classifier", "version": "2"}
 
 
 def recorded() -> list[tuple[str, Mapping[str, str], list[tuple[float, float]]]]:
@@ -37,29 +42,29 @@ def recorded() -> list[tuple[str, Mapping[str, str], list[tuple[float, float]]]]
     def group(
         labels: Mapping[str, str], now: float, hour: float, spent: float
     ) -> Iterator[tuple[str, Mapping[str, str], list[tuple[float, float]]]]:
-        yield one(c.OBJECTIVE_RATIO, labels, 0.99)
-        yield one(c.PERIOD_DAYS, labels, 30)
-        yield one(c.CURRENT_BURN_RATE, labels, now)
-        yield one(c.sli_error("1h"), labels, hour * 0.01)
-        yield one(c.PERIOD_BURN_RATE, labels, spent)
-        yield one(c.PERIOD_BUDGET_REMAINING, labels, 1 - spent)
-        yield one(c.LAST_SEEN, labels, END)
-        yield one(c.SLI_SOURCE, {**labels, c.SOURCE: "histogram"}, 1)
+        yield one(names.OBJECTIVE_RATIO, labels, 0.99)
+        yield one(names.PERIOD_DAYS, labels, 30)
+        yield one(names.CURRENT_BURN_RATE, labels, now)
+        yield one(names.sli_error("1h"), labels, hour * 0.01)
+        yield one(names.PERIOD_BURN_RATE, labels, spent)
+        yield one(names.PERIOD_BUDGET_REMAINING, labels, 1 - spent)
+        yield one(names.LAST_SEEN, labels, END)
+        yield one(names.SLI_SOURCE, {**labels, names.SOURCE: "histogram"}, 1)
 
     cause = {"indicator": "latency", "model": SPENT["model"], "version": "1"}
     return [
         *group(GOOD, 0, 0.5, 0.25),
         *group(SPENT, 20, 10, 1.5),
-        one(c.THRESHOLD_SECONDS, GOOD, 0.5),
-        one(c.THRESHOLD_SECONDS, SPENT, 0.1),
-        one(c.CAUSE_SHARE, {**cause, c.CAUSE: "queue"}, 0.82),
-        one(c.CAUSE_SHARE, {**cause, c.CAUSE: "compute_infer"}, 0.18),
-        (c.UNKNOWN, {**GONE, c.REASON: "vanished"}, [(END - 1800 + 60 * i, 1.0) for i in range(31)]),
-        one(c.PERIOD_DAYS, {c.SLO: "errors", c.INDICATOR: "errors"}, 30),
-        one(c.LAST_SEEN, GONE, END - 720),
-        one(c.OBJECTIVE_RATIO, GONE, 0.999),
-        one(c.PERIOD_BUDGET_REMAINING, GONE, 1),
-        one(c.INFO, {c.SLO: "probe", c.INDICATOR: "probe", "owner": "x"}, 1),
+        one(names.THRESHOLD_SECONDS, GOOD, 0.5),
+        one(names.THRESHOLD_SECONDS, SPENT, 0.1),
+        one(names.CAUSE_SHARE, {**cause, names.CAUSE: "queue"}, 0.82),
+        one(names.CAUSE_SHARE, {**cause, names.CAUSE: "compute_infer"}, 0.18),
+        (names.UNKNOWN, {**GONE, names.REASON: "vanished"}, [(END - 1800 + 60 * i, 1.0) for i in range(31)]),
+        one(names.PERIOD_DAYS, {names.SLO: "errors", names.INDICATOR: "errors"}, 30),
+        one(names.LAST_SEEN, GONE, END - 720),
+        one(names.OBJECTIVE_RATIO, GONE, 0.999),
+        one(names.PERIOD_BUDGET_REMAINING, GONE, 1),
+        one(names.INFO, {names.SLO: "probe", names.INDICATOR: "probe", "owner": "x"}, 1),
     ]
 
 
@@ -203,20 +208,22 @@ def test_missing_series_are_unknown_never_full(kept: set[int]) -> None:
 
     told = {(row.slo, row.model) for row in rows if row.budget_left is not None or row.sli is not None}
     source = {
-        (s.labels[c.SLO], s.labels["model"])
+        (s.labels[names.SLO], s.labels["model"])
         for s in samples
-        if s.labels["__name__"] in (c.PERIOD_BUDGET_REMAINING, c.PERIOD_BURN_RATE)
+        if s.labels["__name__"] in (names.PERIOD_BUDGET_REMAINING, names.PERIOD_BURN_RATE)
     }
     assert source == told
     assert all(row.state in ("unknown", "idle") for row in rows if (row.slo, row.model) not in source)
-    seen = {(s.labels[c.SLO], s.labels["model"]) for s in samples if s.labels["__name__"] == c.LAST_SEEN}
+    seen = {
+        (s.labels[names.SLO], s.labels["model"]) for s in samples if s.labels["__name__"] == names.LAST_SEEN
+    }
     assert all((row.slo, row.model) in seen and row.burn_now is None for row in rows if row.idle)
-    assert {s.labels[c.SLO] for s in samples if c.SLO in s.labels} == {row.slo for row in rows}
+    assert {s.labels[names.SLO] for s in samples if names.SLO in s.labels} == {row.slo for row in rows}
 
 
 def test_idle_is_not_unknown() -> None:
     """A model that nobody asks has no ratio and no trouble; one that is not seen any more is unknown."""
-    idle, target = {"__name__": c.LAST_SEEN, **GOOD}, {"__name__": c.OBJECTIVE_RATIO, **GOOD}
+    idle, target = {"__name__": names.LAST_SEEN, **GOOD}, {"__name__": names.OBJECTIVE_RATIO, **GOOD}
 
     [asleep] = standings([Sample(idle, END - 15, END), Sample(target, 0.99, END)])
     [gone] = standings([Sample(idle, END - 900, END), Sample(target, 0.99, END)])
@@ -229,15 +236,15 @@ def test_idle_is_not_unknown() -> None:
     [
         pytest.param(END - 900, {}, [], id="retired without events"),
         pytest.param(END - 960, {}, ["unknown"], id="it served again and vanished"),
-        pytest.param(END - 900, {c.PERIOD_BURN_RATE: 0.2}, ["idle"], id="it had events"),
+        pytest.param(END - 900, {names.PERIOD_BURN_RATE: 0.2}, ["idle"], id="it had events"),
     ],
 )
 def test_a_model_that_was_unloaded_on_purpose_is_not_unknown(
     retired: float, more: dict[str, float], shown: list[str]
 ) -> None:
     """A model that was unloaded and deleted is neither unknown nor holds a gate for the rest of the period."""
-    values = {c.LAST_SEEN: END - 900, c.OBJECTIVE_RATIO: 0.99, c.RETIRED: retired, **more}
-    other = Sample({"__name__": c.LAST_SEEN, **SPENT}, END, END)
+    values = {names.LAST_SEEN: END - 900, names.OBJECTIVE_RATIO: 0.99, names.RETIRED: retired, **more}
+    other = Sample({"__name__": names.LAST_SEEN, **SPENT}, END, END)
 
     rows = standings(
         [other, *[Sample({"__name__": name, **GOOD}, value, END) for name, value in values.items()]]
@@ -251,8 +258,8 @@ def test_a_model_that_was_unloaded_on_purpose_is_not_unknown(
     [
         pytest.param(["1"], {}, ["1"], id="its version is there"),
         pytest.param([], {}, [""], id="it never loaded"),
-        pytest.param(["1"], {c.PERIOD_BURN_RATE: 1.0}, ["", "1"], id="it was missed meanwhile"),
-        pytest.param(["1"], {c.UNKNOWN: 1.0}, ["", "1"], id="it is unknown"),
+        pytest.param(["1"], {names.PERIOD_BURN_RATE: 1.0}, ["", "1"], id="it was missed meanwhile"),
+        pytest.param(["1"], {names.UNKNOWN: 1.0}, ["", "1"], id="it is unknown"),
     ],
 )
 def test_an_entry_without_a_version_gives_way_to_its_versions(
@@ -261,12 +268,12 @@ def test_an_entry_without_a_version_gives_way_to_its_versions(
     """A model that Triton listed before it was loaded is no unknown group for the rest of the month."""
 
     def samples(version: str, values: dict[str, float]) -> list[Sample]:
-        group = {c.SLO: "readiness", c.INDICATOR: "readiness", "model": "m"}
+        group = {names.SLO: "readiness", names.INDICATOR: "readiness", "model": "m"}
         group |= {"version": version} if version else {}
         return [Sample({"__name__": name, **group}, value, END) for name, value in values.items()]
 
-    bare = samples("", {c.LAST_SEEN: END - 3600, c.OBJECTIVE_RATIO: 0.999, **more})
-    loaded = [one for version in versions for one in samples(version, {c.LAST_SEEN: END})]
+    bare = samples("", {names.LAST_SEEN: END - 3600, names.OBJECTIVE_RATIO: 0.999, **more})
+    loaded = [one for version in versions for one in samples(version, {names.LAST_SEEN: END})]
 
     assert shown == sorted(row.version for row in standings([*bare, *loaded]))
 
@@ -279,19 +286,19 @@ def test_each_indicator_has_the_split_that_explains_it(indicator: str, cause: st
     """Where requests spend their time says nothing about probes, and of own queries nothing is known."""
     about = {"model": "m", "version": "1"}
     shares = [
-        Sample({"__name__": c.CAUSE_SHARE, c.INDICATOR: of, c.CAUSE: name, **about}, 1.0, END)
+        Sample({"__name__": names.CAUSE_SHARE, names.INDICATOR: of, names.CAUSE: name, **about}, 1.0, END)
         for of, name in (("latency", "queue"), ("probe", "failure:timeout"), ("errors", "failure:BACKEND"))
     ]
-    objective = {c.SLO: "o", c.INDICATOR: indicator, **about}
+    objective = {names.SLO: "o", names.INDICATOR: indicator, **about}
 
-    [row] = standings([*shares, Sample({"__name__": c.OBJECTIVE_RATIO, **objective}, 0.99, END)])
+    [row] = standings([*shares, Sample({"__name__": names.OBJECTIVE_RATIO, **objective}, 0.99, END)])
     assert (() if cause is None else ((cause, 1.0),)) == row.causes
 
 
 def test_nan_is_unknown() -> None:
     """Another's NaN does not become a number, and does not hide the row."""
-    labels = {"__name__": c.PERIOD_BUDGET_REMAINING, **GOOD}
-    info = Sample({"__name__": c.INFO, c.SLO: "latency", c.INDICATOR: "latency"}, 1, END)
+    labels = {"__name__": names.PERIOD_BUDGET_REMAINING, **GOOD}
+    info = Sample({"__name__": names.INFO, names.SLO: "latency", names.INDICATOR: "latency"}, 1, END)
 
     [row] = standings([Sample(labels, math.nan, END), info])
     assert ("latency", "unknown", None) == (row.slo, row.state, row.budget_left)
@@ -299,8 +306,8 @@ def test_nan_is_unknown() -> None:
 
 def test_a_total_failure_has_no_floating_point_dust() -> None:
     """When everything failed the SLI is zero, not minus a hair."""
-    labels = {"__name__": c.PERIOD_BURN_RATE, **GOOD}
-    target = {"__name__": c.OBJECTIVE_RATIO, **GOOD}
+    labels = {"__name__": names.PERIOD_BURN_RATE, **GOOD}
+    target = {"__name__": names.OBJECTIVE_RATIO, **GOOD}
 
     [row] = standings([Sample(labels, 1 / (1 - 0.999), END), Sample(target, 0.999, END)])
     assert "0.0" == str(row.sli)
@@ -347,7 +354,9 @@ def test_numbers_are_written_for_people(expected: str, actual: str) -> None:
 
 def test_the_selector_is_one_question_for_exactly_our_series() -> None:
     """Every series that is read is asked for."""
-    assert all(name in SELECTOR for name in (c.UNKNOWN, c.CAUSE_SHARE, c.INFO, c.PERIOD_BURN_RATE))
+    assert all(
+        name in SELECTOR for name in (names.UNKNOWN, names.CAUSE_SHARE, names.INFO, names.PERIOD_BURN_RATE)
+    )
 
 
 @pytest.mark.parametrize(

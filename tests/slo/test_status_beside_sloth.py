@@ -15,7 +15,7 @@ from support.tools import prometheuses
 from support.waiting import eventually
 from triton_exporter.catalogue import EXPORTER_JOB, own, state, triton
 from triton_exporter.catalogue import model as models
-from triton_slo import conventions as c
+from triton_slo import names
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
 from triton_slo.objective.model import Objective
@@ -52,8 +52,8 @@ def prometheus(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
     folder: Path = tmp_path_factory.mktemp("prometheus")
     with history.serve(counters(time.time()), folder, rules=rules, server=request.param) as url:
         with Prometheus(Access(url)) as client:
-            for label in ("sloth_id", c.SLO):
-                query = f"{c.PERIOD_BUDGET_REMAINING}{{{label}!=''}}"
+            for label in ("sloth_id", names.SLO):
+                query = f"{names.PERIOD_BUDGET_REMAINING}{{{label}!=''}}"
                 eventually(lambda query=query: client.instant(query), "the rules recorded nothing", 60)
         yield url
 

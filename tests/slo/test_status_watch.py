@@ -17,15 +17,15 @@ from pathlib import Path
 import pytest
 
 from support import history
-from triton_slo import conventions as c
+from triton_slo import names
 
-LABELS = {c.SLO: "latency", c.INDICATOR: "latency", "model": "embedder", "version": "1"}
+LABELS = {names.SLO: "latency", names.INDICATOR: "latency", "model": "embedder", "version": "1"}
 
 
 def recorded() -> str:
     """A budget that was recorded until just now."""
     now = time.time()
-    rows = [(c.PERIOD_BUDGET_REMAINING, LABELS, [(now - 240 + 15 * i, 0.75) for i in range(17)])]
+    rows = [(names.PERIOD_BUDGET_REMAINING, LABELS, [(now - 240 + 15 * i, 0.75) for i in range(17)])]
     return history.openmetrics(rows)
 
 

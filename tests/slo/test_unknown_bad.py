@@ -13,7 +13,7 @@ import yaml
 from support.promtool import evaluated, grouped, promtool, resting_on
 from support.tools import promtools
 from triton_exporter.catalogue import probe, state, triton
-from triton_slo import conventions as names
+from triton_slo import names
 from triton_slo.artifact import Options
 from triton_slo.backtest.history import History
 from triton_slo.backtest.ours import promise

@@ -17,7 +17,7 @@ import yaml
 from support.history import openmetrics, serve
 from support.tools import prometheuses, vmalert
 from triton_exporter.catalogue import triton
-from triton_slo import conventions as names
+from triton_slo import names
 from triton_slo.artifact import Format, Options
 from triton_slo.generate import artifacts
 from triton_slo.objective.model import Objective

@@ -18,7 +18,7 @@ from support.history import END, openmetrics
 from support.loopback import started
 from triton_exporter.catalogue import EXPORTER_JOB, Metric, bridge, gpu, llm, own, state, triton
 from triton_exporter.catalogue import model as config
-from triton_slo import conventions as slo
+from triton_slo import names
 from tritonwatch.local.triton import free_ports
 
 STEP = 15
@@ -463,8 +463,8 @@ _SOURCES = {
 
 def _objective(budget: Budget) -> Iterator[Series]:
     labels = {
-        slo.SLO: budget.slo,
-        slo.INDICATOR: budget.indicator,
+        names.SLO: budget.slo,
+        names.INDICATOR: budget.indicator,
         "model": budget.model,
         "version": budget.version,
     }
@@ -485,27 +485,27 @@ def _objective(budget: Budget) -> Iterator[Series]:
         ("3d", 72),
         ("30d", 720),
     ):
-        yield slo.sli_error(window), labels, _gauge(lambda at, h=hours: error(at, h))
-    yield slo.OBJECTIVE_RATIO, labels, _gauge(budget.target)
-    yield slo.ERROR_BUDGET_RATIO, labels, _gauge(allowed)
+        yield names.sli_error(window), labels, _gauge(lambda at, h=hours: error(at, h))
+    yield names.OBJECTIVE_RATIO, labels, _gauge(budget.target)
+    yield names.ERROR_BUDGET_RATIO, labels, _gauge(allowed)
     if budget.indicator == "queue":
-        yield slo.THRESHOLD_SECONDS, labels, _gauge(QUEUE_LIMIT)
-    yield slo.CURRENT_BURN_RATE, labels, _gauge(lambda at: error(at, 1 / 12) / allowed)
-    yield slo.PERIOD_BURN_RATE, labels, _gauge(1 - budget.left)
+        yield names.THRESHOLD_SECONDS, labels, _gauge(QUEUE_LIMIT)
+    yield names.CURRENT_BURN_RATE, labels, _gauge(lambda at: error(at, 1 / 12) / allowed)
+    yield names.PERIOD_BURN_RATE, labels, _gauge(1 - budget.left)
     left = max(1.0, budget.left)
     yield (
-        slo.PERIOD_BUDGET_REMAINING,
+        names.PERIOD_BUDGET_REMAINING,
         labels,
         _gauge(lambda at: left - (left - budget.left) * min(1.0, max(0.0, (at - START) / (END - START)))),
     )
-    yield slo.BURNING, labels, _gauge(lambda at: float(error(at, 1 / 12) > allowed))
-    yield slo.SLI_SOURCE, {**labels, slo.SOURCE: _SOURCES[budget.indicator]}, _gauge(1)
+    yield names.BURNING, labels, _gauge(lambda at: float(error(at, 1 / 12) > allowed))
+    yield names.SLI_SOURCE, {**labels, names.SOURCE: _SOURCES[budget.indicator]}, _gauge(1)
     if budget.indicator == "queue":
-        yield slo.ESTIMATE_ERROR, labels, _gauge(ESTIMATE_ERROR)
-    for event, share in ((slo.TOTAL, 1.0), (slo.ERROR, -1.0)):
+        yield names.ESTIMATE_ERROR, labels, _gauge(ESTIMATE_ERROR)
+    for event, share in ((names.TOTAL, 1.0), (names.ERROR, -1.0)):
         yield (
-            slo.sli_events("5m"),
-            {**labels, slo.EVENT: event},
+            names.sli_events("5m"),
+            {**labels, names.EVENT: event},
             _gauge(lambda at, s=share: 20.0 if s > 0 else 20 * error(at, 1 / 12)),
         )
 
@@ -517,49 +517,49 @@ def _promises() -> Iterator[Series]:
         ("readiness", "99.9%", ""),
     ):
         labels = {
-            slo.SLO: name,
-            slo.INDICATOR: name,
+            names.SLO: name,
+            names.INDICATOR: name,
             "owner": "ml-platform",
             "target": target,
             "window": "30d",
             "threshold": threshold,
             "description": f"What {name} promises.",
         }
-        yield slo.INFO, labels, _gauge(1)
-        yield slo.PERIOD_DAYS, {slo.SLO: name, slo.INDICATOR: name}, _gauge(30)
+        yield names.INFO, labels, _gauge(1)
+        yield names.PERIOD_DAYS, {names.SLO: name, names.INDICATOR: name}, _gauge(30)
     yield (
-        slo.UNKNOWN,
+        names.UNKNOWN,
         {
-            slo.SLO: "latency",
-            slo.INDICATOR: "latency",
+            names.SLO: "latency",
+            names.INDICATOR: "latency",
             "model": "broken",
             "version": "1",
-            slo.REASON: "vanished",
+            names.REASON: "vanished",
         },
         [(at, 1.0) for at in TIMES if at >= FAULT + 600],
     )
     for model in MODELS:
         labels = {
-            slo.SLO: "latency",
-            slo.INDICATOR: "latency",
+            names.SLO: "latency",
+            names.INDICATOR: "latency",
             "model": model.name,
             "version": model.version,
         }
-        yield slo.THRESHOLD_SECONDS, labels, _gauge(1)
+        yield names.THRESHOLD_SECONDS, labels, _gauge(1)
     for cause, share in (("queue", QUEUE_SHARE), ("compute_infer", 0.09)):
         yield (
-            slo.CAUSE_SHARE,
-            {slo.INDICATOR: "latency", "model": "saturated", "version": "1", slo.CAUSE: cause},
+            names.CAUSE_SHARE,
+            {names.INDICATOR: "latency", "model": "saturated", "version": "1", names.CAUSE: cause},
             _gauge(lambda at, s=share: s * (0.95 + 0.05 * _wave(at, 2))),
         )
     yield (
-        slo.CAUSE_SHARE,
-        {slo.INDICATOR: "errors", "model": "classifier", "version": "2", slo.CAUSE: "failure:BACKEND"},
+        names.CAUSE_SHARE,
+        {names.INDICATOR: "errors", "model": "classifier", "version": "2", names.CAUSE: "failure:BACKEND"},
         _gauge(lambda at: float(at >= FAULT)),
     )
     yield (
-        slo.CAUSE_SHARE,
-        {slo.INDICATOR: "readiness", "model": "broken", "version": "1", slo.CAUSE: "state:unavailable"},
+        names.CAUSE_SHARE,
+        {names.INDICATOR: "readiness", "model": "broken", "version": "1", names.CAUSE: "state:unavailable"},
         _gauge(lambda at: float(at >= FAULT)),
     )
 

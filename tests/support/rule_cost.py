@@ -30,7 +30,7 @@ from support.tools import prometheuses, promtools
 from triton_exporter.catalogue import EXPORTER_JOB, state, triton
 from triton_exporter.catalogue import model as models_of
 from triton_exporter.duration import parse_seconds
-from triton_slo import conventions as names
+from triton_slo import names
 from tritonwatch.local.triton import free_ports
 
 SCRAPE = 60

@@ -18,7 +18,7 @@ from support.promtool import NEVER, PAUSED, alerting, grouped, pausable, promtoo
 from support.slo_shapes import pyrra, sloth
 from support.tools import promtools
 from triton_exporter.catalogue import triton
-from triton_slo import conventions as names
+from triton_slo import names
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
 from triton_slo.objective.model import Objective

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from triton_alerts.alert import Alert
 from triton_alerts.catalogue import ALERTS, gpu, lifecycle, llm, traffic
-from triton_slo import conventions
+from triton_slo import names
 from triton_slo.alerting.tuning import Tuning
 from triton_slo.burn.burn_alerts import INHIBITIONS as SLO_INHIBITIONS
 from triton_slo.burn.burn_alerts import Inhibition
@@ -30,7 +30,7 @@ def _carrying(label: str, alerts: Iterable[Alert]) -> tuple[str, ...]:
     return tuple(alert.name for alert in alerts if label in alert.labels)
 
 
-_NO_PAGE = f'{conventions.SEVERITY}!="critical"'
+_NO_PAGE = f'{names.SEVERITY}!="critical"'
 """Tickets inhibit no page: a page must reach somebody whatever tickets there are."""
 _OF_A_SERVER = _carrying("instance", (*lifecycle.MODELS, *traffic.ALERTS, *llm.ALERTS))
 _OF_A_GPU = ("instance", "gpu_uuid")
@@ -47,7 +47,7 @@ INHIBITIONS = (
             "TritonServerNotStarting",
             "TritonModelDownEverywhere",
             "TritonTrafficVanished",
-            conventions.UNKNOWN_ALERT,
+            names.UNKNOWN_ALERT,
             *BURN_ALERTS.values(),
         ),
         (),
@@ -96,7 +96,7 @@ INHIBITIONS = (
     Inhibition(
         "Without any exporter no objective has data.",
         _named("TritonExporterAbsent"),
-        _named("TritonExporterDown", conventions.UNKNOWN_ALERT, "TritonTrafficVanished"),
+        _named("TritonExporterDown", names.UNKNOWN_ALERT, "TritonTrafficVanished"),
         (),
     ),
     Inhibition(
@@ -160,7 +160,7 @@ INHIBITIONS = (
         "A burning queue budget already means that requests wait.",
         _named(Queue.burn_alert),
         _named("TritonQueueGrowing", "TritonQueueDominates", "TritonInstancesSaturated"),
-        conventions.GROUPING,
+        names.GROUPING,
     ),
     Inhibition(
         "A bridge that is down delivers nothing, and Alertmanager notices.",
@@ -175,8 +175,8 @@ INHIBITIONS = (
 def in_force(tuning: Tuning) -> Iterator[Inhibition]:
     """The inhibitions with the severities in force: no alert inhibits a more urgent one, whatever was tuned."""
     severities: dict[str, set[str]] = {
-        **{name: {"critical", "warning"} for name in (conventions.UNKNOWN_ALERT, *BURN_ALERTS.values())},
-        **{name: {"warning"} for name in conventions.BUDGET_ALERTS},
+        **{name: {"critical", "warning"} for name in (names.UNKNOWN_ALERT, *BURN_ALERTS.values())},
+        **{name: {"warning"} for name in names.BUDGET_ALERTS},
         **{alert.name: {one.severity for one in alert.tuned(tuning)} for alert in ALERTS},
     }
     for row in INHIBITIONS:
@@ -193,16 +193,16 @@ def in_force(tuning: Tuning) -> Iterator[Inhibition]:
             yield row
             continue
         for source in sorted(sources, key=_RANK.__getitem__):
-            urgent = [one for one in conventions.SEVERITIES if _RANK[one] < _RANK[source]]
-            fits = (f'{conventions.SEVERITY}!~"{"|".join(urgent)}"',) if urgent else ()
+            urgent = [one for one in names.SEVERITIES if _RANK[one] < _RANK[source]]
+            fits = (f'{names.SEVERITY}!~"{"|".join(urgent)}"',) if urgent else ()
             yield replace(
                 row,
-                source=(*row.source, f'{conventions.SEVERITY}="{source}"'),
+                source=(*row.source, f'{names.SEVERITY}="{source}"'),
                 target=(*row.target, *fits),
             )
 
 
-_RANK = {severity: rank for rank, severity in enumerate(conventions.SEVERITIES)}
+_RANK = {severity: rank for rank, severity in enumerate(names.SEVERITIES)}
 """Most urgent first."""
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from triton_alerts.bridge import settings
 from triton_exporter.http.certificates import CertificateError
 from triton_exporter.options import is_loopback, is_web_address
-from triton_slo.conventions import SEVERITIES
+from triton_slo.names import SEVERITIES
 from triton_slo.problem import Problem
 
 _ALONE = "a file that holds the secret alone"

@@ -19,7 +19,7 @@ from triton_exporter.http.certificates import Renewed, ServerCertificates
 from triton_exporter.http.connections import Connections
 from triton_exporter.http.server import RefusedError, Request, Response, Server, routed
 from triton_exporter.http.web_config import WebConfig
-from triton_slo.conventions import SEVERITY
+from triton_slo.names import SEVERITY
 
 PATH = "/alertmanager"
 LARGEST_BODY = 32 * 1024 * 1024

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from triton_alerts.alert import Alert, Lookup
 from triton_alerts.rules import links, promql
-from triton_slo import conventions
+from triton_slo import names
 from triton_slo.artifact import Options
 from triton_slo.rules.rulefile import Group, Rule
 
@@ -57,9 +57,9 @@ def _hold(alert: Alert, options: Options) -> str:
 def labels(alert: Alert) -> dict[str, str]:
     """Return the labels every alert carries, whatever its expression yields."""
     return {
-        conventions.SEVERITY: alert.severity,
-        conventions.COMPONENT: alert.component,
-        conventions.OWNER: alert.owner,
+        names.SEVERITY: alert.severity,
+        names.COMPONENT: alert.component,
+        names.OWNER: alert.owner,
     }
 
 

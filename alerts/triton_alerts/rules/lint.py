@@ -18,7 +18,7 @@ import yaml
 
 from triton_alerts.rules import shape
 from triton_exporter.yaml_faults import YAML_FAULTS
-from triton_slo import conventions
+from triton_slo import names
 from triton_slo.problem import Problem
 
 _COMPARISONS = frozenset({">", "<", ">=", "<=", "==", "!="})
@@ -185,9 +185,9 @@ def short_window(one: AlertingRule, scrape_interval_seconds: float) -> Iterator[
 def labels_and_annotations(one: AlertingRule, _: float) -> Iterator[str]:
     """What every alert must carry to be routed and understood."""
     labels, annotations = (dict(one.rule.get(key) or {}) for key in ("labels", "annotations"))
-    if labels.get(conventions.SEVERITY) not in conventions.SEVERITIES:
-        yield f"label severity is none of {', '.join(conventions.SEVERITIES)}"
-    if not labels.get(conventions.COMPONENT):
+    if labels.get(names.SEVERITY) not in names.SEVERITIES:
+        yield f"label severity is none of {', '.join(names.SEVERITIES)}"
+    if not labels.get(names.COMPONENT):
         yield "label component is missing"
     for name in _ANNOTATIONS:
         if not annotations.get(name):

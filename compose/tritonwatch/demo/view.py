@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from triton_alerts.alertmanager_client import Alertmanager, ListedAlert, PeerError
 from triton_exporter.catalogue import state, triton
-from triton_slo import conventions
+from triton_slo import names
 from triton_slo.prometheus import Access, Prometheus, PrometheusError, Sample
 
 _BY = "by (model, version)"
@@ -29,8 +29,8 @@ QUERIES: Mapping[str, str] = {
     "mean_latency_seconds": f"{_ratio(triton.REQUEST_DURATION_US, triton.REQUEST_SUCCESS)} / 1e6",
     "queue_share": _ratio(triton.QUEUE_DURATION_US, triton.REQUEST_DURATION_US),
     "batch_size": _ratio(triton.INFERENCE_COUNT, triton.EXEC_COUNT),
-    "burn_rate": f"max {_BY} ({conventions.CURRENT_BURN_RATE})",
-    "budget_left": f"min {_BY} ({conventions.PERIOD_BUDGET_REMAINING})",
+    "burn_rate": f"max {_BY} ({names.CURRENT_BURN_RATE})",
+    "budget_left": f"min {_BY} ({names.PERIOD_BUDGET_REMAINING})",
 }
 """Column -> PromQL, one value per model and version."""
 
@@ -111,5 +111,5 @@ class Viewer:
 
 
 def _urgency(severity: str) -> int:
-    known = conventions.SEVERITIES
+    known = names.SEVERITIES
     return known.index(severity) if severity in known else len(known)

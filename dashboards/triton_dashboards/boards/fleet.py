@@ -15,7 +15,7 @@ from triton_exporter.catalogue import own, state
 from triton_slo.alerting import signals
 from triton_slo.alerting.tuning import Tuning
 from triton_slo.artifact import Options
-from triton_slo.conventions import (
+from triton_slo.names import (
     COMPONENT,
     OURS,
     PERIOD_BUDGET_REMAINING,

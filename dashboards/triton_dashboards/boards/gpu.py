@@ -16,7 +16,7 @@ from triton_exporter.catalogue import Metric, gpu
 from triton_slo.alerting import signals
 from triton_slo.alerting.tuning import Tuning
 from triton_slo.artifact import Options
-from triton_slo.conventions import POWER_CAUSED, UTILIZATION_CAUSED, server_traffic
+from triton_slo.names import POWER_CAUSED, UTILIZATION_CAUSED, server_traffic
 
 _GPU = ("instance", "gpu_uuid")
 _BY_GPU = f"by ({', '.join(_GPU)})"

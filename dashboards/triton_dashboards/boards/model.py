@@ -29,8 +29,8 @@ from triton_exporter.catalogue import gpu, state, triton
 from triton_exporter.catalogue import model as config
 from triton_slo.alerting import signals
 from triton_slo.artifact import Options
-from triton_slo.conventions import ESTIMATE_ERROR, OURS, PERIOD_BUDGET_REMAINING
 from triton_slo.indicators import Errors, Latency, Queue
+from triton_slo.names import ESTIMATE_ERROR, OURS, PERIOD_BUDGET_REMAINING
 
 
 def dashboard(options: Options) -> Dashboard:

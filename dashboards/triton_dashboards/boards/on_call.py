@@ -14,7 +14,7 @@ from triton_exporter.catalogue import Metric, bridge
 from triton_slo.alerting import signals
 from triton_slo.alerting.tuning import Tuning
 from triton_slo.artifact import Options
-from triton_slo.conventions import COMPONENT, OWNER, SEVERITY, TIER, UNKNOWN_ALERT
+from triton_slo.names import COMPONENT, OWNER, SEVERITY, TIER, UNKNOWN_ALERT
 
 _HUMAN = f'{SEVERITY}=~"critical|warning"'
 _CHOSEN = (f'{COMPONENT}!=""', f'{COMPONENT}=~"$component"', f'{OWNER}=~"$owner"', shared.OF_MODEL)

@@ -16,7 +16,7 @@ from triton_exporter.catalogue import gpu, own, state, triton
 from triton_slo.alerting import signals
 from triton_slo.alerting.tuning import Tuning
 from triton_slo.artifact import Options
-from triton_slo.conventions import FAILED_LOADS, MODELS_IN_STATE, server_traffic
+from triton_slo.names import FAILED_LOADS, MODELS_IN_STATE, server_traffic
 
 _LEGEND = "{{instance}}"
 _NO_GPU = 'source="none"'

@@ -25,7 +25,8 @@ from triton_dashboards.tables import Column, columns, linked
 from triton_exporter.catalogue import state
 from triton_exporter.duration import parse_seconds
 from triton_slo.artifact import Options
-from triton_slo.conventions import (
+from triton_slo.indicators.sources import CAVEATS
+from triton_slo.names import (
     BURNING,
     CAUSE,
     CAUSE_SHARE,
@@ -52,7 +53,6 @@ from triton_slo.conventions import (
     sli_events,
     worst_burn,
 )
-from triton_slo.indicators.sources import CAVEATS
 from triton_slo.objective.model import WORKBOOK_TIERS
 
 KEYS = (SLO, INDICATOR, *GROUPING)

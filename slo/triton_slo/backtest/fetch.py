@@ -8,8 +8,8 @@ import numpy as np
 
 from triton_exporter.duration import DAY, render
 from triton_slo.backtest.history import Column, Grid, History
-from triton_slo.conventions import ERROR, TOTAL
 from triton_slo.indicators.measure import Events, Measure
+from triton_slo.names import ERROR, TOTAL
 from triton_slo.objective.model import Objective
 from triton_slo.prometheus import Prometheus
 from triton_slo.promql import by

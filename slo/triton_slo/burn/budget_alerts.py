@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from triton_slo import conventions as names
+from triton_slo import names
 from triton_slo.burn import words
 from triton_slo.burn.burn_alerts import alert_labels
 from triton_slo.burn.condition import All, enough_in_period

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import get_args
 
-from triton_slo import conventions as names
+from triton_slo import names
 from triton_slo.burn import words
 from triton_slo.burn.condition import late_guard
 from triton_slo.burn.condition_rules import alert_expression, burn_tiers, condition_rules

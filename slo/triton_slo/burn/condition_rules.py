@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from triton_exporter.duration import render
-from triton_slo import conventions as names
+from triton_slo import names
 from triton_slo.burn.condition import (
     All,
     Burn,

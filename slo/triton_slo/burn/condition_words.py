@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from triton_slo import conventions as names
+from triton_slo import names
 from triton_slo.burn.condition import (
     All,
     Burn,

@@ -7,7 +7,6 @@ from typing import Annotated, get_args
 
 from pydantic import Field
 
-from triton_slo.conventions import BUDGET_ALERTS, UNKNOWN_ALERT
 from triton_slo.indicators.custom import Custom
 from triton_slo.indicators.errors import Errors
 from triton_slo.indicators.first_response import FirstResponse
@@ -16,6 +15,7 @@ from triton_slo.indicators.latency import Latency
 from triton_slo.indicators.probe import Probe
 from triton_slo.indicators.queue import Queue
 from triton_slo.indicators.readiness import Readiness
+from triton_slo.names import BUDGET_ALERTS, UNKNOWN_ALERT
 
 __all__ = [
     "ALERTS",

@@ -13,7 +13,7 @@ from typing import ClassVar, Literal
 from triton_exporter.catalogue import Metric, state, triton
 from triton_exporter.distribution.buckets import DEFAULT_BOUNDS
 from triton_exporter.duration import parse_seconds, render
-from triton_slo import conventions
+from triton_slo import names
 from triton_slo.fields import Duration
 from triton_slo.indicators.gateways.gateway_indicator import GatewayRequests
 from triton_slo.indicators.indicator import Finding, Indicator
@@ -47,7 +47,7 @@ class TimedIndicator(Indicator):
         "^compute": "Computing takes the time: roll back a version that made it slower. Else, if the GPU is idle, "
         "raise concurrency or batching; if it is busy, scale out.",
     }
-    limit_series: ClassVar = conventions.THRESHOLD_SECONDS
+    limit_series: ClassVar = names.THRESHOLD_SECONDS
 
     @property
     def threshold_text(self) -> str:

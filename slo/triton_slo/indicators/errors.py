@@ -15,7 +15,7 @@ from pydantic import model_validator
 
 from triton_exporter.catalogue import Metric, state, triton
 from triton_exporter.catalogue import model as models
-from triton_slo import conventions as names
+from triton_slo import names
 from triton_slo.fields import Names
 from triton_slo.indicators.gateways.gateway_indicator import GatewayIndicator
 from triton_slo.indicators.gateways.gateway_table import GatewayName

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar, TypeVar
 
-from triton_slo import conventions
+from triton_slo import names
 from triton_slo.fields import Value
 from triton_slo.indicators.measure import Measure, Scope, UnknownReason
 from triton_slo.indicators.sample_series import SampleSeries
@@ -28,7 +28,7 @@ class Indicator(Value):
     """What to do first when no cause is known."""
     steps_by_cause: ClassVar[Mapping[str, str]] = {}
     """Pattern of the largest cause -> what to do first."""
-    limit_series: ClassVar[str] = conventions.ERROR_BUDGET_RATIO
+    limit_series: ClassVar[str] = names.ERROR_BUDGET_RATIO
     """Recorded series that holds the limit in the unit of the indicator's graphs."""
     caused_by: ClassVar[str] = "readiness"
     """Kind of the indicator whose page explains this one's alerts, and inhibits them; empty: none does."""
@@ -63,7 +63,7 @@ class Indicator(Value):
     @property
     def grouping(self) -> tuple[str, ...]:
         """Labels of a group, where the objective names none."""
-        return conventions.GROUPING
+        return names.GROUPING
 
     def limit(self, target: float, threshold: float | None) -> float | None:
         """Return what a graph of the indicator compares with: the share of events that may fail."""

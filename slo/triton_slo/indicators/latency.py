@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from triton_exporter.catalogue import Metric, gpu, state, triton
 from triton_exporter.duration import render
-from triton_slo import conventions as names
+from triton_slo import names
 from triton_slo.indicators.durations import HistogramOrSlices, bucket_series, in_buckets, no_bucket
 from triton_slo.indicators.gateways.gateway_indicator import GatewayIndicator
 from triton_slo.indicators.gateways.gateway_table import GatewayName

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from triton_exporter.catalogue import Metric, state, triton
 from triton_exporter.duration import render
-from triton_slo import conventions as names
+from triton_slo import names
 from triton_slo.promql import Matchers, by, indent, number, on, paren
 
 Change = Callable[[str], str]

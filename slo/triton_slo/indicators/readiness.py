@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import ClassVar, Literal
 
 from triton_exporter.catalogue import Metric, state
-from triton_slo import conventions as names
+from triton_slo import names
 from triton_slo.indicators.indicator import Indicator, T
 from triton_slo.indicators.measure import Events, Measure, Scope, StateQuery, UnknownReason, stuck
 from triton_slo.indicators.sample_series import SampleSeries, gauge

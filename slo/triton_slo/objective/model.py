@@ -18,7 +18,7 @@ from pydantic import (
 )
 
 from triton_exporter.duration import DAY, parse_seconds
-from triton_slo import conventions
+from triton_slo import names
 from triton_slo.fields import Choice, Duration, LabelName, Ratio, Selection, Target, Text, Value
 from triton_slo.indicators import KINDS, AnyIndicator
 from triton_slo.objective.exclusion import Exclusion, TimeZone
@@ -227,15 +227,15 @@ def _indicator(value: Any) -> Any:
 
 RESERVED_LABELS = frozenset(
     {
-        conventions.SLO,
-        conventions.INDICATOR,
-        conventions.SEVERITY,
-        conventions.TIER,
-        conventions.URGENCY,
-        conventions.COMPONENT,
-        conventions.OWNER,
-        conventions.EVENT,
-        conventions.REASON,
+        names.SLO,
+        names.INDICATOR,
+        names.SEVERITY,
+        names.TIER,
+        names.URGENCY,
+        names.COMPONENT,
+        names.OWNER,
+        names.EVENT,
+        names.REASON,
         "alertname",
         "model",
         "version",
@@ -256,7 +256,7 @@ class Objective(Value):
     indicator: Annotated[AnyIndicator, BeforeValidator(_indicator, json_schema_input_type=str | AnyIndicator)]
     models: Selection = Choice()
     versions: Selection = Choice()
-    group_by: tuple[LabelName, ...] = conventions.GROUPING
+    group_by: tuple[LabelName, ...] = names.GROUPING
     overrides: tuple[Override, ...] = ()
     labels: dict[LabelName, Text] = Field(default_factory=dict)
     annotations: dict[LabelName, Text] = Field(default_factory=dict)
@@ -291,8 +291,8 @@ class Objective(Value):
 
     @model_validator(mode="after")
     def _coherent(self) -> Self:
-        inner = {conventions.SOURCE, conventions.CAUSE, conventions.EDGE, conventions.RUNG}
-        recorded = (RESERVED_LABELS | inner) - set(conventions.GROUPING)
+        inner = {names.SOURCE, names.CAUSE, names.EDGE, names.RUNG}
+        recorded = (RESERVED_LABELS | inner) - set(names.GROUPING)
         if taken := sorted(recorded & set(self.group_by)):
             raise ValueError(f"group_by holds labels the rules set themselves: {', '.join(taken)}")
         if taken := sorted((RESERVED_LABELS | set(self.group_by)) & set(self.labels)):

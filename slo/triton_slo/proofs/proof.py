@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from triton_exporter.duration import render as duration
-from triton_slo import conventions as names
+from triton_slo import names
 from triton_slo.artifact import Artifact, scalar
 from triton_slo.burn.burn_alerts import alert_rules, objective_rules
 from triton_slo.burn.condition_rules import burn_tiers, condition_rules

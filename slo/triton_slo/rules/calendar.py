@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from triton_exporter.duration import DAY, parse_seconds
-from triton_slo import conventions as names
+from triton_slo import names
 from triton_slo.objective.model import CalendarWindow
 from triton_slo.promql import indent, number
 from triton_slo.rules.periods import clock

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from triton_exporter.duration import DAY, render
-from triton_slo import conventions as names
+from triton_slo import names
 from triton_slo.indicators.measure import Measure
 from triton_slo.objective.exclusion import DAYS, Exclusion
 from triton_slo.objective.zone import ClockChange, ClockRule, clock_rule

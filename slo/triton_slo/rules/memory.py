@@ -7,7 +7,7 @@ costs more than most rules, so only the slow group does; it records what the oth
 
 from __future__ import annotations
 
-from triton_slo import conventions as names
+from triton_slo import names
 from triton_slo.promql import Matchers, on
 from triton_slo.rules.plan import Plan
 from triton_slo.rules.rulefile import Rule

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from triton_slo import conventions
+from triton_slo import names
 from triton_slo.artifact import Options
 from triton_slo.fields import Choice
 from triton_slo.indicators.measure import Measure, Scope
@@ -61,15 +61,15 @@ class Plan:
         """Labels of every recorded series."""
         objective = self.objective
         return {
-            conventions.SLO: objective.name,
-            conventions.INDICATOR: objective.indicator.kind,
+            names.SLO: objective.name,
+            names.INDICATOR: objective.indicator.kind,
             **self.fixed_labels,
         }
 
     @cached_property
     def own(self) -> Matchers:
         """Matchers of this objective's recorded series."""
-        matchers = Matchers().equal(conventions.SLO, self.objective.name)
+        matchers = Matchers().equal(names.SLO, self.objective.name)
         for label, value in self.fixed_labels.items():
             matchers = matchers.equal(label, value)
         return matchers

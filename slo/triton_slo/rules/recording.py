@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from triton_exporter.duration import DAY, render
-from triton_slo import conventions as names
+from triton_slo import names
 from triton_slo.indicators.measure import Events, Measure
 from triton_slo.objective.model import CalendarWindow
 from triton_slo.promql import Matchers, number, on, paren

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from triton_exporter.catalogue import state, triton
-from triton_slo import conventions as names
+from triton_slo import names
 from triton_slo.promql import Matchers, by, indent, on
 from triton_slo.rules.memory import remembered
 from triton_slo.rules.plan import Plan

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from triton_exporter.duration import render
-from triton_slo import conventions as names
+from triton_slo import names
 from triton_slo.objective.model import HALF_HOUR, TILE
 from triton_slo.promql import Matchers, indent, number, on
 from triton_slo.rules.plan import Plan

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from triton_exporter.catalogue import state
-from triton_slo import conventions as names
+from triton_slo import names
 from triton_slo.indicators.measure import UnknownReason
 from triton_slo.promql import Matchers, number
 from triton_slo.rules.excluding import counting

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from triton_exporter.duration import render
-from triton_slo import conventions as names
+from triton_slo import names
 from triton_slo.indicators.measure import Measure
 from triton_slo.promql import Matchers, by, indent, number, on
 from triton_slo.rules.plan import Plan

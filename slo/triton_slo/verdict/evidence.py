@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from triton_exporter.catalogue import own, state
-from triton_slo import conventions
+from triton_slo import names
 from triton_slo.prometheus import Prometheus, Sample, Series
 from triton_slo.promql import Matchers
 from triton_slo.verdict.canary import Slice
@@ -55,22 +55,22 @@ def ages(prometheus: Prometheus, at: float | None = None) -> Ages:
 
 def firing(prometheus: Prometheus, at: float | None = None) -> tuple[Firing, ...]:
     """Burn alerts that fire now, as Prometheus' own rules say."""
-    matchers = f'alertstate="firing", {conventions.COMPONENT}="slo", {conventions.TIER}!=""'
-    return tuple(_firing(sample) for sample in prometheus.instant(f"{conventions.ALERTS}{{{matchers}}}", at))
+    matchers = f'alertstate="firing", {names.COMPONENT}="slo", {names.TIER}!=""'
+    return tuple(_firing(sample) for sample in prometheus.instant(f"{names.ALERTS}{{{matchers}}}", at))
 
 
 def _firing(sample: Sample) -> Firing:
-    keys = (conventions.SLO, "model", "version", conventions.SEVERITY, conventions.TIER)
+    keys = (names.SLO, "model", "version", names.SEVERITY, names.TIER)
     slo, model, version, severity, tier = (sample.labels.get(key, "") for key in keys)
     return Firing(slo, model, version, severity, tier)
 
 
 def stopped(prometheus: Prometheus, at: float | None = None) -> tuple[str, ...]:
     """Objectives that were recorded in the last hour and are not now: their rules failed, or were taken away."""
-    query = f"group by ({conventions.SLO}) (last_over_time({conventions.INFO}[1h]))"
-    now = f"group by ({conventions.SLO}) ({conventions.INFO})"
+    query = f"group by ({names.SLO}) (last_over_time({names.INFO}[1h]))"
+    now = f"group by ({names.SLO}) ({names.INFO})"
     found = prometheus.instant(f"{query} unless {now}", at)
-    return tuple(sorted(sample.labels.get(conventions.SLO, "") for sample in found))
+    return tuple(sorted(sample.labels.get(names.SLO, "") for sample in found))
 
 
 def slices(
@@ -80,7 +80,7 @@ def slices(
     first = start + SLICE_SECONDS
     bad, total = (
         _by_time(prometheus.range(_recorded(slo, group, event), first, end, SLICE_SECONDS))
-        for event in (conventions.ERROR, conventions.TOTAL)
+        for event in (names.ERROR, names.TOTAL)
     )
     return tuple(
         Slice(min(bad.get(at, 0.0), rate) * SLICE_SECONDS, rate * SLICE_SECONDS)
@@ -90,9 +90,9 @@ def slices(
 
 def _recorded(slo: str, group: Mapping[str, str], event: str) -> str:
     matchers = Matchers()
-    for label, value in {**group, conventions.SLO: slo, conventions.EVENT: event}.items():
+    for label, value in {**group, names.SLO: slo, names.EVENT: event}.items():
         matchers = matchers.equal(label, value)
-    return f"sum ({conventions.sli_events(SLICE)}{matchers})"
+    return f"sum ({names.sli_events(SLICE)}{matchers})"
 
 
 def _by_time(found: Sequence[Series]) -> dict[float, float]:

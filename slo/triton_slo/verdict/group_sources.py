@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from triton_slo import conventions
+from triton_slo import names
 from triton_slo.indicators.sources import CAVEATS, HIDING
 from triton_slo.prometheus import Prometheus
 from triton_slo.rules.plan import Plan
@@ -24,17 +24,17 @@ def fed_groups(prometheus: Prometheus, plan: Plan) -> Iterator[Standing]:
         for expr, fixed in measure.sources:
             for sample in () if fixed in HIDING else prometheus.instant(expr):
                 labels = dict(sample.labels)
-                source = labels.pop(conventions.SOURCE, fixed)
+                source = labels.pop(names.SOURCE, fixed)
                 sources[tuple(sorted(labels.items()))].add(source)
         estimated = measure.estimate_error
         asked = prometheus.instant(estimated(plan.clock.text("1h"))) if estimated else ()
         errors = {tuple(sorted(sample.labels.items())): sample.value for sample in asked}
-        for group, names in sources.items():
+        for group, found in sources.items():
             yield Standing(
                 plan.objective.name,
                 plan.objective.indicator.kind,
                 dict(group),
                 target=variant.target,
-                sources=tuple(sorted(names)),
+                sources=tuple(sorted(found)),
                 estimate_error=errors.get(group),
             )

@@ -13,7 +13,7 @@ from itertools import groupby
 from typing import Literal
 
 from triton_exporter.duration import DAY
-from triton_slo import conventions
+from triton_slo import names
 from triton_slo.burn.condition import burns
 from triton_slo.indicators import kind
 from triton_slo.indicators.sources import CAVEATS, HIDING
@@ -27,29 +27,29 @@ SHOWN_WINDOWS = ("1h", "6h", "3d")
 _PACE = "1h"
 _FRESH_SECONDS = 300.0
 """Prometheus' own lookback: what was last seen longer ago is not there any more."""
-_ERROR_PREFIX = conventions.sli_error("")
+_ERROR_PREFIX = names.sli_error("")
 _PLAIN = (
-    conventions.OBJECTIVE_RATIO,
-    conventions.THRESHOLD_SECONDS,
-    conventions.PERIOD_DAYS,
-    conventions.PERIOD_START,
-    conventions.PERIOD_END,
-    conventions.CURRENT_BURN_RATE,
-    conventions.PERIOD_BURN_RATE,
-    conventions.PERIOD_BUDGET_REMAINING,
-    conventions.INFO,
-    conventions.LAST_SEEN,
-    conventions.RETIRED,
-    conventions.UNKNOWN,
-    conventions.SLI_EXCLUDED,
-    conventions.SLI_SOURCE,
-    conventions.ESTIMATE_ERROR,
-    conventions.WITHIN_ERROR,
-    conventions.CAUSE_SHARE,
+    names.OBJECTIVE_RATIO,
+    names.THRESHOLD_SECONDS,
+    names.PERIOD_DAYS,
+    names.PERIOD_START,
+    names.PERIOD_END,
+    names.CURRENT_BURN_RATE,
+    names.PERIOD_BURN_RATE,
+    names.PERIOD_BUDGET_REMAINING,
+    names.INFO,
+    names.LAST_SEEN,
+    names.RETIRED,
+    names.UNKNOWN,
+    names.SLI_EXCLUDED,
+    names.SLI_SOURCE,
+    names.ESTIMATE_ERROR,
+    names.WITHIN_ERROR,
+    names.CAUSE_SHARE,
 )
 
-_NO_ERRORS = f'{conventions.EVENT}!="{conventions.ERROR}"'
-SELECTOR = f'{{__name__=~"{"|".join((*_PLAIN, _ERROR_PREFIX + ".+"))}", {conventions.OURS}, {_NO_ERRORS}}}'
+_NO_ERRORS = f'{names.EVENT}!="{names.ERROR}"'
+SELECTOR = f'{{__name__=~"{"|".join((*_PLAIN, _ERROR_PREFIX + ".+"))}", {names.OURS}, {_NO_ERRORS}}}'
 """PromQL for all recorded series that `standings` reads, in one question."""
 
 
@@ -191,13 +191,13 @@ _Key = tuple[str, str, tuple[tuple[str, str], ...]]
 _EXTRA = frozenset(
     {
         "__name__",
-        conventions.SLO,
-        conventions.INDICATOR,
-        conventions.REASON,
-        conventions.SOURCE,
-        conventions.CAUSE,
-        conventions.EVENT,
-        conventions.TIER,
+        names.SLO,
+        names.INDICATOR,
+        names.REASON,
+        names.SOURCE,
+        names.CAUSE,
+        names.EVENT,
+        names.TIER,
     }
 )
 
@@ -222,21 +222,21 @@ class _Board:
             return  # no rule of ours records NaN; another's must not become a number here
         name, labels = sample.labels.get("__name__", ""), sample.labels
         self._at = max(self._at, sample.at)
-        slo, indicator = labels.get(conventions.SLO, ""), labels.get(conventions.INDICATOR, "")
+        slo, indicator = labels.get(names.SLO, ""), labels.get(names.INDICATOR, "")
         group = tuple(sorted((key, value) for key, value in labels.items() if key not in _EXTRA))
-        if name == conventions.INFO:
+        if name == names.INFO:
             self._infos[slo] = indicator
             return
-        if name == conventions.SLI_EXCLUDED:
+        if name == names.SLI_EXCLUDED:
             # Of the whole objective; its labels beyond that are those of all its series (a selector's).
-            self._excluded[slo].append((set(group), labels.get(conventions.REASON, "")))
+            self._excluded[slo].append((set(group), labels.get(names.REASON, "")))
             return
-        if name == conventions.CAUSE_SHARE:
-            self._causes[indicator, group].append((labels.get(conventions.CAUSE, ""), sample.value))
+        if name == names.CAUSE_SHARE:
+            self._causes[indicator, group].append((labels.get(names.CAUSE, ""), sample.value))
             return
         key = (slo, indicator, group)
         self._values[key][name] = sample.value
-        for label in (conventions.REASON, conventions.SOURCE, conventions.TIER):
+        for label in (names.REASON, names.SOURCE, names.TIER):
             if label in labels:
                 self._labels[key][label].append(labels[label])
 
@@ -262,13 +262,13 @@ class _Board:
 
     def _nothing(self, key: _Key) -> bool:
         """Return whether nothing ever happened to a group: a model that is listed and was never meant to serve."""
-        return not self._values[key].keys() & {conventions.PERIOD_BURN_RATE, conventions.UNKNOWN}
+        return not self._values[key].keys() & {names.PERIOD_BURN_RATE, names.UNKNOWN}
 
     def _retired(self, key: _Key) -> bool:
         # A group that serves again is seen later than it was retired.
         values = self._values[key]
-        seen = values.get(conventions.LAST_SEEN, math.inf)
-        return values.get(conventions.RETIRED, -math.inf) >= seen
+        seen = values.get(names.LAST_SEEN, math.inf)
+        return values.get(names.RETIRED, -math.inf) >= seen
 
     def standing(self, key: _Key) -> Standing:
         """Return all that is known about one."""
@@ -278,16 +278,16 @@ class _Board:
         def value(name: str) -> float | None:
             return values.get(name, general.get(name))
 
-        target, spent = value(conventions.OBJECTIVE_RATIO), value(conventions.PERIOD_BURN_RATE)
-        left = value(conventions.PERIOD_BUDGET_REMAINING)
+        target, spent = value(names.OBJECTIVE_RATIO), value(names.PERIOD_BURN_RATE)
+        left = value(names.PERIOD_BUDGET_REMAINING)
         if left is None and spent is not None:
             left = 1 - spent
         burn = {} if target is None else _burn_rates(values, 1 - target)
-        now, seen = value(conventions.CURRENT_BURN_RATE), values.get(conventions.LAST_SEEN)
-        period_end = value(conventions.PERIOD_END)
+        now, seen = value(names.CURRENT_BURN_RATE), values.get(names.LAST_SEEN)
+        period_end = value(names.PERIOD_END)
         ends_in = None if period_end is None else max(0.0, period_end - self._at)
-        lasts, seconds = _lasting(left, burn.get(_PACE, now), value(conventions.PERIOD_DAYS), ends_in)
-        unknown = ", ".join(sorted(set(self._labels[key][conventions.REASON])))
+        lasts, seconds = _lasting(left, burn.get(_PACE, now), value(names.PERIOD_DAYS), ends_in)
+        unknown = ", ".join(sorted(set(self._labels[key][names.REASON])))
         # Data without events leaves no ratio; data that is gone leaves none either, but is not seen any more.
         idle = now is None and seen is not None and self._at - seen <= _FRESH_SECONDS
         return Standing(
@@ -295,7 +295,7 @@ class _Board:
             indicator=indicator,
             group=dict(group),
             target=target,
-            threshold_seconds=value(conventions.THRESHOLD_SECONDS),
+            threshold_seconds=value(names.THRESHOLD_SECONDS),
             sli=None
             if left is None or target is None
             else _sli(1 - left if spent is None else spent, target),
@@ -311,9 +311,9 @@ class _Board:
             idle=idle and not unknown,
             excluded=", ".join(sorted(why for of, why in self._excluded[slo] if of <= set(group))),
             causes=self._split(indicator, group),
-            sources=tuple(sorted(set(self._labels[key][conventions.SOURCE]))),
-            estimate_error=values.get(conventions.ESTIMATE_ERROR),
-            within_error=tuple(sorted(set(self._labels[key][conventions.TIER]))),
+            sources=tuple(sorted(set(self._labels[key][names.SOURCE]))),
+            estimate_error=values.get(names.ESTIMATE_ERROR),
+            within_error=tuple(sorted(set(self._labels[key][names.TIER]))),
         )
 
     def _split(self, indicator: str, group: tuple[tuple[str, str], ...]) -> tuple[tuple[str, float], ...]:

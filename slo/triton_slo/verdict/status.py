@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from triton_exporter.catalogue import EXPORTER_JOB, state
 from triton_exporter.duration import DAY
-from triton_slo import conventions
+from triton_slo import names
 from triton_slo.prometheus import Prometheus, PrometheusError, Sample
 from triton_slo.verdict.live import SELECTOR, UNKNOWN_TIME, Standing, standings
 
@@ -28,18 +28,18 @@ def read_status(prometheus: Prometheus, at: float | None = None) -> tuple[Standi
 
 def _unknown_time(period_days: float) -> str:
     """Return PromQL for the seconds of a period in which a group was unknown, looked at every 5 minutes."""
-    looks = f"count_over_time({conventions.UNKNOWN}[{round(period_days * DAY)}s:{_UNKNOWN_STEP_SECONDS}s])"
-    return f"max without ({conventions.REASON}) ({looks}) * {_UNKNOWN_STEP_SECONDS}"
+    looks = f"count_over_time({names.UNKNOWN}[{round(period_days * DAY)}s:{_UNKNOWN_STEP_SECONDS}s])"
+    return f"max without ({names.REASON}) ({looks}) * {_UNKNOWN_STEP_SECONDS}"
 
 
 def _unknown_times(prometheus: Prometheus, samples: Sequence[Sample], at: float | None) -> tuple[Sample, ...]:
     """Return how long each recorded group was unknown, asked once for each length of period (so far)."""
     lengths: dict[str, float] = {}
-    for sample in sorted(samples, key=lambda one: one.labels.get("__name__") == conventions.PERIOD_START):
-        slo, name = sample.labels.get(conventions.SLO, ""), sample.labels.get("__name__")
-        if name == conventions.PERIOD_DAYS:
+    for sample in sorted(samples, key=lambda one: one.labels.get("__name__") == names.PERIOD_START):
+        slo, name = sample.labels.get(names.SLO, ""), sample.labels.get("__name__")
+        if name == names.PERIOD_DAYS:
             lengths[slo] = sample.value
-        elif name == conventions.PERIOD_START:
+        elif name == names.PERIOD_START:
             lengths[slo] = max(1.0, sample.at - sample.value) / DAY
     days: dict[float, set[str]] = defaultdict(set)
     for slo, length in lengths.items():
@@ -48,7 +48,7 @@ def _unknown_times(prometheus: Prometheus, samples: Sequence[Sample], at: float 
         Sample({**sample.labels, "__name__": UNKNOWN_TIME}, sample.value, sample.at)
         for length, slos in days.items()
         for sample in prometheus.instant(_unknown_time(length), at)
-        if sample.labels.get(conventions.SLO) in slos
+        if sample.labels.get(names.SLO) in slos
     )
 
 

@@ -39,7 +39,7 @@ from triton_alerts.bridge.text import (
     slack_hour,
     slack_time,
 )
-from triton_slo.conventions import SEVERITIES
+from triton_slo.names import SEVERITIES
 
 UNTIL_RESOLVED = "resolved"
 """Value of the silence that is renewed for as long as the incident lasts."""

@@ -11,8 +11,8 @@ from triton_alerts.bridge.incidents.incident import FIRST_STEP, Incident
 from triton_alerts.bridge.incidents.notification import Member
 from triton_alerts.catalogue import ALERTS
 from triton_exporter.lifecycle.reasons import classify
-from triton_slo.conventions import INDICATOR
 from triton_slo.indicators import KINDS, Readiness
+from triton_slo.names import INDICATOR
 
 UNKNOWN = "not known"
 _STEPS: dict[str, dict[str, str]] = {alert.name: dict(alert.steps) for alert in ALERTS if alert.steps}

@@ -16,7 +16,7 @@ from triton_alerts.bridge.incidents.incident import (
 )
 from triton_alerts.bridge.incidents.notification import Member
 from triton_exporter.catalogue import state
-from triton_slo import conventions as slo
+from triton_slo import names
 from triton_slo.indicators import KINDS
 from triton_slo.indicators.indicator import Indicator
 from triton_slo.prometheus import Prometheus, Sample
@@ -28,29 +28,33 @@ def from_prometheus(prometheus: Prometheus) -> Source:
 
     def ask(incident: Incident) -> Evidence:
         member = next(iter(incident.firing or incident.members.values()))
-        return Evidence(at=0, facts=tuple(_budget(prometheus, member) if member.labels.get(slo.SLO) else ()))
+        return Evidence(
+            at=0, facts=tuple(_budget(prometheus, member) if member.labels.get(names.SLO) else ())
+        )
 
     return ask
 
 
 def burn_query(member: Member) -> str:
     """Return the series that shows an incident best: its burn rate, else whether its model is ready."""
-    if member.labels.get(slo.SLO):
-        return f"{slo.CURRENT_BURN_RATE}{selector(member, slo.SLO, slo.INDICATOR, *slo.GROUPING)}"
+    if member.labels.get(names.SLO):
+        return f"{names.CURRENT_BURN_RATE}{selector(member, names.SLO, names.INDICATOR, *names.GROUPING)}"
     if member.labels.get("model"):
-        return f"{state.MODEL_READY}{selector(member, 'instance', *slo.GROUPING)}"
+        return f"{state.MODEL_READY}{selector(member, 'instance', *names.GROUPING)}"
     return f"{state.SERVER_READY}{selector(member, 'instance')}" if member.labels.get("instance") else ""
 
 
 def _budget(prometheus: Prometheus, member: Member) -> list[tuple[str, str]]:
-    where = selector(member, slo.SLO, slo.INDICATOR, *slo.GROUPING)
+    where = selector(member, names.SLO, names.INDICATOR, *names.GROUPING)
     facts = []
-    if burn := prometheus.instant(f"max({slo.CURRENT_BURN_RATE}{where})"):
+    if burn := prometheus.instant(f"max({names.CURRENT_BURN_RATE}{where})"):
         facts.append((BURN_RATE, _pace(burn[0].value)))
-    if left := prometheus.instant(f"min({slo.PERIOD_BUDGET_REMAINING}{where})"):
+    if left := prometheus.instant(f"min({names.PERIOD_BUDGET_REMAINING}{where})"):
         facts.append((BUDGET_LEFT, _left(left[0].value)))
-    shares = prometheus.instant(f"topk(3, {slo.CAUSE_SHARE}{selector(member, slo.INDICATOR, *slo.GROUPING)})")
-    named = [(worded(one.labels.get(slo.CAUSE, "?")), one.value) for one in shares]
+    shares = prometheus.instant(
+        f"topk(3, {names.CAUSE_SHARE}{selector(member, names.INDICATOR, *names.GROUPING)})"
+    )
+    named = [(worded(one.labels.get(names.CAUSE, "?")), one.value) for one in shares]
     parts = [f"{cause} {100 * share:.0f} %" for cause, share in named if share >= 0.01]
     if parts:
         facts += [(SPLIT, ", ".join(parts)), (FIRST_STEP, _step(member, shares))]
@@ -59,9 +63,9 @@ def _budget(prometheus: Prometheus, member: Member) -> list[tuple[str, str]]:
 
 def _step(member: Member, shares: Sequence[Sample]) -> str:
     """What to do first about the largest cause; a GPU held back is none of them: it overlaps."""
-    causes = (one.labels.get(slo.CAUSE, "") for one in shares)
+    causes = (one.labels.get(names.CAUSE, "") for one in shares)
     largest = next((cause for cause in causes if cause != "gpu_throttled"), "")
-    return KINDS.get(member.labels.get(slo.INDICATOR, ""), Indicator).step_for(largest)
+    return KINDS.get(member.labels.get(names.INDICATOR, ""), Indicator).step_for(largest)
 
 
 def selector(member: Member, *names: str) -> str:

@@ -10,7 +10,7 @@ from triton_alerts.bridge.evidence.facts import selector
 from triton_alerts.bridge.incidents.incident import GPU, Evidence, Incident
 from triton_alerts.bridge.incidents.notification import Member
 from triton_exporter.catalogue import gpu
-from triton_slo import conventions as slo
+from triton_slo import names
 from triton_slo.prometheus import Prometheus, Sample
 
 SHOWN = 3
@@ -50,7 +50,7 @@ def gpu_state(prometheus: Prometheus) -> Source:
 def concerns(member: Member) -> bool:
     """Return whether the alert names a model or a GPU."""
     return any(member.labels.get(name) for name in ("model", "gpu_uuid")) or (
-        member.labels.get(slo.COMPONENT) == "gpu"
+        member.labels.get(names.COMPONENT) == "gpu"
     )
 
 

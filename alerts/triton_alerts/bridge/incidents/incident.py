@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from triton_alerts.bridge.incidents.matchers import Matcher, of_alerts, subject_names
 from triton_alerts.bridge.incidents.notification import Member, Notification
-from triton_slo.conventions import SEVERITIES
+from triton_slo.names import SEVERITIES
 
 NAMED_PER_EVENT = 10
 """Members an event names; the others are counted."""

@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 from triton_alerts import bridge_metrics as metrics
 from triton_alerts.bridge.incidents.store import Store
 from triton_exporter.catalogue.metric import Metric
-from triton_slo.conventions import SEVERITIES
+from triton_slo.names import SEVERITIES
 
 HEARTBEAT_FACT = "heartbeat"
 

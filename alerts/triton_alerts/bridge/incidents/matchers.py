@@ -9,7 +9,7 @@ from itertools import product
 from pydantic import BaseModel
 
 from triton_exporter.family import escape
-from triton_slo.conventions import SEVERITY, SLO
+from triton_slo.names import SEVERITY, SLO
 from triton_slo.promql import regex_of
 
 Labels = Mapping[str, str]

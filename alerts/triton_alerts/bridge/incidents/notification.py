@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pydantic import AwareDatetime, BaseModel, Field, ValidationError
 
 from triton_slo import mistake
-from triton_slo.conventions import SEVERITIES, SEVERITY
+from triton_slo.names import SEVERITIES, SEVERITY
 
 LONGEST_VALUE = 16_384
 """Characters kept of one label or annotation; Triton's reason text has no bound of its own."""

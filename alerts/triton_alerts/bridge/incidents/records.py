@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from triton_alerts.bridge.incidents.database import Database
 from triton_alerts.bridge.incidents.incident import Event, Incident
-from triton_slo.conventions import SEVERITIES
+from triton_slo.names import SEVERITIES
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from triton_alerts.bridge.incidents.notification import Member, Notification, fi
 from triton_alerts.bridge.incidents.store import Store
 from triton_alerts.bridge.operations.actions import RENEW_SECONDS
 from triton_alerts.bridge.text import duration
-from triton_slo.conventions import COMPONENT, SEVERITY
+from triton_slo.names import COMPONENT, SEVERITY
 
 COMPARE_SECONDS = 60.0
 MISSING_SECONDS = 180.0

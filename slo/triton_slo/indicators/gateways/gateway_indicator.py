@@ -9,7 +9,6 @@ from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BeforeValidator, model_validator
 
-from triton_slo.conventions import GROUPING
 from triton_slo.indicators.gateways.gateway_table import (
     EVERY,
     GATEWAYS,
@@ -23,6 +22,7 @@ from triton_slo.indicators.gateways.gateway_table import (
 from triton_slo.indicators.indicator import Indicator
 from triton_slo.indicators.measure import Scope
 from triton_slo.indicators.sample_series import SampleSeries
+from triton_slo.names import GROUPING
 from triton_slo.promql import Matchers, by, indent, parse_selector, quote
 
 
