@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 from collections.abc import Iterator, Mapping
@@ -9,6 +10,7 @@ from collections.abc import Iterator, Mapping
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from support import history
 from support.history import END
@@ -19,7 +21,7 @@ from triton_slo.prometheus import Access, Prometheus, Sample
 from triton_slo.verdict.live import SELECTOR, Standing, overviews, standings
 from triton_slo.verdict.status import read_status
 from tritonwatch.cli import main
-from tritonwatch.status_table import caveats, duration, rate, ratio, to_json
+from tritonwatch.status_table import caveats, duration, rate, ratio, tables, to_json
 
 GOOD = {names.SLO: "latency", names.INDICATOR: "latency", "model": "embedder", "version": "1"}
 SPENT = {
@@ -104,11 +106,70 @@ def test_the_table_shows_every_row_and_hostile_names_as_they_are(
     lines = capsys.readouterr().out.splitlines()
     summary, gone = [line for line in lines if "classifier" in line]
     assert ["errors", "1", "1", "0", "0", "classifier", "2", "unknown", "100.0%"] == summary.split()[:9]
-    assert "35m  unknown for 12m: vanished" in gone
+    assert "unknown for 12m: vanished" in gone
+    assert "35m" == gone.split()[-1]
     _, spent = [line for line in lines if r'evil"[red]\n\x1b[2J\u202e' in line]
     assert ["98.50%", "99.00%", "20x", "10x", "-50.0%", "queue 82%,"] == [
         word for word in ("98.50%", "99.00%", "20x", "10x", "-50.0%", "queue 82%,") if word in spent
     ]
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(
+    ("state", "others", "code"),
+    [
+        ("exhausted", [], 1),
+        ("burning", [], 1),
+        ("unknown", [], 1),
+        ("exhausted", ["--model", "embedder"], 0),
+        ("burning", ["--model", "embedder"], 0),
+        ("unknown", ["--model", "embedder"], 0),
+        ("exhausted", ["--top", "1"], 1),
+    ],
+)
+def test_the_exit_code_fails_on_the_chosen_states(
+    prometheus: str, state: str, others: list[str], code: int
+) -> None:
+    """What `--fail-on` names fails, also in rows that --top cuts; the embedder is fine."""
+    assert code == main(["status", "--prometheus", prometheus, "--at", str(END), "--fail-on", state, *others])
+
+
+def test_a_repeating_status_has_no_exit_code_to_choose(capsys: pytest.CaptureFixture[str]) -> None:
+    """`--watch` never ends, so `--fail-on` beside it is refused rather than ignored."""
+    words = ["status", "--prometheus", "http://127.0.0.1:9", "--watch", "--fail-on", "burning"]
+    assert 2 == main(words)
+    assert "leave one of them out" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("columns", [80, 100, 120, 200])
+def test_a_narrow_terminal_loses_the_least_important_columns(columns: int) -> None:
+    """What a row is about, its state and its budget stay; the columns left out are named."""
+    model = "llama-3.1-70b-instruct"
+    row = Standing(
+        "readiness",
+        "readiness",
+        {"model": model, "version": "12"},
+        target=0.999,
+        budget_left=-9.99,
+        exhausted_in_seconds=0.0,
+        lasts="exhausted",
+        burn_now=14.4,
+        causes=(("unavailable", 0.93),),
+        sources=("decomposed",),
+        estimate_error=0.012,
+    )
+    drawn = io.StringIO()
+    Console(width=columns, file=drawn).print(tables([row]))
+
+    lines = drawn.getvalue().splitlines()
+    heading = next(line for line in lines if line.startswith(" objective"))
+    [shown] = [line for line in lines if model in line and line.startswith(" readiness")]
+    assert all(len(line) <= columns for line in lines)
+    assert ["readiness", model, "12", "exhausted"] == shown.split()[:4]
+    assert "9.99x over" in shown
+    below = " ".join(lines).replace("\n", " ")
+    for name in ("burn now", "SLI", "target", "cause", "time unknown"):
+        assert (name in heading) != (name in below.partition("not shown in")[2].partition(";")[0])
 
 
 @pytest.mark.real
@@ -134,7 +195,7 @@ def test_each_row_has_the_target_and_threshold_in_force_for_its_model(
 
     [good] = [line for line in rows if "embedder" in line]
     _, spent = [line for line in rows if "evil" in line]
-    assert ("99.00%", "500ms") == tuple(good.split()[4:6])
+    assert ("99.00%", "500ms") == tuple(good.split()[5:7])
     assert " 99.00%      100ms " in spent
     assert {0.1, 0.5, None} == {row["threshold_seconds"] for row in found}
     assert {0.99, 0.999, None} == {row["target"] for row in found}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -15,17 +15,27 @@ from rich.text import Text
 
 from triton_exporter.options import adder
 from triton_exporter.printable import printable
+from triton_slo.burn.condition import burns
 from triton_slo.prometheus import PrometheusError
 from triton_slo.verdict.live import Standing
 from triton_slo.verdict.status import read_status
 from tritonwatch import access, objective_files, status_table
 from tritonwatch.arguments import add_objective_filter, between, moment, whole
+from tritonwatch.command_error import UsageError
 
 EXAMPLE = "tritonwatch status --prometheus http://127.0.0.1:9090 --top 20"
 
 _PIPE_WIDTH = 220
 """Columns of a table that is not written to a terminal, where no window limits it."""
 _LEAST_SECONDS = 0.2
+
+
+_IN_STATE: Mapping[str, Callable[[Standing], bool]] = {
+    "exhausted": lambda row: row.state == "exhausted",
+    "burning": lambda row: row.state in ("burning", "exhausted") and burns(row.burn_now or 0.0),
+    "unknown": lambda row: row.state == "unknown",
+}
+"""Choice of --fail-on -> whether a row is in that state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +62,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         const=10.0,
     )
+    add(
+        "--fail-on STATE",
+        "exit with 1 if any row is in this state (repeatable); burning: faster than 1x now",
+        choices=tuple(_IN_STATE),
+        action="append",
+        default=[],
+    )
     objective_files.add_argument(parser)
     access.add_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the status of the objectives: 0 printed, 1 it is not known of all of them."""
+    """Print the status of the objectives: 0 printed, 1 it is not known of all of them or as --fail-on says."""
     with access.connect(args) as prometheus:
         objectives = objective_files.load(args.objectives)
 
@@ -71,6 +88,8 @@ def run(args: argparse.Namespace) -> int:
             )
             return _Reading(_chosen(found, args, required=not not_loaded), not_loaded)
 
+        if args.watch is not None and args.fail_on:
+            raise UsageError("--fail-on decides an exit code, and --watch never ends: leave one of them out")
         return _once(read, args) if args.watch is None else _watch(read, args)
 
 
@@ -92,7 +111,8 @@ def _once(read: Callable[[], _Reading], args: argparse.Namespace) -> int:
     elif found.rows:
         _console().print(status_table.tables(found.rows, args.top))
     _warn(found)
-    return 1 if found.not_loaded else 0
+    failed = any(_IN_STATE[state](row) for state in args.fail_on for row in found.rows)
+    return 1 if found.not_loaded or failed else 0
 
 
 def _warn(found: _Reading) -> None:
