@@ -11,24 +11,19 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from triton_alerts.alert import Alert
 from triton_alerts.catalogue import ALERTS
-from triton_slo import mistake, names
+from triton_slo import mistake
+from triton_slo.alerting.tunable import OF_OBJECTIVES, UNKNOWN, Tunable
 from triton_slo.alerting.tuning import AlertSetting, Tuning
 from triton_slo.indicators import BURN_ALERTS
 from triton_slo.marked_yaml import content, documents, line_of
 from triton_slo.problem import Problem
 
-_CATALOGUE = {alert.name: alert for alert in ALERTS}
-_OF_OBJECTIVES = {
-    **dict.fromkeys((*BURN_ALERTS.values(), *names.BUDGET_ALERTS), "alerting"),
-    names.UNKNOWN_ALERT: "unknown",
-}
-"""Alerts that objectives make -> the field of an objective that tunes them."""
+_TUNABLE: dict[str, Tunable] = {alert.name: alert for alert in (*ALERTS, *OF_OBJECTIVES)}
 WATCHDOG = "Watchdog"
 _FORM = "write a mapping such as {alerts: {TritonQueueNearFull: {threshold: 90%}}}"
 _FIXES = {
-    "extra_forbidden": "use enabled, threshold, for, severity or overrides",
+    "extra_forbidden": "use enabled, threshold, for, keep_firing_for, severity or overrides",
     "missing": "add it",
     "model_type": "write a mapping such as {threshold: 90%, for: 10m}",
     "literal_error": "use critical, warning or info",
@@ -72,7 +67,7 @@ class AlertsFile:
     def notes(self) -> Iterator[Problem]:
         """Yield what is allowed, and worth a second thought: pages that no longer reach anybody."""
         for name in self.tuning.alerts:
-            alert = _CATALOGUE[name]
+            alert = _TUNABLE[name]
             for part in self.tuning.parts(name):
                 of = f" for models {part.models}" if part.models else ""
                 silent = part.setting.enabled is False
@@ -116,10 +111,10 @@ def read(file: str, text: str) -> AlertsFile:
     alerts: dict[str, AlertSetting] = {}
     for name, given in given_alerts.items():
         problem = partial(_problem, file, node, str(name))
-        if name not in _CATALOGUE:
+        if name not in _TUNABLE:
             problems.append(problem((), *_unknown(str(name))))
             continue
-        outcome = _setting(_CATALOGUE[name], given)
+        outcome = _setting(_TUNABLE[name], given)
         if isinstance(outcome, AlertSetting):
             alerts[name] = outcome
         else:
@@ -140,17 +135,16 @@ def _problem(
 
 
 def _unknown(name: str) -> tuple[str, str]:
-    if name in _OF_OBJECTIVES:
-        field_of = _OF_OBJECTIVES[name]
-        return "is made from objectives", f"tune it in the objectives file, under `{field_of}`"
-    near = get_close_matches(name, _CATALOGUE, 2)
+    if name in BURN_ALERTS.values():
+        return "each objective has tiers of its own", "tune it in the objectives file, under `alerting`"
+    near = get_close_matches(name, _TUNABLE, 2)
     return (
         "no alert has this name",
         f"did you mean {' or '.join(near)}?" if near else "docs/alerts.md lists all",
     )
 
 
-def _setting(alert: Alert, given: Any) -> AlertSetting | list[Finding]:
+def _setting(alert: Tunable, given: Any) -> AlertSetting | list[Finding]:
     """Return the settings of one alert, or all that is wrong with them."""
     data = dict(given) if isinstance(given, dict) else given
     found = list(_unsuitable(alert, data)) if isinstance(data, dict) else []
@@ -164,7 +158,7 @@ def _setting(alert: Alert, given: Any) -> AlertSetting | list[Finding]:
     return found or setting
 
 
-def _unsuitable(alert: Alert, data: Content) -> Iterator[Finding]:
+def _unsuitable(alert: Tunable, data: Content) -> Iterator[Finding]:
     """Yield what this alert cannot have; thresholds become numbers on the way."""
     if alert.name == WATCHDOG and set(data) - {"enabled"}:
         yield (), "always fires, and its route relies on that", "change nothing but `enabled`"
@@ -177,12 +171,22 @@ def _unsuitable(alert: Alert, data: Content) -> Iterator[Finding]:
         for index, one in enumerate(data["overrides"]):
             if isinstance(one, dict):
                 if set(one) <= {"models"}:
-                    yield ("overrides", index), "changes nothing", "add threshold, for, severity or enabled"
-                yield from _threshold(alert, one, ("overrides", index))
-    yield from _threshold(alert, data, ())
+                    yield (
+                        ("overrides", index),
+                        "changes nothing",
+                        "add threshold, for, keep_firing_for, severity or enabled",
+                    )
+                yield from _fields(alert, one, ("overrides", index))
+    yield from _fields(alert, data, ())
 
 
-def _threshold(alert: Alert, data: Content, path: tuple[str | int, ...]) -> Iterator[Finding]:
+def _fields(alert: Tunable, data: Content, path: tuple[str | int, ...]) -> Iterator[Finding]:
+    if alert is UNKNOWN and "for" in data:
+        yield (*path, "for"), "each objective has its own", "set `unknown.after` in the objectives file"
+    yield from _threshold(alert, data, path)
+
+
+def _threshold(alert: Tunable, data: Content, path: tuple[str | int, ...]) -> Iterator[Finding]:
     if "threshold" not in data:
         return
     value = data.pop("threshold")

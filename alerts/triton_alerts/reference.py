@@ -11,6 +11,7 @@ from triton_alerts.alertmanager.inhibition import INHIBITIONS
 from triton_alerts.catalogue import FAMILIES
 from triton_alerts.rules.alert_rules import rule
 from triton_slo import names
+from triton_slo.alerting.tunable import NEARLY_SPENT, OF_OBJECTIVES, SPENT, UNKNOWN
 from triton_slo.artifact import Options
 from triton_slo.burn.condition_words import explained
 from triton_slo.indicators import BURN_ALERTS, Errors
@@ -111,12 +112,14 @@ def _table() -> Iterator[str]:
     for indicator, name in BURN_ALERTS.items():
         condition = f"The budget of a {indicator.replace('_', ' ')} objective burns too fast"
         yield f"| {_link(name)} | `critical` (page tiers), `warning` (ticket tiers) | {condition} | two windows |"
-    unknown = f"| {_link(names.UNKNOWN_ALERT)} | `{Unknown().severity}`, or as the objective sets it"
+    unknown = f"| {_link(UNKNOWN.name)} | `{UNKNOWN.severity}`, or as the objective sets it"
     yield f"{unknown} | An objective has no data that can be trusted | {Unknown().after} |"
-    nearly = "A budget lasts less than three days at the pace of the last day, and of the two days before"
-    yield f"| {_link(names.NEARLY_SPENT_ALERT)} | `warning` | {nearly} | 1h |"
+    assert NEARLY_SPENT.threshold is not None
+    least = NEARLY_SPENT.threshold.words
+    nearly = f"A budget lasts less than {least} at the pace of the last day, and of the two days before"
     unnoticed = "A budget was spent in the last day, and no burn alert fired"
-    yield f"| {_link(names.SPENT_ALERT)} | `warning` | {unnoticed} | 6h |"
+    for ticket, condition in ((NEARLY_SPENT, nearly), (SPENT, unnoticed)):
+        yield f"| {_link(ticket.name)} | `{ticket.severity}` | {condition} | {ticket.hold} |"
 
 
 def _thresholds() -> Iterator[str]:
@@ -126,7 +129,7 @@ def _thresholds() -> Iterator[str]:
         "it, and [alerts.yaml](alert-settings.md) changes it for all models or for some.\n"
     )
     yield "| alert | fires | compared | why |\n|---|---|---|---|"
-    for alert in (alert for alerts in FAMILIES.values() for alert in alerts):
+    for alert in (*(alert for alerts in FAMILIES.values() for alert in alerts), *OF_OBJECTIVES):
         if alert.threshold:
             one = alert.threshold
             yield f"| {_link(alert.name)} | {one.condition} | {one.of} | {one.why} |"

@@ -22,7 +22,12 @@ from triton_alerts.generate import artifacts
 from triton_dashboards.generate import dashboards
 from triton_dashboards.grafana.dashboard import dashboard_model
 from triton_exporter.catalogue import model as config
+from triton_slo import names
 from triton_slo.artifact import Options
+from triton_slo.generate import artifacts as slo_artifacts
+from triton_slo.generate import groups as slo_groups
+from triton_slo.objective.model import Objective
+from triton_slo.rules.plan import Plan
 from tritonwatch.cli import main
 
 EVERY_THRESHOLD = [alert for alert in ALERTS if alert.threshold]
@@ -50,7 +55,23 @@ def tuned(**alerts: object) -> Options:
         ),
         ("Elephant", {}, "no alert has this name (fix: docs/alerts.md lists all)"),
         ("TritonErrorsBudgetBurn", {"enabled": False}, "tune it in the objectives file, under `alerting`"),
-        ("TritonSLOUnknown", {"for": "1m"}, "tune it in the objectives file, under `unknown`"),
+        (
+            "TritonSLOUnknown",
+            {"for": "1m"},
+            "for: each objective has its own (fix: set `unknown.after` in the",
+        ),
+        (
+            "TritonSLOUnknown",
+            {"overrides": [{"models": "a", "for": "1m"}]},
+            "overrides.0.for: each objective has its own",
+        ),
+        ("TritonSLOBudgetSpentUnnoticed", {"threshold": "1d"}, "this alert compares with no threshold"),
+        ("TritonSLOBudgetNearlySpent", {"threshold": 3}, "write it with its unit, such as 100ms or 1h"),
+        (
+            "TritonServerDown",
+            {"keep_firing_for": 10},
+            "keep_firing_for: the number 10 is not a duration; write it with its unit",
+        ),
         ("GpuMemoryNearFull", None, "must be a mapping of fields, and is nothing"),
         ("GpuMemoryNearFull", 0.9, "must be a mapping of fields, and is the number 0.9"),
         ("GpuMemoryNearFull", {"threshold": 97}, "a share is above 0% and below 100%"),
@@ -254,6 +275,81 @@ def test_texts_have_no_placeholder_left(alert: Any) -> None:
         assert [] == re.findall(r"\$(?:threshold|for)\b", str(rule))
 
 
+def test_an_alert_outlives_its_condition_as_long_as_it_is_tuned() -> None:
+    """By default, for a time of its own, or not at all; the reference names the default."""
+    name = "TritonInstancesSaturated"
+    overrides = [{"models": "a", "keep_firing_for": "0s"}]
+
+    kept = [
+        [rule.get("keep_firing_for") for rule in rules(options, name)]
+        for options in (
+            Options(),
+            tuned(**{name: {"keep_firing_for": "1h", "overrides": overrides}}),
+            tuned(**{name: {"keep_firing_for": "0m"}}),
+        )
+    ]
+
+    [default] = [f"{one.keep}" for one in ALERTS if one.name == name]
+    assert [[default], [None, "1h"], [None]] == kept
+
+
+def of_an_objective(options: Options, name: str, **more: object) -> list[dict[str, Any]]:
+    """The rules of an alert of an objective on errors, without their texts."""
+    objective = Objective.model_validate({"name": "x", "target": 0.99, "indicator": "errors", **more})
+    groups = list(slo_groups(Plan(objective, options)))
+    return [
+        {
+            "expr": rule.expr,
+            "for": rule.hold,
+            "keep": rule.keep_firing_for,
+            "severity": rule.labels["severity"],
+        }
+        for group in groups
+        for rule in group.rules
+        if rule.alert == name
+    ]
+
+
+@pytest.mark.parametrize("name", names.BUDGET_ALERTS)
+def test_a_ticket_about_a_budget_is_tuned_for_some_models(name: str) -> None:
+    """One rule for each group of models, with its own times and severity; a disabled one has none."""
+    override = {"models": ["a", "b"], "severity": "info", "for": "2h", "keep_firing_for": "0s"}
+    hold = {"TritonSLOBudgetNearlySpent": "1h", "TritonSLOBudgetSpentUnnoticed": "6h"}[name]
+
+    some, rest = of_an_objective(tuned(**{name: {"overrides": [override]}}), name)
+
+    assert ("2h", "", "info") == (some["for"], some["keep"], some["severity"])
+    assert (hold, "6h", "warning") == (rest["for"], rest["keep"], rest["severity"])
+    assert ('model=~"a|b"' in some["expr"], 'model!~"a|b"' in rest["expr"]) == (True, True)
+    assert [] == of_an_objective(tuned(**{name: {"enabled": False}}), name)
+
+
+def test_an_unknown_status_has_the_severity_of_its_objective_or_that_of_the_settings() -> None:
+    """An objective without models has the general settings alone."""
+    name = names.UNKNOWN_ALERT
+    options = tuned(**{name: {"overrides": [{"models": {"regex": "batch-.*"}, "severity": "info"}]}})
+
+    some, rest = of_an_objective(options, name, unknown={"severity": "warning"})
+    [whole] = of_an_objective(options, name, group_by=["instance"], unknown={"severity": "warning"})
+
+    assert ("info", "warning", "warning") == (some["severity"], rest["severity"], whole["severity"])
+    assert ('model=~"batch-.*"' in some["expr"], "model" in whole["expr"]) == (True, False)
+
+
+@pytest.mark.parametrize(
+    "setting", [{"enabled": False}, {"overrides": [{"models": "some-model", "enabled": False}]}]
+)
+def test_the_proofs_of_an_objective_follow_the_settings(setting: object, tmp_path: Path) -> None:
+    """A disabled alert is not proven, so that the generated tests pass."""
+    objective = Objective.model_validate({"name": "x", "target": 0.99, "indicator": "errors"})
+    found = slo_artifacts([objective], tuned(TritonSLOUnknown=setting))
+    write(found, tmp_path)
+
+    tested = promtool(promtools()[0], "test", "rules", str(tmp_path / "promtool" / "slo-x.test.yml"))
+
+    assert 0 == tested.returncode, tested.stdout + tested.stderr
+
+
 def _inhibited(options: Options, source: Mapping[str, str], target: Mapping[str, str]) -> bool:
     """Whether some row of the configuration lets the source silence the target."""
 
@@ -360,7 +456,7 @@ def test_the_example_of_the_page_and_the_shipped_file_are_sound() -> None:
     shipped = (ROOT / "alerts" / "alerts.yaml").read_text()
 
     assert () == example.problems
-    assert 4 == len(example.tuning.alerts)
+    assert 5 == len(example.tuning.alerts)
     assert {} == read("alerts.yaml", shipped).tuning.alerts
     uncommented = read("alerts.yaml", shipped.replace("\n#  ", "\n  "))
     assert ((), 1) == (uncommented.problems, len(uncommented.tuning.alerts))

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,10 +15,13 @@ import yaml
 from support.promtool import evaluated, grouped
 from support.tools import promtools
 from triton_slo import names
+from triton_slo.alerting.tuning import AlertSetting, Tuning
 from triton_slo.artifact import Options
-from triton_slo.generate import artifacts
+from triton_slo.generate import artifacts, groups
 from triton_slo.indicators import BURN_ALERTS
 from triton_slo.objective.model import Objective
+from triton_slo.rules.plan import Plan
+from triton_slo.rules.rulefile import Group, render
 
 STEP = 600
 """Seconds between evaluations: coarser than the four minutes of the slow group, for a test in seconds."""
@@ -183,6 +187,33 @@ def open_tickets(
     )
     found = ({(labels["slo"], labels["alertname"]) for labels, _ in answer} for answer in answers)
     return dict(zip(days, found, strict=True))
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("binary", promtools(), ids=str)
+def test_how_long_the_rest_must_last_is_tuned_by_model(binary: Path, tmp_path: Path) -> None:
+    """At 5 % of the budget a day, four and a half days left: a ticket for the model that wants five."""
+    setting = AlertSetting.model_validate({"overrides": [{"models": "early", "threshold": 5 * 86400.0}]})
+    objective = Objective.model_validate({"name": "x", "target": 0.99, "indicator": "errors"})
+    slow = list(groups(Plan(objective, Options(tuning=Tuning({NEARLY: setting})))))[-1]
+    tuned = Group("slow", tuple(one for one in slow.rules if one.alert == NEARLY))
+    rules = render([tuned], "x", "prometheus")
+    series = {
+        f'{names.PERIOD_BUDGET_REMAINING}{{slo="x",indicator="errors",model="{model}",version="1"}}': LEAK
+        for model in ("early", "late")
+    }
+
+    [answer] = evaluated(
+        binary,
+        tmp_path,
+        rules,
+        series,
+        [('ALERTS{alertstate="firing"}', STEP * round(3.5 * PER_DAY))],
+        interval=STEP,
+        evaluation=STEP,
+    )
+
+    assert ["early"] == [labels["model"] for labels, _ in answer]
 
 
 @pytest.mark.real

@@ -118,7 +118,7 @@ def test_generation_fails_without_proofs(monkeypatch: pytest.MonkeyPatch) -> Non
     model = ("some-model", "1")
     fewer = [one for one in proof.proofs(plan, model) if "page_fast" not in one.name]
 
-    assert [("TritonQueueBudgetBurn", "page_fast")] == proof.unproven(plan, fewer)
+    assert [("TritonQueueBudgetBurn", "page_fast")] == proof.unproven(plan, model, fewer)
 
     monkeypatch.setattr(proof, "proofs", lambda *_: iter(fewer))
     with pytest.raises(LookupError, match="page_fast"):

@@ -15,6 +15,7 @@ from dataclasses import replace
 from triton_alerts.alert import Alert
 from triton_alerts.catalogue import ALERTS, gpu, lifecycle, llm, traffic
 from triton_slo import names
+from triton_slo.alerting.tunable import OF_OBJECTIVES
 from triton_slo.alerting.tuning import Tuning
 from triton_slo.burn.burn_alerts import INHIBITIONS as SLO_INHIBITIONS
 from triton_slo.burn.burn_alerts import Inhibition
@@ -175,10 +176,11 @@ INHIBITIONS = (
 def in_force(tuning: Tuning) -> Iterator[Inhibition]:
     """The inhibitions with the severities in force: no alert inhibits a more urgent one, whatever was tuned."""
     severities: dict[str, set[str]] = {
-        **{name: {"critical", "warning"} for name in (names.UNKNOWN_ALERT, *BURN_ALERTS.values())},
-        **{name: {"warning"} for name in names.BUDGET_ALERTS},
-        **{alert.name: {one.severity for one in alert.tuned(tuning)} for alert in ALERTS},
+        **{name: {"critical", "warning"} for name in BURN_ALERTS.values()},
+        **{alert.name: {one.severity for one in alert.tuned(tuning)} for alert in (*ALERTS, *OF_OBJECTIVES)},
     }
+    # Objectives give it other severities of their own.
+    severities[names.UNKNOWN_ALERT] |= {"critical", "warning"}
     for row in INHIBITIONS:
         if row in SLO_INHIBITIONS:
             yield row

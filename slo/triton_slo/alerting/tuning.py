@@ -14,7 +14,7 @@ from pydantic import BeforeValidator, Field
 from triton_slo.fields import Choice, Selection, Value, duration
 
 
-def _hold(value: Any) -> str:
+def _time(value: Any) -> str:
     return "" if value in ("0s", "0m") else duration(value)
 
 
@@ -23,7 +23,8 @@ class Setting(Value):
 
     enabled: bool | None = None
     threshold: float | None = None
-    hold: Annotated[str, BeforeValidator(_hold)] | None = Field(None, alias="for")
+    hold: Annotated[str, BeforeValidator(_time)] | None = Field(None, alias="for")
+    keep: Annotated[str, BeforeValidator(_time)] | None = Field(None, alias="keep_firing_for")
     severity: Literal["critical", "warning", "info"] | None = None
 
     def over(self, general: Setting) -> Setting:
@@ -71,6 +72,10 @@ class Tuning:
             yield TunedPart(override.over(general), override.models, earlier)
             earlier = (*earlier, override.models)
         yield TunedPart(general, not_models=earlier)
+
+    def without_overrides(self, alert: str) -> Tuning:
+        """Return the general setting of one alert."""
+        return Tuning({alert: self.alerts.get(alert, _NOTHING).model_copy(update={"overrides": ()})})
 
     def of_model(self, alert: str, model: str) -> Setting:
         """Return the setting in force for one model; without a name, the general one."""

@@ -6,79 +6,66 @@ They compare days, so the slow group of rules evaluates them.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 
 from triton_slo import names
+from triton_slo.alerting import tunable
+from triton_slo.alerting.tunable import Tunable
 from triton_slo.burn import words
-from triton_slo.burn.burn_alerts import alert_labels
+from triton_slo.burn.burn_alerts import in_force, objective_alert
 from triton_slo.burn.condition import All, enough_in_period
 from triton_slo.burn.condition_rules import expression
 from triton_slo.objective.model import CalendarWindow
-from triton_slo.promql import indent, number, on
-from triton_slo.rules.excluding import counting
+from triton_slo.promql import Matchers, indent, number, on
 from triton_slo.rules.plan import Plan
 from triton_slo.rules.retired import unless_retired
 from triton_slo.rules.rulefile import Rule
 
-_AHEAD, _DAY = "3d", "1d"
-"""The budget is nearly spent if it lasts less than three days at the pace of the last day, and at that of the two
-days before: an incident that has ended is in one of the two only."""
-_NEARLY_FOR = "1h"
-_SPENT_FOR = "6h"
-"""A burn alert that needs hours of evidence comes before a ticket about a spent budget."""
-_KEEP = "6h"
+_ALL = Matchers()
+_DAY, _BEFORE = "1d", "3d"
+"""The paces of the last day and of the two before: an incident that has ended is in one of the two only."""
 
 
 def budget_alerts(plan: Plan) -> Iterator[Rule]:
-    """Yield both tickets of an objective; none where its alerting is off."""
+    """Yield both tickets of an objective, as they are tuned; none where its alerting is off."""
     if not plan.objective.alerting.enabled:
         return
-    ticket = partial(
-        Rule, keep_firing_for=plan.clock.text(_KEEP, 1), labels=alert_labels(plan, "warning", {})
-    )
-    yield ticket(
-        alert=names.NEARLY_SPENT_ALERT,
-        expr=counting(plan, _nearly_spent(plan)),
-        hold=plan.clock.text(_NEARLY_FOR, 1),
-        annotations=words.nearly_spent(plan),
-    )
-    yield ticket(
-        alert=names.SPENT_ALERT,
-        expr=counting(plan, _spent(plan)),
-        hold=plan.clock.text(_SPENT_FOR, 1),
-        annotations=words.spent(plan),
-    )
+    for ticket in in_force(plan, tunable.NEARLY_SPENT):
+        yield objective_alert(plan, ticket, _nearly_spent(plan, ticket), words.nearly_spent(plan, ticket))
+    for ticket in in_force(plan, tunable.SPENT):
+        yield objective_alert(plan, ticket, _spent(plan, ticket), words.spent(plan))
 
 
-def _left(plan: Plan, before: str = "") -> str:
+def _left(plan: Plan, before: str = "", models: Matchers = _ALL) -> str:
     offset = f" offset {plan.clock.text(before)}" if before else ""
-    return f"{names.PERIOD_BUDGET_REMAINING}{plan.own}{offset}"
+    return f"{names.PERIOD_BUDGET_REMAINING}{plan.own.also(*models.parts)}{offset}"
 
 
-def _nearly_spent(plan: Plan) -> str:
+def _nearly_spent(plan: Plan, ticket: Tunable) -> str:
     """Seconds that the rest of the budget lasts at the pace of the last day."""
-    now, yesterday, earlier = _left(plan), _left(plan, _DAY), _left(plan, _AHEAD)
-    day, ahead = plan.clock.real(_DAY), plan.clock.real(_AHEAD)
-    soon, lines = f"< {number(ahead)}", []
+    assert ticket.threshold is not None
+    now, yesterday, earlier = _left(plan, models=ticket.models), _left(plan, _DAY), _left(plan, _BEFORE)
+    day, before = plan.clock.real(_DAY), plan.clock.real(_BEFORE)
+    ahead = number(plan.clock.real(ticket.threshold.promql))
+    soon, lines = f"< {ahead}", []
     if isinstance(plan.objective.window, CalendarWindow):
         # A period begins with a full budget, whatever was left of the one before.
-        soon = f"< on () group_left () clamp_max({names.PERIOD_END}{plan.own} - time(), {number(ahead)})"
-        lines = [f"and on () time() - {names.PERIOD_START}{plan.own} > {number(ahead)}"]
+        soon = f"< on () group_left () clamp_max({names.PERIOD_END}{plan.own} - time(), {ahead})"
+        lines = [f"and on () time() - {names.PERIOD_START}{plan.own} > {number(before)}"]
     return "\n".join(
         (
             f"{now} * {number(day)} / ({yesterday} - {now} > 0) {soon}",
-            f"and {now} * {number(ahead - day)} / ({earlier} - {yesterday} > 0) < {number(ahead)}",
+            f"and {now} * {number(before - day)} / ({earlier} - {yesterday} > 0) < {ahead}",
             f"and {now} > 0",
             *lines,
         )
     )
 
 
-def _spent(plan: Plan) -> str:
+def _spent(plan: Plan, ticket: Tunable) -> str:
     """What is left of a budget that was spent in the last day, in which no burn alert of the group fired."""
     fired = plan.own.equal("alertname", plan.objective.indicator.burn_alert).equal("alertstate", "firing")
     lines = [
-        f"{_left(plan)} < 0",
+        f"{_left(plan, models=ticket.models)} < 0",
         f"unless {_left(plan, _DAY)} < 0",
         f"unless {on(plan.objective.group_by)} max_over_time({names.ALERTS}{fired}[{plan.clock.text(_DAY)}])",
     ]

@@ -7,10 +7,11 @@ that exists, with the value 1, while the part is true; so an alert stays short, 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import get_args
 
 from triton_slo import names
+from triton_slo.alerting.tunable import UNKNOWN, Tunable
 from triton_slo.burn import words
 from triton_slo.burn.condition import late_guard
 from triton_slo.burn.condition_rules import alert_expression, burn_tiers, condition_rules
@@ -95,7 +96,9 @@ def alert_rules(plan: Plan) -> Iterator[Rule]:
     """Yield all alerts of an objective, most urgent first."""
     objective = plan.objective
     if objective.unknown.policy != "ignore":
-        yield _unknown_alert(plan)
+        for alert in in_force(plan, replace(UNKNOWN, severity=objective.unknown.severity)):
+            unknown = f"{names.UNKNOWN}{plan.own.also(*alert.models.parts)} == 1"
+            yield objective_alert(plan, alert, unknown, words.unknown(plan))
     for tier in burn_tiers(plan):
         yield _burn_alert(plan, tier)
 
@@ -116,7 +119,7 @@ def _burn_alert(plan: Plan, tier: Tier) -> Rule:
         alert=objective.indicator.burn_alert,
         expr=counting(plan, alert_expression(plan, tier)),
         keep_firing_for=plan.clock.text(KEEP_FIRING, 1),
-        labels=alert_labels(
+        labels=_labels(
             plan,
             plan.severity(tier),
             {names.TIER: tier.name, names.URGENCY: str(urgency(plan, tier))},
@@ -125,7 +128,7 @@ def _burn_alert(plan: Plan, tier: Tier) -> Rule:
     )
 
 
-def alert_labels(plan: Plan, severity: str, extra: dict[str, str]) -> dict[str, str]:
+def _labels(plan: Plan, severity: str, extra: dict[str, str]) -> dict[str, str]:
     """Labels beside those of the expression, which has the objective's: Prometheus runs each as a template."""
     objective = plan.objective
     owner = {names.OWNER: words.literal(objective.owner)} if objective.owner else {}
@@ -138,10 +141,22 @@ def alert_labels(plan: Plan, severity: str, extra: dict[str, str]) -> dict[str, 
     }
 
 
-def _unknown_alert(plan: Plan) -> Rule:
+def in_force(plan: Plan, alert: Tunable) -> Iterator[Tunable]:
+    """Return an alert of the objective as it is tuned; a group without a model has the general settings."""
+    tuning = plan.options.tuning
+    if "model" not in plan.objective.group_by:
+        tuning = tuning.without_overrides(alert.name)
+    return alert.tuned(tuning)
+
+
+def objective_alert(plan: Plan, alert: Tunable, expr: str, annotations: dict[str, str]) -> Rule:
+    """One alert of the objective that has no tiers."""
+    clock = plan.clock
     return Rule(
-        alert=names.UNKNOWN_ALERT,
-        expr=counting(plan, f"{names.UNKNOWN}{plan.own} == 1"),
-        labels=alert_labels(plan, plan.objective.unknown.severity, {}),
-        annotations=words.unknown(plan),
+        alert=alert.name,
+        expr=counting(plan, expr),
+        hold=alert.hold and clock.text(alert.hold, 1),
+        keep_firing_for=alert.keep and clock.text(alert.keep, 1),
+        labels=_labels(plan, alert.severity, {}),
+        annotations=annotations,
     )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from triton_exporter.catalogue.state import DISTRIBUTION_SOURCES
 from triton_exporter.duration import DAY
 from triton_slo import names
+from triton_slo.alerting.tunable import Tunable
 from triton_slo.indicators.measure import UnknownReason
 from triton_slo.indicators.sources import CAVEATS
 from triton_slo.objective.model import CalendarWindow, Tier
@@ -71,15 +72,16 @@ def unknown(plan: Plan) -> dict[str, str]:
     }
 
 
-def nearly_spent(plan: Plan) -> dict[str, str]:
+def nearly_spent(plan: Plan, ticket: Tunable) -> dict[str, str]:
     """Annotations of the ticket about a nearly spent budget; its value is the seconds that the rest lasts."""
+    assert ticket.threshold is not None
     name = plan.objective.name
     return _about_budget(
         plan,
         names.NEARLY_SPENT_ALERT,
         f"the {name} error budget is nearly spent and lasts {{{{ $value | humanizeDuration }}}} at its pace",
         f"At the pace of the last day, and at that of the two days before, the error budget for {_period(plan)} is "
-        "spent within three days.",
+        f"spent within {ticket.threshold.words}.",
     )
 
 

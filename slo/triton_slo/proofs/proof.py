@@ -82,7 +82,7 @@ def proof_artifacts(plan: Plan) -> Iterator[Artifact]:
     elif plan.objective.exclusions:
         every = objective_rules(plan)
         yield Artifact("promtool", rule_file, render((Group(name, every),), name, "prometheus"))
-    if missing := unproven(plan, found):
+    if missing := unproven(plan, model, found):
         listed = ", ".join(" ".join(identity).strip() for identity in missing)
         raise LookupError(f"{name}: not proven to fire and to stay quiet: {listed}")
     yield Artifact("promtool", f"{name}.test.yml", _document(plan, rule_file, found))
@@ -117,14 +117,17 @@ def identities(plan: Plan) -> list[Identity]:
     return [(rule.alert, rule.labels.get(names.TIER, "")) for rule in alert_rules(plan)]
 
 
-def unproven(plan: Plan, found: Sequence[Proof]) -> list[Identity]:
-    """Alerts that no proof makes fire, or none keeps quiet."""
+def unproven(plan: Plan, model: tuple[str, str], found: Sequence[Proof]) -> list[Identity]:
+    """Alerts in force for the model that no proof makes fire, or none keeps quiet."""
     checks = [check for proof in found for check in proof.checks]
     return [
         identity
         for identity in identities(plan)
-        if not any(identity in check.firing for check in checks)
-        or all(identity in check.firing for check in checks)
+        if plan.options.tuning.of_model(identity[0], model[0]).enabled is not False
+        and not (
+            any(identity in check.firing for check in checks)
+            and not all(identity in check.firing for check in checks)
+        )
     ]
 
 
@@ -136,7 +139,7 @@ def proofs(plan: Plan, model: tuple[str, str]) -> Iterator[Proof]:
     yield from _burns(plan, model)
     if plan.objective.unknown.policy == "ignore":
         return
-    unknown = frozenset({(names.UNKNOWN_ALERT, "")})
+    unknown = _unknown(plan, model)
     after = plan.clock.real(plan.objective.unknown.after, MIN_SCRAPES)
     scrapes = round(after / scrape)
     if plan.objective.unknown.policy == "bad":
@@ -166,7 +169,7 @@ def _unknown_burns(plan: Plan, model: tuple[str, str], scrapes: int) -> Iterator
     alert = objective.indicator.burn_alert
     live = [tier for tier in tiers if plan.reachable(tier, allowed)]
     burning = frozenset((alert, tier.name) for tier in live)
-    firing = frozenset({(names.UNKNOWN_ALERT, ""), *burning})
+    firing = _unknown(plan, model) | burning
     highest = max((plan.factor(tier) * allowed for tier in live), default=0.0)
     # b of b + n slices are bad: over the highest threshold, with as much again to be sure.
     bad = round(min(2 * INCIDENT_SCRAPES * highest / (1 - highest), 40 * INCIDENT_SCRAPES)) + scrapes
@@ -177,6 +180,12 @@ def _unknown_burns(plan: Plan, model: tuple[str, str], scrapes: int) -> Iterator
         scene = standstill_scene(plan, model, reason, INCIDENT_SCRAPES + 2 * scrapes + bad)
         early = Check(0.5 * scrapes * scrape, frozenset())
         yield Proof(f"{reason.proof}: unknown, and burning", scene, (early, Check(loud, firing)))
+
+
+def _unknown(plan: Plan, model: tuple[str, str]) -> frozenset[Identity]:
+    """Return the alert on unknown data, unless it is disabled for the model."""
+    enabled = plan.options.tuning.of_model(names.UNKNOWN_ALERT, model[0]).enabled is not False
+    return frozenset({(names.UNKNOWN_ALERT, "")} if enabled else ())
 
 
 def _quiet_throughout(plan: Plan) -> tuple[Check, ...]:

@@ -1,0 +1,80 @@
+"""An alert as far as an installation can tune it, and those of them that every objective has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Literal, Self
+
+from triton_slo import names
+from triton_slo.alerting.signals import AlertThreshold
+from triton_slo.alerting.tuning import Setting, Tuning
+from triton_slo.promql import Matchers
+
+Severity = Literal["critical", "warning", "info", "none"]
+"""critical pages a person, warning opens a ticket, info is only shown, none is the dead man's switch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tunable:
+    """What alerts.yaml can change of an alert."""
+
+    name: str
+    severity: Severity
+    labels: tuple[str, ...]
+    """The labels that identify an alert of this name."""
+    hold: str = ""
+    """Nominal `for`: how long the condition must last."""
+    keep: str = ""
+    """Nominal `keep_firing_for`: how long the alert outlives the condition, against flaps and scrape gaps."""
+    threshold: AlertThreshold | None = None
+    models: Matchers = Matchers()  # noqa: RUF009 # frozen
+    """Of which models only; none: of all."""
+
+    def tuned(self, tuning: Tuning) -> Iterator[Self]:
+        """Yield the alert as it is in force: once for each group of models with settings of their own."""
+        for part in tuning.parts(self.name):
+            if part.setting.enabled is False:
+                continue
+            models = Matchers()
+            if part.models is not None:
+                models = models.choosing("model", part.models)
+            for earlier in part.not_models:
+                models = models.outside("model", earlier)
+            yield replace(self._with(part.setting), models=models)
+
+    def _with(self, setting: Setting) -> Self:
+        return replace(
+            self,
+            threshold=self.threshold and self.threshold.tuned(setting),
+            hold=self.hold if setting.hold is None else setting.hold,
+            keep=self.keep if setting.keep is None else setting.keep,
+            severity=setting.severity or self.severity,
+        )
+
+
+UNKNOWN = Tunable(name=names.UNKNOWN_ALERT, severity="critical", labels=names.GROUPING)
+"""Its `for` and its usual severity are those of each objective's `unknown`."""
+NEARLY_SPENT = Tunable(
+    name=names.NEARLY_SPENT_ALERT,
+    severity="warning",
+    labels=names.GROUPING,
+    hold="1h",
+    keep="6h",
+    threshold=AlertThreshold(
+        3 * 86400.0,
+        "age",
+        "how long the rest of an error budget lasts at its recent pace",
+        "Three days are a weekend and a working day on which somebody can still stop what spends the budget.",
+        below=True,
+    ),
+)
+SPENT = Tunable(
+    name=names.SPENT_ALERT,
+    severity="warning",
+    labels=names.GROUPING,
+    # A burn alert that needs hours of evidence comes before a ticket about a spent budget.
+    hold="6h",
+    keep="6h",
+)
+OF_OBJECTIVES = (UNKNOWN, NEARLY_SPENT, SPENT)
