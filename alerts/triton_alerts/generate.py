@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from triton_alerts.alertmanager import configuration as alertmanager
+from triton_alerts.alertmanager import configuration
 from triton_alerts.catalogue import FAMILIES
-from triton_alerts.rules import alert_rules as rules
+from triton_alerts.rules import alert_rules
 from triton_slo.artifact import Artifact, Options
 from triton_slo.rules import rulefile
 
@@ -16,11 +16,11 @@ def artifacts(objectives: Sequence[object], options: Options) -> tuple[Artifact,
 
     The alerts of the objectives themselves come from triton_slo.
     """
-    return (*(_rules(family, options) for family in FAMILIES), *alertmanager.artifacts(options))
+    return (*(_rules(family, options) for family in FAMILIES), *configuration.artifacts(options))
 
 
 def _rules(family: str, options: Options) -> Artifact:
-    group = rules.group(family, FAMILIES[family], options)
+    group = alert_rules.group(family, FAMILIES[family], options)
     return Artifact(
         "rules", f"triton-{family}.yml", rulefile.render([group], f"triton-{family}", options.format)
     )

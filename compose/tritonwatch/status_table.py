@@ -14,7 +14,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from triton_exporter.duration import render
+from triton_exporter.duration import duration_text
 from triton_exporter.printable import printable
 from triton_slo.indicators.durations import MISTAKES
 from triton_slo.indicators.sources import CAVEATS
@@ -154,7 +154,7 @@ _ROWS: tuple[_Column[Standing], ...] = (
     _Column("target", lambda row: ratio(row.target), 6),
     _Column(
         "threshold",
-        lambda row: "-" if row.threshold_seconds is None else render(row.threshold_seconds),
+        lambda row: "-" if row.threshold_seconds is None else duration_text(row.threshold_seconds),
         7,
     ),
     _Column("burn now", lambda row: rate(row.burn_now), 2),

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from triton_dashboards.query import total
 from triton_dashboards.traffic import NOT_CANCELED
 from triton_exporter.catalogue import Metric, gpu, state, triton
-from triton_exporter.duration import render as duration
+from triton_exporter.duration import duration_text
 from triton_exporter.exposition.series_text import without_strings
 from triton_slo.artifact import Options
 from triton_slo.names import (
@@ -133,7 +133,9 @@ def _over(function: str, metric: Metric, options: Options, *matchers: str) -> st
 
 def window(options: Options, share: float = 1) -> str:
     """Return the window of what is recorded, or a share of it: two minutes, and at least four scrapes."""
-    return duration(share * max(_WINDOW_SECONDS * options.time_scale, 4 * options.scrape_interval_seconds))
+    return duration_text(
+        share * max(_WINDOW_SECONDS * options.time_scale, 4 * options.scrape_interval_seconds)
+    )
 
 
 def _selected(metric: Metric, options: Options, *matchers: str) -> str:

@@ -27,15 +27,15 @@ def parse_seconds(text: str) -> float:
 
 
 def in_words(seconds: float) -> str:
-    """Return a length as people say it, rounded: `3 years`, `52 days`, `6 hours`; below two minutes as `render`."""
+    """Return a rounded length in words: `3 years`, `52 days`, `6 hours`; below two minutes as in PromQL."""
     for unit, length in (("year", 31_557_600), ("day", DAY), ("hour", 3600), ("minute", 60)):
         if seconds >= 2 * length:
             return f"{seconds / length:.0f} {unit}s"
-    return render(seconds)
+    return duration_text(seconds)
 
 
-def render(seconds: float) -> str:
-    """Write a duration in the largest unit that holds it whole, as PromQL reads it (never less than 1ms)."""
+def duration_text(seconds: float) -> str:
+    """Write a duration in the largest unit that divides it, as PromQL reads it (never less than 1ms)."""
     milliseconds = max(1, round(seconds * 1000))
     for unit in ("d", "h", "m", "s"):
         if milliseconds % _UNITS_MS[unit] == 0:

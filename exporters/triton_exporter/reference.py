@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable
 from types import ModuleType
 
-from triton_exporter.catalogue import Metric, bridge, gpu, llm, model, own, probe, state, triton
+from triton_exporter.catalogue import Metric, bridge, gpu, llm, models, own, probe, state, triton
 
 _HEAD = """\
 # List of metrics
@@ -25,7 +25,7 @@ _PARTS: tuple[tuple[str, str, ModuleType], ...] = (
     (
         "Configuration and work",
         "Added by the exporter, from each ready model's config and statistics.",
-        model,
+        models,
     ),
     ("Probes", "Added by the exporter where `--probe` asks for small inference requests.", probe),
     ("GPUs", "Added by the exporter, from dcgm-exporter, NVML or Triton, in base units.", gpu),

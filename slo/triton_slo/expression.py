@@ -4,12 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 
-import promql_parser as promql
+import promql_parser
+from promql_parser import (
+    AggModifierType,
+    AggregateExpr,
+    BinaryExpr,
+    Call,
+    Expr,
+    MatrixSelector,
+    NumberLiteral,
+    ParenExpr,
+    StringLiteral,
+    SubqueryExpr,
+    UnaryExpr,
+    VectorMatchCardinality,
+    VectorSelector,
+    walk,
+)
 
 from triton_slo import names
 
 Labels = frozenset[str] | None
-OfSeries = Callable[[promql.VectorSelector], Labels]
+OfSeries = Callable[[VectorSelector], Labels]
 _MOST = 8000
 _COMPARISONS = frozenset({">", "<", ">=", "<=", "==", "!="})
 _CLOCK = frozenset(
@@ -25,34 +41,34 @@ def parse(text: str, field: str, wrap: str = "") -> None:
     if len(text) > _MOST:  # the parser recurses: nested deeply enough, it ends the whole process
         raise ValueError(f"{field} is longer than {_MOST} characters; record a part of it by a rule")
     try:
-        promql.parse(text)
+        promql_parser.parse(text)
     except ValueError as error:
         raise ValueError(f"{field} is not PromQL: {error}") from None
     if wrap:
         # An expression that is valid alone is refused here only where its type does not fit.
         try:
-            promql.parse(wrap.format(text))
+            promql_parser.parse(wrap.format(text))
         except ValueError:
             raise ValueError(f"{field} gives no series, but a number, a text or a range of samples") from None
 
 
 def always_answers(text: str) -> bool:
     """Return whether nothing in an expression keeps it from having a result for as long as its series exist."""
-    return not _conditional(promql.parse(text))
+    return not _conditional(promql_parser.parse(text))
 
 
 def _conditional(node: object) -> bool:
     match node:
-        case promql.ParenExpr() | promql.UnaryExpr() | promql.SubqueryExpr() | promql.AggregateExpr():
+        case ParenExpr() | UnaryExpr() | SubqueryExpr() | AggregateExpr():
             return _conditional(node.expr)
-        case promql.BinaryExpr():
+        case BinaryExpr():
             return _pair(node)
-        case promql.Call():
+        case Call():
             return node.func.name.startswith("absent") or any(map(_conditional, node.args))
     return False
 
 
-def _pair(node: promql.BinaryExpr) -> bool:
+def _pair(node: BinaryExpr) -> bool:
     operator = str(node.op)
     if operator == "unless":
         return True
@@ -64,9 +80,9 @@ def _pair(node: promql.BinaryExpr) -> bool:
 
 def of_ours(text: str, alerts: Collection[str]) -> Iterator[str]:
     """Yield the series in an expression that rules of an objective make, or that say which of its `alerts` fire."""
-    for part in _parts(promql.parse(text)):
-        selector = part.vector_selector if isinstance(part, promql.MatrixSelector) else part
-        if isinstance(selector, promql.VectorSelector):
+    for part in _parts(promql_parser.parse(text)):
+        selector = part.vector_selector if isinstance(part, MatrixSelector) else part
+        if isinstance(selector, VectorSelector):
             name = selector.name or _matched(selector, "__name__")
             if name.startswith(names.RECORDED_PREFIX):
                 yield name
@@ -76,28 +92,28 @@ def of_ours(text: str, alerts: Collection[str]) -> Iterator[str]:
 
 def _varies(part: object) -> bool:
     """Return whether a part of an expression may be another one at another time."""
-    if isinstance(part, promql.Call):
+    if isinstance(part, Call):
         return part.func.name in _CLOCK
-    return isinstance(part, promql.VectorSelector | promql.MatrixSelector)
+    return isinstance(part, VectorSelector | MatrixSelector)
 
 
-def _parts(node: promql.Expr) -> list[object]:
+def _parts(node: Expr) -> list[object]:
     found: list[object] = []
-    promql.walk(node, found.append)
+    walk(node, found.append)
     return found
 
 
-def _matched(selector: promql.VectorSelector, label: str) -> str:
+def _matched(selector: VectorSelector, label: str) -> str:
     return next((str(one.value) for one in selector.matchers.matchers if one.name == label), "")
 
 
 def mismatches(text: str) -> list[tuple[str, str]]:
     """Labels of both sides of operations between aggregations by different labels, without on or ignoring."""
-    return list(_mismatches(promql.parse(text)))
+    return list(_mismatches(promql_parser.parse(text)))
 
 
 def _mismatches(node: object) -> Iterator[tuple[str, str]]:
-    if isinstance(node, promql.BinaryExpr):
+    if isinstance(node, BinaryExpr):
         sides = [labels(side) for side in (node.lhs, node.rhs)]
         matching = getattr(node.modifier, "matching", None)
         if None not in sides and sides[0] != sides[1] and matching is None and str(node.op) != "or":
@@ -119,13 +135,13 @@ def _arguments(node: object) -> Sequence[object]:
 def is_number(node: object) -> bool:
     """Return whether an expression gives a number (or a text), not a vector."""
     match node:
-        case promql.NumberLiteral() | promql.StringLiteral():
+        case NumberLiteral() | StringLiteral():
             return True
-        case promql.ParenExpr() | promql.UnaryExpr():
+        case ParenExpr() | UnaryExpr():
             return is_number(node.expr)
-        case promql.BinaryExpr():
+        case BinaryExpr():
             return is_number(node.lhs) and is_number(node.rhs)
-        case promql.Call():
+        case Call():
             return node.func.name in _NUMBERS
     return False
 
@@ -136,33 +152,33 @@ def labels(node: object, of_series: OfSeries = lambda _: None) -> Labels:
     `of_series` gives those of a selector, as far as they are known.
     """
     match node:
-        case promql.ParenExpr() | promql.UnaryExpr() | promql.SubqueryExpr():
+        case ParenExpr() | UnaryExpr() | SubqueryExpr():
             return labels(node.expr, of_series)
-        case promql.VectorSelector():
+        case VectorSelector():
             return of_series(node)
-        case promql.MatrixSelector():
+        case MatrixSelector():
             return of_series(node.vector_selector)
-        case promql.AggregateExpr():
+        case AggregateExpr():
             return _of_aggregate(node, of_series)
-        case promql.Call():
+        case Call():
             return _of_call(node, of_series)
-        case promql.BinaryExpr():
+        case BinaryExpr():
             return _of_pair(node, of_series)
     return None
 
 
-def _of_aggregate(node: promql.AggregateExpr, of_series: OfSeries) -> Labels:
+def _of_aggregate(node: AggregateExpr, of_series: OfSeries) -> Labels:
     inner = labels(node.expr, of_series)
     if str(node.op) in {"topk", "bottomk"}:
         return inner
     if node.modifier is None:
         return frozenset()
-    if node.modifier.type == promql.AggModifierType.By:
+    if node.modifier.type == AggModifierType.By:
         return frozenset(node.modifier.labels)
     return None if inner is None else inner - set(node.modifier.labels)
 
 
-def _of_call(node: promql.Call, of_series: OfSeries) -> Labels:
+def _of_call(node: Call, of_series: OfSeries) -> Labels:
     name = node.func.name
     if name == "vector":
         return frozenset()
@@ -177,7 +193,7 @@ def _of_call(node: promql.Call, of_series: OfSeries) -> Labels:
     return inner - {"le"} if name == "histogram_quantile" else inner
 
 
-def _of_pair(node: promql.BinaryExpr, of_series: OfSeries) -> Labels:
+def _of_pair(node: BinaryExpr, of_series: OfSeries) -> Labels:
     left, right = labels(node.lhs, of_series), labels(node.rhs, of_series)
     if is_number(node.lhs) or is_number(node.rhs):
         return right if is_number(node.lhs) else left
@@ -187,7 +203,7 @@ def _of_pair(node: promql.BinaryExpr, of_series: OfSeries) -> Labels:
     matching = getattr(node.modifier, "matching", None)
     if matching is None:  # both sides have the same labels, or nothing matches
         return right if left is None else left
-    one_to_one = getattr(node.modifier, "card", None) == promql.VectorMatchCardinality.OneToOne
+    one_to_one = getattr(node.modifier, "card", None) == VectorMatchCardinality.OneToOne
     if str(node.op) in {"and", "unless"} or not one_to_one:
         return left
     named = frozenset(matching.labels)

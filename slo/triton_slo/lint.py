@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 
-from triton_exporter.duration import DAY, parse_seconds, render
+from triton_exporter.duration import DAY, duration_text, parse_seconds
 from triton_slo.artifact import Options
 from triton_slo.fields import Choice
 from triton_slo.indicators.sources import BACKEND_COUNTERS, CAVEATS, HIDING, SEES_FAILURES
@@ -130,7 +130,7 @@ def _short_windows(objective: Objective, around: Surroundings) -> Iterator[Doubt
     for tier in objective.alerting.tiers:
         if parse_seconds(tier.short) < least:
             reason = f"tier {tier.name}: its short window {tier.short} holds fewer than {MIN_SCRAPES} scrapes"
-            yield "alerting", reason, f"make it {render(least)} or longer, or scrape more often"
+            yield "alerting", reason, f"make it {duration_text(least)} or longer, or scrape more often"
 
 
 def _horizon(objective: Objective, around: Surroundings) -> Iterator[Doubt]:
@@ -148,10 +148,12 @@ def _long_window(objective: Objective, around: Surroundings) -> Iterator[Doubt]:
     needed = parse_seconds("3d") if isinstance(window, CalendarWindow) else window.seconds
     kept = around.retention_seconds
     if kept is not None and needed > kept:
-        reason = (
-            f"{render(needed)} exceed the retention of Prometheus ({render(kept)}): the budget looks better"
+        lengths = f"{duration_text(needed)} exceed the retention of Prometheus ({duration_text(kept)})"
+        yield (
+            "window",
+            f"{lengths}: the budget looks better",
+            "keep data longer (--storage.tsdb.retention.time), or use a shorter window",
         )
-        yield "window", reason, "keep data longer (--storage.tsdb.retention.time), or use a shorter window"
 
 
 def _forgotten(objective: Objective) -> Iterator[Doubt]:

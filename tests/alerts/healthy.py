@@ -9,9 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from alerts.proofs.cast import SERVER, series
-from triton_alerts import bridge_metrics as bridge
 from triton_alerts import peers
-from triton_exporter.catalogue import EXPORTER_JOB, gpu, llm, model, own, probe, state, triton
+from triton_exporter.catalogue import EXPORTER_JOB, bridge, gpu, llm, models, own, probe, state, triton
 
 Floats = npt.NDArray[np.float64]
 
@@ -153,7 +152,7 @@ class Fleet:
             (triton.EXEC_COUNT, good),
             (triton.QUEUE_DURATION_US, 1e6 * waiting),
             (triton.REQUEST_DURATION_US, 1e6 * (waiting + served * took)),
-            (model.BUSY_SECONDS, np.minimum(served * took, shape.instances)),
+            (models.BUSY_SECONDS, np.minimum(served * took, shape.instances)),
             (triton.REQUEST_SUMMARY_US.count, good),
         ):
             self._add(metric, labels, counted(values))
@@ -161,8 +160,8 @@ class Fleet:
             self._add(triton.REQUEST_FAILURE, labels, counted(values), reason=reason)
         self._add(triton.PENDING_REQUESTS, labels, sampled(waiting))
         self._add(state.QUEUE_FULL_ESTIMATE, labels, counted(rejected))
-        self._add(model.INSTANCES, labels, shape.instances, kind="KIND_GPU", gpu="0")
-        self._add(model.QUEUE_SIZE_LIMIT, labels, 60 if shape.capacity >= 10 else 200)
+        self._add(models.INSTANCES, labels, shape.instances, kind="KIND_GPU", gpu="0")
+        self._add(models.QUEUE_SIZE_LIMIT, labels, 60 if shape.capacity >= 10 else 200)
         self._add(probe.SUCCESS, labels, (rng.random(MINUTES + 1) > 0.001).astype(float))
         for metric in (state.MODEL_READY, state.MODEL_EXPECTED):
             self._add(metric, labels, 1)

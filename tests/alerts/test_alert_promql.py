@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from triton_alerts.rules import promql
-from triton_exporter.duration import parse_seconds, render
+from triton_exporter.duration import duration_text, parse_seconds
 from triton_slo.artifact import Options
 
 DEMO = Options(time_scale=1 / 360, scrape_interval_seconds=1.0)
@@ -62,7 +62,7 @@ def test_metric_names_are_read_off_an_expression() -> None:
 @given(st.integers(min_value=1, max_value=40 * 86400))
 def test_durations_survive_being_written_and_read(seconds: int) -> None:
     """Writing whole seconds as a duration loses nothing."""
-    assert seconds == parse_seconds(render(seconds))
+    assert seconds == parse_seconds(duration_text(seconds))
 
 
 @given(st.floats(min_value=1e-6, max_value=1), st.integers(1, 60), st.integers(1, 10**6))

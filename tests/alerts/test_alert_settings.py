@@ -21,7 +21,7 @@ from triton_alerts.catalogue import ALERTS
 from triton_alerts.generate import artifacts
 from triton_dashboards.generate import dashboards
 from triton_dashboards.grafana.dashboard import dashboard_model
-from triton_exporter.catalogue import model as config
+from triton_exporter.catalogue import models
 from triton_slo import names
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts as slo_artifacts
@@ -158,7 +158,7 @@ def rules(options: Options, name: str) -> list[dict[str, Any]]:
 def busy(model: str, share: float) -> dict[str, str]:
     """Series of a model whose only instance is busy for this share of the time; 15 s apart, for an hour."""
     labels = f'{{instance="gpu-1:9095", model="{model}", version="1"}}'
-    return {f"{config.BUSY_SECONDS}{labels}": f"0+{15 * share}x240", f"{config.INSTANCES}{labels}": "1x240"}
+    return {f"{models.BUSY_SECONDS}{labels}": f"0+{15 * share}x240", f"{models.INSTANCES}{labels}": "1x240"}
 
 
 def firing(

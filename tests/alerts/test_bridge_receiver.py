@@ -26,7 +26,7 @@ from triton_alerts.bridge.incidents.notification import Notification, parse
 from triton_alerts.bridge.incidents.store import Store
 from triton_alerts.bridge.receiver import MOST_CONNECTIONS, PATH, REQUEST_SECONDS, Webhook, listen
 from triton_alerts.bridge.settings import Secret
-from triton_alerts.bridge_metrics import METRICS, RECEIVED
+from triton_exporter.catalogue.bridge import METRICS, RECEIVED
 from triton_exporter.http.certificates import ServerCertificates
 from triton_exporter.http.server import RefusedError, Server
 

@@ -8,12 +8,11 @@ from pathlib import Path
 import promql_parser
 import pytest
 
-from triton_alerts import bridge_metrics as bridge
 from triton_alerts import peers
 from triton_alerts.alert import Alert
 from triton_alerts.catalogue import ALERTS
 from triton_alerts.rules import promql
-from triton_exporter.catalogue import METRICS
+from triton_exporter.catalogue import METRICS, bridge
 from triton_slo import names
 from triton_slo.indicators import BURN_ALERTS
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-import promql_parser as promql
+import promql_parser
 import pytest
 
 from support.panels import Json, fill, panels
@@ -39,15 +39,15 @@ MARKED = [
 def _shape(node: Any) -> str:
     """What an expression computes, whatever it sums over, chooses by variable or takes as its window."""
     match node:
-        case promql.ParenExpr() | promql.AggregateExpr():
+        case promql_parser.ParenExpr() | promql_parser.AggregateExpr():
             return _shape(node.expr)
-        case promql.BinaryExpr():
+        case promql_parser.BinaryExpr():
             return f"({_shape(node.lhs)} {node.op} {_shape(node.rhs)})"
-        case promql.Call():
+        case promql_parser.Call():
             return f"{node.func.name}({', '.join(map(_shape, node.args))})"
-        case promql.MatrixSelector():
+        case promql_parser.MatrixSelector():
             return _shape(node.vector_selector)
-        case promql.VectorSelector():
+        case promql_parser.VectorSelector():
             fixed = [
                 f"{one.name}={one.value}" for one in node.matchers.matchers if one.value not in ("x", EVERY)
             ]
@@ -75,10 +75,10 @@ def _compared(expr: str) -> dict[str, float]:
     """
     return {
         _shape(part.lhs): part.rhs.val
-        for part in _parts(promql.parse(expr))
-        if isinstance(part, promql.BinaryExpr)
+        for part in _parts(promql_parser.parse(expr))
+        if isinstance(part, promql_parser.BinaryExpr)
         and str(part.op) == ">"
-        and isinstance(part.rhs, promql.NumberLiteral)
+        and isinstance(part.rhs, promql_parser.NumberLiteral)
         and part.rhs.val > 0
     }
 
@@ -90,7 +90,7 @@ def test_panel_and_alert_agree(panel: Json, name: str, limit: float) -> None:
     chosen = dict.fromkeys(re.findall(r"\$([a-z]\w*)", str(panel["targets"])), EVERY)
     shapes = set()
     for target in panel["targets"]:
-        asked = promql.parse(fill(target["expr"], chosen))
+        asked = promql_parser.parse(fill(target["expr"], chosen))
         shapes |= {_shape(part) for part in _parts(asked)}
     steps = [step["value"] for step in panel["fieldConfig"]["defaults"]["thresholds"]["steps"]]
 

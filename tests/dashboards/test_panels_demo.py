@@ -17,7 +17,7 @@ from support.panels import Answer, Grafana, Json, View, panels
 from support.tools import prometheuses
 from triton_dashboards.generate import dashboards
 from triton_dashboards.grafana.dashboard import dashboard_model
-from triton_exporter.catalogue import model as config
+from triton_exporter.catalogue import models
 from triton_slo.artifact import Options
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
@@ -82,7 +82,7 @@ EMPTY: Mapping[str, Mapping[str, Sequence[str]]] = {
 INCOMPARABLE = {
     "ALERTS": "other alerts fire",
     "ALERTS_FOR_STATE": "other alerts fire",
-    config.INSTANCES.name: "no instance is on a GPU",
+    models.INSTANCES.name: "no instance is on a GPU",
 }
 """Series of the made history whose labels differ from the demo's for a reason."""
 

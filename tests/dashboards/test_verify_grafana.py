@@ -13,7 +13,7 @@ import verify_grafana
 from dashboards.grafana_api import State, grafana
 from support.history import serve
 from support.waiting import eventually
-from triton_exporter.catalogue import EXPORTER_JOB, model, own, state
+from triton_exporter.catalogue import EXPORTER_JOB, models, own, state
 from triton_slo import names
 
 pytestmark = pytest.mark.real
@@ -28,7 +28,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         (state.UP.name, dict(at)),
         (own.LAST_SUCCESS.name, dict(at)),
         (state.MODEL_READY.name, one),
-        (model.INFO.name, one),
+        (models.INFO.name, one),
         (names.OBJECTIVE_RATIO, {names.SLO: "queue", "model": "a.b", "version": "1"}),
         ("ALERTS", {"alertname": "TritonQueueBudgetBurn", "component": "slo", "owner": "me", "model": "a.b"}),
     ]

@@ -14,8 +14,7 @@ from support.exporter import Running, exporting
 from support.repository import Repository
 from support.triton import infer, live_triton
 from support.waiting import eventually
-from triton_exporter.catalogue import state as catalogue
-from triton_exporter.catalogue import triton
+from triton_exporter.catalogue import state, triton
 from tritonwatch.local.triton import TritonServer, free_ports
 
 pytestmark = pytest.mark.real
@@ -34,7 +33,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
 @pytest.fixture(scope="module")
 def exporter(server: TritonServer) -> Iterator[Running]:
     with exporting(server.http_url, server.metrics_url) as running:
-        running.wait(lambda page: page.value(catalogue.SERVER_LIVE))
+        running.wait(lambda page: page.value(state.SERVER_LIVE))
         yield running
 
 
@@ -62,14 +61,14 @@ def test_ready_models_are_ready_and_the_failed_one_is_not(exporter: Running) -> 
     """Readiness and state are reported per version, with the failed model in its own state."""
     page = exporter.scrape()
 
-    assert 1 == page.value(catalogue.UP)
-    assert 1 == page.value(catalogue.SERVER_LIVE)
-    assert 0 == page.value(catalogue.SERVER_READY)
-    assert 1 == page.value(catalogue.MODEL_READY, model="echo", version="1")
-    assert 1 == page.value(catalogue.MODEL_READY, model="echo", version="2")
-    assert 0 == page.value(catalogue.MODEL_READY, model="broken", version="1")
-    assert 1 == page.value(catalogue.MODEL_STATE, model="broken", version="1", state="unavailable")
-    assert 1 == page.value(catalogue.MODEL_EXPECTED, model="broken")
+    assert 1 == page.value(state.UP)
+    assert 1 == page.value(state.SERVER_LIVE)
+    assert 0 == page.value(state.SERVER_READY)
+    assert 1 == page.value(state.MODEL_READY, model="echo", version="1")
+    assert 1 == page.value(state.MODEL_READY, model="echo", version="2")
+    assert 0 == page.value(state.MODEL_READY, model="broken", version="1")
+    assert 1 == page.value(state.MODEL_STATE, model="broken", version="1", state="unavailable")
+    assert 1 == page.value(state.MODEL_EXPECTED, model="broken")
 
 
 def test_a_load_failure_is_counted_by_class_after_prometheus_saw_the_zero(exporter: Running) -> None:
@@ -77,21 +76,18 @@ def test_a_load_failure_is_counted_by_class_after_prometheus_saw_the_zero(export
     first = exporter.scrape(timeout_seconds=5)
     second = exporter.scrape(timeout_seconds=5)
 
-    assert 1 == second.value(catalogue.MODEL_LOAD_FAILURES, model="broken", reason="python_error")
-    assert (
-        first.series(catalogue.MODEL_LOAD_FAILURES).keys()
-        == second.series(catalogue.MODEL_LOAD_FAILURES).keys()
-    )
-    assert set(catalogue.LOAD_FAILURE_REASONS) == second.labels(catalogue.MODEL_LOAD_FAILURES, "reason")
-    assert 0 == second.value(catalogue.MODEL_LOAD_FAILURES, model="echo", reason="other")
+    assert 1 == second.value(state.MODEL_LOAD_FAILURES, model="broken", reason="python_error")
+    assert first.series(state.MODEL_LOAD_FAILURES).keys() == second.series(state.MODEL_LOAD_FAILURES).keys()
+    assert set(state.LOAD_FAILURE_REASONS) == second.labels(state.MODEL_LOAD_FAILURES, "reason")
+    assert 0 == second.value(state.MODEL_LOAD_FAILURES, model="echo", reason="other")
 
 
 def test_not_ready_since_exists_only_for_what_is_not_ready(exporter: Running) -> None:
     """The episode of the failed model has a start in the past; a ready model has none."""
     page = exporter.scrape()
-    since = page.value(catalogue.MODEL_NOT_READY_SINCE, model="broken", version="1")
+    since = page.value(state.MODEL_NOT_READY_SINCE, model="broken", version="1")
 
-    assert {"broken"} == page.labels(catalogue.MODEL_NOT_READY_SINCE, "model")
+    assert {"broken"} == page.labels(state.MODEL_NOT_READY_SINCE, "model")
     assert since is not None
     assert since == pytest.approx(time.time(), abs=120)
     assert since <= time.time()
@@ -104,14 +100,14 @@ def test_a_dead_triton_is_a_page_with_up_0() -> None:
         f"http://127.0.0.1:{http}", f"http://127.0.0.1:{metrics}/metrics", {"wanted": ()}
     ) as exporter:
         page = exporter.wait(
-            lambda page: page.value(catalogue.MODEL_READY, model="wanted", version="") is not None
+            lambda page: page.value(state.MODEL_READY, model="wanted", version="") is not None
         )
 
-        assert 0 == page.value(catalogue.UP)
-        assert 0 == page.value(catalogue.SERVER_LIVE)
-        assert 0 == page.value(catalogue.MODEL_READY, model="wanted", version="")
-        assert 1 == page.value(catalogue.MODEL_STATE, model="wanted", version="", state="unknown")
-        assert 1 == page.value(catalogue.MODEL_EXPECTED, model="wanted")
+        assert 0 == page.value(state.UP)
+        assert 0 == page.value(state.SERVER_LIVE)
+        assert 0 == page.value(state.MODEL_READY, model="wanted", version="")
+        assert 1 == page.value(state.MODEL_STATE, model="wanted", version="", state="unknown")
+        assert 1 == page.value(state.MODEL_EXPECTED, model="wanted")
 
 
 def test_the_command_serves_and_ends_with_sigterm(server: TritonServer) -> None:

@@ -17,8 +17,7 @@ from support.repository import Repository
 from support.tools import promtools
 from support.triton import infer, live_triton
 from support.waiting import eventually
-from triton_exporter.catalogue import gpu
-from triton_exporter.catalogue import state as catalogue
+from triton_exporter.catalogue import gpu, state
 from tritonwatch.local.triton import TritonServer, free_ports
 
 pytestmark = pytest.mark.real
@@ -65,7 +64,7 @@ def test_each_dialect_gives_the_same_series_beside_triton(
     dcgm.body = write(dialect, [Card(joules=joules)])
     page = exporter.wait(lambda page: page.value(gpu.ENERGY, gpu_uuid=CARD.uuid) == joules)
 
-    assert 1 == page.value(catalogue.UP)
+    assert 1 == page.value(state.UP)
     assert (0.4, 1.41e9, 20480 * 2**20, 250.5) == tuple(
         page.value(metric, gpu_uuid=CARD.uuid)
         for metric in (gpu.UTILIZATION, gpu.SM_CLOCK, gpu.MEMORY_USED, gpu.POWER)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triton_exporter.catalogue import state as catalogue
+from triton_exporter.catalogue import state
 from triton_exporter.family import Sample
 from triton_exporter.lifecycle.model_states import HOLD_SECONDS, ModelStates
 from triton_exporter.lifecycle.tracker import MEMORY_SECONDS, Lifecycle
@@ -68,7 +68,7 @@ def test_records_are_consistent_after_any_history(
         models = {key.model for key in lifecycle.records}
         assert expected.keys() <= models, "an expected model is always shown"
         for key, record in lifecycle.records.items():
-            assert record.claim.state in catalogue.MODEL_STATES
+            assert record.claim.state in state.MODEL_STATES
             assert record.claim.state == "ready" or not record.claim.ready
             assert record.since <= number
             assert not (record.claim.ready and record.not_ready_since is not None)
@@ -94,7 +94,7 @@ def test_each_version_is_shown_in_exactly_one_state(
     written = list(states.families(100.0))
     families = {family.metric: family.samples for family in written}
     names = [sample.series for samples in families.values() for sample in samples]
-    current = [sample.series for sample in families[catalogue.MODEL_STATE] if sample.value]
+    current = [sample.series for sample in families[state.MODEL_STATE] if sample.value]
 
     assert len(families) == len(written), "no family is written twice either"
     assert len(names) == len(set(names))
@@ -103,7 +103,7 @@ def test_each_version_is_shown_in_exactly_one_state(
 
 def _failures(states: ModelStates, now: float) -> float:
     families = {family.metric: family.samples for family in states.families(now)}
-    samples: Sequence[Sample] = families[catalogue.MODEL_LOAD_FAILURES]
+    samples: Sequence[Sample] = families[state.MODEL_LOAD_FAILURES]
     return sum(sample.value for sample in samples)
 
 
@@ -191,13 +191,13 @@ def test_a_version_is_not_missed_after_a_restart_with_newer_ones() -> None:
 def test_unloading_on_purpose_ends_the_expectation() -> None:
     """From the first UNLOADING on nobody misses the model; loading it again brings the expectation back."""
     lifecycle = Lifecycle()
-    for at, state, reason, expected in (
+    for at, answered, reason, expected in (
         (1.0, "READY", "", True),
         (2.0, "UNLOADING", "", False),
         (3.0, "UNAVAILABLE", "unloaded", False),
         (4.0, "LOADING", "", True),
     ):
-        lifecycle.observe_snapshot(Snapshot(at, live=True, index=(IndexEntry("a", "1", state, reason),)))
+        lifecycle.observe_snapshot(Snapshot(at, live=True, index=(IndexEntry("a", "1", answered, reason),)))
         assert expected == ("a" in lifecycle.expected_models())
 
     assert 4.0 == lifecycle.records[ModelVersion("a", "1")].not_ready_since
@@ -234,7 +234,7 @@ def test_silence_of_one_source_is_not_the_end_of_its_models() -> None:
 def test_only_a_load_from_which_nothing_is_lost_is_a_first_load() -> None:
     """Loading is a first load until the version served or failed; unloading it on purpose begins anew."""
     lifecycle, key = Lifecycle(), ModelVersion("a", "1")
-    for at, (state, reason, first) in enumerate(
+    for at, (answered, reason, first) in enumerate(
         (
             ("LOADING", "", True),
             ("READY", "", False),
@@ -247,8 +247,8 @@ def test_only_a_load_from_which_nothing_is_lost_is_a_first_load() -> None:
         ),
         1,
     ):
-        lifecycle.observe_snapshot(Snapshot(at, live=True, index=(IndexEntry("a", "1", state, reason),)))
-        assert first == lifecycle.records[key].first_load, (at, state)
+        lifecycle.observe_snapshot(Snapshot(at, live=True, index=(IndexEntry("a", "1", answered, reason),)))
+        assert first == lifecycle.records[key].first_load, (at, answered)
 
     lifecycle.observe_snapshot(Snapshot(9, api_failure="timeout"))
     assert not lifecycle.records[key].first_load

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triton_exporter.catalogue import state as catalogue
+from triton_exporter.catalogue import state
 from triton_exporter.lifecycle.model_states import ModelStates
 from triton_exporter.lifecycle.tracker import Lifecycle
 from triton_exporter.snapshot import IndexEntry, ModelVersion, Snapshot
@@ -93,8 +93,8 @@ def test_the_series_is_there_only_with_a_value() -> None:
     for at, entry in enumerate([_BARE, _LOADING, _READY], 1):
         states.observe_snapshot(Snapshot(at * 2.0, live=True, index=(IndexEntry("m", *entry), others)))
     families = {family.metric: family for family in states.families(9.0)}
-    samples = families[catalogue.MODEL_LOAD_DURATION_ESTIMATED].samples
+    samples = families[state.MODEL_LOAD_DURATION_ESTIMATED].samples
 
-    assert [(f'{catalogue.MODEL_LOAD_DURATION_ESTIMATED}{{model="m",version="1"}}', 2.0)] == [
+    assert [(f'{state.MODEL_LOAD_DURATION_ESTIMATED}{{model="m",version="1"}}', 2.0)] == [
         (sample.series, sample.value) for sample in samples
     ]

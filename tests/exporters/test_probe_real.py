@@ -19,8 +19,7 @@ from support.exporter import Running, exporting
 from support.faults import faulty
 from support.repository import Repository, write
 from support.triton import infer, live_triton
-from triton_exporter.catalogue import probe as catalogue
-from triton_exporter.catalogue import state, triton
+from triton_exporter.catalogue import probe, state, triton
 from triton_exporter.http.certificates import Certificates
 from triton_exporter.probe.payload import DATATYPES, Tensor, load_payloads
 from triton_exporter.probe.probe_settings import ProbeSettings
@@ -116,7 +115,7 @@ class Probed:
 
     def successes(self, model: str) -> float:
         page = self.exporter.scrape()
-        return page.value(catalogue.REQUESTS, model=model, version="1", result="success") or 0
+        return page.value(probe.REQUESTS, model=model, version="1", result="success") or 0
 
 
 @pytest.fixture(scope="module")
@@ -161,15 +160,11 @@ def probed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Probed]:
 def test_a_model_that_works_is_probed_with_success(probed: Probed, model: str) -> None:
     """Every datatype with free dims, batched or not, an ensemble, a stream, and an own payload."""
     mine = {"model": model, "version": "1"}
-    page = probed.exporter.wait(
-        lambda page: (page.value(catalogue.REQUESTS, **mine, result="success") or 0) >= 2
-    )
+    page = probed.exporter.wait(lambda page: (page.value(probe.REQUESTS, **mine, result="success") or 0) >= 2)
 
-    assert 1 == page.value(catalogue.SUCCESS, **mine)
-    assert 0 == page.value(catalogue.REQUESTS, **mine, result="failed")
-    assert page.value(catalogue.DURATION.count, **mine) == page.value(
-        catalogue.REQUESTS, **mine, result="success"
-    )
+    assert 1 == page.value(probe.SUCCESS, **mine)
+    assert 0 == page.value(probe.REQUESTS, **mine, result="failed")
+    assert page.value(probe.DURATION.count, **mine) == page.value(probe.REQUESTS, **mine, result="success")
     assert 1 == page.value(state.MODEL_READY, **mine)
 
 
@@ -178,16 +173,16 @@ def test_an_excluded_model_gets_no_request(probed: Probed) -> None:
     page = probed.exporter.wait(lambda _: probed.successes("echo") >= 2)
 
     assert 0 == page.value(triton.REQUEST_SUCCESS, model="private", version="1")
-    assert page.value(catalogue.SUCCESS, model="private", version="1") is None
+    assert page.value(probe.SUCCESS, model="private", version="1") is None
 
 
 def test_a_model_that_needs_more_than_zeros_is_reported(probed: Probed) -> None:
     """A stateful model is not probed without a payload, and the reason is shown."""
     page = probed.exporter.wait(
-        lambda page: page.value(catalogue.UNPROBED, model="stateful", version="1", reason="stateful")
+        lambda page: page.value(probe.UNPROBED, model="stateful", version="1", reason="stateful")
     )
 
-    assert page.value(catalogue.REQUESTS, model="stateful", version="1", result="success") is None
+    assert page.value(probe.REQUESTS, model="stateful", version="1", result="success") is None
 
 
 def _signal_stubs(server: TritonServer, model: str, number: signal.Signals) -> None:
@@ -206,15 +201,15 @@ def _signal_stubs(server: TritonServer, model: str, number: signal.Signals) -> N
 def test_a_hung_model_is_loaded_but_not_ready(probed: Probed) -> None:
     """Triton calls it ready; the probe, which has worked before, ends with timeout, one in flight at a time."""
     mine = {"model": "hung", "version": "1"}
-    probed.exporter.wait(lambda page: page.value(catalogue.SUCCESS, **mine))
+    probed.exporter.wait(lambda page: page.value(probe.SUCCESS, **mine))
     _signal_stubs(probed.server, "hung", signal.SIGSTOP)
-    page = probed.exporter.wait(lambda page: page.value(catalogue.REQUESTS, **mine, result="timeout"))
+    page = probed.exporter.wait(lambda page: page.value(probe.REQUESTS, **mine, result="timeout"))
     page = probed.exporter.wait(lambda page: page.value(state.MODEL_READY, **mine) == 0)
     models = probed.exporter.get("/state").json()["models"]
     told = next(one for one in models if one["model"] == "hung")
 
     assert 1 == page.value(state.MODEL_STATE, **mine, state="ready")
-    assert 0 == page.value(catalogue.SUCCESS, **mine)
+    assert 0 == page.value(probe.SUCCESS, **mine)
     assert "probe" == told["source"]
     assert told["reason"].startswith("its last probe ended with timeout")
 
@@ -231,16 +226,16 @@ def test_a_model_that_serves_others_is_ready_whatever_its_probe_says(probed: Pro
 
     settings = ProbeSettings(models=("choosy",), interval_seconds=6)
     with exporting(probed.server.http_url, probed.server.metrics_url, probe=settings) as exporter:
-        exporter.wait(lambda page: page.value(catalogue.SUCCESS, **mine))
+        exporter.wait(lambda page: page.value(probe.SUCCESS, **mine))
         traffic = threading.Thread(target=serve)
         traffic.start()
         try:
             write(strict, "")
-            exporter.wait(lambda page: page.value(catalogue.REQUESTS, **mine, result="failed"))
+            exporter.wait(lambda page: page.value(probe.REQUESTS, **mine, result="failed"))
             until = time.monotonic() + 4
             while time.monotonic() < until:
                 page = exporter.scrape()
-                ready.add((page.value(state.MODEL_READY, **mine), page.value(catalogue.SUCCESS, **mine)))
+                ready.add((page.value(state.MODEL_READY, **mine), page.value(probe.SUCCESS, **mine)))
         finally:
             stop.set()
             traffic.join()
@@ -255,9 +250,9 @@ def test_a_model_that_serves_others_is_ready_whatever_its_probe_says(probed: Pro
 def test_a_model_whose_process_died_is_not_ready_by_its_probe(probed: Probed) -> None:
     """Up to 25.11 Triton calls a model ready whose process is dead; a real request does not work."""
     mine = {"model": "killed", "version": "1"}
-    probed.exporter.wait(lambda page: page.value(catalogue.SUCCESS, **mine))
+    probed.exporter.wait(lambda page: page.value(probe.SUCCESS, **mine))
     _signal_stubs(probed.server, "killed", signal.SIGKILL)
-    page = probed.exporter.wait(lambda page: page.value(catalogue.SUCCESS, **mine) == 0)
+    page = probed.exporter.wait(lambda page: page.value(probe.SUCCESS, **mine) == 0)
     page = probed.exporter.wait(lambda page: page.value(state.MODEL_READY, **mine) == 0)
     index = requests.post(f"{probed.server.http_url}/v2/repository/index", timeout=5).json()
 
@@ -275,15 +270,15 @@ def test_a_model_that_does_not_take_made_up_input_is_not_called_broken(
     server = probed.server
     with exporting(server.http_url, server.metrics_url, probe=settings) as exporter:
         bad = {"model": "batched", "version": "1"}
-        page = exporter.wait(lambda page: page.value(catalogue.REQUESTS, **bad, result="bad_input"))
+        page = exporter.wait(lambda page: page.value(probe.REQUESTS, **bad, result="bad_input"))
         raised = {"model": "picky", "version": "1"}
-        page = exporter.wait(lambda page: page.value(catalogue.REQUESTS, **raised, result="unproven"))
+        page = exporter.wait(lambda page: page.value(probe.REQUESTS, **raised, result="unproven"))
         time.sleep(0.3)
         page = exporter.scrape()
 
     for mine in (bad, raised):
         assert 1 == page.value(state.MODEL_READY, **mine)
-        assert page.value(catalogue.SUCCESS, **mine) is None
+        assert page.value(probe.SUCCESS, **mine) is None
 
 
 def _wrong_shape(folder: Path) -> dict[str, object]:

@@ -17,7 +17,7 @@ from support.exporter import Running, exporting
 from support.repository import Repository, write
 from support.tools import prometheuses, promtools
 from support.triton import infer, live_triton
-from triton_exporter.catalogue import METRICS, model, own, state, triton
+from triton_exporter.catalogue import METRICS, models, own, state, triton
 from tritonwatch.local.triton import TritonServer, free_ports
 
 pytestmark = pytest.mark.real
@@ -167,7 +167,7 @@ def test_every_family_the_exporter_promises_without_a_flag_is_there(
     page = replicas[0][1].get().text
     always = [
         metric
-        for module in (state, model, own)
+        for module in (state, models, own)
         for metric in vars(module).values()
         if metric in METRICS and not metric.flag and "trace" not in metric.source + metric.name
     ]

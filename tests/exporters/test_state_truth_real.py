@@ -18,8 +18,7 @@ import requests
 from support.exporter import Running, Scraped, exporting
 from support.repository import Repository, write
 from support.triton import control, drained, infer, live_triton
-from triton_exporter.catalogue import own
-from triton_exporter.catalogue import state as catalogue
+from triton_exporter.catalogue import own, state
 from tritonwatch.local.triton import TritonServer
 
 pytestmark = pytest.mark.real
@@ -46,9 +45,9 @@ class Explicit:
     def expect(self, *models: str) -> None:
         self.exporter.exporter.states.lifecycle.expected = dict.fromkeys(models, ())
 
-    def wait_for(self, state: str, model: str, version: str = "1") -> Scraped:
+    def wait_for(self, wanted: str, model: str, version: str = "1") -> Scraped:
         return self.exporter.wait(
-            lambda page: page.value(catalogue.MODEL_STATE, model=model, version=version, state=state)
+            lambda page: page.value(state.MODEL_STATE, model=model, version=version, state=wanted)
         )
 
 
@@ -67,16 +66,16 @@ def triton(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Explicit]:
 
 
 def failures(page: Scraped, model: str) -> float:
-    counts = page.series(catalogue.MODEL_LOAD_FAILURES)
+    counts = page.series(state.MODEL_LOAD_FAILURES)
     return sum(value for labels, value in counts.items() if ("model", model) in labels)
 
 
 def since(page: Scraped, model: str, version: str = "1") -> float | None:
-    return page.value(catalogue.MODEL_NOT_READY_SINCE, model=model, version=version)
+    return page.value(state.MODEL_NOT_READY_SINCE, model=model, version=version)
 
 
 def load_seconds(page: Scraped, model: str, version: str = "1") -> float | None:
-    return page.value(catalogue.MODEL_LOAD_DURATION_ESTIMATED, model=model, version=version)
+    return page.value(state.MODEL_LOAD_DURATION_ESTIMATED, model=model, version=version)
 
 
 def test_a_failed_load_is_unavailable_and_counted_once_an_attempt(triton: Explicit) -> None:
@@ -87,15 +86,15 @@ def test_a_failed_load_is_unavailable_and_counted_once_an_attempt(triton: Explic
     first = triton.wait_for("unavailable", "fails")
     first = triton.exporter.wait(lambda page: failures(page, "fails") == 1)
 
-    assert 0 == first.value(catalogue.MODEL_READY, model="fails", version="1")
-    assert 1 == first.value(catalogue.MODEL_EXPECTED, model="fails")
-    assert 1 == first.value(catalogue.MODEL_LOAD_FAILURES, model="fails", reason="python_error")
+    assert 0 == first.value(state.MODEL_READY, model="fails", version="1")
+    assert 1 == first.value(state.MODEL_EXPECTED, model="fails")
+    assert 1 == first.value(state.MODEL_LOAD_FAILURES, model="fails", reason="python_error")
 
     write(folder / "1" / "raise", "CUDA out of memory")
     triton.load("fails")
     second = triton.exporter.wait(lambda page: failures(page, "fails") == 2)
 
-    assert 1 == second.value(catalogue.MODEL_LOAD_FAILURES, model="fails", reason="out_of_memory")
+    assert 1 == second.value(state.MODEL_LOAD_FAILURES, model="fails", reason="out_of_memory")
     assert since(first, "fails") == since(second, "fails")
 
     (folder / "1" / "raise").unlink()
@@ -111,7 +110,7 @@ def test_a_model_nobody_asked_for_is_not_loaded_and_not_expected(triton: Explici
     triton.repository.model("idle")
     page = triton.wait_for("not_loaded", "idle", "")
 
-    assert 0 == page.value(catalogue.MODEL_EXPECTED, model="idle")
+    assert 0 == page.value(state.MODEL_EXPECTED, model="idle")
     assert since(page, "idle", "") is None
 
 
@@ -122,12 +121,12 @@ def test_an_expected_model_with_a_broken_config_is_missing(triton: Explicit) -> 
     assert 200 != triton.load("badconfig")
     page = triton.wait_for("not_loaded", "badconfig", "")
 
-    assert 0 == page.value(catalogue.MODEL_EXPECTED, model="badconfig")
+    assert 0 == page.value(state.MODEL_EXPECTED, model="badconfig")
 
     triton.expect("badconfig")
     page = triton.wait_for("missing", "badconfig", "")
 
-    assert 1 == page.value(catalogue.MODEL_EXPECTED, model="badconfig")
+    assert 1 == page.value(state.MODEL_EXPECTED, model="badconfig")
     assert since(page, "badconfig", "") is not None
 
 
@@ -139,7 +138,7 @@ def test_an_expected_model_without_a_version_is_missing_though_unlisted(triton: 
     triton.expect("versionless")
     page = triton.wait_for("missing", "versionless", "")
 
-    assert 0 == page.value(catalogue.MODEL_READY, model="versionless", version="")
+    assert 0 == page.value(state.MODEL_READY, model="versionless", version="")
 
 
 def test_an_ensemble_whose_part_failed_is_missing(triton: Explicit) -> None:
@@ -151,7 +150,7 @@ def test_an_ensemble_whose_part_failed_is_missing(triton: Explicit) -> None:
 
     triton.wait_for("unavailable", "badpart")
     page = triton.wait_for("missing", "badensemble", "")
-    assert 1 == page.value(catalogue.MODEL_EXPECTED, model="badensemble")
+    assert 1 == page.value(state.MODEL_EXPECTED, model="badensemble")
 
 
 def test_a_name_in_two_repositories_is_unavailable_without_a_version(triton: Explicit) -> None:
@@ -162,7 +161,7 @@ def test_a_name_in_two_repositories_is_unavailable_without_a_version(triton: Exp
     page = triton.wait_for("unavailable", "twin", "")
     page = triton.exporter.wait(lambda page: failures(page, "twin"))
 
-    assert 1 == page.value(catalogue.MODEL_LOAD_FAILURES, model="twin", reason="bad_config")
+    assert 1 == page.value(state.MODEL_LOAD_FAILURES, model="twin", reason="bad_config")
 
 
 def test_a_model_loaded_from_memory_is_ready(triton: Explicit) -> None:
@@ -179,7 +178,7 @@ def test_a_model_loaded_from_memory_is_ready(triton: Explicit) -> None:
 
     index = requests.post(f"{triton.server.http_url}/v2/repository/index", timeout=5).json()
     assert "frommemory" not in {entry["name"] for entry in index}
-    assert 1 == page.value(catalogue.MODEL_READY, model="frommemory", version="1")
+    assert 1 == page.value(state.MODEL_READY, model="frommemory", version="1")
 
 
 def test_unloading_on_purpose_starts_no_episode(triton: Explicit) -> None:
@@ -190,13 +189,13 @@ def test_unloading_on_purpose_starts_no_episode(triton: Explicit) -> None:
     triton.unload("comesandgoes")
     page = triton.wait_for("unloaded", "comesandgoes")
 
-    assert 0 == page.value(catalogue.MODEL_READY, model="comesandgoes", version="1")
-    assert 0 == page.value(catalogue.MODEL_EXPECTED, model="comesandgoes")
+    assert 0 == page.value(state.MODEL_READY, model="comesandgoes", version="1")
+    assert 0 == page.value(state.MODEL_EXPECTED, model="comesandgoes")
     assert since(page, "comesandgoes") is None
     assert 0 == failures(page, "comesandgoes")
 
     triton.load("comesandgoes")
-    assert 1 == triton.wait_for("ready", "comesandgoes").value(catalogue.MODEL_EXPECTED, model="comesandgoes")
+    assert 1 == triton.wait_for("ready", "comesandgoes").value(state.MODEL_EXPECTED, model="comesandgoes")
 
 
 def test_loading_takes_the_server_but_not_the_others_out_of_readiness(triton: Explicit) -> None:
@@ -215,12 +214,12 @@ def test_loading_takes_the_server_but_not_the_others_out_of_readiness(triton: Ex
     try:
         triton.wait_for("loading", "slow")
         # One look asks for readiness before it asks for the index: the load may begin in between.
-        page = triton.exporter.wait(lambda page: page.value(catalogue.SERVER_READY) == 0)
+        page = triton.exporter.wait(lambda page: page.value(state.SERVER_READY) == 0)
     finally:
         loader.join()
 
-    assert 1 == page.value(catalogue.MODEL_STATE, model="slow", version="1", state="loading")
-    assert 1 == page.value(catalogue.MODEL_READY, model="anchor", version="1")
+    assert 1 == page.value(state.MODEL_STATE, model="slow", version="1", state="loading")
+    assert 1 == page.value(state.MODEL_READY, model="anchor", version="1")
     assert since(page, "slow") is not None
     assert load_seconds(page, "slow") is None
     ready = triton.wait_for("ready", "slow")
@@ -257,7 +256,7 @@ def test_unloading_waits_for_requests_and_is_no_episode(triton: Explicit) -> Non
         worker.join()
         unloader.join()
 
-    assert 0 == page.value(catalogue.MODEL_READY, model="busy", version="1")
+    assert 0 == page.value(state.MODEL_READY, model="busy", version="1")
     assert since(page, "busy") is None
     triton.wait_for("unloaded", "busy")
 
@@ -271,7 +270,7 @@ def test_a_model_whose_folder_is_deleted_goes_on_being_ready(triton: Explicit) -
     time.sleep(0.5)
     page = triton.exporter.scrape()
 
-    assert 1 == page.value(catalogue.MODEL_READY, model="orphan", version="1")
+    assert 1 == page.value(state.MODEL_READY, model="orphan", version="1")
     assert 200 == triton.infer("orphan")
 
 
@@ -284,7 +283,7 @@ def test_a_failed_model_stays_unavailable_after_an_unload(triton: Explicit) -> N
     time.sleep(0.5)
     page = triton.exporter.wait(lambda page: failures(page, "stuck"))
 
-    assert 1 == page.value(catalogue.MODEL_STATE, model="stuck", version="1", state="unavailable")
+    assert 1 == page.value(state.MODEL_STATE, model="stuck", version="1", state="unavailable")
     assert 1 == failures(page, "stuck")
 
 
@@ -296,11 +295,9 @@ def test_an_ensemble_goes_with_its_part_and_comes_back(triton: Explicit) -> None
     triton.wait_for("ready", "whole")
     triton.unload("part")
     triton.wait_for("unloaded", "part")
-    page = triton.exporter.wait(
-        lambda page: page.value(catalogue.MODEL_READY, model="whole", version="1") == 0
-    )
+    page = triton.exporter.wait(lambda page: page.value(state.MODEL_READY, model="whole", version="1") == 0)
 
-    assert 0 == page.value(catalogue.MODEL_EXPECTED, model="whole")
+    assert 0 == page.value(state.MODEL_EXPECTED, model="whole")
     assert since(page, "whole") is None
 
     triton.load("part")
@@ -318,7 +315,7 @@ def test_a_failed_hot_reload_leaves_the_old_version_ready(triton: Explicit) -> N
     time.sleep(0.5)
     page = triton.exporter.scrape()
 
-    assert 1 == page.value(catalogue.MODEL_READY, model="reloaded", version="1")
+    assert 1 == page.value(state.MODEL_READY, model="reloaded", version="1")
     assert 200 == triton.infer("reloaded")
     assert 0 == failures(page, "reloaded")
 
@@ -329,7 +326,7 @@ def test_a_stopped_server_is_away_within_one_timeout(triton: Explicit) -> None:
     assert triton.server.process is not None
     with exporting(*urls, timeout_seconds=2.0, state_interval_seconds=0.01) as exporter:
         for _ in range(3):
-            exporter.wait(lambda page: page.value(catalogue.MODEL_READY, model="anchor", version="1"))
+            exporter.wait(lambda page: page.value(state.MODEL_READY, model="anchor", version="1"))
             triton.server.process.send_signal(signal.SIGSTOP)
             started = time.monotonic()
             try:
@@ -354,21 +351,21 @@ def test_a_model_whose_process_died_is_not_ready_once_its_requests_fail(triton: 
         if any("/stubless/" in word for word in child.cmdline()):
             child.kill()
     deadline, page = time.monotonic() + 40, triton.exporter.scrape()
-    while page.value(catalogue.MODEL_READY, **mine) and time.monotonic() < deadline:
+    while page.value(state.MODEL_READY, **mine) and time.monotonic() < deadline:
         assert 500 == triton.infer("stubless")
         page = triton.exporter.scrape()
     models = triton.exporter.get("/state").json()["models"]
     shown = next(one for one in models if one["model"] == "stubless")
 
-    assert 0 == page.value(catalogue.MODEL_READY, **mine)
-    assert 1 == page.value(catalogue.MODEL_STATE, **mine, state="ready")
+    assert 0 == page.value(state.MODEL_READY, **mine)
+    assert 1 == page.value(state.MODEL_STATE, **mine, state="ready")
     assert since(page, "stubless") is not None
     assert ("metrics", True) == (shown["source"], shown["reason"].startswith("not_answering: "))
 
     write(folder / "1" / "model.py", (folder / "1" / "model.py").read_text() + "\n")
     assert 200 == triton.load("stubless")
     assert 200 == triton.infer("stubless")
-    triton.exporter.wait(lambda page: page.value(catalogue.MODEL_READY, **mine))
+    triton.exporter.wait(lambda page: page.value(state.MODEL_READY, **mine))
 
 
 def test_versions_that_are_added_and_removed_are_followed(triton: Explicit) -> None:
@@ -379,15 +376,15 @@ def test_versions_that_are_added_and_removed_are_followed(triton: Explicit) -> N
     triton.repository.version("versions", "2")
     triton.load("versions")
     page = triton.wait_for("ready", "versions", "2")
-    assert 1 == page.value(catalogue.MODEL_READY, model="versions", version="1")
+    assert 1 == page.value(state.MODEL_READY, model="versions", version="1")
 
     shutil.rmtree(folder / "1")
     triton.load("versions")
     page = triton.wait_for("unloaded", "versions", "1")
 
     assert since(page, "versions", "1") is None
-    assert 1 == page.value(catalogue.MODEL_READY, model="versions", version="2")
-    assert 1 == page.value(catalogue.MODEL_EXPECTED, model="versions")
+    assert 1 == page.value(state.MODEL_READY, model="versions", version="2")
+    assert 1 == page.value(state.MODEL_EXPECTED, model="versions")
 
 
 def test_a_new_version_that_fails_is_a_failure_of_its_own(triton: Explicit) -> None:
@@ -400,7 +397,7 @@ def test_a_new_version_that_fails_is_a_failure_of_its_own(triton: Explicit) -> N
     page = triton.wait_for("unavailable", "halfnew", "2")
     page = triton.exporter.wait(lambda page: failures(page, "halfnew"))
 
-    assert 1 == page.value(catalogue.MODEL_READY, model="halfnew", version="1")
+    assert 1 == page.value(state.MODEL_READY, model="halfnew", version="1")
     assert since(page, "halfnew", "2") is not None
     assert 1 == failures(page, "halfnew")
 
@@ -411,25 +408,25 @@ def test_a_failed_hot_reload_is_read_from_the_log(triton: Explicit) -> None:
     triton.load("relogged")
     triton.wait_for("ready", "relogged")
     with exporting(triton.server.http_url, triton.server.metrics_url, log=triton.server.log) as exporter:
-        exporter.wait(lambda page: page.value(catalogue.MODEL_READY, model="relogged", version="1"))
+        exporter.wait(lambda page: page.value(state.MODEL_READY, model="relogged", version="1"))
         write(folder / "1" / "raise", "CUDA out of memory")
         write(folder / "config.pbtxt", (folder / "config.pbtxt").read_text() + "# touched\n")
         assert 200 != triton.load("relogged")
         mine = {"model": "relogged", "reason": "out_of_memory"}
-        page = exporter.wait(lambda page: page.value(catalogue.MODEL_RELOAD_FAILURES, **mine))
-        state = exporter.get("/state").json()["models"]
+        page = exporter.wait(lambda page: page.value(state.MODEL_RELOAD_FAILURES, **mine))
+        models = exporter.get("/state").json()["models"]
 
-    assert 1 == page.value(catalogue.MODEL_RELOAD_FAILURES, **mine)
-    assert 1 == page.value(catalogue.MODEL_LOAD_FAILURES, **mine)
-    assert 1 == page.value(catalogue.MODEL_READY, model="relogged", version="1")
-    failure = next(one["last_load_failure"] for one in state if one["model"] == "relogged")
+    assert 1 == page.value(state.MODEL_RELOAD_FAILURES, **mine)
+    assert 1 == page.value(state.MODEL_LOAD_FAILURES, **mine)
+    assert 1 == page.value(state.MODEL_READY, model="relogged", version="1")
+    failure = next(one["last_load_failure"] for one in models if one["model"] == "relogged")
     assert ("log", "1", True) == (failure["source"], failure["version"], "out of memory" in failure["text"])
 
 
 def test_an_ensemble_that_cannot_load_is_counted_once(triton: Explicit) -> None:
     """Triton repeats the line about the ensemble whenever it loads anything; another reason counts again."""
     with exporting(triton.server.http_url, triton.server.metrics_url, log=triton.server.log) as exporter:
-        exporter.wait(lambda page: page.value(catalogue.SERVER_LIVE))
+        exporter.wait(lambda page: page.value(state.SERVER_LIVE))
         part = triton.repository.model("flakypart", **{"raise": "no tokenizer"})
         triton.repository.model("finepart")
         triton.repository.ensemble("counted", "flakypart", "finepart")
@@ -451,11 +448,11 @@ def test_a_restarted_exporter_knows_why_an_ensemble_failed(triton: Explicit) -> 
     assert 200 != triton.load("early")
     mine = {"model": "early", "version": ""}
     with exporting(triton.server.http_url, triton.server.metrics_url, log=triton.server.log) as exporter:
-        page = exporter.wait(lambda page: page.value(catalogue.MODEL_STATE, **mine, state="missing"))
+        page = exporter.wait(lambda page: page.value(state.MODEL_STATE, **mine, state="missing"))
         models = exporter.get("/state").json()["models"]
     shown = next(one for one in models if one["model"] == "early")
 
-    assert 1 == page.value(catalogue.MODEL_EXPECTED, model="early")
+    assert 1 == page.value(state.MODEL_EXPECTED, model="early")
     assert "no tokenizer" in shown["reason"]
     assert 0 == failures(page, "early")
 
@@ -473,14 +470,14 @@ def test_an_ensemble_that_does_not_fit_its_steps_is_counted(
 ) -> None:
     """A step that does not exist, another datatype or a version that is not there: the log alone shows it."""
     with exporting(triton.server.http_url, triton.server.metrics_url, log=triton.server.log) as exporter:
-        exporter.wait(lambda page: page.value(catalogue.SERVER_LIVE))
+        exporter.wait(lambda page: page.value(state.SERVER_LIVE))
         triton.repository.model("finestep")
         config = triton.repository.ensemble(model, "finestep") / "config.pbtxt"
         write(config, config.read_text().replace(old, new))
         assert 200 != triton.load(model)
         page = exporter.wait(lambda page: failures(page, model))
 
-    assert 1 == page.value(catalogue.MODEL_LOAD_FAILURES, model=model, reason=reason)
+    assert 1 == page.value(state.MODEL_LOAD_FAILURES, model=model, reason=reason)
     assert 1 == failures(page, model)
 
 
@@ -491,12 +488,12 @@ def test_unloading_a_step_is_not_a_failed_load_of_its_ensemble(triton: Explicit)
     triton.repository.ensemble("stepped", "ownstep", "otherstep")
     triton.load("stepped")
     with exporting(triton.server.http_url, triton.server.metrics_url, log=triton.server.log) as exporter:
-        exporter.wait(lambda page: page.value(catalogue.MODEL_READY, model="stepped", version="1"))
+        exporter.wait(lambda page: page.value(state.MODEL_READY, model="stepped", version="1"))
         for step in ("ownstep", "otherstep"):
             triton.unload(step)
             exporter.wait(
                 lambda page, step=step: page.value(  # type: ignore[misc]
-                    catalogue.MODEL_STATE, model=step, version="1", state="unloaded"
+                    state.MODEL_STATE, model=step, version="1", state="unloaded"
                 )
             )
         assert 200 != triton.load("nosuchmodel")  # its line in the log comes after those of the ensemble
@@ -513,29 +510,29 @@ def test_a_broken_config_is_read_from_the_log(triton: Explicit) -> None:
     """Without any list of expected models, the log says that one was asked for, and why it is not there."""
     folder = triton.repository.model("logconfig")
     with exporting(triton.server.http_url, triton.server.metrics_url, log=triton.server.log) as exporter:
-        exporter.wait(lambda page: page.value(catalogue.SERVER_LIVE))
+        exporter.wait(lambda page: page.value(state.SERVER_LIVE))
         write(folder / "config.pbtxt", "nonsense {")
         assert 200 != triton.load("logconfig")
         mine = {"model": "logconfig", "version": ""}
-        page = exporter.wait(lambda page: page.value(catalogue.MODEL_STATE, **mine, state="missing"))
+        page = exporter.wait(lambda page: page.value(state.MODEL_STATE, **mine, state="missing"))
 
-    assert 1 == page.value(catalogue.MODEL_EXPECTED, model="logconfig")
-    assert 1 == page.value(catalogue.MODEL_LOAD_FAILURES, model="logconfig", reason="bad_config")
+    assert 1 == page.value(state.MODEL_EXPECTED, model="logconfig")
+    assert 1 == page.value(state.MODEL_LOAD_FAILURES, model="logconfig", reason="bad_config")
 
 
 def test_exactly_one_state_holds_for_each_version(triton: Explicit) -> None:
     """Whatever the other tests left behind: states are exclusive, and ready means ready."""
     page = triton.exporter.scrape()
     states: dict[tuple[str, str], list[str]] = {}
-    for series, value in page.series(catalogue.MODEL_STATE).items():
+    for series, value in page.series(state.MODEL_STATE).items():
         labels = dict(series)
         if value:
             states.setdefault((labels["model"], labels["version"]), []).append(labels["state"])
 
     assert len(states) > 5
     assert all(len(current) == 1 for current in states.values())
-    for (model, version), (state,) in states.items():
-        assert (state == "ready") == page.value(catalogue.MODEL_READY, model=model, version=version)
+    for (model, version), (current,) in states.items():
+        assert (current == "ready") == page.value(state.MODEL_READY, model=model, version=version)
 
 
 def test_draining_answers_metrics_but_is_not_live(tmp_path: Path) -> None:
@@ -549,9 +546,9 @@ def test_draining_answers_metrics_but_is_not_live(tmp_path: Path) -> None:
             # Triton waits up to 30 s for connections that stay open: the exporter must leave none.
             assert 0 == server.process.wait(15)
 
-        assert 1 == page.value(catalogue.UP)
-        assert 0 == page.value(catalogue.MODEL_READY, model="slowly", version="1")
-        assert 1 == page.value(catalogue.MODEL_STATE, model="slowly", version="1", state="unknown")
+        assert 1 == page.value(state.UP)
+        assert 0 == page.value(state.MODEL_READY, model="slowly", version="1")
+        assert 1 == page.value(state.MODEL_STATE, model="slowly", version="1", state="unknown")
         assert "draining" == phase
         assert since(page, "slowly") is not None
 
@@ -566,16 +563,16 @@ def test_a_restart_accounts_for_every_model_that_served(tmp_path: Path) -> None:
         with exporting(server.http_url, server.metrics_url) as exporter:
             before = exporter.wait(lambda page: failures(page, "breaks") == 1)
             server.stop(timeout_seconds=2)
-            down = exporter.wait(lambda page: page.value(catalogue.UP) == 0)
+            down = exporter.wait(lambda page: page.value(state.UP) == 0)
             shutil.rmtree(repository.path / "vanishes" / "1")
             server.start()
             after = exporter.wait(lambda page: failures(page, "breaks") == 2)
-        assert 1 == before.value(catalogue.MODEL_READY, model="vanishes", version="1")
-        assert 0 == down.value(catalogue.MODEL_READY, model="good", version="1")
+        assert 1 == before.value(state.MODEL_READY, model="vanishes", version="1")
+        assert 0 == down.value(state.MODEL_READY, model="good", version="1")
         assert since(before, "breaks") == since(after, "breaks")
-        assert 1 == after.value(catalogue.MODEL_READY, model="good", version="1")
-        assert 1 == after.value(catalogue.MODEL_STATE, model="vanishes", version="1", state="missing")
-        assert 1 == after.value(catalogue.MODEL_EXPECTED, model="vanishes")
+        assert 1 == after.value(state.MODEL_READY, model="good", version="1")
+        assert 1 == after.value(state.MODEL_STATE, model="vanishes", version="1", state="missing")
+        assert 1 == after.value(state.MODEL_EXPECTED, model="vanishes")
 
 
 def test_polling_retries_are_one_episode(tmp_path: Path) -> None:
@@ -585,9 +582,7 @@ def test_polling_retries_are_one_episode(tmp_path: Path) -> None:
     with live_triton(repository.path, tmp_path, "poll", ["--repository-poll-secs=1"]) as server:
         with exporting(server.http_url, server.metrics_url) as exporter:
             first = exporter.wait(lambda page: failures(page, "flaps") >= 1)
-            exporter.wait(
-                lambda p: p.value(catalogue.MODEL_STATE, model="flaps", version="1", state="loading")
-            )
+            exporter.wait(lambda p: p.value(state.MODEL_STATE, model="flaps", version="1", state="loading"))
             last = exporter.wait(lambda page: failures(page, "flaps") >= failures(first, "flaps") + 2)
         assert since(first, "flaps") is not None
         assert since(first, "flaps") == since(last, "flaps")

@@ -23,7 +23,7 @@ from support.exporter import Running, exporting
 from support.tools import ROOT
 from support.triton import live_triton
 from support.waiting import eventually
-from triton_exporter.catalogue import model, state, triton
+from triton_exporter.catalogue import models, state, triton
 from triton_exporter.tracing.trace import OUTCOMES
 from tritonwatch.local.triton import TritonServer, free_ports
 
@@ -241,7 +241,7 @@ class World:
             found[f"failure {reason}".strip()] = failed
             found["statistics"] -= failed
         # The statistics say as much as the failure counter: the difference of the two stays as it is.
-        found["statistics"] += int(page.value(model.FAILED_REQUESTS, **labels) or 0)
+        found["statistics"] += int(page.value(models.FAILED_REQUESTS, **labels) or 0)
         for outcome in OUTCOMES:
             found[outcome] = int(page.value(state.TRACED_REQUESTS, **labels, outcome=outcome) or 0)
         return found

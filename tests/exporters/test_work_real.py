@@ -12,8 +12,7 @@ import requests
 from support.exporter import Running, Scraped, exporting
 from support.repository import Repository, write
 from support.triton import control, infer, live_triton
-from triton_exporter.catalogue import model as catalogue
-from triton_exporter.catalogue import state
+from triton_exporter.catalogue import models, state
 from tritonwatch.local.triton import TritonServer
 
 pytestmark = pytest.mark.real
@@ -43,7 +42,7 @@ class Worker:
         assert [200] * times == statuses
 
     def executed(self, page: Scraped) -> float:
-        return page.value(catalogue.BATCH_SIZE.sum, model="worker", version="1") or 0.0
+        return page.value(models.BATCH_SIZE.sum, model="worker", version="1") or 0.0
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +56,7 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
         live_triton(repository.path, directory, "explicit", ["--load-model=*"]) as server,
         exporting(server.http_url, server.metrics_url) as exporter,
     ):
-        exporter.wait(lambda page: page.value(catalogue.MAX_BATCH_SIZE, model="worker", version="1"))
+        exporter.wait(lambda page: page.value(models.MAX_BATCH_SIZE, model="worker", version="1"))
         yield Worker(server, repository, exporter)
 
 
@@ -66,20 +65,20 @@ def test_configuration_is_shown_as_triton_normalised_it(worker: Worker) -> None:
     page = worker.exporter.scrape()
     mine = {"model": "worker", "version": "1"}
 
-    assert 1 == page.value(catalogue.INFO, **mine, backend="python", platform="")
-    assert 8 == page.value(catalogue.MAX_BATCH_SIZE, **mine)
-    assert 1 == page.value(catalogue.INSTANCES, **mine, kind="cpu", gpu="")
-    assert 0.2 == page.value(catalogue.MAX_QUEUE_DELAY, **mine)
-    assert 50 == page.value(catalogue.QUEUE_SIZE_LIMIT, **mine, priority="")
-    assert 7 == page.value(catalogue.QUEUE_SIZE_LIMIT, **mine, priority="1")
-    assert 3 == page.value(catalogue.QUEUE_TIMEOUT, **mine, priority="", action="reject")
-    assert 2 == page.value(catalogue.PRIORITY_LEVELS, **mine)
-    assert 0 == page.value(catalogue.DECOUPLED, **mine)
-    assert 0 == page.value(catalogue.RESPONSE_CACHE, **mine)
+    assert 1 == page.value(models.INFO, **mine, backend="python", platform="")
+    assert 8 == page.value(models.MAX_BATCH_SIZE, **mine)
+    assert 1 == page.value(models.INSTANCES, **mine, kind="cpu", gpu="")
+    assert 0.2 == page.value(models.MAX_QUEUE_DELAY, **mine)
+    assert 50 == page.value(models.QUEUE_SIZE_LIMIT, **mine, priority="")
+    assert 7 == page.value(models.QUEUE_SIZE_LIMIT, **mine, priority="1")
+    assert 3 == page.value(models.QUEUE_TIMEOUT, **mine, priority="", action="reject")
+    assert 2 == page.value(models.PRIORITY_LEVELS, **mine)
+    assert 0 == page.value(models.DECOUPLED, **mine)
+    assert 0 == page.value(models.RESPONSE_CACHE, **mine)
     step = {"model": "both", "version": "1", "step_version": "-1"}
-    assert 1 == page.value(catalogue.ENSEMBLE_STEP, **step, step_model="plain")
-    assert 2 == page.value(catalogue.ENSEMBLE_STEP, **step, step_model="worker")
-    assert page.value(catalogue.MAX_QUEUE_DELAY, model="plain", version="1") is None
+    assert 1 == page.value(models.ENSEMBLE_STEP, **step, step_model="plain")
+    assert 2 == page.value(models.ENSEMBLE_STEP, **step, step_model="worker")
+    assert page.value(models.MAX_QUEUE_DELAY, model="plain", version="1") is None
 
 
 def test_work_is_counted_per_execution_and_survives_every_reload(worker: Worker) -> None:
@@ -87,9 +86,9 @@ def test_work_is_counted_per_execution_and_survives_every_reload(worker: Worker)
     mine = {"model": "worker", "version": "1"}
     worker.infer(4)
     first = worker.exporter.wait(lambda page: worker.executed(page) == 4)
-    executions = first.value(catalogue.BATCH_SIZE.count, **mine)
-    busy = first.value(catalogue.BUSY_SECONDS, **mine)
-    last = first.value(catalogue.LAST_INFERENCE, **mine)
+    executions = first.value(models.BATCH_SIZE.count, **mine)
+    busy = first.value(models.BUSY_SECONDS, **mine)
+    last = first.value(models.LAST_INFERENCE, **mine)
     assert executions is not None
     assert busy is not None
 
@@ -111,10 +110,10 @@ def test_work_is_counted_per_execution_and_survives_every_reload(worker: Worker)
     worker.infer(3)
     page = worker.exporter.wait(lambda page: worker.executed(page) == 9)
 
-    assert (page.value(catalogue.BUSY_SECONDS, **mine) or 0) > busy
-    assert (page.value(catalogue.LAST_INFERENCE, **mine) or 0) >= (last or 0)
-    page = worker.exporter.wait(lambda page: page.value(catalogue.MAX_QUEUE_DELAY, **mine) == 0.1)
-    buckets = page.series(catalogue.BATCH_SIZE.bucket)
+    assert (page.value(models.BUSY_SECONDS, **mine) or 0) > busy
+    assert (page.value(models.LAST_INFERENCE, **mine) or 0) >= (last or 0)
+    page = worker.exporter.wait(lambda page: page.value(models.MAX_QUEUE_DELAY, **mine) == 0.1)
+    buckets = page.series(models.BATCH_SIZE.bucket)
     bounds = {dict(labels)["le"] for labels in buckets if ("model", "worker") in labels}
     assert {"1.0", "2.0", "4.0", "8.0", "+Inf"} == bounds
 

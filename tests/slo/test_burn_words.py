@@ -15,7 +15,7 @@ import yaml
 from support.files import write
 from support.promtool import promtool
 from support.tools import promtools
-from triton_exporter.catalogue import model, state, triton
+from triton_exporter.catalogue import models, state, triton
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
 from triton_slo.indicators import KINDS
@@ -61,7 +61,7 @@ def off_by(error: float) -> dict[str, str]:
 
 def backend(name: str) -> dict[str, str]:
     """What runs the model."""
-    return {f'{model.INFO}{{{WHO}, backend="{name}", platform=""}}': "1+0x120"}
+    return {f'{models.INFO}{{{WHO}, backend="{name}", platform=""}}': "1+0x120"}
 
 
 def spent(queue: int, compute: int) -> dict[str, str]:

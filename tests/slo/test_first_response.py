@@ -15,7 +15,7 @@ from support.slo_scenarios import series
 from support.tools import promtools
 from support.triton import infer, live_triton
 from support.waiting import eventually
-from triton_exporter.catalogue import llm, model, triton
+from triton_exporter.catalogue import llm, models, triton
 from triton_slo import names
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
@@ -42,11 +42,11 @@ def measured(name: str) -> dict[str, str]:
 
 
 def streaming(name: str, value: int = 1) -> dict[str, str]:
-    return serving(name) | {series(model.DECOUPLED, name): f"{value}{STEPS}"}
+    return serving(name) | {series(models.DECOUPLED, name): f"{value}{STEPS}"}
 
 
 def on_backend(name: str, backend: str) -> dict[str, str]:
-    return serving(name) | {series(model.INFO, name, backend=backend, platform=""): f"1{STEPS}"}
+    return serving(name) | {series(models.INFO, name, backend=backend, platform=""): f"1{STEPS}"}
 
 
 TOKENS = {

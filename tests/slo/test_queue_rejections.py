@@ -10,7 +10,7 @@ import yaml
 from support.promtool import evaluated, grouped, resting_on
 from support.slo_scenarios import series
 from support.tools import promtools
-from triton_exporter.catalogue import model, state, triton
+from triton_exporter.catalogue import models, state, triton
 from triton_slo import names
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
@@ -75,9 +75,9 @@ def test_errors_of_a_full_queue_alone_are_seen_beside_no_failure(tmp_path: Path)
 
 ERRORS: dict[str, object] = {"kind": "errors"}
 ERRORS_AND_FULL: dict[str, object] = {"kind": "errors", "reasons": ["BACKEND", "QUEUE_FULL"]}
-ONNX = {series(model.INFO, backend="onnxruntime", platform="onnxruntime_onnx"): f"1+0x{SCRAPES}"}
-LIMITED = {series(model.QUEUE_SIZE_LIMIT, priority="2"): f"8+0x{SCRAPES}"}
-CACHED = {series(model.RESPONSE_CACHE): f"1+0x{SCRAPES}"}
+ONNX = {series(models.INFO, backend="onnxruntime", platform="onnxruntime_onnx"): f"1+0x{SCRAPES}"}
+LIMITED = {series(models.QUEUE_SIZE_LIMIT, priority="2"): f"8+0x{SCRAPES}"}
+CACHED = {series(models.RESPONSE_CACHE): f"1+0x{SCRAPES}"}
 
 
 def fed(source: str) -> dict[str, str]:

@@ -13,8 +13,7 @@ from support import history
 from support.slo_shapes import sloth_as_named
 from support.tools import prometheuses
 from support.waiting import eventually
-from triton_exporter.catalogue import EXPORTER_JOB, own, state, triton
-from triton_exporter.catalogue import model as models
+from triton_exporter.catalogue import EXPORTER_JOB, models, own, state, triton
 from triton_slo import names
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts

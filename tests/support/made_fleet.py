@@ -16,8 +16,7 @@ from pathlib import Path
 
 from support.history import END, openmetrics
 from support.loopback import started
-from triton_exporter.catalogue import EXPORTER_JOB, Metric, bridge, gpu, llm, own, state, triton
-from triton_exporter.catalogue import model as config
+from triton_exporter.catalogue import EXPORTER_JOB, Metric, bridge, gpu, llm, models, own, state, triton
 from triton_slo import names
 from tritonwatch.local.triton import free_ports
 
@@ -188,19 +187,19 @@ def _configuration(
     model: Model, labels: Mapping[str, str], requested: Callable[..., float], server: str
 ) -> Iterator[Series]:
     kind = "platform" if model.backend == "ensemble" else "backend"
-    yield config.INFO.name, {**labels, kind: model.backend}, _gauge(1)
-    yield config.MAX_BATCH_SIZE.name, labels, _gauge(model.max_batch)
+    yield models.INFO.name, {**labels, kind: model.backend}, _gauge(1)
+    yield models.MAX_BATCH_SIZE.name, labels, _gauge(model.max_batch)
     if model.name == "pipeline":
         for position, step in enumerate(("embedder", "classifier"), 1):
             yield (
-                config.ENSEMBLE_STEP.name,
+                models.ENSEMBLE_STEP.name,
                 {**labels, "step_model": step, "step_version": "-1"},
                 _gauge(position),
             )
         return
-    yield config.INSTANCES.name, {**labels, "kind": "KIND_GPU", "gpu": "0"}, _gauge(model.instances)
+    yield models.INSTANCES.name, {**labels, "kind": "KIND_GPU", "gpu": "0"}, _gauge(model.instances)
     yield (
-        config.BUSY_SECONDS.name,
+        models.BUSY_SECONDS.name,
         labels,
         _counter(
             lambda at: min(model.instances, requested(at) * model.compute * 1.1 / model.batch / 1e6), server
@@ -210,7 +209,7 @@ def _configuration(
         share = min(1.0, bound / (2 * model.batch))
         le = "+Inf" if math.isinf(bound) else str(bound)
         yield (
-            config.BATCH_SIZE.bucket,
+            models.BATCH_SIZE.bucket,
             {**labels, "le": le},
             _counter(lambda at, s=share: requested(at) / model.batch * s, server),
         )

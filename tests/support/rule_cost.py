@@ -27,8 +27,7 @@ from numpy.typing import NDArray
 
 from support.loopback import served, started
 from support.tools import prometheuses, promtools
-from triton_exporter.catalogue import EXPORTER_JOB, state, triton
-from triton_exporter.catalogue import model as models_of
+from triton_exporter.catalogue import EXPORTER_JOB, models, state, triton
 from triton_exporter.duration import parse_seconds
 from triton_slo import names
 from tritonwatch.local.triton import free_ports
@@ -116,7 +115,7 @@ class Counters:
                 f'{state.MODEL_STATE}{{{group},state="unloading"}} 0',
                 f'{state.MODEL_STATE}{{{group},state="loading"}} 0',
                 f"{state.MODEL_EXPECTED}{{{model}}} 1",
-                f'{models_of.INFO}{{{model},backend="onnxruntime",platform="onnx"}} 1',
+                f'{models.INFO}{{{model},backend="onnxruntime",platform="onnx"}} 1',
             ]
         return "\n".join(lines) + "\n"
 

@@ -17,7 +17,7 @@ from triton_alerts.catalogue import ALERTS, gpu, lifecycle, llm, traffic
 from triton_slo import names
 from triton_slo.alerting.tunable import OF_OBJECTIVES
 from triton_slo.alerting.tuning import Tuning
-from triton_slo.burn.burn_alerts import INHIBITIONS as SLO_INHIBITIONS
+from triton_slo.burn import burn_alerts
 from triton_slo.burn.burn_alerts import Inhibition
 from triton_slo.indicators import BURN_ALERTS, Errors, Queue
 
@@ -169,7 +169,7 @@ INHIBITIONS = (
         (*_named("AlertmanagerNotificationsFailing"), 'integration="webhook"'),
         (),
     ),
-    *SLO_INHIBITIONS,
+    *burn_alerts.INHIBITIONS,
 )
 
 
@@ -182,7 +182,7 @@ def in_force(tuning: Tuning) -> Iterator[Inhibition]:
     # Objectives give it other severities of their own.
     severities[names.UNKNOWN_ALERT] |= {"critical", "warning"}
     for row in INHIBITIONS:
-        if row in SLO_INHIBITIONS:
+        if row in burn_alerts.INHIBITIONS:
             yield row
             continue
         sources, targets = (

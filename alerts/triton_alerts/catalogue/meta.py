@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from triton_alerts import bridge_metrics as bridge
 from triton_alerts import peers
 from triton_alerts.alert import Alert, Lookup
-from triton_exporter.catalogue import EXPORTER_JOB, own, state
+from triton_exporter.catalogue import EXPORTER_JOB, bridge, own, state
 from triton_slo.alerting import signals
 from triton_slo.alerting.signals import AlertThreshold
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from triton_alerts.alert import Alert, Lookup
-from triton_exporter.catalogue import Metric, model, probe, state, triton
+from triton_exporter.catalogue import Metric, models, probe, state, triton
 from triton_slo.alerting import signals
 from triton_slo.alerting.signals import AlertThreshold
 
@@ -63,7 +63,7 @@ def _longest_1h(metric: Metric) -> str:
 
 
 def _fullness(read: Callable[[Metric], str]) -> str:
-    return f"sum {_BY} ({read(triton.PENDING_REQUESTS)})\n/ {_ON} (max {_BY} ({model.QUEUE_SIZE_LIMIT}) > 0)"
+    return f"sum {_BY} ({read(triton.PENDING_REQUESTS)})\n/ {_ON} (max {_BY} ({models.QUEUE_SIZE_LIMIT}) > 0)"
 
 
 def _by_version(metric: Metric, matchers: str = "") -> str:
@@ -89,7 +89,7 @@ _QUEUE_GROWTH = f"30m * sum {_BY} (deriv({triton.PENDING_REQUESTS}[30m]))"
 # One series for each step of each ensemble: `model` is the ensemble, `step` the step.
 _STEPS = f"""\
 max by (instance, model, step) (
-  label_replace({model.ENSEMBLE_STEP}, "step", "$1", "step_model", "(.+)")
+  label_replace({models.ENSEMBLE_STEP}, "step", "$1", "step_model", "(.+)")
 )"""
 _FAILING_STEPS = f"""\
 label_replace(
@@ -154,7 +154,7 @@ unless {_ON} {_QUEUE_GROWTH} <= {_ON} 2 * sqrt(2 * sum {_BY} (increase({triton.R
 {signals.QUEUE_SHARE.expr(_rate_5m)} > $threshold
 and {_ON} {_rate(triton.REQUEST_SUCCESS, "5m")} > 1
 and {_ON} {_MEAN_QUEUE} > 5000
-unless {_ON} {_MEAN_QUEUE} <= {_ON} 2e6 * max {_BY} ({model.MAX_QUEUE_DELAY})""",
+unless {_ON} {_MEAN_QUEUE} <= {_ON} 2e6 * max {_BY} ({models.MAX_QUEUE_DELAY})""",
         # Jobs of every hour are one alert.
         until=f"{signals.QUEUE_SHARE.expr(_rate_1h)} > 0.9 * $threshold",
         threshold=signals.QUEUE_SHARE.threshold,

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import promql_parser as promql
+import promql_parser
 import yaml
+from promql_parser import AggregateExpr, BinaryExpr, Call, Expr, MatrixSelector
 
 from triton_alerts.rules import shape
 from triton_exporter.yaml_faults import YAML_FAULTS
@@ -44,13 +45,13 @@ class AlertingRule:
         return str(self.rule["alert"])
 
     @cached_property
-    def nodes(self) -> tuple[promql.Expr, ...]:
+    def nodes(self) -> tuple[Expr, ...]:
         """All parts of the expression; the whole comes first."""
-        return tuple(shape.nodes(promql.parse(str(self.rule["expr"]))))
+        return tuple(shape.nodes(promql_parser.parse(str(self.rule["expr"]))))
 
-    def calls(self, *names: str) -> Iterator[promql.Call]:
+    def calls(self, *names: str) -> Iterator[Call]:
         """Return the calls of these functions."""
-        return (one for one in self.nodes if isinstance(one, promql.Call) and one.func.name in names)
+        return (one for one in self.nodes if isinstance(one, Call) and one.func.name in names)
 
     def texts(self) -> Iterator[str]:
         """Return the annotations."""
@@ -138,7 +139,7 @@ def _unreadable(rule: object) -> str:
     if not isinstance(rule, dict) or "expr" not in rule or not {"alert", "record"} & set(rule):
         return "not a rule: it lacks expr, or alert or record"
     try:
-        promql.parse(str(rule["expr"]))
+        promql_parser.parse(str(rule["expr"]))
     except ValueError as error:
         return f"{rule.get('alert') or rule.get('record')}: {error}"
     if not all(isinstance(rule.get(key) or {}, dict) for key in ("labels", "annotations")):
@@ -155,7 +156,7 @@ def value_in_label(one: AlertingRule, _: float) -> Iterator[str]:
 
 def no_comparison(one: AlertingRule, _: float) -> Iterator[str]:
     """An expression that compares nothing fires for every series there is."""
-    compares = any(isinstance(node, promql.BinaryExpr) and str(node.op) in _COMPARISONS for node in one.nodes)
+    compares = any(isinstance(node, BinaryExpr) and str(node.op) in _COMPARISONS for node in one.nodes)
     if not compares and not any(one.calls("vector", *_ABSENCE)):
         yield "the expression compares nothing, so the alert fires whenever the series exist"
 
@@ -176,7 +177,7 @@ def short_window(one: AlertingRule, scrape_interval_seconds: float) -> Iterator[
     """A window that holds less than two samples yields nothing."""
     for call in one.calls(*_WINDOWED):
         for argument in call.args:
-            if isinstance(argument, promql.MatrixSelector):
+            if isinstance(argument, MatrixSelector):
                 seconds = argument.range.total_seconds()
                 if seconds < 2 * scrape_interval_seconds:
                     yield f"{call.func.name} over {seconds:g} s sees less than two scrapes"
@@ -209,7 +210,7 @@ def unknown_label_in_text(one: AlertingRule, _: float) -> Iterator[str]:
 def unmatched_vectors(one: AlertingRule, _: float) -> Iterator[str]:
     """Two vectors with different labels, and no on() or ignoring(): they never match."""
     for node in one.nodes:
-        if not isinstance(node, promql.BinaryExpr) or str(node.op) == "or":
+        if not isinstance(node, BinaryExpr) or str(node.op) == "or":
             continue
         if node.modifier is not None and node.modifier.matching is not None:
             continue
@@ -240,10 +241,10 @@ def rate_of_gauge(one: AlertingRule, _: float) -> Iterator[str]:
 def unguarded_division(one: AlertingRule, _: float) -> Iterator[str]:
     """What is divided by 0 is NaN or infinity, and one of them spoils a whole sum or average."""
     for whole in one.nodes:
-        if not isinstance(whole, promql.AggregateExpr):
+        if not isinstance(whole, AggregateExpr):
             continue
         for node in shape.nodes(whole.expr):
-            if isinstance(node, promql.BinaryExpr) and str(node.op) == "/" and shape.may_be_zero(node.rhs):
+            if isinstance(node, BinaryExpr) and str(node.op) == "/" and shape.may_be_zero(node.rhs):
                 yield f"{whole.op} over a division by what may be 0"
 
 
@@ -254,7 +255,7 @@ def unstable_threshold(one: AlertingRule, _: float) -> Iterator[str]:
         return
     if any(one.calls(*_ABSENCE)):
         yield "absent() without `for` fires at every missed scrape"
-    elif not any(isinstance(node, promql.MatrixSelector) for node in one.nodes) and not any(
+    elif not any(isinstance(node, MatrixSelector) for node in one.nodes) and not any(
         one.calls("vector", "time")
     ):
         yield "a threshold without `for` and without a window fires on a single sample"

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 
 from triton_exporter.catalogue import METRICS
-from triton_exporter.duration import parse_seconds, render
+from triton_exporter.duration import duration_text, parse_seconds
 from triton_slo.artifact import Options
 from triton_slo.promql import Matchers
 
@@ -38,7 +38,7 @@ ALERTS = "ALERTS"
 
 def scaled(nominal: str, options: Options, least_seconds: float = 1.0) -> str:
     """Return a nominal time (`for`, offset, group_wait) at the options' scale; never under `least_seconds`."""
-    return render(max(1, round(max(parse_seconds(nominal) * options.time_scale, least_seconds))))
+    return duration_text(max(1, round(max(parse_seconds(nominal) * options.time_scale, least_seconds))))
 
 
 def window(nominal: str, options: Options) -> str:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-import promql_parser as promql
+from promql_parser import BinaryExpr, Expr, MatrixSelector, NumberLiteral, ParenExpr, VectorSelector, walk
 
-from triton_alerts import bridge_metrics as bridge
-from triton_exporter.catalogue import METRICS, Metric
+from triton_exporter.catalogue import METRICS, Metric, bridge
 from triton_slo import expression
 
 _TARGET = frozenset({"instance", "job"})
@@ -16,19 +15,19 @@ _KNOWN = {metric.name: metric for metric in (*METRICS, *bridge.METRICS)}
 _COMPARISONS = frozenset({">", "<", ">=", "<=", "==", "!="})
 
 
-def nodes(expr: promql.Expr) -> Iterator[promql.Expr]:
+def nodes(expr: Expr) -> Iterator[Expr]:
     """Return an expression and all its parts."""
-    found: list[promql.Expr] = []
-    promql.walk(expr, found.append)
+    found: list[Expr] = []
+    walk(expr, found.append)
     return iter(found)
 
 
-def selectors(parts: Iterable[promql.Expr]) -> Iterator[promql.VectorSelector]:
+def selectors(parts: Iterable[Expr]) -> Iterator[VectorSelector]:
     """Yield the series that are selected."""
     for node in parts:
-        if isinstance(node, promql.VectorSelector):
+        if isinstance(node, VectorSelector):
             yield node
-        elif isinstance(node, promql.MatrixSelector):
+        elif isinstance(node, MatrixSelector):
             yield node.vector_selector
 
 
@@ -54,12 +53,12 @@ def is_recorded(name: str) -> bool:
     return ":" in name and not name.startswith("vllm:")
 
 
-def labels(expr: promql.Expr) -> expression.Labels:
+def labels(expr: Expr) -> expression.Labels:
     """Return the labels an expression yields; None where the catalogue does not list them."""
     return expression.labels(expr, _of_series)
 
 
-def _of_series(selector: promql.VectorSelector) -> frozenset[str] | None:
+def _of_series(selector: VectorSelector) -> frozenset[str] | None:
     metric = family(selector.name or "")
     if metric is None:
         return None
@@ -67,10 +66,10 @@ def _of_series(selector: promql.VectorSelector) -> frozenset[str] | None:
     return frozenset({*metric.labels, *_TARGET, *bucket})
 
 
-def may_be_zero(expr: promql.Expr) -> bool:
+def may_be_zero(expr: Expr) -> bool:
     """Return whether nothing keeps a divisor away from 0: neither a number nor a comparison that filters."""
-    while isinstance(expr, promql.ParenExpr):
+    while isinstance(expr, ParenExpr):
         expr = expr.expr
-    if isinstance(expr, promql.NumberLiteral):
+    if isinstance(expr, NumberLiteral):
         return expr.val == 0
-    return not (isinstance(expr, promql.BinaryExpr) and str(expr.op) in _COMPARISONS)
+    return not (isinstance(expr, BinaryExpr) and str(expr.op) in _COMPARISONS)

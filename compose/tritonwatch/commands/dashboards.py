@@ -13,8 +13,7 @@ from triton_dashboards import per_model
 from triton_dashboards.delivery import FOLDER_TITLE, FOLDER_UID, changes, delivered
 from triton_dashboards.generate import dashboards
 from triton_dashboards.grafana.dashboard import dashboard_text
-from triton_exporter.catalogue import gpu, state
-from triton_exporter.catalogue import model as config
+from triton_exporter.catalogue import gpu, models, state
 from triton_exporter.options import adder
 from triton_slo.artifact import Options
 from tritonwatch import access, output
@@ -101,13 +100,13 @@ def _facts(args: argparse.Namespace) -> Iterable[per_model.ModelFacts]:
     if not args.prometheus:
         raise UsageError("--per-model needs --prometheus, which knows the models")
     with access.connect(args) as prometheus:
-        found = prometheus.instant(f"group by (model, version, backend, platform) ({config.INFO})")
+        found = prometheus.instant(f"group by (model, version, backend, platform) ({models.INFO})")
         # A model that never loaded has no configuration, and is the most interesting one.
         found += prometheus.instant(f"group by (model, version) ({state.MODEL_READY})")
         mapped = {
             one.labels["model"] for one in prometheus.instant(f"group by (model) ({gpu.MODEL_GPU_INFO})")
         }
-        caching = prometheus.instant(f"group by (model) ({config.RESPONSE_CACHE} == 1)")
+        caching = prometheus.instant(f"group by (model) ({models.RESPONSE_CACHE} == 1)")
         cached = {one.labels["model"] for one in caching}
     versions: dict[str, set[str]] = {}
     backends: dict[str, str] = {}
@@ -119,7 +118,7 @@ def _facts(args: argparse.Namespace) -> Iterable[per_model.ModelFacts]:
         backends[name] = backends.get(name) or backend
     if not versions:
         raise CommandError(
-            f"{args.prometheus} knows no model ({config.INFO} and {state.MODEL_READY} have no series)"
+            f"{args.prometheus} knows no model ({models.INFO} and {state.MODEL_READY} have no series)"
         )
     return [
         per_model.ModelFacts(

@@ -12,8 +12,7 @@ from pathlib import Path
 import requests
 
 from triton_exporter.catalogue.bridge import BRIDGE_JOB
-from tritonwatch import files
-from tritonwatch.cli import main as tritonwatch
+from tritonwatch import cli, files
 from tritonwatch.local.grafana_server import grafana_child
 from tritonwatch.local.process import Child, Guard, describe_exit, kill_group, last_lines
 from tritonwatch.local.prometheus import alertmanager_command, prometheus_command, prometheus_config
@@ -173,7 +172,7 @@ class Stack:
         ]
         argv += ["--time-scale", str(self.time_scale), "--scrape-interval", str(INTERVAL_SECONDS)]
         argv += ["--webhook-url", self.ports.url("notifier") + "/alertmanager"]
-        if tritonwatch(argv) != 0:
+        if cli.main(argv) != 0:
             raise CannotStartError("the rules could not be generated; see above")
 
     def _parts(self) -> Iterator[tuple[Child, str]]:

@@ -11,8 +11,7 @@ from triton_dashboards.grafana.values import Display, Panel, Query
 from triton_dashboards.query import quantile, ratio, total
 from triton_dashboards.traffic import Raw
 from triton_dashboards.view import QUANTILES, View
-from triton_exporter.catalogue import Metric, gpu, llm, triton
-from triton_exporter.catalogue import model as config
+from triton_exporter.catalogue import Metric, gpu, llm, models, triton
 from triton_slo.alerting import signals
 from triton_slo.alerting.signals import Tail
 
@@ -20,7 +19,7 @@ from triton_slo.alerting.signals import Tail
 def ensemble(seen: View) -> tuple[Panel, ...]:
     """Where an ensemble's time goes: the mean latency and the failures of each of its steps."""
     everything = Raw(seen.servers)
-    steps = f'label_replace({seen.model(config.ENSEMBLE_STEP)}, "model", "$1", "step_model", "(.+)")'
+    steps = f'label_replace({seen.model(models.ENSEMBLE_STEP)}, "model", "$1", "step_model", "(.+)")'
     member = f"and on (model) sum by (model) ({steps})"
     return (
         timeseries(
@@ -28,7 +27,7 @@ def ensemble(seen: View) -> tuple[Panel, ...]:
             "Mean time of each step's requests; a step that others use too counts their requests as well.",
             {"{{model}}": f"{everything.per_request(triton.REQUEST_DURATION_US, 'model')} {member}"},
             reading.MICROSECONDS.when_empty("No ensemble"),
-            reads=(config.ENSEMBLE_STEP, triton.REQUEST_DURATION_US),
+            reads=(models.ENSEMBLE_STEP, triton.REQUEST_DURATION_US),
             stacked=True,
         ),
         timeseries(

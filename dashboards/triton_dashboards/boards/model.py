@@ -25,8 +25,7 @@ from triton_dashboards.query import Scope, or_zero, quantile, ratio, total
 from triton_dashboards.tables import Column, columns
 from triton_dashboards.traffic import PHASES, SHARE_FAILED, Raw
 from triton_dashboards.view import View, limited, lined, promised, quantiles, view
-from triton_exporter.catalogue import gpu, state, triton
-from triton_exporter.catalogue import model as config
+from triton_exporter.catalogue import gpu, models, state, triton
 from triton_slo.alerting import signals
 from triton_slo.artifact import Options
 from triton_slo.indicators import Errors, Latency, Queue
@@ -275,7 +274,7 @@ def limits(seen: View) -> tuple[Panel, ...]:
             "Inferences in one execution. Far below the dashed limit under load: allow a queue delay.",
             {
                 "version {{version}}": raw.batch("version"),
-                "limit": f"max({seen.chosen(config.MAX_BATCH_SIZE)}) > 0",
+                "limit": f"max({seen.chosen(models.MAX_BATCH_SIZE)}) > 0",
             },
             replace(reading.BATCH, overrides=(reading.DASHED_LIMIT,)),
         ),

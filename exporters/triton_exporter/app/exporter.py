@@ -24,8 +24,7 @@ from triton_exporter.app.parts import (
 )
 from triton_exporter.app.settings import Settings
 from triton_exporter.app.state_file import StateFile
-from triton_exporter.catalogue import own
-from triton_exporter.catalogue import state as catalogue
+from triton_exporter.catalogue import own, state
 from triton_exporter.distribution.distributions import Distributions
 from triton_exporter.distribution.stored import StoredModel
 from triton_exporter.exposition.pace import Pace
@@ -212,14 +211,14 @@ class Exporter:
 
     def _after_reading(self, reading: Reading) -> Iterable[Family]:
         """Yield series about the reading and the requests to Triton."""
-        up = reading.up and self.states.lifecycle.snapshot.api_failure != catalogue.NOT_TRITON
-        yield Family.single(catalogue.UP, up)
+        up = reading.up and self.states.lifecycle.snapshot.api_failure != state.NOT_TRITON
+        yield Family.single(state.UP, up)
         yield from self._relay.families()
         # Absent until there was one: an age counted from 1970 means nothing.
         yield Family.of(own.LAST_SUCCESS, [((), self._last_success)] if self._last_success else [])
         yield Family.single(own.SAMPLING_INTERVAL, self._pace.interval)
         yield Family.single(own.SCRAPE_DURATION, reading.duration_seconds)
-        asked = product(ENDPOINTS, filter(None, catalogue.DOWN_REASONS))
+        asked = product(ENDPOINTS, filter(None, state.DOWN_REASONS))
         yield Family.of(own.SCRAPE_FAILURES, ((one, self._failures[one]) for one in asked))
         yield Family.of(own.BUILD_INFO, [((_version(),), 1)])
 

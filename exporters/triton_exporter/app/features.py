@@ -14,8 +14,7 @@ from triton_exporter.app.settings import Settings
 from triton_exporter.distribution.distributions import Distributions
 from triton_exporter.gpu.choice import SourceChoice
 from triton_exporter.gpu.gpus import GpuOptions, Gpus
-from triton_exporter.gpu.sources import dcgm_metrics as dcgm
-from triton_exporter.gpu.sources import native, nvml
+from triton_exporter.gpu.sources import dcgm_metrics, native, nvml
 from triton_exporter.gpu.sources.dcgm_source import DEFAULT_URL, DcgmSource
 from triton_exporter.gpu.sources.source import GpuSource
 from triton_exporter.http.certificates import Renewed
@@ -115,11 +114,11 @@ def gpu_parts(settings: Settings) -> tuple[Gpus, ...]:
     )
     own = native.NativeSource(settings.gpu_max_age_seconds)
     by_name: dict[str, GpuSource] = {
-        dcgm.SOURCE: DcgmSource(settings.dcgm_url or DEFAULT_URL, settings.timeout_seconds),
+        dcgm_metrics.SOURCE: DcgmSource(settings.dcgm_url or DEFAULT_URL, settings.timeout_seconds),
         nvml.SOURCE: nvml.NvmlSource(),
         native.SOURCE: own,
     }
     if settings.gpu == "auto":
-        wanted = {dcgm.SOURCE} if settings.dcgm_url else set()
+        wanted = {dcgm_metrics.SOURCE} if settings.dcgm_url else set()
         return (Gpus(SourceChoice(tuple(by_name.values()), frozenset(wanted)), own, options),)
     return (Gpus(SourceChoice((by_name[settings.gpu],), frozenset({settings.gpu})), own, options),)

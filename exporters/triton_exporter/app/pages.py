@@ -10,8 +10,16 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
-from triton_exporter.exposition import page as exposition
 from triton_exporter.exposition import parse
+from triton_exporter.exposition.page import (
+    EOF,
+    OPENMETRICS,
+    TEXT,
+    Pieces,
+    openmetrics_pieces,
+    relayed_openmetrics,
+    text_pieces,
+)
 from triton_exporter.exposition.relay import Relay
 from triton_exporter.exposition.scrape import Reading
 from triton_exporter.family import Family
@@ -45,15 +53,15 @@ class PageRequest:
         names = frozenset(request.query.get("name[]", ()))
         return cls(_prefers_openmetrics(request.headers.get("accept", "")), names)
 
-    def render_own(self, families: Iterable[Family]) -> exposition.Pieces:
+    def render_own(self, families: Iterable[Family]) -> Pieces:
         """Render those of the exporter's families that the scrape asked for."""
         wanted = [family for family in families if not self.names or _named(family.metric.name, self.names)]
-        return (exposition.openmetrics_pieces if self.openmetrics else exposition.text_pieces)(wanted)
+        return (openmetrics_pieces if self.openmetrics else text_pieces)(wanted)
 
     def render_tritons(self, relay: Relay, reading: Reading) -> bytes:
         """Render those of Triton's families that the scrape asked for."""
         if self.openmetrics:
-            return exposition.relayed_openmetrics(_filtered(relay.parse(reading), self.names))
+            return relayed_openmetrics(_filtered(relay.parse(reading), self.names))
         if not self.names:
             return relay.text(reading)
         return "".join([family.text for family in _filtered(relay.parse(reading), self.names)]).encode()
@@ -61,12 +69,12 @@ class PageRequest:
     @property
     def end(self) -> bytes:
         """The last line of a page in this format."""
-        return exposition.EOF if self.openmetrics else b""
+        return EOF if self.openmetrics else b""
 
     @property
     def content_type(self) -> str:
         """The value of the header Content-Type."""
-        return exposition.OPENMETRICS if self.openmetrics else exposition.TEXT
+        return OPENMETRICS if self.openmetrics else TEXT
 
 
 def packed(response: Response, accepted: str) -> Response:

@@ -6,7 +6,7 @@ anywhere else is a bug, and a test looks for it.
 
 from __future__ import annotations
 
-from triton_exporter.catalogue import bridge, gateway, gpu, llm, model, own, probe, state, triton
+from triton_exporter.catalogue import bridge, gateway, gpu, llm, models, own, probe, state, triton
 from triton_exporter.catalogue.metric import Kind, Metric
 
 __all__ = [
@@ -19,7 +19,7 @@ __all__ = [
     "gateway",
     "gpu",
     "llm",
-    "model",
+    "models",
     "own",
     "probe",
     "state",
@@ -31,7 +31,7 @@ EXPORTER_JOB = "triton-exporter"
 
 METRICS: tuple[Metric, ...] = tuple(
     value
-    for module in (triton, llm, state, model, probe, gpu, own)
+    for module in (triton, llm, state, models, probe, gpu, own)
     for value in vars(module).values()
     if isinstance(value, Metric)
 )

@@ -92,3 +92,5 @@ DATABASE_SIZE = Metric(
 BUILD_INFO = Metric(
     "triton_alert_bridge_build_info", "gauge", "Version of the bridge, always 1.", ("version",)
 )
+
+METRICS: tuple[Metric, ...] = tuple(value for value in list(vars().values()) if isinstance(value, Metric))

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from triton_exporter.catalogue import Metric
-from triton_exporter.catalogue import state as catalogue
+from triton_exporter.catalogue import Metric, state
 from triton_exporter.exposition.cached import CachedSamples
 from triton_exporter.family import Family
 from triton_exporter.lifecycle.tracker import Lifecycle, Record
@@ -38,8 +37,8 @@ class ModelStates:
 
     def families(self, now: float) -> Iterable[Family]:
         """Liveness, readiness, state, expectation, load failures, episodes and load times."""
-        yield Family.single(catalogue.SERVER_LIVE, self.lifecycle.snapshot.live)
-        yield Family.single(catalogue.SERVER_READY, self.lifecycle.snapshot.ready)
+        yield Family.single(state.SERVER_LIVE, self.lifecycle.snapshot.live)
+        yield Family.single(state.SERVER_READY, self.lifecycle.snapshot.ready)
         self._hold(now)
         # At 1,000 models this is a megabyte that changes a few times a day.
         current = (self.lifecycle.version, frozenset(self._held))
@@ -58,43 +57,41 @@ class ModelStates:
         records = sorted(lifecycle.records.items())
         expected = lifecycle.expected_models()
         families = [
-            _family(catalogue.MODEL_READY, ((key, record.claim.ready) for key, record in records)),
-            _family(catalogue.MODEL_STATE, _states(records)),
+            _family(state.MODEL_READY, ((key, record.claim.ready) for key, record in records)),
+            _family(state.MODEL_STATE, _states(records)),
             _family(
-                catalogue.MODEL_EXPECTED,
+                state.MODEL_EXPECTED,
                 (((model,), model in expected) for model in sorted({key.model for key, _ in records})),
             ),
-            _family(catalogue.MODEL_LOAD_FAILURES, self._failures(lifecycle.failures)),
+            _family(state.MODEL_LOAD_FAILURES, self._failures(lifecycle.failures)),
             _family(
-                catalogue.MODEL_NOT_READY_SINCE,
+                state.MODEL_NOT_READY_SINCE,
                 (
                     (key, record.not_ready_since)
                     for key, record in records
                     if record.not_ready_since is not None
                 ),
             ),
-            _family(catalogue.MODEL_FIRST_LOAD, ((key, 1) for key, record in records if record.first_load)),
+            _family(state.MODEL_FIRST_LOAD, ((key, 1) for key, record in records if record.first_load)),
             _family(
-                catalogue.MODEL_LOAD_DURATION_ESTIMATED,
+                state.MODEL_LOAD_DURATION_ESTIMATED,
                 ((key, record.load.seconds) for key, record in records if record.load.seconds is not None),
             ),
         ]
         if lifecycle.log_read:
-            families.append(
-                _family(catalogue.MODEL_RELOAD_FAILURES, self._failures(lifecycle.reload_failures))
-            )
+            families.append(_family(state.MODEL_RELOAD_FAILURES, self._failures(lifecycle.reload_failures)))
         return families
 
     def _failures(self, failures: Mapping[tuple[str, str], int]) -> Iterable[tuple[tuple[str, ...], float]]:
         for model in sorted(self.lifecycle.counted_models()):
-            for reason in catalogue.LOAD_FAILURE_REASONS:
+            for reason in state.LOAD_FAILURE_REASONS:
                 yield (model, reason), 0 if model in self._held else failures.get((model, reason), 0)
 
 
 def _states(records: _Records) -> Iterable[tuple[tuple[str, ...], float]]:
     for key, record in records:
-        for state in catalogue.MODEL_STATES:
-            yield (*key, state), state == record.claim.state
+        for one in state.MODEL_STATES:
+            yield (*key, one), one == record.claim.state
 
 
 def _family(metric: Metric, values: Iterable[tuple[tuple[str, ...], float]]) -> Family:

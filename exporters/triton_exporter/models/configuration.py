@@ -5,23 +5,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
-from triton_exporter.catalogue import Metric
-from triton_exporter.catalogue import model as catalogue
+from triton_exporter.catalogue import Metric, models
 from triton_exporter.exposition.cached import CachedSamples
 from triton_exporter.family import Family, Sample, series
 from triton_exporter.snapshot import ModelConfig, ModelVersion, QueuePolicy, Snapshot
 
 _METRICS = (
-    catalogue.INFO,
-    catalogue.MAX_BATCH_SIZE,
-    catalogue.INSTANCES,
-    catalogue.MAX_QUEUE_DELAY,
-    catalogue.QUEUE_SIZE_LIMIT,
-    catalogue.QUEUE_TIMEOUT,
-    catalogue.PRIORITY_LEVELS,
-    catalogue.RESPONSE_CACHE,
-    catalogue.DECOUPLED,
-    catalogue.ENSEMBLE_STEP,
+    models.INFO,
+    models.MAX_BATCH_SIZE,
+    models.INSTANCES,
+    models.MAX_QUEUE_DELAY,
+    models.QUEUE_SIZE_LIMIT,
+    models.QUEUE_TIMEOUT,
+    models.PRIORITY_LEVELS,
+    models.RESPONSE_CACHE,
+    models.DECOUPLED,
+    models.ENSEMBLE_STEP,
 )
 
 
@@ -52,32 +51,32 @@ def _families(configs: Mapping[ModelVersion, ModelConfig]) -> tuple[Family, ...]
 
 
 def _describe(config: ModelConfig) -> Iterator[tuple[Metric, tuple[str, ...], float]]:
-    yield catalogue.INFO, (config.backend, config.platform), 1
-    yield catalogue.MAX_BATCH_SIZE, (), config.max_batch_size
+    yield models.INFO, (config.backend, config.platform), 1
+    yield models.MAX_BATCH_SIZE, (), config.max_batch_size
     for (kind, gpu), count in sorted(_instances(config).items()):
-        yield catalogue.INSTANCES, (kind, gpu), count
+        yield models.INSTANCES, (kind, gpu), count
     if config.dynamic_batching or config.sequence_batching:
-        yield catalogue.MAX_QUEUE_DELAY, (), config.max_queue_delay_microseconds / 1e6
+        yield models.MAX_QUEUE_DELAY, (), config.max_queue_delay_microseconds / 1e6
     yield from _limits("", config.queue)
     for level, policy in sorted(config.priority_queues.items()):
         yield from _limits(str(level), policy)
-    yield catalogue.PRIORITY_LEVELS, (), config.priority_levels
-    yield catalogue.RESPONSE_CACHE, (), config.response_cache
-    yield catalogue.DECOUPLED, (), config.decoupled
+    yield models.PRIORITY_LEVELS, (), config.priority_levels
+    yield models.RESPONSE_CACHE, (), config.response_cache
+    yield models.DECOUPLED, (), config.decoupled
     # A model may stand twice in an ensemble; its series holds the first position.
     seen = set()
     for position, step in enumerate(config.steps, 1):
         if step not in seen:
             seen.add(step)
-            yield catalogue.ENSEMBLE_STEP, (step.model, str(step.version)), position
+            yield models.ENSEMBLE_STEP, (step.model, str(step.version)), position
 
 
 def _limits(priority: str, policy: QueuePolicy) -> Iterator[tuple[Metric, tuple[str, ...], float]]:
     if policy.max_queue_size > 0:
-        yield catalogue.QUEUE_SIZE_LIMIT, (priority,), policy.max_queue_size
+        yield models.QUEUE_SIZE_LIMIT, (priority,), policy.max_queue_size
     if policy.timeout_microseconds > 0:
         labels = (priority, policy.timeout_action.lower())
-        yield catalogue.QUEUE_TIMEOUT, labels, policy.timeout_microseconds / 1e6
+        yield models.QUEUE_TIMEOUT, labels, policy.timeout_microseconds / 1e6
 
 
 def _instances(config: ModelConfig) -> Counter[tuple[str, str]]:

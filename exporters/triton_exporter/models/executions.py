@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from triton_exporter.catalogue import Metric
-from triton_exporter.catalogue import model as catalogue
+from triton_exporter.catalogue import Metric, models
 from triton_exporter.exposition.cached import CachedSamples
 from triton_exporter.family import Family, Sample, series
 from triton_exporter.snapshot import ModelStatistics, ModelVersion, Snapshot
@@ -26,14 +25,14 @@ def _responses(statistics: ModelStatistics) -> Iterator[tuple[tuple[str, ...], f
 
 
 _COUNTERS: Mapping[Metric, Callable[[ModelStatistics], Iterable[tuple[tuple[str, ...], float]]]] = {
-    catalogue.BUSY_SECONDS: lambda one: [((), sum(batch.busy_ns for batch in one.batches) / 1e9)],
-    catalogue.FAILED_REQUESTS: lambda one: [((), one.fail)],
-    catalogue.FAILED_SECONDS: lambda one: [((), one.fail_ns / 1e9)],
-    catalogue.RESPONSES: _responses,
+    models.BUSY_SECONDS: lambda one: [((), sum(batch.busy_ns for batch in one.batches) / 1e9)],
+    models.FAILED_REQUESTS: lambda one: [((), one.fail)],
+    models.FAILED_SECONDS: lambda one: [((), one.fail_ns / 1e9)],
+    models.RESPONSES: _responses,
 }
 """Values of each counter with its further labels; batch sizes are a histogram of their own."""
 _NAMED = {metric.name: metric for metric in _COUNTERS}
-_METRICS = (*_COUNTERS, catalogue.BATCH_SIZE, catalogue.LAST_INFERENCE, catalogue.MEMORY)
+_METRICS = (*_COUNTERS, models.BATCH_SIZE, models.LAST_INFERENCE, models.MEMORY)
 
 # What a counter is called within one model version: a metric's name with further labels, or a batch size.
 _Identity = tuple[str, tuple[str, ...]]
@@ -140,16 +139,16 @@ def _samples(key: ModelVersion, account: _Account) -> Iterator[tuple[Metric, Sam
         metric = _NAMED.get(name)
         if metric is not None:
             yield metric, Sample(series(metric, *key, *labels), total)
-    yield from ((catalogue.BATCH_SIZE, sample) for sample in _batches(key, account))
+    yield from ((models.BATCH_SIZE, sample) for sample in _batches(key, account))
     if account.last_inference:
         yield (
-            catalogue.LAST_INFERENCE,
-            Sample(series(catalogue.LAST_INFERENCE, *key), account.last_inference),
+            models.LAST_INFERENCE,
+            Sample(series(models.LAST_INFERENCE, *key), account.last_inference),
         )
     for use in account.current.memory if account.current is not None else ():
         yield (
-            catalogue.MEMORY,
-            Sample(series(catalogue.MEMORY, *key, use.kind, str(use.device)), use.bytes),
+            models.MEMORY,
+            Sample(series(models.MEMORY, *key, use.kind, str(use.device)), use.bytes),
         )
 
 
@@ -157,7 +156,7 @@ def _batches(key: ModelVersion, account: _Account) -> Iterator[Sample]:
     if not account.bounds:
         return
     if not account.batch_series:
-        metric = catalogue.BATCH_SIZE
+        metric = models.BATCH_SIZE
         bounds = (*(f"{bound}.0" for bound in account.bounds), "+Inf")
         account.batch_series = (
             *(series(metric, *key, suffix="_bucket", le=le) for le in bounds),

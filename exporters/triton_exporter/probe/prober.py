@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from triton_exporter.catalogue import probe as catalogue
+from triton_exporter.catalogue import probe
 from triton_exporter.family import Family, Sample, series
 from triton_exporter.lifecycle.tracker import Lifecycle
 from triton_exporter.probe.outcome import ProbeOutcome
@@ -107,7 +107,7 @@ class Prober:
 
     def _works(self, target: _Target, now: float) -> bool | None:
         """Return whether the last probe shows that the model works; None where it shows nothing."""
-        if target.last is None or target.last.result in catalogue.SAYS_NOTHING:
+        if target.last is None or target.last.result in probe.SAYS_NOTHING:
             return None
         if target.last.result == "success":
             return True
@@ -141,16 +141,16 @@ class Prober:
             results = (
                 ((*key, result), target.results[result])
                 for key, target in targets
-                for result in catalogue.RESULTS
+                for result in probe.RESULTS
             )
-            yield Family.of(catalogue.REQUESTS, results)
+            yield Family.of(probe.REQUESTS, results)
             works = ((key, self._works(target, now)) for key, target in targets)
-            yield Family.of(catalogue.SUCCESS, ((key, one) for key, one in works if one is not None))
+            yield Family.of(probe.SUCCESS, ((key, one) for key, one in works if one is not None))
             yield Family(
-                catalogue.DURATION, [sample for key, target in targets for sample in _durations(key, target)]
+                probe.DURATION, [sample for key, target in targets for sample in _durations(key, target)]
             )
             skipped = (((*key, reason), 1) for key, reason in sorted(self._skipped.items()))
-            yield Family.of(catalogue.UNPROBED, skipped)
+            yield Family.of(probe.UNPROBED, skipped)
 
     def wait(self, timeout_seconds: float) -> bool:
         """Wait until no probe is in flight; False when the time is over."""
@@ -200,7 +200,7 @@ class Prober:
                     _record(target, ended)
                     if target.last is not None and target.last.result not in (
                         "success",
-                        *catalogue.SAYS_NOTHING,
+                        *probe.SAYS_NOTHING,
                     ):
                         target.due = min(target.due, target.started + ended.seconds + RETRY_SECONDS)
 
@@ -233,7 +233,7 @@ def _record(target: _Target, ended: ProbeOutcome) -> None:
 
 
 def _durations(key: ModelVersion, target: _Target) -> Iterable[Sample]:
-    metric = catalogue.DURATION
+    metric = probe.DURATION
     for bound, count in zip(BOUNDS, target.buckets, strict=True):
         yield Sample(series(metric, *key, suffix="_bucket", le=repr(bound)), count)
     yield Sample(series(metric, *key, suffix="_bucket", le="+Inf"), target.count)

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Literal, Self
 
-from triton_exporter.catalogue import Metric, bridge, gpu, llm, model, own, triton
-from triton_exporter.duration import parse_seconds, render
+from triton_exporter.catalogue import Metric, bridge, gpu, llm, models, own, triton
+from triton_exporter.duration import duration_text, parse_seconds
 from triton_slo import mistake
 from triton_slo.alerting.tuning import Setting, TunedPart, Tuning
 from triton_slo.fields import duration, ratio
@@ -44,7 +44,7 @@ class AlertThreshold:
     @property
     def promql(self) -> str:
         """The number in PromQL; an age as a duration."""
-        return render(self.value) if self.unit == "age" else number(self.value)
+        return duration_text(self.value) if self.unit == "age" else number(self.value)
 
     @property
     def words(self) -> str:
@@ -55,7 +55,7 @@ class AlertThreshold:
             case "seconds":
                 return f"{self.value:g} s" if self.value >= 1 else f"{1000 * self.value:g} ms"
             case "age":
-                return render(self.value)
+                return duration_text(self.value)
         return number(self.value)
 
     @property
@@ -176,8 +176,8 @@ INSTANCES_BUSY = Share(
         "Waiting time grows with 1 / (1 - busy): at 90 % a request already waits about nine executions where one "
         "instance serves random arrivals, at 95 % about nineteen.",
     ),
-    model.BUSY_SECONDS,
-    model.INSTANCES,
+    models.BUSY_SECONDS,
+    models.INSTANCES,
 )
 PINNED_MEMORY = Share(
     "TritonPinnedMemoryExhausted",

@@ -6,15 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from triton_exporter.duration import DAY, render
+from triton_exporter.duration import DAY, duration_text
 from triton_slo.backtest.history import Column, Grid, History
 from triton_slo.indicators.measure import Events, Measure
 from triton_slo.names import ERROR, TOTAL
 from triton_slo.objective.model import Objective
 from triton_slo.prometheus import Prometheus
 from triton_slo.promql import by
+from triton_slo.rules import recording
 from triton_slo.rules.plan import Plan
-from triton_slo.rules.recording import events as recorded_events
 
 RECORDED = "5m"
 """Nominal window of the recorded events that can stand in for counters, at steps of the same length."""
@@ -37,7 +37,7 @@ def fetch(prometheus: Prometheus, plans: Sequence[Plan], start: float, end: floa
             asked += [("bad", events.error, step), ("total", events.total, step)]
         for measure in map(plan.measure, plan.variants):
             if measure.stated_error is not None:
-                asked.append(("error", measure.stated_error(render(step)), 1.0))
+                asked.append(("error", measure.stated_error(duration_text(step)), 1.0))
         for column, expression, factor in asked:
             for first, last in stretches(start + step, end, step):
                 for series in prometheus.range(expression, first, last, step):
@@ -48,7 +48,7 @@ def fetch(prometheus: Prometheus, plans: Sequence[Plan], start: float, end: floa
 
 def _sources(prometheus: Prometheus, plan: Plan, start: float, step: float) -> list[Events]:
     """Recorded events where steps are theirs and they reach back far enough, because they are much cheaper."""
-    error, total = (f"{recorded_events(plan, RECORDED, event)}" for event in (ERROR, TOTAL))
+    error, total = (f"{recording.events(plan, RECORDED, event)}" for event in (ERROR, TOTAL))
     if step == plan.clock.real(RECORDED) and prometheus.instant(f"count({total})", start):
         group = by((*plan.objective.group_by, *plan.fixed_labels))
         return [Events(f"sum {group} ({error})", f"sum {group} ({total})")]
@@ -60,12 +60,12 @@ def _source_events(plan: Plan, measure: Measure, step: float) -> Events:
     scrape = plan.clock.scrape_seconds
     span = max(step, scrape)
     fineness = plan.clock.scale * (_FINE_SECONDS if span <= _LONG_SECONDS else _COARSE_SECONDS)
-    resolution = render(min(max(fineness, scrape), span))
+    resolution = duration_text(min(max(fineness, scrape), span))
 
     def mean(expression: str) -> str:
-        return f"avg_over_time((\n{expression}\n)[{render(span)}:{resolution}])"
+        return f"avg_over_time((\n{expression}\n)[{duration_text(span)}:{resolution}])"
 
-    return measure.events.at_once(render(step), mean)
+    return measure.events.at_once(duration_text(step), mean)
 
 
 def stretches(start: float, end: float, step: float) -> Iterator[tuple[float, float]]:

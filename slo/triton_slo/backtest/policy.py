@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from triton_exporter.duration import render
+from triton_exporter.duration import duration_text
 from triton_slo.burn.condition import All, Burn, Compare, Condition, Either, Window
 
 Severity = Literal["page", "ticket"]
@@ -60,7 +60,7 @@ class Policy:
 
 def burns(long: float, short: float, factor: float) -> Condition:
     """Both windows (in seconds) burn the error budget more than `factor` times too fast."""
-    return All(tuple(Compare(Burn(Window(render(one), one)), ">", factor) for one in (long, short)))
+    return All(tuple(Compare(Burn(Window(duration_text(one), one)), ">", factor) for one in (long, short)))
 
 
 # https://github.com/slok/sloth/blob/main/internal/alert/windows/google-30d.yaml

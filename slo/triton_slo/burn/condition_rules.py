@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from triton_exporter.duration import render
+from triton_exporter.duration import duration_text
 from triton_slo import names
 from triton_slo.burn.condition import (
     All,
@@ -86,10 +86,10 @@ class _Expression:
             case Compare(quantity, operator, limit):
                 return f"{self._quantity(quantity)} {operator} {number(limit)}"
             case Recent(part, window):
-                return f"last_over_time({self._part(part)}[{render(window.seconds)}])"
+                return f"last_over_time({self._part(part)}[{duration_text(window.seconds)}])"
             case Recurs(_, span, times):
                 burning = f"{names.BURNING}{self.plan.own}"
-                return f"resets({burning}[{render(span.seconds)}]) >= {times}"
+                return f"resets({burning}[{duration_text(span.seconds)}]) >= {times}"
             case Retired():
                 return retired(self.plan)
             case Named():
@@ -141,7 +141,7 @@ class _Expression:
     def _stated_error(self, window: Window) -> str:
         """The variants' models do not overlap, so that each group is in one of the operands."""
         measures = map(self.plan.measure, self.plan.variants)
-        stated = [one.stated_error(render(window.seconds)) for one in measures if one.stated_error]
+        stated = [one.stated_error(duration_text(window.seconds)) for one in measures if one.stated_error]
         return stated[0] if len(stated) == 1 else f"(\n{indent(f'{chr(10)}or '.join(stated))}\n)"
 
     def _ratio(self, window: Window) -> str:

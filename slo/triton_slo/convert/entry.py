@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import yaml
 
-from triton_slo.marked_yaml import documents as yaml_documents
+from triton_slo import marked_yaml
 from triton_slo.marked_yaml import duplicate_keys
 from triton_slo.problem import Problem
 
@@ -168,7 +168,7 @@ def _pairs(node: yaml.MappingNode, done: dict[int, Pairs]) -> Pairs:
 
 def documents(file: str, text: str) -> Iterator[Entry | Problem]:
     """Yield every document of a file, and what is wrong with the file."""
-    nodes = list(yaml_documents(file, text))
+    nodes = list(marked_yaml.documents(file, text))
     if not nodes:
         yield Problem(file, "is empty", "give a file that holds something to convert")
     for node in nodes:

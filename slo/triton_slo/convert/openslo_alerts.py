@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from triton_exporter.duration import render
+from triton_exporter.duration import duration_text
 from triton_slo.convert.entry import Entry, EntryError
 from triton_slo.convert.ledger import Ledger
 from triton_slo.convert.openslo_library import Library
@@ -102,8 +102,8 @@ def _tier(condition: Entry, index: int, ledger: Ledger) -> dict[str, Any]:
     return {
         "name": _plain(name, index),
         "severity": _severity(spec.need("severity"), ledger),
-        "long": render(long),
-        "short": render(short),
+        "long": duration_text(long),
+        "short": duration_text(short),
         "burn": burn,
     }
 
@@ -128,9 +128,11 @@ def _windows(lookback: Entry, ledger: Ledger) -> tuple[float, float]:
     if long > 3600:
         long = max(1, round(long / _HALF_HOUR)) * _HALF_HOUR
     if long != wanted:
-        ledger.lost(lookback, "burn windows have 10m to 90d, over an hour in half hours", render(long))
+        ledger.lost(lookback, "burn windows have 10m to 90d, over an hour in half hours", duration_text(long))
     short = max(300.0, long / _SHARE)
     grid = _HALF_HOUR if short > 3600 else 60
     short = round(short / grid) * grid
-    ledger.noted(lookback, f"a short window of {render(short)} is added, so that the alert ends in time")
+    ledger.noted(
+        lookback, f"a short window of {duration_text(short)} is added, so that the alert ends in time"
+    )
     return long, short

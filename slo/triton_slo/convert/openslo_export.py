@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from triton_exporter.duration import parse_seconds, render
+from triton_exporter.duration import duration_text, parse_seconds
 from triton_exporter.yaml_faults import YAML_FAULTS
 from triton_slo.artifact import Options
 from triton_slo.convert.entry import Entry, EntryError
@@ -241,7 +241,7 @@ def _condition(tier: Tier, objective: Objective) -> Document:
 
 def _shorthand(seconds: float) -> str:
     """Return a duration as OpenSLO writes it: one number, of minutes, hours or days."""
-    return render(60.0 * max(1, round(seconds / 60)))
+    return duration_text(60.0 * max(1, round(seconds / 60)))
 
 
 def _losses(objective: Objective) -> Iterator[tuple[str, str, str]]:

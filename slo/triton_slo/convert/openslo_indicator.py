@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from triton_exporter.duration import parse_seconds, render
+from triton_exporter.duration import duration_text, parse_seconds
 from triton_slo.convert import building, queries
 from triton_slo.convert.entry import Entry, EntryError
 from triton_slo.convert.ledger import Ledger
@@ -80,7 +80,7 @@ def _slices(goal: Entry, spec: Entry) -> _Slices | None:
     minutes = window.number() if window.text().isdecimal() else days(window) * 1440
     if not 1 <= minutes <= 1440:
         raise EntryError(window, "a slice has one minute to one day")
-    return _Slices(render(minutes * 60), target.number())
+    return _Slices(duration_text(minutes * 60), target.number())
 
 
 def _query(metric: Entry, library: Library, ledger: Ledger) -> Entry:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-import promql_parser as promql
+import promql_parser
+from promql_parser import AggregateExpr, BinaryExpr, ParenExpr, VectorSelector
 
 from triton_slo.expression import is_number, labels
 from triton_slo.indicators.custom import WINDOW
@@ -54,7 +55,7 @@ def parsed(query: str) -> object:
     if len(query) > _MOST_CHARACTERS:
         raise QueryError(f"longer than {_MOST_CHARACTERS} characters")
     try:
-        return promql.parse(query.replace(WINDOW, "5m"))
+        return promql_parser.parse(query.replace(WINDOW, "5m"))
     except ValueError as error:
         raise QueryError(f"not PromQL: {error}") from None
 
@@ -75,25 +76,25 @@ def rated(query: str) -> tuple[str, bool]:
 
 def _rated(node: object) -> str | None:
     match node:
-        case promql.ParenExpr():
+        case ParenExpr():
             inner = _rated(node.expr)
             return inner and f"({inner})"
-        case promql.VectorSelector() if _simple(node):
+        case VectorSelector() if _simple(node):
             return f"rate({_selector(node)}[{WINDOW}])"
-        case promql.AggregateExpr() if str(node.op) == "sum":
+        case AggregateExpr() if str(node.op) == "sum":
             inner = _rated(node.expr)
             return inner and f"sum {node.modifier or ''} ({inner})".replace("  ", " ")
-        case promql.BinaryExpr() if str(node.op) in ("+", "-"):
+        case BinaryExpr() if str(node.op) in ("+", "-"):
             left, right = _rated(node.lhs), _rated(node.rhs)
             return left and right and f"{left} {node.op} {node.modifier or ''} {right}".replace("  ", " ")
     return None
 
 
-def _simple(node: promql.VectorSelector) -> bool:
+def _simple(node: VectorSelector) -> bool:
     return node.offset is None and node.at is None and not node.matchers.or_matchers
 
 
-def _selector(node: promql.VectorSelector) -> str:
+def _selector(node: VectorSelector) -> str:
     """Return the selector in our own quoting: the parser's text leaves quotes inside values bare."""
     matchers = [f"{one.name}{_OPERATORS[str(one.op)]}{quote(one.value)}" for one in node.matchers.matchers]
     return f"{node.name or ''}{{{', '.join(matchers)}}}" if matchers else str(node.name)
@@ -102,7 +103,7 @@ def _selector(node: promql.VectorSelector) -> str:
 def averaged(query: str) -> str:
     """Mean over the window of what a query without a range shows, looked at every minute."""
     node = parsed(query)
-    if isinstance(node, promql.VectorSelector) and _simple(node):
+    if isinstance(node, VectorSelector) and _simple(node):
         return f"avg_over_time({_selector(node)}[{WINDOW}])"
     return f"avg_over_time(({query.strip()})[{WINDOW}:{STEP}])"
 

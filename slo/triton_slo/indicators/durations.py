@@ -12,7 +12,7 @@ from typing import ClassVar, Literal
 
 from triton_exporter.catalogue import Metric, state, triton
 from triton_exporter.distribution.buckets import DEFAULT_BOUNDS
-from triton_exporter.duration import parse_seconds, render
+from triton_exporter.duration import duration_text, parse_seconds
 from triton_slo import names
 from triton_slo.fields import Duration
 from triton_slo.indicators.gateways.gateway_indicator import GatewayRequests
@@ -140,7 +140,7 @@ class HistogramOrSlices(TimedIndicator):
             if threshold not in DEFAULT_BOUNDS:
                 yield (
                     "indicator.threshold",
-                    f"threshold {render(threshold)} is between the exporter's default buckets",
+                    f"threshold {duration_text(threshold)} is between the exporter's default buckets",
                     "start the exporter with --buckets-from and the folder of this file",
                 )
 

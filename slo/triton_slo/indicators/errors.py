@@ -13,8 +13,7 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import model_validator
 
-from triton_exporter.catalogue import Metric, state, triton
-from triton_exporter.catalogue import model as models
+from triton_exporter.catalogue import Metric, models, state, triton
 from triton_slo import names
 from triton_slo.fields import Names
 from triton_slo.indicators.gateways.gateway_indicator import GatewayIndicator

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar, Literal
 
-from triton_exporter.catalogue import Metric, llm, triton
-from triton_exporter.catalogue import model as models
-from triton_exporter.duration import render
+from triton_exporter.catalogue import Metric, llm, models, triton
+from triton_exporter.duration import duration_text
 from triton_slo.indicators.durations import (
     MISTAKES,
     TimedIndicator,
@@ -71,7 +70,9 @@ class FirstResponse(TimedIndicator):
         for threshold in thresholds:
             if self.engine == "triton" and threshold * 1000 not in TRITON_BOUNDS_MS:
                 bounds = ", ".join(map(str, TRITON_BOUNDS_MS))
-                reason = f"threshold {render(threshold)} is between Triton's default buckets ({bounds} ms)"
+                reason = (
+                    f"threshold {duration_text(threshold)} is between Triton's default buckets ({bounds} ms)"
+                )
                 fix = f"set buckets for {triton.FIRST_RESPONSE_MS} in the model's model_metrics"
                 yield "indicator.threshold", reason, fix
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import ClassVar, Literal
 
 from triton_exporter.catalogue import Metric, gpu, state, triton
-from triton_exporter.duration import render
+from triton_exporter.duration import duration_text
 from triton_slo import names
 from triton_slo.indicators.durations import HistogramOrSlices, bucket_series, in_buckets, no_bucket
 from triton_slo.indicators.gateways.gateway_indicator import GatewayIndicator
@@ -72,10 +72,11 @@ class Latency(HistogramOrSlices, GatewayIndicator):
             return
         for threshold in thresholds:
             if threshold not in self.gateway.bounds:
+                bounds = ", ".join(map(duration_text, _nearest(threshold, self.gateway.bounds)))
                 yield (
                     "indicator.threshold",
-                    f"threshold {render(threshold)} is between the default buckets of {self.source}",
-                    f"use {', '.join(map(render, _nearest(threshold, self.gateway.bounds)))}, or set its buckets",
+                    f"threshold {duration_text(threshold)} is between the default buckets of {self.source}",
+                    f"use {bounds}, or set its buckets",
                 )
 
     def incident(self, series: SampleSeries, threshold: float | None) -> Iterable[tuple[str, str]] | None:

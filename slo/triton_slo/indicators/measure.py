@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from triton_exporter.catalogue import Metric, state, triton
-from triton_exporter.duration import render
+from triton_exporter.duration import duration_text
 from triton_slo import names
 from triton_slo.promql import Matchers, by, indent, number, on, paren
 
@@ -248,7 +248,7 @@ class Measure:
 
 def stuck(scope: Scope, after_seconds: float) -> UnknownReason:
     """Groups whose requests wait while none completes."""
-    window, matchers = render(after_seconds), scope.models
+    window, matchers = duration_text(after_seconds), scope.models
     waiting = f"sum {scope.by} (min_over_time({triton.PENDING_REQUESTS}{matchers}[{window}])) > 0"
     done = " or ".join(
         f"(sum {scope.by} (increase({metric}{matchers}[{window}])) > 0)"

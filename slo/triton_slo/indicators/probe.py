@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import ClassVar, Literal
 
 from triton_exporter.catalogue import probe
-from triton_exporter.duration import render
+from triton_exporter.duration import duration_text
 from triton_slo.indicators.errors import shares_of_failures
 from triton_slo.indicators.indicator import Indicator
 from triton_slo.indicators.measure import CounterQuery, Events, Measure, Scope, UnknownReason
@@ -42,7 +42,7 @@ class Probe(Indicator):
         self, scope: Scope, after_seconds: float, counts_as_failed: bool, settled: Callable[[str], str]
     ) -> Iterator[UnknownReason]:
         """No event means not knowing: probes come at a steady rate."""
-        window = render(after_seconds)
+        window = duration_text(after_seconds)
         # The counter that began a window ago: a model that has just appeared has had no time to be probed.
         before = f"group {scope.by} ({probe.REQUESTS}{scope.matchers.also(_COUNTED)} offset {window})"
         probed = f"({scope.rate(probe.REQUESTS, window, _COUNTED)} > 0)"

@@ -8,8 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import ClassVar, Literal
 
-from triton_exporter.catalogue import model as models
-from triton_exporter.catalogue import state, triton
+from triton_exporter.catalogue import models, state, triton
 from triton_slo.indicators.durations import HistogramOrSlices
 from triton_slo.indicators.measure import Measure, Scope
 from triton_slo.indicators.sources import UNTRACED_QUEUE

@@ -12,7 +12,7 @@ from triton_slo.objective.model import Objective
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)
-    import re._parser as parser  # type: ignore[import-not-found, unused-ignore]
+    from re import _parser  # type: ignore[attr-defined, unused-ignore]
 
 
 def covered_model(objective: Objective) -> tuple[str, str] | None:
@@ -39,7 +39,7 @@ def _names(choice: Choice, default: str) -> Iterator[str]:
     elif choice.regex is None:
         yield default
     else:
-        sample = "".join(_sample(parser.parse(choice.regex)))
+        sample = "".join(_sample(_parser.parse(choice.regex)))
         if re.fullmatch(choice.regex, sample) and sample:
             yield sample
 

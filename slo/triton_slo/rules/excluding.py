@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from triton_exporter.duration import DAY, render
+from triton_exporter.duration import DAY, duration_text
 from triton_slo import names
 from triton_slo.indicators.measure import Measure
 from triton_slo.objective.exclusion import DAYS, Exclusion
@@ -79,7 +79,7 @@ def _holds(plan: Plan, exclusion: Exclusion) -> str:
     if exclusion.promql is not None:
         step = plan.clock.text("15s", _RESOLUTION_SCRAPES)
         inner = f"(\n{indent(exclusion.promql)}\n)"
-        return f"group (last_over_time({inner}[{render(lag)}:{step}]) or {inner})"
+        return f"group (last_over_time({inner}[{duration_text(lag)}:{step}]) or {inner})"
     if exclusion.days is None:
         start, end = exclusion.seconds
         return f"vector(1) and (vector(time()) >= {number(start)} < {number(end + lag)})"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from triton_exporter.duration import DAY, render
+from triton_exporter.duration import DAY, duration_text
 from triton_slo import names
 from triton_slo.indicators.measure import Events, Measure
 from triton_slo.objective.model import CalendarWindow
@@ -129,7 +129,7 @@ def _reading(plan: Plan, span: RecordedWindow) -> str:
     more, every increase is in exactly one of them, and the rate stays the same.
     """
     shown = plan.spans.get(span.nominal) is span and span.nominal not in rungs(plan)
-    return render(span.seconds + (0 if shown else plan.clock.scrape_seconds))
+    return duration_text(span.seconds + (0 if shown else plan.clock.scrape_seconds))
 
 
 def _targets(plan: Plan, variant: Variant) -> Iterator[Rule]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from triton_exporter.duration import render
+from triton_exporter.duration import duration_text
 from triton_slo import names
 from triton_slo.objective.model import HALF_HOUR, TILE
 from triton_slo.promql import Matchers, indent, number, on
@@ -57,7 +57,7 @@ def sum_rules(plan: Plan) -> Iterator[Rule]:
     first = f"\nor {_on(plan)}\n".join(since)
     yield _rule(plan, names.SLI_EVENTS_SINCE, f"(\n{indent(first)}\n)\nand {_on(plan)}\n{total}")
     longest = plan.spans[rungs(plan)[0]]
-    recorded = f"last_over_time({_sums(plan)}[{render(link_seconds(plan))}]{_offset(longest.seconds)})"
+    recorded = f"last_over_time({_sums(plan)}[{duration_text(link_seconds(plan))}]{_offset(longest.seconds)})"
     candidates: dict[str, str] = {}
     for nominal in rungs(plan):
         span = plan.spans[nominal]
@@ -181,7 +181,7 @@ def _counted(plan: Plan, ago: float = 0) -> str:
 
 
 def _offset(seconds: float) -> str:
-    return f" offset {render(seconds)}" if seconds else ""
+    return f" offset {duration_text(seconds)}" if seconds else ""
 
 
 def _nominal(plan: Plan, nominal: str) -> str:

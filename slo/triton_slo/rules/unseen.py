@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from triton_exporter.duration import render
+from triton_exporter.duration import duration_text
 from triton_slo import names
 from triton_slo.indicators.measure import Measure
 from triton_slo.promql import Matchers, by, indent, number, on
@@ -39,7 +39,7 @@ def _lost(plan: Plan, own: Matchers) -> str:
     unknown, labels = _unknown(plan, own), plan.objective.group_by
     # The group stops before it is called unknown: of the span looked back at, it ran for more than half.
     after = plan.clock.real(plan.objective.unknown.after, MIN_SCRAPES)
-    memory = render(plan.clock.real(PACE_MEMORY) + 2 * after)
+    memory = duration_text(plan.clock.real(PACE_MEMORY) + 2 * after)
     recorded = f"{names.sli_events(_PACE_WINDOW)}{own.equal(names.EVENT, names.TOTAL)}"
     pace = f"max {by(labels)} (quantile_over_time(0.5, {recorded}[{memory}])) > 0"
     otherwise = number(plan.objective.indicator.unknown_pace() / plan.options.time_scale)

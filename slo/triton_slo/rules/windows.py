@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from triton_exporter.duration import parse_seconds, render
+from triton_exporter.duration import duration_text, parse_seconds
 from triton_slo.objective.model import HALF_HOUR, CalendarWindow, Objective
 
 GUARD = "3m"
@@ -40,7 +40,7 @@ class RecordedWindow:
     @property
     def text(self) -> str:
         """The real length in PromQL."""
-        return render(self.seconds)
+        return duration_text(self.seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +56,12 @@ class Clock:
 
     def text(self, nominal: str, min_scrapes: int = MIN_SCRAPES) -> str:
         """Return the same in PromQL."""
-        return render(self.real(nominal, min_scrapes))
+        return duration_text(self.real(nominal, min_scrapes))
 
 
 def canonical(duration: str) -> str:
     """One spelling for each length: `60m` is `1h`."""
-    return render(parse_seconds(duration))
+    return duration_text(parse_seconds(duration))
 
 
 def spans(objective: Objective, clock: Clock) -> dict[str, RecordedWindow]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from alerts.proofs.cast import MODEL, SERVER, VERSION, only, series
 from alerts.proofs.proof import Fires, boundary, fires, quiet, reset
-from triton_exporter.catalogue import model, probe, state, triton
+from triton_exporter.catalogue import models, probe, state, triton
 
 _PENDING = series(triton.PENDING_REQUESTS, VERSION)
 _EXEC = series(triton.EXEC_COUNT, VERSION, gpu_uuid="GPU-5a1e")
@@ -28,13 +28,13 @@ def _failed(reason: str, version: str = "1") -> str:
 
 
 _IDENTITY = only(VERSION, "instance", "model", "version")
-_LIMIT = series(model.QUEUE_SIZE_LIMIT, VERSION)
+_LIMIT = series(models.QUEUE_SIZE_LIMIT, VERSION)
 _REFUSED = series(state.QUEUE_FULL_ESTIMATE, VERSION)
-_BUSY = series(model.BUSY_SECONDS, VERSION)
-_INSTANCES = series(model.INSTANCES, VERSION, kind="KIND_GPU", gpu="0")
+_BUSY = series(models.BUSY_SECONDS, VERSION)
+_INSTANCES = series(models.INSTANCES, VERSION, kind="KIND_GPU", gpu="0")
 _PROBED = series(probe.SUCCESS, VERSION)
 _PIPELINE = {**SERVER, "model": "pipeline", "version": "1"}
-_STEP = series(model.ENSEMBLE_STEP, _PIPELINE, step_model="ranker", step_version="-1")
+_STEP = series(models.ENSEMBLE_STEP, _PIPELINE, step_model="ranker", step_version="-1")
 
 
 def _probes(result: str) -> str:
@@ -132,7 +132,7 @@ QUEUES = (
     quiet(
         "TritonQueueDominates",
         "is quiet about a batcher that waits for company as it was told to",
-        _WAITING | {series(model.MAX_QUEUE_DELAY, VERSION): "0.2x100"},
+        _WAITING | {series(models.MAX_QUEUE_DELAY, VERSION): "0.2x100"},
         "15m",
     ),
     quiet(
@@ -142,27 +142,27 @@ QUEUES = (
             _QUEUE: "0+60000x100",
             _DURATION: "0+81000x100",
             _SUCCESS: "0+30x100",
-            series(model.MAX_QUEUE_DELAY, VERSION): "0.002x100",
+            series(models.MAX_QUEUE_DELAY, VERSION): "0.002x100",
         },
         "15m",
     ),
     boundary(
         "TritonQueueDominates",
         "is quiet at exactly twice the delay: one for the batch, one behind the batch before",
-        _WAITING | {series(model.MAX_QUEUE_DELAY, VERSION): "0.1x100"},
+        _WAITING | {series(models.MAX_QUEUE_DELAY, VERSION): "0.1x100"},
         "15m",
     ),
     fires(
         "TritonQueueDominates",
         "fires when requests wait longer than the delay of their batcher explains",
-        _WAITING | {series(model.MAX_QUEUE_DELAY, VERSION): "0.09x100"},
+        _WAITING | {series(models.MAX_QUEUE_DELAY, VERSION): "0.09x100"},
         "14m",
         Fires(VERSION, "60%"),
     ),
     fires(
         "TritonQueueDominates",
         "takes another version's delay for no excuse",
-        _WAITING | {series(model.MAX_QUEUE_DELAY, VERSION | {"version": "2"}): "0.5x100"},
+        _WAITING | {series(models.MAX_QUEUE_DELAY, VERSION | {"version": "2"}): "0.5x100"},
         "14m",
         Fires(VERSION, "60%"),
     ),

@@ -20,7 +20,7 @@ class Sent:
 class DeliveryError(Exception):
     """The message was not accepted, or it is unknown whether it was.
 
-    `kind` is one of triton_alerts.bridge_metrics.ERROR_KINDS, `detail` the peer's own code, `retry_after` the
+    `kind` is one of triton_exporter.catalogue.bridge.ERROR_KINDS, `detail` the peer's own code, `retry_after` the
     seconds it asked to wait, `in_doubt` whether it may have been posted all the same.
     """
 

@@ -11,8 +11,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from triton_alerts import bridge_metrics as metrics
 from triton_alerts.bridge.incidents.store import Store
+from triton_exporter.catalogue import bridge
 from triton_exporter.catalogue.metric import Metric
 from triton_slo.names import SEVERITIES
 
@@ -24,18 +24,18 @@ class Instruments:
 
     def __init__(self, store: Store, clock: Callable[[], float]) -> None:
         self.registry = CollectorRegistry()
-        self.received = self._counter(metrics.RECEIVED, metrics.OUTCOMES)
-        self.rejected = self._counter(metrics.REJECTED, ("400", "401", "413"))
-        self.store_failures = self._counter(metrics.STORE_FAILURES)
-        self.delivered = self._counter(metrics.DELIVERED, metrics.MESSAGE_KINDS)
-        self.failed = self._counter(metrics.SEND_FAILURES, metrics.ERROR_KINDS)
-        self.in_doubt = self._counter(metrics.IN_DOUBT, ("found", "resent"))
-        self.actions = self._counter(metrics.ACTIONS)
+        self.received = self._counter(bridge.RECEIVED, bridge.OUTCOMES)
+        self.rejected = self._counter(bridge.REJECTED, ("400", "401", "413"))
+        self.store_failures = self._counter(bridge.STORE_FAILURES)
+        self.delivered = self._counter(bridge.DELIVERED, bridge.MESSAGE_KINDS)
+        self.failed = self._counter(bridge.SEND_FAILURES, bridge.ERROR_KINDS)
+        self.in_doubt = self._counter(bridge.IN_DOUBT, ("found", "resent"))
+        self.actions = self._counter(bridge.ACTIONS)
         self.enrichment_failures = self._counter(
-            metrics.ENRICHMENT_FAILURES,
+            bridge.ENRICHMENT_FAILURES,
             ("exporter", "prometheus", "changes", "gpu", "servers", "alertmanager", "chart"),
         )
-        self._gauge(metrics.BUILD_INFO).labels(_version()).set(1)
+        self._gauge(bridge.BUILD_INFO).labels(_version()).set(1)
         self.registry.register(_StoreState(store, clock))
 
     def count(self, what: str, kind: str) -> None:
@@ -45,7 +45,7 @@ class Instruments:
 
     def show_socket(self, connected: Callable[[], bool]) -> None:
         """Expose whether buttons work; without this the series is absent."""
-        self._gauge(metrics.SOCKET_CONNECTED).set_function(lambda: float(connected()))
+        self._gauge(bridge.SOCKET_CONNECTED).set_function(lambda: float(connected()))
 
     def exposition(self) -> bytes:
         return generate_latest(self.registry)
@@ -74,18 +74,18 @@ class _StoreState(Collector):
     def _collected(self) -> Iterable[GaugeMetricFamily]:
         undelivered, oldest = self._store.outbox.backlog()
         age = 0.0 if oldest is None else max(0.0, self._clock() - oldest)
-        yield _family(metrics.OLDEST_UNDELIVERED_AGE, age)
-        yield _family(metrics.UNDELIVERED, undelivered)
+        yield _family(bridge.OLDEST_UNDELIVERED_AGE, age)
+        yield _family(bridge.UNDELIVERED, undelivered)
         count = self._store.incidents.count_open()
         family = GaugeMetricFamily(
-            str(metrics.OPEN_INCIDENTS), metrics.OPEN_INCIDENTS.help, labels=["severity"]
+            str(bridge.OPEN_INCIDENTS), bridge.OPEN_INCIDENTS.help, labels=["severity"]
         )
         for severity in SEVERITIES[:-1]:
             family.add_metric([severity], count.get(severity, 0))
         yield family
         if heartbeat := self._store.values.get(HEARTBEAT_FACT):
-            yield _family(metrics.HEARTBEAT, float(heartbeat))
-        yield _family(metrics.DATABASE_SIZE, self._size())
+            yield _family(bridge.HEARTBEAT, float(heartbeat))
+        yield _family(bridge.DATABASE_SIZE, self._size())
 
     def describe(self) -> Iterable[GaugeMetricFamily]:
         return ()

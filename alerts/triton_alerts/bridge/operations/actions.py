@@ -14,8 +14,7 @@ from triton_alerts.bridge.incidents.alertmanagers import Alertmanagers, firing
 from triton_alerts.bridge.incidents.audit import Audit
 from triton_alerts.bridge.incidents.incident import Event, Incident, Mark, Silence
 from triton_alerts.bridge.incidents.store import Store
-from triton_alerts.bridge.text import clock as utc
-from triton_alerts.bridge.text import code
+from triton_alerts.bridge.text import clock, code
 
 log = logging.getLogger(__name__)
 
@@ -170,7 +169,7 @@ class Actions:
             matchers=matchers,
             alertmanager=alertmanager.url,
         )
-        when = "until it is resolved" if until_resolved else f"until {utc(until)}"
+        when = "until it is resolved" if until_resolved else f"until {clock(until)}"
         what = ", ".join(map(str, matchers))
         event = Event(at=now, kind="silenced", by=press.user, text=f"{when}: {what} (silence {made})")
         return Result(f"Silenced {when}: {code(what, 500)}.", event, {"silence": silence})

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from triton_exporter.exposition.parse import Parser
 from triton_exporter.gpu.gpu_reading import GpuReading
-from triton_exporter.gpu.sources import dcgm_metrics as dcgm
+from triton_exporter.gpu.sources import dcgm_metrics
 from triton_exporter.gpu.sources.source import SourceError
 from triton_exporter.http.client import Client, FetchError, Limits
 
@@ -20,7 +20,7 @@ MAX_BODY_BYTES = 16 * 1024 * 1024
 class DcgmSource:
     """Reads one dcgm-exporter; a URL without a path means /metrics."""
 
-    name = dcgm.SOURCE
+    name = dcgm_metrics.SOURCE
 
     def __init__(self, url: str = DEFAULT_URL, timeout_seconds: float = 5.0) -> None:
         parts = urlsplit(url)
@@ -52,4 +52,4 @@ class DcgmSource:
         self._client.close()
 
     def _parse(self, body: bytes, at: float) -> GpuReading:
-        return dcgm.read(self._parser.parse(body), at)
+        return dcgm_metrics.read(self._parser.parse(body), at)
