@@ -19,6 +19,7 @@ from triton_slo.prometheus import Access, Prometheus, PrometheusError
 from tritonwatch.arguments import between
 from tritonwatch.command_error import CommandError, UsageError
 
+URL_VARIABLE = "TRITONWATCH_PROMETHEUS"
 TOKEN_VARIABLE = "TRITONWATCH_PROMETHEUS_TOKEN"  # noqa: S105 # the variable's name, not a token
 PASSWORD_VARIABLE = "TRITONWATCH_PROMETHEUS_PASSWORD"  # noqa: S105 # the same
 _TIMEOUT_SECONDS = 10.0
@@ -29,7 +30,17 @@ EVERY_MODEL = f"group by (model) ({state.MODEL_STATE} or {triton.REQUEST_SUCCESS
 def add_arguments(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
     """Declare --prometheus and how to log in there."""
     add = adder(parser.add_argument)
-    add("--prometheus URL", "address of Prometheus, with its path if it has one", required=required)
+    text = "address of Prometheus, with its path if it has one"
+    if required:
+        default = os.environ.get(URL_VARIABLE)
+        add(
+            "--prometheus URL",
+            f"{text} (or the variable {URL_VARIABLE})",
+            required=not default,
+            default=default,
+        )
+    else:  # a variable must not make a verb that works without Prometheus ask one
+        add("--prometheus URL", text)
     add = adder(parser.add_argument_group("access to Prometheus").add_argument)
     add(
         "--timeout SECONDS",

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from triton_exporter.printable import printable
 from tritonwatch.command_error import CommandError
+from tritonwatch.parser import Parser, did_you_mean
 
 VERBS: dict[str, str] = {
     "demo": "run a real Triton on this machine: a model fails, alerts fire, it recovers",
@@ -54,15 +55,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     # The verb's module is imported before its arguments are known, and no other verb's is: the sidecar
     # image holds only what `exporter` needs.
     chosen = next((word for word in argv if not word.startswith("-")), "")
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="tritonwatch",
         description="Observability and SLOs for NVIDIA Triton Inference Server.",
         epilog="example: tritonwatch demo --once",
     )
     parser.add_argument("--version", action="version", version=f"tritonwatch {_version()}")
-    subparsers = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    subparsers = parser.add_subparsers(dest="verb", metavar="VERB")
     verb: Verb | None = None
     chosen_parser = parser
+    if chosen and chosen not in VERBS:
+        message = f"no command {printable(chosen)}{did_you_mean(chosen, VERBS)}"
+        print(f"tritonwatch: {message} (see tritonwatch --help)", file=sys.stderr)
+        return 2
     for name, summary in VERBS.items():
         if name == chosen:
             try:
@@ -85,12 +90,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         else:
             subparsers.add_parser(name, help=summary)
     try:
+        chosen_parser.refuse_unknown(argv)
         args, unknown = parser.parse_known_args(argv)
-        if unknown:  # argparse would show the usage of `tritonwatch`, without the flags of the verb
+        if unknown:  # argparse would name `tritonwatch --help`, which does not show what this verb takes
             chosen_parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+        if verb is None:
+            parser.print_help()
+            return 2
     except SystemExit as stop:  # argparse exits: 0 after --help, 2 on wrong usage
         return stop.code if isinstance(stop.code, int) else 2
-    assert verb is not None
     try:
         return verb.run(args)
     except CommandError as error:

@@ -19,12 +19,62 @@ def test_every_verb_explains_itself(verb: str, capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_an_unknown_flag_is_answered_with_the_usage_of_its_verb(
+def test_an_unknown_flag_is_one_line_that_names_the_help_of_its_verb(
     verb: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Wrong usage exits 2 and shows the flags of this verb, not only the list of verbs."""
+    """Wrong usage exits 2 with a line, not with a screen of flags that hides the mistake."""
     assert main([verb, "--no-such-flag"]) == 2
-    assert f"usage: tritonwatch {verb}" in capsys.readouterr().err
+    assert [f"tritonwatch {verb}: no option --no-such-flag (see tritonwatch {verb} --help)"] == (
+        capsys.readouterr().err.splitlines()
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["statsu"], "no command statsu; did you mean status? (see tritonwatch --help)"),
+        (["status", "--promtheus", "http://x"], "no option --promtheus; did you mean --prometheus?"),
+        (["bridge", "render", "--jsno", "f"], "no option --jsno; did you mean --json?"),
+        (["status", "--prom", "http://x"], "did you mean --prometheus?"),
+        (["generate", "--objectives", "o", "--out", "o", "more"], "unrecognized arguments: more"),
+    ],
+)
+def test_a_mistyped_word_is_answered_with_the_nearest(
+    words: list[str], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An abbreviated option counts as mistyped, too: it could become another option in a later release."""
+    assert 2 == main(words)
+    [line] = capsys.readouterr().err.splitlines()
+    assert expected in line
+
+
+def test_a_token_on_the_command_line_is_refused_and_not_repeated(capsys: pytest.CaptureFixture[str]) -> None:
+    """`--slack-token` was once read as `--slack-token-file` and its value printed as a missing file."""
+    for words in (["--slack-token", "xoxb-1-secret"], ["--slack-token=xoxb-1-secret"]):
+        assert 2 == main(["bridge", *words])
+        printed = capsys.readouterr()
+        assert "no option --slack-token; did you mean --slack-token-file" in printed.err
+        assert "xoxb" not in printed.out + printed.err
+
+
+def test_without_a_command_the_commands_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    """As `kubectl` and `git` do; the exit code is that of wrong usage."""
+    assert 2 == main([])
+    text = capsys.readouterr().out
+    assert all(f" {verb} " in text for verb in VERBS)
+
+
+def test_the_address_of_prometheus_can_be_a_variable(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """So that `status`, `gate` and `reload` need no option each time; an option wins."""
+    assert 2 == main(["status"])
+    assert "required: --prometheus" in capsys.readouterr().err
+    monkeypatch.setenv("TRITONWATCH_PROMETHEUS", "ftp://from-the-variable")
+    assert 2 == main(["status"])
+    assert "ftp://from-the-variable" in capsys.readouterr().err
+    assert 2 == main(["status", "--prometheus", "ftp://from-the-option"])
+    assert "ftp://from-the-option" in capsys.readouterr().err
 
 
 def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:

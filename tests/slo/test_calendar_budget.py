@@ -30,7 +30,7 @@ from triton_slo.prometheus import Sample
 from triton_slo.rules.periods import LAST
 from triton_slo.rules.plan import Plan
 from triton_slo.verdict.live import standings
-from tritonwatch.status_table import tables, to_json
+from tritonwatch.tables.status_table import tables, to_json
 
 DAY = 86_400
 MARCH = unix("2026-03-01T00:00:00+01:00")

@@ -17,7 +17,7 @@ from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
 from triton_slo.objective.reading import read
 from triton_slo.verdict.live import Standing
-from tritonwatch.status_table import to_json
+from tritonwatch.tables.status_table import to_json
 
 SCRAPES = 8 * 60
 """Of 15 s: two hours."""

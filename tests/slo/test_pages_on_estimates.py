@@ -22,7 +22,7 @@ from triton_slo.prometheus import Sample
 from triton_slo.rules.plan import Plan
 from triton_slo.verdict.gate import Firing, GateLimits, judge
 from triton_slo.verdict.live import SELECTOR, Standing, standings
-from tritonwatch.status_table import caveats, to_json
+from tritonwatch.tables.status_table import caveats, to_json
 
 HOURS = 3
 LE = 'le="0.5"'

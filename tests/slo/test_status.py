@@ -21,7 +21,7 @@ from triton_slo.prometheus import Access, Prometheus, Sample
 from triton_slo.verdict.live import SELECTOR, Standing, overviews, standings
 from triton_slo.verdict.status import read_status
 from tritonwatch.cli import main
-from tritonwatch.status_table import caveats, duration, rate, ratio, tables, to_json
+from tritonwatch.tables.status_table import caveats, duration, rate, ratio, tables, to_json
 
 GOOD = {names.SLO: "latency", names.INDICATOR: "latency", "model": "embedder", "version": "1"}
 SPENT = {

@@ -24,10 +24,11 @@ from triton_slo.backtest.report import Policies, backtest
 from triton_slo.objective.exclusion import Span
 from triton_slo.objective.model import Objective
 from triton_slo.rules.plan import Plan
-from tritonwatch import access, backtest_table, files
+from tritonwatch import access, files
 from tritonwatch.arguments import moment, seconds, text_of, whole
 from tritonwatch.command_error import CommandError, UsageError
 from tritonwatch.objective_files import load
+from tritonwatch.tables import backtest_table
 
 EXAMPLE = "tritonwatch backtest --prometheus http://127.0.0.1:9090 --last 30d --incidents incidents.csv"
 

@@ -19,9 +19,10 @@ from triton_slo.burn.condition import burns
 from triton_slo.prometheus import PrometheusError
 from triton_slo.verdict.live import Standing
 from triton_slo.verdict.status import read_status
-from tritonwatch import access, objective_files, status_table
+from tritonwatch import access, objective_files
 from tritonwatch.arguments import add_objective_filter, between, moment, whole
 from tritonwatch.command_error import UsageError
+from tritonwatch.tables import status_table
 
 EXAMPLE = "tritonwatch status --prometheus http://127.0.0.1:9090 --top 20"
 

@@ -15,7 +15,7 @@ from triton_exporter.printable import printable
 from triton_slo.backtest.replay import Episode
 from triton_slo.backtest.report import PolicyOutcome, Report
 from triton_slo.backtest.score import Score
-from tritonwatch.status_table import duration
+from tritonwatch.tables.status_table import duration
 
 
 def tables(report: Report, limit: int) -> Group:

@@ -5,13 +5,10 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
-from typing import Generic, TypeVar
 
-from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, Group, RenderResult
-from rich.table import Table
+from rich.console import Group
 from rich.text import Text
 
 from triton_exporter.duration import duration_text
@@ -20,6 +17,7 @@ from triton_slo.indicators.durations import MISTAKES
 from triton_slo.indicators.sources import CAVEATS
 from triton_slo.verdict.estimate import group_name, no_page_because, uncertainties
 from triton_slo.verdict.live import SHOWN_WINDOWS, Overview, Standing, State, overviews
+from tritonwatch.tables.fitted import Column, Fitted, Row
 
 _STYLE: dict[State, str] = {
     "excluded": "dim",
@@ -37,7 +35,9 @@ def tables(rows: Sequence[Standing], limit: int = 0) -> Group:
     below = [Text(), *map(Text, map(printable, caveats(rows)))]
     drawn = [table(rows, limit), *(below if len(below) > 1 else ())]
     if any(one.groups > 1 for one in summed):
-        overview = _Fitted("Objectives and their worst model", _OVERVIEW, summed, lambda one: one.worst)
+        overview = Fitted(
+            "Objectives and their worst model", _OVERVIEW, summed, lambda one: _STYLE[one.worst.state]
+        )
         return Group(overview, Text(), *drawn)
     return Group(*drawn)
 
@@ -60,119 +60,56 @@ def _named(row: Standing) -> str:
     return f"{row.slo} {group_name(row)}"
 
 
-_Row = TypeVar("_Row")
-_WORDS = 20
-"""Columns of the terminal below which the words of a cell are not wrapped for a further column."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Column(Generic[_Row]):
-    """A column of a table; on a narrow terminal that of the highest `rank` is left out first, rank 0 never."""
-
-    heading: str
-    cell: Callable[[_Row], str]
-    rank: int = 0
-    number: bool = True
-    wraps: bool = False
-
-    def width(self, cells: Sequence[str]) -> int:
-        """Return the columns of the terminal that it needs: a state is wrapped rather than a number left out."""
-        widest = max(map(cell_len, (self.heading, *cells)))
-        return min(widest, _WORDS) if self.wraps else widest
-
-
-@dataclass(frozen=True, slots=True)
-class _Fitted(Generic[_Row]):
-    """A table of those columns that fit the terminal, with the names of the others below."""
-
-    title: str
-    columns: tuple[_Column[_Row], ...]
-    rows: Sequence[_Row]
-    standing: Callable[[_Row], Standing]
-    more: int = 0
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        cells = {
-            column.heading: [printable(column.cell(row)) for row in self.rows] for column in self.columns
-        }
-        widths = {
-            column.heading: column.width(cells[column.heading]) + 2  # a space on either side
-            for column in self.columns
-        }
-        shown, hidden = list(self.columns), list[_Column[_Row]]()
-        while sum(widths[column.heading] for column in shown) > options.max_width:
-            last = max(shown, key=lambda column: column.rank)
-            if not last.rank:
-                break  # what a row is about stays, on several lines if need be
-            shown.remove(last)
-            hidden.append(last)
-        drawn = Table(title=self.title, title_justify="left", caption_justify="left", box=None)
-        for column in shown:
-            drawn.add_column(
-                column.heading, justify="right" if column.number else "left", no_wrap=column.number
-            )
-        for number, row in enumerate(self.rows):
-            # Text, never markup: a model may be called "[red]".
-            drawn.add_row(
-                *(Text(cells[column.heading][number]) for column in shown),
-                style=_STYLE[self.standing(row).state],
-            )
-        below = [f"and {self.more} more; see --top"] if self.more else []
-        if hidden:
-            names = ", ".join(column.heading for column in self.columns if column in hidden)
-            below.append(f"not shown in {options.max_width} columns: {names}; see --json")
-        drawn.caption = "\n".join(below) or None
-        yield drawn
-
-
-def _words(heading: str, cell: Callable[[_Row], str], rank: int = 0, wraps: bool = False) -> _Column[_Row]:
-    return _Column(heading, cell, rank, False, wraps)
+def _words(heading: str, cell: Callable[[Row], str], rank: int = 0, wraps: bool = False) -> Column[Row]:
+    return Column(heading, cell, rank, False, wraps)
 
 
 def _burn(window: str, row: Standing) -> str:
     return rate(row.burn.get(window))
 
 
-_OVERVIEW: tuple[_Column[Overview], ...] = (
+_OVERVIEW: tuple[Column[Overview], ...] = (
     _words("objective", lambda one: one.slo),
-    _Column("groups", lambda one: str(one.groups), 5),
-    _Column("unknown", lambda one: str(one.unknown), 2),
-    _Column("exhausted", lambda one: str(one.exhausted), 4),
-    _Column("burning", lambda one: str(one.burning), 3),
+    Column("groups", lambda one: str(one.groups), 5),
+    Column("unknown", lambda one: str(one.unknown), 2),
+    Column("exhausted", lambda one: str(one.exhausted), 4),
+    Column("burning", lambda one: str(one.burning), 3),
     _words("worst model", lambda one: _place(one.worst)),
     _words("version", lambda one: one.worst.version or "-"),
     _words("state", lambda one: one.worst.shown_state, wraps=True),
-    _Column("budget left", lambda one: _budget(one.worst), 1),
-    _Column("lasts", lambda one: _lasts(one.worst), 6),
+    Column("budget left", lambda one: _budget(one.worst), 1),
+    Column("lasts", lambda one: _lasts(one.worst), 6),
 )
-_ROWS: tuple[_Column[Standing], ...] = (
+_ROWS: tuple[Column[Standing], ...] = (
     _words("objective", lambda row: row.slo),
     _words("model", lambda row: _place(row)),
     _words("version", lambda row: row.version or "-"),
     _words("state", lambda row: _state(row), wraps=True),
-    _Column("SLI", lambda row: "no events" if row.idle and row.sli is None else ratio(row.sli), 5),
-    _Column("target", lambda row: ratio(row.target), 6),
-    _Column(
+    Column("SLI", lambda row: "no events" if row.idle and row.sli is None else ratio(row.sli), 5),
+    Column("target", lambda row: ratio(row.target), 6),
+    Column(
         "threshold",
         lambda row: "-" if row.threshold_seconds is None else duration_text(row.threshold_seconds),
         7,
     ),
-    _Column("burn now", lambda row: rate(row.burn_now), 2),
+    Column("burn now", lambda row: rate(row.burn_now), 2),
     *(
-        _Column(window, partial(_burn, window), rank)
+        Column(window, partial(_burn, window), rank)
         for window, rank in zip(SHOWN_WINDOWS, (8, 9, 10), strict=True)
     ),
-    _Column("budget left", lambda row: _budget(row), 1),
-    _Column("lasts", lambda row: _lasts(row), 3),
-    _Column("time unknown", lambda row: duration(row.unknown_in_period_seconds), 11),
+    Column("budget left", lambda row: _budget(row), 1),
+    Column("lasts", lambda row: _lasts(row), 3),
+    Column("time unknown", lambda row: duration(row.unknown_in_period_seconds), 11),
     _words("cause", lambda row: _causes(row), 4, wraps=True),
 )
 
 
-def table(rows: Sequence[Standing], limit: int = 0) -> _Fitted[Standing]:
+def table(rows: Sequence[Standing], limit: int = 0) -> Fitted[Standing]:
     """Draw the rows, only the first `limit` if above 0, with the number of the others below."""
     shown = rows[:limit] if limit else rows
-    return _Fitted("Objectives by budget left", _ROWS, shown, lambda row: row, len(rows) - len(shown))
+    return Fitted(
+        "Objectives by budget left", _ROWS, shown, lambda row: _STYLE[row.state], len(rows) - len(shown)
+    )
 
 
 def _causes(row: Standing) -> str:

@@ -1,0 +1,1 @@
+"""What the verbs show as tables, and the same as JSON."""
