@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from triton_dashboards import shared
 from triton_dashboards.boards import model
-from triton_dashboards.grafana.values import Dashboard
+from triton_dashboards.values import Dashboard
 from triton_dashboards.view import View, view_of
 from triton_slo.artifact import Options
 from triton_slo.objective.model import Objective
@@ -53,7 +53,8 @@ def dashboard(facts: ModelFacts, objectives: Sequence[Objective], options: Optio
     template = model.dashboard(options)
     seen = _promised(view_of(facts.name, options), facts, objectives)
     version = replace(
-        shared.VERSION, query=shared.VERSION.query.replace('model="$model"', seen.objectives.matchers[0])
+        shared.VERSION,
+        selector=shared.VERSION.selector.replace('model="$model"', seen.objectives.matchers[0]),
     )
     return replace(
         template,

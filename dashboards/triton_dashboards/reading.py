@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from triton_dashboards.grafana.values import Color, Display, FieldOverride, Threshold
 from triton_dashboards.query import NO_SHARE
+from triton_dashboards.values import (
+    Color,
+    Display,
+    Style,
+    Threshold,
+)
 from triton_slo.alerting import signals
 from triton_slo.alerting.signals import Age, Share, Signal
 from triton_slo.alerting.tuning import Tuning
@@ -58,25 +63,8 @@ YES_BANDS = Display(words={0: ("No", "dark-red"), 1: ("Yes", "light-green")})
 BYTES = Display("bytes", minimum=0)
 
 
-DASHED_LIMIT = FieldOverride(
-    "/^limit/",
-    {
-        "custom.lineStyle": {"fill": "dash", "dash": [8, 8]},
-        "custom.fillOpacity": 0,
-        "custom.hideFrom": {"legend": True, "tooltip": False, "viz": False},
-        "color": {"mode": "fixed", "fixedColor": "red"},
-    },
-    regex=True,
-)
-"""A series named "limit" or "limit of ..." is a dashed red line, not one of the measured ones.
-
-It is named where the pointer is; a legend shows three lines, and those are for what was measured.
-"""
-
-
-def colored(name: str, color: Color) -> FieldOverride:
-    """One series in the colour of what it means."""
-    return FieldOverride(name, {"color": {"mode": "fixed", "fixedColor": color}})
+DASHED_LIMIT = Style("limit", "red", "limit", prefix=True)
+"""A series named "limit" or "limit of ..." is a dashed red line, not one of the measured ones."""
 
 
 def warned(display: Display, signal: Signal) -> Display:

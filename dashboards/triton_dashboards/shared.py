@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from triton_dashboards.grafana.dashboard import dashboard_link, url_link
-from triton_dashboards.grafana.library import Json
-from triton_dashboards.grafana.values import Annotation, Link, Variable
 from triton_dashboards.query import Scope
+from triton_dashboards.values import Annotation, Link, Menu, Variable
 from triton_exporter.catalogue import gpu, state, triton
 from triton_slo.artifact import Options
 from triton_slo.names import (
@@ -14,7 +12,6 @@ from triton_slo.names import (
     FAILED_LOADS,
     OBJECTIVE_RATIO,
     OURS,
-    OWNER,
     SEVERITY,
 )
 
@@ -40,62 +37,49 @@ def variables(*names: str) -> tuple[Variable, ...]:
     return tuple(_VARIABLES[name] for name in names)
 
 
-def _values(metric: str, label: str) -> str:
-    return f"label_values({metric}, {label})"
-
-
 _HOME = Scope(('cluster=~"$cluster"', 'job=~"$job"'))
 _THERE = Scope((*_HOME.matchers, 'instance=~"$instance"'))
 
 _VARIABLES = {
     variable.name: variable
     for variable in (
-        Variable("cluster", "Cluster", _values(state.UP.name, "cluster")),
+        Variable("cluster", "Cluster", state.UP.name),
         # No value of its own for All: up of every other job would match, so Grafana lists the jobs.
-        Variable("job", "Job", _values(f'{state.UP}{{cluster=~"$cluster"}}', "job"), all_value=""),
-        Variable("instance", "Server", _values(_HOME(state.UP), "instance")),
-        Variable("model", "Model", _values(_HOME(state.MODEL_READY), "model")),
+        Variable("job", "Job", f'{state.UP}{{cluster=~"$cluster"}}', all_value=""),
+        Variable("instance", "Server", _HOME(state.UP)),
+        Variable("model", "Model", _HOME(state.MODEL_READY)),
     )
 }
 
-ONE_MODEL = Variable("model", "Model", _values(_THERE(state.MODEL_READY), "model"), multi=False)
-GPU_UUID = Variable("gpu_uuid", "GPU", _values(_THERE(gpu.INFO), "gpu_uuid"))
-VERSION = Variable("version", "Version", _values(_THERE(state.MODEL_READY, 'model="$model"'), "version"))
+ONE_MODEL = Variable("model", "Model", _THERE(state.MODEL_READY), multi=False)
+GPU_UUID = Variable("gpu_uuid", "GPU", _THERE(gpu.INFO))
+VERSION = Variable("version", "Version", _THERE(state.MODEL_READY, 'model="$model"'))
 
 
-OBJECTIVE = (Variable("slo", "Objective", _values(f"{OBJECTIVE_RATIO}{{{OURS}}}", "slo")),)
-OBJECTIVE_MODEL = Variable("model", "Model", _values(f'{OBJECTIVE_RATIO}{{{OURS}, slo=~"$slo"}}', "model"))
+OBJECTIVE = (Variable("slo", "Objective", f"{OBJECTIVE_RATIO}{{{OURS}}}"),)
+OBJECTIVE_MODEL = Variable("model", "Model", f'{OBJECTIVE_RATIO}{{{OURS}, slo=~"$slo"}}')
 OBJECTIVE_VERSION = Variable(
-    "version", "Version", _values(f'{OBJECTIVE_RATIO}{{{OURS}, slo=~"$slo", model=~"$model"}}', "version")
+    "version", "Version", f'{OBJECTIVE_RATIO}{{{OURS}, slo=~"$slo", model=~"$model"}}'
 )
 ON_CALL_VARIABLES = (
-    Variable("component", "Component", _values(f'ALERTS{{{COMPONENT}!=""}}', COMPONENT)),
-    Variable("owner", "Owner", _values(f'ALERTS{{{COMPONENT}!=""}}', OWNER)),
-    Variable("model", "Model", _values(f'ALERTS{{{COMPONENT}!=""}}', "model")),
+    Variable("component", "Component", f'ALERTS{{{COMPONENT}!=""}}'),
+    Variable("owner", "Owner", f'ALERTS{{{COMPONENT}!=""}}'),
+    Variable("model", "Model", f'ALERTS{{{COMPONENT}!=""}}'),
 )
 
 
-def links(options: Options) -> tuple[Json, ...]:
+def links(options: Options) -> tuple[Menu | Link, ...]:
     """Return the menu of sibling dashboards, the way to the runbooks, and the operator's own links."""
     return (
-        dashboard_link("Triton dashboards", TAG),
-        url_link("Runbooks", options.runbook_url.split("{", maxsplit=1)[0].rstrip("/")),
-        *(url_link(title, url, "external link") for title, url in options.links),
+        Menu("Triton dashboards", TAG),
+        Link("Runbooks", options.runbook_url.split("{", maxsplit=1)[0].rstrip("/")),
+        *(Link(title, url) for title, url in options.links),
     )
 
 
 def to(uid: str, title: str, *carried: str, **chosen: str) -> Link:
-    """Return a link to a dashboard that keeps the time range, the data source and some variables.
-
-    `carried` are variables that keep their values; `chosen` are variables set from the row that was clicked.
-    """
-    parameters = [
-        "${datasource:queryparam}",
-        *(f"${{{name}:queryparam}}" for name in carried),
-        *(f"var-{name}={value}" for name, value in chosen.items()),
-        "${__url_time_range}",
-    ]
-    return Link(title, f"/d/{uid}?{'&'.join(parameters)}")
+    """Return a link to a dashboard; `carried` variables keep their values, `chosen` are set."""
+    return Link(title, dashboard=uid, carried=carried, chosen=chosen)
 
 
 def field(name: str) -> str:

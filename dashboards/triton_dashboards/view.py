@@ -7,9 +7,13 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from triton_dashboards import reading
-from triton_dashboards.grafana.values import Display, Query, Threshold
 from triton_dashboards.query import Scope, literal, quantile, scope
 from triton_dashboards.traffic import Raw
+from triton_dashboards.values import (
+    Display,
+    Query,
+    Threshold,
+)
 from triton_slo.alerting.signals import Signal
 from triton_slo.alerting.tuning import Tuning
 from triton_slo.artifact import Options
@@ -78,7 +82,7 @@ def limited(display: Display, limit: float | None) -> Display:
 def lined(display: Display, limit: float | None) -> Display:
     """Return the same for a graph: its limit is a threshold where it is known, else the series of `promised`."""
     if limit is None:
-        return replace(display, overrides=(*display.overrides, reading.DASHED_LIMIT))
+        return replace(display, styles=(*display.styles, reading.DASHED_LIMIT))
     return limited(display, limit)
 
 

@@ -11,8 +11,8 @@ from support.panels import Json, panels
 from triton_dashboards.generate import dashboards
 from triton_dashboards.grafana.dashboard import dashboard_model
 from triton_dashboards.grafana.library import encode, panel_model
-from triton_dashboards.grafana.panels import stat
-from triton_dashboards.grafana.values import Display, Query, Threshold
+from triton_dashboards.grafana.panels import body
+from triton_dashboards.values import Display, Query, Stat, Threshold
 from triton_slo.artifact import Options
 
 PACKAGE = Path(triton_dashboards.__file__).parent
@@ -31,8 +31,8 @@ def test_one_module_imports_grafanalib() -> None:
 
 def test_layer_drops_keys_that_grafana_takes_for_angular() -> None:
     """grafanalib writes keys that Grafana 13 takes for an Angular panel; none of them leaves the layer."""
-    panel = stat("A", "B", [Query("up")], Display(thresholds=(Threshold("green"), Threshold("red", 1))))
-    raw, model = encode(panel.body), panel_model(panel.body)
+    panel = body(Stat("A", "B", [Query("up")], Display(thresholds=(Threshold("green"), Threshold("red", 1)))))
+    raw, model = encode(panel), panel_model(panel)
 
     assert {"editable", "error", "span"} <= set(raw)
     assert set() == {"editable", "error", "height", "span", "minSpan", "cacheTimeout"} & set(model)

@@ -6,10 +6,15 @@ from collections.abc import Callable, Mapping
 
 from triton_dashboards import reading
 from triton_dashboards.about import fires
-from triton_dashboards.grafana.panels import heatmap, timeseries
-from triton_dashboards.grafana.values import Display, Panel, Query
 from triton_dashboards.query import quantile, ratio, total
 from triton_dashboards.traffic import Raw
+from triton_dashboards.values import (
+    Display,
+    Heatmap,
+    Panel,
+    Query,
+    TimeSeries,
+)
 from triton_dashboards.view import QUANTILES, View
 from triton_exporter.catalogue import Metric, gpu, llm, models, triton
 from triton_slo.alerting import signals
@@ -22,7 +27,7 @@ def ensemble(seen: View) -> tuple[Panel, ...]:
     steps = f'label_replace({seen.model(models.ENSEMBLE_STEP)}, "model", "$1", "step_model", "(.+)")'
     member = f"and on (model) sum by (model) ({steps})"
     return (
-        timeseries(
+        TimeSeries(
             "Latency of the steps",
             "Mean time of each step's requests; a step that others use too counts their requests as well.",
             {"{{model}}": f"{everything.per_request(triton.REQUEST_DURATION_US, 'model')} {member}"},
@@ -30,7 +35,7 @@ def ensemble(seen: View) -> tuple[Panel, ...]:
             reads=(models.ENSEMBLE_STEP, triton.REQUEST_DURATION_US),
             stacked=True,
         ),
-        timeseries(
+        TimeSeries(
             "Failures of the steps",
             "Share of each step's requests that failed: blame the step, not the ensemble.",
             {"{{model}}": f"{everything.failed('model')} {member}"},
@@ -51,18 +56,18 @@ def vllm(seen: View) -> tuple[Panel, ...]:
         signal = seen.signal(signal)
         display = reading.warned(reading.SECONDS.when_empty(none), signal)
         described = f"{lead} For the p{signal.level * 100:g}, {fires(signal)}"
-        return timeseries(title, described, shown(signal.metric), display, limit_line=True)
+        return TimeSeries(title, described, shown(signal.metric), display, limit_line=True)
 
     return (
         tail("Time to first token", "How long until an answer begins.", signals.FIRST_TOKEN),
         tail("Time per output token", "How fast an answer flows.", signals.OUTPUT_TOKEN),
-        timeseries(
+        TimeSeries(
             "Whole requests",
             "How long whole answers take.",
             shown(llm.VLLM_E2E_LATENCY),
             reading.SECONDS.when_empty(none),
         ),
-        timeseries(
+        TimeSeries(
             "Tokens",
             "Tokens read and written a second.",
             {
@@ -85,7 +90,7 @@ def tensorrt_llm(seen: View) -> tuple[Panel, ...]:
         return total(seen.chosen(metric, *kind), "instance")
 
     return (
-        timeseries(
+        TimeSeries(
             "Requests in the engine",
             "Active against the most the engine takes; waiting ones found it full.",
             {"{{request_type}}": total(seen.chosen(llm.TRTLLM_REQUESTS), "request_type")},
@@ -93,14 +98,14 @@ def tensorrt_llm(seen: View) -> tuple[Panel, ...]:
             legend="right",
             calcs=("lastNotNull",),
         ),
-        timeseries(
+        TimeSeries(
             "KV cache used",
             "Share of the KV cache in use; at 1 new requests wait. While requests wait, " + fires(kv_cache),
             {"{{instance}}": kv_cache.expr(blocks)},
             reading.warned(reading.SHARE.when_empty(none), kv_cache),
             limit_line=True,
         ),
-        timeseries(
+        TimeSeries(
             "In-flight batcher",
             "Requests the batcher works on, and those it had to pause.",
             {
@@ -110,7 +115,7 @@ def tensorrt_llm(seen: View) -> tuple[Panel, ...]:
             },
             reading.COUNT.when_empty(none),
         ),
-        timeseries(
+        TimeSeries(
             "Engine iterations",
             "Iterations a second; 0 with active requests is a stuck engine.",
             {"{{instance}}": f"sum by (instance) ({iterations})"},
@@ -126,7 +131,7 @@ def cache(seen: View) -> tuple[Panel, ...]:
     """What the response cache saves."""
     hits, misses = seen.raw.rate(triton.CACHE_HITS_PER_MODEL), seen.raw.rate(triton.CACHE_MISSES_PER_MODEL)
     return (
-        timeseries(
+        TimeSeries(
             "Cache hits",
             "Share of requests answered from the cache.",
             {"hits": ratio(hits, f"({hits} + {misses})")},
@@ -140,13 +145,13 @@ def gpu_share(seen: View) -> tuple[Panel, ...]:
     by = ("instance", "gpu_uuid")
     legend = "{{instance}} {{gpu_uuid}}"
     return (
-        timeseries(
+        TimeSeries(
             "Busy with this model",
             "Time of executions on each GPU; overlapping ones add up.",
             {legend: seen.raw.rate(gpu.MODEL_BUSY, *by)},
             Display("percentunit", minimum=0, no_value="No GPU known"),
         ),
-        timeseries(
+        TimeSeries(
             "Utilisation caused (estimate)",
             "Part of each GPU's utilisation that this model caused.",
             {legend: total(seen.chosen(gpu.MODEL_UTILIZATION), *by)},
@@ -158,13 +163,13 @@ def gpu_share(seen: View) -> tuple[Panel, ...]:
 def first_response(seen: View) -> tuple[Panel, ...]:
     buckets = seen.raw.buckets(triton.FIRST_RESPONSE_MS)
     return (
-        timeseries(
+        TimeSeries(
             "Time to first response",
             "Quantiles over all servers.",
             [Query(quantile(level, buckets), f"p{level * 100:g}") for level in QUANTILES],
             Display("ms", minimum=0, no_value="Needs histogram_latencies"),
         ),
-        heatmap(
+        Heatmap(
             "First responses",
             "How many first responses took how long.",
             total(seen.chosen.increase(triton.FIRST_RESPONSE_MS.bucket), "le"),
@@ -175,7 +180,7 @@ def first_response(seen: View) -> tuple[Panel, ...]:
 
 def summaries(seen: View) -> tuple[Panel, ...]:
     def panel(title: str, metric: Metric) -> Panel:
-        return timeseries(
+        return TimeSeries(
             title,
             "The worst server's quantiles; Triton's cannot be added up over servers.",
             {"q{{quantile}}": f"max by (quantile) ({seen.chosen(metric)})"},

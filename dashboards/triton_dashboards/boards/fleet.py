@@ -5,12 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from triton_dashboards import reading, shared
-from triton_dashboards.grafana.panels import stat, state_timeline, timeseries
-from triton_dashboards.grafana.values import Dashboard, Display, Panel, Query, Row, Threshold
 from triton_dashboards.query import Scope, or_last, or_zero, scope, worst
 from triton_dashboards.recording import window
-from triton_dashboards.tables import Column, columns, linked
 from triton_dashboards.traffic import SHARE_FAILED, Recorded
+from triton_dashboards.values import (
+    Column,
+    Dashboard,
+    Display,
+    Key,
+    Panel,
+    Query,
+    Row,
+    Stat,
+    StateTimeline,
+    Table,
+    Threshold,
+    TimeSeries,
+)
 from triton_exporter.catalogue import own, state
 from triton_slo.alerting import signals
 from triton_slo.alerting.tuning import Tuning
@@ -89,20 +100,20 @@ def _summary(fleet: _Fleet) -> tuple[Panel, ...]:
     to_servers = (shared.to(shared.SERVER, "Servers and exporters", "cluster", "job"),)
     to_objectives = (shared.to(shared.SLO, "Objectives", "model"),)
     return (
-        stat(
+        Stat(
             "Servers down",
             "Servers that do not answer, and exporters that Prometheus cannot reach.",
             or_zero(fleet.down(), f"max({fleet.servers('up')})"),
             replace(reading.FAULTS, no_value="No exporter", links=to_servers),
         ),
-        stat(
+        Stat(
             "Not ready",
             "Model versions, counted on each server, that should serve and do not.",
             or_zero(fleet.not_ready(), fleet.alive()),
             replace(reading.FAULTS, no_value="No exporter", links=to_servers),
             reads=state.MODEL_NOT_READY_SINCE,
         ),
-        stat(
+        Stat(
             "Alerts firing",
             "Critical and warning alerts of this stack, over all models. Metric: `ALERTS`.",
             or_zero(f"count({firing})", fleet.alive()),
@@ -114,32 +125,32 @@ def _summary(fleet: _Fleet) -> tuple[Panel, ...]:
             ),
             reads=(),
         ),
-        stat(
+        Stat(
             "Worst budget",
             "The smallest error budget left of any objective, as a share of the budget of its period.",
             [Query(f"min({fleet.everything(PERIOD_BUDGET_REMAINING, OURS)})", instant=True)],
             replace(reading.BUDGET, links=to_objectives),
             sparkline=False,
         ),
-        stat(
+        Stat(
             "Requests/s",
             "Requests answered or failed, without those that clients gave up.",
             fleet.model("requests"),
             replace(reading.REQUESTS, links=to_servers),
         ),
-        stat(
+        Stat(
             "Failed",
             SHARE_FAILED,
             fleet.model.failed(),
             replace(reading.FAILED, links=to_objectives),
         ),
-        stat(
+        Stat(
             "Waiting requests",
             "Requests in the queues of all models.",
             fleet.model("pending"),
             replace(reading.COUNT, no_value="No traffic", links=to_servers),
         ),
-        stat(
+        Stat(
             "Time in queue",
             "Share of request time spent waiting: the best stock sign of saturation.",
             fleet.model.queue_share(),
@@ -168,14 +179,13 @@ def _models(fleet: _Fleet) -> Panel:
         Column("Pending", fleet.model("pending", "model"), reading.COUNT),
     )
     link = shared.to(shared.MODEL, "Model dashboard", "cluster", "job", model=shared.field("Model"))
-    return columns(
+    return Table(
         "Models",
         "One line a model: the worst budget first, models without one last. An empty cell: no "
         "traffic, or no objective, or nothing not ready.",
-        "model",
+        [Key("model", link=link, width=260)],
         shown,
         reads=(state.MODEL_NOT_READY_SINCE, PERIOD_BUDGET_REMAINING, model_traffic("requests")),
-        key_override=linked("Model", link, 260),
         sort_by="Budget left",
         descending=False,
         height=10,
@@ -184,21 +194,21 @@ def _models(fleet: _Fleet) -> Panel:
 
 def _history(fleet: _Fleet) -> tuple[Panel, ...]:
     return (
-        state_timeline(
+        StateTimeline(
             "Models not ready",
             "Models that should serve and do not: how many of their versions, over all servers.",
             {"{{model}}": fleet.not_ready("model")},
             Display(thresholds=(Threshold("red"),), no_value="Every model was ready"),
             height=5,
         ),
-        timeseries(
+        TimeSeries(
             "Traffic by model",
             "The ten busiest models in view.",
             {"{{model}}": worst(fleet.model("requests", "model"))},
             reading.REQUESTS,
             every=fleet.every,
         ),
-        timeseries(
+        TimeSeries(
             "Failed by model",
             "The ten models that failed most, at any time in view.",
             {"{{model}}": worst(f"{fleet.model.failed('model')} > 0")},
@@ -206,7 +216,7 @@ def _history(fleet: _Fleet) -> tuple[Panel, ...]:
             reads=model_traffic("failures"),
             every=fleet.every,
         ),
-        timeseries(
+        TimeSeries(
             "Mean latency by model",
             "The ten slowest models in view; mean of successful requests.",
             {"{{model}}": worst(fleet.model.latency("model"))},
@@ -215,7 +225,7 @@ def _history(fleet: _Fleet) -> tuple[Panel, ...]:
             log=True,
             every=fleet.every,
         ),
-        timeseries(
+        TimeSeries(
             "Time in queue by model",
             "Share of request time spent waiting, the ten highest in view.",
             {"{{model}}": worst(fleet.model.queue_share("model"))},
@@ -255,15 +265,13 @@ def _servers(fleet: _Fleet) -> Panel:
         ),
     )
     link = shared.to(shared.SERVER, "Server dashboard", "cluster", "job", instance=shared.field("Server"))
-    return columns(
+    return Table(
         "Servers",
         "One line a server. A server can be live and not ready: with strict readiness one failed "
         "model is enough.",
-        "instance",
+        [Key("instance", "Server", link, 260)],
         shown,
         reads=(state.SERVER_LIVE, state.SERVER_READY, server_traffic("requests"), own.LAST_SUCCESS),
-        key_name="Server",
-        key_override=linked("Server", link, 260),
         sort_by="Not ready",
         height=6,
     )

@@ -7,11 +7,22 @@ from dataclasses import dataclass, replace
 
 from triton_dashboards import reading, shared
 from triton_dashboards.about import fires, unit
-from triton_dashboards.grafana.panels import stat, timeseries
-from triton_dashboards.grafana.values import Dashboard, Display, Panel, Query, Row, Threshold
 from triton_dashboards.query import Scope, or_zero, ratio, scope, summed, total
 from triton_dashboards.recording import window
-from triton_dashboards.tables import Column, columns, linked
+from triton_dashboards.values import (
+    Column,
+    Dashboard,
+    Display,
+    Key,
+    Panel,
+    Query,
+    Row,
+    Stat,
+    Style,
+    Table,
+    Threshold,
+    TimeSeries,
+)
 from triton_exporter.catalogue import Metric, gpu
 from triton_slo.alerting import signals
 from triton_slo.alerting.tuning import Tuning
@@ -93,14 +104,14 @@ def _summary(gpus: _Gpus) -> tuple[Panel, ...]:
     slowed = gpus.chosen(gpu.THROTTLE_REASON, _SLOWED)
     faults = reading.FAULTS.when_empty(_ABSENT)
     return (
-        stat(
+        Stat(
             "GPUs seen",
             "GPUs that the exporters see.",
             f"count(count {_BY_GPU} ({gpus.chosen(gpu.INFO)}))",
             reading.COUNT.when_empty("No GPU"),
         ),
         *(
-            stat(
+            Stat(
                 title,
                 lead,
                 [Query(f"sum(increase({errors}[$__range]))", instant=True)],
@@ -116,32 +127,32 @@ def _summary(gpus: _Gpus) -> tuple[Panel, ...]:
                 ),
             )
         ),
-        stat(
+        Stat(
             "Remaps failed",
             "Cards to replace.",
             f"sum({gpus.chosen(gpu.ROW_REMAP_FAILED)})",
             faults,
         ),
-        stat(
+        Stat(
             "Slowed by heat",
             "GPUs whose clocks are held down by heat or by the power supply now.",
             or_zero(f"count(max {_BY_GPU} ({slowed}) == 1)", present),
             replace(faults, thresholds=(Threshold("green"), Threshold("orange", 1))),
             reads=gpu.THROTTLE_REASON,
         ),
-        stat(
+        Stat(
             "Fullest memory",
             "The highest share of memory in use on one GPU.",
             f"max({gpus.memory_share()})",
             reading.filled(gpus.memory).when_empty(_ABSENT),
         ),
-        stat(
+        Stat(
             "Busiest",
             "The highest utilisation of one GPU.",
             f"max({gpus.mean(gpu.UTILIZATION)})",
             replace(reading.SHARE, decimals=0, no_value=_ABSENT),
         ),
-        stat(
+        Stat(
             "Oldest data",
             "Age of the stalest GPU reading. " + fires(age),
             f"max({age.expr(gpus.chosen)})",
@@ -178,15 +189,12 @@ def _table(gpus: _Gpus) -> Panel:
         ),
     )
     link = shared.to(shared.GPU, "Only this GPU", "cluster", "job", gpu_uuid=shared.field("GPU"))
-    return columns(
+    return Table(
         "GPUs",
         "One line a GPU.",
-        _GPU,
+        (Key("instance", "Server"), Key("gpu_uuid", "GPU", link, 330)),
         shown,
         reads=(gpu.INFO, gpu.UTILIZATION, gpu.MEMORY_USED, gpu.XID_ERRORS, gpu.MODEL_GPU_INFO),
-        key_name="Server",
-        headings={"gpu_uuid": "GPU"},
-        key_override=linked("GPU", link, 330),
         sort_by="Memory used",
         height=7,
         no_value="No exporter sees a GPU: --gpu of the exporter names its sources, docs/gpu.md how to add one",
@@ -195,31 +203,31 @@ def _table(gpus: _Gpus) -> Panel:
 
 def _lines(title: str, lead: str, metric: Metric, gpus: _Gpus, measured_in: str) -> Panel:
     display = Display(measured_in, minimum=0, no_value=_ABSENT)
-    return timeseries(title, lead, {_LEGEND: gpus.mean(metric)}, display, width=8)
+    return TimeSeries(title, lead, {_LEGEND: gpus.mean(metric)}, display, width=8)
 
 
 def _saturation(gpus: _Gpus) -> tuple[Panel, ...]:
     return (
-        timeseries(
+        TimeSeries(
             "Busy",
             "Share of time in which any kernel ran: shows that there was work, not how much.",
             {_LEGEND: gpus.mean(gpu.UTILIZATION)},
             reading.SHARE.when_empty(_ABSENT),
         ),
-        timeseries(
+        TimeSeries(
             "Streaming multiprocessors active",
             "The best single figure of headroom: above 0.8 the GPU is well used, below 0.5 batch more.",
             {_LEGEND: gpus.mean(gpu.SM_ACTIVE)},
             reading.SHARE.when_empty(_ABSENT),
         ),
-        timeseries(
+        TimeSeries(
             "Memory used",
             "Share of memory in use by all processes. " + fires(gpus.memory),
             {_LEGEND: gpus.memory_share()},
             reading.warned(reading.SHARE.when_empty(_ABSENT), gpus.memory),
             limit_line=True,
         ),
-        timeseries(
+        TimeSeries(
             "Bound by compute or by memory",
             "Tensor pipes against the memory interface, mean of the chosen GPUs. Memory high and "
             "tensor low: bound by memory, as decoding usually is.",
@@ -232,7 +240,7 @@ def _saturation(gpus: _Gpus) -> tuple[Panel, ...]:
     )
 
 
-_NOBODY = (reading.colored("idle", "gray"), reading.colored("no model", "gray"))
+_NOBODY = (Style("idle", "gray"), Style("no model", "gray"))
 """What no model caused."""
 
 
@@ -242,22 +250,22 @@ def _power(gpus: _Gpus) -> tuple[Panel, ...]:
     power = gpus.caused(POWER_CAUSED, lambda chosen: chosen.rate(gpu.MODEL_ENERGY))
     throttled = total(gpus.chosen.rate(gpu.THROTTLED_SECONDS), *_GPU, "cause")
     return (
-        timeseries(
+        TimeSeries(
             "Power",
             "Power drawn, and the limit in force as a dashed line.",
             {_LEGEND: gpus.most(gpu.POWER), "limit": f"max({gpus.chosen(gpu.POWER_LIMIT)})"},
-            Display("watt", minimum=0, no_value=_ABSENT, overrides=(reading.DASHED_LIMIT,)),
+            Display("watt", minimum=0, no_value=_ABSENT, styles=(reading.DASHED_LIMIT,)),
             width=8,
         ),
         _lines("Temperature", "Temperature of the GPU.", gpu.TEMPERATURE, gpus, unit(gpu.TEMPERATURE)),
-        timeseries(
+        TimeSeries(
             "Throttled",
             "Share of time the clocks were held down, by cause.",
             {"{{cause}}: " + _LEGEND: throttled},
             reading.SHARE.when_empty(_ABSENT),
             width=8,
         ),
-        timeseries(
+        TimeSeries(
             "Energy per inference",
             "Energy of all GPUs of the chosen servers over their inferences: the cost of one, idle "
             "time included.",
@@ -265,7 +273,7 @@ def _power(gpus: _Gpus) -> tuple[Panel, ...]:
             Display("joule", minimum=0, no_value="No traffic"),
             legend="hidden",
         ),
-        timeseries(
+        TimeSeries(
             "Energy of models (estimate)",
             "Estimated power above idle that each model caused.",
             {
@@ -273,7 +281,7 @@ def _power(gpus: _Gpus) -> tuple[Panel, ...]:
                 "no model": total(gpus.chosen.rate(gpu.ENERGY_UNATTRIBUTED)),
                 "idle": total(gpus.chosen.rate(gpu.ENERGY_IDLE)),
             },
-            Display("watt", minimum=0, no_value=_ABSENT, overrides=_NOBODY),
+            Display("watt", minimum=0, no_value=_ABSENT, styles=_NOBODY),
             reads=(gpu.MODEL_ENERGY, gpu.ENERGY_UNATTRIBUTED),
             stacked=True,
             legend="right",
@@ -300,7 +308,7 @@ def _models(gpus: _Gpus) -> tuple[Panel, ...]:
     )
     link = shared.to(shared.MODEL, "Model dashboard", "cluster", "job", model=shared.field("Model"))
     return (
-        timeseries(
+        TimeSeries(
             "Utilisation by model (estimate)",
             "Which model the GPUs worked for, by share of execution time; the parts add up to the device.",
             {
@@ -309,21 +317,24 @@ def _models(gpus: _Gpus) -> tuple[Panel, ...]:
                 ),
                 "no model": total(gpus.chosen(gpu.UTILIZATION_UNATTRIBUTED)),
             },
-            Display("percentunit", minimum=0, no_value=_ABSENT, overrides=_NOBODY),
+            Display("percentunit", minimum=0, no_value=_ABSENT, styles=_NOBODY),
             stacked=True,
             legend="right",
             calcs=("lastNotNull",),
             every=gpus.every,
             width=24,
         ),
-        columns(
+        Table(
             "Models on GPUs",
             "Which model runs where, with what it took.",
-            keys,
+            (
+                Key("model", link=link),
+                Key("version"),
+                Key("instance", "Server"),
+                Key("gpu_uuid", "GPU"),
+            ),
             shown,
             reads=(gpu.MODEL_GPU_INFO, gpu.MODEL_BUSY, gpu.MODEL_UTILIZATION, gpu.MODEL_MEMORY),
-            headings={"instance": "Server", "gpu_uuid": "GPU"},
-            key_override=linked("Model", link),
             sort_by="Busy",
             width=24,
             height=8,
@@ -334,26 +345,26 @@ def _models(gpus: _Gpus) -> tuple[Panel, ...]:
 def _faults(gpus: _Gpus) -> tuple[Panel, ...]:
     none = Display("short", 0, 0, no_value="None, or not reported")
     return (
-        timeseries(
+        TimeSeries(
             "XID errors",
             "New XID errors by code and class.",
             {"XID {{xid}} ({{class}}) " + _LEGEND: gpus.chosen.events(gpu.XID_ERRORS, *_GPU, "xid", "class")},
             replace(none, shade="red"),
             bars=True,
         ),
-        timeseries(
+        TimeSeries(
             "ECC errors",
             "Memory errors since the last reset.",
             {"{{type}} " + _LEGEND: total(gpus.chosen(gpu.ECC_ERRORS), *_GPU, "type")},
             none,
         ),
-        timeseries(
+        TimeSeries(
             "Remapped rows",
             "Memory rows remapped in the life of the card.",
             {"{{type}} " + _LEGEND: total(gpus.chosen(gpu.REMAPPED_ROWS), *_GPU, "type")},
             none,
         ),
-        timeseries(
+        TimeSeries(
             "Sources",
             "Failed reads of GPU sources.",
             {"{{source}}: {{reason}}": gpus.servers.events(gpu.SOURCE_FAILURES_TOTAL, "source", "reason")},
@@ -365,7 +376,7 @@ def _faults(gpus: _Gpus) -> tuple[Panel, ...]:
 
 def _links(gpus: _Gpus) -> tuple[Panel, ...]:
     return (
-        timeseries(
+        TimeSeries(
             "PCIe",
             "Data rate over PCIe.",
             {"{{direction}} " + _LEGEND: total(gpus.chosen(gpu.PCIE_THROUGHPUT), *_GPU, "direction")},

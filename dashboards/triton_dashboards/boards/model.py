@@ -9,21 +9,25 @@ from urllib.parse import quote
 from triton_dashboards import reading, shared
 from triton_dashboards.about import fires
 from triton_dashboards.boards.extras import EXTRAS
-from triton_dashboards.grafana.panels import stat, state_timeline, timeseries
-from triton_dashboards.grafana.values import (
+from triton_dashboards.query import Scope, or_zero, quantile, ratio, total
+from triton_dashboards.traffic import PHASES, SHARE_FAILED, Raw
+from triton_dashboards.values import (
     Annotation,
+    Column,
     Dashboard,
     Display,
-    FieldOverride,
+    Key,
     Link,
     Panel,
     Query,
     Row,
+    Stat,
+    StateTimeline,
+    Style,
+    Table,
     Threshold,
+    TimeSeries,
 )
-from triton_dashboards.query import Scope, or_zero, quantile, ratio, total
-from triton_dashboards.tables import Column, columns
-from triton_dashboards.traffic import PHASES, SHARE_FAILED, Raw
 from triton_dashboards.view import View, limited, lined, promised, quantiles, view
 from triton_exporter.catalogue import gpu, models, state, triton
 from triton_slo.alerting import signals
@@ -74,14 +78,14 @@ def rows(seen: View, name: str = "$model", extras: Sequence[str] = tuple(EXTRAS)
 def summary(seen: View) -> tuple[Panel, ...]:
     raw = seen.raw
     return (
-        stat(
+        Stat(
             "Serving",
             "Versions of this model that are ready, counted on each server.",
             f"sum({seen.chosen(state.MODEL_READY)})",
             Display(decimals=0, thresholds=(Threshold("red"), Threshold("green", 1)), no_value="Unknown"),
             width=2,
         ),
-        stat(
+        Stat(
             "Not ready",
             "Versions that should serve and do not, counted on each server.",
             or_zero(f"count({seen.chosen(state.MODEL_NOT_READY_SINCE)})", f"max({seen.servers(state.UP)})"),
@@ -89,13 +93,13 @@ def summary(seen: View) -> tuple[Panel, ...]:
             reads=state.MODEL_NOT_READY_SINCE,
             width=2,
         ),
-        stat(
+        Stat(
             "Budget left",
             "The smallest error budget left of this model's objectives.",
             f"min({seen.objectives(PERIOD_BUDGET_REMAINING, OURS)})",
             replace(reading.BUDGET, links=(_to_objectives(seen),)),
         ),
-        stat(
+        Stat(
             "Estimate error",
             "How far the share of the last hour may be off, either way, of this model's objectives that are "
             "estimated: the largest.",
@@ -103,26 +107,26 @@ def summary(seen: View) -> tuple[Panel, ...]:
             Display("percentunit", 2, no_value="–"),
             width=2,
         ),
-        stat(
+        Stat(
             "Requests/s",
             "Requests answered or failed, without those that clients gave up.",
             raw.requests(),
             reading.REQUESTS,
         ),
-        stat(
+        Stat(
             "Failed",
             SHARE_FAILED,
             raw.failed(),
             limited(reading.FAILED, seen.limit(Errors)),
             reads=triton.REQUEST_FAILURE,
         ),
-        stat(
+        Stat(
             "p99 latency",
             "99 of 100 successful requests were quicker.",
             quantile(0.99, raw.buckets()),
             limited(reading.SECONDS, seen.limit(Latency)),
         ),
-        stat(
+        Stat(
             "Time in queue",
             "Share of request time spent waiting: the best stock sign of saturation. "
             + fires(seen.signal(signals.QUEUE_SHARE)),
@@ -130,7 +134,7 @@ def summary(seen: View) -> tuple[Panel, ...]:
             reading.queue_share(seen.tuning, seen.name),
             reads=triton.QUEUE_DURATION_US,
         ),
-        stat(
+        Stat(
             "Mean batch",
             "Inferences in one execution: how well dynamic batching works.",
             raw.batch(),
@@ -150,30 +154,30 @@ def symptoms(seen: View) -> tuple[Panel, ...]:
     by_reason = total(seen.chosen.rate(triton.REQUEST_FAILURE), "reason")
     before = seen.chosen.rate(state.REQUEST_DURATION.bucket, offset="7d")
     return (
-        timeseries(
+        TimeSeries(
             "Requests by version",
             "Requests answered, by version: roll-outs show here. Gray: all versions a week ago.",
             {
                 "version {{version}}": raw.rate(triton.REQUEST_SUCCESS, "version"),
                 WEEK_AGO: total(seen.chosen.rate(triton.REQUEST_SUCCESS, offset="7d")),
             },
-            replace(reading.REQUESTS, overrides=(_AS_BEFORE,)),
+            replace(reading.REQUESTS, styles=(_AS_BEFORE,)),
             width=8,
         ),
-        timeseries(
+        TimeSeries(
             "Failures by reason",
             "BACKEND: the model raised. REJECTED: waited too long in the queue. CANCELED: the "
             "client gave up (no failure of ours). OTHER: an ensemble's step, or a bad request.",
             {"{{reason}}": f"{by_reason} > 0"},
-            replace(reading.REQUESTS, no_value="No failures", overrides=_BY_REASON),
+            replace(reading.REQUESTS, no_value="No failures", styles=_BY_REASON),
             width=8,
         ),
-        timeseries(
+        TimeSeries(
             "Latency",
             "Quantiles of successful requests inside Triton; a client sees network and "
             "serialisation too. Dashed: what the objective allows. Gray: p99 a week ago.",
             [*quantiles(raw.buckets()), *promised(seen, Latency), Query(quantile(0.99, before), WEEK_AGO)],
-            lined(replace(reading.SECONDS, overrides=(_AS_BEFORE,)), seen.limit(Latency)),
+            lined(replace(reading.SECONDS, styles=(_AS_BEFORE,)), seen.limit(Latency)),
             reads=(state.REQUEST_DURATION, state.DISTRIBUTION_SOURCE),
             limit_line=seen.limit(Latency) is not None,
             log=True,
@@ -183,30 +187,23 @@ def symptoms(seen: View) -> tuple[Panel, ...]:
 
 
 WEEK_AGO = "a week ago"
-_AS_BEFORE = FieldOverride(
-    WEEK_AGO,
-    {
-        "color": {"mode": "fixed", "fixedColor": "gray"},
-        "custom.lineWidth": 1,
-        "custom.fillOpacity": 0,
-    },
-)
+_AS_BEFORE = Style(WEEK_AGO, "gray", "reference")
 
 _BY_REASON = (
-    reading.colored("BACKEND", "red"),
-    reading.colored("REJECTED", "orange"),
-    reading.colored("CANCELED", "gray"),
-    reading.colored("OTHER", "purple"),
+    Style("BACKEND", "red"),
+    Style("REJECTED", "orange"),
+    Style("CANCELED", "gray"),
+    Style("OTHER", "purple"),
 )
 
 
 _BY_PHASE = (
-    reading.colored("queue", "orange"),
-    reading.colored("compute", "blue"),
-    reading.colored("compute infer", "blue"),
-    reading.colored("compute input", "semi-dark-blue"),
-    reading.colored("compute output", "purple"),
-    reading.colored("other", "gray"),
+    Style("queue", "orange"),
+    Style("compute", "blue"),
+    Style("compute infer", "blue"),
+    Style("compute input", "semi-dark-blue"),
+    Style("compute output", "purple"),
+    Style("other", "gray"),
 )
 """Waiting stands out from working."""
 
@@ -216,7 +213,7 @@ def phases(seen: View) -> tuple[Panel, ...]:
     whole = raw.per_request(triton.REQUEST_DURATION_US)
     known = " - ".join((whole, *(raw.per_request(metric) for _, metric in PHASES)))
     return (
-        timeseries(
+        TimeSeries(
             "A request's time, by phase",
             "Mean time of a successful request, split into its phases; they add up to the mean "
             "latency. For an ensemble: the sum over its steps.",
@@ -224,13 +221,13 @@ def phases(seen: View) -> tuple[Panel, ...]:
                 *(Query(raw.per_request(metric), name) for name, metric in PHASES),
                 Query(f"clamp_min({known}, 0)", "other"),
             ],
-            replace(reading.MICROSECONDS, overrides=_BY_PHASE),
+            replace(reading.MICROSECONDS, styles=_BY_PHASE),
             reads=(*(metric for _, metric in PHASES),),
             stacked=True,
             legend="right",
             calcs=("lastNotNull",),
         ),
-        timeseries(
+        TimeSeries(
             "Queue against compute",
             "Shares of request time. Queue on top: scale out, or reduce concurrency. Compute on "
             "top with an idle GPU: batch more or add instances.",
@@ -241,11 +238,11 @@ def phases(seen: View) -> tuple[Panel, ...]:
                     raw.rate(triton.REQUEST_DURATION_US),
                 ),
             },
-            replace(reading.SHARE, no_value="No traffic", overrides=_BY_PHASE),
+            replace(reading.SHARE, no_value="No traffic", styles=_BY_PHASE),
             reads=(triton.QUEUE_DURATION_US, triton.COMPUTE_INFER_DURATION_US),
             calcs=("mean", "max", "lastNotNull"),
         ),
-        timeseries(
+        TimeSeries(
             "Wait in the queue",
             "Quantiles of the time requests waited. Dashed: what the objective allows.",
             [*quantiles(raw.buckets(state.QUEUE_DURATION)), *promised(seen, Queue)],
@@ -254,7 +251,7 @@ def phases(seen: View) -> tuple[Panel, ...]:
             limit_line=seen.limit(Queue) is not None,
             log=True,
         ),
-        timeseries(
+        TimeSeries(
             "Waiting requests by server",
             "Requests in the queue, not yet handed to the backend.",
             {"{{instance}}": total(seen.chosen(triton.PENDING_REQUESTS), "instance")},
@@ -269,16 +266,16 @@ def limits(seen: View) -> tuple[Panel, ...]:
     on_gpu = total(seen.model(gpu.MODEL_GPU_INFO), "gpu_uuid", "instance")
     busy_gpus = f"max by (instance, gpu_uuid) ({seen.servers(gpu.UTILIZATION)})"
     return (
-        timeseries(
+        TimeSeries(
             "Mean batch against its limit",
             "Inferences in one execution. Far below the dashed limit under load: allow a queue delay.",
             {
                 "version {{version}}": raw.batch("version"),
                 "limit": f"max({seen.chosen(models.MAX_BATCH_SIZE)}) > 0",
             },
-            replace(reading.BATCH, overrides=(reading.DASHED_LIMIT,)),
+            replace(reading.BATCH, styles=(reading.DASHED_LIMIT,)),
         ),
-        timeseries(
+        TimeSeries(
             "Instances busy",
             "Share of the instances' time spent executing, by version; near 1 requests must wait. "
             + fires(busy),
@@ -286,13 +283,13 @@ def limits(seen: View) -> tuple[Panel, ...]:
             reading.warned(replace(reading.SHARE, maximum=None, no_value="No instances known"), busy),
             limit_line=True,
         ),
-        timeseries(
+        TimeSeries(
             "Busy GPUs of this model",
             "Utilisation of the GPUs this model runs on, by all processes.",
             {"{{instance}} {{gpu_uuid}}": f"{busy_gpus} and on (instance, gpu_uuid) {on_gpu}"},
             reading.SHARE.when_empty("No GPU known"),
         ),
-        timeseries(
+        TimeSeries(
             "Requests in flight",
             "Mean number of requests inside Triton at a time, by Little's law (rate times duration); of "
             "completed requests, so it lags a stall.",
@@ -329,23 +326,23 @@ def versions(seen: View) -> tuple[Panel, ...]:
         Column("Mean batch", everything.batch("version"), reading.BATCH),
     )
     return (
-        columns(
+        Table(
             "Versions",
             "All versions over the same time, whatever is chosen above.",
-            "version",
+            [Key("version")],
             shown,
             reads=(state.MODEL_READY, triton.REQUEST_SUCCESS, state.REQUEST_DURATION),
             height=6,
             sort_by="Version",
             descending=False,
         ),
-        timeseries(
+        TimeSeries(
             "p99 latency by version",
             "The slowest of a hundred requests, by version.",
             [Query(p99, "version {{version}}", exemplar=True)],
             reading.SECONDS,
         ),
-        timeseries(
+        TimeSeries(
             "Failed by version",
             "Share of requests that failed, by version. Dashed: what the objective allows.",
             [Query(everything.failed("version"), "version {{version}}"), *promised(seen, Errors)],
@@ -366,14 +363,14 @@ def lifecycle(seen: View) -> tuple[Panel, ...]:
         )
     )
     return (
-        state_timeline(
+        StateTimeline(
             "Ready",
             "Whether each version is ready, on each server.",
             {"version {{version}} on {{instance}}": f"min by (version, instance) ({current})"},
             reading.YES_BANDS,
             height=7,
         ),
-        timeseries(
+        TimeSeries(
             "Failed loads",
             "Load attempts that failed, by class of reason; Triton's own words are on the "
             "exporter's /state page.",
@@ -385,7 +382,7 @@ def lifecycle(seen: View) -> tuple[Panel, ...]:
             reading.FAILURES.when_empty("No load failed"),
             bars=True,
         ),
-        timeseries(
+        TimeSeries(
             "Load time",
             "How long the last successful load took: Triton's own value, or where it has none an estimate "
             "from the states the exporter saw.",

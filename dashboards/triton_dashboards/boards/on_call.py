@@ -6,10 +6,22 @@ from dataclasses import replace
 
 from triton_dashboards import reading, shared
 from triton_dashboards.about import fires
-from triton_dashboards.grafana.panels import stat, state_timeline, timeseries
-from triton_dashboards.grafana.values import Dashboard, Display, FieldOverride, Link, Panel, Row, Threshold
 from triton_dashboards.query import RATE, Scope, or_zero, scope
-from triton_dashboards.tables import Column, columns, linked
+from triton_dashboards.values import (
+    Column,
+    Dashboard,
+    Display,
+    Key,
+    Link,
+    Panel,
+    Row,
+    Stat,
+    StateTimeline,
+    Style,
+    Table,
+    Threshold,
+    TimeSeries,
+)
 from triton_exporter.catalogue import Metric, bridge
 from triton_slo.alerting import signals
 from triton_slo.alerting.tuning import Tuning
@@ -60,7 +72,7 @@ def _summary(tuning: Tuning) -> tuple[Panel, ...]:
     lost = reading.FAULTS.when_empty("No heartbeat")
     tickets = replace(lost, thresholds=(Threshold("green"), Threshold("orange", 1)))
     return (
-        stat(
+        Stat(
             "Heartbeat",
             "The alert that always fires. Without it Prometheus evaluates no rules, and silence means "
             "nothing. Metric: `ALERTS`.",
@@ -70,32 +82,32 @@ def _summary(tuning: Tuning) -> tuple[Panel, ...]:
             sparkline=False,
         ),
         *(
-            stat(title, f"{lead} Metric: `ALERTS`.", counted(alerts(chosen)), display)
+            Stat(title, f"{lead} Metric: `ALERTS`.", counted(alerts(chosen)), display)
             for title, lead, chosen, display in (
                 ("Pages", "Alerts of severity critical that fire.", f'{SEVERITY}="critical"', lost),
                 ("Tickets", "Alerts of severity warning that fire.", f'{SEVERITY}="warning"', tickets),
                 ("Unknown", "Objectives without data worth trusting.", f'alertname="{UNKNOWN_ALERT}"', lost),
             )
         ),
-        stat(
+        Stat(
             "Open incidents",
             "Incidents that the bridge holds open.",
             f"sum({bridge.OPEN_INCIDENTS})",
             reading.COUNT.when_empty("No bridge"),
         ),
-        stat(
+        Stat(
             "Undelivered",
             "Incidents with a message that Slack has not accepted yet.",
             f"sum({bridge.UNDELIVERED})",
             reading.FAULTS.when_empty("No bridge"),
         ),
-        stat(
+        Stat(
             "Oldest undelivered",
             "Age of the oldest notification that Slack has not accepted. " + fires(waiting),
             f"max({waiting.expr(str)})",
             reading.aged(waiting, "No bridge"),
         ),
-        stat(
+        Stat(
             "Bridge heartbeat",
             "Time since the watchdog last came through Alertmanager to the bridge.",
             f"time() - max({bridge.HEARTBEAT})",
@@ -114,39 +126,24 @@ def _firing(options: Options) -> Panel:
     keys = ", ".join(_KEYS)
     pending = Scope((*_CHOSEN, _HUMAN))("ALERTS_FOR_STATE")
     since = f"min by ({keys}) ({pending} and ignoring (alertstate) {alerts(_HUMAN)})"
-    runbook = Link(
-        "Runbook", options.runbook_url.format(alert="${__data.fields.Alert:percentencode}"), new_tab=True
-    )
+    runbook = Link("Runbook", options.runbook_url.format(alert=shared.field("Alert")))
     model = shared.to(shared.MODEL, "Model dashboard", model=shared.field("Model"))
     server = shared.to(shared.SERVER, "Server dashboard", instance=shared.field("Server"))
-    severity = FieldOverride(
-        "Severity",
-        {
-            "custom.cellOptions": {"type": "color-text"},
-            "mappings": [
-                {
-                    "type": "value",
-                    "options": {
-                        "critical": {"text": "critical", "color": "red", "index": 0},
-                        "warning": {"text": "warning", "color": "orange", "index": 1},
-                    },
-                }
-            ],
-        },
-    )
-    return columns(
+    return Table(
         "Firing",
         "Alerts that fire, newest last. Click an alert for its runbook, a model or a server for its "
         "dashboard. Metrics: `ALERTS`, `ALERTS_FOR_STATE`.",
-        _KEYS,
+        (
+            Key("alertname", "Alert", runbook, 300),
+            Key(SEVERITY, colors={"critical": "red", "warning": "orange"}),
+            Key("model", link=model),
+            Key("version"),
+            Key("instance", "Server", server),
+            Key(TIER),
+        ),
         (Column("Since", f"{since} * 1000", Display("dateTimeFromNow")),),
-        key_name="Alert",
-        headings={"instance": "Server"},
-        extra_overrides=(severity, linked("Model", model), linked("Server", server)),
-        key_override=linked("Alert", runbook, 300),
         sort_by="Since",
         descending=False,
-        height=9,
         no_value="",
     )
 
@@ -155,7 +152,7 @@ def _history() -> tuple[Panel, ...]:
     pages, tickets = (alerts(f'{SEVERITY}="{word}"') for word in ("critical", "warning"))
     ranked = f"2 * {pages} or {tickets}"
     return (
-        state_timeline(
+        StateTimeline(
             "Alerts over time",
             "Bands while an alert fired, for any version, tier or server; red where it paged. Metric: `ALERTS`.",
             {"{{alertname}} {{model}}": f"max by (alertname, model) ({ranked})"},
@@ -169,15 +166,12 @@ def _rate(metric: Metric | str, by: str) -> str:
     return f"sum by ({by}) (increase({metric}[{RATE}])) > 0"
 
 
-_RED = {"color": {"mode": "fixed", "fixedColor": "red"}}
-
-
 def _delivery() -> tuple[Panel, ...]:
     none = reading.COUNT.when_empty("None")
     failures = reading.FAILURES.when_empty("None")
-    refused = (reading.colored("not stored", "red"), FieldOverride("/^refused/", _RED, regex=True))
+    refused = (Style("not stored", "red"), Style("refused", "red", prefix=True))
     return (
-        timeseries(
+        TimeSeries(
             "Notifications received",
             "Notifications that Alertmanager sent to the bridge.",
             {
@@ -185,11 +179,11 @@ def _delivery() -> tuple[Panel, ...]:
                 "refused with {{code}}": _rate(bridge.REJECTED, "code"),
                 "not stored": _rate(bridge.STORE_FAILURES, "job"),
             },
-            replace(none, no_value="No bridge", overrides=refused),
+            replace(none, no_value="No bridge", styles=refused),
             bars=True,
             width=8,
         ),
-        timeseries(
+        TimeSeries(
             "Messages delivered",
             "What Slack accepted.",
             {"{{kind}}": _rate(bridge.DELIVERED, "kind")},
@@ -197,7 +191,7 @@ def _delivery() -> tuple[Panel, ...]:
             bars=True,
             width=8,
         ),
-        timeseries(
+        TimeSeries(
             "Failed sends",
             "Requests to Slack that failed and are tried again.",
             {"{{error}}": _rate(bridge.SEND_FAILURES, "error")},
@@ -205,7 +199,7 @@ def _delivery() -> tuple[Panel, ...]:
             bars=True,
             width=8,
         ),
-        timeseries(
+        TimeSeries(
             "Alertmanager to its receivers",
             "Notifications that Alertmanager could not hand over, where Prometheus scrapes it. Metric: "
             "`alertmanager_notifications_failed_total`.",
@@ -213,7 +207,7 @@ def _delivery() -> tuple[Panel, ...]:
             failures,
             bars=True,
         ),
-        timeseries(
+        TimeSeries(
             "Waiting for Slack",
             "Age of the oldest notification that Slack has not accepted.",
             {"{{instance}}": f"max by (instance) ({bridge.OLDEST_UNDELIVERED_AGE})"},
@@ -225,14 +219,14 @@ def _delivery() -> tuple[Panel, ...]:
 def _people() -> tuple[Panel, ...]:
     none = reading.COUNT.when_empty("None")
     return (
-        timeseries(
+        TimeSeries(
             "Buttons pressed",
             "What people did from Slack.",
             {"{{action}}: {{outcome}}": _rate(bridge.ACTIONS, "action, outcome")},
             none,
             bars=True,
         ),
-        timeseries(
+        TimeSeries(
             "Answers that came too late",
             "Pages that went out without an answer to one of their questions.",
             {"{{source}}": _rate(bridge.ENRICHMENT_FAILURES, "source")},

@@ -6,12 +6,24 @@ from dataclasses import replace
 
 from triton_dashboards import reading, shared
 from triton_dashboards.about import fires
-from triton_dashboards.grafana.panels import stat, state_timeline, timeseries
-from triton_dashboards.grafana.values import Dashboard, Display, Panel, Query, Row, Threshold
 from triton_dashboards.query import Scope, or_zero, ratio, scope, total
 from triton_dashboards.recording import window
-from triton_dashboards.tables import Column, columns, linked
 from triton_dashboards.traffic import SHARE_FAILED, Recorded
+from triton_dashboards.values import (
+    Column,
+    Dashboard,
+    Display,
+    Key,
+    Panel,
+    Query,
+    Row,
+    Stat,
+    StateTimeline,
+    Style,
+    Table,
+    Threshold,
+    TimeSeries,
+)
 from triton_exporter.catalogue import gpu, own, state, triton
 from triton_slo.alerting import signals
 from triton_slo.alerting.tuning import Tuning
@@ -56,34 +68,34 @@ def _summary(within: Scope, options: Options) -> tuple[Panel, ...]:
     no_exporter = reading.FAULTS.when_empty("No exporter")
     return (
         *(
-            stat(title, lead, or_zero(f"count({within(metric)} == 0)", up), no_exporter, reads=metric)
+            Stat(title, lead, or_zero(f"count({within(metric)} == 0)", up), no_exporter, reads=metric)
             for title, lead, metric in (
                 ("Not live", "Servers whose health endpoint does not answer.", state.SERVER_LIVE),
                 ("Not ready", "Servers that report that they are not ready.", state.SERVER_READY),
                 ("Metrics down", "Servers whose metrics endpoint did not answer the exporter.", state.UP),
             )
         ),
-        stat(
+        Stat(
             "Exporters down",
             "Exporters that Prometheus cannot scrape: nothing is known of their servers. Metric: `up`.",
             or_zero(f"count({within('up')} == 0)", scraped),
             no_exporter.when_empty("No target"),
         ),
-        stat(
+        Stat(
             "Models ready",
             "Model versions that are ready, counted on each server.",
             [Query(f"sum({within(state.MODEL_READY)})", instant=True)],
             reading.COUNT.when_empty("No model"),
             sparkline=False,
         ),
-        stat(
+        Stat(
             "Models down",
             "Model versions that should serve and do not.",
             or_zero(f"count({within(state.MODEL_NOT_READY_SINCE)})", up),
             no_exporter,
             reads=state.MODEL_NOT_READY_SINCE,
         ),
-        stat(
+        Stat(
             "Loads failed",
             "Load attempts that failed in the time range.",
             [Query(or_zero(failures, up), instant=True)],
@@ -91,7 +103,7 @@ def _summary(within: Scope, options: Options) -> tuple[Panel, ...]:
             reads=FAILED_LOADS,
             sparkline=False,
         ),
-        stat(
+        Stat(
             "Oldest reading",
             "Time since an exporter last read the metrics of its Triton; of several, the longest. "
             + fires(age),
@@ -106,7 +118,7 @@ def _states(within: Scope) -> Panel:
         f"min by (instance) ({within(metric)})" for metric in (state.SERVER_LIVE, state.SERVER_READY)
     )
     # 0 down, 1 live, 2 ready; live and ready are separate because they need different people.
-    return state_timeline(
+    return StateTimeline(
         "Servers",
         "Down: it does not answer. Live: it answers, but not every model is ready. Ready: it serves.",
         {_LEGEND: f"{live} + {live} * {ready}"},
@@ -136,20 +148,18 @@ def _models(within: Scope, every: str) -> tuple[Panel, ...]:
         instance=shared.field("Server"),
     )
     return (
-        columns(
+        Table(
             "Not ready now",
             "Model versions that should serve and do not. Triton's own reason is on the exporter's "
             "/state page and in the alert.",
-            (*keys, "state"),
+            (Key("model", link=link), Key("version"), Key("instance", "Server"), Key("state")),
             (Column("Since", f"{current} * 1000", Display("dateTimeFromNow")),),
             reads=(state.MODEL_NOT_READY_SINCE, state.MODEL_STATE),
-            headings={"instance": "Server"},
-            key_override=linked("Model", link),
             width=12,
             height=7,
             no_value="Every model is ready",
         ),
-        state_timeline(
+        StateTimeline(
             "Since when",
             "Not-ready episodes: a failed retry does not end one.",
             {"{{model}} {{version}} on {{instance}}": f"{missing} > bool 0"},
@@ -161,16 +171,16 @@ def _models(within: Scope, every: str) -> tuple[Panel, ...]:
             width=12,
             height=7,
         ),
-        timeseries(
+        TimeSeries(
             "Models by state",
             "How many model versions are in which state.",
             {"{{state}}": f"{total(within(MODELS_IN_STATE), 'state')} > 0"},
-            replace(reading.COUNT, overrides=_BY_STATE),
+            replace(reading.COUNT, styles=_BY_STATE),
             stacked=True,
             step=True,
             calcs=("mean", "max"),
         ),
-        timeseries(
+        TimeSeries(
             "Failed loads",
             "Load attempts that failed, by model and class of reason; in a long view the most of two minutes.",
             {"{{model}}: {{reason}}": total(failed, "model", "reason")},
@@ -182,10 +192,10 @@ def _models(within: Scope, every: str) -> tuple[Panel, ...]:
 
 
 _BY_STATE = (
-    reading.colored("ready", "green"),
-    reading.colored("loading", "blue"),
-    reading.colored("unloading", "gray"),
-    reading.colored("unavailable", "red"),
+    Style("ready", "green"),
+    Style("loading", "blue"),
+    Style("unloading", "gray"),
+    Style("unavailable", "red"),
 )
 
 
@@ -193,27 +203,27 @@ def _traffic(within: Scope) -> tuple[Panel, ...]:
     traffic = Recorded(within, server_traffic)
     by = "instance"
     return (
-        timeseries(
+        TimeSeries(
             "Requests",
             "Requests answered or failed; uneven lines mean uneven balancing.",
             {_LEGEND: traffic("requests", by)},
             reading.REQUESTS,
         ),
-        timeseries(
+        TimeSeries(
             "Failed",
             SHARE_FAILED,
             {_LEGEND: traffic.failed(by)},
             reading.FAILED_BY,
             reads=server_traffic("failures"),
         ),
-        timeseries(
+        TimeSeries(
             "Mean latency",
             "Mean time of successful requests.",
             {_LEGEND: traffic.latency(by)},
             reading.SECONDS,
             reads=server_traffic("request_seconds"),
         ),
-        timeseries(
+        TimeSeries(
             "Waiting requests",
             "Requests in queues.",
             {_LEGEND: traffic("pending", by)},
@@ -230,7 +240,7 @@ def _fed(within: Scope, sources: str) -> str:
 
 def _exporter(within: Scope) -> tuple[Panel, ...]:
     return (
-        timeseries(
+        TimeSeries(
             "Failed requests to Triton",
             "Failed requests of the exporter to Triton.",
             {
@@ -242,7 +252,7 @@ def _exporter(within: Scope) -> tuple[Panel, ...]:
             bars=True,
             width=8,
         ),
-        timeseries(
+        TimeSeries(
             "Poll and scrape time",
             "How long the exporter takes to read Triton's metrics, and Prometheus to scrape the exporter. "
             "Prometheus' own `scrape_duration_seconds`.",
@@ -253,7 +263,7 @@ def _exporter(within: Scope) -> tuple[Panel, ...]:
             reading.SECONDS,
             width=8,
         ),
-        timeseries(
+        TimeSeries(
             "Samples of a scrape",
             "How many samples Prometheus takes from each exporter: the cost of many models. Metric: "
             "`scrape_samples_scraped`.",
@@ -261,10 +271,10 @@ def _exporter(within: Scope) -> tuple[Panel, ...]:
             replace(reading.COUNT, decimals=None, no_value="No target"),
             width=8,
         ),
-        columns(
+        Table(
             "Exporters",
             "What feeds each exporter's histograms; those from summaries, sums and sampled means are estimates.",
-            "instance",
+            [Key("instance", "Server")],
             (
                 Column("Models with traces or histograms", _fed(within, "trace|histogram"), reading.COUNT),
                 Column("Models estimated", _fed(within, "summary|decomposed|sampled_mean"), reading.COUNT),
@@ -283,7 +293,6 @@ def _exporter(within: Scope) -> tuple[Panel, ...]:
                 ),
             ),
             reads=(state.DISTRIBUTION_SOURCE, gpu.SOURCE),
-            key_name="Server",
             height=6,
         ),
     )
@@ -294,7 +303,7 @@ def _resources(within: Scope, tuning: Tuning) -> tuple[Panel, ...]:
     misses = total(within.rate(triton.CACHE_MISSES_PER_MODEL), "model")
     pinned = signals.PINNED_MEMORY.tuned(tuning)
     return (
-        timeseries(
+        TimeSeries(
             "Pinned memory used",
             "Share of the pinned memory pool in use. " + fires(pinned),
             {_LEGEND: pinned.expr(lambda metric: total(within(metric), "instance"))},
@@ -302,14 +311,14 @@ def _resources(within: Scope, tuning: Tuning) -> tuple[Panel, ...]:
             limit_line=True,
             width=8,
         ),
-        timeseries(
+        TimeSeries(
             "Response cache hits",
             "Share of requests answered from the response cache, by model.",
             {"{{model}}": ratio(hits, f"({hits} + {misses})")},
             reading.SHARE.when_empty("No response cache"),
             width=8,
         ),
-        timeseries(
+        TimeSeries(
             "Response cache used",
             "Share of the cache in use.",
             {_LEGEND: f"max by (instance) ({within(triton.CACHE_UTIL)})"},

@@ -7,21 +7,23 @@ from functools import partial
 
 from triton_dashboards import reading, shared
 from triton_dashboards.about import Sources
-from triton_dashboards.grafana.panels import stat, state_timeline, table, timeseries
-from triton_dashboards.grafana.values import (
+from triton_dashboards.query import Scope, emptiest, or_last, or_zero, scope, summed, total, worst
+from triton_dashboards.recording import BURN_WINDOWS
+from triton_dashboards.values import (
     Color,
+    Column,
     Dashboard,
     Display,
-    FieldOverride,
-    Json,
+    Key,
     Panel,
     Query,
     Row,
+    Stat,
+    StateTimeline,
+    Table,
     Threshold,
+    TimeSeries,
 )
-from triton_dashboards.query import Scope, emptiest, or_last, or_zero, scope, summed, total, worst
-from triton_dashboards.recording import BURN_WINDOWS
-from triton_dashboards.tables import Column, columns, linked
 from triton_exporter.catalogue import state
 from triton_exporter.duration import parse_seconds
 from triton_slo.artifact import Options
@@ -166,7 +168,7 @@ def _summary(within: Scope) -> tuple[Panel, ...]:
 
 def _now(title: str, lead: str, expr: str, display: Display, reads: Sources | None = None) -> Panel:
     """One number without its past, which over all groups would cost more than the rest of the page."""
-    return stat(title, lead, [Query(expr, instant=True)], display, reads=reads, width=4, sparkline=False)
+    return Stat(title, lead, [Query(expr, instant=True)], display, reads=reads, width=4, sparkline=False)
 
 
 _WORDS = tuple(dict.fromkeys(one.word for one in CAVEATS.values()))
@@ -206,12 +208,16 @@ def _objectives(within: Scope) -> Panel:
         Column("Estimate error", by_key(within(ESTIMATE_ERROR)), Display("percentunit", 2), width=110),
     )
     link = shared.to(shared.MODEL, "Model dashboard", model=shared.field("Model"))
-    return columns(
+    return Table(
         "Objectives",
         "One line a budget: the emptiest first, those without data last. Caveat: what its numbers come from "
         "cannot see everything, so the truth may be worse; `tritonwatch status` says how to find out. "
         "Estimate error: how far the share of the last hour may be off, either way.",
-        KEYS,
+        (
+            Key(SLO, "Objective"),
+            Key(INDICATOR),
+            *(Key(label, link=link, width=200) if label == "model" else Key(label) for label in GROUPING),
+        ),
         shown,
         reads=(
             OBJECTIVE_RATIO,
@@ -221,8 +227,6 @@ def _objectives(within: Scope) -> Panel:
             SLI_SOURCE,
             ESTIMATE_ERROR,
         ),
-        key_name="Objective",
-        key_override=linked("Model", link, 200),
         sort_by="Budget left",
         descending=False,
         height=9,
@@ -237,7 +241,7 @@ def _burn(within: Scope) -> tuple[Panel, ...]:
         for color, tier in zip(colors, reversed(WORKBOOK_TIERS), strict=True)
     )
     return (
-        timeseries(
+        TimeSeries(
             "Burn rate by window, worst group",
             "The highest burn rate of the chosen objectives over each window of the alerts. "
             "Dashed: where the four "
@@ -256,7 +260,7 @@ def _burn(within: Scope) -> tuple[Panel, ...]:
             log=True,
             limit_line=True,
         ),
-        timeseries(
+        TimeSeries(
             "Burn rate by group",
             "The ten groups that burned fastest at any time in view, over one hour: those that use up budget "
             "faster than it may last.",
@@ -272,14 +276,14 @@ def _causes(within: Scope) -> tuple[Panel, ...]:
     pages, tickets = (Scope((*firing, f'{TIER}=~"{kind}_.+"'))("ALERTS") for kind in ("page", "ticket"))
     shares = summed(within, WORST_CAUSE, lambda chosen: chosen(CAUSE_SHARE), *_GROUPS)
     return (
-        timeseries(
+        TimeSeries(
             "Causes",
             "What the time or the failures went to, in the worst group of each cause: queue and "
             "compute share request time, failures are by reason, states are of models not ready.",
             {f"{{{{{INDICATOR}}}}}: {{{{{CAUSE}}}}}": worst(f"max by ({INDICATOR}, {CAUSE}) ({shares}) > 0")},
             Display("percentunit", minimum=0, maximum=1, no_value="No cause recorded"),
         ),
-        state_timeline(
+        StateTimeline(
             "Burn alerts",
             "Which burn alerts fired, by tier: page_fast and page_slow page, the others open a ticket. "
             "Metric: `ALERTS`.",
@@ -305,7 +309,7 @@ def _period(within: Scope) -> tuple[Panel, ...]:
         )
 
     return (
-        timeseries(
+        TimeSeries(
             "Budget left",
             "The ten emptiest budgets over the last 30 days, down to overspent once; the legend has the value.",
             {_LEGEND: emptiest(keyed)},
@@ -321,7 +325,7 @@ def _period(within: Scope) -> tuple[Panel, ...]:
             over="30d",
             every="3h",
         ),
-        timeseries(
+        TimeSeries(
             "Events behind the ratios",
             "Events a second, all and bad: 100 % of three requests is not health.",
             {f"all, {{{{{SLO}}}}}": events("total"), f"bad, {{{{{SLO}}}}}": events("error")},
@@ -338,7 +342,7 @@ def _details(within: Scope) -> tuple[Panel, ...]:
     sources = f"max by (model, version, signal, source) ({signals}) == 1"
     left = f"min by ({SLO}) ({within(PERIOD_BUDGET_REMAINING)})"
     return (
-        timeseries(
+        TimeSeries(
             "Budget left by month",
             "What each thirty days left of the worst budget of each objective, for the last year, as far back as "
             "Prometheus keeps its data.",
@@ -351,46 +355,27 @@ def _details(within: Scope) -> tuple[Panel, ...]:
             every="30d",
             width=24,
         ),
-        table(
+        Table(
             "What latency and queue budgets are computed from",
             "histogram and trace are exact; summary, decomposed and sampled_mean are estimates.",
-            sources,
-            Display(no_value="–", overrides=(_narrow("Version", 70), _narrow("Signal", 80))),
+            (Key("model"), Key("version", width=70), Key("signal", width=80), Key("source")),
+            labels_of=sources,
             width=8,
-            transformations=_headed("model", "version", "signal", "source"),
             sort_by="Model",
             descending=False,
         ),
-        table(
+        Table(
             "What was promised",
             "Each objective as its file defines it.",
-            f"max by ({SLO}, owner, target, window, threshold, description) "
+            (
+                Key(SLO, "Objective", width=100),
+                *(Key(label, width=100) for label in ("target", "threshold", "window", "owner")),
+                Key("description"),
+            ),
+            labels_of=f"max by ({SLO}, owner, target, window, threshold, description) "
             f"({Scope(within.matchers[:1])(INFO)})",
-            Display(no_value="–", overrides=tuple(_narrow(name) for name in _SHORT)),
             width=16,
-            transformations=_headed(SLO, "target", "threshold", "window", "owner", "description"),
             sort_by="Objective",
             descending=False,
         ),
     )
-
-
-_SHORT = ("Objective", "Target", "Threshold", "Window", "Owner")
-
-
-def _narrow(name: str, pixels: int = 100) -> FieldOverride:
-    return FieldOverride(name, {"custom.width": pixels})
-
-
-def _headed(*labels: str) -> list[Json]:
-    """Labels as columns in this order, each with a heading; nothing else of the series."""
-    return [
-        {
-            "id": "organize",
-            "options": {
-                "excludeByName": dict.fromkeys(("Time", "Value", "__name__", "job", "instance"), True),
-                "indexByName": {label: index for index, label in enumerate(labels)},
-                "renameByName": {label: label.capitalize() for label in labels} | {SLO: "Objective"},
-            },
-        }
-    ]

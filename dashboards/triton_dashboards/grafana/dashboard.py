@@ -7,32 +7,32 @@ from collections.abc import Sequence
 
 from triton_dashboards.grafana import library
 from triton_dashboards.grafana.library import DATASOURCE, Json, core
-from triton_dashboards.grafana.values import Annotation, Dashboard, Row, Variable
+from triton_dashboards.grafana.panels import body
+from triton_dashboards.values import Annotation, Dashboard, Link, Menu, Row, Variable
 
 
 def variable_model(variable: Variable) -> Json:
     """Return a variable as the schema has it, All chosen where there is one."""
+    query = f"label_values({variable.selector}, {variable.name})"
     template = core.Template(
         name=variable.name,
         label=variable.label,
-        query=variable.query,
+        query=query,
         dataSource=DATASOURCE,
         type="query",
         includeAll=variable.multi,
         multi=variable.multi,
         allValue=variable.all_value if variable.multi else None,
         refresh=2,
-        regex=variable.regex,
     )
     raw = {key: value for key, value in library.encode(template).items() if key not in _TEMPLATE_DEAD}
     return (
         {key: value for key, value in raw.items() if value is not None}
         | {
-            "definition": variable.query,
-            "description": variable.description,
+            "definition": query,
             "query": {
                 "qryType": 1,
-                "query": variable.query,
+                "query": query,
                 "refId": "PrometheusVariableQueryEditor-VariableQuery",
             },
         }
@@ -86,26 +86,30 @@ def annotation_model(annotation: Annotation) -> Json:
     }
 
 
-def dashboard_link(title: str, tag: str) -> Json:
-    """Return a menu of the dashboards with a tag that keeps time range and variables."""
-    link: Json = core.DashboardLink(
-        title=title,
-        tags=[tag],
-        type="dashboards",
-        asDropdown=True,
-        includeVars=True,
-        keepTime=True,
-        icon="external link",
-    ).to_json_data()
-    return link
-
-
-def url_link(title: str, url: str, icon: str = "doc") -> Json:
-    """Return a link to a page outside Grafana."""
-    link: Json = core.DashboardLink(
-        title=title, type="link", uri=url, icon=icon, keepTime=False, targetBlank=True
-    ).to_json_data()
-    return link
+def link_model(link: Menu | Link) -> Json:
+    """Return a menu of dashboards, or a link to a page outside Grafana, at the top of a dashboard."""
+    made = (
+        core.DashboardLink(
+            title=link.title,
+            tags=[link.tag],
+            type="dashboards",
+            asDropdown=True,
+            includeVars=True,
+            keepTime=True,
+            icon="external link",
+        )
+        if isinstance(link, Menu)
+        else core.DashboardLink(
+            title=link.title,
+            type="link",
+            uri=link.url,
+            icon="external link",
+            keepTime=False,
+            targetBlank=True,
+        )
+    )
+    model: Json = made.to_json_data()
+    return model
 
 
 def dashboard_model(dashboard: Dashboard) -> Json:
@@ -121,7 +125,7 @@ def dashboard_model(dashboard: Dashboard) -> Json:
         refresh="30s",
         time=core.Time(dashboard.time_from, "now"),
         schemaVersion=library.SCHEMA_VERSION,
-        links=list(dashboard.links),
+        links=[link_model(link) for link in dashboard.links],
     )
     raw = library.encode(base)
     model = {key: raw[key] for key in _DASHBOARD_KEYS}
@@ -186,7 +190,7 @@ def _placed(rows: Sequence[Row]) -> list[Json]:
             if x + panel.width > COLUMNS:
                 x, line_y, line_height = 0, line_y + line_height, 0
             place = {"x": x, "y": line_y, "w": panel.width, "h": panel.height}
-            inside.append(library.panel_model(panel.body) | {"id": next_id, "gridPos": place})
+            inside.append(library.panel_model(body(panel)) | {"id": next_id, "gridPos": place})
             next_id += 1
             x += panel.width
             line_height = max(line_height, panel.height)

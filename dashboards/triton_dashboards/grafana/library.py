@@ -17,7 +17,7 @@ from grafanalib._gen import DashboardEncoder  # type: ignore[import-untyped]
 __all__ = [
     "DATASOURCE",
     "SCHEMA_VERSION",
-    "Heatmap",
+    "BucketHeatmap",
     "Json",
     "Target",
     "core",
@@ -62,7 +62,7 @@ class Target(core.Target):  # type: ignore[misc]
         return body
 
 
-class Heatmap(core.Panel):  # type: ignore[misc]
+class BucketHeatmap(core.Panel):  # type: ignore[misc]
     """A heatmap over Prometheus buckets; grafanalib only has the Angular one."""
 
     def to_json_data(self) -> Json:

@@ -1,53 +1,59 @@
-"""Panels: one function a kind, each with the settings that make it readable in Grafana 12 and 13.
-
-A panel is its title, the question that it answers (`lead`), its queries and how values read. Queries are an
-expression, or legends with their expressions. The description lists the metrics of the queries, or those that
-`reads` names instead, where not all of them matter to a reader.
-"""
+"""Panels as Grafana 12 and 13 read them, each kind with the settings that make it readable."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Any
 
-from triton_dashboards.about import Sources, about, metrics_of
 from triton_dashboards.grafana import library
 from triton_dashboards.grafana.library import DATASOURCE, Json
-from triton_dashboards.grafana.values import Display, Panel, Query
-from triton_exporter.catalogue import Metric
+from triton_dashboards.values import (
+    Column,
+    Display,
+    Figure,
+    Heatmap,
+    Key,
+    Link,
+    Panel,
+    Query,
+    Stat,
+    StateTimeline,
+    Style,
+    Table,
+    Threshold,
+    TimeSeries,
+)
 
-Queries = str | Mapping[str, str] | Sequence[Query]
+
+def body(panel: Panel) -> Any:
+    """Return grafanalib's panel, which `library.panel_model` corrects when it is written."""
+    match panel:
+        case Stat():
+            return _stat(panel)
+        case TimeSeries():
+            return _timeseries(panel)
+        case Table():
+            return _table(panel)
+        case StateTimeline():
+            return _state_timeline(panel)
+        case Heatmap():
+            return _heatmap(panel)
+    raise TypeError(f"no such panel in Grafana: {type(panel).__name__}")
 
 
-def stat(
-    title: str,
-    lead: str,
-    queries: Queries,
-    display: Display,
-    *,
-    reads: Sources | None = None,
-    width: int = 3,
-    height: int = 4,
-    sparkline: bool = True,
-    text: Literal["auto", "value", "value_and_name", "name"] = "auto",
-    background: bool = False,
-) -> Panel:
-    """One number that answers a question at a glance; the newest value, coloured by its threshold."""
-    body = library.core.Stat(
-        **_common(title, lead, reads, _queries(queries)),
-        thresholds=list(display.thresholds),
+def _stat(panel: Stat) -> Any:
+    return library.core.Stat(
+        **_figure(panel),
         color={"mode": "thresholds"},
-        colorMode="background" if background else "value",
-        graphMode="area" if sparkline else "none",
+        colorMode="value",
+        graphMode="area" if panel.sparkline else "none",
         reduceCalc="lastNotNull",
-        textMode=text,
-        noValue=display.no_value,
-        format=display.unit,
-        decimals=display.decimals,
-        mappings=_mappings(display),
-        overrides=list(display.overrides),
+        textMode="auto",
+        noValue=panel.display.no_value,
+        format=panel.display.unit,
+        decimals=panel.display.decimals,
         extraJson={
-            "fieldConfig": {"defaults": _limits(display)},
+            "fieldConfig": {"defaults": _limits(panel.display)},
             "options": {
                 "wideLayout": False,
                 "showPercentChange": False,
@@ -55,127 +61,45 @@ def stat(
             },
         },
     )
-    return Panel(body, width, height)
 
 
-def timeseries(
-    title: str,
-    lead: str,
-    queries: Queries,
-    display: Display,
-    *,
-    reads: Sources | None = None,
-    width: int = 12,
-    height: int = 9,
-    stacked: bool = False,
-    limit_line: bool = False,
-    bars: bool = False,
-    step: bool = False,
-    legend: Literal["table", "right", "list", "hidden"] = "table",
-    calcs: Sequence[str] = ("mean", "max", "lastNotNull"),
-    log: bool = False,
-    lowest_first: bool = False,
-    over: str = "",
-    every: str = "",
-) -> Panel:
-    """Lines over time, stacked bars of events, or the parts of a whole stacked; thresholds dashed on request.
-
-    A legend below the graph shows three series and scrolls; where there are always more, put it at the `right`.
-    `over` is a range of its own (30d), whatever the dashboard shows. A step is not shorter than `every`.
-    """
-    body = library.core.TimeSeries(
-        **_common(title, lead, reads, _queries(queries)),
-        thresholds=list(display.thresholds),
-        thresholdsStyleMode="dashed" if limit_line else "off",
+def _timeseries(panel: TimeSeries) -> Any:
+    bars, stacked, display = panel.bars, panel.stacked, panel.display
+    return library.core.TimeSeries(
+        **_figure(panel),
+        thresholdsStyleMode="dashed" if panel.limit_line else "off",
         unit=display.unit,
         valueDecimals=display.decimals,
-        mappings=_mappings(display),
-        overrides=list(display.overrides),
         drawStyle="bars" if bars else "line",
-        lineInterpolation="stepAfter" if step else "linear",
+        lineInterpolation="stepAfter" if panel.step else "linear",
         lineWidth=1 if bars or stacked else 2,
         fillOpacity=60 if bars else 40 if stacked else 8,
         gradientMode="none" if stacked or bars else "opacity",
         showPoints="never" if not bars else "auto",
-        scaleDistributionType="log" if log else "linear",
+        scaleDistributionType="log" if panel.log else "linear",
         scaleDistributionLog=10,
         stacking={"mode": "normal" if stacked or bars else "none", "group": "A"},
         tooltipMode="multi",
         tooltipSort="desc",
-        timeFrom=over or None,
-        interval=every or None,
+        timeFrom=panel.over or None,
+        interval=panel.every or None,
         extraJson={
             "fieldConfig": {
                 "defaults": _limits(display) | {"custom": {"axisSoftMax": _soft_maximum(display)}}
             },
-            "options": {"legend": _legend(legend, calcs, descending=not lowest_first)},
+            "options": {"legend": _legend(panel)},
         },
     )
-    return Panel(body, width, height)
 
 
-def table(
-    title: str,
-    lead: str,
-    queries: Queries,
-    display: Display,
-    *,
-    reads: Sources | None = None,
-    width: int = 24,
-    height: int = 9,
-    transformations: Sequence[Json] = (),
-    sort_by: str = "",
-    descending: bool = True,
-) -> Panel:
-    """Rows with columns; each query gives one column, joined by the transformations."""
-    asked = [Query(query.expr, query.legend, instant=True, table=True) for query in _queries(queries)]
-    body = library.core.Table(
-        **_common(title, lead, reads, asked),
-        thresholds=list(display.thresholds),
-        unit=display.unit,
-        filterable=True,
-        overrides=list(display.overrides),
-        sortBy=[library.core.TableSortByField(displayName=sort_by, desc=descending)] if sort_by else [],
-        transformations=list(transformations),
-        extraJson={
-            "fieldConfig": {
-                "defaults": _limits(display)
-                | {
-                    "decimals": display.decimals,
-                    "mappings": _mappings(display),
-                    "color": {"mode": "thresholds"},
-                }
-            },
-            "options": {
-                "cellHeight": "sm",
-                "frameIndex": 0,
-            },
-        },
-    )
-    return Panel(body, width, height)
-
-
-def state_timeline(
-    title: str,
-    lead: str,
-    queries: Queries,
-    display: Display,
-    *,
-    reads: Sources | None = None,
-    width: int = 24,
-    height: int = 8,
-) -> Panel:
-    """Bands of state over time, one line for each series."""
-    body = library.core.StateTimeline(
-        **_common(title, lead, reads, _queries(queries)),
-        thresholds=list(display.thresholds),
-        mappings=_mappings(display),
-        overrides=list(display.overrides),
+def _state_timeline(panel: StateTimeline) -> Any:
+    return library.core.StateTimeline(
+        **_figure(panel),
         showValue="auto",
         fillOpacity=80,
         tooltipMode="single",
         extraJson={
-            "fieldConfig": {"defaults": _limits(display) | {"unit": display.unit}},
+            "fieldConfig": {"defaults": _limits(panel.display) | {"unit": panel.display.unit}},
             "options": {
                 "perPage": 20,
                 "legend": {"showLegend": True, "displayMode": "list", "placement": "bottom", "calcs": []},
@@ -183,24 +107,12 @@ def state_timeline(
             },
         },
     )
-    return Panel(body, width, height)
 
 
-def heatmap(
-    title: str,
-    lead: str,
-    queries: Queries,
-    display: Display,
-    *,
-    reads: Sources | None = None,
-    width: int = 12,
-    height: int = 9,
-) -> Panel:
-    """How a distribution moves: time across, buckets up, colour for how many."""
-    asked = [Query(query.expr, "{{le}}", heatmap=True) for query in _queries(queries)]
-    body = library.Heatmap(
-        **_common(title, lead, reads, asked),
-        thresholds=list(display.thresholds),
+def _heatmap(panel: Heatmap) -> Any:
+    return library.BucketHeatmap(
+        **_common(panel, [_target(one, index, "heatmap") for index, one in enumerate(panel.asked)]),
+        thresholds=[_threshold(one) for one in panel.display.thresholds],
         extraJson={
             "fieldConfig": {
                 "defaults": {
@@ -208,7 +120,7 @@ def heatmap(
                         "hideFrom": {"tooltip": False, "viz": False, "legend": False},
                         "scaleDistribution": {"type": "linear"},
                     },
-                    "noValue": display.no_value,
+                    "noValue": panel.display.no_value,
                 },
                 "overrides": [],
             },
@@ -230,55 +142,165 @@ def heatmap(
                 "showValue": "never",
                 "rowsFrame": {"layout": "auto"},
                 "tooltip": {"mode": "single", "showColorScale": False, "yHistogram": True},
-                "yAxis": {"axisPlacement": "left", "reverse": False, "unit": display.unit},
+                "yAxis": {"axisPlacement": "left", "reverse": False, "unit": panel.display.unit},
             },
         },
     )
-    return Panel(body, width, height)
 
 
-def text(title: str, markdown: str, *, width: int = 24, height: int = 3) -> Panel:
-    """A few words in Markdown."""
-    return Panel(library.core.Text(title=title, content=markdown, transparent=not title), width, height)
+def _table(panel: Table) -> Any:
+    # Grafana names the column of a lone query "Value", and numbers them by query where there are more.
+    numbered = len(panel.columns) > 1
+    values = {
+        f"Value #{chr(ord('A') + index)}" if numbered else "Value": column.name
+        for index, column in enumerate(panel.columns)
+    }
+    labels = [key.label for key in panel.keys]
+    organized = {
+        "excludeByName": {"Time": True} | ({} if values else {"Value": True}),
+        "indexByName": {name: index for index, name in enumerate([*labels, *values])},
+        "renameByName": {key.label: key.name for key in panel.keys} | values,
+    }
+    return library.core.Table(
+        **_common(panel, [_target(one, index, "table") for index, one in enumerate(panel.asked)]),
+        thresholds=[_threshold(Threshold("text"))],
+        unit="short",
+        filterable=True,
+        overrides=[
+            _override("byName", name, properties)
+            for name, properties in (
+                *((key.name, _key(key)) for key in panel.keys),
+                *((column.name, _column(column)) for column in panel.columns),
+            )
+            if properties
+        ],
+        sortBy=[library.core.TableSortByField(displayName=panel.sort_by, desc=panel.descending)]
+        if panel.sort_by
+        else [],
+        transformations=[{"id": "merge", "options": {}}, {"id": "organize", "options": organized}],
+        extraJson={
+            "fieldConfig": {
+                "defaults": {
+                    "noValue": panel.no_value,
+                    "mappings": _mappings(Display(no_value=panel.no_value)),
+                    "color": {"mode": "thresholds"},
+                }
+            },
+            "options": {"cellHeight": "sm", "frameIndex": 0},
+        },
+    )
 
 
-def _queries(queries: Queries) -> Sequence[Query]:
-    if isinstance(queries, str):
-        return [Query(queries)]
-    if isinstance(queries, Mapping):
-        return [Query(expr, legend) for legend, expr in queries.items()]
-    return queries
+def _key(key: Key) -> Json:
+    """Links, width and colours of the column of a label."""
+    properties: Json = {}
+    if key.link:
+        properties["links"] = [_link(key.link)]
+    if key.width:
+        properties["custom.width"] = key.width
+    if key.colors:
+        properties["custom.cellOptions"] = {"type": "color-text"}
+        properties["mappings"] = [_words({word: (word, color) for word, color in key.colors.items()})]
+    return properties
 
 
-def _common(title: str, lead: str, reads: Sources | None, queries: Sequence[Query]) -> Json:
-    shown = metrics_of(query.expr for query in queries) if reads is None else reads
-    return {
-        "title": title,
-        "description": about(lead, *((shown,) if isinstance(shown, str | Metric) else shown)),
-        "dataSource": DATASOURCE,
-        "maxDataPoints": None,
-        "targets": [_target(query, chr(ord("A") + index)) for index, query in enumerate(queries)],
+def _column(column: Column) -> Json:
+    """Unit, limits and colour of the column of a query."""
+    display = column.display
+    properties: Json = {
+        "unit": display.unit,
+        "thresholds": {"mode": "absolute", "steps": [_threshold(one) for one in display.thresholds]},
+    }
+    if display.decimals is not None:
+        properties["decimals"] = display.decimals
+    # A cell without a value would take the colour of the lowest threshold: red, for a budget.
+    nothing = {"match": "null", "result": {"text": "–", "color": "text", "index": len(display.words)}}
+    properties["mappings"] = [
+        *([_words(display.words)] if display.words else []),
+        {"type": "special", "options": nothing},
+    ]
+    if column.colored:
+        properties["custom.cellOptions"] = {"type": "color-text"}
+    if column.width:
+        properties["custom.width"] = column.width
+    return properties
+
+
+def _figure(panel: Figure) -> Json:
+    display = panel.display
+    return _common(panel, [_target(one, index) for index, one in enumerate(panel.asked)]) | {
+        "thresholds": [_threshold(one) for one in display.thresholds],
+        "mappings": _mappings(display),
+        "overrides": [_style(style) for style in display.styles],
     }
 
 
-def _target(query: Query, reference: str) -> library.Target:
+def _common(panel: Panel, targets: Sequence[library.Target]) -> Json:
+    return {
+        "title": panel.title,
+        "description": panel.description,
+        "dataSource": DATASOURCE,
+        "maxDataPoints": None,
+        "targets": targets,
+    }
+
+
+def _target(query: Query, index: int, form: str = "") -> library.Target:
     target = library.Target(
         expr=query.expr,
-        legendFormat=query.legend,
-        refId=reference,
+        legendFormat="{{le}}" if form == "heatmap" else query.legend,
+        refId=chr(ord("A") + index),
         instant=query.instant,
-        format="heatmap"
-        if query.heatmap
-        else "table"
-        if query.table
-        else library.core.TIME_SERIES_TARGET_FORMAT,
+        format=form or library.core.TIME_SERIES_TARGET_FORMAT,
     )
     target.exemplar = query.exemplar
     return target
 
 
+def _threshold(threshold: Threshold) -> Json:
+    """As the schema has it: the base is null, not the text "null" of grafanalib."""
+    return {"color": threshold.color, "value": threshold.value}
+
+
+def _override(matcher: str, name: str, properties: Json) -> Json:
+    return {
+        "matcher": {"id": matcher, "options": name},
+        "properties": [{"id": key, "value": value} for key, value in properties.items()],
+    }
+
+
+_LINES: dict[str, Json] = {
+    "measured": {},
+    "limit": {
+        "custom.lineStyle": {"fill": "dash", "dash": [8, 8]},
+        "custom.fillOpacity": 0,
+        "custom.hideFrom": {"legend": True, "tooltip": False, "viz": False},
+    },
+    "reference": {"custom.lineWidth": 1, "custom.fillOpacity": 0},
+}
+
+
+def _style(style: Style) -> Json:
+    properties = _LINES[style.line] | {"color": {"mode": "fixed", "fixedColor": style.color}}
+    if style.prefix:
+        return _override("byRegexp", f"/^{style.name}/", properties)
+    return _override("byName", style.name, properties)
+
+
+def _link(link: Link) -> Json:
+    if link.url:
+        return {"title": link.title, "url": link.url, "targetBlank": True}
+    parameters = [
+        "${datasource:queryparam}",
+        *(f"${{{name}:queryparam}}" for name in link.carried),
+        *(f"var-{name}={value}" for name, value in link.chosen.items()),
+        "${__url_time_range}",
+    ]
+    return {"title": link.title, "url": f"/d/{link.dashboard}?{'&'.join(parameters)}", "targetBlank": False}
+
+
 def _limits(display: Display) -> Json:
-    limits: Json = {"noValue": display.no_value, "links": [link.to_json_data() for link in display.links]}
+    limits: Json = {"noValue": display.no_value, "links": [_link(one) for one in display.links]}
     if display.minimum is not None:
         limits["min"] = display.minimum
     if display.maximum is not None:
@@ -299,27 +321,32 @@ def _soft_maximum(display: Display) -> float | None:
 
 def _mappings(display: Display) -> list[Json]:
     """Words for values, and for a division by no traffic, which PromQL gives as NaN."""
-    words = {
-        str(value): {"text": word, "color": color, "index": index}
-        for index, (value, (word, color)) in enumerate(display.words.items())
-    }
     no_number = {
         "match": "null+nan",
-        "result": {"text": display.no_value, "color": "text", "index": len(words)},
+        "result": {"text": display.no_value, "color": "text", "index": len(display.words)},
     }
     return [
-        *([{"type": "value", "options": words}] if words else []),
+        *([_words(display.words)] if display.words else []),
         {"type": "special", "options": no_number},
     ]
 
 
-def _legend(display: str, calcs: Sequence[str], *, descending: bool) -> Json:
-    if display == "hidden":
+def _words(words: Mapping[Any, tuple[str, str]]) -> Json:
+    return {
+        "type": "value",
+        "options": {
+            str(value): {"text": word, "color": color, "index": index}
+            for index, (value, (word, color)) in enumerate(words.items())
+        },
+    }
+
+
+def _legend(panel: TimeSeries) -> Json:
+    if panel.legend == "hidden":
         return {"showLegend": False, "displayMode": "list", "placement": "bottom", "calcs": []}
-    as_table = display in ("table", "right")
     return {
         "showLegend": True,
-        "displayMode": "table" if as_table else display,
-        "placement": "right" if display == "right" else "bottom",
-        "calcs": list(calcs) if as_table else [],
-    } | ({"sortBy": "Last *", "sortDesc": descending} if as_table and "lastNotNull" in calcs else {})
+        "displayMode": "table",
+        "placement": "right" if panel.legend == "right" else "bottom",
+        "calcs": list(panel.calcs),
+    } | ({"sortBy": "Last *", "sortDesc": not panel.lowest_first} if "lastNotNull" in panel.calcs else {})

@@ -1,0 +1,290 @@
+"""The values that dashboards are made of; nothing here knows how Grafana or Perses writes them down."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from triton_dashboards.about import Sources, about, metrics_of
+from triton_exporter.catalogue import Metric
+
+Color = Literal[
+    "gray",
+    "green",
+    "light-green",
+    "orange",
+    "red",
+    "dark-red",
+    "blue",
+    "purple",
+    "text",
+    "transparent",
+    "semi-dark-blue",
+    "yellow",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """One PromQL query of a panel; `legend` uses only labels that survive the expression's aggregation."""
+
+    expr: str
+    legend: str = ""
+    instant: bool = False
+    exemplar: bool = False
+
+
+Queries = str | Mapping[str, str] | Sequence[Query]
+"""One expression, expressions by their legends, or queries."""
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """A colour from a value on; None is the base, below every other."""
+
+    color: Color
+    value: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """How a series of a graph differs from the others, found by its name or by how its name begins.
+
+    A `limit` is dashed and named where the pointer is, not in a legend that shows three lines. A `reference` is
+    thin, behind what is measured.
+    """
+
+    name: str
+    color: Color
+    line: Literal["measured", "limit", "reference"] = "measured"
+    prefix: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A way out of a value: to a page (`url`), or to a dashboard with the same data source and time range.
+
+    `carried` are variables that keep their values there; `chosen` are set, from `shared.field` or a text.
+    """
+
+    title: str
+    url: str = ""
+    dashboard: str = ""
+    carried: tuple[str, ...] = ()
+    chosen: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Display:
+    """How values of a panel read: unit, limits, thresholds, words for values, text for no value."""
+
+    unit: str = "short"
+    decimals: int | None = None
+    minimum: float | None = None
+    maximum: float | None = None
+    thresholds: tuple[Threshold, ...] = (Threshold("blue"),)
+    words: Mapping[int, tuple[str, Color]] = field(default_factory=dict)
+    no_value: str = "No data"
+    styles: tuple[Style, ...] = ()
+    links: tuple[Link, ...] = ()
+    shade: Color | None = None
+    """Draw every series in shades of one colour, where all of them mean the same: a failure is never green."""
+
+    def when_empty(self, text: str) -> Display:
+        """Return the same with another text for no value."""
+        return replace(self, no_value=text)
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """A title, the question that the panel answers, and its size on a grid of 24 columns.
+
+    The description lists the metrics of the queries, or those that `reads` names instead, where not all of them
+    matter to a reader.
+    """
+
+    title: str
+    lead: str
+    reads: Sources | None = field(default=None, kw_only=True)
+    width: int = field(default=12, kw_only=True)
+    height: int = field(default=9, kw_only=True)
+
+    @property
+    def asked(self) -> Sequence[Query]:
+        """The queries."""
+        raise NotImplementedError
+
+    @property
+    def description(self) -> str:
+        """What it answers, and each metric with its meaning."""
+        shown = metrics_of(query.expr for query in self.asked) if self.reads is None else self.reads
+        return about(self.lead, *((shown,) if isinstance(shown, str | Metric) else shown))
+
+
+@dataclass(frozen=True, slots=True)
+class Figure(Panel):
+    """A panel of values that all read the same way."""
+
+    queries: Queries
+    display: Display
+
+    @property
+    def asked(self) -> Sequence[Query]:
+        if isinstance(self.queries, str):
+            return [Query(self.queries)]
+        if isinstance(self.queries, Mapping):
+            return [Query(expr, legend) for legend, expr in self.queries.items()]
+        return self.queries
+
+
+@dataclass(frozen=True, slots=True)
+class Stat(Figure):
+    """One number that answers a question at a glance; the newest value, coloured by its threshold."""
+
+    width: int = field(default=3, kw_only=True)
+    height: int = field(default=4, kw_only=True)
+    sparkline: bool = field(default=True, kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class TimeSeries(Figure):
+    """Lines over time, stacked bars of events, or the parts of a whole stacked; thresholds dashed on request.
+
+    A legend below the graph shows three series and scrolls; where there are always more, put it at the `right`.
+    `over` is a range of its own (30d), whatever the dashboard shows. A step is not shorter than `every`.
+    """
+
+    stacked: bool = field(default=False, kw_only=True)
+    limit_line: bool = field(default=False, kw_only=True)
+    bars: bool = field(default=False, kw_only=True)
+    step: bool = field(default=False, kw_only=True)
+    legend: Literal["table", "right", "hidden"] = field(default="table", kw_only=True)
+    calcs: Sequence[str] = field(default=("mean", "max", "lastNotNull"), kw_only=True)
+    log: bool = field(default=False, kw_only=True)
+    lowest_first: bool = field(default=False, kw_only=True)
+    over: str = field(default="", kw_only=True)
+    every: str = field(default="", kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class StateTimeline(Figure):
+    """Bands of state over time, one line for each series."""
+
+    width: int = field(default=24, kw_only=True)
+    height: int = field(default=8, kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Heatmap(Figure):
+    """How a distribution moves, from the buckets of one histogram: time across, buckets up, colour for how many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A column of a table that is a label of its series: its heading, where its values lead, how they look."""
+
+    label: str
+    heading: str = ""
+    link: Link | None = None
+    width: int = 0
+    colors: Mapping[str, Color] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The heading."""
+        return self.heading or self.label.capitalize()
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table that a query fills: its heading, the query by the table's keys, how its values read."""
+
+    name: str
+    expr: str
+    display: Display = field(default_factory=Display)
+    colored: bool = False
+    width: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Table(Panel):
+    """One line for each set of labels (`keys`), which come first, and one query a column, joined on them.
+
+    Each query keeps no other label. A table of labels alone has no columns and asks `labels_of`.
+    """
+
+    keys: Sequence[Key]
+    columns: Sequence[Column] = ()
+    labels_of: str = field(default="", kw_only=True)
+    sort_by: str = field(default="", kw_only=True)
+    descending: bool = field(default=True, kw_only=True)
+    width: int = field(default=24, kw_only=True)
+    no_value: str = field(default="–", kw_only=True)
+
+    @property
+    def asked(self) -> Sequence[Query]:
+        exprs = [self.labels_of] if self.labels_of else [column.expr for column in self.columns]
+        return [Query(expr, instant=True) for expr in exprs]
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A variable of the values of the label of its name; All matches everything, also a label that is absent."""
+
+    name: str
+    label: str
+    selector: str
+    multi: bool = True
+    all_value: str = ".*"
+
+
+@dataclass(frozen=True, slots=True)
+class Annotation:
+    """Marks on every graph where an expression has a value; formats use its labels."""
+
+    name: str
+    expr: str
+    color: str
+    title: str
+    text: str
+    tags: tuple[str, ...] = ()
+    enabled: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Menu:
+    """A menu of the dashboards with a tag that keeps time range and variables."""
+
+    title: str
+    tag: str
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A line of panels under one heading; a collapsed one asks nothing until it is opened."""
+
+    title: str
+    panels: tuple[Panel, ...]
+    collapsed: bool = False
+    repeat: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Dashboard:
+    """One question and the rows that answer it, from symptoms to details."""
+
+    uid: str
+    title: str
+    description: str
+    tags: tuple[str, ...]
+    variables: tuple[Variable, ...]
+    annotations: tuple[Annotation, ...]
+    links: tuple[Menu | Link, ...]
+    rows: tuple[Row, ...]
+    time_from: str = "now-6h"
+
+    @property
+    def panels(self) -> Sequence[Panel]:
+        """All panels, those in collapsed rows too."""
+        return [panel for row in self.rows for panel in row.panels]
