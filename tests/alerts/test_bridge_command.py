@@ -6,6 +6,7 @@ import argparse
 import json
 import re
 import resource
+import sqlite3
 import subprocess
 import sys
 import time
@@ -147,6 +148,21 @@ def test_a_database_that_cannot_be_used_is_said(
     line = capsys.readouterr().err
     assert f"--data {tmp_path}: the database cannot be used" in line
     assert "move bridge.sqlite away" in line
+
+
+def test_a_database_of_a_newer_bridge_is_left_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """After a downgrade the bridge says so and does not start, so that nothing sees a ready one."""
+    with sqlite3.connect(tmp_path / "bridge.sqlite") as newer:
+        newer.execute("PRAGMA user_version = 99")
+    newer.close()
+    order = ["bridge", "--dry-run", "--data", str(tmp_path), "--listen", "127.0.0.1:0"]
+
+    assert main(order) == 1
+    reported = capsys.readouterr().err
+    assert "it was written by a newer tritonwatch (schema 99" in reported
+    assert "start the newer tritonwatch" in reported
 
 
 def test_two_bridges_do_not_share_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

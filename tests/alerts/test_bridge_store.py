@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -11,11 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from support.bridge_world import CHANNEL, body_of
+from support.bridge_world import CHANNEL, START, Clock, SimulatedSlack, body_of
+from support.slack import Workspace
+from triton_alerts.bridge.deliver.worker import DeliveryOptions, DeliveryWorker
 from triton_alerts.bridge.incidents.history import list_incidents
 from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.incidents.store import PRUNED_AT_ONCE, Store
 
+RELEASED = sorted((Path(__file__).parents[1] / "captures" / "bridge").glob("database-*.sql"))
+"""A dump of the database as each release writes it."""
+_SCHEMA = (
+    "SELECT m.name, p.name, p.type FROM sqlite_master m LEFT JOIN pragma_table_info(m.name) p ORDER BY 1, 2"
+)
 DAY = 86_400.0
 NOW = 1_700_000_000.0
 
@@ -175,6 +183,38 @@ def test_a_database_of_an_older_bridge_goes_on(tmp_path: Path) -> None:
     assert found.acknowledged is not None
     assert ["fired", "fired"] == kinds
     assert [1] == [delivery.id for delivery in pending]
+
+
+@pytest.mark.parametrize("dump", RELEASED, ids=lambda path: path.stem)
+def test_a_database_of_each_release_goes_on(tmp_path: Path, dump: Path) -> None:
+    """Each has an acknowledged and silenced incident, a closed one that is contested, and one not posted yet."""
+    with sqlite3.connect(tmp_path / "bridge.sqlite") as released:
+        released.executescript(dump.read_text())
+    released.close()
+    new = Store(tmp_path / "new.sqlite", lambda _severity: CHANNEL)
+    store = Store(tmp_path / "bridge.sqlite", lambda _severity: CHANNEL)
+    clock = Clock(START + 1000)
+    open_before = [incident for _, incident in store.incidents.open()]
+    store.settle(clock())  # the contested one fires again
+    for name, key in (("open", "m"), ("waiting", "m"), ("ended", "m")):
+        store.receive(parse(body_of(name, {}, {key: (START, clock())}), "am"), clock())
+    slack = SimulatedSlack(Workspace(), clock, lambda _method: "")
+    worker = DeliveryWorker(CHANNEL, store, slack, DeliveryOptions(), clock, random.Random(1))
+    while store.outbox.pending(CHANNEL):
+        clock.now += max(worker.step(), 0.01)
+    schemas = [sorted(map(str, one.database.rows(_SCHEMA))) for one in (new, store)]
+    shown = "".join(message.shown for message in slack.workspace.messages)
+    left = store.incidents.open()
+    new.close()
+    store.close()
+
+    assert schemas[0] == schemas[1]
+    assert [True, False] == [incident.silenced for incident in open_before]
+    assert ["U0ANA"] == [one.acknowledged.by for one in open_before if one.acknowledged]
+    assert [] == left
+    assert (
+        shown.count("Resolved: Model m failed to load") == 2
+    )  # this Workspace never had the first one's message
 
 
 def test_a_notification_that_an_older_bridge_held_is_merged(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from triton_alerts.bridge.receiver import PATH, Webhook, listen
 from triton_alerts.bridge.service import KEEP_SECONDS, Service
 
 GROUPS, ALERTS = 500, 20
-KEPT = 6000
+KEPT = 10_000
 """Incidents in the database while notifications arrive."""
 NEW = "newest-model"
 

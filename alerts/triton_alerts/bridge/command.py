@@ -21,6 +21,7 @@ from triton_alerts.bridge.deliver.slack import Redact
 from triton_alerts.bridge.deliver.terminal import Terminal, render
 from triton_alerts.bridge.deliver.transport import DeliveryError
 from triton_alerts.bridge.incidents.audit import Audit
+from triton_alerts.bridge.incidents.database import NewerSchemaError
 from triton_alerts.bridge.incidents.incident import fold
 from triton_alerts.bridge.incidents.notification import MalformedError, parse
 from triton_alerts.bridge.receiver import PATH
@@ -75,6 +76,9 @@ def _run(args: argparse.Namespace, address: tuple[str, int], data: Path) -> int:
     try:
         with claimed(data):
             return _until_stopped(assemble(args, address, data, time.time), args, stop)
+    except NewerSchemaError as error:
+        fix = "start the newer tritonwatch, or give --data DIR a new folder: firing alerts are posted again"
+        return _complain([Problem(f"--data {data}", f"the database cannot be used: {error}", fix)])
     except sqlite3.Error as error:
         fix = (
             "free space, or move bridge.sqlite away: the bridge makes a new one and posts firing alerts again"
