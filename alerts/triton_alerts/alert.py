@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from triton_slo.alerting.tunable import Tunable
+from triton_slo.alert_settings.tunable import Tunable
 
 Component = Literal["lifecycle", "traffic", "llm", "gpu", "meta"]
 """The family of the alert; burn alerts add `slo`."""

@@ -13,8 +13,8 @@ from pydantic import ValidationError
 
 from triton_alerts.catalogue import ALERTS
 from triton_slo import mistake
-from triton_slo.alerting.tunable import OF_OBJECTIVES, UNKNOWN, Tunable
-from triton_slo.alerting.tuning import AlertSetting, Tuning
+from triton_slo.alert_settings.tunable import OF_OBJECTIVES, UNKNOWN, Tunable
+from triton_slo.alert_settings.tuning import AlertSetting, Tuning
 from triton_slo.indicators import BURN_ALERTS
 from triton_slo.marked_yaml import content, documents, line_of
 from triton_slo.problem import Problem

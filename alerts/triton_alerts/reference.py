@@ -11,7 +11,7 @@ from triton_alerts.alertmanager.inhibition import INHIBITIONS
 from triton_alerts.catalogue import FAMILIES
 from triton_alerts.rules.alert_rules import rule
 from triton_slo import names
-from triton_slo.alerting.tunable import NEARLY_SPENT, OF_OBJECTIVES, SPENT, UNKNOWN
+from triton_slo.alert_settings.tunable import NEARLY_SPENT, OF_OBJECTIVES, SPENT, UNKNOWN
 from triton_slo.artifact import Options
 from triton_slo.burn.condition_words import explained
 from triton_slo.indicators import BURN_ALERTS, Errors

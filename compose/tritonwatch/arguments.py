@@ -15,7 +15,7 @@ from triton_alerts import alerts_file
 from triton_alerts.alerts_file import AlertsFile
 from triton_exporter.duration import parse_seconds
 from triton_exporter.options import adder, is_web_address
-from triton_slo.alerting.tuning import Tuning
+from triton_slo.alert_settings.tuning import Tuning
 from triton_slo.promql import parse_selector
 from tritonwatch.command_error import CommandError, UsageError
 

@@ -11,9 +11,9 @@ from triton_dashboards.values import (
     Style,
     Threshold,
 )
-from triton_slo.alerting import signals
-from triton_slo.alerting.signals import Age, Share, Signal
-from triton_slo.alerting.tuning import Tuning
+from triton_slo.alert_settings import signals
+from triton_slo.alert_settings.signals import Age, Share, Signal
+from triton_slo.alert_settings.tuning import Tuning
 
 NO_YES: dict[int, tuple[str, Color]] = {0: ("No", "red"), 1: ("Yes", "green")}
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from triton_dashboards.query import Scope, ratio, total
 from triton_exporter.catalogue import Metric, state, triton
-from triton_slo.alerting import signals
+from triton_slo.alert_settings import signals
 
 NOT_CANCELED = 'reason!="CANCELED"'
 """A request that its client gave up is neither a failure nor one that was served."""

@@ -14,8 +14,8 @@ from triton_dashboards.values import (
     Query,
     Threshold,
 )
-from triton_slo.alerting.signals import Signal
-from triton_slo.alerting.tuning import Tuning
+from triton_slo.alert_settings.signals import Signal
+from triton_slo.alert_settings.tuning import Tuning
 from triton_slo.artifact import Options
 from triton_slo.indicators import Indicator
 from triton_slo.names import INDICATOR, SLO

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Literal
 
-from triton_slo.alerting.tuning import Tuning
+from triton_slo.alert_settings.tuning import Tuning
 
 Format = Literal["prometheus", "operator", "vmalert"]
 

@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from triton_slo.artifact import Artifact, Options
-from triton_slo.burn.budget_alerts import budget_alerts
-from triton_slo.burn.burn_alerts import objective_rules
 from triton_slo.burn.causes import cause_rules
+from triton_slo.burn.rule_groups import groups
 from triton_slo.objective.model import Objective
 from triton_slo.proofs.proof import proof_artifacts
 from triton_slo.rules.plan import Plan
-from triton_slo.rules.recording import slow_rules
 from triton_slo.rules.rulefile import Group, render
-from triton_slo.rules.running_sum import CHECKPOINT
 
 CAUSES = "slo-causes"
 
@@ -30,14 +27,6 @@ def artifacts(objectives: Sequence[Objective], options: Options) -> tuple[Artifa
     for objective in objectives:
         found += _artifacts(Plan(objective, options))
     return tuple(found)
-
-
-def groups(plan: Plan) -> Iterator[Group]:
-    """An objective's groups: alerts read what was recorded just before; what may be slow is evaluated seldom."""
-    name = f"slo-{plan.objective.name}"
-    yield Group(name, objective_rules(plan))
-    slow = (*slow_rules(plan), *budget_alerts(plan))
-    yield Group(f"{name}-checkpoint", slow, plan.clock.text(CHECKPOINT))
 
 
 def _artifacts(plan: Plan) -> Iterator[Artifact]:

@@ -24,8 +24,8 @@ from triton_dashboards.grafana.dashboard import dashboard_model
 from triton_exporter.catalogue import models
 from triton_slo import names
 from triton_slo.artifact import Options
+from triton_slo.burn.rule_groups import groups
 from triton_slo.generate import artifacts as slo_artifacts
-from triton_slo.generate import groups as slo_groups
 from triton_slo.objective.model import Objective
 from triton_slo.rules.plan import Plan
 from tritonwatch.cli import main
@@ -296,7 +296,7 @@ def test_an_alert_outlives_its_condition_as_long_as_it_is_tuned() -> None:
 def of_an_objective(options: Options, name: str, **more: object) -> list[dict[str, Any]]:
     """The rules of an alert of an objective on errors, without their texts."""
     objective = Objective.model_validate({"name": "x", "target": 0.99, "indicator": "errors", **more})
-    groups = list(slo_groups(Plan(objective, options)))
+    every = list(groups(Plan(objective, options)))
     return [
         {
             "expr": rule.expr,
@@ -304,7 +304,7 @@ def of_an_objective(options: Options, name: str, **more: object) -> list[dict[st
             "keep": rule.keep_firing_for,
             "severity": rule.labels["severity"],
         }
-        for group in groups
+        for group in every
         for rule in group.rules
         if rule.alert == name
     ]

@@ -14,7 +14,7 @@ from triton_alerts.catalogue import ALERTS
 from triton_alerts.rules.alert_rules import rule
 from triton_dashboards.generate import dashboards
 from triton_dashboards.grafana.dashboard import dashboard_model
-from triton_slo.alerting.signals import SIGNALS
+from triton_slo.alert_settings.signals import SIGNALS
 from triton_slo.artifact import Options
 
 MODELS = [dashboard_model(one) for one in dashboards(Options())]

@@ -15,9 +15,10 @@ import yaml
 from support.promtool import evaluated, grouped
 from support.tools import promtools
 from triton_slo import names
-from triton_slo.alerting.tuning import AlertSetting, Tuning
+from triton_slo.alert_settings.tuning import AlertSetting, Tuning
 from triton_slo.artifact import Options
-from triton_slo.generate import artifacts, groups
+from triton_slo.burn.rule_groups import groups
+from triton_slo.generate import artifacts
 from triton_slo.indicators import BURN_ALERTS
 from triton_slo.objective.model import Objective
 from triton_slo.rules.plan import Plan

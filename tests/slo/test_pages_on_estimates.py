@@ -14,7 +14,7 @@ from support.tools import promtools
 from triton_exporter.catalogue import state
 from triton_slo import names
 from triton_slo.artifact import Options
-from triton_slo.burn.burn_alerts import objective_rules
+from triton_slo.burn.rule_groups import objective_rules
 from triton_slo.generate import artifacts
 from triton_slo.objective.model import Objective
 from triton_slo.objective.reading import read

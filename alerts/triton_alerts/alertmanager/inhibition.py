@@ -15,8 +15,8 @@ from dataclasses import replace
 from triton_alerts.alert import Alert
 from triton_alerts.catalogue import ALERTS, gpu, lifecycle, llm, traffic
 from triton_slo import names
-from triton_slo.alerting.tunable import OF_OBJECTIVES
-from triton_slo.alerting.tuning import Tuning
+from triton_slo.alert_settings.tunable import OF_OBJECTIVES
+from triton_slo.alert_settings.tuning import Tuning
 from triton_slo.burn import burn_alerts
 from triton_slo.burn.burn_alerts import Inhibition
 from triton_slo.indicators import BURN_ALERTS, Errors, Queue

@@ -8,8 +8,8 @@ from __future__ import annotations
 from triton_alerts.alert import Alert, Lookup
 from triton_alerts.peers import UP
 from triton_exporter.catalogue import EXPORTER_JOB, Metric, gpu, triton
-from triton_slo.alerting import signals
-from triton_slo.alerting.signals import AlertThreshold
+from triton_slo.alert_settings import signals
+from triton_slo.alert_settings.signals import AlertThreshold
 
 _GPU = ("instance", "gpu_uuid")
 _EXPORTER_ANSWERS = f'{UP}{{job="{EXPORTER_JOB}"}} == 1'

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from triton_alerts.alert import Alert, Lookup
 from triton_exporter.catalogue import state, triton
-from triton_slo.alerting.signals import AlertThreshold
+from triton_slo.alert_settings.signals import AlertThreshold
 
 _LOAD_REASON = Lookup(
     f"sum by (reason) ({state.MODEL_LOAD_FAILURES}{{instance=%q,model=%q}}) > 0",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from triton_alerts.alert import Alert
 from triton_exporter.catalogue import Metric, llm
-from triton_slo.alerting import signals
+from triton_slo.alert_settings import signals
 
 _MODEL = ("instance", "model", "version")
 _ON = "on (instance, model, version)"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from triton_alerts import peers
 from triton_alerts.alert import Alert, Lookup
 from triton_exporter.catalogue import EXPORTER_JOB, bridge, own, state
-from triton_slo.alerting import signals
-from triton_slo.alerting.signals import AlertThreshold
+from triton_slo.alert_settings import signals
+from triton_slo.alert_settings.signals import AlertThreshold
 
 EXPORTER = (
     Alert(

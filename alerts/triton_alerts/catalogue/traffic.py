@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from triton_alerts.alert import Alert, Lookup
 from triton_exporter.catalogue import Metric, models, probe, state, triton
-from triton_slo.alerting import signals
-from triton_slo.alerting.signals import AlertThreshold
+from triton_slo.alert_settings import signals
+from triton_slo.alert_settings.signals import AlertThreshold
 
 _MODEL = ("instance", "model", "version")
 

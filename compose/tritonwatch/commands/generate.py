@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import sys
 import time
 from collections.abc import Sequence
 
 from triton_alerts.alertmanager.receivers import fallback_receiver, ticket_hours
 from triton_exporter.options import adder
-from triton_slo.alerting.tuning import Tuning
+from triton_slo.alert_settings.tuning import Tuning
 from triton_slo.artifact import Artifact, Format, Options
 from triton_slo.lint import Surroundings, doubts
 from triton_slo.objective.reading import read
@@ -36,8 +35,6 @@ _DEFAULTS = Options()
 EXAMPLE = "tritonwatch generate --objectives slo/objectives --out generated"
 
 PARTS = ("rules", "promtool", "alertmanager", "dashboards")
-_GENERATORS = ("triton_slo.generate", "triton_alerts.generate", "triton_dashboards.generate")
-"""The modules with `artifacts(objectives, options)`, one in each package."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -132,6 +129,11 @@ def run(args: argparse.Namespace) -> int:
 
 def generated(args: argparse.Namespace, form: Format) -> tuple[Artifact, ...]:
     """Every file that the objectives make. Raises CommandError; mistakes in the objectives are printed first."""
+    # Not at the top: other verbs import this module, and grafanalib takes long to load.
+    import triton_alerts.generate
+    import triton_dashboards.generate
+    import triton_slo.generate
+
     texts = objective_texts(args.objectives)
     check_out(args.out, () if getattr(args, "only", None) else PARTS, args.objectives)
     reading = read(texts)
@@ -146,10 +148,10 @@ def generated(args: argparse.Namespace, form: Format) -> tuple[Artifact, ...]:
     for warning in (*doubts(reading, around), *settings.doubts(models), *settings.notes()):
         print(f"warning: {warning}", file=sys.stderr)
     options = _options(args, form, settings.tuning)
-    return tuple(
-        artifact
-        for module in _GENERATORS
-        for artifact in importlib.import_module(module).artifacts(reading.objectives, options)
+    return (
+        *triton_slo.generate.artifacts(reading.objectives, options),
+        *triton_alerts.generate.artifacts(reading.objectives, options),
+        *triton_dashboards.generate.artifacts(reading.objectives, options),
     )
 
 

@@ -17,8 +17,8 @@ from triton_dashboards.values import (
 )
 from triton_dashboards.view import QUANTILES, View
 from triton_exporter.catalogue import Metric, gpu, llm, models, triton
-from triton_slo.alerting import signals
-from triton_slo.alerting.signals import Tail
+from triton_slo.alert_settings import signals
+from triton_slo.alert_settings.signals import Tail
 
 
 def ensemble(seen: View) -> tuple[Panel, ...]:

@@ -24,8 +24,8 @@ from triton_dashboards.values import (
     TimeSeries,
 )
 from triton_exporter.catalogue import Metric, gpu
-from triton_slo.alerting import signals
-from triton_slo.alerting.tuning import Tuning
+from triton_slo.alert_settings import signals
+from triton_slo.alert_settings.tuning import Tuning
 from triton_slo.artifact import Options
 from triton_slo.names import POWER_CAUSED, UTILIZATION_CAUSED, server_traffic
 

@@ -30,7 +30,7 @@ from triton_dashboards.values import (
 )
 from triton_dashboards.view import View, limited, lined, promised, quantiles, view
 from triton_exporter.catalogue import gpu, models, state, triton
-from triton_slo.alerting import signals
+from triton_slo.alert_settings import signals
 from triton_slo.artifact import Options
 from triton_slo.indicators import Errors, Latency, Queue
 from triton_slo.names import ESTIMATE_ERROR, OURS, PERIOD_BUDGET_REMAINING

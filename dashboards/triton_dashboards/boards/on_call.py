@@ -23,8 +23,8 @@ from triton_dashboards.values import (
     TimeSeries,
 )
 from triton_exporter.catalogue import Metric, bridge
-from triton_slo.alerting import signals
-from triton_slo.alerting.tuning import Tuning
+from triton_slo.alert_settings import signals
+from triton_slo.alert_settings.tuning import Tuning
 from triton_slo.artifact import Options
 from triton_slo.names import COMPONENT, OWNER, SEVERITY, TIER, UNKNOWN_ALERT
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from triton_slo import names
-from triton_slo.alerting import tunable
-from triton_slo.alerting.tunable import Tunable
+from triton_slo.alert_settings import tunable
+from triton_slo.alert_settings.tunable import Tunable
 from triton_slo.burn import words
 from triton_slo.burn.burn_alerts import in_force, objective_alert
 from triton_slo.burn.condition import All, enough_in_period

@@ -11,18 +11,15 @@ from dataclasses import dataclass, replace
 from typing import get_args
 
 from triton_slo import names
-from triton_slo.alerting.tunable import UNKNOWN, Tunable
+from triton_slo.alert_settings.tunable import UNKNOWN, Tunable
 from triton_slo.burn import words
 from triton_slo.burn.condition import late_guard
-from triton_slo.burn.condition_rules import alert_expression, burn_tiers, condition_rules
+from triton_slo.burn.condition_rules import alert_expression, burn_tiers
 from triton_slo.indicators import BURN_ALERTS, KINDS
 from triton_slo.objective.model import Severity, Tier
 from triton_slo.rules.excluding import counting
 from triton_slo.rules.plan import Plan
-from triton_slo.rules.recording import recording_rules
-from triton_slo.rules.retired import retired_rules
 from triton_slo.rules.rulefile import Rule
-from triton_slo.rules.unknown import unknown_rules
 from triton_slo.rules.windows import KEEP_FIRING
 
 
@@ -84,12 +81,6 @@ INHIBITIONS: tuple[Inhibition, ...] = (
     ),
 )
 """Matchers as Alertmanager writes them; nothing here knows names, thresholds or windows of tiers."""
-
-
-def objective_rules(plan: Plan) -> tuple[Rule, ...]:
-    """Return all rules of an objective, in the order in which they need each other."""
-    recorded = (*recording_rules(plan), *retired_rules(plan), *unknown_rules(plan), *condition_rules(plan))
-    return (*recorded, *alert_rules(plan))
 
 
 def alert_rules(plan: Plan) -> Iterator[Rule]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from triton_exporter.catalogue.state import DISTRIBUTION_SOURCES
 from triton_exporter.duration import DAY
 from triton_slo import names
-from triton_slo.alerting.tunable import Tunable
+from triton_slo.alert_settings.tunable import Tunable
 from triton_slo.indicators.measure import UnknownReason
 from triton_slo.indicators.sources import CAVEATS
 from triton_slo.objective.model import CalendarWindow, Tier

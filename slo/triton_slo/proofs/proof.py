@@ -15,8 +15,9 @@ from datetime import UTC, datetime
 from triton_exporter.duration import duration_text
 from triton_slo import names
 from triton_slo.artifact import Artifact, scalar
-from triton_slo.burn.burn_alerts import alert_rules, objective_rules
+from triton_slo.burn.burn_alerts import alert_rules
 from triton_slo.burn.condition_rules import burn_tiers, condition_rules
+from triton_slo.burn.rule_groups import objective_rules
 from triton_slo.objective.exclusion import Exclusion
 from triton_slo.objective.model import budget
 from triton_slo.proofs.covered_model import covered_model

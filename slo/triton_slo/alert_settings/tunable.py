@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Literal, Self
 
 from triton_slo import names
-from triton_slo.alerting.signals import AlertThreshold
-from triton_slo.alerting.tuning import Setting, Tuning
+from triton_slo.alert_settings.signals import AlertThreshold
+from triton_slo.alert_settings.tuning import Setting, Tuning
 from triton_slo.promql import Matchers
 
 Severity = Literal["critical", "warning", "info", "none"]

@@ -14,7 +14,7 @@ from typing import Literal, Self
 from triton_exporter.catalogue import Metric, bridge, gpu, llm, models, own, triton
 from triton_exporter.duration import duration_text, parse_seconds
 from triton_slo import mistake
-from triton_slo.alerting.tuning import Setting, TunedPart, Tuning
+from triton_slo.alert_settings.tuning import Setting, TunedPart, Tuning
 from triton_slo.fields import duration, ratio
 from triton_slo.promql import number
 
