@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -416,6 +417,21 @@ def test_a_group_without_a_version_is_as_old_as_its_oldest_version() -> None:
 
     assert (90.0, 5.0, 400.0) == (ages.of("m", ""), ages.of("m", "1"), ages.of("", ""))
     assert (None, None) == (ages.of("nobody", ""), ages.of("m", "3"))
+
+
+def test_a_gateway_needs_no_exporter_and_is_judged_by_its_own_age() -> None:
+    """The older of the exporter's data and the objective's own series decides; at a gateway the latter can."""
+    at_gateway = Standing("e", "errors", {"model": "m"}, budget_left=1.0, sources=("clients",))
+    of_triton = replace(at_gateway, sources=("counters",))
+
+    def said(row: Standing, exporter: float | None) -> str:
+        return judge([row], lambda *_: exporter, [], GateLimits())[0].verdict
+
+    assert "promote" == said(replace(at_gateway, seen_seconds_ago=10.0), None)
+    assert "hold" == said(replace(at_gateway, seen_seconds_ago=400.0), 10.0)
+    assert "hold" == said(replace(of_triton, seen_seconds_ago=10.0), None)
+    assert "hold" == said(replace(of_triton, seen_seconds_ago=400.0), 10.0)
+    assert "hold" == said(at_gateway, None)
 
 
 def test_a_page_rolls_back_even_without_data() -> None:

@@ -3,38 +3,32 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import grpc
 import pytest
 import requests
-import yaml
 from prometheus_client import CollectorRegistry, start_http_server
 from py_grpc_prometheus.prometheus_client_interceptor import PromClientInterceptor
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from support import history
 from support.answering import ROUND, SLOW, post, write_models
+from support.envoy import ENVOY, envoy, envoy_counters
 from support.triton import live_triton
 from support.waiting import eventually
-from triton_exporter.catalogue import gateway
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
 from triton_slo.objective.model import Objective
 from triton_slo.prometheus import Access, Prometheus
 from tritonwatch.cli import main
 from tritonwatch.local.triton import TritonServer, free_ports
-
-ENVOY = Path(sys.executable).with_name("envoy")
 
 pytestmark = [
     pytest.mark.real,
@@ -81,77 +75,6 @@ def objectives() -> Iterator[Objective]:
         yield Objective(name=f"e-{source}", target=0.99, indicator={"kind": "errors", "source": source})
         latency = {"kind": "latency", "source": source, "threshold": "250ms"}
         yield Objective(name=f"l-{source}", target=0.99, indicator=latency)
-
-
-@contextmanager
-def envoy(upstream: str, directory: Path) -> Iterator[tuple[str, str]]:
-    """Run an Envoy with a cluster and a virtual cluster for each model, and yield its URL and admin address."""
-    port, admin, nobody = free_ports(3)
-    host, _, triton = upstream.removeprefix("http://").partition(":")
-
-    def socket(number: int) -> dict[str, object]:
-        return {"socket_address": {"address": host, "port_value": number}}
-
-    def cluster(name: str, number: int) -> dict[str, object]:
-        endpoints = [{"lb_endpoints": [{"endpoint": {"address": socket(number)}}]}]
-        assignment = {"cluster_name": name, "endpoints": endpoints}
-        return {"name": name, "type": "STATIC", "connect_timeout": "1s", "load_assignment": assignment}
-
-    kind = "type.googleapis.com/envoy.extensions.filters"
-    names = (*MODELS, "gone")
-    host_of_all = {
-        "name": "triton",
-        "domains": ["*"],
-        "routes": [
-            {"match": {"prefix": f"/v2/models/{one}/"}, "route": {"cluster": one, "timeout": "5s"}}
-            for one in names
-        ],
-        "virtual_clusters": [
-            {"name": one, "headers": [{"name": ":path", "string_match": {"prefix": f"/v2/models/{one}/"}}]}
-            for one in names
-        ],
-    }
-    router = {"name": "router", "typed_config": {"@type": f"{kind}.http.router.v3.Router"}}
-    manager = {
-        "@type": f"{kind}.network.http_connection_manager.v3.HttpConnectionManager",
-        "stat_prefix": "in",
-        "http_filters": [router],
-        "route_config": {"virtual_hosts": [host_of_all]},
-    }
-    chain = {"filters": [{"name": "http", "typed_config": manager}]}
-    config = {
-        "admin": {"address": socket(admin)},
-        "static_resources": {
-            "listeners": [{"address": socket(port), "filter_chains": [chain]}],
-            "clusters": [cluster(one, nobody if one == "gone" else int(triton)) for one in names],
-        },
-    }
-    (directory / "envoy.yaml").write_text(yaml.safe_dump(config))
-    command = [
-        ENVOY,
-        "-c",
-        directory / "envoy.yaml",
-        "--concurrency",
-        "1",
-        "--disable-hot-restart",
-        "-l",
-        "error",
-    ]
-    with (directory / "envoy.log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log)
-        try:
-            eventually(lambda: answers(f"http://{host}:{admin}/ready"), "Envoy is not ready", 30)
-            yield f"http://{host}:{port}", f"{host}:{admin}"
-        finally:
-            process.terminate()
-            process.wait(20)
-
-
-def answers(url: str) -> bool:
-    try:
-        return requests.get(url, timeout=2).status_code == 200
-    except requests.ConnectionError:
-        return False
 
 
 @dataclass
@@ -265,7 +188,7 @@ def counted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Counted]:
     server, thread = start_http_server(grpc_port, addr="127.0.0.1", registry=registry)
     with (
         live_triton(directory / "models", directory) as triton,
-        envoy(triton.http_url, directory) as (url, admin),
+        envoy(triton.http_url, directory, (*MODELS, "gone")) as (url, admin),
     ):
         scraped = [
             {"targets": [triton.metrics_url.removeprefix("http://").partition("/")[0]]},
@@ -291,15 +214,6 @@ def counted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Counted]:
     server.shutdown()
     thread.join()
     server.server_close()
-
-
-def envoy_counters(admin: str) -> Counter[str]:
-    """Requests by model and status as Envoy exposes them."""
-    page = requests.get(f"http://{admin}/stats/prometheus", timeout=9).text
-    series = rf'^{gateway.ENVOY_REQUESTS}{{envoy_response_code="(\d+)",envoy_cluster_name="(\w+)"}} (\d+)$'
-    return Counter(
-        {f"{model} {code}": int(count) for code, model, count in re.findall(series, page, re.MULTILINE)}
-    )
 
 
 def failed(counted: Counter[str], *statuses: str) -> float:

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from triton_exporter.duration import DAY
 from triton_slo.burn.condition import burns
 from triton_slo.indicators.durations import MISTAKES
-from triton_slo.indicators.sources import CAVEATS, HIDING, SEES_FAILURES
+from triton_slo.indicators.sources import CAVEATS, CLIENTS, HIDING, SEES_FAILURES
 from triton_slo.verdict import estimate
 from triton_slo.verdict.canary import Comparison, Verdict
 from triton_slo.verdict.live import Standing, points
@@ -101,10 +101,10 @@ def judge(
     limits: GateLimits,
     witnesses: Witnesses = MappingProxyType({}),
 ) -> tuple[Judgement, ...]:
-    """Judge each standing; `age_of(model, version)` is the age of its data in seconds, None if unknown."""
+    """Judge each standing; `age_of(model, version)` is the age of the exporter's data, None if unknown."""
     return tuple(
         proven(
-            _judgement(row, age_of(row.model, row.version), _about(row, firing), limits),
+            _judgement(row, _age(row, age_of(row.model, row.version)), _about(row, firing), limits),
             row,
             limits,
             witnesses,
@@ -240,6 +240,16 @@ def in_part(judgements: Sequence[Judgement], warnings: Sequence[str]) -> tuple[J
 def worst(judgements: Iterable[Judgement]) -> Verdict:
     """Return the verdict on all together: the worst of them, and hold where there is nothing to judge."""
     return max((one.verdict for one in judgements), key=_RANK.__getitem__, default="hold")
+
+
+def _age(row: Standing, exporter: float | None) -> float | None:
+    """Return the age of a group's data: that of the exporter's, or of the objective's own series if that is older.
+
+    Clients and gateways count models that no exporter need know.
+    """
+    if exporter is None and CLIENTS not in row.sources:
+        return None
+    return max((one for one in (exporter, row.seen_seconds_ago) if one is not None), default=None)
 
 
 def _judgement(row: Standing, age: float | None, firing: Sequence[Firing], limits: GateLimits) -> Judgement:

@@ -71,7 +71,8 @@ class Standing:
     nothing happened; then ratios are None as well. `unknown` says why nothing is known now and
     `unknown_seconds` for how long; `unknown_in_period_seconds` is all such time of the period. `excluded` is
     why time does not count now. `estimate_error` is how far an estimated share of the last hour may be off, either
-    way; because of it the page tiers `within_error` do not page. `causes` are shares (0 to 1) of what the
+    way; because of it the page tiers `within_error` do not page.
+    `seen_seconds_ago` is the age of the series that it reads. `causes` are shares (0 to 1) of what the
     indicator measures, largest first.
     """
 
@@ -96,6 +97,7 @@ class Standing:
     sources: tuple[str, ...] = ()
     estimate_error: float | None = None
     within_error: tuple[str, ...] = ()
+    seen_seconds_ago: float | None = None
 
     @property
     def model(self) -> str:
@@ -314,6 +316,7 @@ class _Board:
             sources=tuple(sorted(set(self._labels[key][names.SOURCE]))),
             estimate_error=values.get(names.ESTIMATE_ERROR),
             within_error=tuple(sorted(set(self._labels[key][names.TIER]))),
+            seen_seconds_ago=None if seen is None else max(0.0, self._at - seen),
         )
 
     def _split(self, indicator: str, group: tuple[tuple[str, str], ...]) -> tuple[tuple[str, float], ...]:

@@ -1,0 +1,146 @@
+"""`gate` with an objective on a real Envoy before a real Triton, whose own counters hide failures."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from support import history
+from support.answering import HIDDEN, post, write_models
+from support.envoy import ENVOY, envoy
+from support.exporter import exporting
+from support.triton import live_triton
+from support.waiting import eventually
+from triton_exporter.catalogue import gateway, triton
+from triton_slo import names
+from triton_slo.artifact import Options
+from triton_slo.generate import artifacts
+from triton_slo.objective.model import Objective
+from triton_slo.prometheus import Access, Prometheus
+from tritonwatch.cli import main
+from tritonwatch.commands.gate import EXIT
+
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.skipif(not ENVOY.exists(), reason="no wheel of Envoy for this machine"),
+]
+
+OBJECTIVES = (
+    Objective(name="errors", target=0.95, indicator="errors"),
+    Objective(name="client-errors", target=0.95, indicator={"kind": "errors", "source": "envoy"}),
+)
+REQUESTS = 100
+"""59 requests without a failure are needed to be 95 % sure of a target of 95 %."""
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Where the stack is, and what it scrapes."""
+
+    url: str
+    prometheus: str
+    targets: Path
+
+    def count(self, model: str) -> float:
+        """Requests to a model in the events of both objectives; the smaller number."""
+        events = f'{names.sli_events("5m")}{{model="{model}", event="total"}}'
+        return self.asked(f"min(sum by (slo) ({events})) * 300 and count({events}) == {len(OBJECTIVES)}")
+
+    def asked(self, query: str) -> float:
+        """The value of a query with one answer; 0 without any."""
+        with Prometheus(Access(self.prometheus)) as client:
+            return sum(sample.value for sample in client.instant(query))
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """100 requests to each of two models: `sound` answers all; `hiding` fails one in seven, unseen by Triton."""
+    directory = tmp_path_factory.mktemp("stack")
+    models = ("sound", "hiding")
+    write_models(directory / "models", *models)
+    made = artifacts(OBJECTIVES, Options(scrape_interval_seconds=1))
+    rules = {one.name: one.text for one in made if one.part == "rules"}
+    targets = directory / "targets.json"
+    with (
+        live_triton(directory / "models", directory) as server,
+        exporting(server.http_url, server.metrics_url) as exporter,
+        envoy(server.http_url, directory, models) as (url, admin),
+    ):
+        scraped = [
+            {"targets": [exporter.url.removeprefix("http://")]},
+            {"targets": [admin], "labels": {"__metrics_path__": "/stats/prometheus"}},
+        ]
+        targets.write_text(json.dumps(scraped))
+        with history.serve("", directory / "p", rules=rules, targets=targets) as prometheus:
+            stack = Stack(url, prometheus, targets)
+            # What comes before the first scrape of a status is in no rate.
+            first = [post(url, *one) for one in (("sound", 0.0), ("hiding", 0.0), ("hiding", HIDDEN))]
+            assert [200, 200, 500] == first
+            scraped_all = f"count({gateway.ENVOY_REQUESTS}) == 3 and count({triton.REQUEST_SUCCESS} > 0) == 2"
+            eventually(lambda: stack.asked(scraped_all), "not scraped")
+            for turn in range(REQUESTS):
+                assert 200 == post(url, "sound", 0.0)
+                fails = turn % 7 == 0
+                assert (500 if fails else 200) == post(url, "hiding", HIDDEN if fails else 0.0)
+            counted: dict[str, float] = {}
+
+            def all_counted() -> bool:
+                counted.update({model: stack.count(model) for model in models})
+                return min(counted.values()) > 90
+
+            eventually(all_counted, lambda: str(counted))
+            yield stack
+
+
+Gate = Callable[..., tuple[int, Mapping[str, str]]]
+
+
+@pytest.fixture
+def gate(stack: Stack, capsys: pytest.CaptureFixture[str]) -> Gate:
+    """What the gate says of a model: its exit code, and by objective the verdict with its reason."""
+
+    def judged(model: str, *more: str) -> tuple[int, Mapping[str, str]]:
+        code = main(["gate", "--prometheus", stack.prometheus, "--model", model, "--json", *more])
+        judgements = json.loads(capsys.readouterr().out)["judgements"]
+        return code, {one["slo"]: f"{one['verdict']}: {one['reason']}" for one in judgements}
+
+    return judged
+
+
+def test_a_model_of_which_the_gateway_saw_no_failure_is_promoted(gate: Gate) -> None:
+    """Triton's own counters may hide failures of its backend; the gateway's show that there are none."""
+    code, said = gate("sound")
+
+    assert 0 == code, said
+    assert {"errors", "client-errors"} == said.keys()
+
+
+def test_a_model_whose_failures_only_the_gateway_sees_is_not(gate: Gate) -> None:
+    """Triton's objective has all of its budget left, and is not promoted on that either; --trust would."""
+    code, said = gate("hiding")
+
+    assert code in (EXIT["hold"], EXIT["rollback"]), said
+    assert not said["client-errors"].startswith("promote")
+    assert "hold: budget left is 100.0%" in said["errors"]
+    assert "see objective client-errors" in said["errors"]
+    assert (
+        "promote" == gate("hiding", "--objective", "errors", "--trust", "backend_counters")[1]["errors"][:7]
+    )
+
+
+def test_a_gateway_that_is_not_scraped_any_more_promotes_nothing(stack: Stack, gate: Gate) -> None:
+    """Its last numbers are recorded for minutes, while the exporter's own series stay fresh."""
+    exporter, _ = json.loads(stack.targets.read_text())
+    stack.targets.write_text(json.dumps([exporter]))
+    own = ("--objective", "client-errors", "--max-age", "8s")
+
+    code, said = eventually(lambda: (found := gate("sound", *own))[0] and found, "still promoted", 40)
+
+    assert EXIT["hold"] == code
+    assert re.fullmatch(r"hold: the data is \d+ s old, at most 8 s are allowed", said["client-errors"])
+    assert 0 == gate("hiding", "--objective", "errors", "--trust", "backend_counters", "--max-age", "8s")[0]

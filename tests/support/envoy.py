@@ -1,0 +1,102 @@
+"""A real Envoy before a real Triton."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import requests
+import yaml
+
+from support.waiting import eventually
+from triton_exporter.catalogue import gateway
+from tritonwatch.local.triton import free_ports
+
+ENVOY = Path(sys.executable).with_name("envoy")
+
+
+@contextmanager
+def envoy(upstream: str, directory: Path, names: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Run an Envoy with a cluster and a virtual cluster for each model, and yield its URL and admin address.
+
+    Nothing listens behind the cluster `gone`.
+    """
+    port, admin, nobody = free_ports(3)
+    host, _, triton = upstream.removeprefix("http://").partition(":")
+
+    def socket(number: int) -> dict[str, object]:
+        return {"socket_address": {"address": host, "port_value": number}}
+
+    def cluster(name: str, number: int) -> dict[str, object]:
+        endpoints = [{"lb_endpoints": [{"endpoint": {"address": socket(number)}}]}]
+        assignment = {"cluster_name": name, "endpoints": endpoints}
+        return {"name": name, "type": "STATIC", "connect_timeout": "1s", "load_assignment": assignment}
+
+    kind = "type.googleapis.com/envoy.extensions.filters"
+    host_of_all = {
+        "name": "triton",
+        "domains": ["*"],
+        "routes": [
+            {"match": {"prefix": f"/v2/models/{one}/"}, "route": {"cluster": one, "timeout": "5s"}}
+            for one in names
+        ],
+        "virtual_clusters": [
+            {"name": one, "headers": [{"name": ":path", "string_match": {"prefix": f"/v2/models/{one}/"}}]}
+            for one in names
+        ],
+    }
+    router = {"name": "router", "typed_config": {"@type": f"{kind}.http.router.v3.Router"}}
+    manager = {
+        "@type": f"{kind}.network.http_connection_manager.v3.HttpConnectionManager",
+        "stat_prefix": "in",
+        "http_filters": [router],
+        "route_config": {"virtual_hosts": [host_of_all]},
+    }
+    chain = {"filters": [{"name": "http", "typed_config": manager}]}
+    config = {
+        "admin": {"address": socket(admin)},
+        "static_resources": {
+            "listeners": [{"address": socket(port), "filter_chains": [chain]}],
+            "clusters": [cluster(one, nobody if one == "gone" else int(triton)) for one in names],
+        },
+    }
+    (directory / "envoy.yaml").write_text(yaml.safe_dump(config))
+    command: list[str | Path] = [
+        ENVOY,
+        "-c",
+        directory / "envoy.yaml",
+        "--concurrency",
+        "1",
+        "--disable-hot-restart",
+        "-l",
+        "error",
+    ]
+    with (directory / "envoy.log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+        try:
+            eventually(lambda: _answers(f"http://{host}:{admin}/ready"), "Envoy is not ready", 30)
+            yield f"http://{host}:{port}", f"{host}:{admin}"
+        finally:
+            process.terminate()
+            process.wait(20)
+
+
+def _answers(url: str) -> bool:
+    try:
+        return requests.get(url, timeout=2).status_code == 200
+    except requests.ConnectionError:
+        return False
+
+
+def envoy_counters(admin: str) -> Counter[str]:
+    """Requests by model and status as Envoy exposes them."""
+    page = requests.get(f"http://{admin}/stats/prometheus", timeout=9).text
+    series = rf'^{gateway.ENVOY_REQUESTS}{{envoy_response_code="(\d+)",envoy_cluster_name="(\w+)"}} (\d+)$'
+    return Counter(
+        {f"{model} {code}": int(count) for code, model, count in re.findall(series, page, re.MULTILINE)}
+    )
