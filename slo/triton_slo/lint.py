@@ -12,7 +12,7 @@ from triton_slo.artifact import Options
 from triton_slo.fields import Choice
 from triton_slo.indicators.sources import BACKEND_COUNTERS, CAVEATS, HIDING, SEES_FAILURES
 from triton_slo.objective.exclusion_lint import exclusion_doubts, over
-from triton_slo.objective.model import CalendarWindow, Objective
+from triton_slo.objective.model import Objective
 from triton_slo.objective.reading import ParsedObjectives
 from triton_slo.problem import Problem
 from triton_slo.rules.periods import LAST, clock
@@ -134,8 +134,8 @@ def _short_windows(objective: Objective, around: Surroundings) -> Iterator[Doubt
 
 
 def _horizon(objective: Objective, around: Surroundings) -> Iterator[Doubt]:
-    window = objective.window
-    if around.now is None or not isinstance(window, CalendarWindow):
+    window = objective.calendar
+    if around.now is None or window is None:
         return
     if around.now > LAST.timestamp() - _YEAR and len(clock(window.timezone)) > 1:
         reason = f"the rules know the clock of {window.timezone} only until {LAST:%Y-%m-%d}"
@@ -143,10 +143,7 @@ def _horizon(objective: Objective, around: Surroundings) -> Iterator[Doubt]:
 
 
 def _long_window(objective: Objective, around: Surroundings) -> Iterator[Doubt]:
-    window = objective.window
-    # A calendar period's events are carried on from hour to hour; only the longest burn window looks further back.
-    needed = parse_seconds("3d") if isinstance(window, CalendarWindow) else window.seconds
-    kept = around.retention_seconds
+    needed, kept = objective.window.history_seconds, around.retention_seconds
     if kept is not None and needed > kept:
         lengths = f"{duration_text(needed)} exceed the retention of Prometheus ({duration_text(kept)})"
         yield (

@@ -112,8 +112,8 @@ def test_a_healthy_group_has_no_series_for_the_parts_of_alerts(tmp_path: Path) -
         f'{success}{{model="failing", version="1"}}': "0+50x60",
         f'{failure}{{model="failing", version="1", reason="BACKEND"}}': "0+50x60",
     }
-    names = "|".join(names.burn_part(name) for name in ("enough", "recovered", "over", "now"))
-    query = f'count by (model) ({{__name__=~"{names}"}})'
+    parts = "|".join(names.burn_part(name) for name in ("enough", "recovered", "over", "now"))
+    query = f'count by (model) ({{__name__=~"{parts}"}})'
 
     [found] = evaluated(promtools()[0], tmp_path, rules, series, [(query, 3600)], interval=60, evaluation=60)
 

@@ -14,7 +14,6 @@ from triton_slo.burn import words
 from triton_slo.burn.burn_alerts import in_force, objective_alert
 from triton_slo.burn.condition import All, enough_in_period
 from triton_slo.burn.condition_rules import expression
-from triton_slo.objective.model import CalendarWindow
 from triton_slo.promql import Matchers, indent, number, on
 from triton_slo.rules.plan import Plan
 from triton_slo.rules.retired import unless_retired
@@ -47,7 +46,7 @@ def _nearly_spent(plan: Plan, ticket: Tunable) -> str:
     day, before = plan.clock.real(_DAY), plan.clock.real(_BEFORE)
     ahead = number(plan.clock.real(ticket.threshold.promql))
     soon, lines = f"< {ahead}", []
-    if isinstance(plan.objective.window, CalendarWindow):
+    if plan.objective.calendar:
         # A period begins with a full budget, whatever was left of the one before.
         soon = f"< on () group_left () clamp_max({names.PERIOD_END}{plan.own} - time(), {ahead})"
         lines = [f"and on () time() - {names.PERIOD_START}{plan.own} > {number(before)}"]

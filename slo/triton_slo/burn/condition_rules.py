@@ -32,7 +32,7 @@ from triton_slo.burn.condition import (
     burn_condition,
     named_parts,
 )
-from triton_slo.objective.model import CalendarWindow, Tier
+from triton_slo.objective.model import Tier
 from triton_slo.promql import indent, number, on
 from triton_slo.rules.plan import Plan
 from triton_slo.rules.recording import burn, events
@@ -131,8 +131,8 @@ class _Expression:
                 return f"{self._ratio(window)} / {self._ratio(like)}"
 
     def _count(self, window: Window, event: str) -> str:
-        period = self.plan.objective.window
-        if isinstance(period, CalendarWindow) and window.nominal == period.nominal:
+        period = self.plan.objective.calendar
+        if period is not None and window.nominal == period.nominal:
             so_far = f"{names.PERIOD_EVENTS}{self.plan.own.equal(names.EVENT, event)}"
             return f"sum without ({names.EVENT}) ({so_far})"
         recorded = events(self.plan, window.nominal, event)

@@ -11,7 +11,7 @@ from triton_slo import names
 from triton_slo.alert_settings.tunable import Tunable
 from triton_slo.indicators.measure import UnknownReason
 from triton_slo.indicators.sources import CAVEATS
-from triton_slo.objective.model import CalendarWindow, Tier
+from triton_slo.objective.model import Tier
 from triton_slo.promql import number, quote
 from triton_slo.rules.plan import Plan
 from triton_slo.rules.unknown import reasons
@@ -39,8 +39,8 @@ def burning(plan: Plan, tier: Tier, recurs: bool) -> dict[str, str]:
         **_own(plan),
         "summary": f"{who}: {objective.name} error budget burns {_PACE} faster than allowed",
         "description": (
-            f"{_promise(plan)} The error budget for {_period(plan)} burns that fast over windows of up to "
-            f"{windows}.{_facts(plan, tier, recurs)}"
+            f"{_promise(plan)} The error budget for {objective.window.in_sentence} burns that fast over windows "
+            f"of up to {windows}.{_facts(plan, tier, recurs)}"
         ),
         "action": _own(plan).get("action") or objective.indicator.all_steps(),
         **_links(plan, objective.indicator.burn_alert),
@@ -75,13 +75,13 @@ def unknown(plan: Plan) -> dict[str, str]:
 def nearly_spent(plan: Plan, ticket: Tunable) -> dict[str, str]:
     """Annotations of the ticket about a nearly spent budget; its value is the seconds that the rest lasts."""
     assert ticket.threshold is not None
-    name = plan.objective.name
+    name, period = plan.objective.name, plan.objective.window.in_sentence
     return _about_budget(
         plan,
         names.NEARLY_SPENT_ALERT,
         f"the {name} error budget is nearly spent and lasts {{{{ $value | humanizeDuration }}}} at its pace",
-        f"At the pace of the last day, and at that of the two days before, the error budget for {_period(plan)} is "
-        f"spent within {ticket.threshold.words}.",
+        f"At the pace of the last day, and at that of the two days before, the error budget for {period} is spent "
+        f"within {ticket.threshold.words}.",
     )
 
 
@@ -91,8 +91,9 @@ def spent(plan: Plan) -> dict[str, str]:
         plan,
         names.SPENT_ALERT,
         f"the {plan.objective.name} error budget is spent, and no burn alert fired",
-        f"{{{{ $value | humanizePercentage }}}} of the error budget for {_period(plan)} is left, and no burn alert "
-        "fired in the last day: the failures were too slow or too few for one, or the rules were not evaluated.",
+        f"{{{{ $value | humanizePercentage }}}} of the error budget for {plan.objective.window.in_sentence} is "
+        "left, and no burn alert fired in the last day: the failures were too slow or too few for one, or the "
+        "rules were not evaluated.",
     )
 
 
@@ -149,11 +150,6 @@ def _promise(plan: Plan) -> str:
     )
 
 
-def _period(plan: Plan) -> str:
-    window = plan.objective.window
-    return f"the {window.calendar}" if isinstance(window, CalendarWindow) else window.nominal
-
-
 def _facts(plan: Plan, tier: Tier, recurs: bool) -> str:
     """A sentence for each fact, all asked in one query, whose results keep the order of the operands of `or`."""
     left = _lasting(plan)
@@ -178,7 +174,7 @@ class _Fact:
 def _lasting(plan: Plan) -> _Fact:
     """When the rest of the budget is gone: `remaining * period / burn`."""
     period = number(plan.period_seconds)
-    if isinstance(plan.objective.window, CalendarWindow):
+    if plan.objective.calendar:
         period = f"scalar({names.PERIOD_DAYS}{plan.own} * {DAY})"
     value = f"%[{len(plan.objective.group_by) + 1}]f"
     query = f"clamp_min({names.PERIOD_BUDGET_REMAINING}{{{_group_format(plan)}}}, 0) * {period} / {value}"
@@ -190,7 +186,7 @@ def _lasting(plan: Plan) -> _Fact:
 
 def _reset(plan: Plan) -> Iterator[_Fact]:
     """When a calendar's budget resets, which may come before it is gone."""
-    if isinstance(plan.objective.window, CalendarWindow):
+    if plan.objective.calendar:
         query = f'label_replace({names.PERIOD_END}{plan.own} - time(), "{names.EDGE}", "end", "", "")'
         yield _Fact(query, names.EDGE, " It resets in {{ .Value | humanizeDuration }}.")
 

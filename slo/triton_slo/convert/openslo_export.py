@@ -21,7 +21,7 @@ from triton_slo.artifact import Options
 from triton_slo.convert.entry import Entry, EntryError
 from triton_slo.convert.ledger import Ledger
 from triton_slo.convert.writing import plain
-from triton_slo.objective.model import CalendarWindow, Objective, Tier
+from triton_slo.objective.model import Objective, Tier
 from triton_slo.problem import Problem
 from triton_slo.promql import by
 from triton_slo.rules.plan import Plan, Variant
@@ -187,14 +187,14 @@ def _slo(
 
 
 def _window(objective: Objective) -> Document:
-    window = objective.window
-    if isinstance(window, CalendarWindow):
-        return {
-            "duration": _CALENDARS[window.calendar],
-            "calendar": {"startTime": _FIRST_MIDNIGHT, "timeZone": window.timezone},
-            "isRolling": False,
-        }
-    return {"duration": window.nominal, "isRolling": True}
+    window = objective.calendar
+    if window is None:
+        return {"duration": objective.window.nominal, "isRolling": True}
+    return {
+        "duration": _CALENDARS[window.calendar],
+        "calendar": {"startTime": _FIRST_MIDNIGHT, "timeZone": window.timezone},
+        "isRolling": False,
+    }
 
 
 def _ratio(plan: Plan, variant: Variant) -> Document:

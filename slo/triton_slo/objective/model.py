@@ -53,6 +53,20 @@ class Rolling(Value):
         """The window as people read it."""
         return self.nominal
 
+    @property
+    def in_sentence(self) -> str:
+        """The window after a preposition: `for 30d`."""
+        return self.nominal
+
+    @property
+    def history_seconds(self) -> float:
+        """Samples of this age are read."""
+        return self.seconds
+
+    def real_seconds(self, time_scale: float) -> float:
+        """Length of the window when a time scale multiplies it."""
+        return self.seconds * time_scale
+
     @model_validator(mode="after")
     def _whole_days(self) -> Self:
         if self.seconds % DAY or not 7 * DAY <= self.seconds <= 90 * DAY:
@@ -74,11 +88,6 @@ class CalendarWindow(Value):
         return {"week": 7, "month": 30, "quarter": 90}[self.calendar] * DAY
 
     @property
-    def longest_seconds(self) -> float:
-        """Length of the longest such period, to the day."""
-        return {"week": 7, "month": 31, "quarter": 92}[self.calendar] * DAY
-
-    @property
     def nominal(self) -> str:
         """Name of the window in recorded series."""
         return self.calendar
@@ -87,6 +96,20 @@ class CalendarWindow(Value):
     def words(self) -> str:
         """The window as people read it."""
         return f"{self.calendar}, {self.timezone}"
+
+    @property
+    def in_sentence(self) -> str:
+        """The window after a preposition: `for the month`."""
+        return f"the {self.calendar}"
+
+    @property
+    def history_seconds(self) -> float:
+        """Samples of this age are read: a period's events are added up from hour to hour."""
+        return 3 * DAY
+
+    def real_seconds(self, time_scale: float) -> float:
+        """Length of the longest such period, to the day; a time scale does not change a calendar."""
+        return {"week": 7, "month": 31, "quarter": 92}[self.calendar] * DAY
 
 
 def _window(value: Any) -> Any:
@@ -334,6 +357,11 @@ class Objective(Value):
     def threshold_seconds(self) -> float | None:
         """The threshold of latency, queue and first_response; None where there is none."""
         return self.indicator.seconds
+
+    @property
+    def calendar(self) -> CalendarWindow | None:
+        """The window where it is of the calendar; None where it is rolling."""
+        return self.window if isinstance(self.window, CalendarWindow) else None
 
 
 def budget(target: float) -> float:

@@ -155,7 +155,7 @@ def _events(plan: Plan, window: CalendarWindow) -> str:
         same = f"({start} == {start} offset {back})"
         return f"(({sums} offset {back} + {within(nominal)}) and on () {same})"
 
-    reach = window.longest_seconds
+    reach = plan.period_seconds
     found = [carried(_back(plan, back), nominal) for back, nominal in _CARRIED if parse_seconds(back) < reach]
     found += [
         f"({within(nominal)} and on () ({start} <= time() - {number(plan.spans[nominal].seconds)}))"

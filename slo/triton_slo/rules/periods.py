@@ -64,11 +64,9 @@ class Basis:
 
 def basis(plan: Plan, at: float) -> Basis:
     """Return what an objective's budget is a share of at Unix time `at`."""
-    window = plan.objective.window
-    if not isinstance(window, CalendarWindow):
-        seconds = window.seconds * plan.options.time_scale
-        return Basis(seconds, seconds)
-    period = period_at(window, at)
+    if plan.objective.calendar is None:
+        return Basis(plan.period_seconds, plan.period_seconds)
+    period = period_at(plan.objective.calendar, at)
     passed = max(1.0, at - period.start)
     return Basis(passed, plan.objective.indicator.budget_until(passed, period.end - period.start))
 

@@ -10,7 +10,7 @@ from triton_slo import names
 from triton_slo.artifact import Options
 from triton_slo.fields import Choice
 from triton_slo.indicators.measure import Measure, Scope
-from triton_slo.objective.model import CalendarWindow, Objective, Override, Severity, Tier, budget
+from triton_slo.objective.model import Objective, Override, Severity, Tier, budget
 from triton_slo.promql import Matchers, parse_selector
 from triton_slo.rules.windows import SLICE, Clock, RecordedWindow, canonical, spans
 
@@ -77,7 +77,7 @@ class Plan:
     @cached_property
     def counted(self) -> frozenset[str]:
         """Windows over an hour of which events are recorded, and not only their ratio."""
-        if isinstance(self.objective.window, CalendarWindow):
+        if self.objective.calendar:
             return frozenset(self.spans)
         longs = {canonical(tier.long) for tier in self.objective.alerting.tiers}
         return frozenset({*longs, "6h", "1d", "3d", self.objective.window.nominal})
@@ -95,10 +95,7 @@ class Plan:
     @cached_property
     def period_seconds(self) -> float:
         """The real length of the period, of a calendar's longest; calendars are not scaled."""
-        window = self.objective.window
-        if isinstance(window, CalendarWindow):
-            return window.longest_seconds
-        return window.seconds * self.options.time_scale
+        return self.objective.window.real_seconds(self.options.time_scale)
 
     def factor(self, tier: Tier) -> float:
         """Burn rate at which a tier fires."""

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from triton_exporter.duration import DAY, duration_text
 from triton_slo import names
 from triton_slo.indicators.measure import Events, Measure
-from triton_slo.objective.model import CalendarWindow
 from triton_slo.promql import Matchers, number, on, paren
 from triton_slo.rules.calendar import budget_days, budget_remaining, calendar_rules
 from triton_slo.rules.excluding import counting, exclusion_rules, leaving_out
@@ -58,8 +57,8 @@ def recording_rules(plan: Plan) -> Iterator[Rule]:
             yield _rule(plan, names.ESTIMATE_ERROR, measure.estimate_error(plan.clock.text("1h")))
     for span in raw:
         yield _rule(plan, names.sli_error(span.nominal), ratio(plan, span.nominal))
-    if isinstance(plan.objective.window, CalendarWindow):
-        yield from calendar_rules(plan, plan.objective.window)
+    if plan.objective.calendar:
+        yield from calendar_rules(plan, plan.objective.calendar)
     yield from _budget(plan)
 
 
@@ -155,7 +154,7 @@ def burn(plan: Plan, nominal: str) -> str:
 def _budget(plan: Plan) -> Iterator[Rule]:
     window = plan.objective.window
     days, left = f"vector({number(window.seconds / DAY)})", f"1 - {names.PERIOD_BURN_RATE}{plan.own}"
-    if isinstance(window, CalendarWindow):
+    if plan.objective.calendar:
         days, left = budget_days(plan), budget_remaining(plan)
     yield _rule(plan, names.PERIOD_DAYS, days)
     yield _rule(plan, names.CURRENT_BURN_RATE, burn(plan, "5m"))

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from triton_exporter.duration import duration_text, parse_seconds
-from triton_slo.objective.model import HALF_HOUR, CalendarWindow, Objective
+from triton_slo.objective.model import HALF_HOUR, Objective
 
 GUARD = "3m"
 """An alert ends when the last 3 minutes show that its cause is gone."""
@@ -67,7 +67,7 @@ def canonical(duration: str) -> str:
 def spans(objective: Objective, clock: Clock) -> dict[str, RecordedWindow]:
     """Return all windows that an objective records, shortest first."""
     wanted = {*_BASE, *(canonical(w) for tier in objective.alerting.tiers for w in (tier.long, tier.short))}
-    if not isinstance(objective.window, CalendarWindow):
+    if not objective.calendar:
         wanted.add(objective.window.nominal)
     # An exclusion masks what is recorded every few seconds; an hour read from counters would ignore it.
     raw_seconds = parse_seconds("5m") if objective.exclusions else _RAW_SECONDS
