@@ -6,13 +6,15 @@ import argparse
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from triton_dashboards import per_model
 from triton_dashboards.delivery import FOLDER_TITLE, FOLDER_UID, changes, delivered
 from triton_dashboards.generate import dashboards
 from triton_dashboards.grafana.dashboard import dashboard_text
+from triton_dashboards.perses.resource import resource_text
+from triton_dashboards.values import Dashboard
 from triton_exporter.catalogue import gpu, models, state
 from triton_exporter.options import adder
 from triton_slo.artifact import Options
@@ -51,12 +53,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--out DIR", "folder to write to", Path)
     add(
         "--format",
-        "JSON files, ConfigMaps for the Grafana sidecar, or dashboard.grafana.app/v1beta1 resources "
-        "(default: json)",
-        choices=("json", "configmap", "resource"),
+        "JSON files, ConfigMaps for the Grafana sidecar, dashboard.grafana.app/v1beta1 resources, or "
+        "resources of Perses (default: json)",
+        choices=("json", "configmap", "resource", "perses"),
         default="json",
     )
     add("--namespace NAMESPACE", "namespace of the ConfigMaps", checked(_namespace), default="")
+    add("--project PROJECT", "project in Perses (default: triton)", checked(_project), default="triton")
     add = adder(parser.add_argument_group("push").add_argument)
     add("--grafana URL", "address of Grafana, with its path if it has one")
     add(
@@ -80,19 +83,24 @@ def _namespace(text: str) -> None:
         raise ValueError(f"{text!r} is not a Kubernetes namespace: at most 63 of a-z, 0-9 and - inside")
 
 
+def _project(text: str) -> None:
+    if not re.fullmatch(r"[a-zA-Z0-9_.-]{1,75}", text):
+        raise ValueError(f"{text!r} is not a project of Perses: at most 75 of letters, digits, _ . and -")
+
+
 def run(args: argparse.Namespace) -> int:
     """Run the action: 0 done, 1 an error, or changes found by --dry-run, 2 wrong usage."""
-    return {"list": _list, "write": _write, "push": _push}[args.action](args, _texts(args))
+    return {"list": _list, "write": _write, "push": _push}[args.action](args, _asked(args))
 
 
-def _texts(args: argparse.Namespace) -> dict[str, str]:
-    """Uid -> text of every dashboard asked for."""
+def _asked(args: argparse.Namespace) -> list[Dashboard]:
+    """Return every dashboard asked for."""
     options = Options(selector=args.selector, links=tuple(args.link), tuning=tuned(args.alerts))
     made = [*dashboards(options)]
     if args.per_model:
         objectives = load(args.objectives)
         made += [per_model.dashboard(facts, objectives, options) for facts in _facts(args)]
-    return {one.uid: dashboard_text(one) for one in made}
+    return made
 
 
 def _facts(args: argparse.Namespace) -> Iterable[per_model.ModelFacts]:
@@ -128,31 +136,33 @@ def _facts(args: argparse.Namespace) -> Iterable[per_model.ModelFacts]:
     ]
 
 
-def _list(_args: argparse.Namespace, texts: Mapping[str, str]) -> int:
-    for uid, text in texts.items():
-        model = json.loads(text)
-        print(f"{uid:26} {model['title']:32} {model['description'].split('?')[0]}?")
+def _list(_args: argparse.Namespace, made: Sequence[Dashboard]) -> int:
+    for one in made:
+        print(f"{one.uid:26} {one.title:32} {one.description.split('?')[0]}?")
     return 0
 
 
-def _write(args: argparse.Namespace, texts: Mapping[str, str]) -> int:
+def _write(args: argparse.Namespace, made: Sequence[Dashboard]) -> int:
     if args.out is None:
         raise UsageError("write needs --out DIR")
     if args.objectives:
         check_out(args.out, (), args.objectives)
-    files = dict(
-        delivered(text, args.format, args.folder or FOLDER_TITLE, args.namespace) for text in texts.values()
-    )
+    if args.format == "perses":
+        files = {f"{one.uid}.perses.json": resource_text(one, made, args.project) for one in made}
+    else:
+        folder = args.folder or FOLDER_TITLE
+        files = dict(delivered(dashboard_text(one), args.format, folder, args.namespace) for one in made)
     output.write(args.out, files)
     print(f"wrote {len(files)} files to {args.out}")
     return 0
 
 
-def _push(args: argparse.Namespace, texts: Mapping[str, str]) -> int:
+def _push(args: argparse.Namespace, made: Sequence[Dashboard]) -> int:
     if not args.grafana:
         raise UsageError("push needs --grafana URL")
     if args.prune and not args.per_model:
         raise UsageError("--prune needs --per-model")
+    texts = {one.uid: dashboard_text(one) for one in made}
     with Grafana(access.checked_url(args.grafana, "--grafana"), _token(args.grafana_token_file)) as grafana:
         # Compare all dashboards before writing any: one provisioned dashboard stops the whole push.
         plan = {uid: _planned(grafana, uid, json.loads(text)) for uid, text in texts.items()}
