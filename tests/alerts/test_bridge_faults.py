@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from support.bridge_world import FAULTS, HOUR, KILLS, OUTAGES, Episode, Kill, Outage, Schedule, Step, World
 from support.thorough import THOROUGH
+from triton_alerts.bridge.deliver import plan
 
 # A schedule commits thousands of times; memory-backed where there is such a place.
 FAST = Path("/dev/shm") if os.access("/dev/shm", os.W_OK) else Path(tempfile.gettempdir())
@@ -73,6 +74,7 @@ def schedules(draw: st.DrawFn) -> Schedule:
         kills=draw(st.lists(kill, max_size=6).map(tuple)),
         noise=draw(st.just(()) | noise(40) | noise(8) | noise(2)),
         looks=draw(st.integers(0, 2)) > 0,
+        early_digests=draw(st.booleans()),
     )
 
 
@@ -93,7 +95,10 @@ def _say_what_ran() -> Iterator[None]:
 @pytest.mark.timeout(1800)
 def test_every_opening_and_every_resolve_is_delivered_in_order(schedule: Schedule) -> None:
     """An hour of alerts, Slack's every failure, HA twins and kills: nothing is lost, little is doubled."""
-    with tempfile.TemporaryDirectory(dir=FAST) as folder:
+    with tempfile.TemporaryDirectory(dir=FAST) as folder, pytest.MonkeyPatch.context() as patch:
+        if schedule.early_digests:
+            patch.setattr(plan, "DIGEST_FROM", 3)
+            patch.setattr(plan, "MOST_OWN", 2)
         world = World(schedule, Path(folder) / "bridge.sqlite")
         try:
             world.run()

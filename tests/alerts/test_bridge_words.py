@@ -117,7 +117,7 @@ def test_every_message_fits_slack_and_mentions_nobody(incident: Incident, button
     """Slack takes the message, and no label became a mention, a link or a control character."""
     harmless(message.root(incident, Style(buttons=buttons, grafana="http://grafana.example"), now))
     harmless(message.escalation(incident, "", 900, "", now))
-    harmless(message.digest([incident] * 45, 100, now))
+    harmless(message.digest([incident] * 45, 100, 90, now, threads=True))
 
 
 @settings(max_examples=80, deadline=None)
@@ -278,7 +278,10 @@ def test_slack_makes_no_mention_or_link_of_a_name() -> None:
 
     opened, resolved, events = sample(1_700_000_000.0)
     made = [message.root(opened, Style(), 1_700_000_000.0), message.reply(resolved, events)]
-    made += [message.digest([opened], 1, 1_700_000_000.0), message.escalation(opened, "<!here>", 60, "", 0.0)]
+    made += [
+        message.digest([opened], 1, 1, 1_700_000_000.0, threads=True),
+        message.escalation(opened, "<!here>", 60, "", 0.0),
+    ]
     found = [text for one in made for text in texts(one.blocks)]
 
     assert len(found) > 8

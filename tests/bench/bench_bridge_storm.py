@@ -14,6 +14,7 @@ from support.bridge_world import CHANNEL, Clock, SimulatedSlack, body_of
 from support.loopback import served
 from support.slack import Workspace
 from triton_alerts.bridge.deliver.message import Style
+from triton_alerts.bridge.deliver.plan import MOST_OWN
 from triton_alerts.bridge.deliver.worker import DeliveryOptions, DeliveryWorker
 from triton_alerts.bridge.incidents.instruments import Instruments
 from triton_alerts.bridge.incidents.notification import parse
@@ -25,6 +26,7 @@ GROUPS, ALERTS = 500, 20
 KEPT = 10_000
 """Incidents in the database while notifications arrive."""
 NEW = "newest-model"
+IDLE_SECONDS = 30.0
 
 
 def test_a_storm_is_stored_named_and_posted(tmp_path: Path) -> None:
@@ -42,9 +44,10 @@ def test_a_storm_is_stored_named_and_posted(tmp_path: Path) -> None:
 
     slack = SimulatedSlack(workspace, clock, lambda _method: "")
     worker = DeliveryWorker(CHANNEL, store, slack, DeliveryOptions(Style()), clock, random.Random(1))
-    start, named, new, work = clock(), 0.0, 0.0, time.perf_counter()
-    while store.outbox.pending(CHANNEL):
-        clock.now += max(worker.step(), 0.0)
+    start, named, new, work, wait = clock(), 0.0, 0.0, time.perf_counter(), 0.0
+    while wait < IDLE_SECONDS:
+        wait = worker.step()
+        clock.now += max(wait, 0.0)
         if not named and sum(m.shown.count("since <!date") for m in workspace.messages) >= GROUPS:
             named = clock() - start
             store.receive(parse(body_of("new", {NEW: clock()}, {}), "am"), clock())
@@ -56,12 +59,13 @@ def test_a_storm_is_stored_named_and_posted(tmp_path: Path) -> None:
     roots = [m for m in workspace.roots() if "📋" not in m.text]
     print(
         f"\nstored {GROUPS * ALERTS} alerts in {GROUPS} groups in {stored:.1f} s ({GROUPS / stored:.0f} groups/s); "
-        f"all named in {named:.0f} s of Slack's time, a new page shown after {new:.1f} s more, all own messages in "
-        f"{took:.0f} s (the rate limit alone: {GROUPS} s); own work {1000 * work / len(workspace.messages):.1f} ms "
-        f"a message; disk {size / 2**20:.1f} MiB, peak memory {memory:.0f} MiB"
+        f"all named in {named:.0f} s of Slack's time, a new page shown after {new:.1f} s more, {len(roots)} own "
+        f"messages in {took:.0f} s (the rate limit alone, for one each: {GROUPS} s); own work "
+        f"{1000 * work / len(workspace.messages):.1f} ms a message; disk {size / 2**20:.1f} MiB, "
+        f"peak memory {memory:.0f} MiB"
     )
     store.close()
-    assert GROUPS + 1 == len(roots)
+    assert MOST_OWN + 1 == len(roots)
     assert new < 10
     assert 0 == sum(1 for _, _, status, _ in workspace.calls if status == 429)
 

@@ -166,6 +166,8 @@ class Schedule:
     kills: tuple[Kill, ...] = ()
     noise: tuple[tuple[int, str], ...] = ()
     looks: bool = True
+    early_digests: bool = False
+    """Whether three incidents are so many that a digest names them."""
 
 
 @dataclass
@@ -353,8 +355,10 @@ class World:
         told: list[tuple[float, str, Posted]] = []
         for message in self.workspace.messages:
             if "📋" in message.text:
-                for line in re.findall(rf"[^\n\"]*`{name}`[^\n\"]*", message.shown.replace("\\n", "\n")):
-                    told.append((message.at, "resolved" if "Resolved:" in line else "opened", message))
+                times = [message.at, *message.edited_at]
+                for at, shown in zip(times, message.shown_over_time, strict=True):
+                    for line in re.findall(rf"[^\n\"]*`{name}`[^\n\"]*", shown.replace("\\n", "\n")):
+                        told.append((at, "resolved" if "Resolved:" in line else "opened", message))
             elif not message.thread_ts and f"incident `{name}`" in message.shown:
                 told += self._root_tells(message)
                 replies = self.workspace.thread(message)

@@ -121,21 +121,33 @@ def reply(incident: Incident, events: Sequence[Event], missed: int = 0) -> Messa
     return Message(lines[-1], tuple(_section(line) for line in lines))
 
 
-def digest(incidents: Sequence[Incident], waiting: int, now: float) -> Message:
-    """Many incidents in one message, when they come faster than Slack takes messages."""
-    still = sum(1 for incident in incidents if incident.open)
-    head = f"{len(incidents)} incidents: {still} firing, {len(incidents) - still} already resolved"
-    if waiting > len(incidents):
-        head += f" ({waiting - len(incidents)} more follow)"
+def digest(incidents: Sequence[Incident], total: int, firing: int, now: float, *, threads: bool) -> Message:
+    """Many incidents in one message, when they come faster than Slack takes messages; some of them are named."""
+    head = f"📋 {total} incidents: {firing} firing, {total - firing} already resolved"
     note = "They arrived faster than Slack accepts messages, or while Slack was unreachable. "
-    note += "Each incident that is still firing gets its own message next, most urgent first."
-    lines = [_digest_line(incident, now) for incident in incidents[:DIGEST_LINES]]
+    note += (
+        "The thread names each of them. The most urgent ones have a message of their own, the next one when one of "
+        "these has ended."
+        if threads
+        else "Each incident that is still firing gets its own message next, most urgent first."
+    )
     blocks: list[Block] = [
-        {"type": "header", "text": {"type": "plain_text", "text": plain(f"📋 {head}", text.HEADER)}},
+        {"type": "header", "text": {"type": "plain_text", "text": plain(head, text.HEADER)}},
         {"type": "context", "elements": [_mrkdwn(note)]},
     ]
-    blocks += [_section("\n".join(lines[start : start + 10])) for start in range(0, len(lines), 10)]
-    return Message(f"📋 {head}", tuple(blocks))
+    return Message(head, (*blocks, *_digest_lines(incidents, now)))
+
+
+def digest_part(incidents: Sequence[Incident], now: float) -> Message:
+    """Name incidents in the thread of a digest."""
+    still = sum(1 for incident in incidents if incident.open)
+    head = f"📋 {len(incidents)} incidents: {still} firing, {len(incidents) - still} resolved"
+    return Message(head, tuple(_digest_lines(incidents, now)))
+
+
+def _digest_lines(incidents: Sequence[Incident], now: float) -> list[Block]:
+    lines = [_digest_line(incident, now) for incident in incidents[:DIGEST_LINES]]
+    return [_section("\n".join(lines[start : start + 10])) for start in range(0, len(lines), 10)]
 
 
 def escalation(incident: Incident, mention: str, after: float, permalink: str, now: float) -> Message:

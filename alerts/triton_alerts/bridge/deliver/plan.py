@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from triton_alerts.bridge.deliver.message import DIGEST_LINES
-from triton_alerts.bridge.incidents.outbox import Delivery
+from triton_alerts.bridge.incidents.outbox import Delivery, Digest
 
 POST_SPACING_SECONDS = 1.05
 """Slack: about one message per second and channel. https://docs.slack.dev/apis/web-api/rate-limits"""
@@ -18,7 +18,12 @@ EDIT_PAUSE_SECONDS = 10.0
 LONGEST_RETRY_SECONDS = 60.0
 """No stored wait is longer; one that seems so was written before the clock was put back."""
 DIGEST_FROM = 10
-"""So many first messages waiting are summed up in a digest before each gets its own."""
+"""So many first messages waiting are summed up in a digest before they get their own."""
+MOST_OWN = 20
+"""So many incidents of a digest have a message of their own at once; the others get one when these have ended."""
+DIGEST_SECONDS = 3600.0
+"""A digest goes on, in its thread, for so long after its first message."""
+DIGEST_EDIT_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +43,8 @@ class Op:
     thread: str = ""
     resumed: bool = False
     waiting: int = 0
+    firing: int = 0
+    """Of those waiting."""
 
     @property
     def first(self) -> Delivery:
@@ -51,6 +58,7 @@ def plan(
     post_at: float,
     edit_at: float,
     threads: bool,
+    digest: Digest | None = None,
     evidence_seconds: float = 0.0,
     has_evidence: Callable[[Delivery], bool] = lambda _: True,
 ) -> Op | Wait:
@@ -58,26 +66,41 @@ def plan(
 
     Messages in doubt first, since they hold up their incidents; then what nobody has seen: a digest of many
     incidents, or the message of a new page. Escalations, other first messages and resolves, and other changes
-    follow; edits have a rate of their own and fill the gaps.
+    follow; edits have a rate of their own and fill the gaps. A digest is one message, counting what fires, with a
+    thread that names each incident; few of its incidents have messages of their own at once.
     """
     waits = [3600.0]
     later = {one.id: one.next_try - now for one in pending if 0 < one.next_try - now <= LONGEST_RETRY_SECONDS}
     ready = [one for one in pending if one.id not in later]
     waits += later.values()
+    room = digest is None or digest.own < MOST_OWN
     if now >= post_at:
-        chosen = _resume(ready) or _digest(ready)
+        chosen = _resume(ready) or _digest(ready, digest, now)
         if chosen is not None:
             return chosen
         free = []
         for one in filter(_wants_post, ready):
+            if _only_digested(one) and one.closed_at is None and not one.raised and not room:
+                continue
             if _awaits_evidence(one, now, evidence_seconds, has_evidence):
                 waits.append(one.opened_at + evidence_seconds - now)
             else:
                 free.append(one)
         if free:
-            return _post(min(free, key=_turn))
-    elif any(one.inflight or _wants_post(one) for one in ready):
+            return _post(min(free, key=_turn), free)
+    elif any(one.inflight or (_wants_post(one) and (room or not _only_digested(one))) for one in ready):
         waits.append(post_at - now)
+    if digest is not None:
+        unnamed = [one for one in ready if _unseen(one)]
+        total, firing = (
+            digest.named + len(unnamed),
+            digest.firing + sum(one.closed_at is None for one in unnamed),
+        )
+        due_at = max(edit_at, digest.edited_at + DIGEST_EDIT_SECONDS)
+        if (total, firing) != digest.shown and now >= due_at:
+            return Op("digest_edit", "", (), digest.ts, waiting=total, firing=firing)
+        if (total, firing) != digest.shown:
+            waits.append(due_at - now)
     edits = [one for one in ready if threads and _wants_edit(one)]
     due = [one for one in edits if _edit_due(one, now) <= now]
     waits += [_edit_due(one, now) - now for one in edits if _edit_due(one, now) > now]
@@ -94,20 +117,28 @@ def _resume(ready: Sequence[Delivery]) -> Op | None:
         return None
     first = doubtful[0]
     together = tuple(one for one in doubtful if one.inflight == first.inflight)
-    thread = first.root_ts if first.inflight_kind == "reply" else ""
+    thread = {"reply": first.root_ts, "digest": first.digest}.get(first.inflight_kind, "")
     return Op(first.inflight_kind, first.inflight, together, thread, resumed=True, waiting=len(together))
 
 
-def _digest(ready: Sequence[Delivery]) -> Op | None:
-    unposted = [one for one in ready if _unposted(one)]
+def _digest(ready: Sequence[Delivery], digest: Digest | None, now: float) -> Op | None:
+    # The end of what a digest's thread named is reported there, whenever there is time.
+    unposted = [one for one in ready if _unposted(one) and not _only_digested(one)]
     if len(unposted) < DIGEST_FROM:
         return None
     # The newest first: in a storm the oldest of them has waited already, and all are named within seconds.
     chosen = tuple(sorted(unposted, key=lambda one: (one.severity, not _unseen(one), -one.id)))
-    return Op("digest", _name(), chosen[:DIGEST_LINES], waiting=len(unposted))
+    goes_on = digest is not None and 0 <= now - digest.at < DIGEST_SECONDS
+    firing = sum(one.closed_at is None for one in unposted)
+    thread = digest.ts if digest is not None and goes_on else ""
+    return Op("digest", _name(), chosen[:DIGEST_LINES], thread, waiting=len(unposted), firing=firing)
 
 
-def _post(one: Delivery) -> Op:
+def _post(one: Delivery, waiting: Sequence[Delivery]) -> Op:
+    if _only_digested(one) and one.closed_at is not None:
+        ended = [each for each in waiting if each.digest == one.digest and each.closed_at is not None]
+        chosen = tuple(each for each in ended if _only_digested(each))[:DIGEST_LINES]
+        return Op("digest", _name(), chosen, one.digest, waiting=len(chosen))
     if one.role == "escalation":
         return Op("escalation", _name(), (one,))
     return Op("reply", _name(), (one,), one.root_ts) if one.root_ts else Op("root", _name(), (one,))
@@ -123,6 +154,11 @@ def _unposted(one: Delivery) -> bool:
 def _unseen(one: Delivery) -> bool:
     """Return whether the channel shows nothing of it yet, not even a line in a digest."""
     return _unposted(one) and one.digest_seq == 0
+
+
+def _only_digested(one: Delivery) -> bool:
+    """Return whether the thread of a digest is all that shows it."""
+    return bool(one.digest and one.digest_seq) and not one.root_ts
 
 
 def _wants_post(one: Delivery) -> bool:
@@ -157,7 +193,7 @@ def _turn(one: Delivery) -> tuple[int, int, bool, float]:
     elif one.role == "escalation":
         turn = 2
     else:
-        turn = 3 if _is_decisive(one) else 4
+        turn = 5 if _only_digested(one) and one.closed_at is not None else 3 if _is_decisive(one) else 4
     return (turn, one.severity, one.closed_at is None, one.opened_at)
 
 

@@ -20,6 +20,7 @@ from triton_alerts.bridge.incidents.outbox import Delivery
 from triton_alerts.bridge.incidents.store import Store
 
 EVENTS_PER_REPLY = 12
+EDITS = ("edit", "digest_edit")
 LONGEST_WAIT_SECONDS = 60.0
 SETUP_WAIT_SECONDS = 60.0
 """How long to wait when a person has to fix something (token, channel) before anything can be sent."""
@@ -74,6 +75,7 @@ class DeliveryWorker:
             post_at=self.post_at,
             edit_at=self.edit_at,
             threads=self.transport.threads,
+            digest=self.store.outbox.digest(self.channel),
             evidence_seconds=self.options.evidence_seconds,
             has_evidence=self._has_evidence,
         )
@@ -85,7 +87,7 @@ class DeliveryWorker:
             self._refused(todo, refusal, self.clock())
         else:
             self.failures, self.healthy = 0, True
-            if todo.kind != "edit":
+            if todo.kind not in EDITS:
                 self.count("delivered", todo.kind)
         return 0.0
 
@@ -96,6 +98,8 @@ class DeliveryWorker:
     def _do(self, op: Op, now: float) -> None:
         if op.kind == "edit":
             self._edit(op, now)
+        elif op.kind == "digest_edit":
+            self._edit_digest(op, now)
         elif op.resumed and (sent := self._find(op)) is not None:
             self._arrived(op, sent, now, found=True)
         else:
@@ -114,10 +118,22 @@ class DeliveryWorker:
         self.store.outbox.update(one, shown_version=one.version, edited_at=now, attempts=0, next_try=0.0)
         self.count("delivered", "edit")
 
+    def _edit_digest(self, op: Op, now: float) -> None:
+        self.edit_at = now + EDIT_SPACING_SECONDS
+        digest = self.store.outbox.digest(self.channel)
+        assert digest is not None, "only a digest that was posted is edited"
+        numbers = self.store.outbox.only_in_digest(self.channel, op.thread, message.DIGEST_LINES)
+        incidents = [one for number in numbers if (one := self.store.incidents.get(number))]
+        self.transport.edit(
+            digest.channel, op.thread, message.digest(incidents, op.waiting, op.firing, now, threads=True)
+        )
+        self.store.outbox.edited_digest(self.channel, op.waiting, op.firing, now)
+        self.count("delivered", "edit")
+
     def _find(self, op: Op) -> Sent | None:
         one = op.first
         try:
-            sent = self.transport.find(one.root_channel or self.channel, op.name, one.inflight_at, op.thread)
+            sent = self.transport.find(self._channel(op), op.name, one.inflight_at, op.thread)
         except DeliveryError as refusal:
             refusal.in_doubt = True  # a failed search settles nothing
             raise
@@ -128,8 +144,9 @@ class DeliveryWorker:
         self.post_at = now + POST_SPACING_SECONDS
         body, loud = self._safely_composed(op, now)
         if not op.resumed:
-            self.store.outbox.begin(op.deliveries, op.name, op.kind, now)
-        channel = op.first.root_channel if op.thread else self.channel
+            digest = {"digest": op.thread} if op.kind == "digest" else {}
+            self.store.outbox.begin(op.deliveries, op.name, op.kind, now, **digest)
+        channel = self._channel(op)
         sent = self.transport.post(channel, self._fit(body, op.first), op.name, op.thread, loud=loud)
         self._arrived(op, sent, now, found=False)
 
@@ -146,7 +163,12 @@ class DeliveryWorker:
         if op.kind == "root":
             return message.root(incident, self.options.style, now), False
         if op.kind == "digest":
-            return message.digest([self._incident(one) for one in op.deliveries], op.waiting, now), False
+            incidents = [self._incident(one) for one in op.deliveries]
+            if op.thread:
+                return message.digest_part(incidents, now), False
+            return message.digest(
+                incidents, op.waiting, op.firing, now, threads=self.transport.threads
+            ), False
         if op.kind == "escalation":
             return self._escalation(op, incident, now), True
         events = self.store.incidents.events(op.first.incident, op.first.posted_seq, _seq(op, op.first))
@@ -170,8 +192,13 @@ class DeliveryWorker:
         one = op.first
         if op.kind == "digest":
             with self.store.transaction():
+                first = "" if not sent.in_thread else op.thread or sent.ts
                 for each in op.deliveries:
-                    self.store.outbox.finish(each, **_covered_by_digest(each, _seq(op, each)))
+                    self.store.outbox.finish(each, digest=first, **_covered_by_digest(each, _seq(op, each)))
+                if not sent.in_thread:
+                    self.store.outbox.forget_digest(self.channel, op.thread)
+                elif sent.ts and not op.thread:
+                    self.store.outbox.set_digest(self.channel, sent.channel, sent.ts, now)
         elif op.kind == "reply":
             # Slack posts at top level, without an error, when the thread's parent was deleted.
             gone: dict[str, str | int | float] = (
@@ -194,7 +221,7 @@ class DeliveryWorker:
         log.warning("channel %s: %s refused: %s", self.channel, op.kind, refusal)
         with self.store.transaction():
             # An earlier attempt that may have arrived stays in doubt whatever became of this one.
-            if not refusal.in_doubt and not op.resumed and op.kind != "edit":
+            if not refusal.in_doubt and not op.resumed and op.kind not in EDITS:
                 self.store.outbox.begin(op.deliveries, "", "", 0.0)
             if refusal.kind == "gone":
                 self._gone(op)
@@ -204,13 +231,18 @@ class DeliveryWorker:
                 self._back_off(op, refusal, now)
 
     def _gone(self, op: Op) -> None:
-        if op.kind == "edit":  # too old to edit, or deleted by a person: the thread still shows the changes
+        if op.kind == "digest_edit" or (op.kind == "digest" and op.thread):
+            self.store.outbox.forget_digest(self.channel, op.thread)
+            self.store.outbox.begin(op.deliveries, "", "", 0.0)
+        elif op.kind == "edit":  # too old to edit, or deleted by a person: the thread still shows the changes
             self.store.outbox.update(op.first, shown_version=op.first.version)
         else:
             self.store.outbox.begin(op.deliveries, "", "", 0.0)
             self.store.outbox.update(op.first, root_ts="", root_channel="", shown_version=0)
 
     def _retry_as_text(self, op: Op, now: float) -> None:
+        if op.kind == "digest_edit":  # there is nothing to it without blocks
+            self.store.outbox.edited_digest(self.channel, op.waiting, op.firing, now)
         for one in op.deliveries:
             attempts = one.attempts + 1
             later = now + self._jitter(attempts) if one.plainness else now
@@ -221,15 +253,22 @@ class DeliveryWorker:
         self.healthy = False
         wait = SETUP_WAIT_SECONDS if refusal.kind == "setup" else self._jitter(self.failures)
         wait = wait if refusal.retry_after is None else refusal.retry_after + self.rng.uniform(0.05, 0.5)
-        if op.kind == "edit":
+        if op.kind in EDITS:
             self.edit_at = now + wait
-        if op.kind != "edit" or refusal.kind != "rate_limited":
+        if op.kind not in EDITS or refusal.kind != "rate_limited":
             self.post_at = self.edit_at = now + wait
 
     def _jitter(self, failures: int) -> float:
         """Exponential backoff with full jitter above half, at most a minute."""
         ceiling = min(LONGEST_WAIT_SECONDS, 2.0 ** min(failures - 1, 10))
         return self.rng.uniform(ceiling / 2, ceiling)
+
+    def _channel(self, op: Op) -> str:
+        """Return the channel of a message; a thread's is known by its id."""
+        if op.kind == "digest":
+            digest = self.store.outbox.digest(self.channel) if op.thread else None
+            return digest.channel if digest is not None else self.channel
+        return op.first.root_channel or self.channel
 
     def _fit(self, body: Message, delivery: Delivery) -> Message:
         return message.bare(body) if delivery.plainness else body
@@ -245,7 +284,7 @@ def _seq(op: Op, one: Delivery) -> int:
     return one.inflight_seq if op.resumed else one.last_seq
 
 
-def _covered_by_digest(one: Delivery, seq: int) -> dict[str, int]:
+def _covered_by_digest(one: Delivery, seq: int) -> dict[str, str | int | float]:
     """A digest reports a closed incident in full; an open one still gets its own message."""
     full = one.closed_at is not None and seq == one.last_seq
     return {"digest_seq": seq, "posted_seq": seq} if full else {"digest_seq": seq}

@@ -66,7 +66,15 @@ DROP TABLE held;
 ALTER TABLE parsed RENAME TO held;
 """
 
-MIGRATIONS = (_UNVERSIONED, _PARSED_NOTIFICATIONS)
+_DIGESTS = """
+ALTER TABLE deliveries ADD COLUMN digest TEXT NOT NULL DEFAULT '';
+CREATE INDEX deliveries_by_digest ON deliveries (digest) WHERE digest != '';
+CREATE TABLE digests (
+  channel TEXT PRIMARY KEY, root_channel TEXT NOT NULL, ts TEXT NOT NULL, at REAL NOT NULL,
+  total INTEGER NOT NULL, firing INTEGER NOT NULL, edited_at REAL NOT NULL);
+"""
+
+MIGRATIONS = (_UNVERSIONED, _PARSED_NOTIFICATIONS, _DIGESTS)
 """SQL that leads from one schema version (SQLite's user_version) to the next; the first one was not numbered."""
 
 

@@ -14,7 +14,8 @@ class Delivery:
     """How much of one incident one channel has been sent.
 
     `posted_seq` counts the events posted in the thread, `shown_version` is the state that the root message shows,
-    `digest_seq` counts the events that a digest included. `inflight` names a message that may have arrived.
+    `digest_seq` counts the events that a digest included, `digest` is that digest's first message. `inflight`
+    names a message that may have arrived.
     """
 
     id: int
@@ -31,6 +32,7 @@ class Delivery:
     posted_seq: int
     shown_version: int
     digest_seq: int
+    digest: str
     plainness: int
     attempts: int
     next_try: float
@@ -45,12 +47,29 @@ class Delivery:
 
 _SELECT = """
 SELECT d.id, d.incident, d.channel, d.role, i.severity, i.opened_at, i.closed_at, i.last_seq, i.version,
-       d.root_channel, d.root_ts, d.posted_seq, d.shown_version, d.digest_seq, d.plainness, d.attempts,
+       d.root_channel, d.root_ts, d.posted_seq, d.shown_version, d.digest_seq, d.digest, d.plainness,
+       d.attempts,
        d.next_try, d.edited_at, d.inflight, d.inflight_kind, d.inflight_seq, d.inflight_at,
        EXISTS (SELECT 1 FROM events e WHERE e.incident = d.incident AND e.seq > d.posted_seq
                AND json_extract(e.document, '$.kind') = 'raised')
 FROM deliveries d JOIN incidents i ON i.id = d.incident
 """
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """The first message of a channel's latest digest: what it shows, and what is so now."""
+
+    channel: str
+    ts: str
+    at: float
+    edited_at: float
+    shown: tuple[int, int]
+    """Incidents it counted, and how many of them were firing."""
+    named: int
+    firing: int
+    own: int
+    """How many of the firing ones have a message of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +119,17 @@ class Outbox:
         )
         return Delivery(*row) if row else None
 
-    def begin(self, deliveries: Sequence[Delivery], name: str, kind: str, now: float) -> None:
-        """Record, before it is sent, that a message is about to be sent."""
+    def begin(self, deliveries: Sequence[Delivery], name: str, kind: str, now: float, **values: str) -> None:
+        """Record, before it is sent, that a message is about to be sent; `values` are other columns to set."""
         with self.database.transaction():
             for one in deliveries:
                 self.update(
-                    one, inflight=name, inflight_kind=kind, inflight_seq=one.last_seq, inflight_at=now
+                    one,
+                    inflight=name,
+                    inflight_kind=kind,
+                    inflight_seq=one.last_seq,
+                    inflight_at=now,
+                    **values,
                 )
 
     def finish(self, delivery: Delivery, **values: str | int | float) -> None:
@@ -126,6 +150,50 @@ class Outbox:
             f"UPDATE deliveries SET {columns} WHERE id = ?",  # noqa: S608
             *(*values.values(), delivery.id),
         )
+
+    def digest(self, channel: str) -> Digest | None:
+        """Return the channel's latest digest."""
+        row = self.database.row(
+            "SELECT g.root_channel, g.ts, g.at, g.edited_at, g.total, g.firing, count(d.id), "
+            "sum(i.closed_at IS NULL), sum(i.closed_at IS NULL AND d.root_ts != '') "
+            "FROM digests g LEFT JOIN deliveries d ON d.digest = g.ts AND d.channel = g.channel "
+            "LEFT JOIN incidents i ON i.id = d.incident WHERE g.channel = ? GROUP BY g.channel",
+            channel,
+        )
+        if row is None:
+            return None
+        root_channel, ts, at, edited_at, total, firing, named, still, own = row
+        return Digest(root_channel, ts, at, edited_at, (total, firing), named, still or 0, own or 0)
+
+    def set_digest(self, channel: str, root_channel: str, ts: str, now: float) -> None:
+        """Record the first message of a digest; nothing is known of what it counted until it is edited."""
+        self.database.run(
+            "INSERT OR REPLACE INTO digests VALUES (?, ?, ?, ?, 0, 0, ?)", channel, root_channel, ts, now, now
+        )
+
+    def edited_digest(self, channel: str, total: int, firing: int, now: float) -> None:
+        """Record what the digest shows since its last edit."""
+        self.database.run(
+            "UPDATE digests SET total = ?, firing = ?, edited_at = ? WHERE channel = ?",
+            *(total, firing, now, channel),
+        )
+
+    def forget_digest(self, channel: str, ts: str) -> None:
+        """Post what follows elsewhere: the digest's message is gone."""
+        with self.database.transaction():
+            self.database.run("DELETE FROM digests WHERE channel = ? AND ts = ?", channel, ts)
+            self.database.run(
+                "UPDATE deliveries SET digest = '' WHERE channel = ? AND digest = ?", channel, ts
+            )
+
+    def only_in_digest(self, channel: str, ts: str, limit: int) -> list[int]:
+        """Return the firing incidents that a digest alone shows: pages first, then the newest."""
+        rows = self.database.rows(
+            "SELECT i.id FROM deliveries d JOIN incidents i ON i.id = d.incident WHERE d.channel = ? "
+            "AND d.digest = ? AND d.root_ts = '' AND i.closed_at IS NULL ORDER BY i.severity, i.id DESC LIMIT ?",
+            *(channel, ts, limit),
+        )
+        return [int(row[0]) for row in rows]
 
     def edit_soon(self, number: int) -> None:
         """Edit the incident's root message without the usual pause: somebody waits for it to change."""

@@ -41,7 +41,7 @@ class Escalator:
 
     def __call__(self, now: float) -> None:
         for number, incident in self.store.incidents.open():
-            if self._due(incident, now):
+            if self._due(incident, now) and not self._is_summed_up(number):
                 channel = self.how.channel or self.channel_for(incident.severity)
                 self.store.escalate(number, channel, now, partial(self._mark, now))
                 self.escalated(now, incident, channel)
@@ -51,6 +51,11 @@ class Escalator:
         waits = incident.acknowledged is None and not incident.silenced and incident.escalated_at is None
         nobody_since = max(incident.opened_at, incident.released_at or 0.0)
         return waits and incident.severity == "critical" and now - nobody_since >= self.how.after_seconds
+
+    def _is_summed_up(self, number: int) -> bool:
+        """Return whether a digest is all that shows it: it is escalated once it has a message of its own."""
+        main = self.store.outbox.main(number)
+        return main is not None and bool(main.digest and main.digest_seq) and not main.root_ts
 
     def _mark(self, now: float, before: Incident) -> Changed:
         event = Event(at=now, kind="escalated", text=duration(self.how.after_seconds))
