@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -17,7 +16,7 @@ from prometheus_client.registry import Collector
 
 from support import history
 from support.answering import ROUND, SLOW, post, write_models
-from support.tools import ROOT
+from support.nginx import NGINX, nginx
 from support.triton import live_triton
 from support.waiting import eventually
 from triton_exporter.catalogue import gateway
@@ -27,7 +26,6 @@ from triton_slo.objective.model import Objective
 from triton_slo.prometheus import Access, Prometheus
 from tritonwatch.local.triton import free_ports
 
-NGINX = ROOT / ".cache" / "nginx" / "usr" / "sbin" / "nginx"
 pytestmark = [
     pytest.mark.real,
     pytest.mark.skipif(not NGINX.exists(), reason="no nginx from Debian's package; try: make tools-next"),
@@ -39,30 +37,6 @@ LATENCY = Objective(
     target=0.99,
     indicator={"kind": "latency", "source": "ingress-nginx", "threshold": "250ms", "model_from": "ingress"},
 )
-CONFIGURATION = """\
-daemon off;
-user root;
-pid {folder}/nginx.pid;
-error_log {folder}/error.log;
-events {{}}
-http {{
-  log_format requests escape=json
-    '{{"path": "$rule", "ingress": "$model", "status": "$status", "time": "$request_time"}}';
-  access_log {folder}/requests.log requests;
-  client_body_temp_path {folder}/body;
-  proxy_temp_path {folder}/proxy;
-  fastcgi_temp_path {folder}/fastcgi;
-  uwsgi_temp_path {folder}/uwsgi;
-  scgi_temp_path {folder}/scgi;
-  server {{
-    listen 127.0.0.1:{port};
-    location = /ready {{ access_log off; return 204; }}
-    location ~ ^(?<rule>/v2/models/(?<model>gone))/ {{ proxy_pass http://127.0.0.1:{nobody}; }}
-    location ~ ^(?<rule>/v2/models/(?<model>stuck))/ {{ proxy_pass {triton}; proxy_read_timeout 1s; }}
-    location ~ ^(?<rule>/v2/models/(?<model>[a-z]+))/ {{ proxy_pass {triton}; }}
-  }}
-}}
-"""
 
 
 class IngressMetrics(Collector):
@@ -91,26 +65,15 @@ class IngressMetrics(Collector):
 def test_rules_on_ingress_series_give_what_the_clients_counted(tmp_path: Path) -> None:
     """Errors that Triton hides, 502 and 504 fail; 400 and 499 do not; the model is in the path or the Ingress."""
     write_models(tmp_path / "models", "mixed", "stuck")
-    port, nobody, metrics = free_ports(3)
+    (metrics,) = free_ports(1)
     made = artifacts([ERRORS, LATENCY], Options(scrape_interval_seconds=1))
     rules = {one.name: one.text for one in made if one.part == "rules"}
-    log = tmp_path / "requests.log"
-    log.touch()
     registry = CollectorRegistry()
-    registry.register(IngressMetrics(log))
     clients: Counter[str] = Counter()
-    with live_triton(tmp_path / "models", tmp_path) as triton:
-        configuration = CONFIGURATION.format(
-            folder=tmp_path, port=port, nobody=nobody, triton=triton.http_url
-        )
-        (tmp_path / "nginx.conf").write_text(configuration)
-        url = f"http://127.0.0.1:{port}"
-        nginx = subprocess.Popen([NGINX, "-p", tmp_path, "-c", "nginx.conf", "-e", "error.log"])
+    with live_triton(tmp_path / "models", tmp_path) as triton, nginx(triton.http_url, tmp_path) as (url, log):
+        registry.register(IngressMetrics(log))
         server, thread = start_http_server(metrics, addr="127.0.0.1", registry=registry)
         try:
-            eventually(
-                lambda: requests.get(f"{url}/ready", timeout=2).status_code, "nginx does not listen", 20
-            )
             with history.serve("", tmp_path / "p", rules=rules, scrape=f"127.0.0.1:{metrics}") as prometheus:
                 for turn in range(ROUNDS):
                     for value in ROUND:
@@ -125,8 +88,6 @@ def test_rules_on_ingress_series_give_what_the_clients_counted(tmp_path: Path) -
                 failed = {one: _ratio(prometheus, "errors", one) for one in ("mixed", "gone", "stuck")}
                 slow = _ratio(prometheus, "latency", "mixed")
         finally:
-            nginx.terminate()
-            nginx.wait(20)
             server.shutdown()
             thread.join()
             server.server_close()
