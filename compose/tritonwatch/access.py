@@ -14,9 +14,10 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from triton_exporter.catalogue import state, triton
+from triton_exporter.duration import duration_between
 from triton_exporter.options import adder
 from triton_slo.prometheus import Access, Prometheus, PrometheusError
-from tritonwatch.arguments import between
+from tritonwatch.arguments import parsed
 from tritonwatch.command_error import CommandError, UsageError
 
 URL_VARIABLE = "TRITONWATCH_PROMETHEUS"
@@ -43,9 +44,9 @@ def add_arguments(parser: argparse.ArgumentParser, *, required: bool = True) -> 
         add("--prometheus URL", text)
     add = adder(parser.add_argument_group("access to Prometheus").add_argument)
     add(
-        "--timeout SECONDS",
-        f"timeout of a request (default: {_TIMEOUT_SECONDS:g})",
-        between(0.001, 3600, "seconds"),
+        "--timeout DURATION",
+        f"timeout of a request (default: {_TIMEOUT_SECONDS:g}s)",
+        parsed(duration_between(0.001, 3600)),
         default=_TIMEOUT_SECONDS,
     )
     add("--token-file FILE", f"file with a bearer token (or the variable {TOKEN_VARIABLE})")

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from triton_alerts import alerts_file
 from triton_alerts.alerts_file import AlertsFile
-from triton_exporter.duration import parse_seconds
+from triton_exporter.duration import duration_between, parse_seconds
 from triton_exporter.options import adder, is_web_address
 from triton_slo.alert_settings.tuning import Tuning
 from triton_slo.promql import parse_selector
@@ -29,26 +29,6 @@ def scale(text: str) -> float:
     if not 0 < value <= 1:
         raise argparse.ArgumentTypeError(f"{text} is not above 0 and at most 1")
     return value
-
-
-def positive(text: str) -> float:
-    """Return a number above 0."""
-    value = _number(text, "a number")
-    if value <= 0:
-        raise argparse.ArgumentTypeError(f"{text} is not above 0")
-    return value
-
-
-def between(least: float, most: float, unit: str) -> Callable[[str], float]:
-    """Numbers from one to another."""
-
-    def read(text: str) -> float:
-        value = _number(text, "a number")
-        if not least <= value <= most:
-            raise argparse.ArgumentTypeError(f"{text} is not from {least:g} to {most:g} {unit}")
-        return value
-
-    return read
 
 
 def whole(text: str) -> int:
@@ -85,6 +65,9 @@ def checked(read: Callable[[str], object]) -> Callable[[str], str]:
 
 seconds = parsed(parse_seconds)
 """A duration such as 5m, in seconds."""
+
+interval = parsed(duration_between(0.001, 86_400))
+"""The same of at most a day, also as a bare number of seconds."""
 
 
 selector = checked(parse_selector)

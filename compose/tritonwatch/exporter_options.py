@@ -17,6 +17,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from triton_exporter.app.settings import GpuChoice, Settings
 from triton_exporter.distribution.buckets import Buckets, ThresholdError, thresholds
+from triton_exporter.duration import duration_between
 from triton_exporter.http.certificates import CertificateError, Certificates
 from triton_exporter.lifecycle.expectations import parse_expected
 from triton_exporter.options import host_and_port, is_loopback, is_web_address
@@ -83,10 +84,6 @@ def _number(text: str, least: float, most: float, wanted: str) -> float:
     if not least <= number <= most:
         raise ValueError(f"{text!r} is not {wanted}")
     return number
-
-
-def _seconds(text: str) -> float:
-    return _number(text, 0.05, 3600, "a number of seconds from 0.05 to 3600")
 
 
 def _per_second(text: str) -> float:
@@ -158,7 +155,7 @@ Url = Annotated[str, _one(_url), Form("URL")]
 File = Annotated[Path | None, _one(_path), Form("FILE")]
 Folder = Annotated[Path | None, _one(_path), Form("DIR")]
 Address = Annotated[tuple[str, int], _one(host_and_port), Form("HOST:PORT")]
-Seconds = Annotated[float, _one(_seconds), Form("SECONDS")]
+Duration = Annotated[float, _one(duration_between(0.05, 3600)), Form("DURATION")]
 Patterns = Annotated[tuple[str, ...], _each(_word), Form("PATTERN", repeated=True)]
 
 
@@ -189,14 +186,14 @@ class ExporterOptions(BaseModel):
     """a model that should be served: an alert fires when it is missing (repeatable)"""
     expect_file: File = None
     """file of models that should be served, one per line; read again when it changes"""
-    sampling_interval: Annotated[float | None, _one(_seconds), Form("SECONDS")] = None
+    sampling_interval: Annotated[float | None, _one(duration_between(0.05, 3600)), Form("DURATION")] = None
     """fixed interval between two samples of Triton's metrics (default: what --sampling-budget allows)"""
     sampling_budget: Annotated[float, _one(_percent), Form("PERCENT")] = 0.02
     """share of one core for sampling, the work of the exporter and of Triton together (default: 2%%)"""
-    state_interval: Seconds = 1.0
-    """interval between two polls of Triton's API; longer where the API is slow (default: 1)"""
-    timeout: Seconds = 5.0
-    """timeout of a request to Triton (default: 5)"""
+    state_interval: Duration = 1.0
+    """interval between two polls of Triton's API; longer where the API is slow (default: 1s)"""
+    timeout: Duration = 5.0
+    """timeout of a request to Triton (default: 5s)"""
     gpu: Annotated[GpuChoice, Form("{auto,dcgm,nvml,triton,none}")] = "auto"
     """source of GPU metrics (default: auto, the best one available)"""
     dcgm_url: Url = ""
@@ -209,10 +206,10 @@ class ExporterOptions(BaseModel):
     """send small inference requests to these models, such as '*' (repeatable)"""
     probe_exclude: Patterns = ()
     """models to exclude from --probe (repeatable)"""
-    probe_interval: Seconds = 30.0
-    """interval between two probes of a model (default: 30)"""
-    probe_timeout: Seconds = 5.0
-    """timeout of a probe (default: 5)"""
+    probe_interval: Duration = 30.0
+    """interval between two probes of a model (default: 30s)"""
+    probe_timeout: Duration = 5.0
+    """timeout of a probe (default: 5s)"""
     probe_payloads: Folder = None
     """folder of requests to send instead of zeros: <model>.json, a KServe v2 inference request"""
     probe_grpc: Annotated[str, _one(_grpc), Form("HOST:PORT")] = ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 DAY = 86_400
 """Seconds."""
@@ -24,6 +25,21 @@ def parse_seconds(text: str) -> float:
     if milliseconds > _LONGEST_MS:
         raise ValueError("a duration of more than a hundred years (36500d) is a slip")
     return seconds
+
+
+def duration_between(least: float, most: float) -> Callable[[str], float]:
+    """Return a reader of durations within limits: `500ms`, `30s`, or a bare number of seconds (ValueError)."""
+
+    def read(text: str) -> float:
+        try:
+            seconds = float(text)
+        except ValueError:
+            seconds = parse_seconds(text)
+        if not least <= seconds <= most:
+            raise ValueError(f"{text} is not from {duration_text(least)} to {duration_text(most)}")
+        return seconds
+
+    return read
 
 
 def in_words(seconds: float) -> str:

@@ -11,8 +11,8 @@ import time
 import numpy as np
 
 from triton_slo.backtest.history import History
-from triton_slo.backtest.ours import promise
 from triton_slo.backtest.policy import SLOTH, Policy, pyrra
+from triton_slo.backtest.promise import promise
 from triton_slo.backtest.replay import replay
 from triton_slo.objective.model import Objective
 

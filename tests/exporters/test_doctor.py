@@ -21,7 +21,7 @@ from tritonwatch.local.triton import TritonServer, free_ports
 
 
 def doctor(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tritonwatch", "doctor", "--watch", "0.5", *arguments]
+    command = [sys.executable, "-m", "tritonwatch", "doctor", "--watch", "500ms", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
 

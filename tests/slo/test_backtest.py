@@ -21,7 +21,7 @@ from triton_slo.artifact import Options
 from triton_slo.backtest.fetch import fetch, stretches
 from triton_slo.backtest.history import COLUMNS, History, to_csv, to_npz
 from triton_slo.backtest.incident import COLUMNS as INCIDENT_COLUMNS
-from triton_slo.backtest.ours import policy, promise
+from triton_slo.backtest.promise import policy, promise
 from triton_slo.objective.model import Objective
 from triton_slo.prometheus import Access, Prometheus
 from triton_slo.rules.plan import Plan
@@ -187,7 +187,7 @@ def test_an_incident_within_the_stated_error_pages_only_where_none_was_stated(
     folder.mkdir()
     indicator = "{kind: latency, threshold: 50ms}"
     (folder / "latency.yaml").write_text(f"{{name: latency, target: 99.9%, indicator: {indicator}}}\n")
-    words = ["--objectives", str(folder), "--policy", "ours", "--json"]
+    words = ["--objectives", str(folder), "--policy", "tritonwatch", "--json"]
 
     def paged(*more: str) -> set[str]:
         assert 0 == main(["backtest", *words, *more])
@@ -233,8 +233,8 @@ def test_tables_name_alerts_scores_and_unknown_time(
     [gap] = [line for line in text.splitlines() if "[red]gap" in line]
     assert ["page", "unknown", "errors", r"[red]gap\x1b[2J"] == gap.split()[2:6]
     lines = [line.split() for line in text.splitlines() if line.strip()]
-    marks = {line[0]: line for line in lines if line[0] in ("ours", "sloth")}
-    assert ("2", "100.0%", "0") == (marks["ours"][1], marks["ours"][4], marks["ours"][5])
+    marks = {line[0]: line for line in lines if line[0] in ("tritonwatch", "sloth")}
+    assert ("2", "100.0%", "0") == (marks["tritonwatch"][1], marks["tritonwatch"][4], marks["tritonwatch"][5])
     assert "50.0%" == marks["sloth"][4]  # it says nothing when a model vanishes
 
 

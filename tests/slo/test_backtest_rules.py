@@ -15,8 +15,8 @@ from support.tools import promtools
 from triton_exporter.catalogue import state, triton
 from triton_slo.artifact import Options
 from triton_slo.backtest.history import History, Matrix
-from triton_slo.backtest.ours import promise
 from triton_slo.backtest.policy import SLOTH, Policy
+from triton_slo.backtest.promise import promise
 from triton_slo.backtest.replay import replay
 from triton_slo.generate import artifacts
 from triton_slo.indicators import BURN_ALERTS
@@ -126,7 +126,7 @@ def fired_in_replay(
     stated = None if errors is None else np.array([errors[model] for model in histories])
     history = History(keys, 60.0 * minutes, failures, np.full(failures.shape, RATE), stated)
     known = promise(objective, OPTIONS)
-    policy = Policy("ours", known.policy.alerts)
+    policy = Policy("tritonwatch", known.policy.alerts)
     found: dict[tuple[str, str], list[tuple[int, int]]] = {}
     for episode in replay(history, policy, [known.target] * len(keys)):
         ended = episode.ended or 60.0 * (len(minutes) + 1)

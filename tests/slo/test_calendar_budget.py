@@ -18,7 +18,7 @@ from support.tools import promtools
 from triton_slo import names
 from triton_slo.artifact import Options
 from triton_slo.backtest.history import History
-from triton_slo.backtest.ours import promise
+from triton_slo.backtest.promise import promise
 from triton_slo.backtest.replay import replay
 from triton_slo.burn.words import burning
 from triton_slo.convert import openslo, openslo_export

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import yaml
 
 from triton_exporter.duration import parse_seconds
@@ -9,6 +10,8 @@ from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
 from triton_slo.indicators import FirstResponse
 from triton_slo.objective.reading import read
+from tritonwatch.cli import main
+from tritonwatch.exporter_options import choose
 
 
 def test_every_threshold_in_milliseconds_names_its_bucket() -> None:
@@ -32,3 +35,25 @@ def test_rules_hold_no_number_with_binary_dust() -> None:
     assert 'le="2.01"' in text
     assert "2010000" in text
     assert "99999999" not in text
+
+
+@pytest.mark.parametrize("text", ["0.5", "500ms", "0.5s"])
+def test_an_option_takes_a_duration_with_or_without_its_unit(text: str) -> None:
+    """Seconds without a unit are what earlier releases took."""
+    given = {"triton": "http://127.0.0.1:8000", "state_interval": text}
+
+    assert 0.5 == choose(given, {}).settings.state_interval_seconds
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("soon", "'soon' is not a duration such as 100ms, 5m, 1h or 30d"),
+        ("2h", "2h is not from 1ms to 1h"),
+        ("nan", "nan is not from 1ms to 1h"),
+    ],
+)
+def test_a_wrong_duration_is_explained(text: str, reason: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The message has the limits, with their units."""
+    assert 2 == main(["status", "--prometheus", "http://127.0.0.1:9", "--timeout", text])
+    assert reason in capsys.readouterr().err

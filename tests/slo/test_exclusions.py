@@ -22,7 +22,7 @@ from triton_exporter.catalogue import state, triton
 from triton_slo import names
 from triton_slo.artifact import Options
 from triton_slo.backtest.history import History, to_csv
-from triton_slo.backtest.ours import promise
+from triton_slo.backtest.promise import promise
 from triton_slo.backtest.replay import replay
 from triton_slo.generate import artifacts
 from triton_slo.objective.exclusion import DAYS, Exclusion, merged
@@ -480,7 +480,7 @@ def test_backtest_of_a_file_honours_exclusions(tmp_path: Path, capsys: pytest.Ca
             f"{{name: o, target: 99%, indicator: errors, exclusions: {exclusions}}}"
         )
         words = ["--objectives", str(tmp_path / name), "--history", str(tmp_path / "h.csv")]
-        codes[name] = main(["backtest", *words, "--policy", "ours", "--json"])
+        codes[name] = main(["backtest", *words, "--policy", "tritonwatch", "--json"])
         said[name] = capsys.readouterr()
 
     assert {"calendar": 0, "elsewhere": 0, "promql": 1} == codes

@@ -204,7 +204,7 @@ def test_a_pause_pages_nobody_and_hides_nothing() -> None:
     """Ten minutes without rules in a busy time wake nobody later; an outage over a restart pages once."""
     chosen = [EVENING, *(one for one in PAUSES if one.expected == "page")]
     assert len(chosen) == 2
-    for scenario, outcome in zip(chosen, run("ours", chosen, every=2 * STEP), strict=True):
+    for scenario, outcome in zip(chosen, run("tritonwatch", chosen, every=2 * STEP), strict=True):
         assert len(scenario.incidents) == len(outcome.pages), scenario.name
         assert pytest.approx(true_budget(scenario), abs=0.05) == outcome.budget, scenario.name
 

@@ -18,7 +18,7 @@ def test_pages_come_once_in_time_and_end() -> None:
     """One page an incident, within two minutes of a total outage, over 5 minutes after, none where none is due."""
     scenarios = [one for one in FACTS + OWN if one.name in CHOSEN]
 
-    for scenario, outcome in zip(scenarios, run("ours", scenarios, every=2 * STEP), strict=True):
+    for scenario, outcome in zip(scenarios, run("tritonwatch", scenarios, every=2 * STEP), strict=True):
         assert CHOSEN[scenario.name] == len(outcome.pages), scenario.name
         assert 0 == late(scenario, outcome), scenario.name
         if scenario.expected == "page":

@@ -169,7 +169,17 @@ def test_probes_tell_what_triton_counts_as_success(
     gate = ["gate", "--prometheus", prometheus, "--max-age", "10s", "--objective", "probe", "--model"]
     assert [4, 0] == [main([*gate, model]) for model in ("mute", "steady")]
     capsys.readouterr()
-    words = ["--objectives", str(tmp_path), "--last", "1m", "--step", "4s", "--policy", "ours", "--json"]
+    words = [
+        "--objectives",
+        str(tmp_path),
+        "--last",
+        "1m",
+        "--step",
+        "4s",
+        "--policy",
+        "tritonwatch",
+        "--json",
+    ]
     assert 0 == main(["backtest", "--prometheus", prometheus, *words])
     assert {("mute", "page_fast")} == pages(capsys.readouterr().out)
 
@@ -230,7 +240,17 @@ def test_the_backtest_finds_the_page_that_fired(
 ) -> None:
     """Replayed from the real Triton's own history, our alerts page for the failing model only."""
     (tmp_path / "errors.yaml").write_text("{name: errors, target: 99.9%, indicator: errors}")
-    words = ["--objectives", str(tmp_path), "--last", "1m", "--step", "4s", "--policy", "ours", "--json"]
+    words = [
+        "--objectives",
+        str(tmp_path),
+        "--last",
+        "1m",
+        "--step",
+        "4s",
+        "--policy",
+        "tritonwatch",
+        "--json",
+    ]
 
     assert 0 == main(["backtest", "--prometheus", prometheus, *words])
     assert {("flaky", "page_fast")} == pages(capsys.readouterr().out)

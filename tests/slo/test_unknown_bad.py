@@ -16,7 +16,7 @@ from triton_exporter.catalogue import probe, state, triton
 from triton_slo import names
 from triton_slo.artifact import Options
 from triton_slo.backtest.history import History
-from triton_slo.backtest.ours import promise
+from triton_slo.backtest.promise import promise
 from triton_slo.backtest.replay import replay
 from triton_slo.generate import artifacts
 from triton_slo.objective.model import WORKBOOK_TIERS, Objective

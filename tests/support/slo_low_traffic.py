@@ -10,7 +10,7 @@ import numpy as np
 from support.slo_scenarios import OBJECTIVE
 from triton_slo.artifact import Options
 from triton_slo.backtest.history import History
-from triton_slo.backtest.ours import promise
+from triton_slo.backtest.promise import promise
 from triton_slo.backtest.replay import replay
 from triton_slo.objective.model import Objective, budget
 

@@ -332,7 +332,7 @@ def engines() -> dict[str, tuple[str, str]]:
         if one.part == "rules" and one.name == "slo-errors.yml"
     )
     return {
-        "ours": (ours, names.PERIOD_BUDGET_REMAINING),
+        "tritonwatch": (ours, names.PERIOD_BUDGET_REMAINING),
         "Sloth": (sloth(), "sloth:budget_remaining"),
         "Pyrra": (pyrra(), "pyrra:budget_remaining"),
     }
@@ -341,7 +341,7 @@ def engines() -> dict[str, tuple[str, str]]:
 def run(engine: str, scenarios: Sequence[Scenario], every: int = STEP) -> list[Outcome]:
     """Let promtool play the scenarios on an engine's rules, which are evaluated every so many seconds."""
     text, budget = engines()[engine]
-    groups = alerting(text, budget) if engine == "ours" else yaml.safe_load(text)["groups"]
+    groups = alerting(text, budget) if engine == "tritonwatch" else yaml.safe_load(text)["groups"]
     rules = {group["name"]: timely(group, every) for group in groups}
     if any(scenario.paused for scenario in scenarios):
         rules = {name: pausable(group) for name, group in rules.items()}

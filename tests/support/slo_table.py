@@ -9,7 +9,7 @@ from support import slo_estimates
 from support.slo_low_traffic import Noise, noise_table
 from support.slo_scenarios import OBJECTIVE, Outcome, Scenario
 
-ENGINES = ("ours", "Sloth", "Pyrra")
+ENGINES = ("tritonwatch", "Sloth", "Pyrra")
 _HEAD = """# Alerts compared with Sloth and Pyrra
 
 Written by `make bench` (`tests/bench/bench_slo_proof.py`): promtool plays each scenario on our generated rules

@@ -18,8 +18,8 @@ from triton_slo.backtest.excluded_time import excluded_spans
 from triton_slo.backtest.fetch import fetch
 from triton_slo.backtest.history import History, HistoryError, from_csv, from_npz, to_csv, to_npz
 from triton_slo.backtest.incident import IncidentError, LabelledIncident
-from triton_slo.backtest.ours import promise
 from triton_slo.backtest.policy import SLOTH, pyrra
+from triton_slo.backtest.promise import promise
 from triton_slo.backtest.report import Policies, backtest
 from triton_slo.objective.exclusion import Span
 from triton_slo.objective.model import Objective
@@ -33,7 +33,7 @@ from tritonwatch.tables import backtest_table
 EXAMPLE = "tritonwatch backtest --prometheus http://127.0.0.1:9090 --last 30d --incidents incidents.csv"
 
 POLICIES: Policies = {
-    "ours": lambda promise: promise.policy,
+    "tritonwatch": lambda promise: promise.policy,
     "sloth": lambda _: SLOTH,
     "pyrra": lambda promise: pyrra(promise.target, promise.period_seconds),
 }

@@ -23,7 +23,7 @@ from triton_slo.verdict.estimate import carries, group_name, uncertainties
 from triton_slo.verdict.group_sources import fed_groups
 from triton_slo.verdict.live import Standing
 from tritonwatch import access
-from tritonwatch.arguments import path, positive, seconds, text_of, yaml_files
+from tritonwatch.arguments import interval, path, seconds, text_of, yaml_files
 from tritonwatch.command_error import CommandError, UsageError
 
 EXAMPLE = "tritonwatch check slo/objectives/*.yaml --retention 15d"
@@ -33,7 +33,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     add = adder(parser.add_argument)
     add("files FILE", "objectives file, alerts.yaml or rule file, or a folder of them", path, nargs="+")
-    add("--scrape-interval SECONDS", "time between two scrapes (default: 15)", positive, default=15.0)
+    add("--scrape-interval DURATION", "time between two scrapes (default: 15s)", interval, default=15.0)
     add("--retention DURATION", "retention of Prometheus, such as 15d", seconds)
     access.add_arguments(parser, required=False)
 

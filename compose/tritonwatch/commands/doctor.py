@@ -16,6 +16,7 @@ from triton_exporter.app.features import gpu_parts
 from triton_exporter.app.settings import Settings
 from triton_exporter.catalogue.state import NOT_TRITON
 from triton_exporter.doctor import Finding, TritonFacts, examine
+from triton_exporter.duration import duration_between
 from triton_exporter.exposition.parse import Exposition, parse
 from triton_exporter.exposition.scrape import read
 from triton_exporter.http.certificates import Renewed
@@ -24,6 +25,7 @@ from triton_exporter.options import adder
 from triton_exporter.printable import printable
 from triton_exporter.snapshot import Snapshot
 from triton_exporter.triton.poll import ApiPoller
+from tritonwatch.arguments import parsed
 from tritonwatch.command_error import UsageError
 from tritonwatch.exporter_options import TRITON_OPTIONS, OptionsError, chosen_some, declare_some
 
@@ -44,7 +46,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     add = adder(parser.add_argument)
     declare_some(parser, _OPTIONS)
-    add("--watch SECONDS", "time to observe the traffic (default: 2)", float, default=2.0)
+    add(
+        "--watch DURATION",
+        "time to observe the traffic (default: 2s)",
+        parsed(duration_between(0, 60)),
+        default=2.0,
+    )
     add("--json", "write the findings as JSON")
 
 
@@ -54,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
         settings = chosen_some(args, _OPTIONS)
     except OptionsError as error:
         raise UsageError(*error.problems) from error
-    facts = gather(settings, max(0.0, min(args.watch, 60.0)))
+    facts = gather(settings, args.watch)
     findings = examine(facts)
     if facts.is_stranger:
         (finding,) = findings

@@ -21,10 +21,10 @@ from tritonwatch.arguments import (
     alert_settings,
     check_out,
     checked,
+    interval,
     objective_texts,
     parsed,
     path,
-    positive,
     scale,
     selector,
     web_address,
@@ -66,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         selector,
         default="",
     )
-    add("--scrape-interval SECONDS", "time between two scrapes (default: 15)", positive, default=15.0)
+    add("--scrape-interval DURATION", "time between two scrapes (default: 15s)", interval, default=15.0)
     add("--time-scale F", "factor on every window, for demos and tests (default: 1)", scale, default=1.0)
     add(
         "--webhook-url URL",

@@ -13,6 +13,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
+from triton_exporter.duration import duration_between
 from triton_exporter.options import adder
 from triton_exporter.printable import printable
 from triton_slo.burn.condition import burns
@@ -20,7 +21,7 @@ from triton_slo.prometheus import PrometheusError
 from triton_slo.verdict.live import Standing
 from triton_slo.verdict.status import read_status
 from tritonwatch import access, objective_files
-from tritonwatch.arguments import add_objective_filter, between, moment, whole
+from tritonwatch.arguments import add_objective_filter, moment, parsed, whole
 from tritonwatch.command_error import UsageError
 from tritonwatch.tables import status_table
 
@@ -57,9 +58,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_when = adder(parser.add_mutually_exclusive_group().add_argument)
     add_when("--at TIME", "time to evaluate at instead of now: 2026-05-01T09:30Z or Unix seconds", moment)
     add_when(
-        "--watch S",
-        "repeat every S seconds until Ctrl-C (default: 10); with --json, one line each time",
-        between(_LEAST_SECONDS, 3600, "seconds"),
+        "--watch DURATION",
+        "repeat after so long, until Ctrl-C (default: 10s); with --json, one line each time",
+        parsed(duration_between(_LEAST_SECONDS, 3600)),
         nargs="?",
         const=10.0,
     )

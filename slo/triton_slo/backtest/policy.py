@@ -1,4 +1,4 @@
-"""Alert policies as data: ours, and the shapes that Sloth and Pyrra generate."""
+"""Alert policies as data: the form of every policy, and the shapes that Sloth and Pyrra generate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Our own alerts as a policy: the same numbers that the rules are generated from."""
+"""The alerts that tritonwatch generates as a policy: the same numbers that the rules are generated from."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def policy(plan: Plan, excluded: Sequence[Span] = ()) -> Policy:
         alerts.append(PolicyAlert("unknown", "page" if loud else "ticket", pending=after, missing="group"))
     alerts += [_alert(plan, tier) for tier in burn_tiers(plan)]
     return Policy(
-        "ours",
+        "tritonwatch",
         tuple(alerts),
         inhibits=True,
         excluded=tuple(excluded),
