@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from triton_dashboards.query import Scope, ratio, total
+from triton_dashboards.query import RATE, Scope, quantile, ratio, total
 from triton_exporter.catalogue import Metric, state, triton
 from triton_slo.alert_settings import signals
 
@@ -19,6 +19,8 @@ PHASES: tuple[tuple[str, Metric], ...] = (
     ("compute output", triton.COMPUTE_OUTPUT_DURATION_US),
 )
 """Parts of a request in the order they happen."""
+
+_QUANTILE = {state.REQUEST_DURATION: state.REQUEST_QUANTILE, state.QUEUE_DURATION: state.QUEUE_QUANTILE}
 
 SHARE_FAILED = (
     "Share of requests that failed. Triton counts neither queue-full rejections nor malformed requests, nor what "
@@ -94,6 +96,21 @@ class Raw:
         """Mean inferences in an execution."""
         return ratio(self.rate(triton.INFERENCE_COUNT, *by), self.rate(triton.EXEC_COUNT, *by))
 
-    def buckets(self, metric: Metric = state.REQUEST_DURATION) -> str:
+    def buckets(self, metric: Metric) -> str:
         """Rates of a histogram's buckets."""
         return self.scope.rate(metric.bucket)
+
+    def quantile(
+        self, level: float, *by: str, metric: Metric = state.REQUEST_DURATION, offset: str = ""
+    ) -> str:
+        """Return a quantile of all requests of all servers, in seconds.
+
+        Between two bounds of its buckets a histogram does not say where it is. Each exporter estimates it more
+        finely for its own server; that of all requests is neither below the lowest nor above the highest of these.
+        """
+        of_all = quantile(level, self.scope.rate(metric.bucket, offset=offset), *by)
+        window = f"[{RATE}]{f' offset {offset}' if offset else ''}"
+        of_each = self.scope(_QUANTILE[metric], f'quantile="{level:g}"')
+        grouped = f" by ({', '.join(by)})" if by else ""
+        lowest, highest = (f"{end}{grouped} ({end}_over_time({of_each}{window}))" for end in ("min", "max"))
+        return f"{lowest} > ({of_all}) or {highest} < ({of_all}) or {of_all}"

@@ -7,13 +7,15 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from triton_dashboards import reading
-from triton_dashboards.query import Scope, literal, quantile, scope
+from triton_dashboards.query import Scope, literal, scope
 from triton_dashboards.traffic import Raw
 from triton_dashboards.values import (
     Display,
     Query,
     Threshold,
 )
+from triton_exporter.catalogue import Metric
+from triton_exporter.catalogue.state import QUANTILES
 from triton_slo.alert_settings.signals import Signal
 from triton_slo.alert_settings.tuning import Tuning
 from triton_slo.artifact import Options
@@ -21,8 +23,6 @@ from triton_slo.indicators import Indicator
 from triton_slo.names import INDICATOR, SLO
 
 S = TypeVar("S", bound=Signal)
-
-QUANTILES = (0.5, 0.95, 0.99)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +64,10 @@ def view(options: Options) -> View:
     )
 
 
-def quantiles(buckets: str) -> tuple[Query, ...]:
-    """Return the usual quantiles of a histogram, with its exemplars once: they belong to no quantile."""
+def quantiles(raw: Raw, metric: Metric) -> tuple[Query, ...]:
+    """Return the usual quantiles of a duration, with its exemplars once: they belong to no quantile."""
     return tuple(
-        Query(quantile(level, buckets), f"p{level * 100:g}", exemplar=level == QUANTILES[-1])
+        Query(raw.quantile(level, metric=metric), f"p{level * 100:g}", exemplar=level == QUANTILES[-1])
         for level in QUANTILES
     )
 

@@ -25,6 +25,7 @@ from triton_exporter.distribution.buckets import DEFAULT_BOUNDS
 from triton_exporter.distribution.estimate.decomposition import Decomposition
 from triton_exporter.distribution.estimate.density import Density, Sums, estimate
 from triton_exporter.distribution.estimate.likeness import in_slow_runs, slow_levels
+from triton_exporter.distribution.quantiles import RecentQuantiles, finer
 
 SECONDS = 60.0
 INTERVAL = 0.05
@@ -64,10 +65,18 @@ def errors(requests: Requests, bounds: tuple[float, ...], interval: float = INTE
 
 
 @cache
-def off_by(name: str) -> tuple[float, ...]:
+def decomposed(name: str) -> tuple[Requests, np.ndarray]:
+    """The requests, and the share within each of the bounds from which quantiles are read."""
     traffic = TRAFFIC[name]
     requests = traffic.make(np.random.default_rng(zlib.crc32(name.encode())), SECONDS).until(SECONDS)
-    return tuple(errors(requests, traffic.thresholds))
+    return requests, observed(requests, finer(traffic.thresholds)[0])
+
+
+def off_by(name: str) -> tuple[float, ...]:
+    requests, shares = decomposed(name)
+    thresholds = TRAFFIC[name].thresholds
+    truth = [(requests.took <= threshold).mean() for threshold in thresholds]
+    return tuple(100 * (shares[list(finer(thresholds)[1])] - truth))
 
 
 @pytest.mark.parametrize("name", TRAFFIC)
@@ -95,6 +104,19 @@ def test_share_that_waited_no_longer_is_nearly_true(name: str) -> None:
 def test_most_shares_are_true_to_a_point() -> None:
     """Half of all shares are much better than the worst."""
     assert np.median([abs(one) for name in TRAFFIC for one in off_by(name)]) <= MEDIAN
+
+
+@pytest.mark.parametrize("name", TRAFFIC)
+def test_p99_is_nearly_true(name: str) -> None:
+    """Within 15 % of the p99, or of what a request more or less in 200 makes of it where few take such times."""
+    requests, shares = decomposed(name)
+    quantiles = RecentQuantiles(finer(TRAFFIC[name].thresholds)[0])
+    quantiles.add(0, len(requests.took), shares)
+    low, true, high = np.quantile(requests.took, [0.985, 0.99, 0.995])
+    for p99 in [seconds for level, seconds in quantiles.values() if level == 0.99]:
+        print(f"{name:22} p99 {1000 * true:.0f} ms, estimated {1000 * p99:.0f} ms, {p99 / true - 1:+.0%}")
+
+        assert 0.85 * low <= p99 <= 1.15 * high
 
 
 @settings(max_examples=8, deadline=None, derandomize=True)

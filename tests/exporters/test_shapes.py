@@ -13,6 +13,7 @@ from triton_exporter.catalogue import state
 from triton_exporter.distribution.guarantee import Guarantee
 from triton_exporter.distribution.histogram import Histogram
 from triton_exporter.distribution.observations import Interval, Observations, Trace
+from triton_exporter.distribution.quantiles import QuantilePool
 from triton_exporter.distribution.shape import Binned, Curve, Observed, Point, Shape
 from triton_exporter.snapshot import ModelVersion
 
@@ -151,6 +152,7 @@ def ledger() -> tuple[Observations, Counter[str]]:
         Guarantee(ModelVersion("m", "1"), "request", ()),
         lambda reason, count: lost.update({reason: count}),
         0.0,
+        QuantilePool(),
     ), lost
 
 

@@ -84,6 +84,39 @@ def test_tritons_histogram_is_best() -> None:
     assert (["histogram"], ["sampled_mean"]) == (source(series), source(series, "queue"))
 
 
+def quantiles(series: dict[str, float]) -> dict[str, float]:
+    """Those of requests, by level."""
+    start = f'{state.REQUEST_QUANTILE}{{{M},quantile="'
+    return {name[len(start) : -2]: value for name, value in series.items() if name.startswith(start)}
+
+
+def test_quantiles_of_tritons_histogram_are_as_fine_as_its_buckets() -> None:
+    """90 of 100 within 10 ms, and five more within 100 ms: p95 is there, and with 100 requests there is no p99."""
+    series = feed(Distributions(BOUNDS), counters(0, 0) + NONE, counters(100, 2.55) + SOME)
+
+    assert {"0.5": pytest.approx(0.00556, rel=0.02), "0.95": pytest.approx(0.1, rel=0.01)} == quantiles(
+        series
+    )
+
+
+def test_quantiles_of_summaries_are_tritons_own() -> None:
+    """Where Triton keeps the level; they are of its last minute."""
+    rows = [(0.5, 0.005), (0.95, 0.06), (0.99, 0.2), (0.999, 0.3)]
+    bodies = [
+        counters(count, 0.015 * count) + summary(count, 0.015 * count, rows) for count in range(0, 1201, 100)
+    ]
+    found = quantiles(feed(Distributions(BOUNDS), *bodies))
+
+    assert {"0.5": 0.005, "0.95": 0.06, "0.99": 0.2} == pytest.approx(found, rel=0.08)
+
+
+def test_a_sampled_mean_has_no_quantiles() -> None:
+    """The mean of a second says nothing about its slowest request."""
+    bodies = [counters(100 * second, 2.5 * second) for second in range(60)]
+
+    assert {} == quantiles(feed(Distributions(BOUNDS), *bodies))
+
+
 def test_first_response_of_a_stream_is_not_the_request() -> None:
     """For a model that streams, Triton's histogram times the first response, so it is not used."""
     series = feed(knowing(Distributions(BOUNDS), True), counters(0, 0) + NONE, counters(100, 2.55) + SOME)
@@ -193,7 +226,7 @@ def test_a_change_of_source_only_adds(
         series = {
             name: value
             for name, value in shown(one).items()
-            if not name.startswith(str(state.DISTRIBUTION_SOURCE))
+            if not name.startswith(str(state.DISTRIBUTION_SOURCE)) and "quantile" not in name
         }
         assert [] == [name for name, value in before.items() if series[name] < value - 1e-9]
         assert buckets(series) == sorted(buckets(series))

@@ -299,6 +299,7 @@ def test_tail_that_a_mean_hides() -> None:
     assert {"mean": 1.0, "trace": pytest.approx(0.95, abs=0.001)} == share
     assert 5900 == total["mean"]
     assert 5700 <= total["trace"] <= 5900
+    assert 0.5 == pytest.approx(shown[f'{state.REQUEST_QUANTILE}{{{labels},quantile="0.99"}}'], rel=0.08)
 
 
 def test_rejections_are_weighted_by_the_trace_rate() -> None:

@@ -15,8 +15,9 @@ from triton_dashboards.values import (
     Query,
     TimeSeries,
 )
-from triton_dashboards.view import QUANTILES, View
+from triton_dashboards.view import View
 from triton_exporter.catalogue import Metric, gpu, llm, models, triton
+from triton_exporter.catalogue.state import QUANTILES
 from triton_slo.alert_settings import signals
 from triton_slo.alert_settings.signals import Tail
 

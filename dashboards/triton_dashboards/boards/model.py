@@ -9,7 +9,7 @@ from urllib.parse import quote
 from triton_dashboards import reading, shared
 from triton_dashboards.about import fires
 from triton_dashboards.boards.extras import EXTRAS
-from triton_dashboards.query import Scope, or_zero, quantile, ratio, total
+from triton_dashboards.query import Scope, or_zero, ratio, total
 from triton_dashboards.traffic import PHASES, SHARE_FAILED, Raw
 from triton_dashboards.values import (
     Annotation,
@@ -123,7 +123,7 @@ def summary(seen: View) -> tuple[Panel, ...]:
         Stat(
             "p99 latency",
             "99 of 100 successful requests were quicker.",
-            quantile(0.99, raw.buckets()),
+            raw.quantile(0.99),
             limited(reading.SECONDS, seen.limit(Latency)),
         ),
         Stat(
@@ -152,7 +152,6 @@ def _to_objectives(seen: View) -> Link:
 def symptoms(seen: View) -> tuple[Panel, ...]:
     raw = seen.raw
     by_reason = total(seen.chosen.rate(triton.REQUEST_FAILURE), "reason")
-    before = seen.chosen.rate(state.REQUEST_DURATION.bucket, offset="7d")
     return (
         TimeSeries(
             "Requests by version",
@@ -176,7 +175,11 @@ def symptoms(seen: View) -> tuple[Panel, ...]:
             "Latency",
             "Quantiles of successful requests inside Triton; a client sees network and "
             "serialisation too. Dashed: what the objective allows. Gray: p99 a week ago.",
-            [*quantiles(raw.buckets()), *promised(seen, Latency), Query(quantile(0.99, before), WEEK_AGO)],
+            [
+                *quantiles(raw, state.REQUEST_DURATION),
+                *promised(seen, Latency),
+                Query(raw.quantile(0.99, offset="7d"), WEEK_AGO),
+            ],
             lined(replace(reading.SECONDS, styles=(_AS_BEFORE,)), seen.limit(Latency)),
             reads=(state.REQUEST_DURATION, state.DISTRIBUTION_SOURCE),
             limit_line=seen.limit(Latency) is not None,
@@ -245,7 +248,7 @@ def phases(seen: View) -> tuple[Panel, ...]:
         TimeSeries(
             "Wait in the queue",
             "Quantiles of the time requests waited. Dashed: what the objective allows.",
-            [*quantiles(raw.buckets(state.QUEUE_DURATION)), *promised(seen, Queue)],
+            [*quantiles(raw, state.QUEUE_DURATION), *promised(seen, Queue)],
             lined(reading.SECONDS, seen.limit(Queue)),
             reads=state.QUEUE_DURATION,
             limit_line=seen.limit(Queue) is not None,
@@ -301,7 +304,7 @@ def limits(seen: View) -> tuple[Panel, ...]:
 
 def versions(seen: View) -> tuple[Panel, ...]:
     everything = Raw(seen.model)
-    p99 = quantile(0.99, everything.buckets(), "version")
+    p99 = everything.quantile(0.99, "version")
     shown = (
         Column("Ready on", f"sum by (version) ({seen.model(state.MODEL_READY)})", reading.COUNT),
         Column("Requests/s", everything.requests("version"), reading.REQUESTS),

@@ -14,6 +14,7 @@ from triton_exporter.distribution.guarantee import Guarantee
 from triton_exporter.distribution.histogram import Histogram, Samples
 from triton_exporter.distribution.increase import Increases, counted_as, owner
 from triton_exporter.distribution.observations import TRACE_GRACE_SECONDS, Interval, Observations, Trace
+from triton_exporter.distribution.quantiles import QuantilePool
 from triton_exporter.distribution.shape import Binned
 from triton_exporter.distribution.stored import StoredModel
 from triton_exporter.distribution.triton_shapes import NativeHistograms, Summaries
@@ -40,6 +41,10 @@ TRACE_DOUBT_SECONDS = 300.0
 """How long after a batch that came behind a newer trace no trace proves that all older ones have come."""
 
 _METRICS: Mapping[Signal, Metric] = {"request": state.REQUEST_DURATION, "queue": state.QUEUE_DURATION}
+_QUANTILES: Mapping[Signal, Metric] = {
+    "request": state.REQUEST_QUANTILE,
+    "queue": state.QUEUE_QUANTILE,
+}
 _COUNTERS: Mapping[Signal, Metric] = {
     "request": triton.REQUEST_DURATION_US,
     "queue": triton.QUEUE_DURATION_US,
@@ -143,6 +148,7 @@ class Distributions:
         self._native = NativeHistograms(triton.FIRST_RESPONSE_MS, _MILLI)
         self._summaries = {signal: Summaries(_SUMMARIES[signal], _MICRO) for signal in SIGNALS}
         self._models: dict[ModelVersion, _Model] = {}
+        self._quantile_pool = QuantilePool()
         self._streaming: Mapping[ModelVersion, bool] = {}
         self._cached: frozenset[ModelVersion] = frozenset()
         self._ensembles: frozenset[ModelVersion] = frozenset()
@@ -286,6 +292,8 @@ class Distributions:
         models = self._models.values()
         for signal in SIGNALS:
             yield Family(_METRICS[signal], Samples([model.ledgers[signal].histogram for model in models]))
+        for signal in SIGNALS:
+            yield Family(_QUANTILES[signal], list(self._quantiles(signal, now)))
         guarantees = [ledger.guarantee for model in models for ledger in model.ledgers.values()]
         yield Family(state.REQUESTS_WITHIN, Samples(guarantees))
         yield Family(state.DISTRIBUTION_ERROR, list(self._errors()))
@@ -293,6 +301,15 @@ class Distributions:
         yield from self._notes()
         if self._mailbox:
             yield from self._trace_families(self._mailbox)
+
+    def _quantiles(self, signal: Signal, now: float) -> Iterable[Sample]:
+        for version, model in self._models.items():
+            ledger = model.ledgers[signal]
+            if ledger.quantiles is not None and not ledger.quantiles.forget(now):
+                ledger.quantiles = None
+            if ledger.quantiles is not None and ledger.source != "sampled_mean":
+                for level, seconds in ledger.quantiles.values():
+                    yield Sample(series(_QUANTILES[signal], *version, f"{level:g}"), seconds)
 
     def _errors(self) -> Iterable[Sample]:
         for version, model in self._models.items():
@@ -462,9 +479,11 @@ class Distributions:
         histogram = Histogram(_METRICS[signal], version, self._buckets.bounds(version.model, signal))
         guarantee = Guarantee(version, signal, self._buckets.thresholds.get(signal, ()))
         if self._mailbox is None:
-            return Observations(histogram, guarantee, lambda *_: None, now)
+            return Observations(histogram, guarantee, lambda *_: None, now, self._quantile_pool)
         hoped = now - TRACED_MODEL_SECONDS + FIRST_TRACE_SECONDS
-        return Observations(histogram, guarantee, self._mailbox.lose, now, traced_at=hoped)
+        return Observations(
+            histogram, guarantee, self._mailbox.lose, now, self._quantile_pool, traced_at=hoped
+        )
 
 
 def _filled(body: Exposition, names: Iterable[str]) -> Exposition:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from triton_exporter.distribution.agreement import Agreement
 from triton_exporter.distribution.guarantee import Guarantee
 from triton_exporter.distribution.histogram import Histogram
+from triton_exporter.distribution.quantiles import QuantilePool, RecentQuantiles, finer
 from triton_exporter.distribution.recent import Recent, like
 from triton_exporter.distribution.shape import Estimated, Observed, Point, Shape
 from triton_exporter.distribution.stored import StoredHistogram
@@ -93,11 +94,13 @@ class Observations:
     guarantee: Guarantee
     lose: Callable[[str, int], None]
     closed: float
+    pool: QuantilePool
     source: str = "sampled_mean"
     discarded: float = 0.0
     traced_at: float = float("-inf")
     believes_traces: bool = True
     decomposition: Decomposition | None = None
+    quantiles: RecentQuantiles | None = None
     _held_units: float = 0.0
     _held_requests: float = 0.0
     _held_seconds: float = 0.0
@@ -214,11 +217,13 @@ class Observations:
                 self._settle(interval)
             self._pending.clear()
             return
-        shares = decomposition.shares(len(self._pending), self.histogram.bounds)
+        quantiles = self._quantiles()
+        bounds = quantiles.bounds if quantiles else self.histogram.bounds
+        shares = decomposition.shares(len(self._pending), bounds)
         requests = [interval.requests for interval in self._pending]
         shape = Estimated([float(one) / sum(requests) for one in shares.T @ requests])
-        self.histogram.add(sum(requests), sum(interval.seconds for interval in self._pending), shape)
-        self.source = "decomposed"
+        seconds = sum(interval.seconds for interval in self._pending)
+        self._enter("decomposed", self._pending[-1].end, sum(requests), seconds, shape)
         self._pending.clear()
 
     def close(self, now: float, watermark: float, settle: bool = True) -> None:
@@ -261,9 +266,34 @@ class Observations:
         return traces
 
     def _settle(self, interval: Interval) -> None:
-        shape = interval.shape or Point(interval.seconds / interval.requests)
+        """Enter an interval with the shape that it has, or at its mean."""
+        requests, seconds = interval.requests, interval.seconds
+        if interval.shape is not None and interval.source != "sampled_mean":
+            self._enter(interval.source, interval.end, requests, seconds, interval.shape)
+            return
         self.source = interval.source
-        self.histogram.add(interval.requests, interval.seconds, shape)
+        self.histogram.add(requests, seconds, interval.shape or Point(seconds / requests))
+        quantiles = self.quantiles
+        if self.decomposition is not None or interval.source != "sampled_mean":
+            quantiles = self._quantiles()
+        if quantiles is not None:
+            if interval.source == "sampled_mean" and interval.units > 1:
+                quantiles.doubt(interval.end, requests)
+            quantiles.add_alike(interval.end, requests, seconds / requests)
+
+    def _enter(self, source: str, end: float, requests: float, seconds: float, shape: Shape) -> None:
+        self.source = source
+        quantiles = self._quantiles()
+        if quantiles is not None:
+            shares = shape.shares(quantiles.bounds)
+            quantiles.add(end, requests, shares)
+            shape = Estimated([shares[place] for place in finer(self.histogram.bounds)[1]])
+        self.histogram.add(requests, seconds, shape)
+
+    def _quantiles(self) -> RecentQuantiles | None:
+        if self.quantiles is None:
+            self.quantiles = self.pool.get(finer(self.histogram.bounds)[0])
+        return self.quantiles
 
     def _settle_group(self) -> None:
         """Settle each interval of the group without traces."""
@@ -282,9 +312,9 @@ class Observations:
             self.lose("contradicts", len(traces))
             self._settle_group()
             return
-        self.source = "trace"
         shape = Observed(seconds, [trace.weight for trace in traces])
         requests = sum(interval.requests for interval in self._group)
-        self.histogram.add(requests, sum(interval.seconds for interval in self._group), shape)
+        total = sum(interval.seconds for interval in self._group)
+        self._enter("trace", self.closed, requests, total, shape)
         self.histogram.remember(Exemplar(trace.trace_id, trace.seconds, trace.ended) for trace in traces)
         self._group.clear()
