@@ -22,7 +22,7 @@ def artifacts(objectives: Sequence[Objective], options: Options) -> tuple[Artifa
     """
     found: list[Artifact] = []
     if objectives:
-        causes = (Group(CAUSES, tuple(cause_rules(options))),)
+        causes = (Group(CAUSES, tuple(cause_rules(objectives, options))),)
         found.append(Artifact("rules", f"{CAUSES}.yml", render(causes, CAUSES, options.format)))
     for objective in objectives:
         found += _artifacts(Plan(objective, options))

@@ -73,6 +73,38 @@ def test_errors_of_a_full_queue_alone_are_seen_beside_no_failure(tmp_path: Path)
     assert [pytest.approx(20 / 80, abs=1e-9)] == [value for _, value in answer]
 
 
+@pytest.mark.parametrize(
+    ("indicator", "shares"),
+    [
+        pytest.param({"kind": "errors"}, {"failure:REJECTED": 1.0}, id="not asked"),
+        pytest.param(
+            {"kind": "errors", "reasons": ["REJECTED", "QUEUE_FULL"]},
+            {"failure:REJECTED": 1 / 3, "failure:QUEUE_FULL": 2 / 3},
+            id="asked",
+        ),
+        pytest.param(QUEUE, {"queue": 0.25, "failure:REJECTED": 0.2, "failure:QUEUE_FULL": 0.4}, id="queue"),
+    ],
+)
+def test_the_cause_split_has_the_rejections(
+    indicator: dict[str, object], shares: dict[str, float], tmp_path: Path
+) -> None:
+    """Errors by reason, those that an objective counts; of a queue, the share of requests that it turned away."""
+    times = {series(triton.QUEUE_DURATION_US): GOOD, series(triton.REQUEST_DURATION_US): f"0+240x{SCRAPES}"}
+    full = {series(state.QUEUE_FULL_ESTIMATE): f"0+40x{SCRAPES}"}
+    made = artifacts(
+        [Objective(name="o", target=0.99, indicator=indicator)], Options(scrape_interval_seconds=STEP)
+    )
+    [rules] = [one.text for one in made if one.name == "slo-causes.yml"]
+    there = {series(triton.REQUEST_SUCCESS): f"0+40x{SCRAPES}"} | times | TIMED_OUT | full
+    query = f'{names.CAUSE_SHARE}{{{names.INDICATOR}="{indicator["kind"]}"}}'
+
+    [answer] = evaluated(
+        promtools()[0], tmp_path, rules, there, [(query, STEP * SCRAPES)], interval=STEP, evaluation=STEP
+    )
+
+    assert shares == {labels[names.CAUSE]: pytest.approx(value) for labels, value in answer}
+
+
 ERRORS: dict[str, object] = {"kind": "errors"}
 ERRORS_AND_FULL: dict[str, object] = {"kind": "errors", "reasons": ["BACKEND", "QUEUE_FULL"]}
 ONNX = {series(models.INFO, backend="onnxruntime", platform="onnxruntime_onnx"): f"1+0x{SCRAPES}"}

@@ -339,16 +339,24 @@ def test_an_entry_without_a_version_gives_way_to_its_versions(
     assert shown == sorted(row.version for row in standings([*bare, *loaded]))
 
 
+SPLITS = (
+    ("latency", "queue"),
+    ("queue", "failure:QUEUE_FULL"),
+    ("probe", "failure:timeout"),
+    ("errors", "failure:BACKEND"),
+)
+
+
 @pytest.mark.parametrize(
     ("indicator", "cause"),
-    [("latency", "queue"), ("queue", "queue"), ("probe", "failure:timeout"), ("custom", None)],
+    [("latency", "queue"), ("queue", "failure:QUEUE_FULL"), ("probe", "failure:timeout"), ("custom", None)],
 )
 def test_each_indicator_has_the_split_that_explains_it(indicator: str, cause: str | None) -> None:
     """Where requests spend their time says nothing about probes, and of own queries nothing is known."""
     about = {"model": "m", "version": "1"}
     shares = [
         Sample({"__name__": names.CAUSE_SHARE, names.INDICATOR: of, names.CAUSE: name, **about}, 1.0, END)
-        for of, name in (("latency", "queue"), ("probe", "failure:timeout"), ("errors", "failure:BACKEND"))
+        for of, name in SPLITS
     ]
     objective = {names.SLO: "o", names.INDICATOR: indicator, **about}
 

@@ -5,11 +5,12 @@ Recorded once for all objectives, by indicator, model and version.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from triton_slo import names
 from triton_slo.artifact import Options
 from triton_slo.indicators import KINDS
+from triton_slo.objective.model import Objective
 from triton_slo.promql import Matchers, parse_selector
 from triton_slo.rules.rulefile import Rule
 from triton_slo.rules.windows import Clock
@@ -17,11 +18,12 @@ from triton_slo.rules.windows import Clock
 _WINDOW = "1h"
 
 
-def cause_rules(options: Options) -> Iterator[Rule]:
-    """Shares over the last hour."""
+def cause_rules(objectives: Sequence[Objective], options: Options) -> Iterator[Rule]:
+    """Shares over the last hour; of failures, those that some objective counts."""
     matchers, fixed = parse_selector(options.selector)
     window = Clock(options.time_scale, options.scrape_interval_seconds).text(_WINDOW)
     for kind, indicator in KINDS.items():
-        for cause, expr in indicator.causes(Matchers(matchers), window):
+        used = [one.indicator for one in objectives if one.indicator.kind == kind]
+        for cause, expr in indicator.causes(Matchers(matchers), window, used):
             labels = {names.INDICATOR: kind, **({names.CAUSE: cause} if cause else {}), **fixed}
             yield Rule(expr=expr, record=names.CAUSE_SHARE, labels=labels)

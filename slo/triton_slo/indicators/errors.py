@@ -8,29 +8,36 @@ than those listed below report failures is unknown, so they count as hiding them
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar, Literal, Self
 
 from pydantic import model_validator
 
-from triton_exporter.catalogue import Metric, models, state, triton
+from triton_exporter.catalogue import models, state, triton
 from triton_slo import names
 from triton_slo.fields import Names
 from triton_slo.indicators.gateways.gateway_indicator import GatewayIndicator
 from triton_slo.indicators.gateways.gateway_table import GatewayName
-from triton_slo.indicators.indicator import Finding
-from triton_slo.indicators.measure import CounterQuery, Events, Measure, Scope, UnknownReason, stuck
-from triton_slo.indicators.queue import found_full, untraced
+from triton_slo.indicators.indicator import Finding, Indicator
+from triton_slo.indicators.measure import (
+    CounterQuery,
+    Events,
+    Measure,
+    Scope,
+    UnknownReason,
+    failures,
+    shares,
+    stuck,
+)
+from triton_slo.indicators.queue import QUEUE_FULL, found_full, full_queue, untraced
 from triton_slo.indicators.sample_series import SampleSeries
 from triton_slo.indicators.sources import BACKEND_COUNTERS, CLIENTS, COUNTERS, UNTRACED_QUEUE
-from triton_slo.promql import Matchers, by, on, quote, regex_of
+from triton_slo.promql import Matchers, quote, regex_of
 
 FAILURE_REASONS = ("REJECTED", "BACKEND", "OTHER")
 """Failure reasons that count by default: all of Triton's but CANCELED, which is the client's doing."""
 ALL_REASONS = (*FAILURE_REASONS, "CANCELED")
 """All values of the label `reason` of Triton's failure counter."""
-QUEUE_FULL = "QUEUE_FULL"
-"""A reason that Triton does not count: requests that found the queue full, which the exporter sees in traces."""
 _CHOICES = ", ".join((*ALL_REASONS, QUEUE_FULL))
 _REPORT_FAILURES = "dali|onnxruntime|openvino|pytorch|tensorflow|tensorrt"
 """Backends that report each request without a good response as failed, by their sources of 2026."""
@@ -117,10 +124,12 @@ class Errors(GatewayIndicator):
             yield stuck(scope, after_seconds)
 
     @classmethod
-    def causes(cls, selector: Matchers, window: str) -> Iterator[tuple[str, str]]:
-        """Yield why requests failed."""
-        failed = selector.also('reason!="CANCELED"')
-        yield "", shares_of_failures(triton.REQUEST_FAILURE, failed, "reason", window)
+    def causes(cls, selector: Matchers, window: str, used: Sequence[Indicator]) -> Iterator[tuple[str, str]]:
+        """Yield why requests failed; a full queue where some objective counts it."""
+        failed = failures(triton.REQUEST_FAILURE, selector.also('reason!="CANCELED"'), "reason", window)
+        if any(isinstance(one, Errors) and QUEUE_FULL in one.reasons for one in used):
+            failed = f"{failed} or {full_queue(selector, window)}"
+        yield "", shares(failed)
 
     def doubts(self) -> Iterator[Finding]:
         """Reasons that Triton does not know."""
@@ -147,14 +156,6 @@ class Errors(GatewayIndicator):
             else series.series(state.QUEUE_FULL_ESTIMATE, series.failed)
         )
         return series.series(triton.REQUEST_SUCCESS, series.good), failed
-
-
-def shares_of_failures(metric: Metric, failed: Matchers, label: str, window: str) -> str:
-    """Return the share of the failures that each reason has, which a label of the metric names."""
-    rate = f"rate({metric}{failed}[{window}])"
-    named = f'label_replace({rate}, "{names.CAUSE}", "failure:$1", "{label}", "(.*)")'
-    each = f"sum {by((*names.GROUPING, names.CAUSE))} ({named})"
-    return f"{each}\n/ {on(names.GROUPING)} group_left ()\n(sum {by(names.GROUPING)} ({rate}) > 0)"
 
 
 def hiding_models() -> Mapping[str, str]:

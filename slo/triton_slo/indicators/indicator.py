@@ -116,8 +116,11 @@ class Indicator(Value):
         return None
 
     @classmethod
-    def causes(cls, selector: Matchers, window: str) -> Iterator[tuple[str, str]]:
-        """The cause split: pairs of a cause (empty where the series have the label) and PromQL of its share."""
+    def causes(cls, selector: Matchers, window: str, used: Sequence[Indicator]) -> Iterator[tuple[str, str]]:
+        """The cause split: pairs of a cause (empty where the series have the label) and PromQL of its share.
+
+        `used` are the objectives' indicators of this kind.
+        """
         return iter(())
 
     def doubts(self) -> Iterator[Finding]:

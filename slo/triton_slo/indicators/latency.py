@@ -11,10 +11,10 @@ from triton_slo import names
 from triton_slo.indicators.durations import HistogramOrSlices, bucket_series, in_buckets, no_bucket
 from triton_slo.indicators.gateways.gateway_indicator import GatewayIndicator
 from triton_slo.indicators.gateways.gateway_table import GatewayName
-from triton_slo.indicators.indicator import Finding
-from triton_slo.indicators.measure import CounterQuery, Measure, Scope, UnknownReason
+from triton_slo.indicators.indicator import Finding, Indicator
+from triton_slo.indicators.measure import CounterQuery, Measure, Scope, UnknownReason, share_of_time
 from triton_slo.indicators.sample_series import SampleSeries
-from triton_slo.promql import Matchers, by, le_matcher, number, on
+from triton_slo.promql import Matchers, by, le_matcher, number
 
 _TIMES: tuple[tuple[str, Metric], ...] = (
     ("queue", triton.QUEUE_DURATION_US),
@@ -96,10 +96,10 @@ class Latency(HistogramOrSlices, GatewayIndicator):
         return f"Triton 26.01 or later: --metrics-config histogram_latencies=true, with a bucket at {bucket}"
 
     @classmethod
-    def causes(cls, selector: Matchers, window: str) -> Iterator[tuple[str, str]]:
+    def causes(cls, selector: Matchers, window: str, used: Sequence[Indicator]) -> Iterator[tuple[str, str]]:
         """Where time went; shares need not add up to one, because a GPU is held back while a request computes."""
         for cause, metric in _TIMES:
-            yield cause, _share_of_time(metric, selector, window)
+            yield cause, share_of_time(metric, selector, window)
         yield "gpu_throttled", _throttled(selector, window)
 
 
@@ -107,15 +107,6 @@ def _nearest(threshold: float, bounds: Sequence[float]) -> list[float]:
     """Return the buckets below and above."""
     below, above = [one for one in bounds if one < threshold], [one for one in bounds if one > threshold]
     return [*([max(below)] if below else []), *([min(above)] if above else [])]
-
-
-def _share_of_time(metric: Metric, selector: Matchers, window: str) -> str:
-    """Share of the requests' time; a batch counts its time once for each request, so it is capped at 1."""
-    part, whole = (
-        f"sum {by(names.GROUPING)} (rate({m}{selector}[{window}]))"
-        for m in (metric, triton.REQUEST_DURATION_US)
-    )
-    return f"clamp_max({part} / {on(names.GROUPING)} ({whole} > 0), 1)"
 
 
 def _throttled(selector: Matchers, window: str) -> str:

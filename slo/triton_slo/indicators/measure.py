@@ -264,3 +264,25 @@ def stuck(scope: Scope, after_seconds: float) -> UnknownReason:
         proof="requests wait, none is answered",
         waiting=(triton.PENDING_REQUESTS,),
     )
+
+
+def failures(metric: Metric, failed: Matchers, label: str, window: str) -> str:
+    """Return failures per second with their cause, which a label of the metric names."""
+    return (
+        f'label_replace(rate({metric}{failed}[{window}]), "{names.CAUSE}", "failure:$1", "{label}", "(.*)")'
+    )
+
+
+def shares(failed: str) -> str:
+    """Return the share of the failures that each cause has."""
+    each = f"sum {by((*names.GROUPING, names.CAUSE))} ({failed})"
+    return f"{each}\n/ {on(names.GROUPING)} group_left ()\n(sum {by(names.GROUPING)} ({failed}) > 0)"
+
+
+def share_of_time(metric: Metric, selector: Matchers, window: str) -> str:
+    """Share of the requests' time; a batch counts its time once for each request, so it is capped at 1."""
+    part, whole = (
+        f"sum {by(names.GROUPING)} (rate({m}{selector}[{window}]))"
+        for m in (metric, triton.REQUEST_DURATION_US)
+    )
+    return f"clamp_max({part} / {on(names.GROUPING)} ({whole} > 0), 1)"

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import ClassVar, Literal
 
 from triton_exporter.catalogue import probe
 from triton_exporter.duration import duration_text
-from triton_slo.indicators.errors import shares_of_failures
 from triton_slo.indicators.indicator import Indicator
-from triton_slo.indicators.measure import CounterQuery, Events, Measure, Scope, UnknownReason
+from triton_slo.indicators.measure import (
+    CounterQuery,
+    Events,
+    Measure,
+    Scope,
+    UnknownReason,
+    failures,
+    shares,
+)
 from triton_slo.indicators.sample_series import SampleSeries
 from triton_slo.indicators.sources import PROBER
 from triton_slo.promql import Matchers
@@ -60,9 +67,9 @@ class Probe(Indicator):
         return 1 / 60
 
     @classmethod
-    def causes(cls, selector: Matchers, window: str) -> Iterator[tuple[str, str]]:
+    def causes(cls, selector: Matchers, window: str, used: Sequence[Indicator]) -> Iterator[tuple[str, str]]:
         """Yield how probes failed."""
-        yield "", shares_of_failures(probe.REQUESTS, selector.also(_FAILED), "result", window)
+        yield "", shares(failures(probe.REQUESTS, selector.also(_FAILED), "result", window))
 
     def incident(self, series: SampleSeries, threshold: float | None) -> Iterable[tuple[str, str]]:
         """Probes that are answered, and probes that time out."""

@@ -5,15 +5,21 @@ Triton counts a queue timeout as REJECTED (from 24.07 on); requests that find th
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import ClassVar, Literal
 
 from triton_exporter.catalogue import models, state, triton
+from triton_slo import names
 from triton_slo.indicators.durations import HistogramOrSlices
-from triton_slo.indicators.measure import Measure, Scope
+from triton_slo.indicators.indicator import Indicator
+from triton_slo.indicators.measure import Measure, Scope, failures, share_of_time
 from triton_slo.indicators.sources import UNTRACED_QUEUE
+from triton_slo.promql import Matchers, by, on
 
 _REJECTED = 'reason="REJECTED"'
+QUEUE_FULL = "QUEUE_FULL"
+"""A reason that Triton does not count: requests that found the queue full, which the exporter sees in traces."""
 
 
 class Queue(HistogramOrSlices):
@@ -26,17 +32,38 @@ class Queue(HistogramOrSlices):
     histogram: ClassVar = state.QUEUE_DURATION
     sums: ClassVar = triton.QUEUE_DURATION_US
     signal: ClassVar = "queue"
+    cause_split: ClassVar = "queue"
+    steps_by_cause: ClassVar = {
+        "^failure:": "The queue turns requests away: add instances or replicas, or let clients send less.",
+        **HistogramOrSlices.steps_by_cause,
+    }
 
     def measure(self, threshold: float | None, scope: Scope) -> Measure:
         """Requests that queued too long or were rejected; those of a full queue are in doubt without traces."""
         measure = super().measure(threshold, scope)
         return replace(measure, sources=(*measure.sources, (untraced(scope), UNTRACED_QUEUE)))
 
+    @classmethod
+    def causes(cls, selector: Matchers, window: str, used: Sequence[Indicator]) -> Iterator[tuple[str, str]]:
+        """Yield the share of time in the queue, and the shares of all requests that it turned away."""
+        yield "queue", share_of_time(triton.QUEUE_DURATION_US, selector, window)
+        timed_out = failures(triton.REQUEST_FAILURE, selector.also(_REJECTED), "reason", window)
+        away = f"{timed_out} or {full_queue(selector, window)}"
+        grouped, each = by(names.GROUPING), by((*names.GROUPING, names.CAUSE))
+        every = f"sum {grouped} (rate({triton.REQUEST_SUCCESS}{selector}[{window}]) or {away})"
+        yield "", f"sum {each} ({away})\n/ {on(names.GROUPING)} group_left ()\n({every} > 0)"
+
     def also_failed(self, scope: Scope, window: str, every: str) -> tuple[str, ...]:
         """Rejections."""
         timed_out = scope.rate(triton.REQUEST_FAILURE, window, _REJECTED)
         either = (f"({one} or {scope.on} 0 * {every})" for one in (timed_out, found_full(scope, window)))
         return (f"({f' + {scope.on} '.join(either)})",)
+
+
+def full_queue(selector: Matchers, window: str) -> str:
+    """Return requests per second that found the queue full, with that as their cause."""
+    rate = f"rate({state.QUEUE_FULL_ESTIMATE}{selector}[{window}])"
+    return f'label_replace({rate}, "{names.CAUSE}", "failure:{QUEUE_FULL}", "", "")'
 
 
 def found_full(scope: Scope, window: str) -> str:

@@ -9,7 +9,7 @@ ready: it fails.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import ClassVar, Literal
 
 from triton_exporter.catalogue import Metric, state
@@ -71,7 +71,7 @@ class Readiness(Indicator):
         return current()
 
     @classmethod
-    def causes(cls, selector: Matchers, window: str) -> Iterator[tuple[str, str]]:
+    def causes(cls, selector: Matchers, window: str, used: Sequence[Indicator]) -> Iterator[tuple[str, str]]:
         """Share of the time not ready that each state took; first loads are none of it, as for the indicator.
 
         A version can be READY to Triton and not ready, because its ready endpoint or the last probe says so.
