@@ -18,7 +18,7 @@ Dashboard = Literal["server", "model", "gpu", "on_call"]
 class Lookup:
     """A query that Prometheus runs while it writes the annotation: the values of `label` in its answer.
 
-    `expr` holds one `%q` for each label in `given`, filled from the alert's own labels.
+    `expr` has one `%q` for each label in `given`, filled from the alert's own labels.
     """
 
     expr: str

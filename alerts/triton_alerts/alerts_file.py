@@ -36,7 +36,7 @@ Content = MutableMapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class AlertsFile:
-    """What the file says, and what is wrong with it."""
+    """The settings in the file, and its mistakes."""
 
     tuning: Tuning = field(default_factory=Tuning)
     problems: tuple[Problem, ...] = ()
@@ -56,7 +56,7 @@ class AlertsFile:
                     yield Problem(
                         where, f"{name}: earlier overrides already choose all of {one.models}", "remove it"
                     )
-                elif models is not None and not any(one.models.holds(model) for model in models):
+                elif models is not None and not any(one.models.includes(model) for model in models):
                     near = [
                         found for wanted in names for found in get_close_matches(wanted, sorted(models), 1)
                     ]
@@ -101,7 +101,7 @@ def read(file: str, text: str) -> AlertsFile:
         return AlertsFile(problems=(node,), file=file)
     data, problems = content(file, node)
     if more:
-        problems.append(Problem(file, "holds several documents", "put all alerts into one"))
+        problems.append(Problem(file, "contains several documents", "put all alerts into one"))
     place = f"{file}:{node.start_mark.line + 1}"
     given_alerts = (data["alerts"] or {}) if isinstance(data, dict) and set(data) == {"alerts"} else None
     if not problems and not isinstance(given_alerts, dict):

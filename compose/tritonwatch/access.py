@@ -141,7 +141,7 @@ def _secret(path: str | None, fallback: str) -> str:
 
 
 def read_secret(path: str) -> str:
-    """Return what a file holds, without the blanks around it. Raises UsageError."""
+    """Return the content of a file, without the blanks around it. Raises UsageError."""
     try:
         text = Path(path).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:

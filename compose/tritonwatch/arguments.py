@@ -40,7 +40,7 @@ def whole(text: str) -> int:
 
 
 def parsed(read: Callable[[str], T]) -> Callable[[str], T]:
-    """Make a type of arguments of a function whose ValueError says what is wrong with the text."""
+    """Make a type of arguments of a function whose ValueError explains what is wrong with the text."""
 
     def parse(text: str) -> T:
         try:

@@ -90,7 +90,7 @@ def _write(folder: Path, wanted: Mapping[str, str]) -> None:
         (folder / name).unlink(missing_ok=True)
 
 
-def held(folder: Path, wanted: Mapping[str, str]) -> dict[str, str]:
+def existing(folder: Path, wanted: Mapping[str, str]) -> dict[str, str]:
     """Return what a `write` of these files would replace or delete, as it is now: `write` it to go back."""
     names = set(wanted) | _stale(folder, wanted)
     # Not read_text, which would change line ends: what is put back must be what was there.

@@ -71,7 +71,7 @@ def put(folder: Path, files: Mapping[str, str], prometheus: Peer, alertmanager: 
     try:
         for peer in peers:
             peer.check_ready()
-        before = output.held(folder, files)
+        before = output.existing(folder, files)
         output.write(folder, files)
     except UnicodeDecodeError as error:
         raise ReloadError(

@@ -1,7 +1,7 @@
 """The interface between the parts of the exporter and the page that shows their series.
 
 A collector yields families; the exposition module writes them. A series is rendered to text once, when its
-labels are first known, and kept by its collector: at 1,000 models that is most of the cost of a scrape.
+labels are first known, and cached by its collector: at 1,000 models that is most of the cost of a scrape.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ import yaml
 YAML_FAULTS = (
     yaml.YAMLError,
     RecursionError,
-    # A value that is not what its tag says, such as `!!bool maybe`, a date of the 13th month, `!!timestamp x`.
+    # A value that does not fit its tag, such as `!!bool maybe`, a date of the 13th month, `!!timestamp x`.
     LookupError,
     ValueError,
     AttributeError,
@@ -18,5 +18,5 @@ YAML_FAULTS = (
 def fault(error: Exception) -> str:
     """Return the reason why a file could not be read, in one line."""
     if isinstance(error, (LookupError, AttributeError, TypeError)):
-        return "it holds a value that is not what its tag says, such as !!bool"
+        return "it contains a value that does not fit its tag, such as !!bool"
     return " ".join(str(getattr(error, "strerror", None) or error).split())

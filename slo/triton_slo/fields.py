@@ -98,7 +98,7 @@ class Choice(Value):
             raise ValueError("chooses nothing; write `all`, a list of names, or {regex: ...}")
         return self
 
-    def holds(self, name: str) -> bool:
+    def includes(self, name: str) -> bool:
         """Return whether a name is among the chosen."""
         if self.names is not None:
             return name in self.names

@@ -90,7 +90,7 @@ def hidden_failures(reading: ParsedObjectives, around: Surroundings) -> Iterator
             hidden = [
                 name
                 for name in sorted(around.hiding.get(source, ()))
-                if one.models.holds(name) and not any(other.models.holds(name) for other in seeing)
+                if one.models.includes(name) and not any(other.models.includes(name) for other in seeing)
             ]
             if hidden:
                 yield _hidden(reading, one, source, f" of {', '.join(hidden)}")
@@ -169,7 +169,7 @@ def _names(objective: Objective, around: Surroundings) -> Iterator[Doubt]:
     choices = [("models", objective.models)]
     choices += [(f"overrides.{i}.models", one.models) for i, one in enumerate(objective.overrides)]
     for field, choice in choices:
-        if not any(choice.holds(name) for name in around.models):
+        if not any(choice.includes(name) for name in around.models):
             yield field, "matches no model that Prometheus knows", _nearest(choice, around.models)
         for name in choice.names or ():
             if name not in around.models and len(choice.names or ()) > 1:
@@ -188,12 +188,12 @@ def _shadowed(objective: Objective) -> Iterator[Doubt]:
     for index, override in enumerate(objective.overrides):
         names = override.models.names
         if names is not None:
-            outside = [name for name in names if not objective.models.holds(name)]
+            outside = [name for name in names if not objective.models.includes(name)]
             if outside:
                 reason = f"{outside[0]!r} is not among the objective's models"
                 yield f"overrides.{index}", reason, "add it there, or drop the override"
             if names and all(name in taken for name in names):
-                reason = "earlier overrides already cover all of its models; the first one holds"
+                reason = "earlier overrides already cover all of its models; the first one applies"
                 yield f"overrides.{index}", reason, "merge them"
             if override.versions.everything:
                 taken.update(names)

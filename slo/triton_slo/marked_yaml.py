@@ -46,7 +46,7 @@ def content(file: str, node: yaml.Node) -> tuple[Any, list[Problem]]:
 
 
 def line_of(node: yaml.Node, steps: Sequence[Any]) -> int:
-    """Return the line of the value at the end of these keys and indexes; of what it would stand in, if absent."""
+    """Return the line of the value at the end of these keys and indexes; of their parent, if absent."""
     line = node.start_mark.line + 1
     for step in steps:
         if isinstance(node, yaml.MappingNode):

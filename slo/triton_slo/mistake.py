@@ -12,16 +12,16 @@ from triton_exporter.yaml_faults import YAML_FAULTS
 
 _SHOWN = 40
 """Characters of a value that a message repeats."""
-_LOOKS = {"timestamp": "a date", "int": "a whole number", "float": "a number", "bool": "a yes or no"}
+_FORMS = {"timestamp": "a date", "int": "a whole number", "float": "a number", "bool": "a yes or no"}
 
 
 def reason(detail: Mapping[str, Any]) -> str:
     """One finding of pydantic's `errors()` as a person would put it."""
-    say = _REASONS.get(detail["type"])
-    if say is not None:
-        return say(detail.get("input"), detail.get("ctx", {}))
-    said = str(detail["msg"]).removeprefix("Value error, ")
-    return said.replace("Input should be", "must be").replace("String should", "must")
+    explain = _REASONS.get(detail["type"])
+    if explain is not None:
+        return explain(detail.get("input"), detail.get("ctx", {}))
+    text = str(detail["msg"]).removeprefix("Value error, ")
+    return text.replace("Input should be", "must be").replace("String should", "must")
 
 
 def without_consequences(details: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -58,15 +58,15 @@ def shown(value: Any) -> str:
 
 
 def yaml_reason(error: Exception) -> str:
-    """Return what a YAML parser says, without its own name for things."""
-    said = getattr(error, "problem", None) or str(error).splitlines()[0]
-    if "determine a constructor for the tag" in said:
-        return f"the tag !!{said.rstrip(chr(39)).rpartition('yaml.org,2002:')[2]} is not allowed here"
-    if "unhashable" in said:
+    """Return the reason of a YAML parser, without its own name for things."""
+    text = getattr(error, "problem", None) or str(error).splitlines()[0]
+    if "determine a constructor for the tag" in text:
+        return f"the tag !!{text.rstrip(chr(39)).rpartition('yaml.org,2002:')[2]} is not allowed here"
+    if "unhashable" in text:
         return "a key must be a single word, not a list or a mapping"
     if isinstance(error, RecursionError):
         return "nested too deeply"
-    return str(said).replace("unacceptable character #x0000: ", "")
+    return str(text).replace("unacceptable character #x0000: ", "")
 
 
 def unreadable(node: yaml.Node) -> tuple[yaml.Node, str]:
@@ -78,11 +78,11 @@ def unreadable(node: yaml.Node) -> tuple[yaml.Node, str]:
                 loader.construct_object(one)
             except YAML_FAULTS:
                 kind = one.tag.rpartition(":")[2]
-                looks = _LOOKS.get(kind, kind)
-                return one, f"{_cut(one.value)!r} looks like {looks} and cannot be read as one"
+                form = _FORMS.get(kind, kind)
+                return one, f"{_cut(one.value)!r} looks like {form} and cannot be read as one"
     finally:
         loader.dispose()
-    return node, "holds a value that cannot be read"
+    return node, "contains a value that cannot be read"
 
 
 def _scalars(node: yaml.Node) -> list[yaml.ScalarNode]:
@@ -163,5 +163,5 @@ _REASONS: Mapping[str, Say] = {
     "string_too_short": lambda *_: "is empty",
     "string_too_long": lambda _, context: f"is longer than {context['max_length']} characters",
     "string_pattern_mismatch": lambda value, _: f"{shown(value)} is not written as it must be",
-    "string_unicode": lambda *_: "holds a character that is half of one (a surrogate)",
+    "string_unicode": lambda *_: "contains a character that is half of one (a surrogate)",
 }

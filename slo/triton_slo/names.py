@@ -25,9 +25,9 @@ CAUSE = "cause"
 REASON = "reason"
 """Label of unknown data: vanished (the series are gone), stuck (requests wait and none completes),
 no_bucket (no bucket ends at the threshold), no_histogram (Prometheus does not store it), no_first_response and
-no_first_token (Triton does not export it) or silent (no probe says anything about the model)."""
+no_first_token (Triton does not export it) or silent (no probe shows anything about the model)."""
 SOURCE = "source"
-"""Label: what an indicator was computed from; `triton_slo.indicators.sources` says what each of them cannot see."""
+"""Label: what an indicator was computed from; `triton_slo.indicators.sources` has what each cannot see."""
 SEVERITY = "severity"
 """Label of every alert: critical pages, warning opens a ticket, info informs, none is the watchdog."""
 SEVERITIES = ("critical", "warning", "info", "none")
@@ -136,7 +136,7 @@ WITHIN_ERROR = burn_part("within_error")
 
 
 SLI_EVENTS_NOW = "slo:sli_events:now"
-"""Events per second at this evaluation, for indicators that are looked at rather than counted (readiness)."""
+"""Events per second at this evaluation, for indicators that are evaluated rather than counted (readiness)."""
 SLI_EVENTS_LINK = "slo:sli_events:rate4scrapes"
 """Events per second of the last scrapes (label `event`), of groups whose sum no longer window carries on yet."""
 SLI_EVENTS_SUM = "slo:sli_events:sum"

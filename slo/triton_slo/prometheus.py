@@ -4,7 +4,7 @@ prometheus-api-client sends the queries and reads the answers. Its public argume
 and, as a `requests.Session` made here, credentials and TLS. Three things it does not offer are done by that
 session: refusing a redirect, reading the `errorType` and the `warnings` of an answer, and asking for the version.
 
-Every fault of the server is a `PrometheusError`: one line that says what is wrong and what to try.
+Every fault of the server is a `PrometheusError`: one line with what is wrong and what to try.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MINIMUM_VERSION = (2, 42)
 
 
 class PrometheusError(Exception):
-    """Prometheus gave no usable answer; the message is one line and holds no secret."""
+    """Prometheus gave no usable answer; the message is one line without a secret."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Prometheus:
     def __init__(self, access: Access) -> None:
         self._access = access
         self.warnings: list[str] = []
-        """What Prometheus said beside its answers, such as parts of a Thanos that did not answer."""
+        """Warnings of Prometheus beside its answers, such as parts of a Thanos that did not answer."""
         self._url = access.url.rstrip("/")
         self._session = plain_session(access)
         # Refusing comes before following a redirect: custom headers may hold secrets, and requests would carry
@@ -176,7 +176,7 @@ class _Bearer(requests.auth.AuthBase):
 
 
 def plain_session(access: Access) -> requests.Session:
-    """A session that says who we are to the peer and checks its certificate; it judges no answer. Close it."""
+    """A session that authenticates to the peer and checks its certificate; it judges no answer. Close it."""
     session = requests.Session()
     session.headers.update(dict(access.headers))
     if access.bearer:

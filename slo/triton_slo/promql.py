@@ -17,7 +17,7 @@ def quote(value: str) -> str:
     for character in value:
         code = ord(character)
         if 0xD800 <= code <= 0xDFFF:
-            raise ValueError(f"{value!r} holds half a character (a lone surrogate)")
+            raise ValueError(f"{value!r} contains half a character (a lone surrogate)")
         if character in '"\\':
             out.append("\\" + character)
         elif character == "\n":
@@ -46,7 +46,7 @@ def number(value: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Matchers:
-    """What stands between the braces of a selector."""
+    """The matchers between the braces of a selector."""
 
     parts: tuple[str, ...] = ()
 

@@ -1,4 +1,4 @@
-"""Proposes objectives from a look at a live Triton: text with comments for a person to change.
+"""Propose objectives for a live Triton: text with comments for a person to change.
 
 Objectives cover all models without listing any; only models that measurably need another threshold get an
 override. A threshold is what was measured times a headroom, rounded up to the exporter's 1-2-5 bucket bounds.
@@ -217,7 +217,7 @@ def merge(
     requests: Mapping[str, Timing],
     queues: Mapping[str, Timing],
 ) -> tuple[Seen, ...]:
-    """Put together what different questions said about each model, by name."""
+    """Put together the answers about each model, by name."""
     versions: dict[str, list[IndexEntry]] = defaultdict(list)
     for entry in index:
         versions[entry.model].append(entry)

@@ -66,7 +66,7 @@ def test_the_pictures_of_the_page_exist() -> None:
         (["--dry-run", "--tls-client-ca", "ca.pem"], "would serve plain HTTP and check no client"),
         (["--dry-run", "--tls-key", "key.pem"], "would serve plain HTTP and check no client"),
         (["--dry-run", "--tls-cert", "/nonexistent"], "--tls-cert /nonexistent: No such file or directory"),
-        (["--dry-run", "--tls-cert", __file__], "holds no private key"),
+        (["--dry-run", "--tls-cert", __file__], "contains no private key"),
         (
             ["--dry-run", "--listen", "192.0.2.1:80", "--token-file", support.__file__],
             "--listen 192.0.2.1:80: Cannot assign requested address",

@@ -49,7 +49,7 @@ def test_shipped_objectives() -> None:
         ("indicator: {kind: queue, threshold: soon}", "'soon' is not a duration such as 100ms"),
         ("indicator: {kind: queue, threshold: 5}", "'5' is not a duration such as 100ms"),
         ("indicator: [", "cannot be read as YAML"),
-        ("indicator: !!bool maybe", "cannot be read as YAML: it holds a value that is not what its tag says"),
+        ("indicator: !!bool maybe", "cannot be read as YAML: it contains a value that does not fit its tag"),
         ("indicator: 2026-13-01", "cannot be read as YAML: month must be in 1..12"),
     ],
 )

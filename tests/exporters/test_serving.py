@@ -140,7 +140,7 @@ def test_a_page_that_fails_is_an_answer_and_a_line_in_the_log(caplog: pytest.Log
     with _serving(WebConfig(), {"GET /": broken}) as server:
         answer = requests.get(server.url, timeout=5)
 
-    assert (500, "this request failed; the log says why\n") == (answer.status_code, answer.text)
+    assert (500, "this request failed; see the log\n") == (answer.status_code, answer.text)
     assert "of all things" in caplog.text
 
 
@@ -444,7 +444,7 @@ def test_a_settings_file_with_a_value_unlike_its_tag_is_named(tmp_path: Path) ->
 
     assert 1 == result.returncode
     assert [result.stderr] == result.stderr.splitlines(keepends=True)
-    assert f"{path}: it holds a value that is not what its tag says" in result.stderr
+    assert f"{path}: it contains a value that does not fit its tag" in result.stderr
 
 
 def test_it_listens_on_loopback_by_default() -> None:

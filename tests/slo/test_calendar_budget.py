@@ -29,7 +29,7 @@ from triton_slo.objective.model import Objective
 from triton_slo.prometheus import Sample
 from triton_slo.rules.periods import LAST
 from triton_slo.rules.plan import Plan
-from triton_slo.verdict.live import standings
+from triton_slo.verdict.live import group_statuses
 from tritonwatch.tables.status_table import tables, to_json
 
 DAY = 86_400
@@ -103,7 +103,7 @@ def test_status_shows_the_ratio_so_far_and_whether_the_budget_lasts_the_month(
     samples.append(Sample({"__name__": names.PERIOD_START, **of_all}, MARCH, at))
     samples.append(Sample({"__name__": names.PERIOD_END, **of_all}, MARCH + HOURS_OF_MARCH * 3600, at))
 
-    [row] = standings(samples)
+    [row] = group_statuses(samples)
 
     assert pytest.approx(1 - 6000 / SPENT["total"]) == row.sli
     assert pytest.approx(left) == row.budget_left
@@ -113,7 +113,7 @@ def test_status_shows_the_ratio_so_far_and_whether_the_budget_lasts_the_month(
     drawn = io.StringIO()
     Console(width=200, file=drawn).print(tables([row]))
     assert shown in drawn.getvalue()
-    [plain] = json.loads(to_json([row], at))["standings"]
+    [plain] = json.loads(to_json([row], at))["group_statuses"]
     told = pytest.approx(seconds) if lasts == "estimated" else None
     assert (lasts, told) == (plain["lasts"], plain["exhausted_in_seconds"])
 

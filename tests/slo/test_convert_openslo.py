@@ -256,7 +256,7 @@ def test_a_document_that_was_changed_holds_against_its_annotation(
     capsys.readouterr()
 
     assert 3 == run(tmp_path, text)
-    assert "the documents no longer say what the annotation" in capsys.readouterr().err
+    assert "the documents no longer match what the annotation" in capsys.readouterr().err
     (one,) = converted(tmp_path).values()
     assert (0.95, "custom", ("model", "version")) == (one.target, one.indicator.kind, one.group_by)
 

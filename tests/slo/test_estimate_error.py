@@ -16,7 +16,7 @@ from triton_slo import names
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
 from triton_slo.objective.reading import read
-from triton_slo.verdict.live import Standing
+from triton_slo.verdict.live import GroupStatus
 from tritonwatch.tables.status_table import to_json
 
 SCRAPES = 8 * 60
@@ -90,7 +90,7 @@ def test_the_error_of_an_estimate_is_recorded_for_each_group(tool: Path, tmp_pat
 def test_a_state_shows_how_far_the_estimate_may_be_off(error: float | None, shown: str) -> None:
     """In JSON the error is a number of its own, so that programs compare the state's words."""
     group = {"model": "m", "version": "1"}
-    row = Standing(
+    row = GroupStatus(
         "o",
         "latency",
         group,
@@ -100,6 +100,6 @@ def test_a_state_shows_how_far_the_estimate_may_be_off(error: float | None, show
         estimate_error=error,
     )
 
-    [plain] = json.loads(to_json([row], 0.0))["standings"]
+    [plain] = json.loads(to_json([row], 0.0))["group_statuses"]
     assert shown == row.shown_state
     assert ("ok (estimated)", error) == (plain["state"], plain["estimate_error"])

@@ -29,7 +29,7 @@ from triton_slo.objective.exclusion import DAYS, Exclusion, merged
 from triton_slo.objective.model import WORKBOOK_TIERS, Objective
 from triton_slo.objective.reading import read
 from triton_slo.prometheus import Sample
-from triton_slo.verdict.live import standings
+from triton_slo.verdict.live import group_statuses
 from tritonwatch.cli import main
 
 TICK, SCRAPE, EVALUATION = 5, 15, 60
@@ -496,7 +496,7 @@ def test_recorded_exclusions_are_shown_for_every_group() -> None:
         return Sample({"__name__": name, names.SLO: slo, names.INDICATOR: "errors", **labels}, value, 1000.0)
 
     left = names.PERIOD_BUDGET_REMAINING
-    rows = standings(
+    rows = group_statuses(
         [
             sample(left, "a", 0.5, model="m", cluster="eu"),
             sample(left, "a", 0.5, model="m", cluster="us"),

@@ -25,7 +25,7 @@ from triton_slo.verdict.gate import (
     witnesses,
     worst,
 )
-from triton_slo.verdict.live import Standing
+from triton_slo.verdict.live import GroupStatus
 from tritonwatch.cli import main
 
 LATER = END - 5 * 86400
@@ -48,7 +48,7 @@ def at(*values: float, step: float = 60) -> Points:
     return [(END - step * (len(values) - 1 - i), value) for i, value in enumerate(values)]
 
 
-def standing(model: str, version: str, left: float, target: float = 0.99) -> Iterator[Row]:
+def recorded(model: str, version: str, left: float, target: float = 0.99) -> Iterator[Row]:
     labels = {names.SLO: "latency", names.INDICATOR: "latency", "model": model, "version": version}
     for name, value in (
         (names.OBJECTIVE_RATIO, target),
@@ -98,15 +98,15 @@ def prometheus(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
         (names.INFO, info, [(STOPPED - 60, 1.0), (STOPPED, 1.0)]),
         *[
             (name, labels, [(LATER, value) for _, value in points[-1:]])
-            for name, labels, points in standing("good", "1", 0.8)
+            for name, labels, points in recorded("good", "1", 0.8)
         ],
         (*looked(5)[:2], [(LATER, LATER - 5)]),
         looked(5),
-        *standing("good", "1", 0.8),
-        *standing("estimated", "1", 0.8),
+        *recorded("good", "1", 0.8),
+        *recorded("estimated", "1", 0.8),
         (names.SLI_SOURCE, {**LATENCY, "model": "estimated", names.SOURCE: "sampled_mean"}, at(1, 1)),
-        *standing("estimated-canary", "1", 0.8),
-        *standing("estimated-canary", "2", 0.8),
+        *recorded("estimated-canary", "1", 0.8),
+        *recorded("estimated-canary", "2", 0.8),
         *events("estimated-canary", "1", 10, 0.0),
         *events("estimated-canary", "2", 10, 0.0),
         (
@@ -114,37 +114,37 @@ def prometheus(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
             {**LATENCY, "model": "estimated-canary", "version": "2", names.SOURCE: "summary"},
             at(1, 1),
         ),
-        *standing("sure", "1", 0.8),
+        *recorded("sure", "1", 0.8),
         *estimated("sure", "1", 0.001),
-        *standing("singles", "1", 0.8),
+        *recorded("singles", "1", 0.8),
         *estimated("singles", "1", 0.0),
-        *standing("unsure", "1", 0.8),
+        *recorded("unsure", "1", 0.8),
         *estimated("unsure", "1", 0.012),
-        *[row for version in "123" for row in standing("estimated-versions", version, 0.9)],
+        *[row for version in "123" for row in recorded("estimated-versions", version, 0.9)],
         *[row for version in "123" for row in events("estimated-versions", version, 10, 0.0)],
         *estimated("estimated-versions", "1", 0.004),
         *estimated("estimated-versions", "2", 0.003),
         *estimated("estimated-versions", "3", 0.009),
         *[
             (name, {"instance": "triton-0:8002", **labels}, points)
-            for name, labels, points in standing("by-server", "1", 0.9)
+            for name, labels, points in recorded("by-server", "1", 0.9)
         ],
-        *standing("spent", "1", -0.2),
-        *standing("two-servers", "1", 0.9),
+        *recorded("spent", "1", -0.2),
+        *recorded("two-servers", "1", 0.9),
         (str(state.MODEL_READY), {**SECOND, "model": "two-servers", "version": "1"}, at(1, 1)),
         (str(own.LAST_SUCCESS), SECOND, at(END - 200, END - 200)),
-        *standing("paging", "1", 0.6),
+        *recorded("paging", "1", 0.6),
         alert("paging", "critical", "page_fast"),
-        *standing("burning", "1", 0.7),
+        *recorded("burning", "1", 0.7),
         alert("burning", "warning", "ticket_slow"),
-        *[row for row in standing("ageless", "1", 0.9) if row[0] != str(state.MODEL_READY)],
-        *[row for version in "123456" for row in standing("canary", version, 0.9)],
+        *[row for row in recorded("ageless", "1", 0.9) if row[0] != str(state.MODEL_READY)],
+        *[row for version in "123456" for row in recorded("canary", version, 0.9)],
         *events("canary", "1", 10, 0.002),
         *events("canary", "2", 10, 0.002),
         *events("canary", "3", 10, 0.03),
         *events("canary", "4", 0.005, 0.0),
         *events("canary", "6", 0.1, 0.0),
-        *[row for version in "12" for row in standing(HOSTILE, version, 0.9)],
+        *[row for version in "12" for row in recorded(HOSTILE, version, 0.9)],
         *events(HOSTILE, "1", 10, 0.0),
         *events(HOSTILE, "2", 10, 0.0),
     ]
@@ -263,17 +263,17 @@ def test_a_canary_is_not_promoted_on_an_estimate(prometheus: str, capsys: pytest
 def test_hidden_failures_hold_unless_another_objective_sees_them(source: str, word: str) -> None:
     """A probe or a count of the clients that is promoted itself lifts the doubt; one that is not is named."""
     group = {"model": "m", "version": "1"}
-    hidden = Standing("errors", "errors", group, burn_now=0.0, budget_left=1.0, sources=(source,))
+    hidden = GroupStatus("errors", "errors", group, burn_now=0.0, budget_left=1.0, sources=(source,))
     probe, failing = (
-        Standing("probe", "probe", group, target=0.99, burn_now=0.0, budget_left=left, sources=("prober",))
+        GroupStatus("probe", "probe", group, target=0.99, burn_now=0.0, budget_left=left, sources=("prober",))
         for left in (1.0, -1.0)
     )
-    clients = Standing(
+    clients = GroupStatus(
         "gateway", "custom", {"model": "m"}, target=0.99, burn_now=0.0, budget_left=1.0, sources=("clients",)
     )
-    own = Standing("own", "custom", group, burn_now=0.0, budget_left=1.0, sources=("custom",))
+    own = GroupStatus("own", "custom", group, burn_now=0.0, budget_left=1.0, sources=("custom",))
 
-    def verdict(*others: Standing, events: float = 1000.0) -> tuple[str, str]:
+    def verdict(*others: GroupStatus, events: float = 1000.0) -> tuple[str, str]:
         seen = witnesses(others, lambda *_: 1.0, [], GateLimits(), lambda _: events)
         [one] = judge([hidden], lambda *_: 1.0, [], GateLimits(), seen)
         return one.verdict, one.reason
@@ -393,7 +393,7 @@ def test_what_cannot_be_asked_never_promotes(prometheus: str, capsys: pytest.Cap
 )
 def test_a_canary_is_ready_or_holds(burn: float | None, ages: list[float | None], verdict: str) -> None:
     """Readiness is judged as it is now, without a test on seconds that hang together."""
-    canary = Standing(
+    canary = GroupStatus(
         "readiness", "readiness", {"model": "m", "version": "2"}, burn_now=burn, budget_left=0.9
     )
 
@@ -404,7 +404,7 @@ def test_a_canary_is_ready_or_holds(burn: float | None, ages: list[float | None]
 
 def test_a_fast_burn_is_written_as_a_plain_number() -> None:
     """A total outage burns 1000 times too fast, not 1e+03 times."""
-    gone = Standing("errors", "errors", {"model": "m", "version": "1"}, burn_now=1000.0, budget_left=-9.0)
+    gone = GroupStatus("errors", "errors", {"model": "m", "version": "1"}, burn_now=1000.0, budget_left=-9.0)
     page = Firing("errors", "m", "1", "critical", "page_fast")
 
     [paged] = judge([gone], lambda *_: 1.0, [page], GateLimits())
@@ -421,10 +421,10 @@ def test_a_group_without_a_version_is_as_old_as_its_oldest_version() -> None:
 
 def test_a_gateway_needs_no_exporter_and_is_judged_by_its_own_age() -> None:
     """The older of the exporter's data and the objective's own series decides; at a gateway the latter can."""
-    at_gateway = Standing("e", "errors", {"model": "m"}, budget_left=1.0, sources=("clients",))
+    at_gateway = GroupStatus("e", "errors", {"model": "m"}, budget_left=1.0, sources=("clients",))
     of_triton = replace(at_gateway, sources=("counters",))
 
-    def said(row: Standing, exporter: float | None) -> str:
+    def said(row: GroupStatus, exporter: float | None) -> str:
         return judge([row], lambda *_: exporter, [], GateLimits())[0].verdict
 
     assert "promote" == said(replace(at_gateway, seen_seconds_ago=10.0), None)
@@ -436,7 +436,7 @@ def test_a_gateway_needs_no_exporter_and_is_judged_by_its_own_age() -> None:
 
 def test_a_page_rolls_back_even_without_data() -> None:
     """A model whose page fires while its series vanish is not merely held."""
-    gone = Standing("latency", "latency", {"model": "m", "version": "1"}, unknown="vanished")
+    gone = GroupStatus("latency", "latency", {"model": "m", "version": "1"}, unknown="vanished")
     page = Firing("latency", "m", "1", "critical", "page_fast")
 
     [paged] = judge([gone], lambda *_: None, [page], GateLimits())

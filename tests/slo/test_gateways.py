@@ -106,7 +106,7 @@ def test_a_group_at_a_gateway_is_a_model() -> None:
         ({"indicator": {"kind": "errors", "source": "envoy", "codes": ["bad"]}}, "neither an HTTP status"),
         (
             {"indicator": {"kind": "errors", "source": "grpc-client", "codes": [429]}},
-            "codes holds no status of",
+            "codes has no status of",
         ),
         ({"indicator": {"kind": "errors", "source": "envoy", "reasons": ["OTHER"]}}, "reasons are Triton's"),
         (

@@ -273,7 +273,8 @@ def test_status_and_alerts_name_the_model(counted: Counted, capsys: pytest.Captu
     main(["status", "--prometheus", counted.prometheus, "--json"])
 
     rows = {
-        (one["slo"], one["group"]["model"]): one for one in json.loads(capsys.readouterr().out)["standings"]
+        (one["slo"], one["group"]["model"]): one
+        for one in json.loads(capsys.readouterr().out)["group_statuses"]
     }
     assert "burning" != rows["e-envoy", "left"]["state"]
     assert rows["e-envoy", "gone"]["state"] in ("burning", "exhausted")

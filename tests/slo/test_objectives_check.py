@@ -68,9 +68,15 @@ def mistakes(**changes: object) -> list[str]:
         ),
         ({"labels": {"severity": "x"}}, "labels the rules set themselves: severity"),
         ({"labels": {"zone": "x"}, "group_by": ["zone"]}, "labels the rules set themselves: zone"),
-        ({"group_by": ["model", "event"]}, "group_by holds labels the rules set themselves: event"),
-        ({"group_by": ["rung", "cause"]}, "group_by holds labels the rules set themselves: cause, rung"),
-        ({"group_by": ["source", "le"]}, "group_by holds labels the rules set themselves: le, source"),
+        ({"group_by": ["model", "event"]}, "group_by contains labels that the rules set themselves: event"),
+        (
+            {"group_by": ["rung", "cause"]},
+            "group_by contains labels that the rules set themselves: cause, rung",
+        ),
+        (
+            {"group_by": ["source", "le"]},
+            "group_by contains labels that the rules set themselves: le, source",
+        ),
         ({"alerting": {"severities": {"page": "critical"}}}, "name tiers that do not exist: page"),
         ({"indicator": {"kind": "custom", "good": "a", "total": "b"}}, "must hold {{window}}"),
         (

@@ -21,7 +21,7 @@ from triton_slo.objective.reading import read
 from triton_slo.prometheus import Sample
 from triton_slo.rules.plan import Plan
 from triton_slo.verdict.gate import Firing, GateLimits, judge
-from triton_slo.verdict.live import SELECTOR, Standing, standings
+from triton_slo.verdict.live import SELECTOR, GroupStatus, group_statuses
 from tritonwatch.tables.status_table import caveats, to_json
 
 HOURS = 3
@@ -143,9 +143,9 @@ def test_a_tier_that_only_opens_a_ticket_does_not_ask_for_the_error() -> None:
     assert {"page_slow", "ticket_slow"} == asking
 
 
-def burning(tiers: tuple[str, ...], now: float = 15.0) -> Standing:
+def burning(tiers: tuple[str, ...], now: float = 15.0) -> GroupStatus:
     """A group at 15 times its pace, of which an error of two points says nothing certain."""
-    return Standing(
+    return GroupStatus(
         "latency",
         "latency",
         {"model": "m", "version": "1"},
@@ -173,7 +173,7 @@ def test_status_says_why_a_group_that_burns_does_not_page() -> None:
 
     assert 1 == len(lines)
     assert lines[0].startswith(f"latency m version 1 burns {WHY}")
-    assert ["page_fast"] == json.loads(to_json([row], 0.0))["standings"][0]["within_error"]
+    assert ["page_fast"] == json.loads(to_json([row], 0.0))["group_statuses"][0]["within_error"]
 
 
 @pytest.mark.parametrize(
@@ -201,6 +201,6 @@ def test_status_reads_which_pages_the_error_holds_back() -> None:
         ),
     ]
 
-    [row] = standings(samples)
+    [row] = group_statuses(samples)
     assert ({"model": "m", "version": "1"}, ("a", "b")) == (row.group, row.within_error)
     assert names.WITHIN_ERROR in SELECTOR

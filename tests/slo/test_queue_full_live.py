@@ -23,7 +23,7 @@ from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
 from triton_slo.objective.reading import read
 from triton_slo.prometheus import Access, Prometheus
-from triton_slo.verdict.live import Standing
+from triton_slo.verdict.live import GroupStatus
 from triton_slo.verdict.status import read_status
 from tritonwatch.cli import main
 from tritonwatch.local.triton import TritonServer, free_ports
@@ -101,7 +101,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         yield World(url, answers)
 
 
-def standings(world: World) -> dict[tuple[str, str], Standing]:
+def group_statuses(world: World) -> dict[tuple[str, str], GroupStatus]:
     with Prometheus(Access(world.url)) as client:
         return {(one.slo, one.model): one for one in read_status(client)}
 
@@ -110,13 +110,13 @@ def test_traced_rejections_count_in_queue_and_in_errors_that_ask(world: World) -
     """Of the traced model both objectives have the clients' share; errors that do not ask have none."""
     assert world.rejected("seen") > 0.3
 
-    def settled() -> dict[tuple[str, str], Standing]:
-        found = standings(world)
+    def settled() -> dict[tuple[str, str], GroupStatus]:
+        found = group_statuses(world)
         shares = [1 - (found[slo, "seen"].sli or 1.0) for slo in ("queue", "all-errors")]
         wanted = pytest.approx([world.rejected("seen")] * 2, rel=0.1)
         return found if wanted == shares else {}
 
-    found = eventually(settled, lambda: str(standings(world)), 40)
+    found = eventually(settled, lambda: str(group_statuses(world)), 40)
     assert 1.0 == found["errors", "seen"].sli
     assert "untraced_queue" not in (*found["queue", "seen"].sources, *found["all-errors", "seen"].sources)
 
@@ -127,7 +127,7 @@ def test_untraced_rejections_are_in_doubt_everywhere(
     """Of the other model nothing is counted: check, status and JSON say so, and gate holds."""
     assert world.rejected("unseen") > 0.3
     (tmp_path / "o.yaml").write_text(OBJECTIVES)
-    eventually(lambda: standings(world)["queue", "unseen"].sli, lambda: str(standings(world)), 120)
+    eventually(lambda: group_statuses(world)["queue", "unseen"].sli, lambda: str(group_statuses(world)), 120)
     words = ["--prometheus", world.url, "--objective", "queue", "--model", "unseen"]
 
     main(["check", str(tmp_path), "--prometheus", world.url, "--scrape-interval", "1"])
@@ -137,7 +137,7 @@ def test_untraced_rejections_are_in_doubt_everywhere(
     assert 0 == main(["status", *words])
     assert "rejections may be hidden" in capsys.readouterr().out
     assert 0 == main(["status", *words, "--json"])
-    [row] = json.loads(capsys.readouterr().out)["standings"]
+    [row] = json.loads(capsys.readouterr().out)["group_statuses"]
     assert 1.0 == row["sli"]
     assert "rejections may be hidden" in row["state"]
     assert "untraced_queue" in row["caveats"]

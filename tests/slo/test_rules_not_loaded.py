@@ -128,7 +128,7 @@ def test_status_shows_the_objectives_whose_rules_are_loaded(
     assert "the rules of objective errors are not loaded" in shown.err
 
     assert CANNOT_TELL == run("status", prometheus, "--objectives", folder, "--json")
-    assert {"latency"} == {row["slo"] for row in json.loads(capsys.readouterr().out)["standings"]}
+    assert {"latency"} == {row["slo"] for row in json.loads(capsys.readouterr().out)["group_statuses"]}
 
 
 @pytest.mark.real

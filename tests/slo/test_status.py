@@ -18,7 +18,7 @@ from support.tools import prometheuses
 from triton_slo import names
 from triton_slo.indicators.sources import CAVEATS
 from triton_slo.prometheus import Access, Prometheus, Sample
-from triton_slo.verdict.live import SELECTOR, Standing, overviews, standings
+from triton_slo.verdict.live import SELECTOR, GroupStatus, group_statuses, overviews
 from triton_slo.verdict.status import read_status
 from tritonwatch.cli import main
 from tritonwatch.tables.status_table import caveats, duration, rate, ratio, tables, to_json
@@ -145,7 +145,7 @@ def test_a_repeating_status_has_no_exit_code_to_choose(capsys: pytest.CaptureFix
 def test_a_narrow_terminal_loses_the_least_important_columns(columns: int) -> None:
     """What a row is about, its state and its budget stay; the columns left out are named."""
     model = "llama-3.1-70b-instruct"
-    row = Standing(
+    row = GroupStatus(
         "readiness",
         "readiness",
         {"model": model, "version": "12"},
@@ -191,7 +191,7 @@ def test_each_row_has_the_target_and_threshold_in_force_for_its_model(
     assert 0 == main(words)
     rows = capsys.readouterr().out.splitlines()
     assert 0 == main([*words, "--json"])
-    found = json.loads(capsys.readouterr().out)["standings"]
+    found = json.loads(capsys.readouterr().out)["group_statuses"]
 
     [good] = [line for line in rows if "embedder" in line]
     _, spent = [line for line in rows if "evil" in line]
@@ -222,7 +222,7 @@ def test_json_has_rows_and_the_worst_of_each_objective(
     latency = next(one for one in answer["objectives"] if one["slo"] == "latency")
     assert (2, 1, 0, 0) == tuple(latency[key] for key in ("groups", "exhausted", "burning", "unknown"))
     assert {"model": SPENT["model"], "version": "1"} == latency["worst"]
-    assert [None] == [row["sli"] for row in answer["standings"] if row["slo"] == "probe"]
+    assert [None] == [row["sli"] for row in answer["group_statuses"] if row["slo"] == "probe"]
 
 
 @pytest.mark.real
@@ -233,7 +233,9 @@ def test_rows_are_chosen_and_an_empty_choice_is_not_success(
     words = ["status", "--prometheus", prometheus, "--at", str(END), "--json"]
 
     assert 0 == main([*words, "--model", "embedder"])
-    assert ["embedder"] == [row["group"]["model"] for row in json.loads(capsys.readouterr().out)["standings"]]
+    assert ["embedder"] == [
+        row["group"]["model"] for row in json.loads(capsys.readouterr().out)["group_statuses"]
+    ]
     assert 1 == main([*words, "--model", "embeder"])
     assert "no objective matches" in capsys.readouterr().err
 
@@ -265,7 +267,7 @@ SERIES = [
 def test_missing_series_are_unknown_never_full(kept: set[int]) -> None:
     """Whichever series are missing, nothing is said about the budget that the kept series do not say."""
     samples = [SERIES[i] for i in sorted(kept)]
-    rows = standings(samples)
+    rows = group_statuses(samples)
 
     told = {(row.slo, row.model) for row in rows if row.budget_left is not None or row.sli is not None}
     source = {
@@ -286,8 +288,8 @@ def test_idle_is_not_unknown() -> None:
     """A model that nobody asks has no ratio and no trouble; one that is not seen any more is unknown."""
     idle, target = {"__name__": names.LAST_SEEN, **GOOD}, {"__name__": names.OBJECTIVE_RATIO, **GOOD}
 
-    [asleep] = standings([Sample(idle, END - 15, END), Sample(target, 0.99, END)])
-    [gone] = standings([Sample(idle, END - 900, END), Sample(target, 0.99, END)])
+    [asleep] = group_statuses([Sample(idle, END - 15, END), Sample(target, 0.99, END)])
+    [gone] = group_statuses([Sample(idle, END - 900, END), Sample(target, 0.99, END)])
     assert ("idle", "") == (asleep.state, asleep.unknown)
     assert ("unknown", "no data") == (gone.state, gone.unknown)
 
@@ -307,7 +309,7 @@ def test_a_model_that_was_unloaded_on_purpose_is_not_unknown(
     values = {names.LAST_SEEN: END - 900, names.OBJECTIVE_RATIO: 0.99, names.RETIRED: retired, **more}
     other = Sample({"__name__": names.LAST_SEEN, **SPENT}, END, END)
 
-    rows = standings(
+    rows = group_statuses(
         [other, *[Sample({"__name__": name, **GOOD}, value, END) for name, value in values.items()]]
     )
 
@@ -336,7 +338,7 @@ def test_an_entry_without_a_version_gives_way_to_its_versions(
     bare = samples("", {names.LAST_SEEN: END - 3600, names.OBJECTIVE_RATIO: 0.999, **more})
     loaded = [one for version in versions for one in samples(version, {names.LAST_SEEN: END})]
 
-    assert shown == sorted(row.version for row in standings([*bare, *loaded]))
+    assert shown == sorted(row.version for row in group_statuses([*bare, *loaded]))
 
 
 SPLITS = (
@@ -360,7 +362,7 @@ def test_each_indicator_has_the_split_that_explains_it(indicator: str, cause: st
     ]
     objective = {names.SLO: "o", names.INDICATOR: indicator, **about}
 
-    [row] = standings([*shares, Sample({"__name__": names.OBJECTIVE_RATIO, **objective}, 0.99, END)])
+    [row] = group_statuses([*shares, Sample({"__name__": names.OBJECTIVE_RATIO, **objective}, 0.99, END)])
     assert (() if cause is None else ((cause, 1.0),)) == row.causes
 
 
@@ -369,7 +371,7 @@ def test_nan_is_unknown() -> None:
     labels = {"__name__": names.PERIOD_BUDGET_REMAINING, **GOOD}
     info = Sample({"__name__": names.INFO, names.SLO: "latency", names.INDICATOR: "latency"}, 1, END)
 
-    [row] = standings([Sample(labels, math.nan, END), info])
+    [row] = group_statuses([Sample(labels, math.nan, END), info])
     assert ("latency", "unknown", None) == (row.slo, row.state, row.budget_left)
 
 
@@ -378,16 +380,16 @@ def test_a_total_failure_has_no_floating_point_dust() -> None:
     labels = {"__name__": names.PERIOD_BURN_RATE, **GOOD}
     target = {"__name__": names.OBJECTIVE_RATIO, **GOOD}
 
-    [row] = standings([Sample(labels, 1 / (1 - 0.999), END), Sample(target, 0.999, END)])
+    [row] = group_statuses([Sample(labels, 1 / (1 - 0.999), END), Sample(target, 0.999, END)])
     assert "0.0" == str(row.sli)
 
 
 def test_overviews_name_the_worst_group() -> None:
     """Each objective is summed up by its most urgent group."""
     rows = [
-        Standing("a", "errors", {"model": "x"}, budget_left=0.5, burn_now=0.0),
-        Standing("a", "errors", {"model": "y"}, budget_left=0.2, burn_now=3.0),
-        Standing("b", "errors", {"model": "z"}),
+        GroupStatus("a", "errors", {"model": "x"}, budget_left=0.5, burn_now=0.0),
+        GroupStatus("a", "errors", {"model": "y"}, budget_left=0.2, burn_now=3.0),
+        GroupStatus("b", "errors", {"model": "z"}),
     ]
 
     unknown, both = overviews(rows)
@@ -445,7 +447,7 @@ def test_the_selector_is_one_question_for_exactly_our_series() -> None:
 )
 def test_an_estimate_is_called_one_below_the_table(sources: tuple[str, ...], said: list[str]) -> None:
     """A number that comes from means is distinguished from one that saw every request, with what it misses."""
-    row = Standing("latency", "latency", {"model": "m", "version": "1"}, sources=sources)
+    row = GroupStatus("latency", "latency", {"model": "m", "version": "1"}, sources=sources)
 
     found = caveats([row])
     assert len(said) == len(found)
@@ -467,9 +469,9 @@ def test_a_state_carries_the_caveats_of_its_source(
     sources: tuple[str, ...], left: float | None, shown: str
 ) -> None:
     """In JSON too, so that no program takes an estimate for certain."""
-    row = Standing("o", "latency", {"model": "m"}, burn_now=0.5, budget_left=left, sources=sources)
+    row = GroupStatus("o", "latency", {"model": "m"}, burn_now=0.5, budget_left=left, sources=sources)
 
-    [plain] = json.loads(to_json([row], END))["standings"]
+    [plain] = json.loads(to_json([row], END))["group_statuses"]
     assert shown == row.shown_state == plain["state"]
     assert set(row.caveats) == set(plain["caveats"]) == {one for one in sources if one in CAVEATS}
 
@@ -477,7 +479,7 @@ def test_a_state_carries_the_caveats_of_its_source(
 def test_every_group_whose_source_cannot_carry_its_objective_is_named() -> None:
     """Of those whose error is within the budget three are named and the others counted."""
     rows = [
-        Standing(
+        GroupStatus(
             "queue",
             "queue",
             {"model": f"{name}{i}"},
@@ -489,7 +491,7 @@ def test_every_group_whose_source_cannot_carry_its_objective_is_named() -> None:
         for name, error in (("sure", 0.009), ("blurred", 0.034))
     ]
 
-    idle = Standing("queue", "queue", {"model": "idle"}, idle=True, sources=("sampled_mean",))
+    idle = GroupStatus("queue", "queue", {"model": "idle"}, idle=True, sources=("sampled_mean",))
     sure, blurred = caveats([*rows, idle])
     assert sure.startswith("estimated (decomposed): queue sure0, queue sure1, queue sure2 and 10 more: ")
     assert blurred.startswith(

@@ -67,7 +67,7 @@ def test_status_shows_only_our_groups_beside_the_rules_of_sloth(
     answer = json.loads(capsys.readouterr().out)
     assert [("errors", 2, 0)] == [(one["slo"], one["groups"], one["unknown"]) for one in answer["objectives"]]
     assert sorted(("errors", model, "ok") for model in MODELS) == sorted(
-        (row["slo"], row["group"]["model"], row["state"]) for row in answer["standings"]
+        (row["slo"], row["group"]["model"], row["state"]) for row in answer["group_statuses"]
     )
 
 

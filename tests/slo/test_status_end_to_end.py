@@ -229,7 +229,7 @@ def test_a_tail_that_a_sampled_mean_hides_promotes_nothing(
     assert 0 != main(["gate", "--max-age", "10s", *words])
     capsys.readouterr()
     assert 0 == main(["status", *words, "--json"])
-    [row] = json.loads(capsys.readouterr().out)["standings"]
+    [row] = json.loads(capsys.readouterr().out)["group_statuses"]
     # Where a busy machine sends few requests, the exporter can take their sums apart; that is an estimate, too.
     assert list(row["caveats"]) in (["sampled_mean"], ["decomposed"])
 

@@ -65,7 +65,7 @@ def test_json_is_a_line_each_time_and_an_absent_prometheus_is_reported(tmp_path:
     with history.serve(recorded(), tmp_path / "p") as url, watching(url, "--json") as process:
         assert process.stdout is not None
         lines = [json.loads(process.stdout.readline()) for _ in range(3)]
-        assert [0.75] * 3 == [line["standings"][0]["budget_left"] for line in lines]
+        assert [0.75] * 3 == [line["group_statuses"][0]["budget_left"] for line in lines]
         assert lines[0]["at"] < lines[2]["at"]
     with history.serve(recorded(), tmp_path / "q") as url, watching(url, "--json") as process:
         assert process.stdout is not None

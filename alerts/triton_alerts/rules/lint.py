@@ -35,7 +35,7 @@ _ABSENCE = frozenset({"absent", "absent_over_time"})
 
 @dataclass(frozen=True)
 class AlertingRule:
-    """One alerting rule as a rule file holds it."""
+    """One alerting rule of a rule file."""
 
     place: str
     rule: Mapping[str, Any]
@@ -151,7 +151,7 @@ def value_in_label(one: AlertingRule, _: float) -> Iterator[str]:
     """A label that changes with the value makes a new alert each time."""
     for name, value in dict(one.rule.get("labels") or {}).items():
         if re.search(r"\$value|\.Value\b", str(value)):
-            yield f"label {name} holds the value, so the alert starts again whenever it changes"
+            yield f"label {name} has the value, so the alert starts again whenever it changes"
 
 
 def no_comparison(one: AlertingRule, _: float) -> Iterator[str]:
@@ -174,7 +174,7 @@ def regexp_without_effect(one: AlertingRule, _: float) -> Iterator[str]:
 
 
 def short_window(one: AlertingRule, scrape_interval_seconds: float) -> Iterator[str]:
-    """A window that holds less than two samples yields nothing."""
+    """A window with less than two samples yields nothing."""
     for call in one.calls(*_WINDOWED):
         for argument in call.args:
             if isinstance(argument, MatrixSelector):

@@ -139,7 +139,7 @@ def _history(args: argparse.Namespace, objectives: Sequence[Objective]) -> Histo
 
 
 def _excluded(args: argparse.Namespace, objective: Objective, history: History) -> list[Span]:
-    """Return when the exclusions of an objective held; those in PromQL are asked for."""
+    """Return when the exclusions of an objective applied; those in PromQL are asked for."""
     if not objective.exclusions:
         return []
     # An exclusion that ended just before the history still lasts for as long as windows reach back.

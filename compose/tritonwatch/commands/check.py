@@ -21,7 +21,7 @@ from triton_slo.prometheus import Prometheus
 from triton_slo.rules.plan import Plan, chosen
 from triton_slo.verdict.estimate import carries, group_name, uncertainties
 from triton_slo.verdict.group_sources import fed_groups
-from triton_slo.verdict.live import Standing
+from triton_slo.verdict.live import GroupStatus
 from tritonwatch import access
 from tritonwatch.arguments import interval, path, seconds, text_of, yaml_files
 from tritonwatch.command_error import CommandError, UsageError
@@ -118,7 +118,7 @@ def _unmeasured(
         plan = Plan(one, Options(scrape_interval_seconds=scrape_seconds))
         found: dict[tuple[str, str], list[str]] = {}
         for mistake in (mistake for variant in plan.variants for mistake in plan.measure(variant).mistakes):
-            groups = [Standing(one.name, "", sample.labels) for sample in prometheus.instant(mistake.expr)]
+            groups = [GroupStatus(one.name, "", sample.labels) for sample in prometheus.instant(mistake.expr)]
             found.setdefault((mistake.words, mistake.fix), []).extend(map(group_name, groups))
         for (words, fix), names in found.items():
             if names:

@@ -19,7 +19,7 @@ from triton_slo.verdict import evidence, gate
 from triton_slo.verdict.canary import Verdict, compare
 from triton_slo.verdict.estimate import group_name
 from triton_slo.verdict.gate import Firing, Judgement
-from triton_slo.verdict.live import Standing
+from triton_slo.verdict.live import GroupStatus
 from triton_slo.verdict.status import read_status
 from tritonwatch import access, objective_files
 from tritonwatch.arguments import add_objective_filter, moment, seconds
@@ -109,7 +109,7 @@ def _mistake(args: argparse.Namespace) -> str:
 class _Evidence:
     """What is queried once for all judgements."""
 
-    rows: list[Standing]
+    rows: list[GroupStatus]
     ages: evidence.Ages
     firing: tuple[Firing, ...]
     limits: gate.GateLimits
@@ -117,7 +117,7 @@ class _Evidence:
 
 
 def _judge(
-    prometheus: Prometheus, args: argparse.Namespace, everything: Sequence[Standing]
+    prometheus: Prometheus, args: argparse.Namespace, everything: Sequence[GroupStatus]
 ) -> tuple[Judgement, ...]:
     rows = [row for row in everything if _asked(row, args)]
     firing = evidence.firing(prometheus, args.at)
@@ -143,13 +143,13 @@ def _judge(
     return compared + stopped + _never_seen(wanted, canaries, args)
 
 
-def _events(prometheus: Prometheus, row: Standing, args: argparse.Namespace) -> float:
+def _events(prometheus: Prometheus, row: GroupStatus, args: argparse.Namespace) -> float:
     end = time.time() if args.at is None else args.at
     seen = evidence.slices(prometheus, row.slo, row.group, end - gate.WITNESS_SECONDS, end)
     return sum(one.total for one in seen)
 
 
-def _asked(row: Standing, args: argparse.Namespace) -> bool:
+def _asked(row: GroupStatus, args: argparse.Namespace) -> bool:
     return (
         (not args.objective or row.slo in args.objective)
         and args.model in (None, row.model)
@@ -158,7 +158,7 @@ def _asked(row: Standing, args: argparse.Namespace) -> bool:
 
 
 def _stopped(
-    prometheus: Prometheus, rows: Sequence[Standing], args: argparse.Namespace
+    prometheus: Prometheus, rows: Sequence[GroupStatus], args: argparse.Namespace
 ) -> tuple[Judgement, ...]:
     """Hold for objectives whose rules have stopped, which have no row; `_never_seen` covers --objective."""
     if args.objective:
@@ -168,7 +168,7 @@ def _stopped(
 
 
 def _never_seen(
-    wanted: Sequence[str], rows: Sequence[Standing], args: argparse.Namespace
+    wanted: Sequence[str], rows: Sequence[GroupStatus], args: argparse.Namespace
 ) -> tuple[Judgement, ...]:
     """Hold for each wanted objective that has no data."""
     seen = {row.slo for row in rows}
@@ -180,7 +180,7 @@ def _never_seen(
 
 
 def _compare(
-    prometheus: Prometheus, canary: Standing, args: argparse.Namespace, known: _Evidence
+    prometheus: Prometheus, canary: GroupStatus, args: argparse.Namespace, known: _Evidence
 ) -> Judgement:
     both = [known.ages.of(canary.model, version) for version in (args.canary, args.baseline)]
 

@@ -18,7 +18,7 @@ from triton_exporter.options import adder
 from triton_exporter.printable import printable
 from triton_slo.burn.condition import burns
 from triton_slo.prometheus import PrometheusError
-from triton_slo.verdict.live import Standing
+from triton_slo.verdict.live import GroupStatus
 from triton_slo.verdict.status import read_status
 from tritonwatch import access, objective_files
 from tritonwatch.arguments import add_objective_filter, moment, parsed, whole
@@ -32,7 +32,7 @@ _PIPE_WIDTH = 220
 _LEAST_SECONDS = 0.2
 
 
-_IN_STATE: Mapping[str, Callable[[Standing], bool]] = {
+_IN_STATE: Mapping[str, Callable[[GroupStatus], bool]] = {
     "exhausted": lambda row: row.state == "exhausted",
     "burning": lambda row: row.state in ("burning", "exhausted") and burns(row.burn_now or 0.0),
     "unknown": lambda row: row.state == "unknown",
@@ -44,7 +44,7 @@ _IN_STATE: Mapping[str, Callable[[Standing], bool]] = {
 class _Reading:
     """The chosen rows, and a message about rules that are not loaded."""
 
-    rows: list[Standing]
+    rows: list[GroupStatus]
     not_loaded: str
 
 
@@ -76,7 +76,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the status of the objectives: 0 printed, 1 it is not known of all of them or as --fail-on says."""
+    """Print the status of the objectives: 0 printed, 1 one is unknown or in a state of --fail-on."""
     with access.connect(args) as prometheus:
         objectives = objective_files.load(args.objectives)
 
@@ -95,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
         return _once(read, args) if args.watch is None else _watch(read, args)
 
 
-def _chosen(rows: Sequence[Standing], args: argparse.Namespace, *, required: bool) -> list[Standing]:
+def _chosen(rows: Sequence[GroupStatus], args: argparse.Namespace, *, required: bool) -> list[GroupStatus]:
     chosen = [
         row
         for row in rows

@@ -1,4 +1,4 @@
-"""Standings as a table for people and as JSON for programs."""
+"""GroupStatus as a table for people and as JSON for programs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from triton_exporter.printable import printable
 from triton_slo.indicators.durations import MISTAKES
 from triton_slo.indicators.sources import CAVEATS
 from triton_slo.verdict.estimate import group_name, no_page_because, uncertainties
-from triton_slo.verdict.live import SHOWN_WINDOWS, Overview, Standing, State, overviews
+from triton_slo.verdict.live import SHOWN_WINDOWS, GroupStatus, Overview, State, overviews
 from tritonwatch.tables.fitted import Column, Fitted, Row
 
 _STYLE: dict[State, str] = {
@@ -29,7 +29,7 @@ _STYLE: dict[State, str] = {
 }
 
 
-def tables(rows: Sequence[Standing], limit: int = 0) -> Group:
+def tables(rows: Sequence[GroupStatus], limit: int = 0) -> Group:
     """Sum up each objective where it has many groups, then the rows."""
     summed = overviews(rows)
     below = [Text(), *map(Text, map(printable, caveats(rows)))]
@@ -42,7 +42,7 @@ def tables(rows: Sequence[Standing], limit: int = 0) -> Group:
     return Group(*drawn)
 
 
-def caveats(rows: Sequence[Standing]) -> list[str]:
+def caveats(rows: Sequence[GroupStatus]) -> list[str]:
     """Return one line per source that misses something: whose numbers, what it misses, what resolves it.
 
     And one for each setting that leaves groups without data, and for each group that burns and does not page
@@ -56,7 +56,7 @@ def caveats(rows: Sequence[Standing]) -> list[str]:
     return lines + [f"{_named(row)} burns {why}" for row in rows if (why := no_page_because(row))]
 
 
-def _named(row: Standing) -> str:
+def _named(row: GroupStatus) -> str:
     return f"{row.slo} {group_name(row)}"
 
 
@@ -64,7 +64,7 @@ def _words(heading: str, cell: Callable[[Row], str], rank: int = 0, wraps: bool 
     return Column(heading, cell, rank, False, wraps)
 
 
-def _burn(window: str, row: Standing) -> str:
+def _burn(window: str, row: GroupStatus) -> str:
     return rate(row.burn.get(window))
 
 
@@ -80,7 +80,7 @@ _OVERVIEW: tuple[Column[Overview], ...] = (
     Column("budget left", lambda one: _budget(one.worst), 1),
     Column("lasts", lambda one: _lasts(one.worst), 6),
 )
-_ROWS: tuple[Column[Standing], ...] = (
+_ROWS: tuple[Column[GroupStatus], ...] = (
     _words("objective", lambda row: row.slo),
     _words("model", lambda row: _place(row)),
     _words("version", lambda row: row.version or "-"),
@@ -104,7 +104,7 @@ _ROWS: tuple[Column[Standing], ...] = (
 )
 
 
-def table(rows: Sequence[Standing], limit: int = 0) -> Fitted[Standing]:
+def table(rows: Sequence[GroupStatus], limit: int = 0) -> Fitted[GroupStatus]:
     """Draw the rows, only the first `limit` if above 0, with the number of the others below."""
     shown = rows[:limit] if limit else rows
     return Fitted(
@@ -112,28 +112,28 @@ def table(rows: Sequence[Standing], limit: int = 0) -> Fitted[Standing]:
     )
 
 
-def _causes(row: Standing) -> str:
+def _causes(row: GroupStatus) -> str:
     return ", ".join(f"{cause} {share:.0%}" for cause, share in row.causes[:3] if share >= 0.005)
 
 
-def _place(row: Standing) -> str:
+def _place(row: GroupStatus) -> str:
     """Return the model and the other labels of the group (a cluster, a tenant)."""
     others = [f"{key}={value}" for key, value in row.group.items() if key not in ("model", "version")]
     return " ".join([row.model, *others]).strip() or "-"
 
 
-def _budget(row: Standing) -> str:
+def _budget(row: GroupStatus) -> str:
     if row.budget_left is None:
         return "no events" if row.idle else "unknown"
     return f"{-row.budget_left:.3g}x over" if row.budget_left < -1 else f"{row.budget_left:.1%}"
 
 
-def _lasts(row: Standing) -> str:
+def _lasts(row: GroupStatus) -> str:
     words = {"past_period_end": "past period's end", "exhausted": "spent"}
     return words.get(row.lasts) or duration(row.exhausted_in_seconds)
 
 
-def _state(row: Standing) -> str:
+def _state(row: GroupStatus) -> str:
     if row.excluded:
         return f"excluded: {row.excluded}"
     if row.state != "unknown":
@@ -171,7 +171,7 @@ def duration(seconds: float | None) -> str:
     return f"{seconds:.0f}s"
 
 
-def to_json(rows: Sequence[Standing], at: float, indent: int | None = 2) -> str:
+def to_json(rows: Sequence[GroupStatus], at: float, indent: int | None = 2) -> str:
     """Rows and overviews as JSON; null is unknown; `lasts` is the reason where `exhausted_in_seconds` is null.
 
     `state` carries the caveats of its numbers, `ok (estimated)`, so that no program takes it for `ok`.
@@ -188,11 +188,11 @@ def to_json(rows: Sequence[Standing], at: float, indent: int | None = 2) -> str:
         }
         for one in overviews(rows)
     ]
-    standings = [_plain(row) for row in rows]
-    return json.dumps({"at": at, "objectives": summary, "standings": standings}, indent=indent)
+    group_statuses = [_plain(row) for row in rows]
+    return json.dumps({"at": at, "objectives": summary, "group_statuses": group_statuses}, indent=indent)
 
 
-def _plain(row: Standing) -> dict[str, object]:
+def _plain(row: GroupStatus) -> dict[str, object]:
     lasts = row.exhausted_in_seconds
     return asdict(row) | {
         "state": row.qualified_state,

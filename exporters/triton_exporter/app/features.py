@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 def optional_parts(settings: Settings) -> tuple[object, ...]:
-    """Build the parts that stand beside the state of models: distributions, GPUs, the prober.
+    """Build the parts beside the state of models: distributions, GPUs, the prober.
 
     Raises OSError when a port to listen on is taken.
     """
@@ -100,7 +100,7 @@ def _estimators(settings: Settings) -> tuple[Estimator, ...]:
 def gpu_parts(settings: Settings) -> tuple[Gpus, ...]:
     """Return the GPU part, or nothing where the operator wants none.
 
-    `auto` asks dcgm-exporter (where the operator says, else where it listens by default), then NVML, then
+    `auto` asks dcgm-exporter (at the operator's address, else where it listens by default), then NVML, then
     Triton's own series.
     """
     if settings.gpu == "none":

@@ -29,7 +29,7 @@ class StateFile:
 
     A write replaces the file as a whole, and the page follows it. That survives every end of the process; to
     survive that of the machine it would have to wait for the disk at every scrape, so a file that was written
-    before the machine started is used only if the exporter ended in peace. A file that cannot be kept up to date
+    before the machine started is used only if the exporter was stopped cleanly. A file that cannot be updated
     is removed: to start from zero loses a few requests, to go on from old values invents many.
     """
 
@@ -66,7 +66,7 @@ class StateFile:
         return state.models
 
     def write(self, models: Sequence[StoredModel], *, ended: bool = False, to_disk: bool = False) -> bool:
-        """Replace the file, unless it would stay the same; says whether it holds `models` now."""
+        """Replace the file, unless it would stay the same; return whether it has `models` now."""
         if self._lock is None:
             return False
         body = written(StoredState(self._triton, self._boot, ended, list(models)))

@@ -1,6 +1,6 @@
 """Names of dcgm-exporter's rows in all its dialects, and what they are in canonical series and base units.
 
-A row carries whatever name stands in the collector file of dcgm-exporter, so any dialect can come from any
+A row has whatever name is in the collector file of dcgm-exporter, so any dialect can come from any
 version: 1.x (dcgm_*), 2.x to 4.8 (DCGM_FI_*, often in MHz, MiB, mJ and %) and 4.9 (base units, other names).
 
 Field list: https://docs.nvidia.com/datacenter/dcgm/latest/dcgm-api/dcgm-api-field-ids.html
@@ -146,7 +146,7 @@ XID_TOTAL = "DCGM_EXP_XID_ERRORS_TOTAL"
 """A true counter by label `xid`; a series appears with its first event."""
 
 XID_CODE = "xid"
-"""Label of the two rows above that holds the code."""
+"""Label of the two rows above that has the code."""
 
 UUID_LABELS = ("UUID", "gpu_uuid", "uuid")
 NAME_LABELS = ("modelName", "model_name")

@@ -1,4 +1,4 @@
-"""Series of what stands before Triton and counts its answers: proxies, meshes, and clients' libraries.
+"""Series of what is before Triton and counts its answers: proxies, meshes, and clients' libraries.
 
 The exporter exposes none of them: objectives with such a `source` read them. Labels are those that are used: the
 status and the default of the model's name. Envoy's were read off Envoy 1.40, the others in the projects' sources

@@ -16,7 +16,7 @@ SAMPLING_PART = 0.9
 
 TRITON_PART = 0.45
 """Processor time of Triton for each second of the exporter's own (0.4 to 0.46 measured on 2.51). How long its
-answer takes says little: on a busy machine that is waiting."""
+answer takes means little: on a busy machine that is waiting."""
 
 _STEADY_SECONDS = 0.25
 """Where readings this far apart cost too much, half the budget goes into bursts."""

@@ -99,7 +99,7 @@ class Exposition:
     """One body: its families by name, in its order.
 
     `declared` has the names of all families of the body, also of those that were not read. With `scattered` a
-    sample stands among those of another family.
+    sample is among those of another family.
     """
 
     families: Mapping[str, ParsedFamily]
@@ -128,7 +128,7 @@ class Exposition:
 
 
 class _Block(NamedTuple):
-    """Lines of one family that stand together in a body; `kind` is the one they were checked for."""
+    """Adjacent lines of one family in a body; `kind` is the one they were checked for."""
 
     series: Sequence[Series]
     numbers: Sequence[str | bytes]

@@ -56,7 +56,7 @@ def read(
         if answer.status == 200 and _of_triton(answer.body):
             body = answer.body
         elif answer.status == 200:
-            reason, detail = NOT_TRITON, "the page holds no metric of Triton (nv_...)"
+            reason, detail = NOT_TRITON, "the page has no metric of Triton (nv_...)"
         else:
             reason, detail = "http_error", f"HTTP {answer.status}"
     except FetchError as error:

@@ -64,12 +64,12 @@ def without_strings(text: str) -> str:
 
 def _names_once(labels: str) -> bool:
     names = [name for name, _ in _PAIRS.findall(labels)]
-    # The reserved label holds the name that the series has already.
+    # The reserved label has the name that the series has already.
     return len({*names, "__name__"}) == len(names) + 1
 
 
 def read_line(line: str) -> tuple[Series, str] | str:
-    """Read `series value [timestamp]`, or say which fault it is."""
+    """Read `series value [timestamp]`, or return its fault."""
     head = _SERIES.match(line)
     # Without a brace, only white space parts the name from the value.
     if head is None or line[head.end() - 1] not in "} \t" or line.startswith("{", head.end()):

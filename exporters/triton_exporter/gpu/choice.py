@@ -1,4 +1,4 @@
-"""Which source to believe: the best that answers, kept through short failures, left for a better one."""
+"""Which source to believe: the best that answers; short failures do not change it, a better one does."""
 
 from __future__ import annotations
 

@@ -179,7 +179,7 @@ class Gpus:
         yield self._family(gpu.SOURCE_FAILURES_TOTAL, self._failures)
         yield self._family(gpu.ROWS_DROPPED, self._dropped)
         ages = {
-            uuid: age for uuid, age in self._freshness.ages(now).items() if self._scope.holds(Entity(uuid))
+            uuid: age for uuid, age in self._freshness.ages(now).items() if self._scope.includes(Entity(uuid))
         }
         young = frozenset(uuid for uuid, age in ages.items() if age <= self._options.max_age_seconds)
         rows = self._rows(young, ages, now)
@@ -203,7 +203,7 @@ class Gpus:
 
     def _add_reading(self, reading: GpuReading, young: frozenset[str], rows: dict[Metric, _Rows]) -> None:
         def shown(entity: Entity) -> bool:
-            return entity.uuid in young and self._scope.holds(entity)
+            return entity.uuid in young and self._scope.includes(entity)
 
         for device in reading.devices.values():
             if device.uuid in young:

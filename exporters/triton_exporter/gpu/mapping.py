@@ -26,7 +26,7 @@ _TENSORRT_LLM_DEVICES = "gpu_device_ids"
 class Visible:
     """GPUs that Triton's process can see, in the order of its CUDA ordinals, as far as it is known.
 
-    `known` says that these are Triton's, and not just all there are; `guessed` are those whose place is a
+    `known`: these are Triton's, and not just all there are; `guessed` are those whose place is a
     guess although the others have `confidence`.
     """
 

@@ -30,7 +30,7 @@ class GpuScope:
         if not self._mine and (triton_read or now - self._waiting_since >= PATIENCE_SECONDS):
             self._all = True
 
-    def holds(self, entity: Entity) -> bool:
+    def includes(self, entity: Entity) -> bool:
         """Return whether to show this GPU or instance; the whole of a GPU is shown if one of its instances is."""
         if self._all or entity in self._mine or Entity(entity.uuid) in self._mine:
             return True

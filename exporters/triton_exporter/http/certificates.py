@@ -61,7 +61,7 @@ class Certificates:
             raise CertificateError(problems)
         for path in (self.ca, self.own):
             if path is not None and not _holds_certificate(path):
-                problems.append(CertificateProblem(str(path), "holds no certificate", "write it as PEM"))
+                problems.append(CertificateProblem(str(path), "contains no certificate", "write it as PEM"))
         if problems:
             raise CertificateError(problems)
         context = ssl.create_default_context(cafile=self.ca)
@@ -184,7 +184,9 @@ def load_own(context: ssl.SSLContext, own: Path, key: Path | None) -> None:
         if error.reason == "KEY_VALUES_MISMATCH":
             problem = CertificateProblem(place, "is the key of another certificate", f"take that of {own}")
         else:
-            problem = CertificateProblem(place, "holds no private key", "write it as PEM, or name its file")
+            problem = CertificateProblem(
+                place, "contains no private key", "write it as PEM, or name its file"
+            )
         raise CertificateError([problem]) from error
 
 

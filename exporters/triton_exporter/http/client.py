@@ -26,7 +26,7 @@ _CHUNK = 256 * 1024
 class FetchError(Exception):
     """Triton could not be asked; `reason` is one of the catalogue's DOWN_REASONS.
 
-    `partial` holds what had arrived when the answer broke off.
+    `partial` is what had arrived when the answer broke off.
     """
 
     def __init__(self, reason: str, detail: str, partial: bytes = b"") -> None:
@@ -91,7 +91,7 @@ class Client:
         try:
             return self._once(method, path, body, deadline)
         except FetchError as error:
-            # A kept connection that the server has closed says so only when it is used again.
+            # A kept connection that the server has closed shows so only when it is used again.
             if not (reused and error.reason in ("refused", "bad_response") and not error.partial):
                 raise
         return self._once(method, path, body, deadline)

@@ -181,14 +181,14 @@ class _RequestHandler(BaseHTTPRequestHandler):
     server: Server
 
     def __init__(self, connection: Connection, client_address: Any, server: Server) -> None:
-        self.held = connection
+        self.accepted = connection
         super().__init__(connection.socket, client_address, server)
 
     def do_GET(self) -> None:
-        self.server.connections.answer(self.held)
+        self.server.connections.answer(self.accepted)
         self._unread = self.headers.get("Content-Length", "0") != "0" or "Transfer-Encoding" in self.headers
         self._serve()
-        self.server.connections.await_next(self.held)
+        self.server.connections.await_next(self.accepted)
 
     do_HEAD = do_POST = do_GET  # noqa: N815 - the names http.server looks for
 
@@ -211,7 +211,7 @@ class _RequestHandler(BaseHTTPRequestHandler):
             response = self.server.handler(request)
         except Exception:  # noqa: BLE001 - the boundary: a defect is a response and a line in the log
             _LOG.exception("%s failed", path)
-            response = Response(b"this request failed; the log says why\n", status=500)
+            response = Response(b"this request failed; see the log\n", status=500)
         self._answer(response)
 
     def _read(self, limit: int) -> bytes:

@@ -23,7 +23,9 @@ class ModelStates:
     """SnapshotObserver and Collector over one Lifecycle."""
 
     lifecycle: Lifecycle
-    _held: dict[str, float] = field(default_factory=dict, init=False)  # since when a counter is held at 0
+    _zero_since: dict[str, float] = field(
+        default_factory=dict, init=False
+    )  # since when a counter is exposed as 0
     _shown: set[str] = field(default_factory=set, init=False)  # models whose counters have been shown
     _written: tuple[object, Sequence[Family]] = field(default=(None, ()), init=False)
 
@@ -33,7 +35,7 @@ class ModelStates:
 
     def scraped(self) -> None:
         """Prometheus has taken a whole page: counters it saw at 0 may now move."""
-        self._held.clear()
+        self._zero_since.clear()
 
     def families(self, now: float) -> Iterable[Family]:
         """Liveness, readiness, state, expectation, load failures, episodes and load times."""
@@ -41,15 +43,17 @@ class ModelStates:
         yield Family.single(state.SERVER_READY, self.lifecycle.snapshot.ready)
         self._hold(now)
         # At 1,000 models this is a megabyte that changes a few times a day.
-        current = (self.lifecycle.version, frozenset(self._held))
+        current = (self.lifecycle.version, frozenset(self._zero_since))
         if self._written[0] != current:
             self._written = (current, self._families())
         yield from self._written[1]
 
     def _hold(self, now: float) -> None:
         models = self.lifecycle.counted_models()
-        self._held = {model: since for model, since in self._held.items() if now - since < HOLD_SECONDS}
-        self._held |= dict.fromkeys(models - self._shown, now)
+        self._zero_since = {
+            model: since for model, since in self._zero_since.items() if now - since < HOLD_SECONDS
+        }
+        self._zero_since |= dict.fromkeys(models - self._shown, now)
         self._shown = set(models)
 
     def _families(self) -> Sequence[Family]:
@@ -85,7 +89,7 @@ class ModelStates:
     def _failures(self, failures: Mapping[tuple[str, str], int]) -> Iterable[tuple[tuple[str, ...], float]]:
         for model in sorted(self.lifecycle.counted_models()):
             for reason in state.LOAD_FAILURE_REASONS:
-                yield (model, reason), 0 if model in self._held else failures.get((model, reason), 0)
+                yield (model, reason), 0 if model in self._zero_since else failures.get((model, reason), 0)
 
 
 def _states(records: _Records) -> Iterable[tuple[tuple[str, ...], float]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-# First match wins, so the more telling pattern stands first: a Python traceback that ends in "CUDA out of
+# First match wins, so the more specific pattern comes first: a Python traceback that ends in "CUDA out of
 # memory" is a lack of memory.
 _PATTERNS: dict[str, tuple[str, ...]] = {
     "out_of_memory": (

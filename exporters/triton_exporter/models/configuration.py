@@ -63,7 +63,7 @@ def _describe(config: ModelConfig) -> Iterator[tuple[Metric, tuple[str, ...], fl
     yield models.PRIORITY_LEVELS, (), config.priority_levels
     yield models.RESPONSE_CACHE, (), config.response_cache
     yield models.DECOUPLED, (), config.decoupled
-    # A model may stand twice in an ensemble; its series holds the first position.
+    # A model may be in an ensemble twice; its series has the first position.
     seen = set()
     for position, step in enumerate(config.steps, 1):
         if step not in seen:

@@ -29,7 +29,7 @@ MOST_AT_ONCE = 4
 
 
 Send = Callable[[ModelVersion, Sequence[Tensor], bool], ProbeOutcome]
-"""Sends one probe and waits for its end; the flag says whether the model is decoupled."""
+"""Sends one probe and waits for its end; the flag: whether the model is decoupled."""
 
 
 @dataclass(slots=True)
@@ -58,8 +58,8 @@ class Prober:
     """Poller, SnapshotObserver and Collector (see `app.parts`).
 
     Only versions that Triton calls ready are probed. The result of the last probe is part of the readiness
-    that the lifecycle shows. A probe that the model cannot take, or that never worked, says nothing about the
-    model, and none says more than the requests of others that work.
+    that the lifecycle shows. A probe that the model cannot take, or that never worked, shows nothing about the
+    model, and none shows more than the requests of others that work.
     """
 
     interval_seconds = 0.1
@@ -91,7 +91,7 @@ class Prober:
                 if target.ready:
                     target.seen = snapshot.at
                 else:
-                    target.last = None  # what it did before it was reloaded says nothing
+                    target.last = None  # what it did before it was reloaded shows nothing
             self._forget(snapshot.at)
             for key in self._skipped.keys() - ready:
                 del self._skipped[key]

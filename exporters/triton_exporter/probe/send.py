@@ -1,4 +1,4 @@
-"""Send one probe with the official client and say how it ended."""
+"""Send one probe with the official client and return its outcome."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _GRPC_RESULTS = {
 def sender(
     triton_url: str, settings: ProbeSettings, headers: Mapping[str, str], certificates: Certificates
 ) -> Send:
-    """Return a function that sends probes as the settings say, with the headers of restricted endpoints."""
+    """Return a function that sends probes with these settings and the headers of restricted endpoints."""
 
     def send(target: ModelVersion, inputs: Sequence[Tensor], decoupled: bool) -> ProbeOutcome:
         try:

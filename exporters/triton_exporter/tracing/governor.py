@@ -175,7 +175,7 @@ class TraceGovernor:
         return _Traffic(total, now if per_second else known.seen, per_second, slow)
 
     def poll(self, now: float) -> None:
-        """Look for trouble, then give each model with requests its rate."""
+        """Check for interference, then give each model with requests its rate."""
         with closing(self._client), closing(self._metrics):  # not kept open: see ApiPoller.poll
             trouble = self._trouble(now)
             try:

@@ -31,7 +31,7 @@ class OtlpError(ValueError):
 
 
 class UnsupportedError(OtlpError):
-    """A body in a form that cannot be read here; the message says what to do."""
+    """A body in a form that cannot be read here; the message names the fix."""
 
 
 @dataclass(frozen=True, slots=True)

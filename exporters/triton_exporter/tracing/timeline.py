@@ -1,4 +1,4 @@
-"""The moments of one traced request, and what they say about it."""
+"""The timestamps of one traced request, and what follows from them."""
 
 from __future__ import annotations
 

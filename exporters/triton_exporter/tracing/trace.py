@@ -54,7 +54,7 @@ class TracedRequest:
 class Mailbox:
     """Hands requests from the threads that receive traces to the one that observes. Bounded.
 
-    `rate` is one traced request in how many, as Triton's trace setting says (1 until it is known), for models
+    `rate` is one traced request in how many, as in Triton's trace setting (1 until it is known), for models
     without a rate of their own; `received` counts the traces of Triton's requests, whose steps are one.
     """
 

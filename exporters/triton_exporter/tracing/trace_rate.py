@@ -10,7 +10,7 @@ from triton_exporter.tracing.trace_setting import GLOBAL_PATH, read_setting
 
 
 class TraceRate:
-    """Poller (see `app.parts`) that keeps the mailbox's rate at what Triton's trace setting says."""
+    """Poller (see `app.parts`) that updates the mailbox's rate from Triton's trace setting."""
 
     interval_seconds = 30.0
 

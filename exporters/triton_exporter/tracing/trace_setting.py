@@ -14,7 +14,7 @@ GLOBAL_PATH = "/v2/trace/setting"
 
 @dataclass(frozen=True, slots=True)
 class TraceSetting:
-    """What Triton says: whether it traces, one request in how many, how many more (-1: no end), and its mode."""
+    """Whether Triton traces, one request in how many, how many more (-1: no end), and its mode."""
 
     on: bool
     rate: int
@@ -26,7 +26,7 @@ class SettingClient(Client):
     """A client that can also set the traces of one model."""
 
     def setting(self, model: str = "") -> TraceSetting | None:
-        """Read the setting of one model, or of all; None where Triton does not say. Raises FetchError."""
+        """Read the setting of one model, or of all; None where Triton does not report it. Raises FetchError."""
         answer = self.get(_path(model) if model else GLOBAL_PATH)
         return read_setting(answer.body) if answer.status == 200 else None
 

@@ -26,7 +26,7 @@ _LONGEST = len(str(-_PAST_ANY))
 
 
 class AnswerError(ValueError):
-    """The body is not what this endpoint should say."""
+    """The body is not a response of this endpoint."""
 
 
 def parse_index(body: bytes) -> tuple[IndexEntry, ...]:
@@ -172,7 +172,7 @@ def _input(one: dict[str, Any]) -> InputTensor:
     dims = one.get("dims")
     return InputTensor(
         _text(one, "name"),
-        # The configuration says TYPE_STRING where requests say BYTES.
+        # The configuration has TYPE_STRING where requests have BYTES.
         _text(one, "data_type").removeprefix("TYPE_").replace("STRING", "BYTES"),
         tuple(_number(size) for size in dims) if isinstance(dims, list) else (),
         one.get("optional") is True,

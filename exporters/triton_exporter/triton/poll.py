@@ -119,7 +119,7 @@ class ApiPoller:
     def _away(self, at: float, failure: str, text: str = "") -> Snapshot:
         """Triton does not answer: asking on would only add timeouts, and after a restart all may be different.
 
-        `text` says more where another server answers.
+        `text` has details where another server answers.
         """
         self._configs.clear()
         self._config_turns.clear()
@@ -129,7 +129,7 @@ class ApiPoller:
         return Snapshot(at, api_failure=failure, api_failure_text=text)
 
     def _identify(self) -> tuple[str, str]:
-        """Ask who answers; the reason (of DOWN_REASONS) to believe nothing it says, and what it answered."""
+        """Ask who answers; the reason (of DOWN_REASONS) to discard its answer, and what it answered."""
         try:
             answer = self.client.get("/v2")
             if answer.status == 200:
@@ -164,7 +164,7 @@ class ApiPoller:
         return index
 
     def _read_index(self, body: bytes) -> tuple[IndexEntry, ...]:
-        """Return the index; one that says what the last said is not read again, as most do at a poll a second."""
+        """Return the index; one with the same bytes as the last is not parsed again."""
         if body != self._last_index[0]:
             before, after = self._last_index[1], parse_index(body)
             self._last_index = body, after
@@ -236,7 +236,7 @@ class ApiPoller:
             answer = self.client.get(f"{_path(one)}/ready")
         except FetchError as error:
             self._unanswered("model_ready", error)
-            # A hung stub can block its ready endpoint: a model that cannot say so is not ready.
+            # A hung stub can block its ready endpoint: a model that does not answer is not ready.
             self._ready[one] = False
             return False
         if answer.status in (200, 400):
@@ -260,7 +260,7 @@ class ApiPoller:
 
 
 def _stranger(answer: Answer) -> str:
-    """Return why a refusal to say who answers is not Triton's, as one of DOWN_REASONS; empty if it is."""
+    """Return why a refusal of `/v2` is not Triton's, as one of DOWN_REASONS; empty if it is."""
     # Triton refuses in JSON, where its metadata is restricted or while it ends; it always has the path.
     if answer.status != 404 and error_text(answer.body):
         return ""

@@ -1,4 +1,4 @@
-"""Find when an objective's exclusions held: from the calendar, or from Prometheus for those in PromQL."""
+"""Find when an objective's exclusions applied: from the calendar, or from Prometheus for those in PromQL."""
 
 from __future__ import annotations
 
@@ -29,5 +29,5 @@ def _spans(one: Exclusion, start: float, end: float, prometheus: Prometheus | No
         raise LookupError(f"the exclusion {one.reason!r} is PromQL, which only Prometheus can answer")
     step = max(_STEP_SECONDS, (end - start) / _MOST_POINTS)
     for series in prometheus.range(f"group ((\n{one.promql}\n))", start, end, step):
-        # It may have begun or ended anywhere between two looks: rather too much is left out than too little.
+        # It may have begun or ended anywhere between two evaluations: rather too much is left out than too little.
         yield from clipped([(at - step, at + step) for at in series.times], start, end)

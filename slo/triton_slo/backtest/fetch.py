@@ -17,7 +17,7 @@ from triton_slo.rules import recording
 from triton_slo.rules.plan import Plan
 
 RECORDED = "5m"
-"""Nominal window of the recorded events that can stand in for counters, at steps of the same length."""
+"""Nominal window of the recorded events that can replace counters, at steps of the same length."""
 _FINE_SECONDS, _COARSE_SECONDS = 60.0, 300.0
 """Resolution at which states (readiness, means) are read, in steps up to `_LONG_SECONDS` and in longer ones."""
 _LONG_SECONDS = 1.0 * DAY

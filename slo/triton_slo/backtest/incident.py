@@ -1,4 +1,4 @@
-"""Labelled incidents: what a person says happened, to score alerts against."""
+"""Labelled incidents: what a person recorded, to score alerts against."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from triton_slo.rules.windows import KEEP_FIRING
 
 
 def promise(objective: Objective, options: Options | None = None, excluded: Sequence[Span] = ()) -> Promise:
-    """Return what a replay of this objective needs; `excluded` is when its exclusions held."""
+    """Return what a replay of this objective needs; `excluded` is when its exclusions applied."""
     plan = Plan(objective, options or Options())
     seconds = objective.window.seconds * plan.options.time_scale
     return Promise(

@@ -80,7 +80,7 @@ def replay(
 ) -> tuple[Episode, ...]:
     """Run the policy over every series of the history; `targets` has one ratio for each series.
 
-    `basis_at` says what the budget is a share of at a Unix time; it is 30 days by default.
+    `basis_at` returns what the budget is a share of at a Unix time; it is 30 days by default.
     """
     known, seen = ~np.isnan(history.total), counted(history, policy)
     return (
@@ -100,7 +100,7 @@ def _all_missing(history: History, policy: Policy, known: Flags) -> Iterator[Epi
     for alert in (alert for alert in policy.alerts if alert.missing == "all"):
         for slo in sorted({key[0] for key in history.keys}):
             rows = [row for row, key in enumerate(history.keys) if key[0] == slo]
-            firing = _held(~known[rows].any(axis=0, keepdims=True), alert.pending, history.step)
+            firing = _after_pending(~known[rows].any(axis=0, keepdims=True), alert.pending, history.step)
             yield from (
                 Episode((slo, "", ""), alert.name, alert.severity, started, ended, None)
                 for _, started, ended, _ in _spans(history, firing)
@@ -124,7 +124,7 @@ def _replay_chunk(
             left = None if alert.missing else chunk.budget_left(row, column, basis_at(started))
             key = history.keys[rows.start + row]
             yield Episode(key, alert.name, alert.severity, started, ended, left)
-        # Unknown time that burns its budget says so, too: Alertmanager puts both into one notification.
+        # Unknown time that burns its budget is also burning: Alertmanager puts both into one notification.
         if policy.inhibits and not (alert.missing and policy.unknown):
             louder |= firing
 
@@ -148,8 +148,8 @@ class _Chunk:
             true: Flags = ~self._known & np.logical_or.accumulate(self._known, axis=1)
         elif alert.condition:
             true = self._evaluate(alert.condition)
-        held = _held(true, alert.pending, self._step)
-        return _kept(held, alert.keep_firing, self._step)
+        pending = _after_pending(true, alert.pending, self._step)
+        return _with_keep_firing(pending, alert.keep_firing, self._step)
 
     def budget_left(self, row: int, column: int, basis: Basis) -> float:
         """Budget left at one step, over the time that has passed by then (or what the history has of it)."""
@@ -166,7 +166,7 @@ class _Chunk:
             case All((first, *rest)):
                 found = self._evaluate(first)
                 for part in rest:
-                    # Nearly every series is healthy nearly always: its costlier parts need no look.
+                    # Nearly every series is healthy nearly always: its costlier parts need no evaluation.
                     found = found & self._evaluate(part) if found.any() else found
                 return found
             case Either(parts):
@@ -230,22 +230,22 @@ def _ratio(bad: Matrix, total: Matrix) -> Matrix:
     return np.divide(bad, total, out=np.full(bad.shape, np.nan), where=total > _NOTHING)
 
 
-def _held(true: Flags, seconds: float, step: float) -> Flags:
+def _after_pending(true: Flags, seconds: float, step: float) -> Flags:
     """True where it has been true for so long (Prometheus' `for`)."""
     steps = math.ceil(seconds / step - 1e-9)
     if not steps or not true.any():
         return true
-    held: Flags = _last(_running(true), steps + 1) >= steps + 1
-    return held
+    fires: Flags = _last(_running(true), steps + 1) >= steps + 1
+    return fires
 
 
-def _kept(firing: Flags, seconds: float, step: float) -> Flags:
+def _with_keep_firing(firing: Flags, seconds: float, step: float) -> Flags:
     """True until so long after it was last true (Prometheus' keep_firing_for)."""
     steps = math.ceil(seconds / step - 1e-9)
     if not steps or not firing.any():
         return firing
-    kept: Flags = _last(_running(firing), steps + 1) > 0
-    return kept
+    fires: Flags = _last(_running(firing), steps + 1) > 0
+    return fires
 
 
 def _running(values: Matrix | Flags) -> Matrix:

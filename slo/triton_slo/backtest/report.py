@@ -14,7 +14,7 @@ from triton_slo.backtest.replay import BasisAt, Episode, replay
 from triton_slo.backtest.score import Score, score
 
 Policies = Mapping[str, Callable[["Promise"], Policy]]
-"""How each policy looks for one objective, by its name."""
+"""How each policy is made for one objective, by its name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What alerts say, as Prometheus templates: what burns, how fast, how long the budget lasts, and why."""
+"""The texts of alerts, as Prometheus templates: what burns, how fast, how long the budget lasts, and why."""
 
 from __future__ import annotations
 

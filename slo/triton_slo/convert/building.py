@@ -27,7 +27,7 @@ def name(ledger: Ledger, entry: Entry, wanted: str, taken: set[str]) -> str:
     """Return a free objective's name as near as can be to the wanted one; empty where nothing is left of it."""
     plain = slug(wanted)
     if not plain:
-        ledger.lost(entry, f"nothing of {wanted!r} can stand in an objective's name", "the SLO is left out")
+        ledger.lost(entry, f"nothing of {wanted!r} can be in an objective's name", "the SLO is left out")
         return ""
     free, count = plain, 1
     while free in taken:
@@ -55,7 +55,7 @@ def alert_labels(ledger: Ledger, entries: Mapping[str, Entry]) -> tuple[dict[str
 
 
 def alert_annotations(ledger: Ledger, entries: Mapping[str, Entry]) -> dict[str, str]:
-    """Annotations for alerts; what ours say already keeps another name."""
+    """Annotations for alerts; those that ours have already get another name."""
     found: dict[str, str] = {}
     for key, entry in entries.items():
         value = _text(ledger, entry)

@@ -18,7 +18,7 @@ _TRUE = {"true": True, "yes": True, "on": True, "false": False, "no": False, "of
 
 
 class EntryError(ValueError):
-    """A value is not what its field holds; carries the entry."""
+    """A value is not what its field takes; carries the entry."""
 
     def __init__(self, entry: Entry, reason: str) -> None:
         super().__init__(reason)
@@ -111,7 +111,7 @@ class Entry:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing, or `null`, stands there."""
+        """Whether there is nothing, or `null`."""
         return isinstance(self.node, yaml.ScalarNode) and self.node.tag == "tag:yaml.org,2002:null"
 
     @property
@@ -170,7 +170,7 @@ def documents(file: str, text: str) -> Iterator[Entry | Problem]:
     """Yield every document of a file, and what is wrong with the file."""
     nodes = list(marked_yaml.documents(file, text))
     if not nodes:
-        yield Problem(file, "is empty", "give a file that holds something to convert")
+        yield Problem(file, "is empty", "give a file with something to convert")
     for node in nodes:
         if isinstance(node, Problem):
             yield node

@@ -12,7 +12,7 @@ from triton_slo.problem import Problem
 class Ledger:
     """Collects findings in the order in which they are met.
 
-    `mistakes` are faults of the input: nothing is written. `losses` could not be expressed; each says what was
+    `mistakes` are faults of the input: nothing is written. `losses` could not be expressed; each states what was
     done instead. `notes` are choices that lose nothing.
     """
 

@@ -99,7 +99,7 @@ def _words(metadata: Entry, spec: Entry, library: Library, ledger: Ledger) -> di
     found, owner = building.alert_labels(ledger, metadata.mapping("labels"))
     written = metadata.mapping("annotations").copy()
     for key in (openslo_export.ANNOTATION, openslo_export.PART_OF):
-        if key in written:  # what came of it was said when the documents were recognised
+        if key in written:  # its result was reported when the documents were recognised
             written.pop(key).skip()
     noted = building.alert_annotations(ledger, written)
     service = spec.need("service")
@@ -110,9 +110,9 @@ def _words(metadata: Entry, spec: Entry, library: Library, ledger: Ledger) -> di
     title, description = metadata.get("displayName"), spec.get("description")
     if title is not None and description is not None:
         noted["display_name"] = title.text()
-    said = description or title
+    given = description or title
     return {
-        "description": building.kept_words([said.text()] if said else []),
+        "description": building.kept_words([given.text()] if given else []),
         "owner": owner,
         "labels": {"service": service.text(), **found},
         "annotations": noted,

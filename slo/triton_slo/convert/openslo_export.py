@@ -1,4 +1,4 @@
-"""OpenSLO v1 out, and the way back: an annotation holds the whole objective.
+"""OpenSLO v1 out, and the way back: an annotation has the whole objective.
 
 What OpenSLO has no words for is reported, and kept in the annotation; documents that still are what this module
 wrote become the same objective again. The specification: https://github.com/OpenSLO/OpenSLO (README).
@@ -93,7 +93,7 @@ def recognised(
         wanted = [] if objective is None else _documents_or_none(objective)
         matches = [next((one for one, value in values if value == want), None) for want in wanted]
         if objective is None or not matches or None in matches:
-            reason = f"the documents no longer say what the annotation {ANNOTATION} does"
+            reason = f"the documents no longer match what the annotation {ANNOTATION} has"
             ledger.lost(entry, reason, "the documents hold, and the annotation is left out")
             continue
         found[objective.name] = objective

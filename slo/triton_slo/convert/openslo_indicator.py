@@ -173,20 +173,20 @@ def _threshold(
     bad = f"1 - avg_over_time({compared}[{WINDOW}:{queries.STEP}])"
     if slices is not None and parse_seconds(slices.window) > parse_seconds(queries.STEP):
         return _sliced(metric, bad, slices, group_by, ledger)
-    ledger.noted(query, f"the value is looked at every {queries.STEP}")
+    ledger.noted(query, f"the value is evaluated every {queries.STEP}")
     return ConvertedIndicator(query, {"error_ratio": bad}, group_by)
 
 
 def _sliced(
     entry: Entry, error_ratio: str, slices: _Slices, group_by: tuple[str, ...], ledger: Ledger
 ) -> ConvertedIndicator:
-    """Return the share of slices in which too much failed: a slice that ends now, looked at every minute."""
+    """Return the share of slices in which too much failed: a slice that ends now, evaluated every minute."""
     allowed = number(round(1 - slices.target, 12))
     inside = error_ratio.replace(WINDOW, slices.window)
     if parse_seconds(slices.window) != parse_seconds(queries.STEP):
         ledger.lost(
             entry,
-            f"slices of {slices.window} that stand in a row are not counted",
+            f"slices of {slices.window} in a row are not counted",
             f"slices of {slices.window} that end at every minute",
         )
     text = f"avg_over_time((({inside}) > bool {allowed})[{WINDOW}:{queries.STEP}])"

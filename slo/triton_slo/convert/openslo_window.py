@@ -34,7 +34,7 @@ def window(spec: Entry, default: str, ledger: Ledger) -> Any:
         ledger.noted(spec, f"no timeWindow is given; {default} is taken (--window)")
         return default
     if len(entries) > 1:
-        raise EntryError(entries[1], "timeWindow holds exactly one window")
+        raise EntryError(entries[1], "timeWindow has exactly one window")
     one = entries[0]
     duration, calendar, rolling = one.need("duration"), one.get("calendar"), one.get("isRolling")
     is_rolling = rolling.flag() if rolling is not None else calendar is None

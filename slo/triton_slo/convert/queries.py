@@ -25,11 +25,11 @@ _OPERATORS = {
 _MOST_CHARACTERS = 8000
 """The parser recurses: nested deeply enough, a query ends the whole process."""
 STEP = "1m"
-"""How often subqueries look."""
+"""Resolution of subqueries."""
 
 
 class QueryError(ValueError):
-    """A query cannot be carried over; the message says why."""
+    """A query cannot be carried over; the message has the reason."""
 
 
 def windowed(query: str) -> str | None:
@@ -101,7 +101,7 @@ def _selector(node: VectorSelector) -> str:
 
 
 def averaged(query: str) -> str:
-    """Mean over the window of what a query without a range shows, looked at every minute."""
+    """Mean over the window of what a query without a range shows, evaluated every minute."""
     node = parsed(query)
     if isinstance(node, VectorSelector) and _simple(node):
         return f"avg_over_time({_selector(node)}[{WINDOW}])"
@@ -109,7 +109,7 @@ def averaged(query: str) -> str:
 
 
 def group_labels(*queries: str) -> tuple[str, ...] | None:
-    """Labels that the results of all queries have; None where no one can say before they run."""
+    """Labels that the results of all queries have; None where that is not known before they run."""
     try:
         found = [labels(node) for node in map(parsed, queries) if not is_number(node)]
     except RecursionError:

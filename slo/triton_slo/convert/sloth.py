@@ -33,9 +33,9 @@ def _check(document: Entry) -> None:
     fields = document.fields()
     if "apiVersion" in fields:
         version = fields["apiVersion"]
-        said = version.text()
-        advice = "use --from openslo" if said.startswith("openslo") else "convert the content of its spec"
-        raise EntryError(version, f"{said!r} is not Sloth's {VERSION}; {advice}")
+        given = version.text()
+        advice = "use --from openslo" if given.startswith("openslo") else "convert the content of its spec"
+        raise EntryError(version, f"{given!r} is not Sloth's {VERSION}; {advice}")
     version = document.need("version")
     if version.text() != VERSION:
         raise EntryError(version, f"{version.text()!r} is not Sloth's {VERSION}")

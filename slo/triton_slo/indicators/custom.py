@@ -13,14 +13,14 @@ from triton_slo.indicators.measure import CounterQuery, Events, Measure, Scope
 from triton_slo.indicators.sources import CLIENTS
 
 WINDOW = "{{window}}"
-"""What custom PromQL holds where the range goes."""
+"""Placeholder of the range in custom PromQL."""
 _QUERIES = ("good", "errors", "total", "error_ratio")
 
 
 class Custom(Indicator):
     """Any PromQL with `{{window}}` for the range: `good` and `total` events, or one `error_ratio`.
 
-    `counts_failures` says that its events are requests as clients or a gateway saw them, and that each failed one
+    `counts_failures`: whether its events are requests as clients or a gateway saw them, and that each failed one
     counts: it sees failures that a backend hides from Triton's own counters.
     """
 

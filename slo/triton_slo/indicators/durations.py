@@ -1,6 +1,6 @@
 """Indicators with a threshold: requests over it, from a histogram or from means.
 
-The exporter's histograms are fed by the best source there is and say which. Without the exporter only sums and
+The exporter's histograms are fed by the best source there is, and name it. Without the exporter only sums and
 counts are left: each short time slice whose mean is over the threshold counts all its requests as failed. A
 slice hides its tail, so the share that is shown is an estimate.
 """
@@ -78,7 +78,7 @@ class HistogramOrSlices(TimedIndicator):
     """What the exporter calls the distribution."""
 
     def also_failed(self, scope: Scope, window: str, every: str) -> tuple[str, ...]:
-        """Failed events that no histogram holds; `every` exists for every group with traffic."""
+        """Failed events that are in no histogram; `every` exists for every group with traffic."""
         return ()
 
     def measure(self, threshold: float | None, scope: Scope) -> Measure:
@@ -188,7 +188,7 @@ def estimate_error(signal: str, histogram: Metric, threshold: float, scope: Scop
         return f"({state.DISTRIBUTION_SOURCE}{own.also(f'source=~{quote(regex_of(sources))}')} == 1)"
 
     def error(window: str) -> str:
-        # Where one of several servers states no error, the error of the others says nothing about all.
+        # Where one of several servers states no error, the error of the others is not the error of all.
         stated = f"{stated_over(window)}\nunless {scope.on} {fed_by(_STATES_NO_ERROR)}"
         most, least = (
             f"sum {scope.by} (rate({state.REQUESTS_WITHIN}{within.equal('bound', bound)}[{window}]))"

@@ -18,7 +18,7 @@ Finding = tuple[str, str, str]
 
 
 class Indicator(Value):
-    """What is measured; each method says what one kind makes of a question that is asked of all."""
+    """What is measured; each method is one kind's answer to a question asked of all."""
 
     kind: str = ""
     burn_alert: ClassVar[str] = ""
@@ -29,7 +29,7 @@ class Indicator(Value):
     steps_by_cause: ClassVar[Mapping[str, str]] = {}
     """Pattern of the largest cause -> what to do first."""
     limit_series: ClassVar[str] = names.ERROR_BUDGET_RATIO
-    """Recorded series that holds the limit in the unit of the indicator's graphs."""
+    """Recorded series of the limit in the unit of the indicator's graphs."""
     caused_by: ClassVar[str] = "readiness"
     """Kind of the indicator whose page explains this one's alerts, and inhibits them; empty: none does."""
 
@@ -88,7 +88,7 @@ class Indicator(Value):
         return iter(())
 
     def unknown_pace(self) -> float:
-        """Events per second that unknown time stands for where a group's own pace is not known.
+        """Events per second that unknown time counts for where a group's own pace is not known.
 
         Raises ValueError where unknown time cannot count as failed.
         """

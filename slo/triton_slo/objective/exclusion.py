@@ -1,4 +1,4 @@
-"""Time that does not count: planned maintenance, once, every week, or while an expression says so."""
+"""Time that does not count: planned maintenance, once, every week, or while an expression is true."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ class Exclusion(BaseModel):
         return (_second(self.end) - self.opens) % DAY or DAY
 
     def spans(self, start: float, end: float) -> Iterator[Span]:
-        """Yield when it holds between two Unix times, in order; nothing for promql, which only Prometheus knows."""
+        """Yield when it applies between two Unix times, in order; nothing for promql."""
         if self.promql is not None:
             return
         if self.days is None:

@@ -1,4 +1,4 @@
-"""Exclusions that are valid and still no good: they leave nothing, say the same twice, or are over."""
+"""Exclusions that are valid and still useless: they leave nothing, repeat another, or have ended."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from triton_slo.objective.model import Objective
 Doubt = tuple[str, str, str]
 
 _WINTER, _SUMMER = 1_767_571_200, 1_783_296_000
-"""Mondays of January and July 2026: in a week of each, every recurring exclusion shows when it holds."""
+"""Mondays of January and July 2026: in a week of each, every recurring exclusion shows when it applies."""
 
 
 def exclusion_doubts(objective: Objective) -> Iterator[Doubt]:
@@ -53,7 +53,7 @@ def _query_doubts(text: str) -> Iterator[tuple[str, str]]:
         yield reason, "read what announces the maintenance, not what it does to the SLI"
     elif always:
         reason = "has a result for as long as its series exist, or always: then nothing ever counts"
-        yield reason, "say when it holds, as in maintenance_announced == 1"
+        yield reason, "write a comparison that is true during it, as in maintenance_announced == 1"
 
 
 def over(objective: Objective, now: float | None) -> Iterator[Doubt]:

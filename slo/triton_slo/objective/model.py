@@ -138,7 +138,7 @@ Window = Annotated[
 
 
 class Override(Value):
-    """Another target or threshold for some models; where two overrides match, the first holds."""
+    """Another target or threshold for some models; where two overrides match, the first applies."""
 
     models: Selection = Choice()
     versions: Selection = Choice()
@@ -302,7 +302,7 @@ class Objective(Value):
 
     @model_validator(mode="after")
     def _built(self) -> Self:
-        # What the rules cannot honour yet is refused: a promise that is silently not kept is worse than none.
+        # What the rules cannot honour yet is refused: an option that silently does nothing is worse than none.
         if self.unknown.policy == "bad":
             self.indicator.unknown_pace()
         if parse_seconds(self.unknown.after) >= self.window.seconds:
@@ -317,7 +317,7 @@ class Objective(Value):
         inner = {names.SOURCE, names.CAUSE, names.EDGE, names.RUNG}
         recorded = (RESERVED_LABELS | inner) - set(names.GROUPING)
         if taken := sorted(recorded & set(self.group_by)):
-            raise ValueError(f"group_by holds labels the rules set themselves: {', '.join(taken)}")
+            raise ValueError(f"group_by contains labels that the rules set themselves: {', '.join(taken)}")
         if taken := sorted((RESERVED_LABELS | set(self.group_by)) & set(self.labels)):
             raise ValueError(f"labels the rules set themselves: {', '.join(taken)}")
         if any(override.threshold for override in self.overrides) and self.threshold_seconds is None:
@@ -346,10 +346,10 @@ class Objective(Value):
 
         A group of several versions has no version: only its model decides.
         """
-        if not (self.models.holds(model) and (not version or self.versions.holds(version))):
+        if not (self.models.includes(model) and (not version or self.versions.includes(version))):
             return None
         for override in self.overrides:
-            if override.models.holds(model) and override.versions.holds(version):
+            if override.models.includes(model) and override.versions.includes(version):
                 return override.target or self.target, override.threshold_seconds or self.threshold_seconds
         return self.target, self.threshold_seconds
 

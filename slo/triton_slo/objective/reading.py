@@ -1,6 +1,6 @@
 """YAML text in, objectives and mistakes out, each mistake with its file and line.
 
-A file holds one objective, several documents, or one mapping with the list `objectives`.
+A file has one objective, several documents, or one mapping with the list `objectives`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from triton_slo.problem import Problem
 
 @dataclass(frozen=True, slots=True)
 class ParsedObjectives:
-    """Objectives found, where each stands (`file:line`), and what is wrong."""
+    """Objectives found, the place of each (`file:line`), and what is wrong."""
 
     objectives: tuple[Objective, ...]
     places: Mapping[str, str]
@@ -29,7 +29,7 @@ class ParsedObjectives:
     nodes: Mapping[str, yaml.Node] = field(default_factory=dict)
 
     def place(self, name: str, path: str) -> str:
-        """`file:line` of a field (`indicator.total`) of an objective; of what it would stand in, if absent."""
+        """`file:line` of a field (`indicator.total`) of an objective; of its parent, if absent."""
         node = self.nodes[name]
         steps = [int(step) if step.isdigit() else step for step in path.split(".")]
         return f"{self.places[name].rpartition(':')[0]}:{line_of(node, steps)}"
@@ -59,7 +59,11 @@ def read(texts: Iterable[tuple[str, str]]) -> ParsedObjectives:
 def _read_file(file: str, text: str) -> Iterator[tuple[str, yaml.Node | None, Objective | Problem]]:
     nodes = list(documents(file, text))
     if not nodes:
-        yield file, None, Problem(file, "holds no objective", "write one, or see slo/objectives for examples")
+        yield (
+            file,
+            None,
+            Problem(file, "contains no objective", "write one, or see slo/objectives for examples"),
+        )
     for node in nodes:
         if isinstance(node, Problem):
             yield file, None, node

@@ -11,7 +11,7 @@ FILE = "objective.schema.json"
 
 
 def schema() -> str:
-    """Schema of a file that holds one objective, or several under `objectives`."""
+    """Schema of a file that has one objective, or several under `objectives`."""
     one = Objective.model_json_schema()
     definitions = one.pop("$defs")
     several = {

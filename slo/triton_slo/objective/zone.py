@@ -4,7 +4,7 @@ PromQL knows only UTC, so rules carry a zone either as its changes or as arithme
 
 A zone's changes to and from summer time follow a rule such as "the last Sunday of March, 01:00 UTC" (POSIX TZ). The
 rule is worked out of the changes of 28 years, after which the calendar's weekdays repeat, so it is the same
-whenever it is worked out, and holds for as long as the law does.
+whenever it is worked out, and is valid for as long as the law is.
 """
 
 from __future__ import annotations

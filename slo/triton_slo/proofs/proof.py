@@ -108,7 +108,7 @@ def _excluded(plan: Plan, found: Sequence[Proof]) -> tuple[Plan, list[Proof]]:
         datetime.fromtimestamp(round(at), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         for at in ((before - 2) * scrape - 1, end + 1)
     )
-    moved = Exclusion(reason="moved to where promtool looks", start=low, end=high)
+    moved = Exclusion(reason="moved to the time of promtool", start=low, end=high)
     objective = plan.objective.model_copy(update={"exclusions": (moved,)})
     return Plan(objective, plan.options), twins
 

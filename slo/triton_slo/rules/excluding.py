@@ -36,7 +36,7 @@ def exclusion_rules(plan: Plan) -> Iterator[Rule]:
 
 
 def counting(plan: Plan, expr: str) -> str:
-    """Return an expression, and nothing while an exclusion holds."""
+    """Return an expression, and nothing while an exclusion applies."""
     if not plan.objective.exclusions:
         return expr
     # Only `or` binds less than `unless`; a name that contains it costs brackets, no more.
@@ -45,7 +45,7 @@ def counting(plan: Plan, expr: str) -> str:
 
 
 def leaving_out(plan: Plan, own: Matchers, measure: Measure) -> Measure:
-    """The measure without what happens in exclusions: looked at then, there is nothing; `own` is of its groups."""
+    """The measure without what happens in exclusions: evaluated then, there is nothing; `own` is of its groups."""
     if not plan.objective.exclusions:
         return measure
     # Nothing, not absence: a mean over a window must not spread what surrounds an exclusion into it.
@@ -74,7 +74,7 @@ def _replacement(exclusion: Exclusion) -> str:
 
 
 def _holds(plan: Plan, exclusion: Exclusion) -> str:
-    """One unlabelled sample while an exclusion holds or has just ended, else nothing."""
+    """One unlabelled sample while an exclusion applies or has just ended, else nothing."""
     lag = lag_seconds(plan)
     if exclusion.promql is not None:
         step = plan.clock.text("15s", _RESOLUTION_SCRAPES)
@@ -84,8 +84,8 @@ def _holds(plan: Plan, exclusion: Exclusion) -> str:
         start, end = exclusion.seconds
         return f"vector(1) and (vector(time()) >= {number(start)} < {number(end + lag)})"
     # Looked at now, as long ago as it lags, and so often between that no exclusion slips through.
-    looks = math.ceil(lag / exclusion.duration)
-    backs = [0.0, *(lag * look / looks for look in range(1, looks + 1))]
+    count = math.ceil(lag / exclusion.duration)
+    backs = [0.0, *(lag * one / count for one in range(1, count + 1))]
     shown = "\nor\n".join(_recurring(exclusion, back) for back in backs)
     return f"vector(1) and (\n{indent(shown)}\n)"
 

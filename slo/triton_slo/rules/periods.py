@@ -27,7 +27,7 @@ class Period:
 
 
 def period_at(window: CalendarWindow, at: float) -> Period:
-    """Return the period that holds Unix time `at`."""
+    """Return the period that contains Unix time `at`."""
     now = datetime.fromtimestamp(at, known(window.timezone))
     # Midnight may come twice, where a clock is set back on it: the first one counts, also in the second hour.
     first = now.replace(hour=0, minute=0, second=0, microsecond=0, fold=0)

@@ -106,7 +106,7 @@ class Plan:
         return self.severity(tier) == "critical"
 
     def severity(self, tier: Tier) -> Severity:
-        """Return the tier's severity, or what the objective says instead."""
+        """Return the tier's severity, or the objective's own."""
         return self.objective.alerting.severities.get(tier.name, tier.severity)
 
     def reachable(self, tier: Tier, budget: float) -> bool:

@@ -85,7 +85,7 @@ def _summed(plan: Plan, span: RecordedWindow) -> Iterator[Rule]:
 
 
 def _measure(plan: Plan, variant: Variant) -> Measure:
-    """Return what the indicator says, with what the objective makes of unknown and of excluded time."""
+    """Return what the indicator measures, with what the objective makes of unknown and of excluded time."""
     own = _own(plan, variant)
     return leaving_out(plan, own, counting_unknown(plan, own, plan.measure(variant)))
 

@@ -23,7 +23,7 @@ RECURRING = "1h"
 SLICE = "1m"
 """Length of a time slice, for indicators that know only means."""
 MIN_SCRAPES = 4
-"""A rate over fewer samples than this says little; no real window is shorter."""
+"""A rate over fewer samples than this shows little; no real window is shorter."""
 
 _RAW_SECONDS = 3600
 _BASE = (GUARD, "5m", HOLD, "30m", "1h", "6h", "1d", "3d")

@@ -1,1 +1,1 @@
-"""What recorded series say about objectives: status, gate, canary comparison."""
+"""What recorded series show of objectives: status, gate, canary comparison."""

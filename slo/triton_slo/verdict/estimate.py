@@ -13,7 +13,7 @@ from triton_slo.burn.condition import burns
 from triton_slo.indicators import kind
 from triton_slo.indicators.sources import CAVEATS, HIDING
 from triton_slo.verdict.canary import Comparison
-from triton_slo.verdict.live import Standing, points
+from triton_slo.verdict.live import GroupStatus, points
 
 _Z = 1.96
 """Standard deviations that a share measured on traces must be away from the target: 95 %, as stated errors."""
@@ -31,7 +31,7 @@ class Worst:
     if_not: str
 
 
-def worst_budget(row: Standing, minimum: float) -> Worst | None:
+def worst_budget(row: GroupStatus, minimum: float) -> Worst | None:
     """Return the budget left if the estimate is wrong by its error; None where the error is not known."""
     if row.estimate_error is None or row.target is None or row.budget_left is None:
         return None
@@ -45,7 +45,9 @@ def worst_budget(row: Standing, minimum: float) -> Worst | None:
     )
 
 
-def worst_comparison(comparison: Comparison, canary: Standing, baseline: Standing | None) -> Worst | None:
+def worst_comparison(
+    comparison: Comparison, canary: GroupStatus, baseline: GroupStatus | None
+) -> Worst | None:
     """Return the difference of two versions if both estimates are wrong; None where an error is not known."""
     errors = [one.estimate_error for one in (canary, baseline) if one is not None and one.caveats]
     known = [error for error in errors if error is not None]
@@ -60,7 +62,7 @@ def worst_comparison(comparison: Comparison, canary: Standing, baseline: Standin
     )
 
 
-def settled_by(row: Standing, source: str) -> str:
+def settled_by(row: GroupStatus, source: str) -> str:
     """Return the flag or the traces that would show whether an estimated objective is met."""
     if row.threshold_seconds is None:
         return CAVEATS[source].settled_by
@@ -73,8 +75,8 @@ def settled_by(row: Standing, source: str) -> str:
     return f"on {native}; on an older Triton: {traces}" if native else traces
 
 
-def no_page_because(row: Standing) -> str:
-    """Why a group that burns pages nobody, and what would settle it; empty where no error holds a page back."""
+def no_page_because(row: GroupStatus) -> str:
+    """Why a group that burns pages nobody, and what would settle it; empty where no error prevents a page."""
     if not row.within_error or not burns(row.burn_now):
         return ""
     error = "" if row.estimate_error is None else f" (+-{points(row.estimate_error)})"
@@ -85,7 +87,7 @@ def no_page_because(row: Standing) -> str:
     )
 
 
-def _traces_needed(row: Standing) -> int:
+def _traces_needed(row: GroupStatus) -> int:
     """Return how many traced requests show on which side of the target the share is; 0 where too many would."""
     if row.sli is None or row.target is None or row.sli == row.target:
         return 0
@@ -93,20 +95,20 @@ def _traces_needed(row: Standing) -> int:
     return needed if needed <= _MOST_TRACES else 0
 
 
-def carries(row: Standing, source: str) -> bool:
+def carries(row: GroupStatus, source: str) -> bool:
     """Return whether a source with a caveat is sure enough for the row's target: off by no more than may fail."""
     known = source not in HIDING and row.estimate_error is not None and row.target is not None
     return known and (row.estimate_error or 0.0) <= 1 - (row.target or 0.0)
 
 
 def uncertainties(
-    rows: Iterable[Standing], name: Callable[[Standing], str]
+    rows: Iterable[GroupStatus], name: Callable[[GroupStatus], str]
 ) -> Iterator[tuple[str, str, str]]:
     """Return per source with a caveat whose numbers it feeds, what it misses, and what settles that.
 
     Every group that the source cannot carry is named; of the others three. Groups without any event have no share.
     """
-    found: dict[tuple[str, bool], list[Standing]] = {}
+    found: dict[tuple[str, bool], list[GroupStatus]] = {}
     for row in rows:
         for source in () if row.idle and row.budget_left is None else row.caveats:
             found.setdefault((source, carries(row, source)), []).append(row)
@@ -137,7 +139,7 @@ def group_name(row: Grouped) -> str:
     return " ".join([row.model, *others, row.version and f"version {row.version}"]).strip()
 
 
-def _blur(row: Standing) -> str:
+def _blur(row: GroupStatus) -> str:
     if row.estimate_error is None or row.target is None:
         return ""
     return f" (+-{points(row.estimate_error)}, {100 * (1 - row.target):.3g} may fail)"

@@ -19,7 +19,7 @@ SLICE_SECONDS = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Ages:
-    """How old the last look at Triton is, in seconds: by (model, version), and over all exporters."""
+    """Age of the last poll of Triton, in seconds: by (model, version), and over all exporters."""
 
     by_group: Mapping[tuple[str, str], float]
     overall: float | None
@@ -37,14 +37,14 @@ class Ages:
 
 
 def ages(prometheus: Prometheus, at: float | None = None) -> Ages:
-    """Look how old the data is.
+    """Return the age of the data.
 
     A scrape may be fresh and its content old (Triton hangs), or the other way round (the exporter is gone and
-    Prometheus still shows its last answer), so the exporter's own time of its last complete look decides; of
-    several servers, that of the one looked at longest ago.
+    Prometheus still shows its last answer), so the exporter's own time of its last complete poll decides; of
+    several servers, that of the one polled longest ago.
     """
-    looked = f"max by (job, instance) ({own.LAST_SUCCESS})"
-    by_group = f"min by (model, version) (0 * {state.MODEL_READY} + on (job, instance) group_left {looked})"
+    polled = f"max by (job, instance) ({own.LAST_SUCCESS})"
+    by_group = f"min by (model, version) (0 * {state.MODEL_READY} + on (job, instance) group_left {polled})"
     found = prometheus.instant(by_group, at)
     oldest = prometheus.instant(f"min({own.LAST_SUCCESS})", at)
     return Ages(
@@ -54,7 +54,7 @@ def ages(prometheus: Prometheus, at: float | None = None) -> Ages:
 
 
 def firing(prometheus: Prometheus, at: float | None = None) -> tuple[Firing, ...]:
-    """Burn alerts that fire now, as Prometheus' own rules say."""
+    """Burn alerts that fire now, as Prometheus evaluates them."""
     matchers = f'alertstate="firing", {names.COMPONENT}="slo", {names.TIER}!=""'
     return tuple(_firing(sample) for sample in prometheus.instant(f"{names.ALERTS}{{{matchers}}}", at))
 

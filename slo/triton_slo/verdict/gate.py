@@ -1,6 +1,6 @@
-"""May a release go on? Promote, hold or roll back, from where the objectives stand. Fails closed.
+"""May a release go on? Promote, hold or roll back, from the status of the objectives. Fails closed.
 
-What is unknown or old holds: a gate that promotes for lack of data is worse than none.
+Unknown or old data is a hold: a gate that promotes for lack of data is worse than none.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from triton_slo.indicators.durations import MISTAKES
 from triton_slo.indicators.sources import CAVEATS, CLIENTS, HIDING, SEES_FAILURES
 from triton_slo.verdict import estimate
 from triton_slo.verdict.canary import Comparison, Verdict
-from triton_slo.verdict.live import Standing, points
+from triton_slo.verdict.live import GroupStatus, points
 
 _RANK: dict[Verdict, int] = {"promote": 0, "hold": 1, "rollback": 2}
 
@@ -31,7 +31,7 @@ class Firing:
     severity: str
     tier: str
 
-    def concerns(self, row: Standing) -> bool:
+    def concerns(self, row: GroupStatus) -> bool:
         """Return whether it is about this objective and group."""
         return (self.slo, self.model, self.version) == (row.slo, row.model, row.version)
 
@@ -40,7 +40,7 @@ class Firing:
 class Judgement:
     """One verdict with its reason, about one objective and group; data age in seconds, None if unknown.
 
-    `comparison` holds the numbers where a canary was compared with its baseline.
+    `comparison` has the numbers where a canary was compared with its baseline.
     """
 
     verdict: Verdict
@@ -74,7 +74,7 @@ Witnesses = Mapping[tuple[str, str], "Judgement"]
 
 
 def judge_current_state(
-    canary: Standing, ages: Sequence[float | None], firing: Sequence[Firing], limits: GateLimits
+    canary: GroupStatus, ages: Sequence[float | None], firing: Sequence[Firing], limits: GateLimits
 ) -> Judgement:
     """Judge a canary by whether it burns its budget now, where its seconds cannot be compared."""
     age = None if None in ages else max(known for known in ages if known is not None)
@@ -95,13 +95,13 @@ def judge_current_state(
 
 
 def judge(
-    rows: Iterable[Standing],
+    rows: Iterable[GroupStatus],
     age_of: Callable[[str, str], float | None],
     firing: Sequence[Firing],
     limits: GateLimits,
     witnesses: Witnesses = MappingProxyType({}),
 ) -> tuple[Judgement, ...]:
-    """Judge each standing; `age_of(model, version)` is the age of the exporter's data, None if unknown."""
+    """Judge each group; `age_of(model, version)` is the age of the exporter's data, None if unknown."""
     return tuple(
         proven(
             _judgement(row, _age(row, age_of(row.model, row.version)), _about(row, firing), limits),
@@ -114,11 +114,11 @@ def judge(
 
 
 def witnesses(
-    rows: Iterable[Standing],
+    rows: Iterable[GroupStatus],
     age_of: Callable[[str, str], float | None],
     firing: Sequence[Firing],
     limits: GateLimits,
-    events_of: Callable[[Standing], float],
+    events_of: Callable[[GroupStatus], float],
 ) -> dict[tuple[str, str], Judgement]:
     """Judge the objectives that see failed requests whatever a backend reports; the worst of each group.
 
@@ -133,7 +133,9 @@ def witnesses(
     return found
 
 
-def _seen_enough(judgement: Judgement, row: Standing, events_of: Callable[[Standing], float]) -> Judgement:
+def _seen_enough(
+    judgement: Judgement, row: GroupStatus, events_of: Callable[[GroupStatus], float]
+) -> Judgement:
     """Hold until a model that breaks the promise would have failed at least once, as good as surely.
 
     A probe every 30 s that has been answered four times says nothing about one request in five that fails.
@@ -153,10 +155,10 @@ def _seen_enough(judgement: Judgement, row: Standing, events_of: Callable[[Stand
 
 def proven(
     judgement: Judgement,
-    row: Standing,
+    row: GroupStatus,
     limits: GateLimits,
     witnesses: Witnesses,
-    baseline: Standing | None = None,
+    baseline: GroupStatus | None = None,
 ) -> Judgement:
     """Promote nothing on numbers that cannot see what would have to hold it; the reason says what settles it.
 
@@ -188,7 +190,7 @@ def proven(
 
 
 def _worst(
-    judgement: Judgement, row: Standing, limits: GateLimits, baseline: Standing | None
+    judgement: Judgement, row: GroupStatus, limits: GateLimits, baseline: GroupStatus | None
 ) -> estimate.Worst | None:
     if judgement.comparison is not None:
         return estimate.worst_comparison(judgement.comparison, row, baseline)
@@ -201,13 +203,13 @@ def _held(judgement: Judgement, source: str, doubt: str) -> Judgement:
 
 
 def judge_canary(
-    canary: Standing,
+    canary: GroupStatus,
     comparison: Comparison,
     ages: Sequence[float | None],
     firing: Sequence[Firing],
     limits: GateLimits,
     witnesses: Witnesses = MappingProxyType({}),
-    baseline: Standing | None = None,
+    baseline: GroupStatus | None = None,
 ) -> Judgement:
     """Judge a canary: by what pages for it, by the age of both versions' data, then by the comparison.
 
@@ -242,7 +244,7 @@ def worst(judgements: Iterable[Judgement]) -> Verdict:
     return max((one.verdict for one in judgements), key=_RANK.__getitem__, default="hold")
 
 
-def _age(row: Standing, exporter: float | None) -> float | None:
+def _age(row: GroupStatus, exporter: float | None) -> float | None:
     """Return the age of a group's data: that of the exporter's, or of the objective's own series if that is older.
 
     Clients and gateways count models that no exporter need know.
@@ -252,13 +254,15 @@ def _age(row: Standing, exporter: float | None) -> float | None:
     return max((one for one in (exporter, row.seen_seconds_ago) if one is not None), default=None)
 
 
-def _judgement(row: Standing, age: float | None, firing: Sequence[Firing], limits: GateLimits) -> Judgement:
+def _judgement(
+    row: GroupStatus, age: float | None, firing: Sequence[Firing], limits: GateLimits
+) -> Judgement:
     verdict, reason = _verdict(row, age, firing, limits)
     return Judgement(verdict, reason, row.slo, row.model, row.version, age, group=row.group)
 
 
 def _verdict(
-    row: Standing, age: float | None, firing: Sequence[Firing], limits: GateLimits
+    row: GroupStatus, age: float | None, firing: Sequence[Firing], limits: GateLimits
 ) -> tuple[Verdict, str]:
     # A page is the strongest thing there is, also while the data under it stops coming.
     if pages := _pages(firing):
@@ -281,7 +285,7 @@ def _verdict(
     return "promote", left + (", idle now" if row.state == "idle" else _pace(row))
 
 
-def _about(row: Standing, firing: Sequence[Firing]) -> list[Firing]:
+def _about(row: GroupStatus, firing: Sequence[Firing]) -> list[Firing]:
     return [alert for alert in firing if alert.concerns(row)]
 
 
@@ -289,11 +293,11 @@ def _pages(firing: Sequence[Firing]) -> str:
     return ", ".join(alert.tier for alert in firing if alert.severity == "critical")
 
 
-def _excluded(row: Standing) -> str:
+def _excluded(row: GroupStatus) -> str:
     return f"time does not count now: {row.excluded}"
 
 
-def _settings(row: Standing) -> str:
+def _settings(row: GroupStatus) -> str:
     """What to change where a setting leaves the group without data."""
     found = [MISTAKES[reason] for reason in row.unknown.split(", ") if reason in MISTAKES]
     return "".join(f": {meaning}; to resolve it, {fix}" for meaning, fix in found)
@@ -307,7 +311,7 @@ def _stale(age: float | None, limits: GateLimits) -> str:
     return ""
 
 
-def _pace(row: Standing) -> str:
+def _pace(row: GroupStatus) -> str:
     return "" if row.burn_now is None else f", burning {_times(row.burn_now)} now"
 
 

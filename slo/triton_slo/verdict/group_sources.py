@@ -9,12 +9,12 @@ from triton_slo import names
 from triton_slo.indicators.sources import CAVEATS, HIDING
 from triton_slo.prometheus import Prometheus
 from triton_slo.rules.plan import Plan
-from triton_slo.verdict.live import Standing
+from triton_slo.verdict.live import GroupStatus
 
 _Group = tuple[tuple[str, str], ...]
 
 
-def fed_groups(prometheus: Prometheus, plan: Plan) -> Iterator[Standing]:
+def fed_groups(prometheus: Prometheus, plan: Plan) -> Iterator[GroupStatus]:
     """Return each group of an objective that may be estimated: its sources, its target and its estimate's error."""
     for variant in plan.variants:
         measure = plan.measure(variant)
@@ -30,7 +30,7 @@ def fed_groups(prometheus: Prometheus, plan: Plan) -> Iterator[Standing]:
         asked = prometheus.instant(estimated(plan.clock.text("1h"))) if estimated else ()
         errors = {tuple(sorted(sample.labels.items())): sample.value for sample in asked}
         for group, found in sources.items():
-            yield Standing(
+            yield GroupStatus(
                 plan.objective.name,
                 plan.objective.indicator.kind,
                 dict(group),

@@ -1,4 +1,4 @@
-"""Where every objective stands: recorded series in, frozen values out.
+"""The status of every objective: recorded series in, frozen values out.
 
 Whatever is missing is unknown (None), never 100 %.
 """
@@ -50,15 +50,15 @@ _PLAIN = (
 
 _NO_ERRORS = f'{names.EVENT}!="{names.ERROR}"'
 SELECTOR = f'{{__name__=~"{"|".join((*_PLAIN, _ERROR_PREFIX + ".+"))}", {names.OURS}, {_NO_ERRORS}}}'
-"""PromQL for all recorded series that `standings` reads, in one question."""
+"""PromQL for all recorded series that `group_statuses` reads, in one question."""
 
 
 UNKNOWN_TIME = "unknown_in_period_seconds"
-"""Name under which `look` gives `standings` the seconds a group was unknown; nothing records it."""
+"""Name under which `verdict.status` passes the seconds a group was unknown; nothing records it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class GroupStatus:
     """One objective for one model version (or other group) at one moment.
 
     Ratios are 0 to 1; None is unknown. `target` and `threshold_seconds` are those in force for this model,
@@ -67,7 +67,7 @@ class Standing:
     nothing is spent and negative when more than all is. `exhausted_in_seconds` estimates when it is spent if
     the last hour's pace goes on and nothing is won back: 0 when it is spent, infinite when nothing burns, or
     when a calendar period, and with it the budget, begins again before; `lasts` says which.
-    `period_ends_in_seconds` is None for rolling windows. `idle` means that there is data and it says that
+    `period_ends_in_seconds` is None for rolling windows. `idle` means that there is data and it shows that
     nothing happened; then ratios are None as well. `unknown` says why nothing is known now and
     `unknown_seconds` for how long; `unknown_in_period_seconds` is all such time of the period. `excluded` is
     why time does not count now. `estimate_error` is how far an estimated share of the last hour may be off, either
@@ -160,16 +160,16 @@ class Overview:
     exhausted: int
     burning: int
     unknown: int
-    worst: Standing
+    worst: GroupStatus
 
 
-def standings(samples: Iterable[Sample]) -> tuple[Standing, ...]:
+def group_statuses(samples: Iterable[Sample]) -> tuple[GroupStatus, ...]:
     """Read recorded series into one value per objective and group, the most urgent first."""
     board = _Board(samples)
-    return tuple(sorted((board.standing(key) for key in board.entries()), key=_urgency))
+    return tuple(sorted((board.group_status(key) for key in board.entries()), key=_urgency))
 
 
-def overviews(rows: Sequence[Standing]) -> tuple[Overview, ...]:
+def overviews(rows: Sequence[GroupStatus]) -> tuple[Overview, ...]:
     """Sum up each objective; the most urgent first, as the rows are."""
     found = []
     for slo, members in groupby(sorted(rows, key=lambda row: row.slo), key=lambda row: row.slo):
@@ -245,7 +245,7 @@ class _Board:
     def entries(self) -> list[_Key]:
         """Return every objective and group there is; an objective without any group still has one entry.
 
-        A model that Triton lists and never loaded has no version; once it loads, its versions stand for it. A
+        A model that Triton lists and never loaded has no version; once it loads, its versions replace it. A
         retired one, unloaded on purpose or replaced, has an entry where it had events in the period.
         """
         versioned = {
@@ -272,7 +272,7 @@ class _Board:
         seen = values.get(names.LAST_SEEN, math.inf)
         return values.get(names.RETIRED, -math.inf) >= seen
 
-    def standing(self, key: _Key) -> Standing:
+    def group_status(self, key: _Key) -> GroupStatus:
         """Return all that is known about one."""
         slo, indicator, group = key
         values, general = self._values[key], self._values.get((slo, indicator, ()), {})
@@ -292,7 +292,7 @@ class _Board:
         unknown = ", ".join(sorted(set(self._labels[key][names.REASON])))
         # Data without events leaves no ratio; data that is gone leaves none either, but is not seen any more.
         idle = now is None and seen is not None and self._at - seen <= _FRESH_SECONDS
-        return Standing(
+        return GroupStatus(
             slo=slo,
             indicator=indicator,
             group=dict(group),
@@ -353,7 +353,7 @@ def _lasting(
     return "estimated", seconds
 
 
-def _urgency(row: Standing) -> tuple[float, float, str, tuple[tuple[str, str], ...]]:
+def _urgency(row: GroupStatus) -> tuple[float, float, str, tuple[tuple[str, str], ...]]:
     left = row.budget_left
     order = -math.inf if row.state == "unknown" else math.inf if left is None else left
     return order, -(row.burn_now or 0.0), row.slo, tuple(sorted(row.group.items()))

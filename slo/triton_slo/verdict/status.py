@@ -1,4 +1,4 @@
-"""Asks a Prometheus where every objective stands."""
+"""Ask a Prometheus for the status of every objective."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from triton_exporter.catalogue import EXPORTER_JOB, state
 from triton_exporter.duration import DAY
 from triton_slo import names
 from triton_slo.prometheus import Prometheus, PrometheusError, Sample
-from triton_slo.verdict.live import SELECTOR, UNKNOWN_TIME, Standing, standings
+from triton_slo.verdict.live import SELECTOR, UNKNOWN_TIME, GroupStatus, group_statuses
 
 _UNKNOWN_STEP_SECONDS = 300
 
 
-def read_status(prometheus: Prometheus, at: float | None = None) -> tuple[Standing, ...]:
-    """Return where every recorded objective stands now (or at Unix time `at`), the most urgent first.
+def read_status(prometheus: Prometheus, at: float | None = None) -> tuple[GroupStatus, ...]:
+    """Return the status of every recorded objective now (or at Unix time `at`), the most urgent first.
 
     Every objective whose rules are loaded has a row; without rows no rules are loaded. Raises PrometheusError,
     also when Prometheus does not scrape the exporter.
@@ -23,13 +23,13 @@ def read_status(prometheus: Prometheus, at: float | None = None) -> tuple[Standi
     samples = prometheus.instant(SELECTOR, at)
     if not samples:
         _require_exporter(prometheus, at)
-    return standings(samples + _unknown_times(prometheus, samples, at))
+    return group_statuses(samples + _unknown_times(prometheus, samples, at))
 
 
 def _unknown_time(period_days: float) -> str:
-    """Return PromQL for the seconds of a period in which a group was unknown, looked at every 5 minutes."""
-    looks = f"count_over_time({names.UNKNOWN}[{round(period_days * DAY)}s:{_UNKNOWN_STEP_SECONDS}s])"
-    return f"max without ({names.REASON}) ({looks}) * {_UNKNOWN_STEP_SECONDS}"
+    """Return PromQL for the seconds of a period in which a group was unknown, evaluated every 5 minutes."""
+    evaluations = f"count_over_time({names.UNKNOWN}[{round(period_days * DAY)}s:{_UNKNOWN_STEP_SECONDS}s])"
+    return f"max without ({names.REASON}) ({evaluations}) * {_UNKNOWN_STEP_SECONDS}"
 
 
 def _unknown_times(prometheus: Prometheus, samples: Sequence[Sample], at: float | None) -> tuple[Sample, ...]:

@@ -103,4 +103,4 @@ class NativeSource:
         return last
 
     def close(self) -> None:
-        """Nothing is held."""
+        """There is nothing to release."""

@@ -21,7 +21,7 @@ class GpuSource(Protocol):
     name: str
 
     def read(self, at: float) -> GpuReading:
-        """Look once, at Unix time `at`. Raises SourceError; may wait on network or driver."""
+        """Read once, at Unix time `at`. Raises SourceError; may wait on network or driver."""
 
     def close(self) -> None:
-        """Give back what is held; a later read starts afresh."""
+        """Release resources; a later read acquires them again."""

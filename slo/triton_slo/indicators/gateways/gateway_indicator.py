@@ -165,7 +165,7 @@ class GatewayIndicator(Indicator):
                 raise ValueError(f"{given[0]} needs a source before Triton: {', '.join(GATEWAYS)}")
         elif not any(self.gateway.statuses(self.codes)):
             usual = "5xx" if self.gateway.http else "UNAVAILABLE"
-            raise ValueError(f"codes holds no status of {self.source}; write for example [{usual}]")
+            raise ValueError(f"codes has no status of {self.source}; write for example [{usual}]")
         return self
 
     @property
