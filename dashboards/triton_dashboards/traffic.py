@@ -100,6 +100,10 @@ class Raw:
         """Rates of a histogram's buckets."""
         return self.scope.rate(metric.bucket)
 
+    def histogram(self, metric: Metric) -> str:
+        """Rates of a histogram: its buckets, or the native one that a Prometheus 3 has made of them."""
+        return f"{self.buckets(metric)} or ignoring (le) {self.scope.rate(metric)}"
+
     def quantile(
         self, level: float, *by: str, metric: Metric = state.REQUEST_DURATION, offset: str = ""
     ) -> str:

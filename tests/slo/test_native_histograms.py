@@ -15,7 +15,9 @@ from support import history
 from support.promtool import evaluated
 from support.tools import NEXT, promtools
 from support.waiting import eventually
-from triton_exporter.catalogue import state, triton
+from triton_alerts.catalogue.llm import VLLM
+from triton_alerts.rules.alert_rules import rule
+from triton_exporter.catalogue import llm, state, triton
 from triton_slo import names
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
@@ -61,6 +63,20 @@ def _page(requests: float) -> str:
             f"{histogram.sum}{{{who}}} {requests * 0.02}",
             f'{state.DISTRIBUTION_SOURCE}{{{who},signal="{signal}",source="histogram"}} 1',
             f"{sums}{{{who}}} {whole * 20_000}",
+        ]
+    lines += [
+        f"# TYPE {llm.VLLM_GENERATION_TOKENS} counter",
+        f"{llm.VLLM_GENERATION_TOKENS}{{{WHO}}} {whole}",
+    ]
+    for tokens in (llm.VLLM_FIRST_TOKEN, llm.VLLM_OUTPUT_TOKEN):
+        lines += [
+            f"# TYPE {tokens} histogram",
+            *(
+                f'{tokens.bucket}{{{WHO},le="{le}"}} {n}'
+                for le, n in (("1.0", 0), ("5.0", whole), ("+Inf", whole))
+            ),
+            f"{tokens.count}{{{WHO}}} {whole}",
+            f"{tokens.sum}{{{WHO}}} {whole * 4}",
         ]
     return "\n".join(lines) + "\n"
 
@@ -171,6 +187,27 @@ def test_check_and_status_name_the_setting(
     for shown in (check.err, status.out):
         assert stored == ("convert_classic_histograms_to_nhcb: false" not in shown)
         assert stored == ("always_scrape_classic_histograms: true" not in shown)
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("mode", MODES)
+def test_an_alert_on_a_histogram_fires_in_whichever_form_it_is_stored(
+    servers: Mapping[str, str], mode: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first token takes 5 s; where Prometheus stores neither form, `check` names the alert and the setting."""
+    [alert] = [one for one in VLLM if one.name == "VllmFirstTokenSlow"]
+    expr = rule(alert, Options(time_scale=0.01, scrape_interval_seconds=1)).expr
+    (tmp_path / "o.yaml").write_text("objectives: [{name: ready, target: 99%, indicator: readiness}]")
+    _of_both(servers[mode], names.sli_error("1h") if mode in STORED else names.UNKNOWN)
+
+    with Prometheus(Access(servers[mode])) as prometheus:
+        if mode != "lost":
+            (sample,) = eventually(lambda: prometheus.instant(expr), "no quantile")
+            assert (sample.labels["model"], pytest.approx(4.8, abs=0.3)) == ("m", sample.value)
+        assert (mode == "lost") == (not prometheus.instant(expr))
+    main(["check", str(tmp_path / "o.yaml"), "--prometheus", servers[mode]])
+
+    assert (mode == "lost") == ("note: VllmFirstTokenSlow: " in capsys.readouterr().err)
 
 
 @pytest.mark.real

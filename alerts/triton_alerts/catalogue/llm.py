@@ -23,7 +23,9 @@ def _mean_30m(metric: Metric, *matchers: str) -> str:
 
 
 def _buckets(metric: Metric, window: str = "5m") -> str:
-    return f"sum without (gpu_uuid) (rate({metric.bucket}[{window}]))"
+    """Return the buckets, or the native histogram where a Prometheus 3 has converted them."""
+    classic, native = (f"sum without (gpu_uuid) (rate({one}[{window}]))" for one in (metric.bucket, metric))
+    return f"{classic} or ignoring (le) {native}"
 
 
 def _buckets_1h(metric: Metric) -> str:

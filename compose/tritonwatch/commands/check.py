@@ -10,9 +10,12 @@ from functools import partial
 
 from triton_alerts import alerts_file
 from triton_alerts.rules.lint import check_file, rule_groups
+from triton_exporter.catalogue import llm
 from triton_exporter.options import adder
 from triton_exporter.printable import printable
+from triton_slo.alert_settings import signals
 from triton_slo.artifact import Options
+from triton_slo.indicators.durations import STORE_CLASSIC
 from triton_slo.indicators.errors import hiding_models
 from triton_slo.lint import Surroundings, doubts, hidden_failures, needed_series, notes
 from triton_slo.objective.reading import ParsedObjectives, read
@@ -58,6 +61,7 @@ def run(args: argparse.Namespace) -> int:
                 unmeasured = [*_missing(prometheus, reading)]
                 unmeasured += list(_unmeasured(prometheus, reading, args.scrape_interval))
                 uncertain = list(_uncertain(prometheus, reading, args.scrape_interval))
+                uncertain += _lost_histograms(prometheus)
     except CommandError as error:  # 1 means mistakes in the files
         raise UsageError(error) from error
     around = Surroundings(args.scrape_interval, args.retention, models, time.time(), hiding)
@@ -98,6 +102,15 @@ def _models_elsewhere(prometheus: Prometheus, reading: ParsedObjectives) -> froz
         if any(one.indicator.needs(plan.scope(chosen(one)))):
             found |= {access.models(prometheus, plan.measure(variant).presence) for variant in plan.variants}
     return frozenset().union(*found)
+
+
+def _lost_histograms(prometheus: Prometheus) -> Iterator[Problem]:
+    """Yield the alerts that cannot fire because Prometheus stores their histogram in neither form."""
+    for signal in (signals.FIRST_TOKEN, signals.OUTPUT_TOKEN):
+        stored = " or ".join(f"count({name})" for name in (signal.metric.bucket, signal.metric))
+        if prometheus.instant(f"count({llm.VLLM_GENERATION_TOKENS}) unless ({stored})"):
+            reason = f"vLLM has other series here, but Prometheus does not store its {signal.metric}"
+            yield Problem(signal.alert, reason, STORE_CLASSIC)
 
 
 def _missing(prometheus: Prometheus, reading: ParsedObjectives) -> Iterator[Problem]:

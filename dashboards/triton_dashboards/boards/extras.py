@@ -51,7 +51,7 @@ def vllm(seen: View) -> tuple[Panel, ...]:
     none = "No vLLM series"
 
     def shown(metric: Metric) -> list[Query]:
-        return [Query(quantile(q, seen.raw.buckets(metric)), f"p{q * 100:g}") for q in QUANTILES]
+        return [Query(quantile(q, seen.raw.histogram(metric)), f"p{q * 100:g}") for q in QUANTILES]
 
     def tail(title: str, lead: str, signal: Tail) -> Panel:
         signal = seen.signal(signal)

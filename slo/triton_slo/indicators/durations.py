@@ -203,7 +203,7 @@ def estimate_error(signal: str, histogram: Metric, threshold: float, scope: Scop
     return error
 
 
-_STORE_CLASSIC = (
+STORE_CLASSIC = (
     "set convert_classic_histograms_to_nhcb: false or always_scrape_classic_histograms: true in the scrape "
     "job, and let no metric_relabel_configs drop them"
 )
@@ -223,7 +223,7 @@ MISTAKES = {
     "no_bucket": ("its histogram has no bucket that ends at the threshold", _MAKE_BUCKET),
     "no_histogram": (
         "it has a histogram, and Prometheus does not store its _bucket and _count series",
-        _STORE_CLASSIC,
+        STORE_CLASSIC,
     ),
     "no_first_response": (
         "Triton exports no histogram of its first responses",

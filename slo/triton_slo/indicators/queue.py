@@ -34,7 +34,7 @@ class Queue(HistogramOrSlices):
     signal: ClassVar = "queue"
     cause_split: ClassVar = "queue"
     steps_by_cause: ClassVar = {
-        "^failure:": "The queue turns requests away: add instances or replicas, or let clients send less.",
+        "^failure": "The queue turns requests away: add instances or replicas, or let clients send less.",
         **HistogramOrSlices.steps_by_cause,
     }
 
