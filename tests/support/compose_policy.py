@@ -105,6 +105,8 @@ def _watched(service: Service, name: str) -> Iterator[str]:
         yield "no healthcheck"
     elif not any(path in " ".join(service["healthcheck"]["test"]) for path in _READY):
         yield "its health does not ask whether it is ready"
+    elif "python" in " ".join(service["healthcheck"]["test"]):
+        yield "its health check starts an interpreter every few seconds"
     if service.get("restart") != "unless-stopped":
         yield "not restarted"
 
@@ -168,7 +170,7 @@ def _waits(service: Service, services: dict[str, Service]) -> Iterator[str]:
     for other, how in service.get("depends_on", {}).items():
         if how["condition"] == "service_healthy" and "healthcheck" not in services.get(other, {}):
             yield f"waits for {other} to be healthy, which has no healthcheck"
-        if how["condition"] == "service_started":
+        if how["condition"] != "service_completed_successfully" and other == "generator":
             yield f"waits for {other} to be started only, which says nothing"
     reads = any(mount.get("source") == "generated" and mount.get("read_only") for mount in _volumes(service))
     if reads and "generator" not in _awaited(service, services):

@@ -123,8 +123,8 @@ class MountedStack:
         """A container's text with its paths, names and ports as they are here."""
         for name, port in PORTS.items():
             text = re.sub(
-                rf"\b(?:{name}|localhost|0\.0\.0\.0|127\.0\.0\.1):{port}\b",
-                f"127.0.0.1:{self.ports[name]}",
+                rf"\b(?:{name}|localhost|0\.0\.0\.0|127\.0\.0\.1)([:/]){port}\b",
+                rf"127.0.0.1\g<1>{self.ports[name]}",
                 text,
             )
         return _PATHS.sub(lambda found: str(self.folder / MOVES[found[0]]), text)

@@ -372,7 +372,9 @@ class SlackServer(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 64
 
-    def __init__(self, workspace: Workspace, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, workspace: Workspace, clock: Callable[[], float] = time.time, host: str = "127.0.0.1"
+    ) -> None:
         self.workspace = workspace
         self.clock = clock
         self.fault: Callable[[str], str] = lambda _method: ""
@@ -380,7 +382,7 @@ class SlackServer(ThreadingHTTPServer):
         self.acknowledged: list[str] = []
         self.responses: list[dict[str, Any]] = []
         self._sockets: list[Any] = []
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__((host, 0), _Handler)
 
     @property
     def url(self) -> str:

@@ -21,7 +21,8 @@ def of_sending(args: argparse.Namespace) -> list[Problem]:
         fix = "give --slack-token-file FILE, or --dry-run to print"
         found.append(Problem("bridge", "no credentials for Slack", fix))
     for name, value in vars(args).items():
-        if name.endswith("_file") and value is not None:
+        unused = args.dry_run and name.startswith("slack_")
+        if name.endswith("_file") and value is not None and not unused:
             found += _secret(f"--{name.replace('_', '-')}", value)
     if not args.dry_run and args.slack_app_token_file is not None and args.slack_token_file is None:
         fix = "give --slack-token-file FILE too, or leave it out"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from triton_exporter.http.certificates import ServerCertificates
 from triton_exporter.options import adder, host_and_port
 from triton_slo.problem import Problem
 
+DRY_RUN = "TRITONWATCH_DRY_RUN"
 STACK_USER = "tritonwatch"
 """The user of basic authentication in the compose stack; --password-file holds its password."""
 
@@ -67,7 +69,11 @@ def add_slack_arguments(parser: argparse.ArgumentParser, *, again: bool = False)
     """Declare where messages go; `again`, for a word such as `test`, undoes nothing that stands before the word."""
     always = {"default": argparse.SUPPRESS} if again else {}
     add = adder(parser.add_argument_group("sending to Slack").add_argument, **always)
-    add("--dry-run", "print messages to the terminal instead of sending them")
+    add(
+        "--dry-run",
+        f"print messages to the terminal instead of sending them (or the variable {DRY_RUN}=1)",
+        **({"default": True} if os.environ.get(DRY_RUN, "") not in ("", "0") and not again else {}),
+    )
     add("--slack-token-file FILE", "file with the bot token (xoxb-...)", Path)
     add("--slack-app-token-file FILE", "file with the app token (xapp-...), for buttons", Path)
     add(
