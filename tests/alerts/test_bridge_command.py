@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import re
 import resource
@@ -10,6 +11,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -18,6 +20,7 @@ import requests
 
 import support
 from support.bridge_world import body_of
+from support.slack import ALL_SCOPES, TOKEN, SlackServer, Workspace
 from triton_alerts.bridge import command
 from triton_alerts.bridge.assembly import AUDIT_FILE, claimed
 from triton_alerts.bridge.incidents.audit import Audit, private
@@ -57,6 +60,10 @@ def test_the_pictures_of_the_page_exist() -> None:
         (["--dry-run", "--token-file", "/nonexistent"], "cannot be read"),
         (["--dry-run", "--channel-for", "loud=C1"], "SEVERITY=CHANNEL"),
         (["--dry-run", "--mention", "<!everyone>"], "not understood"),
+        (["--dry-run", "--channel", ""], "--channel '': not a channel"),
+        (["--dry-run", "--channel-for", "warning= "], "SEVERITY=CHANNEL"),
+        (["--dry-run", "--escalate-to", "the boss"], "--escalate-to 'the boss': not a channel"),
+        (["--dry-run", "--button-user", "@bob"], "--button-user '@bob': not a Slack user's id"),
         (["--dry-run", "--prometheus", "prometheus:9090"], "--prometheus prometheus:9090: not an address"),
         (["--dry-run", "--alertmanager", "http://:9093"], "--alertmanager http://:9093: not an address"),
         (
@@ -198,6 +205,17 @@ def test_render_shows_the_message_of_a_captured_body(
     assert '"type": "header"' in shown
 
 
+def test_render_reads_standard_input(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As in `curl ... | tritonwatch bridge render -`."""
+    body = body_of("g", {"m": 1_700_000_000.0}, {})
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(body)))
+
+    assert 0 == main(["bridge", "render", "-"])
+    assert "Model m failed to load" in capsys.readouterr().out
+
+
 def test_render_reads_a_capture_whose_body_is_text(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -249,6 +267,82 @@ def test_a_sample_can_be_sent_without_slack(order: list[str], capsys: pytest.Cap
 
     assert "🔴 This is a test" in shown
     assert "all resolved after 4 min" in shown
+
+
+@pytest.fixture
+def slack_flags(tmp_path: Path) -> Iterator[tuple[Workspace, list[str]]]:
+    """A Slack with two channels, and the flags that lead there."""
+    workspace = Workspace()
+    (tmp_path / "token").write_text(TOKEN)
+    with SlackServer(workspace) as server:
+        flags = ["--slack-url", server.api_url, "--slack-token-file", str(tmp_path / "token")]
+        yield workspace, [*flags, "--channel", "C0PAGES", "--channel-for", "warning=C0TICKETS"]
+
+
+def test_every_channel_and_the_escalation_are_tried(
+    slack_flags: tuple[Workspace, list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where each message goes is seen before the first page; the trial mentions nobody."""
+    workspace, flags = slack_flags
+    workspace.channels["C0BOSSES"] = "#bosses"
+    code = main(["bridge", *flags, "--escalate-to", "C0BOSSES", "test"])
+    shown = capsys.readouterr().out
+
+    assert 0 == code
+    assert {"C0PAGES", "C0TICKETS", "C0BOSSES"} == {one.channel for one in workspace.roots()}
+    assert ["Nobody has acknowledged" in one.shown for one in workspace.roots("C0BOSSES")] == [True]
+    assert "<!" not in "".join(one.shown.replace("<!date", "") for one in workspace.messages)
+    assert "Slack: tritonwatch in workspace Stand-in" in shown
+    assert "Slack: scopes channels:history, chat:write, files:write" in shown
+
+
+@pytest.mark.parametrize(
+    ("scopes", "channel", "said"),
+    [
+        (
+            ALL_SCOPES - {"channels:history"},
+            "C0PAGES",
+            "scope channels:history is missing: a message whose resp",
+        ),
+        (ALL_SCOPES - {"files:write"}, "C0PAGES", "scope files:write is missing: charts"),
+        (ALL_SCOPES, "C0NOWHERE", "Slack channel C0NOWHERE: channel_not_found (fix: check the id; invite"),
+    ],
+)
+def test_what_is_missing_in_slack_is_named_one_line_each(
+    slack_flags: tuple[Workspace, list[str]],
+    scopes: frozenset[str],
+    channel: str,
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Scopes and channels are compared with what the bridge was told to do."""
+    workspace, flags = slack_flags
+    workspace.scopes = scopes
+    more = ["--channel-for", f"info={channel}", "--prometheus", "http://127.0.0.1:9"]
+    assert 1 == main(["bridge", *flags, *more, "test"])
+    lines = capsys.readouterr().err.splitlines()
+
+    assert any(said in line for line in lines), lines
+
+
+def test_a_bad_token_is_reported_when_the_bridge_starts(tmp_path: Path) -> None:
+    """Not by the first page; the bridge takes notifications all the same."""
+    (tmp_path / "token").write_text("xoxb-revoked")
+    with SlackServer(Workspace()) as server:
+        arguments = ["--slack-url", server.api_url, "--slack-token-file", str(tmp_path / "token")]
+        (port,) = free_ports(1)
+        order = [sys.executable, "-m", "tritonwatch", "bridge", *arguments, "--data", str(tmp_path / "data")]
+        with subprocess.Popen(
+            [*order, "--listen", f"127.0.0.1:{port}"], stderr=subprocess.PIPE, text=True
+        ) as bridge:
+            assert bridge.stderr is not None
+            line = next(one for one in bridge.stderr if "auth.test" in one)
+            ready = requests.get(f"http://127.0.0.1:{port}/-/ready", timeout=10).status_code
+            bridge.terminate()
+
+    assert "Slack: auth.test: invalid_auth (fix: check the file of --slack-token-file)" in line
+    assert "xoxb-revoked" not in line
+    assert 200 == ready
 
 
 def test_nobody_else_reads_what_the_bridge_keeps(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -116,10 +116,15 @@ def test_a_webhook_delivers_or_says_why_not(server: SlackServer, fault: str) -> 
     assert (0 if fault else 1) == len(server.workspace.messages)
 
 
-def worker(folder: Path, workspace: Workspace, fault: str = "") -> tuple[DeliveryWorker, Clock]:
-    clock = Clock()
+def worker(
+    folder: Path, workspace: Workspace, fault: str = "", writes: Sequence[str] = ()
+) -> tuple[DeliveryWorker, Clock]:
+    """A worker whose every request has a fault, or whose first writes have these."""
+    clock, rest = Clock(), iter(writes)
     store = Store(folder / "bridge.sqlite", lambda _severity: CHANNEL)
-    slack = SimulatedSlack(workspace, clock, lambda _method: fault)
+    slack = SimulatedSlack(
+        workspace, clock, lambda method: next(rest, "") if method.startswith("chat.") and writes else fault
+    )
     return DeliveryWorker(CHANNEL, store, slack, DeliveryOptions(), clock, random.Random(1)), clock
 
 
@@ -323,3 +328,44 @@ def test_a_webhook_that_is_no_address_is_never_quoted() -> None:
         SlackWebhook(lambda: "hooks.slack.com/services/T0/B0/s3cret").post("C0PAGES", Message("hello"), "n")
 
     assert "setup: the webhook is not an address" == str(refused.value)
+
+
+def test_a_message_that_slack_posts_late_is_removed(tmp_path: Path) -> None:
+    """Slack acted on a request 25 s after it was sent: the bridge had sent the message again."""
+    workspace = Workspace()
+    one, clock = worker(tmp_path, workspace, writes=["late25"])
+    one.store.receive(parse(body_of("g", {"m": clock()}, {}), "am"), clock())
+    run(one, clock, 120)
+    one.store.close()
+
+    assert ["chat.delete"] == [method for _, method, _, _ in workspace.calls if method == "chat.delete"]
+    assert 1 == len(workspace.roots())
+
+
+def test_an_edit_that_slack_makes_late_is_repeated(tmp_path: Path) -> None:
+    """The edit that showed an alert as firing took effect after the one that showed its end."""
+    workspace = Workspace()
+    one, clock = worker(tmp_path, workspace, writes=["", "", "late40"])
+    start = clock()
+    one.store.receive(parse(body_of("g", {"m": start}, {}), "am"), clock())
+    run(one, clock, 15)
+    one.store.receive(parse(body_of("g", {"m": start, "other": clock()}, {}), "am"), clock())
+    run(one, clock, 15)
+    ended = {"m": (start, clock()), "other": (start, clock())}
+    one.store.receive(parse(body_of("g", {}, ended), "am"), clock())
+    run(one, clock, 150)
+    one.store.close()
+
+    assert "Resolved" in workspace.roots()[0].shown
+    assert any("Resolved" not in shown for shown in workspace.roots()[0].shown_over_time[-3:])
+
+
+def test_a_message_that_the_history_shows_late_is_posted_once(tmp_path: Path) -> None:
+    """The answer was lost, and the search for the message came too early."""
+    workspace = Workspace(history_lag=20.0)
+    one, clock = worker(tmp_path, workspace, writes=["hang_done"])
+    one.store.receive(parse(body_of("g", {"m": clock()}, {}), "am"), clock())
+    run(one, clock, 120)
+    one.store.close()
+
+    assert 1 == len(workspace.roots())

@@ -56,11 +56,26 @@ class SimulatedSlack(SlackApi):
         self.fault = fault
         self.doubtful = 0
         self.down = 0.0
+        self.acted_late = False
+        self.late: list[tuple[float, str, dict[str, Any]]] = []
+        """Requests that Slack acts on after nobody waits for the answer any more."""
+
+    def act_late(self) -> None:
+        """Act on the requests that are due by now."""
+        for due, method, arguments in [one for one in self.late if one[0] <= self.clock.now]:
+            self.late.remove((due, method, arguments))
+            self.acted_late = True
+            self.workspace.call(method, arguments, due)
 
     def _request(self, method: str, **how: Any) -> dict[str, Any]:
         arguments = how.get("json") or how.get("params") or {}
         self.clock.now += 0.08
+        self.act_late()
         fault = self.fault(method)
+        if fault.startswith("late"):
+            self.doubtful += 1
+            self.late.append((self.clock.now + float(fault[4:]), method, arguments))
+            self._fail("hang")
         if fault == "kill":
             raise Killed(self.down)
         if fault == "429":
@@ -111,7 +126,7 @@ class Group:
 
 FAULTS = (
     *("429", "500", "502", "502_done", "internal_error", "fatal_error", "hang", "hang_done"),
-    *("reset", "reset_done", "refused"),
+    *("reset", "reset_done", "refused", "late11", "late25", "late40"),
 )
 OUTAGES = ("refused", "500", "hang", "429", "502")
 KILLS = ("between", "unanswered", "kill", "kill_done")
@@ -166,6 +181,7 @@ class Schedule:
     kills: tuple[Kill, ...] = ()
     noise: tuple[tuple[int, str], ...] = ()
     looks: bool = True
+    history_lag: float = 0.0
     early_digests: bool = False
     """Whether three incidents are so many that a digest names them."""
 
@@ -183,6 +199,7 @@ class World:
     def __post_init__(self) -> None:
         if not self.schedule.looks:
             self.workspace.scopes = ALL_SCOPES - {"channels:history"}
+        self.workspace.history_lag = self.schedule.history_lag
         self.due = sorted(self.schedule.kills, key=lambda kill: kill.start)
         self.noise = cycle(
             [f for well, fault in self.schedule.noise for f in ("",) * well + (fault,)] or [""]
@@ -272,13 +289,14 @@ class World:
     def _until(self, end: float, *, stop_when_told: bool = False) -> None:
         while True:
             self.store.settle(self.clock.now)
+            self.slack.act_late()
             try:
                 wait = self.worker.step()
             except Killed as killed:
                 self.kill_bridge(killed.down)
                 continue
             if wait > 0:
-                if stop_when_told and not self.store.outbox.pending(CHANNEL) and not self._held():
+                if stop_when_told and self._settled():
                     return
                 if self.clock.now >= end:
                     assert not stop_when_told, "an hour without faults was not enough to tell everything"
@@ -289,6 +307,11 @@ class World:
                 self.clock.now = min(end, self.clock.now + min(wait, 30.0))
             elif self.clock.now >= end and not stop_when_told:
                 return
+
+    def _settled(self) -> bool:
+        outbox = self.store.outbox
+        doubtful = self.slack.late or outbox.first_doubt(CHANNEL)
+        return not (outbox.pending(CHANNEL) or doubtful or self._held())
 
     def _held(self) -> bool:
         with sqlite3.connect(self.path) as connection:

@@ -76,6 +76,8 @@ class Workspace:
     posts_per_second: float = 1.0
     burst: float = 3.0
     edits_per_minute: float = 50.0
+    history_lag: float = 0.0
+    """Seconds until history and replies list a message."""
     messages: list[Posted] = field(default_factory=list)
     files: list[dict[str, Any]] = field(default_factory=list)
     calls: list[tuple[float, str, int, str]] = field(default_factory=list)
@@ -122,6 +124,7 @@ class Workspace:
         handler: Callable[[dict[str, Any], float], dict[str, Any]] | None = {
             "chat.postMessage": self._post,
             "chat.update": self._update,
+            "chat.delete": self._delete,
             "conversations.history": self._history,
             "conversations.replies": self._replies,
             "chat.getPermalink": self._permalink,
@@ -134,8 +137,9 @@ class Workspace:
             return Answer(200, {"ok": False, "error": "unknown_method"})
         if (wait := self._limited(method, arguments, now)) > 0:
             return Answer(429, {"ok": False, "error": "ratelimited"}, {"Retry-After": str(int(wait) + 1)})
+        granted = {"X-OAuth-Scopes": ",".join(sorted(self.scopes))}
         try:
-            return Answer(200, {"ok": True, **handler(arguments, now)})
+            return Answer(200, {"ok": True, **handler(arguments, now)}, granted)
         except SlackError as error:
             return Answer(200, {"ok": False, "error": str(error)})
 
@@ -199,11 +203,20 @@ class Workspace:
                 return {"channel": channel, "ts": message.ts, "text": message.text}
         raise SlackError("message_not_found")
 
+    def _delete(self, arguments: dict[str, Any], now: float) -> dict[str, Any]:
+        self._need("chat:write")
+        channel = self._channel(str(arguments.get("channel", "")))  # by id only
+        for message in self.messages:
+            if message.ts == arguments.get("ts") and message.channel == channel:
+                self.messages.remove(message)
+                return {"channel": channel, "ts": message.ts}
+        raise SlackError("message_not_found")
+
     def _history(self, arguments: dict[str, Any], now: float) -> dict[str, Any]:
         self._need("channels:history")
         channel = self._channel(str(arguments.get("channel", "")))
         wanted = [m for m in self.messages if m.channel == channel and not m.thread_ts]
-        return self._page(wanted[::-1], arguments)
+        return self._page(wanted[::-1], arguments, now)
 
     def _replies(self, arguments: dict[str, Any], now: float) -> dict[str, Any]:
         self._need("channels:history")
@@ -212,12 +225,12 @@ class Workspace:
         wanted = [m for m in self.messages if m.channel == channel and ts in (m.ts, m.thread_ts)]
         if not wanted:
             raise SlackError("thread_not_found")
-        return self._page(wanted, arguments)
+        return self._page(wanted, arguments, now)
 
-    def _page(self, messages: list[Posted], arguments: dict[str, Any]) -> dict[str, Any]:
+    def _page(self, messages: list[Posted], arguments: dict[str, Any], now: float) -> dict[str, Any]:
         oldest = float(arguments.get("oldest", 0))
         start, limit = int(arguments.get("cursor") or 0), int(arguments.get("limit", 100))
-        found = [m for m in messages if float(m.ts) >= oldest]
+        found = [m for m in messages if float(m.ts) >= oldest and m.at <= now - self.history_lag]
         following = str(start + limit) if len(found) > start + limit else ""
         shown = [self._show(m) for m in found[start : start + limit]]
         if arguments.get("include_all_metadata") not in (True, "1", 1, "true"):

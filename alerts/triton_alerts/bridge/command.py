@@ -14,12 +14,12 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-from triton_alerts.bridge import mistakes, settings
+from triton_alerts.bridge import mistakes, settings, slack_setup
 from triton_alerts.bridge.assembly import AUDIT_FILE, assemble, claimed, slack_transport
 from triton_alerts.bridge.deliver import message
-from triton_alerts.bridge.deliver.slack import Redact
+from triton_alerts.bridge.deliver.slack import Redact, SlackApi
 from triton_alerts.bridge.deliver.terminal import Terminal, render
-from triton_alerts.bridge.deliver.transport import DeliveryError
+from triton_alerts.bridge.deliver.transport import DeliveryError, Transport
 from triton_alerts.bridge.incidents.audit import Audit
 from triton_alerts.bridge.incidents.database import NewerSchemaError
 from triton_alerts.bridge.incidents.incident import fold
@@ -28,7 +28,10 @@ from triton_alerts.bridge.receiver import PATH
 from triton_alerts.bridge.sample import sample
 from triton_alerts.bridge.service import Service
 from triton_exporter.options import adder
+from triton_slo.names import SEVERITIES
 from triton_slo.problem import Problem
+
+log = logging.getLogger(__name__)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -39,7 +42,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     settings.add_slack_arguments(test, again=True)
     rendered = parts.add_parser("render", help="print the Slack message for a webhook body of Alertmanager")
     add_rendered = adder(rendered.add_argument)
-    add_rendered("file", "JSON file with the body, or with the body in the field `body`", Path)
+    add_rendered(
+        "file", "JSON file with the body, or with the body in the field `body`; - for standard input", Path
+    )
     add_rendered("--json", "print the JSON sent to Slack instead of text")
     trail = parts.add_parser("log", help="print the audit log: who acknowledged and silenced which incident")
     add_trail = adder(trail.add_argument)
@@ -90,6 +95,9 @@ def _run(args: argparse.Namespace, address: tuple[str, int], data: Path) -> int:
 
 def _until_stopped(service: Service, args: argparse.Namespace, stop: threading.Event) -> int:
     service.start()
+    if args.slack_token_file is not None and not args.dry_run:
+        # Not waited for: with Slack away the bridge must take notifications all the same.
+        threading.Thread(target=_report_setup, args=(args,), name="slack setup", daemon=True).start()
     host, port = service.receiver.server_address[:2]
     scheme = "http" if args.tls_cert is None else "https"
     print(f"bridge: receiving notifications on {scheme}://{host!s}:{port}{PATH}", flush=True)
@@ -97,6 +105,16 @@ def _until_stopped(service: Service, args: argparse.Namespace, stop: threading.E
     print("bridge: stopping; undelivered messages are sent after the next start", flush=True)
     service.stop()
     return 0
+
+
+def _report_setup(args: argparse.Namespace) -> None:
+    """Log what works in Slack and what is missing, before the first page shows it."""
+    slack = SlackApi(settings.Secret(args.slack_token_file), args.slack_url)
+    works, found = slack_setup.check(slack, settings.channels(args), settings.scopes(args))
+    for line in works:
+        log.info("%s", line)
+    for problem in found:
+        log.error("%s", problem)
 
 
 def _unusable(error: OSError, listen: str, data: Path) -> Problem:
@@ -118,27 +136,41 @@ def _test(args: argparse.Namespace) -> int:
     if found:
         return _complain(found)
     transport = Terminal(sys.stdout, time.time) if args.dry_run else slack_transport(args)
-    now = time.time()
-    channel = settings.channel_for(args)("critical")
+    channels = sorted(settings.channels(args))
+    if isinstance(transport, SlackApi):
+        works, found = slack_setup.check(transport, channels, settings.scopes(args))
+        print(*works, sep="\n")
+    elif not transport.threads:  # it has one channel
+        channels = [settings.channel_for(args)("critical")]
+    for channel in channels:
+        try:
+            _try_channel(args, transport, channel, time.time())
+        except DeliveryError as refusal:
+            fix = "check the token, and invite the app" if refusal.kind == "setup" else "try again"
+            found.append(Problem(f"Slack channel {channel}", str(refusal), fix))
+            continue
+        note = "" if transport.threads else "; a webhook has no edits, threads, charts and buttons"
+        print(f"sent to {channel}{note}")
+    return _complain(found) if found else 0
+
+
+def _try_channel(args: argparse.Namespace, transport: Transport, channel: str, now: float) -> None:
+    """Send what the channel would get: the sample, firing and resolved, or its escalation, mentioning nobody."""
     opened, resolved, events = sample(now)
-    try:
-        sent = transport.post(channel, message.root(opened, message.Style(), now), f"test-{now}")
+    name = f"test-{now}-{channel}"
+    if channel in {settings.channel_for(args)(severity) for severity in SEVERITIES}:
+        sent = transport.post(channel, message.root(opened, message.Style(), now), name)
         if transport.threads:
-            transport.post(sent.channel, message.reply(resolved, events), f"test-{now}-r", sent.ts)
+            transport.post(sent.channel, message.reply(resolved, events), f"{name}-r", sent.ts)
             transport.edit(sent.channel, sent.ts, message.root(resolved, message.Style(), now))
-    except DeliveryError as refusal:
-        fix = "check the token, and invite the app to the channel" if refusal.kind == "setup" else "try again"
-        return _complain([Problem(f"Slack channel {channel}", str(refusal), fix)])
-    print(
-        f"sent to {channel}"
-        + ("" if transport.threads else "; a webhook has no edits, threads, charts and buttons")
-    )
-    return 0
+    if transport.threads and channel == (args.escalate_to or settings.channel_for(args)("critical")):
+        escalation = message.escalation(opened, "", args.escalate_after, "", now)
+        transport.post(channel, escalation, f"{name}-e")
 
 
 def _render(args: argparse.Namespace) -> int:
     try:
-        notification = parse(_captured(args.file.read_bytes()))
+        notification = parse(_captured(_content(args.file)))
     except OSError as error:
         return _complain([Problem(str(args.file), f"cannot be read: {error.strerror}", "name a file")])
     except MalformedError as error:
@@ -152,6 +184,10 @@ def _render(args: argparse.Namespace) -> int:
     else:
         print(render(shown, str(args.file)), end="")
     return 0
+
+
+def _content(file: Path) -> bytes:
+    return sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
 
 
 def _captured(content: bytes) -> bytes:

@@ -29,9 +29,19 @@ def of_sending(args: argparse.Namespace) -> list[Problem]:
         found.append(Problem("--slack-app-token-file", "buttons need a bot token; a webhook has none", fix))
     for pair in args.channel_for:
         severity, equals, channel = pair.partition("=")
-        if not equals or not channel or severity not in SEVERITIES:
+        if not equals or not settings.is_channel(channel) or severity not in SEVERITIES:
             fix = f"SEVERITY=CHANNEL, severity one of {', '.join(SEVERITIES[:-1])}"
             found.append(Problem(f"--channel-for {pair}", "not understood", fix))
+    named = {"--channel": [args.channel], "--escalate-to": [args.escalate_to] if args.escalate_to else []}
+    for option, channels in named.items():
+        for channel in channels:
+            if not settings.is_channel(channel):
+                fix = "its id, such as C0123456789, or its name, such as #pages"
+                found.append(Problem(f"{option} {channel!r}", "not a channel", fix))
+    for user in args.button_user:
+        if not settings.is_user(user):
+            fix = "the member id of the profile's menu, such as U0123456789"
+            found.append(Problem(f"--button-user {user!r}", "not a Slack user's id", fix))
     if not settings.mention(args.mention):
         found.append(Problem(f"--mention {args.mention}", "not understood", "here, channel, U... or S..."))
     return found + _address("--slack-url", args.slack_url)

@@ -140,14 +140,36 @@ def channels(args: argparse.Namespace) -> frozenset[str]:
 def button_channels(args: argparse.Namespace) -> frozenset[str]:
     """Return where buttons are pressed; empty (anywhere) when a channel is given by name: Slack sends ids."""
     known = channels(args)
-    return known if all(re.fullmatch(r"[CGD][A-Z0-9]{5,}", one) for one in known) else frozenset()
+    return known if all(map(is_channel_id, known)) else frozenset()
+
+
+def scopes(args: argparse.Namespace) -> dict[str, str]:
+    """Return which scopes the bot token needs, and what each is for."""
+    needed = {
+        "chat:write": "no message can be posted",
+        "channels:history": "a message whose response is lost may appear twice",
+    }
+    return needed | ({"files:write": "charts cannot be uploaded"} if args.prometheus else {})
+
+
+def is_channel_id(text: str) -> bool:
+    return re.fullmatch(r"[CGD][A-Z0-9]{5,}", text) is not None
+
+
+def is_channel(text: str) -> bool:
+    """Return whether it may be a channel: an id, or a name with or without #."""
+    return re.fullmatch(r"#?[^\s#@]{1,80}", text) is not None
+
+
+def is_user(text: str) -> bool:
+    return re.fullmatch(r"[UW][A-Z0-9]{5,}", text) is not None
 
 
 def mention(text: str) -> str:
     """Return Slack's markup for the person or group to call, or nothing when the text is not understood."""
     if text in ("here", "channel"):
         return f"<!{text}>"
-    if re.fullmatch(r"[UW][A-Z0-9]{5,}", text):
+    if is_user(text):
         return f"<@{text}>"
     return f"<!subteam^{text}>" if re.fullmatch(r"S[A-Z0-9]{5,}", text) else ""
 

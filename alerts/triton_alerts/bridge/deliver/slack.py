@@ -11,7 +11,7 @@ import json
 import logging
 import re
 import urllib.error
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -75,6 +75,15 @@ def broken(error: OSError | http.client.HTTPException) -> DeliveryError:
     return DeliveryError("connection", type(reason).__name__, in_doubt=not never_made)
 
 
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """A token's bot user, its workspace, and its scopes; none where Slack does not list them."""
+
+    user: str
+    team: str
+    scopes: frozenset[str]
+
+
 @dataclass
 class SlackApi:
     """The first-class way: a bot token with chat:write, files:write and, to settle doubts, channels:history.
@@ -110,19 +119,13 @@ class SlackApi:
         self._call("chat.update", channel=channel, ts=ts, **{"blocks": [], **content})
 
     def find(self, channel: str, name: str, since: float, thread: str = "") -> Sent | None:
-        cursor = ""
-        for _ in range(LOOK_PAGES):
-            page = self._look(channel, since, thread, cursor)
-            if page is None:
-                return None
-            for one in page.get("messages", ()):
-                if (one.get("metadata") or {}).get("event_payload", {}).get("id") == name:
-                    in_thread = not thread or one.get("thread_ts") == thread
-                    return Sent(channel, str(one["ts"]), in_thread)
-            cursor = (page.get("response_metadata") or {}).get("next_cursor") or ""
-            if not cursor:
-                return None
-        return None
+        return next(self._copies(channel, name, since, thread), None)
+
+    def remove_copies(self, channel: str, name: str, since: float, thread: str, kept: str) -> None:
+        copies = [one.ts for one in self._copies(channel, name, since, thread)]
+        for ts in copies:
+            if kept in copies and ts != kept:
+                self._call("chat.delete", channel=channel, ts=ts)
 
     def permalink(self, channel: str, ts: str) -> str:
         try:
@@ -147,10 +150,30 @@ class SlackApi:
         except (OSError, http.client.HTTPException) as error:
             log.info("could not answer the one who pressed: %s", type(error).__name__)
 
-    def check(self) -> str:
-        """Who the token belongs to; raises DeliveryError."""
-        answer = self._call("auth.test")
-        return f"{answer.get('user', '?')} in {answer.get('team', '?')}"
+    def granted(self) -> Granted:
+        """Return whom the token belongs to and what it allows; raises DeliveryError."""
+        try:
+            answer = self._client().api_call("auth.test")
+        except (SlackClientError, OSError, ValueError, http.client.HTTPException) as error:
+            raise _classified(error) from error
+        scopes = next((v for name, v in answer.headers.items() if name.lower() == "x-oauth-scopes"), "")
+        listed = frozenset(filter(None, (scope.strip() for scope in scopes.split(","))))
+        return Granted(str(answer.get("user", "?")), str(answer.get("team", "?")), listed)
+
+    def read(self, channel: str) -> None:
+        """Check that the app is in a channel and may read it; raises DeliveryError."""
+        self._ask("conversations.history", channel=channel, limit=1)
+
+    def _copies(self, channel: str, name: str, since: float, thread: str) -> Iterator[Sent]:
+        cursor = ""
+        for _ in range(LOOK_PAGES):
+            page = self._look(channel, since, thread, cursor) or {}
+            for one in page.get("messages", ()):
+                if (one.get("metadata") or {}).get("event_payload", {}).get("id") == name:
+                    yield Sent(channel, str(one["ts"]), not thread or one.get("thread_ts") == thread)
+            cursor = (page.get("response_metadata") or {}).get("next_cursor") or ""
+            if not cursor:
+                return
 
     def _look(self, channel: str, since: float, thread: str, cursor: str) -> dict[str, Any] | None:
         method = "conversations.replies" if thread else "conversations.history"
@@ -215,6 +238,9 @@ class SlackWebhook:
 
     def find(self, channel: str, name: str, since: float, thread: str = "") -> Sent | None:
         return None
+
+    def remove_copies(self, channel: str, name: str, since: float, thread: str, kept: str) -> None:
+        """An incoming webhook shows no messages."""
 
     def permalink(self, channel: str, ts: str) -> str:
         return ""

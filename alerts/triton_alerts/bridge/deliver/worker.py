@@ -9,19 +9,22 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from triton_alerts.bridge.deliver import message
 from triton_alerts.bridge.deliver.message import Message, Style
 from triton_alerts.bridge.deliver.plan import EDIT_SPACING_SECONDS, POST_SPACING_SECONDS, Op, Wait, plan
 from triton_alerts.bridge.deliver.transport import DeliveryError, Sent, Transport
 from triton_alerts.bridge.incidents.incident import Incident
-from triton_alerts.bridge.incidents.outbox import Delivery
+from triton_alerts.bridge.incidents.outbox import Delivery, Doubt
 from triton_alerts.bridge.incidents.store import Store
 
 EVENTS_PER_REPLY = 12
 EDITS = ("edit", "digest_edit")
 LONGEST_WAIT_SECONDS = 60.0
+DOUBT_SECONDS = 60.0
+"""Slack has acted up to 40 s after a request that it did not answer in time."""
+LONGEST_DOUBT_SECONDS = 900.0
 SETUP_WAIT_SECONDS = 60.0
 """How long to wait when a person has to fix something (token, channel) before anything can be sent."""
 
@@ -79,8 +82,13 @@ class DeliveryWorker:
             evidence_seconds=self.options.evidence_seconds,
             has_evidence=self._has_evidence,
         )
+        doubt = self.store.outbox.first_doubt(self.channel)
+        overdue = now - doubt.due if doubt is not None else -LONGEST_WAIT_SECONDS
+        if doubt is not None and overdue >= 0 and (isinstance(todo, Wait) or overdue > DOUBT_SECONDS):
+            self._check(doubt, now)
+            return 0.0
         if isinstance(todo, Wait):
-            return min(todo.seconds, LONGEST_WAIT_SECONDS)
+            return min(todo.seconds, -overdue if overdue < 0 else 0.0, LONGEST_WAIT_SECONDS)
         try:
             self._do(todo, now)
         except DeliveryError as refusal:
@@ -90,6 +98,38 @@ class DeliveryWorker:
             if todo.kind not in EDITS:
                 self.count("delivered", todo.kind)
         return 0.0
+
+    def _check(self, doubt: Doubt, now: float) -> None:
+        """Look again for a message that was sent twice: Slack may have acted, or shown it, late."""
+        try:
+            if doubt.name:
+                where = (doubt.root_channel, doubt.name, doubt.since, doubt.thread, doubt.ts)
+                self.transport.remove_copies(*where)
+        except DeliveryError as refusal:
+            self.count("failed", refusal.kind)
+            if refusal.kind not in ("gone", "setup") and now - doubt.since < LONGEST_DOUBT_SECONDS:
+                self.store.outbox.add_doubt(replace(doubt, due=now + DOUBT_SECONDS))
+                return
+            log.warning(
+                "channel %s: whether a message was posted twice is unknown: %s", self.channel, refusal
+            )
+        self.store.outbox.settle_doubt(doubt)
+
+    def _doubt(self, op: Op, now: float, sent: Sent | None = None) -> None:
+        """Check later what was sent without an answer: a message by its name, or an edit."""
+        one = op.deliveries[0] if op.deliveries else None
+        self.store.outbox.add_doubt(
+            Doubt(
+                self.channel,
+                op.name,
+                one.id if one is not None else 0,
+                sent.channel if sent is not None else "",
+                op.thread if sent is not None and sent.in_thread else "",
+                sent.ts if sent is not None else "",
+                one.inflight_at if one is not None and one.inflight_at else now,
+                now + DOUBT_SECONDS,
+            )
+        )
 
     def _has_evidence(self, delivery: Delivery) -> bool:
         incident = self.store.incidents.get(delivery.incident)
@@ -189,16 +229,21 @@ class DeliveryWorker:
 
     def _arrived(self, op: Op, sent: Sent, now: float, *, found: bool) -> None:
         """Record what was posted: now, or by the earlier attempt that was found."""
+        with self.store.transaction():
+            if op.resumed and sent.ts:
+                self._doubt(op, now, sent)
+            self._record(op, sent, now, found=found)
+
+    def _record(self, op: Op, sent: Sent, now: float, *, found: bool) -> None:
         one = op.first
         if op.kind == "digest":
-            with self.store.transaction():
-                first = "" if not sent.in_thread else op.thread or sent.ts
-                for each in op.deliveries:
-                    self.store.outbox.finish(each, digest=first, **_covered_by_digest(each, _seq(op, each)))
-                if not sent.in_thread:
-                    self.store.outbox.forget_digest(self.channel, op.thread)
-                elif sent.ts and not op.thread:
-                    self.store.outbox.set_digest(self.channel, sent.channel, sent.ts, now)
+            first = "" if not sent.in_thread else op.thread or sent.ts
+            for each in op.deliveries:
+                self.store.outbox.finish(each, digest=first, **_covered_by_digest(each, _seq(op, each)))
+            if not sent.in_thread:
+                self.store.outbox.forget_digest(self.channel, op.thread)
+            elif sent.ts and not op.thread:
+                self.store.outbox.set_digest(self.channel, sent.channel, sent.ts, now)
         elif op.kind == "reply":
             # Slack posts at top level, without an error, when the thread's parent was deleted.
             gone: dict[str, str | int | float] = (
@@ -223,6 +268,8 @@ class DeliveryWorker:
             # An earlier attempt that may have arrived stays in doubt whatever became of this one.
             if not refusal.in_doubt and not op.resumed and op.kind not in EDITS:
                 self.store.outbox.begin(op.deliveries, "", "", 0.0)
+            if refusal.in_doubt and op.kind in EDITS:
+                self._doubt(op, now)
             if refusal.kind == "gone":
                 self._gone(op)
             elif refusal.kind == "refused_message":

@@ -74,7 +74,14 @@ CREATE TABLE digests (
   total INTEGER NOT NULL, firing INTEGER NOT NULL, edited_at REAL NOT NULL);
 """
 
-MIGRATIONS = (_UNVERSIONED, _PARSED_NOTIFICATIONS, _DIGESTS)
+_DOUBTS = """
+CREATE TABLE doubts (
+  channel TEXT NOT NULL, name TEXT NOT NULL, delivery INTEGER NOT NULL, root_channel TEXT NOT NULL,
+  thread TEXT NOT NULL, ts TEXT NOT NULL, since REAL NOT NULL, due REAL NOT NULL,
+  PRIMARY KEY (channel, name, delivery)) WITHOUT ROWID;
+"""
+
+MIGRATIONS = (_UNVERSIONED, _PARSED_NOTIFICATIONS, _DIGESTS, _DOUBTS)
 """SQL that leads from one schema version (SQLite's user_version) to the next; the first one was not numbered."""
 
 

@@ -73,6 +73,23 @@ class Digest:
 
 
 @dataclass(frozen=True, slots=True)
+class Doubt:
+    """A message whose sending got no answer: Slack may act on it later. Without a name it is an edit.
+
+    `ts` is the message that stays, `thread` the one that it answers, `since` when it was sent first.
+    """
+
+    channel: str
+    name: str
+    delivery: int
+    root_channel: str
+    thread: str
+    ts: str
+    since: float
+    due: float
+
+
+@dataclass(frozen=True, slots=True)
 class Outbox:
     """Deliveries: one for each incident and channel, and one for each escalation."""
 
@@ -194,6 +211,31 @@ class Outbox:
             *(channel, ts, limit),
         )
         return [int(row[0]) for row in rows]
+
+    def add_doubt(self, doubt: Doubt) -> None:
+        """Check this message when it is due."""
+        self.database.run(
+            "INSERT OR REPLACE INTO doubts VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            *(doubt.channel, doubt.name, doubt.delivery, doubt.root_channel),
+            *(doubt.thread, doubt.ts, doubt.since, doubt.due),
+        )
+
+    def first_doubt(self, channel: str) -> Doubt | None:
+        """Return the message of a channel that is to be checked next."""
+        row = self.database.row("SELECT * FROM doubts WHERE channel = ? ORDER BY due LIMIT 1", channel)
+        return Doubt(*row) if row else None
+
+    def settle_doubt(self, doubt: Doubt) -> None:
+        """Forget it; what was edited is edited once more, as an older edit may have come last."""
+        with self.database.transaction():
+            self.database.run(
+                "DELETE FROM doubts WHERE channel = ? AND name = ? AND delivery = ?",
+                *(doubt.channel, doubt.name, doubt.delivery),
+            )
+            if not doubt.name:
+                self.database.run("UPDATE deliveries SET shown_version = 0 WHERE id = ?", doubt.delivery)
+            if not doubt.name and not doubt.delivery:
+                self.database.run("UPDATE digests SET total = 0 WHERE channel = ?", doubt.channel)
 
     def edit_soon(self, number: int) -> None:
         """Edit the incident's root message without the usual pause: somebody waits for it to change."""
