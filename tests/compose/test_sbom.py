@@ -47,12 +47,12 @@ def _installed(requirement: Requirement, seen: set[str]) -> Iterator[tuple[str, 
         return  # nvidia-pytriton is installed without what it needs on some Pythons
     yield name, found.version
     for needed in map(Requirement, found.requires or ()):
-        if any(_holds(needed, extra) for extra in ("", *requirement.extras)):
+        if any(_applies(needed, extra) for extra in ("", *requirement.extras)):
             needed.marker = None
             yield from _installed(needed, seen)
 
 
-def _holds(requirement: Requirement, extra: str = "") -> bool:
+def _applies(requirement: Requirement, extra: str = "") -> bool:
     return requirement.marker is None or requirement.marker.evaluate({"extra": extra})
 
 
@@ -65,7 +65,7 @@ def running() -> Parts:
     }
     wanted = [Requirement(text) for texts in (project["dependencies"], *extras.values()) for text in texts]
     seen: set[str] = set()
-    return {part for one in wanted if _holds(one) for part in _installed(one, seen)}
+    return {part for one in wanted if _applies(one) for part in _installed(one, seen)}
 
 
 def test_the_bill_of_materials_names_what_runs(running: Parts, tmp_path: Path) -> None:

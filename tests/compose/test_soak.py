@@ -34,7 +34,7 @@ def test_nothing_dies_for_good_and_no_alert_is_lost(tmp_path: Path) -> None:
         assert soak.record.answers > 0
         assert [] == soak.dead()
         assert [] == soak.record.ended
-        assert [] == soak.untold()
+        assert [] == soak.undelivered()
         assert [] == soak.tracebacks()
         versions = {
             "Triton": "2.51",
@@ -53,7 +53,7 @@ def test_an_alert_that_no_message_shows_counts_as_undelivered() -> None:
     record = Record(seen={("A", "told"): 3, ("A", "untold"): 3, ("B", "told"): 3, ("C", "blink"): 2})
     message = Posted("C0ALERTS", "1", 1.0, "over", [], history=[("A of told", [])])
 
-    assert [("A", "untold"), ("B", "told")] == record.untold([message])
+    assert [("A", "untold"), ("B", "told")] == record.undelivered([message])
 
 
 def test_a_leak_is_growth_and_a_restart_is_none() -> None:

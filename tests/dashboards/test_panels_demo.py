@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from support import made_fleet
-from support.lived_demo import Lived, live
+from support.lived_demo import DemoRun, live
 from support.panels import Answer, Grafana, Json, View, panels
 from support.tools import prometheuses
 from triton_dashboards.generate import dashboards
@@ -91,7 +91,7 @@ NO_CHOICE = {("triton-gpu", "gpu_uuid"): "needs a GPU"}
 
 
 @pytest.fixture(scope="module")
-def lived(tmp_path_factory: pytest.TempPathFactory) -> Lived:
+def demo_run(tmp_path_factory: pytest.TempPathFactory) -> DemoRun:
     """The demo up to its open incident; about half a minute."""
     return live(tmp_path_factory.mktemp("lived"))
 
@@ -100,21 +100,21 @@ def lived(tmp_path_factory: pytest.TempPathFactory) -> Lived:
     scope="module", params=[str(path) for path in prometheuses()], ids=lambda path: path.split("/")[1]
 )
 def grafana(
-    request: pytest.FixtureRequest, lived: Lived, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, demo_run: DemoRun, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Grafana]:
     """Each Prometheus there is, over its own copy of what the demo left."""
     directory = tmp_path_factory.mktemp("prometheus")
-    data = shutil.copytree(lived.data, directory / "data")
+    data = shutil.copytree(demo_run.data, directory / "data")
     with made_fleet.serving(data, directory, Path(request.param)) as url:
-        yield Grafana(url, lived.ended, lived.ended - lived.began, step=1, scrape_seconds=1)
+        yield Grafana(url, demo_run.ended, demo_run.ended - demo_run.began, step=1, scrape_seconds=1)
 
 
 @pytest.fixture(scope="module")
-def views(grafana: Grafana, lived: Lived) -> tuple[View, ...]:
+def views(grafana: Grafana, demo_run: DemoRun) -> tuple[View, ...]:
     """All dashboards, opened; the model dashboard for each model."""
     general = [grafana.open(model, {}) for uid, model in MODELS.items() if uid != "triton-model"]
     chosen = [grafana.open(MODELS["triton-model"], {"model": name}) for name in NAMES]
-    return (*general, *chosen, *(grafana.open(model, {}) for model in lived.per_model.values()))
+    return (*general, *chosen, *(grafana.open(model, {}) for model in demo_run.per_model.values()))
 
 
 def _queries(views: Sequence[View]) -> Iterator[tuple[Query, Json, Answer]]:
@@ -180,10 +180,10 @@ def test_values_are_numbers(views: tuple[View, ...]) -> None:
     assert set() == wrong
 
 
-def test_every_variable_offers_something(grafana: Grafana, lived: Lived) -> None:
+def test_every_variable_offers_something(grafana: Grafana, demo_run: DemoRun) -> None:
     """Each variable lists values, or it is stated why not."""
     silent = set()
-    for model in (*MODELS.values(), *lived.per_model.values()):
+    for model in (*MODELS.values(), *demo_run.per_model.values()):
         chosen = grafana.choose(model, {})
         silent |= {
             (model["uid"], variable["name"])
@@ -196,10 +196,10 @@ def test_every_variable_offers_something(grafana: Grafana, lived: Lived) -> None
     assert set(NO_CHOICE) == silent
 
 
-def test_annotations_mark_the_demo(grafana: Grafana, lived: Lived) -> None:
+def test_annotations_mark_the_demo(grafana: Grafana, demo_run: DemoRun) -> None:
     """Each annotation runs without a warning and fills its title; alerts, failed loads and loads are marked."""
     marked = set()
-    for model in (*MODELS.values(), *lived.per_model.values()):
+    for model in (*MODELS.values(), *demo_run.per_model.values()):
         chosen = grafana.choose(model, {"model": "broken"} if model["uid"] == "triton-model" else {})
         for answer in grafana.marks(model, chosen):
             labels = set(re.findall(r"\{\{(\w+)\}\}", answer.target["legendFormat"]))
@@ -211,12 +211,12 @@ def test_annotations_mark_the_demo(grafana: Grafana, lived: Lived) -> None:
     assert {"Firing alerts", "Failed loads"} <= marked
 
 
-def test_every_model_gets_a_dashboard_of_its_own(lived: Lived) -> None:
+def test_every_model_gets_a_dashboard_of_its_own(demo_run: DemoRun) -> None:
     """One for each model of the demo, the one that never loaded too; only the ensemble's has its steps."""
-    assert set(NAMES) == set(lived.per_model)
+    assert set(NAMES) == set(demo_run.per_model)
     with_steps = {
         name
-        for name, model in lived.per_model.items()
+        for name, model in demo_run.per_model.items()
         if any(panel["title"] == "Latency of the steps" for panel in panels(model))
     }
     assert {"pipeline"} == with_steps

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from docs.recipe_world import World, running
+from docs.recipe_servers import RecipeServers, running
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RecipeServers]:
     """The servers that the recipes were tried on."""
     with running(tmp_path_factory.mktemp("recipes")) as one:
         yield one

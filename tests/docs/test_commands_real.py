@@ -13,7 +13,7 @@ import requests
 
 from docs.commands import FOLLOWED, Command, commands
 from docs.page_folder import prepare
-from docs.recipe_world import World
+from docs.recipe_servers import RecipeServers
 from tritonwatch.cli import main
 from tritonwatch.local.triton import free_ports
 
@@ -44,7 +44,7 @@ WHOLE = _whole()
 
 @pytest.mark.parametrize("page", dict.fromkeys(one.page for one in WHOLE))
 def test_the_commands_of_a_page_work_in_its_order(
-    world: World, page: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    servers: RecipeServers, page: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """In a folder as the page supposes it, each command answers, or serves until it is ended."""
     prepare(page, tmp_path)
@@ -52,10 +52,10 @@ def test_the_commands_of_a_page_work_in_its_order(
         verb, *rest = command.words[1:]
         words = [
             verb,
-            *(_here(world, word, before) for word, before in zip(rest, [verb, *rest], strict=False)),
+            *(_here(servers, word, before) for word, before in zip(rest, [verb, *rest], strict=False)),
         ]
         if verb == "exporter" or (verb == "bridge" and rest[0].startswith("-")):
-            _serves(world, words, tmp_path)
+            _serves(servers, words, tmp_path)
         else:
             with chdir(tmp_path):
                 code = main(words)
@@ -63,17 +63,17 @@ def test_the_commands_of_a_page_work_in_its_order(
             assert code in ANSWERS.get(verb, {0}), f"{command}\n{said.out}\n{said.err}"
 
 
-def _here(world: World, word: str, before: str) -> str:
+def _here(servers: RecipeServers, word: str, before: str) -> str:
     if word == "URL":
         word = {"--prometheus": "http://localhost:9090", "--triton": "http://localhost:8000"}[before]
-    return world.local(word)
+    return servers.local(word)
 
 
-def _serves(world: World, words: list[str], folder: Path) -> None:
+def _serves(servers: RecipeServers, words: list[str], folder: Path) -> None:
     (port,) = free_ports(1)
     words = [word for word in words if word != "127.0.0.1:9096" and word != "--listen"]
     if words[0] == "exporter":
-        words += ["--triton-metrics", world.local("http://localhost:8002/metrics")]
+        words += ["--triton-metrics", servers.local("http://localhost:8002/metrics")]
         words = [word.replace("/shared/", f"{folder}/") for word in words]
     words += ["--listen", f"127.0.0.1:{port}"]
     with (

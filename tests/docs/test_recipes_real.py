@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from docs.recipe_world import RECIPES, SETUP, World
+from docs.recipe_servers import RECIPES, SETUP, RecipeServers
 from docs.recipes import Block, missing, parts, write_files
 
 pytestmark = pytest.mark.real
@@ -18,9 +18,9 @@ ACTS = re.compile(r"-X POST|(load|sweep)\.py|sed -i|silence add|\brm |\bcp |relo
 PATIENCE_SECONDS = 60.0
 
 
-def _follow(world: World, blocks: tuple[Block, ...]) -> None:
+def _follow(servers: RecipeServers, blocks: tuple[Block, ...]) -> None:
     """Do what the page says, and see what it says one sees."""
-    write_files(tuple(replace(block, text=world.local(block.text)) for block in blocks), world.directory)
+    write_files(tuple(replace(block, text=servers.local(block.text)) for block in blocks), servers.directory)
     shown = [block for block in blocks if not block.title]
     traffic = ""
     for block, after in zip(shown, [*shown[1:], None], strict=True):
@@ -28,15 +28,15 @@ def _follow(world: World, blocks: tuple[Block, ...]) -> None:
             promised = after.text if after is not None and after.language == "text" else ""
             # What only looks may look again, as a person would: scrapes and rules need a moment.
             patience = 0.0 if ACTS.search(block.text) else PATIENCE_SECONDS
-            _see(world, block.text, promised, patience, traffic)
+            _see(servers, block.text, promised, patience, traffic)
             traffic = "".join(line for line in block.text.splitlines(True) if "load.py" in line) or traffic
 
 
-def _see(world: World, commands: str, promised: str, patience_seconds: float, traffic: str) -> None:
+def _see(servers: RecipeServers, commands: str, promised: str, patience_seconds: float, traffic: str) -> None:
     """Clients go on while one looks again: on a busy machine the page's seconds of traffic are few requests."""
     deadline = time.monotonic() + patience_seconds
     while True:
-        ran = world.shell(commands)
+        ran = servers.shell(commands)
         absent = missing(promised, ran.stdout)
         if not (ran.returncode or absent):
             return
@@ -45,19 +45,19 @@ def _see(world: World, commands: str, promised: str, patience_seconds: float, tr
             assert 0 == ran.returncode, f"{commands}\n{ran.stdout}\n{ran.stderr}"
         time.sleep(0.5)
         if traffic:
-            world.shell(traffic + "\nwait")
+            servers.shell(traffic + "\nwait")
 
 
 @pytest.mark.parametrize("recipe", [name for name in RECIPES if name != SETUP])
-def test_a_recipe_shows_what_its_page_says(world: World, recipe: str) -> None:
+def test_a_recipe_shows_what_its_page_says(servers: RecipeServers, recipe: str) -> None:
     """Anyone who follows the page sees what it promises. The recipes of a page build on one another."""
     assert {"sh", "text"} <= {block.language for block in RECIPES[recipe]}
-    _follow(world, RECIPES[recipe])
+    _follow(servers, RECIPES[recipe])
 
 
 @pytest.mark.parametrize("recipe", TUNING)
-def test_tuning_shows_what_its_page_says(world: World, recipe: str) -> None:
+def test_tuning_shows_what_its_page_says(servers: RecipeServers, recipe: str) -> None:
     """What is said to make a model faster, fairer or more telling does so on the real server."""
     assert {"sh", "text"} <= {block.language for block in TUNING[recipe]}
-    write_files(RECIPES[SETUP], world.directory)  # the rollouts before left other versions behind
-    _follow(world, TUNING[recipe])
+    write_files(RECIPES[SETUP], servers.directory)  # the rollouts before left other versions behind
+    _follow(servers, TUNING[recipe])

@@ -44,14 +44,14 @@ _FROM_MEMORY = {
 
 
 @dataclass(frozen=True)
-class World:
+class IndexServers:
     """One Triton, an exporter that knows nothing but its APIs, and one with a list of models and the log."""
 
     server: TritonServer
     repository: Repository
     twin: Repository
     alone: Running
-    told: Running
+    with_list: Running
 
     def load(self, model: str, **parameters: object) -> None:
         control(self.server, "load", model, **parameters)
@@ -70,89 +70,89 @@ class Shape:
 
     title: str
     model: str
-    make: Callable[[World], None]
+    make: Callable[[IndexServers], None]
     version: str = "1"
     listed: bool = True
 
 
-def _idle(world: World) -> None:
-    world.repository.model("idle")
+def _idle(servers: IndexServers) -> None:
+    servers.repository.model("idle")
 
 
-def _wanted(world: World) -> None:
-    world.repository.model("wanted")
+def _wanted(servers: IndexServers) -> None:
+    servers.repository.model("wanted")
 
 
-def _failed(world: World) -> None:
-    world.repository.model("failed", **{"raise": "weights missing"})
-    world.load("failed")
+def _failed(servers: IndexServers) -> None:
+    servers.repository.model("failed", **{"raise": "weights missing"})
+    servers.load("failed")
 
 
-def _failed_then_unloaded(world: World) -> None:
-    world.repository.model("stuck", **{"raise": "weights missing"})
-    world.load("stuck")
-    world.unload("stuck")
+def _failed_then_unloaded(servers: IndexServers) -> None:
+    servers.repository.model("stuck", **{"raise": "weights missing"})
+    servers.load("stuck")
+    servers.unload("stuck")
 
 
-def _bad_config(world: World) -> None:
-    write(world.repository.model("badconfig") / "config.pbtxt", "nonsense {")
-    world.load("badconfig")
+def _bad_config(servers: IndexServers) -> None:
+    write(servers.repository.model("badconfig") / "config.pbtxt", "nonsense {")
+    servers.load("badconfig")
 
 
-def _no_backend(world: World) -> None:
-    config = world.repository.model("nobackend") / "config.pbtxt"
+def _no_backend(servers: IndexServers) -> None:
+    config = servers.repository.model("nobackend") / "config.pbtxt"
     write(config, config.read_text().replace('backend: "python"', 'backend: "nosuch"'))
-    world.load("nobackend")
+    servers.load("nobackend")
 
 
-def _ensemble(world: World) -> None:
-    world.repository.model("badpart", **{"raise": "no tokenizer"})
-    world.repository.ensemble("ensemble", "badpart")
-    world.load("ensemble")
+def _ensemble(servers: IndexServers) -> None:
+    servers.repository.model("badpart", **{"raise": "no tokenizer"})
+    servers.repository.ensemble("ensemble", "badpart")
+    servers.load("ensemble")
 
 
-def _versionless(world: World) -> None:
-    shutil.rmtree(world.repository.model("versionless") / "1")
-    world.load("versionless")
+def _versionless(servers: IndexServers) -> None:
+    shutil.rmtree(servers.repository.model("versionless") / "1")
+    servers.load("versionless")
 
 
-def _twin(world: World) -> None:
-    world.repository.model("twin")
-    world.twin.model("twin")
-    world.load("twin")
+def _twin(servers: IndexServers) -> None:
+    servers.repository.model("twin")
+    servers.twin.model("twin")
+    servers.load("twin")
 
 
-def _from_memory(world: World) -> None:
-    code = (world.repository.model("donor") / "1" / "model.py").read_bytes()
+def _from_memory(servers: IndexServers) -> None:
+    code = (servers.repository.model("donor") / "1" / "model.py").read_bytes()
     file = base64.b64encode(code).decode()
-    world.load("frommemory", config=json.dumps(_FROM_MEMORY), **{"file:1/model.py": file})
+    servers.load("frommemory", config=json.dumps(_FROM_MEMORY), **{"file:1/model.py": file})
 
 
-def _deleted(world: World) -> None:
-    folder = world.repository.model("deleted")
-    world.load("deleted")
+def _deleted(servers: IndexServers) -> None:
+    folder = servers.repository.model("deleted")
+    servers.load("deleted")
     shutil.rmtree(folder)
 
 
-def _hot_reload(world: World) -> None:
-    folder = world.repository.model("reloaded") / "1"
-    world.load("reloaded")
+def _hot_reload(servers: IndexServers) -> None:
+    folder = servers.repository.model("reloaded") / "1"
+    servers.load("reloaded")
     write(folder / "raise", "new weights are bad")
     write(folder / "model.py", (folder / "model.py").read_text() + "\n")
-    world.load("reloaded")
+    servers.load("reloaded")
 
 
-def _superseded(world: World) -> None:
-    world.repository.model("versions")
-    world.load("versions")
-    world.repository.version("versions", "2")
-    world.load("versions")
+def _superseded(servers: IndexServers) -> None:
+    servers.repository.model("versions")
+    servers.load("versions")
+    servers.repository.version("versions", "2")
+    servers.load("versions")
 
 
-def _unloaded(world: World) -> None:
-    world.repository.model("unloaded")
-    world.load("unloaded")
-    world.unload("unloaded")
+def _unloaded(servers: IndexServers) -> None:
+    servers.repository.model("unloaded")
+    servers.load("unloaded")
+    servers.unload("unloaded")
 
 
 SHAPES = (
@@ -177,49 +177,49 @@ SHAPES = (
 def rows(directory: Path) -> Iterator[tuple[str, ...]]:
     """One row for each shape, as seen on servers started below `directory`: the cells of HEAD."""
     directory.mkdir(parents=True, exist_ok=True)
-    with _world(directory / "shapes", "explicit") as world:
+    with _servers(directory / "shapes", "explicit") as servers:
         with ThreadPoolExecutor(4) as pool:
-            list(pool.map(lambda shape: shape.make(world), SHAPES))
-        _settle(world)
+            list(pool.map(lambda shape: shape.make(servers), SHAPES))
+        _settle(servers)
         for shape in SHAPES:
-            yield _row(world, shape)
-        yield from _on_the_way(world)
+            yield _row(servers, shape)
+        yield from _on_the_way(servers)
     yield from _closed(directory / "closed")
 
 
-def _on_the_way(world: World) -> Iterator[tuple[str, ...]]:
-    world.repository.model("slow", load_seconds=2.5)
-    with _meanwhile(world.load, "slow"):
-        _until(world, "slow", "loading")
-        yield _row(world, Shape("loading", "slow", _failed))
-    world.repository.model("busy", delay_seconds=2)
-    world.load("busy")
-    with _meanwhile(world.infer, "busy"):
+def _on_the_way(servers: IndexServers) -> Iterator[tuple[str, ...]]:
+    servers.repository.model("slow", load_seconds=2.5)
+    with _meanwhile(servers.load, "slow"):
+        _until(servers, "slow", "loading")
+        yield _row(servers, Shape("loading", "slow", _failed))
+    servers.repository.model("busy", delay_seconds=2)
+    servers.load("busy")
+    with _meanwhile(servers.infer, "busy"):
         time.sleep(0.5)
-        with _meanwhile(world.unload, "busy"):
-            _until(world, "busy", "unloading")
-            yield _row(world, Shape("unloading, with requests under way", "busy", _failed))
+        with _meanwhile(servers.unload, "busy"):
+            _until(servers, "busy", "unloading")
+            yield _row(servers, Shape("unloading, with requests under way", "busy", _failed))
 
 
 def _closed(directory: Path) -> Iterator[tuple[str, ...]]:
     repository = Repository(directory / "models")
     repository.model("slowly", load_seconds=2, delay_seconds=2)
     shape = Shape("", "slowly", _failed)
-    with _world(directory, "none", live=False) as world:
-        _phase(world, "down or starting")
-        yield ("the server starts: its ports are closed until all loads are over", *_row(world, shape)[1:])
-        world.server.wait_live()
-        _until(world, "slowly", "ready")
-        with _meanwhile(world.infer, "slowly"):
+    with _servers(directory, "none", live=False) as servers:
+        _phase(servers, "down or starting")
+        yield ("the server starts: its ports are closed until all loads are over", *_row(servers, shape)[1:])
+        servers.server.wait_live()
+        _until(servers, "slowly", "ready")
+        with _meanwhile(servers.infer, "slowly"):
             time.sleep(0.5)
-            assert world.server.process is not None
-            world.server.process.terminate()
-            _phase(world, "draining")
-            yield ("the server drains: the API is closed, metrics still answer", *_row(world, shape)[1:])
+            assert servers.server.process is not None
+            servers.server.process.terminate()
+            _phase(servers, "draining")
+            yield ("the server drains: the API is closed, metrics still answer", *_row(servers, shape)[1:])
 
 
 @contextlib.contextmanager
-def _world(directory: Path, control: str, *, live: bool = True) -> Iterator[World]:
+def _servers(directory: Path, control: str, *, live: bool = True) -> Iterator[IndexServers]:
     repository, twin = Repository(directory / "models"), Repository(directory / "others")
     twin.path.mkdir(parents=True)
     arguments = [f"--model-repository={twin.path}"]
@@ -238,8 +238,8 @@ def _world(directory: Path, control: str, *, live: bool = True) -> Iterator[Worl
             server.wait_live()
         urls = (server.http_url, server.metrics_url)
         alone = ends.enter_context(exporting(*urls))
-        told = ends.enter_context(exporting(*urls, expected=listed, log=server.log))
-        yield World(server, repository, twin, alone, told)
+        with_list = ends.enter_context(exporting(*urls, expected=listed, log=server.log))
+        yield IndexServers(server, repository, twin, alone, with_list)
 
 
 @contextlib.contextmanager
@@ -252,33 +252,37 @@ def _meanwhile(call: Callable[[str], None], model: str) -> Iterator[None]:
         thread.join()
 
 
-def _row(world: World, shape: Shape) -> tuple[str, ...]:
-    alone, told = (_said(world, exporter, shape) for exporter in (world.alone, world.told))
-    same = "the same" if told == alone else told
-    return shape.title, _index(world, shape), _ready(world, shape), alone, same
+def _row(servers: IndexServers, shape: Shape) -> tuple[str, ...]:
+    alone, with_list = (
+        _reported(servers, exporter, shape) for exporter in (servers.alone, servers.with_list)
+    )
+    same = "the same" if with_list == alone else with_list
+    return shape.title, _index(servers, shape), _ready(servers, shape), alone, same
 
 
-def _index(world: World, shape: Shape) -> str:
+def _index(servers: IndexServers, shape: Shape) -> str:
     try:
-        index = requests.post(f"{world.server.http_url}/v2/repository/index", timeout=5).json()
+        index = requests.post(f"{servers.server.http_url}/v2/repository/index", timeout=5).json()
     except requests.ConnectionError:
         return "refused"
     for entry in index:
         if entry["name"] == shape.model and entry.get("version", "") == shape.version:
             state = f"`{entry['state']}`" if "state" in entry else "the name only"
-            return _short(world, state, entry.get("reason"))
+            return _short(servers, state, entry.get("reason"))
     return "no entry"
 
 
-def _ready(world: World, shape: Shape) -> str:
+def _ready(servers: IndexServers, shape: Shape) -> str:
     try:
-        answer = requests.get(f"{world.server.http_url}/v2/models/{shape.model}/versions/1/ready", timeout=5)
+        answer = requests.get(
+            f"{servers.server.http_url}/v2/models/{shape.model}/versions/1/ready", timeout=5
+        )
     except requests.ConnectionError:
         return "refused"
     return str(answer.status_code)
 
 
-def _said(world: World, exporter: Running, shape: Shape) -> str:
+def _reported(servers: IndexServers, exporter: Running, shape: Shape) -> str:
     found = _model(exporter, shape.model, shape.version)
     if found is None:
         # Without a list nobody knows of a model that Triton does not mention.
@@ -288,34 +292,34 @@ def _said(world: World, exporter: Running, shape: Shape) -> str:
         words.append("expected")
     if exporter.exporter.states.lifecycle.reload_failures.keys() & {(shape.model, "python_error")}:
         words.append("1 failed reload counted")
-    return _short(world, ", ".join(words), found["reason"])
+    return _short(servers, ", ".join(words), found["reason"])
 
 
 def _model(exporter: Running, model: str, version: str) -> dict[str, Any] | None:
     models: Iterable[dict[str, Any]] = exporter.get("/state").json()["models"]
     named = {one["version"]: one for one in models if one["model"] == model}
-    # Where no look ever saw a version, the exporter names none.
+    # Where no poll ever found a version, the exporter names none.
     return named.get(version, named.get(""))
 
 
-def _short(world: World, word: str, reason: str | None) -> str:
+def _short(servers: IndexServers, word: str, reason: str | None) -> str:
     if not reason:
         return word
-    text = reason.splitlines()[0].replace(f"{world.repository.path.parent}/", "").replace("|", "/")
+    text = reason.splitlines()[0].replace(f"{servers.repository.path.parent}/", "").replace("|", "/")
     return f"{word}: {text if len(text) <= _LONGEST else text[:_LONGEST] + ' ...'}"
 
 
-def _until(world: World, model: str, state: str) -> None:
+def _until(servers: IndexServers, model: str, state: str) -> None:
     def in_state(exporter: Running) -> bool:
         found = _model(exporter, model, "1")
         return found is not None and found["state"] == state
 
-    eventually(lambda: in_state(world.alone) and in_state(world.told), f"{model} {state}")
+    eventually(lambda: in_state(servers.alone) and in_state(servers.with_list), f"{model} {state}")
 
 
-def _settle(world: World) -> None:
+def _settle(servers: IndexServers) -> None:
     """Wait until Triton is done with every shape, and both have looked for a while at what came of it."""
-    url = f"{world.server.http_url}/v2/repository/index"
+    url = f"{servers.server.http_url}/v2/repository/index"
 
     def done() -> bool:
         # Triton answers an unload, and a load that supersedes a version, before the old copy is gone.
@@ -324,21 +328,21 @@ def _settle(world: World) -> None:
 
     eventually(done, "Triton still loads or unloads")
     until = time.time() + _SETTLED_SECONDS
-    looks = [exporter.exporter.states.lifecycle for exporter in (world.alone, world.told)]
+    lifecycles = [exporter.exporter.states.lifecycle for exporter in (servers.alone, servers.with_list)]
     gone = ModelVersion("unloaded", "1")
     eventually(
         lambda: all(
             lifecycle.snapshot.at > until
             and (record := lifecycle.records.get(gone)) is not None
             and record.claim.state == "unloaded"
-            for lifecycle in looks
+            for lifecycle in lifecycles
         ),
         "the exporters do not see the last shape unloaded",
     )
 
 
-def _phase(world: World, phase: str) -> None:
-    exporters = (world.alone, world.told)
+def _phase(servers: IndexServers, phase: str) -> None:
+    exporters = (servers.alone, servers.with_list)
     eventually(lambda: all(phase == one.get("/state").json()["triton"]["phase"] for one in exporters), phase)
 
 

@@ -204,11 +204,11 @@ def test_the_doctor_only_reads(newer: FaultyServer) -> None:
 def test_the_trace_rate_that_would_be_set_follows_the_traffic(rate: float, advice: str) -> None:
     """What was measured and what follows from it; no flag holds a rate, which later traffic could exceed."""
 
-    def look(count: float) -> bytes:
+    def page(count: float) -> bytes:
         name = triton.REQUEST_SUCCESS
         return f'# TYPE {name} counter\n{name}{{model="a",version="1"}} {count}\n'.encode()
 
-    facts = TritonFacts("u", "m", Snapshot(1.0), {}, parse(look(7)), parse(look(7 + 10 * rate)), seconds=10.0)
+    facts = TritonFacts("u", "m", Snapshot(1.0), {}, parse(page(7)), parse(page(7 + 10 * rate)), seconds=10.0)
     found = {finding.title: finding for finding in examine(facts)}
 
     finding = found["Traces would show exact distributions and queue-full rejections"]

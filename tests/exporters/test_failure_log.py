@@ -11,7 +11,7 @@ from triton_exporter.lifecycle.tracker import Lifecycle
 from triton_exporter.snapshot import IndexEntry, Snapshot
 
 
-class Told:
+class PolledLifecycle:
     """A lifecycle with its log, and the lines written so far."""
 
     def __init__(self, caplog: pytest.LogCaptureFixture) -> None:
@@ -19,8 +19,8 @@ class Told:
         self._log = FailureLog(self.lifecycle)
         self._caplog = caplog
 
-    def look(self, at: float, *entries: IndexEntry) -> list[str]:
-        """One look; what it made the exporter write."""
+    def poll(self, at: float, *entries: IndexEntry) -> list[str]:
+        """Poll once, and return what the exporter logs."""
         self._caplog.clear()
         snapshot = Snapshot(at, live=True, index=entries)
         with self._caplog.at_level(logging.WARNING):
@@ -30,8 +30,8 @@ class Told:
 
 
 @pytest.fixture
-def told(caplog: pytest.LogCaptureFixture) -> Told:
-    return Told(caplog)
+def polled(caplog: pytest.LogCaptureFixture) -> PolledLifecycle:
+    return PolledLifecycle(caplog)
 
 
 def _failed(text: str, model: str = "m") -> IndexEntry:
@@ -41,40 +41,40 @@ def _failed(text: str, model: str = "m") -> IndexEntry:
 _LOADING = IndexEntry("m", "1", "LOADING")
 
 
-def test_a_failure_is_one_line_with_its_class_and_text(told: Told) -> None:
+def test_a_failure_is_one_line_with_its_class_and_text(polled: PolledLifecycle) -> None:
     """Model, version, class, and Triton's text without its line ends; nothing more while it lasts."""
-    said = told.look(1, _failed("Internal: RuntimeError: no\n\nAt:\n  model.py(3): initialize\n"))
+    said = polled.poll(1, _failed("Internal: RuntimeError: no\n\nAt:\n  model.py(3): initialize\n"))
 
     line = "model m version 1 failed to load (python_error): Internal: RuntimeError: no At: model.py(3): initialize"
     assert [line] == said
-    assert [] == told.look(2, _failed("Internal: RuntimeError: no\n\nAt:\n  model.py(3): initialize\n"))
+    assert [] == polled.poll(2, _failed("Internal: RuntimeError: no\n\nAt:\n  model.py(3): initialize\n"))
 
 
-def test_retries_with_the_same_text_are_logged_once_in_a_while(told: Told) -> None:
+def test_retries_with_the_same_text_are_logged_once_in_a_while(polled: PolledLifecycle) -> None:
     """Poll mode tries again and again; other words are news at once."""
-    assert 1 == len(told.look(1, _failed("RuntimeError: no")))
-    told.look(2, _LOADING)
-    assert [] == told.look(3, _failed("RuntimeError: no"))
-    told.look(4, _LOADING)
-    assert ["model m version 1 failed to load (out_of_memory): CUDA out of memory"] == told.look(
+    assert 1 == len(polled.poll(1, _failed("RuntimeError: no")))
+    polled.poll(2, _LOADING)
+    assert [] == polled.poll(3, _failed("RuntimeError: no"))
+    polled.poll(4, _LOADING)
+    assert ["model m version 1 failed to load (out_of_memory): CUDA out of memory"] == polled.poll(
         5, _failed("CUDA out of memory")
     )
-    told.look(QUIET_SECONDS + 5, _LOADING)
-    assert 1 == len(told.look(QUIET_SECONDS + 6, _failed("CUDA out of memory")))
+    polled.poll(QUIET_SECONDS + 5, _LOADING)
+    assert 1 == len(polled.poll(QUIET_SECONDS + 6, _failed("CUDA out of memory")))
 
 
-def test_a_failure_from_tritons_log_is_logged_without_a_version(told: Told) -> None:
+def test_a_failure_from_tritons_log_is_logged_without_a_version(polled: PolledLifecycle) -> None:
     """A broken config has no version."""
-    told.lifecycle.count_logged("m", "", "failed to read text proto from m/config.pbtxt", 1.0)
+    polled.lifecycle.count_logged("m", "", "failed to read text proto from m/config.pbtxt", 1.0)
 
     assert [
         "model m failed to load (bad_config): failed to read text proto from m/config.pbtxt"
-    ] == told.look(2)
+    ] == polled.poll(2)
 
 
-def test_a_hostile_text_stays_one_plain_line(told: Told) -> None:
+def test_a_hostile_text_stays_one_plain_line(polled: PolledLifecycle) -> None:
     """No text can forge a line, steer a terminal, or fill the disk."""
-    (line,) = told.look(1, _failed("\x1b[2J" + "x" * 5000 + "\nWARNING forged", "m\x1b\nERROR"))
+    (line,) = polled.poll(1, _failed("\x1b[2J" + "x" * 5000 + "\nWARNING forged", "m\x1b\nERROR"))
 
     assert line.isprintable()
     assert len(line) < 2200

@@ -66,7 +66,7 @@ def unanswered(*_: object) -> Answer:
     raise FetchError("timeout", "no answer in time")
 
 
-class World:
+class GovernedTriton:
     """A governor, its Triton, and the time."""
 
     def __init__(self, per_second: float = 20.0) -> None:
@@ -112,8 +112,8 @@ class World:
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def governed() -> GovernedTriton:
+    return GovernedTriton()
 
 
 def test_an_allotment_keeps_to_its_total_and_traces_small_models_whole() -> None:
@@ -125,85 +125,87 @@ def test_an_allotment_keeps_to_its_total_and_traces_small_models_whole() -> None
     assert sum(traffic[model] / rate for model, rate in rates.items()) <= 20
 
 
-def test_the_rate_follows_a_step_of_the_traffic_at_once(world: World) -> None:
+def test_the_rate_follows_a_step_of_the_traffic_at_once(governed: GovernedTriton) -> None:
     """Ten times the traffic is traced a tenth as often within two seconds, and as often again in time."""
-    world.run(10, m=20)
-    assert {"m": 1} == world.rates
-    world.run(2, m=200)
-    assert {"m": 10} == world.rates
-    world.run(150, m=15)
-    assert {"m": 1} == world.rates
+    governed.run(10, m=20)
+    assert {"m": 1} == governed.rates
+    governed.run(2, m=200)
+    assert {"m": 10} == governed.rates
+    governed.run(150, m=15)
+    assert {"m": 1} == governed.rates
 
 
-def test_steady_traffic_is_traced_as_asked_with_few_settings(world: World) -> None:
+def test_steady_traffic_is_traced_as_asked_with_few_settings(governed: GovernedTriton) -> None:
     """Traces a second stay at what was asked for, and a busy model costs a setting every five seconds."""
     rng = random.Random(1)
     for _ in range(300):
-        world.run(1, m=rng.randint(80, 120), small=rng.randint(0, 2))
+        governed.run(1, m=rng.randint(80, 120), small=rng.randint(0, 2))
 
-    assert 10 * 300 <= sum(world.traced.values()) <= 20 * 300
-    assert world.triton.posts <= 300 * 0.4
-    assert "tracing" == world.state
+    assert 10 * 300 <= sum(governed.traced.values()) <= 20 * 300
+    assert governed.triton.posts <= 300 * 0.4
+    assert "tracing" == governed.state
 
 
-def test_no_burst_is_traced_for_longer_than_a_setting_lasts(world: World) -> None:
+def test_no_burst_is_traced_for_longer_than_a_setting_lasts(governed: GovernedTriton) -> None:
     """A thousand times the traffic in one second finds only the count of the last setting."""
-    world.run(30, m=1)
-    before = world.traced["m"]
-    world.run(1, m=1000)
+    governed.run(30, m=1)
+    before = governed.traced["m"]
+    governed.run(1, m=1000)
 
-    assert world.traced["m"] - before <= governor.LEAST_COUNT
+    assert governed.traced["m"] - before <= governor.LEAST_COUNT
 
 
-def test_an_idle_model_is_not_traced_any_more(world: World) -> None:
+def test_an_idle_model_is_not_traced_any_more(governed: GovernedTriton) -> None:
     """After a minute without a request the model has Triton's own setting again."""
-    world.run(10, m=20)
-    world.run(62, m=0)
+    governed.run(10, m=20)
+    governed.run(62, m=0)
 
-    assert ({}, "idle") == (world.rates, world.state)
+    assert ({}, "idle") == (governed.rates, governed.state)
 
 
-def test_too_much_traffic_is_not_traced(world: World) -> None:
+def test_too_much_traffic_is_not_traced(governed: GovernedTriton) -> None:
     """Beyond what a real server was seen to bear, nothing is traced until it is half of that."""
-    world.run(10, m=100)
-    world.run(2, m=2500)
-    assert ({}, "busy") == (world.rates, world.state)
-    world.run(40, m=1500)
-    assert {} == world.rates
-    world.run(60, m=500)
-    assert "tracing" == world.state
+    governed.run(10, m=100)
+    governed.run(2, m=2500)
+    assert ({}, "busy") == (governed.rates, governed.state)
+    governed.run(40, m=1500)
+    assert {} == governed.rates
+    governed.run(60, m=500)
+    assert "tracing" == governed.state
 
 
 @pytest.mark.parametrize(
     "trouble", ["not_ready", "post_failed", "malformed", "too_many", "slow_api", "slow_metrics"]
 )
-def test_any_trouble_turns_traces_off(world: World, trouble: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_trouble_turns_traces_off(
+    governed: GovernedTriton, trouble: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The first sign of it clears every model, for ten minutes; the next for twenty."""
-    world.run(10, m=100)
-    assert {"m": 5} == world.rates
+    governed.run(10, m=100)
+    assert {"m": 5} == governed.rates
     for minutes in (10, 20):
-        world.triton.ready = 400 if trouble == "not_ready" else 200
-        world.triton.refuses = trouble == "post_failed"
+        governed.triton.ready = 400 if trouble == "not_ready" else 200
+        governed.triton.refuses = trouble == "post_failed"
         if trouble == "malformed":
-            world.mailbox.lose("malformed")
+            governed.mailbox.lose("malformed")
         if trouble == "too_many":
             spans = [
                 TracedRequest(ModelVersion("m", "1"), "completed", T, 0.1, 0.0, f"{n}") for n in range(1100)
             ]
-            world.mailbox.put(spans)
+            governed.mailbox.put(spans)
         if trouble == "slow_api":
             monkeypatch.setattr(governor.SlownessDetector, "add", lambda *_: True)
         if trouble == "slow_metrics":
             monkeypatch.setattr(Metrics, "get", unanswered)
-        world.run(8, m=100)
+        governed.run(8, m=100)
         monkeypatch.undo()
-        assert trouble == world.state
-        world.triton.ready, world.triton.refuses = 200, False
-        assert ({} if trouble != "post_failed" else {"m": 5}) == world.rates
-        world.run(60 * minutes - 30, m=100)
-        assert trouble == world.state
-        world.run(60, m=100)
-        assert ("tracing", {"m": 5}) == (world.state, world.rates)
+        assert trouble == governed.state
+        governed.triton.ready, governed.triton.refuses = 200, False
+        assert ({} if trouble != "post_failed" else {"m": 5}) == governed.rates
+        governed.run(60 * minutes - 30, m=100)
+        assert trouble == governed.state
+        governed.run(60, m=100)
+        assert ("tracing", {"m": 5}) == (governed.state, governed.rates)
 
 
 def test_slow_answers_are_trouble_and_one_slow_answer_is_not() -> None:
@@ -227,33 +229,33 @@ def test_every_state_is_explained_in_the_list_of_metrics() -> None:
     ],
 )
 def test_a_triton_that_was_started_otherwise_is_left_alone(
-    world: World, base: TraceSetting, state: str
+    governed: GovernedTriton, base: TraceSetting, state: str
 ) -> None:
     """Where all models are traced, or none can be, no setting is sent."""
-    world.triton.base = base
-    world.run(10, m=100)
+    governed.triton.base = base
+    governed.run(10, m=100)
 
-    assert (state, 0) == (world.state, world.triton.posts)
+    assert (state, 0) == (governed.state, governed.triton.posts)
 
 
-def test_what_a_killed_exporter_left_is_turned_off(world: World) -> None:
+def test_what_a_killed_exporter_left_is_turned_off(governed: GovernedTriton) -> None:
     """A model that is traced when the exporter starts has no requests: it is cleared, and its rate remembered."""
-    world.triton.models["left"] = TraceSetting(True, 7, 100, "opentelemetry")
-    world.governor.observe_snapshot(Snapshot(T, index=(IndexEntry("left", "1", "READY"),)))
-    world.run(5, m=10)
+    governed.triton.models["left"] = TraceSetting(True, 7, 100, "opentelemetry")
+    governed.governor.observe_snapshot(Snapshot(T, index=(IndexEntry("left", "1", "READY"),)))
+    governed.run(5, m=10)
 
-    assert {"m": 1} == world.rates
+    assert {"m": 1} == governed.rates
     late = TracedRequest(ModelVersion("left", "1"), "completed", T, 0.1, 0.0, "t")
-    assert 7 == world.mailbox.rate_of(late)
+    assert 7 == governed.mailbox.rate_of(late)
 
 
-def test_the_end_of_the_exporter_turns_traces_off(world: World) -> None:
+def test_the_end_of_the_exporter_turns_traces_off(governed: GovernedTriton) -> None:
     """Closing clears every model that was set."""
-    world.run(10, a=10, b=20)
-    assert {"a", "b"} == set(world.rates)
-    world.governor.close()
+    governed.run(10, a=10, b=20)
+    assert {"a", "b"} == set(governed.rates)
+    governed.governor.close()
 
-    assert ({}, "ended") == (world.rates, world.state)
+    assert ({}, "ended") == (governed.rates, governed.state)
 
 
 def test_a_trace_has_the_weight_of_the_rate_when_it_began() -> None:

@@ -25,7 +25,7 @@ def about(found: tuple[Finding, ...], word: str) -> list[Finding]:
     return [advice for advice in found if word in advice.seen]
 
 
-def look(text: str) -> GpuReading:
+def read_text(text: str) -> GpuReading:
     return read(parse(text.encode()), 0.0)
 
 
@@ -56,7 +56,7 @@ def test_tritons_own_data_are_the_poorest() -> None:
 def test_missing_fields_are_given_as_lines_to_paste_in_the_dialect_spoken() -> None:
     """Each line is one of a collector file, by the name that this dcgm-exporter knows."""
     old, new = (
-        about(advise(Examined("dcgm", reading=look(write(dialect, [Card()])))), "does not report")[0]
+        about(advise(Examined("dcgm", reading=read_text(write(dialect, [Card()])))), "does not report")[0]
         for dialect in ("4.x", "4.9+")
     )
 
@@ -68,7 +68,7 @@ def test_missing_fields_are_given_as_lines_to_paste_in_the_dialect_spoken() -> N
 
 def test_an_unscaled_ratio_is_explained() -> None:
     """What was left out because there is no evidence is said, with the way to give it."""
-    reading = look(f'{dcgm.UTILIZATION_RATIO}{{UUID="GPU-a"}} 1\n')
+    reading = read_text(f'{dcgm.UTILIZATION_RATIO}{{UUID="GPU-a"}} 1\n')
 
     assert 1 == len(about(advise(Examined("dcgm", reading=reading)), dcgm.UTILIZATION_RATIO))
 

@@ -54,18 +54,18 @@ NEWER = COMMON | {
 """What the dialects after 1.x say besides."""
 
 
-def look(text: str) -> GpuReading:
+def read_text(text: str) -> GpuReading:
     return read(parse(text.encode("utf-8", "surrogatepass")), 0.0)
 
 
 def rows(*lines: str) -> GpuReading:
-    return look("".join(f"{one}\n" for one in lines))
+    return read_text("".join(f"{one}\n" for one in lines))
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_every_dialect_says_the_same_of_the_same_card(dialect: str) -> None:
     """MHz or Hz, mJ or J, % or ratio, MiB or bytes: the same canonical series, and no others."""
-    reading = look(write(dialect, [Card(xid=31)]))
+    reading = read_text(write(dialect, [Card(xid=31)]))
 
     expected = COMMON if dialect == "1.x" else NEWER
     assert expected == pytest.approx({(slot.metric, slot.label): v for slot, v in reading.values.items()})
@@ -77,7 +77,7 @@ def test_every_dialect_says_the_same_of_the_same_card(dialect: str) -> None:
 @pytest.mark.parametrize("dialect", DIALECTS[1:])
 def test_info_of_a_card_is_read(dialect: str) -> None:
     """Index, name, driver and PCI id are reported where the dialect has them, in one spelling."""
-    device = look(write(dialect, [CARD])).devices[CARD.uuid]
+    device = read_text(write(dialect, [CARD])).devices[CARD.uuid]
 
     assert ("0", "NVIDIA Test 80GB") == (device.index, device.name)
     newer = dialect.startswith("4")
@@ -124,7 +124,7 @@ def test_the_ambiguous_utilization_is_scaled_by_evidence(
 ) -> None:
     """The same name is a percentage in DCGM 4.6 and a ratio in 4.7; without evidence it is left out."""
     text = row.replace("X", dcgm.UTILIZATION_RATIO).replace("{U", '{UUID="' + CARD.uuid + '"')
-    reading = look(text)
+    reading = read_text(text)
 
     assert expected == reading.values.get(Slot(gpu.UTILIZATION, GPU)), evidence
     assert (1 if expected is None else 0) == reading.dropped.get("unscaled", 0)
@@ -192,7 +192,7 @@ def test_memory_total_needs_all_parts() -> None:
 def test_a_split_gpu_is_reported_by_its_instances(dialect: str) -> None:
     """What an instance says stands for it alone, what the board says for the board, nothing twice."""
     card = Card(parts=(Part("7", engine=0.5, used_mib=1000), Part("11", engine=0.25, used_mib=3000)))
-    reading = look(write(dialect, [card]))
+    reading = read_text(write(dialect, [card]))
 
     first, second = Entity(card.uuid, "7"), Entity(card.uuid, "11")
     values = reading.values
@@ -329,7 +329,7 @@ def test_a_source_that_invents_gpus_is_cut_off() -> None:
 def test_whatever_comes_every_value_is_a_reading(found: list[tuple[str, dict[str, str], object]]) -> None:
     """Any rows at all: nothing is raised, and every value kept is finite and within its unit."""
     text = "".join(line(name, labels, value) for name, labels, value in found)
-    reading = look(text)
+    reading = read_text(text)
 
     for slot, value in reading.values.items():
         assert math.isfinite(value)
@@ -347,7 +347,7 @@ def test_any_bytes_are_survived(body: bytes) -> None:
 
 def test_captures_of_real_exporters_are_read() -> None:
     """Every GPU row of published scrapes gives a series or is counted; what is known to be there is found."""
-    found = {name[:2]: look(body.decode()) for name, body in bodies("dcgm", "*.prom")}
+    found = {name[:2]: read_text(body.decode()) for name, body in bodies("dcgm", "*.prom")}
 
     assert ("4.x", 1) == (found["01"].dialect, len(found["01"].devices))
     assert ("1.x", 1) == (found["17"].dialect, len(found["17"].devices))
@@ -417,6 +417,6 @@ def test_an_answer_that_breaks_off_is_read_as_far_as_it_came() -> None:
         stub.fault = "cut"
         half = DcgmSource(stub.url, timeout_seconds=1).read(0.0)
 
-    whole = look(write("4.x", [CARD]))
+    whole = read_text(write("4.x", [CARD]))
     assert 0 < len(half.values) < len(whole.values)
     assert half.values.items() <= whole.values.items()

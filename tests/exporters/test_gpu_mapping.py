@@ -104,8 +104,8 @@ def placed(**groups: InstanceGroup) -> dict[ModelVersion, ModelConfig]:
     }
 
 
-def told(configs: dict[ModelVersion, ModelConfig], own: str = "abc", **labels: str) -> GpuEvidence:
-    """What Triton says: GPUs and labels are written by their letters."""
+def reported(configs: dict[ModelVersion, ModelConfig], own: str = "abc", **labels: str) -> GpuEvidence:
+    """What Triton reports: GPUs and labels are written by their letters."""
     named = {
         ModelVersion(name, "1"): frozenset(f"GPU-{one}" for one in text) for name, text in labels.items()
     }
@@ -122,20 +122,20 @@ def bare(*entities: Entity) -> GpuReading:
     [
         (
             "one GPU each",
-            told(placed(x=gpus(0), y=gpus(1), z=gpus(2)), x="c", y="a", z="b"),
+            reported(placed(x=gpus(0), y=gpus(1), z=gpus(2)), x="c", y="a", z="b"),
             {0: "GPU-c", 1: "GPU-a", 2: "GPU-b"},
         ),
-        ("by exclusion", told(placed(x=gpus(0), y=gpus(0, 1)), x="c", y="ca"), {0: "GPU-c", 1: "GPU-a"}),
-        ("two at once stay open", told(placed(y=gpus(0, 1)), y="ca"), {}),
+        ("by exclusion", reported(placed(x=gpus(0), y=gpus(0, 1)), x="c", y="ca"), {0: "GPU-c", 1: "GPU-a"}),
+        ("two at once stay open", reported(placed(y=gpus(0, 1)), y="ca"), {}),
         (
             "a model loaded at start-up has no label",
-            told(placed(x=gpus(0), y=gpus(1)), x="c", y=""),
+            reported(placed(x=gpus(0), y=gpus(1)), x="c", y=""),
             {0: "GPU-c"},
         ),
-        ("a GPU that is not Triton's", told(placed(x=gpus(0), y=gpus(1)), x="c", y="d"), {}),
-        ("one ordinal on two GPUs", told(placed(x=gpus(0), y=gpus(0)), x="c", y="a"), {}),
-        ("one GPU for two ordinals", told(placed(x=gpus(0), y=gpus(1)), x="c", y="c"), {}),
-        ("the labels of before a reload", told(placed(x=gpus(1)), x="ca"), {}),
+        ("a GPU that is not Triton's", reported(placed(x=gpus(0), y=gpus(1)), x="c", y="d"), {}),
+        ("one ordinal on two GPUs", reported(placed(x=gpus(0), y=gpus(0)), x="c", y="a"), {}),
+        ("one GPU for two ordinals", reported(placed(x=gpus(0), y=gpus(1)), x="c", y="c"), {}),
+        ("the labels of before a reload", reported(placed(x=gpus(1)), x="ca"), {}),
     ],
 )
 def test_labels_and_configurations_tell_the_ordinals(
@@ -209,7 +209,7 @@ def test_gpus_that_the_source_does_not_know_leave_the_others_a_guess() -> None:
 
 def test_a_guessed_model_is_on_the_gpus_that_its_labels_name() -> None:
     """Labels that cannot tell ordinals apart still name the model's GPUs better than a guessed order does."""
-    evidence = told(placed(z=gpus(0, 1)), z="bc")
+    evidence = reported(placed(z=gpus(0, 1)), z="bc")
     found = claims(evidence, Visible((A, B, C), "guess", known=True))
 
     assert [(B, "triton_label", "guess"), (C, "triton_label", "guess")] == on(*found)

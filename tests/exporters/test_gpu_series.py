@@ -38,8 +38,8 @@ QUIET = b"nv_x 1\n"
 """A page of Triton that says nothing of GPUs."""
 
 
-class Told:
-    """A source that says what the test tells it."""
+class FixedSource:
+    """A source with the answer that a test sets."""
 
     def __init__(self, name: str, answer: GpuReading | None = None) -> None:
         self.name = name
@@ -59,14 +59,14 @@ class Told:
 
 def reading(joules: float = 1.0, **more: float) -> GpuReading:
     values = {Slot(gpu.ENERGY, Entity(U)): joules, Slot(gpu.TEMPERATURE, Entity(U)): 50.0}
-    return GpuReading("told", 0.0, {U: Device(U, "0", "Test")}, values=values)
+    return GpuReading("fixed", 0.0, {U: Device(U, "0", "Test")}, values=values)
 
 
 def page(part: Gpus, now: float) -> Scraped:
     return Scraped(render_text(part.families(now)).decode())
 
 
-def gpus(*sources: Told, wanted: Iterable[str] = (), **options: object) -> Gpus:
+def gpus(*sources: FixedSource, wanted: Iterable[str] = (), **options: object) -> Gpus:
     chosen = GpuOptions(**options)  # type: ignore[arg-type]
     part = Gpus(SourceChoice(sources, frozenset(wanted)), native.NativeSource(120), chosen)
     part.observe(parse(QUIET), -60.0)
@@ -78,7 +78,7 @@ def gpus(*sources: Told, wanted: Iterable[str] = (), **options: object) -> Gpus:
 
 def test_the_best_source_that_answers_is_used_and_named() -> None:
     """auto takes dcgm before nvml before triton, and says which."""
-    first, second = Told("dcgm"), Told("nvml", reading())
+    first, second = FixedSource("dcgm"), FixedSource("nvml", reading())
     part = gpus(first, second)
     part.poll(0.0)
 
@@ -91,7 +91,7 @@ def test_the_best_source_that_answers_is_used_and_named() -> None:
 
 def test_no_source_at_all_is_said() -> None:
     """Without any GPU the page says none, and has no GPU series and no failures of what nobody asked for."""
-    part = gpus(Told("dcgm"), Told("nvml"))
+    part = gpus(FixedSource("dcgm"), FixedSource("nvml"))
     for at in range(5):
         part.poll(float(at))
 
@@ -102,8 +102,8 @@ def test_no_source_at_all_is_said() -> None:
 
 
 def test_a_source_the_operator_named_counts_its_failures() -> None:
-    """A dcgm-exporter that was asked for and is not there is a failure from the first look on."""
-    part = gpus(Told("dcgm"), wanted=["dcgm"])
+    """A dcgm-exporter that was asked for and is not there is a failure from the first poll on."""
+    part = gpus(FixedSource("dcgm"), wanted=["dcgm"])
     part.poll(0.0)
     part.poll(5.0)
 
@@ -112,7 +112,7 @@ def test_a_source_the_operator_named_counts_its_failures() -> None:
 
 def test_a_short_failure_changes_no_source() -> None:
     """The source in use may miss a few reads; only then a worse one is asked."""
-    first, second = Told("dcgm", reading()), Told("nvml", reading())
+    first, second = FixedSource("dcgm", reading()), FixedSource("nvml", reading())
     choice = SourceChoice((first, second))
     choice.read(0.0)
     first.answer = None
@@ -126,8 +126,8 @@ def test_a_short_failure_changes_no_source() -> None:
 
 
 def test_a_better_source_is_taken_up_when_it_comes() -> None:
-    """A dcgm-exporter that starts later is found, without being asked at every look."""
-    first, second = Told("dcgm"), Told("nvml", reading())
+    """A dcgm-exporter that starts later is found, without being asked at every poll."""
+    first, second = FixedSource("dcgm"), FixedSource("nvml", reading())
     choice = SourceChoice((first, second))
     choice.read(0.0)
     first.answer = reading()
@@ -146,8 +146,8 @@ def test_a_better_source_is_taken_up_when_it_comes() -> None:
 
 def test_data_that_stopped_moving_grow_old_and_are_withdrawn() -> None:
     """An exporter that answers 200 with its last sample for ever is seen by the age of the data."""
-    told = Told("dcgm", reading(joules=1.0))
-    part = gpus(told, max_age_seconds=120)
+    source = FixedSource("dcgm", reading(joules=1.0))
+    part = gpus(source, max_age_seconds=120)
     for at in range(0, 200, 5):
         part.poll(float(at))
     young, old = page(part, 115.0), page(part, 195.0)
@@ -157,7 +157,7 @@ def test_data_that_stopped_moving_grow_old_and_are_withdrawn() -> None:
     assert {} == old.series(gpu.TEMPERATURE)
     assert {} == old.series(gpu.INFO)
 
-    told.answer = reading(joules=2.0)
+    source.answer = reading(joules=2.0)
     part.poll(200.0)
     again = page(part, 201.0)
 
@@ -166,10 +166,10 @@ def test_data_that_stopped_moving_grow_old_and_are_withdrawn() -> None:
 
 def test_a_dead_source_leaves_the_last_data_until_they_are_old() -> None:
     """A gap of one poll hides nothing; a source that stays away is shown by age and by none."""
-    told = Told("dcgm", reading())
-    part = gpus(told, max_age_seconds=20)
+    source = FixedSource("dcgm", reading())
+    part = gpus(source, max_age_seconds=20)
     part.poll(0.0)
-    told.answer = None
+    source.answer = None
     for at in (5.0, 10.0, 15.0):
         part.poll(at)
 
@@ -182,7 +182,7 @@ def test_a_dead_source_leaves_the_last_data_until_they_are_old() -> None:
 def test_a_gpu_without_an_energy_counter_is_as_young_as_the_last_read() -> None:
     """A vGPU has nothing that always moves; constant values are no sign of age there."""
     still = GpuReading("dcgm", 0.0, {U: Device(U)}, values={Slot(gpu.TEMPERATURE, Entity(U)): 50.0})
-    part = gpus(Told("dcgm", still), max_age_seconds=20)
+    part = gpus(FixedSource("dcgm", still), max_age_seconds=20)
     for at in range(0, 100, 5):
         part.poll(float(at))
 
@@ -194,10 +194,10 @@ def test_a_gpu_that_falls_off_ages_while_the_others_stay_young() -> None:
     """A GPU that its source no longer lists keeps its age, so that somebody notices."""
     other = "GPU-b"
     both = GpuReading("dcgm", 0.0, {U: Device(U), other: Device(other)})
-    told = Told("dcgm", both)
-    part = gpus(told)
+    source = FixedSource("dcgm", both)
+    part = gpus(source)
     part.poll(0.0)
-    told.answer = GpuReading("dcgm", 0.0, {other: Device(other)})
+    source.answer = GpuReading("dcgm", 0.0, {other: Device(other)})
     part.poll(60.0)
 
     seen = page(part, 61.0)
@@ -206,7 +206,7 @@ def test_a_gpu_that_falls_off_ages_while_the_others_stay_young() -> None:
 
 
 def test_invented_gpus_do_not_fill_the_memory() -> None:
-    """A source that names new GPUs at every look is remembered up to a limit."""
+    """A source that names new GPUs at every poll is remembered up to a limit."""
     freshness = Freshness()
     for at in range(10):
         named = [f"GPU-{at}-{number}" for number in range(100)]
@@ -231,7 +231,7 @@ def two_gpus(pod: str = "") -> GpuReading:
     return GpuReading("dcgm", 0.0, devices, values=values, pods=pods, watches_xids=True)
 
 
-class Node(Told):
+class Node(FixedSource):
     """A dcgm-exporter of a node with two GPUs."""
 
     def read(self, at: float) -> GpuReading:
@@ -276,7 +276,7 @@ def test_all_are_shown_where_nothing_distinguishes_them() -> None:
 
 
 def test_no_gpu_is_shown_that_will_soon_turn_out_to_be_anothers() -> None:
-    """Before Triton told its GPUs none is shown, so that none seems lost later; after a minute all are."""
+    """Before Triton reported its GPUs none is shown, so that none seems lost later; after a minute all are."""
     part = node()
     part.poll(0.0)
     early = shown(part, 1.0)
@@ -382,14 +382,14 @@ def test_models_are_shown_on_their_gpus_with_remainders() -> None:
         }
         return GpuReading("dcgm", 0.0, {U: Device(U, "0", "Test")}, values=values)
 
-    told = Told("dcgm", at(1.0, 100.0, 0.0))
-    part = gpus(told)
+    source = FixedSource("dcgm", at(1.0, 100.0, 0.0))
+    part = gpus(source)
     part.poll(0.0)
     part.observe_snapshot(snapshot(0.0, 0.0))
-    told.answer = at(1001.0, 100.0, 0.0)
+    source.answer = at(1001.0, 100.0, 0.0)
     part.poll(10.0)
     part.observe_snapshot(snapshot(10.0, 4.0))
-    told.answer = at(4001.0, 300.0, 0.5)
+    source.answer = at(4001.0, 300.0, 0.5)
     part.poll(20.0)
 
     seen = page(part, 20.0)
@@ -410,7 +410,7 @@ def test_models_are_shown_on_their_gpus_with_remainders() -> None:
 
 def test_a_wrong_label_of_triton_is_shown() -> None:
     """Triton's gpu_uuid of a model that is not one of its GPUs gives a series; a right one gives none."""
-    part = gpus(Told("dcgm", reading()))
+    part = gpus(FixedSource("dcgm", reading()))
     part.poll(0.0)
     part.observe(parse(triton_page(1000.0, model_label='gpu_uuid="GPU-other",')), 0.0)
     part.observe_snapshot(snapshot(0.0, 0.0))

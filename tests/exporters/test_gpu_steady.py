@@ -15,17 +15,17 @@ ENERGY = Slot(gpu.ENERGY, Entity(U))
 POWER = Slot(gpu.POWER, Entity(U))
 
 
-def told(source: str, joules: float, watts: float = 1.0) -> GpuReading:
+def reading(source: str, joules: float, watts: float = 1.0) -> GpuReading:
     return GpuReading(source, 0.0, {U: Device(U)}, values={ENERGY: joules, POWER: watts})
 
 
-def shown(*looks: GpuReading) -> list[float]:
+def shown(*readings: GpuReading) -> list[float]:
     steady = Steady()
-    return [steady.counters(look, {U}).values[ENERGY] for look in looks]
+    return [steady.counters(one, {U}).values[ENERGY] for one in readings]
 
 
 @pytest.mark.parametrize(
-    ("story", "looks", "expected"),
+    ("story", "readings", "expected"),
     [
         ("it rises", [("dcgm", 10), ("dcgm", 15)], [10, 15]),
         (
@@ -47,18 +47,18 @@ def shown(*looks: GpuReading) -> list[float]:
     ],
 )
 def test_a_counter_falls_only_at_a_restart(
-    story: str, looks: list[tuple[str, float]], expected: list[float]
+    story: str, readings: list[tuple[str, float]], expected: list[float]
 ) -> None:
     """Prometheus would take any other fall for one, and count everything again."""
-    assert expected == shown(*(told(source, joules) for source, joules in looks)), story
+    assert expected == shown(*(reading(source, joules) for source, joules in readings)), story
 
 
 def test_gauges_are_left_alone() -> None:
     """Power may fall."""
     steady = Steady()
-    steady.counters(told("dcgm", 1, 300.0), {U})
+    steady.counters(reading("dcgm", 1, 300.0), {U})
 
-    assert 100.0 == steady.counters(told("dcgm", 2, 100.0), {U}).values[POWER]
+    assert 100.0 == steady.counters(reading("dcgm", 2, 100.0), {U}).values[POWER]
 
 
 @given(
@@ -68,10 +68,10 @@ def test_gauges_are_left_alone() -> None:
         max_size=20,
     )
 )
-def test_no_counter_is_negative_or_falls_a_little(looks: list[tuple[str, int]]) -> None:
+def test_no_counter_is_negative_or_falls_a_little(readings: list[tuple[str, int]]) -> None:
     """Whatever sources tell: never below 0, and a fall is always to a restarted counter's own value."""
-    values = shown(*(told(source, joules) for source, joules in looks))
+    values = shown(*(reading(source, joules) for source, joules in readings))
 
     assert all(value >= 0 for value in values)
-    for before, after, (_, raw) in zip(values, values[1:], looks[1:], strict=False):
+    for before, after, (_, raw) in zip(values, values[1:], readings[1:], strict=False):
         assert after >= before or after == raw

@@ -1,4 +1,4 @@
-"""How long a load took, told from looks: right to within a look, or not told at all."""
+"""How long a load took, from snapshots: right to within a poll, or not reported at all."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from triton_exporter.snapshot import IndexEntry, ModelVersion, Snapshot
 _KEY = ModelVersion("m", "1")
 
 
-def _look(at: float, *entry: str, failure: str = "") -> Snapshot:
-    """One look at a server that lists one model with these words, or none of whose ports answers."""
+def _polled(at: float, *entry: str, failure: str = "") -> Snapshot:
+    """One poll of a server that lists one model with these words, or none of whose ports answers."""
     return Snapshot(at, api_failure=failure, index=None if failure else (IndexEntry("m", *entry),))
 
 
-def _seconds(*looks: Snapshot) -> float | None:
+def _seconds(*snapshots: Snapshot) -> float | None:
     lifecycle = Lifecycle()
-    for look in looks:
-        lifecycle.observe_snapshot(look)
+    for snapshot in snapshots:
+        lifecycle.observe_snapshot(snapshot)
     return lifecycle.records[_KEY].load.seconds
 
 
@@ -41,14 +41,14 @@ _FAILED, _UNLOADED = ("1", "UNAVAILABLE", "RuntimeError"), ("1", "UNAVAILABLE", 
 def test_the_estimate_is_off_by_one_look_at_most(
     gaps: list[float], begins: float, lasts: float, before: tuple[str, ...]
 ) -> None:
-    """Whatever the looks' rhythm: the error is below the longest time between two looks, or nothing is said."""
+    """At any rhythm of polls the error is below the longest time between two of them, or there is no value."""
     times = [0.0]
     for gap in gaps:
         times.append(times[-1] + gap)
     lifecycle = Lifecycle()
     for at in times:
         lifecycle.observe_snapshot(
-            _look(at, *(before if at < begins else _LOADING if at < begins + lasts else _READY))
+            _polled(at, *(before if at < begins else _LOADING if at < begins + lasts else _READY))
         )
     estimate = lifecycle.records[_KEY].load.seconds if _KEY in lifecycle.records else None
     seen = any(begins <= at < begins + lasts for at in times[1:])
@@ -59,31 +59,33 @@ def test_the_estimate_is_off_by_one_look_at_most(
 
 
 @pytest.mark.parametrize(
-    ("why", "looks", "seconds"),
+    ("why", "snapshots", "seconds"),
     [
         ("two attempts: the good one", [_BARE, _LOADING, _FAILED, _LOADING, _LOADING, _READY], 2.0),
         ("it goes on being shown", [_BARE, _LOADING, _READY, _READY], 1.0),
-        ("a load under way at the first look", [_LOADING, _LOADING, _READY], None),
-        ("no look fell into the load", [_BARE, _READY], None),
+        ("a load under way at the first poll", [_LOADING, _LOADING, _READY], None),
+        ("no poll fell into the load", [_BARE, _READY], None),
         ("a model that was always there", [_READY, _READY], None),
-        ("a later load that no look saw", [_BARE, _LOADING, _READY, _UNLOADED, _READY], None),
+        ("a later load that no poll found", [_BARE, _LOADING, _READY, _UNLOADED, _READY], None),
         ("unloaded", [_BARE, _LOADING, _READY, _UNLOADED], None),
-        ("Triton was mute for a look while it loaded", [_BARE, _LOADING, None, _LOADING, _READY], None),
-        ("Triton was mute for a look afterwards", [_BARE, _LOADING, _READY, None, _READY], 1.0),
+        ("Triton was mute for a poll while it loaded", [_BARE, _LOADING, None, _LOADING, _READY], None),
+        ("Triton was mute for a poll afterwards", [_BARE, _LOADING, _READY, None, _READY], 1.0),
         ("a restart loaded it again, unseen", [_BARE, _LOADING, _READY, "refused", _READY], None),
         ("a load right after Triton was mute", [_BARE, None, _LOADING, _READY], None),
     ],
 )
 def test_a_load_that_was_not_seen_whole_has_no_duration(
-    why: str, looks: list[tuple[str, ...] | str | None], seconds: float | None
+    why: str, snapshots: list[tuple[str, ...] | str | None], seconds: float | None
 ) -> None:
-    """No guess where a look is missing, and none that belongs to another load."""
-    told = [
-        _look(float(at), *look) if isinstance(look, tuple) else _look(float(at), failure=look or "timeout")
-        for at, look in enumerate(looks, 1)
+    """No guess where a poll is missing, and none that belongs to another load."""
+    polled = [
+        _polled(float(at), *answer)
+        if isinstance(answer, tuple)
+        else _polled(float(at), failure=answer or "timeout")
+        for at, answer in enumerate(snapshots, 1)
     ]
 
-    assert seconds == _seconds(*told), why
+    assert seconds == _seconds(*polled), why
 
 
 def test_the_series_is_there_only_with_a_value() -> None:

@@ -329,7 +329,7 @@ def test_the_log_counts_what_the_index_cannot_show(tmp_path: Path) -> None:
     lifecycle = Lifecycle()
     reader = LogReader(LogTail(log), lifecycle)
 
-    def look(at: float, *entries: IndexEntry, lines: str = "") -> None:
+    def poll(at: float, *entries: IndexEntry, lines: str = "") -> None:
         with log.open("a") as file:
             file.write(lines)
         reader.poll(at)
@@ -339,15 +339,15 @@ def test_the_log_counts_what_the_index_cannot_show(tmp_path: Path) -> None:
 
     ready = IndexEntry("bad", "1", "READY")
     failed = IndexEntry("new", "1", "UNAVAILABLE", "Internal: RuntimeError: no")
-    look(1, ready)
-    look(2, ready, lines=_FAILED + "\n")
+    poll(1, ready)
+    poll(2, ready, lines=_FAILED + "\n")
     assert {("bad", "python_error"): 1} == dict(lifecycle.failures)
     assert {("bad", "python_error"): 1} == dict(lifecycle.reload_failures)
 
     line = "\"failed to load 'new' version 1: Internal: RuntimeError: no\"\n"
-    look(3, ready, failed, lines=line)
-    look(4, ready, failed)
-    look(5, ready, failed, lines=line * 2)
+    poll(3, ready, failed, lines=line)
+    poll(4, ready, failed)
+    poll(5, ready, failed, lines=line * 2)
     assert 3 == lifecycle.failures["new", "python_error"]
     assert 0 == lifecycle.reload_failures["new", "python_error"]
     reader.close()

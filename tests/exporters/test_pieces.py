@@ -68,7 +68,7 @@ def test_the_page_is_over_once_when_the_peer_has_it_or_has_gone(request_line: st
     over = threading.Semaphore(0)
 
     def pieces() -> Generator[bytes]:
-        with closing(_Told(over)):
+        with closing(_ReleasesOnClose(over)):
             yield from [b"a" * 5_000_000] * 4
 
     with _serving(pieces) as server:
@@ -82,7 +82,7 @@ def test_the_page_is_over_once_when_the_peer_has_it_or_has_gone(request_line: st
         assert not over.acquire(timeout=0.1)
 
 
-class _Told:
+class _ReleasesOnClose:
     def __init__(self, over: threading.Semaphore) -> None:
         self._over = over
 

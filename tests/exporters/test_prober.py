@@ -33,7 +33,7 @@ INTERVAL = 30.0
 _TENSOR = Tensor("X", "FP32", (1, 1), None)
 
 
-class World:
+class ProbedModels:
     """A prober over ready models, whose probes end when the test says so."""
 
     def __init__(self, models: int, jitter: Callable[[], float], *, hold: bool = False) -> None:
@@ -50,9 +50,9 @@ class World:
         self.lifecycle = Lifecycle()
         self.prober = Prober(settings, self.lifecycle, self._send, jitter)
         self._names = [f"m{number}" for number in range(models)]
-        self.look(0.0)
+        self.observe(0.0)
 
-    def look(self, at: float, successes: int = 0) -> None:
+    def observe(self, at: float, successes: int = 0) -> None:
         """Show the prober that all models are ready, and how many requests each has answered."""
         self.prober.observe_snapshot(
             Snapshot(
@@ -91,89 +91,89 @@ def test_a_model_is_probed_once_an_interval_give_or_take_a_tenth(
     jitter: float, first: float, again: float
 ) -> None:
     """Jitter spreads the first probe over two seconds, and each later one over 90 % to 110 % of the interval."""
-    world = World(1, lambda: jitter)
+    probed = ProbedModels(1, lambda: jitter)
 
-    assert 0 == world.poll(first - 0.01)["m0"]
-    assert 1 == world.poll(first)["m0"]
-    assert 1 == world.poll(first + again - 0.01)["m0"]
-    assert 2 == world.poll(first + again)["m0"]
+    assert 0 == probed.poll(first - 0.01)["m0"]
+    assert 1 == probed.poll(first)["m0"]
+    assert 1 == probed.poll(first + again - 0.01)["m0"]
+    assert 2 == probed.poll(first + again)["m0"]
 
 
 def test_a_failed_probe_is_repeated_within_three_seconds_and_an_unproven_one_is_not() -> None:
     """Input that has worked is tried again soon; input that has never worked waits for its interval."""
-    world = World(1, lambda: 0.5)
-    world.outcome = ProbeOutcome("failed", 0.01, "no")
-    world.poll(1.0)
-    assert 1 == world.poll(30.9)["m0"]
-    assert {} == world.lifecycle.failed_probes
+    probed = ProbedModels(1, lambda: 0.5)
+    probed.outcome = ProbeOutcome("failed", 0.01, "no")
+    probed.poll(1.0)
+    assert 1 == probed.poll(30.9)["m0"]
+    assert {} == probed.lifecycle.failed_probes
 
-    world.outcome = ProbeOutcome("success", 0.01)
-    assert 2 == world.poll(31.0)["m0"]
-    world.outcome = ProbeOutcome("failed", 0.01, "no")
-    assert 3 == world.poll(61.0)["m0"]
-    world.look(61.5)
-    assert {"m0"} == {key.model for key in world.lifecycle.failed_probes}
-    assert 4 == world.poll(61.0 + RETRY_SECONDS + 0.02)["m0"]
+    probed.outcome = ProbeOutcome("success", 0.01)
+    assert 2 == probed.poll(31.0)["m0"]
+    probed.outcome = ProbeOutcome("failed", 0.01, "no")
+    assert 3 == probed.poll(61.0)["m0"]
+    probed.observe(61.5)
+    assert {"m0"} == {key.model for key in probed.lifecycle.failed_probes}
+    assert 4 == probed.poll(61.0 + RETRY_SECONDS + 0.02)["m0"]
 
 
 def test_a_dead_process_is_a_failure_though_no_probe_has_worked_before() -> None:
     """An exporter that starts after the process has died cannot have seen its input work."""
-    world = World(1, lambda: 0.5)
-    world.outcome = ProbeOutcome("failed", 0.01, "[500] Stub process 'm0_0' is not healthy.")
-    world.poll(1.0)
-    world.look(1.5)
+    probed = ProbedModels(1, lambda: 0.5)
+    probed.outcome = ProbeOutcome("failed", 0.01, "[500] Stub process 'm0_0' is not healthy.")
+    probed.poll(1.0)
+    probed.observe(1.5)
 
-    assert {"m0"} == {key.model for key in world.lifecycle.failed_probes}
+    assert {"m0"} == {key.model for key in probed.lifecycle.failed_probes}
 
 
 def test_requests_of_others_that_work_outweigh_a_failed_probe() -> None:
     """Probes that worked are not among them, and what stopped growing an interval ago does not count."""
-    world = World(1, lambda: 0.5)
-    world.poll(1.0)
-    world.look(2.0, successes=1)
-    world.outcome = ProbeOutcome("failed", 0.01, "no")
-    world.poll(31.0)
-    world.look(32.0, successes=1)
-    assert world.lifecycle.failed_probes
+    probed = ProbedModels(1, lambda: 0.5)
+    probed.poll(1.0)
+    probed.observe(2.0, successes=1)
+    probed.outcome = ProbeOutcome("failed", 0.01, "no")
+    probed.poll(31.0)
+    probed.observe(32.0, successes=1)
+    assert probed.lifecycle.failed_probes
 
-    world.look(33.0, successes=2)
-    assert {} == world.lifecycle.failed_probes
-    world.look(33.0 + INTERVAL + 1, successes=2)
-    assert world.lifecycle.failed_probes
+    probed.observe(33.0, successes=2)
+    assert {} == probed.lifecycle.failed_probes
+    probed.observe(33.0 + INTERVAL + 1, successes=2)
+    assert probed.lifecycle.failed_probes
 
-    world.look(70.0, successes=0)
-    world.look(71.0, successes=1)
-    assert {} == world.lifecycle.failed_probes
+    probed.observe(70.0, successes=0)
+    probed.observe(71.0, successes=1)
+    assert {} == probed.lifecycle.failed_probes
 
 
 def test_a_model_never_has_two_probes_in_flight() -> None:
     """A probe that hangs delays the next one of its model, and of no other."""
-    world = World(1, lambda: 0.0, hold=True)
+    probed = ProbedModels(1, lambda: 0.0, hold=True)
     for now in (0.0, INTERVAL, 2 * INTERVAL):
-        world.poll(now)
-    world.release.set()
-    assert world.prober.wait(10)
+        probed.poll(now)
+    probed.release.set()
+    assert probed.prober.wait(10)
 
-    assert 1 == world.sent["m0"]
-    assert 2 == world.poll(3 * INTERVAL)["m0"]
-    assert 1 == world.most_of_one
+    assert 1 == probed.sent["m0"]
+    assert 2 == probed.poll(3 * INTERVAL)["m0"]
+    assert 1 == probed.most_of_one
 
 
 def test_a_thousand_models_are_no_burst() -> None:
     """All due at once: four are in flight, the others wait their turn, and each gets it."""
-    world = World(40, lambda: 0.0, hold=True)
-    world.poll(0.0)
-    world.poll(0.1)
-    held = world.prober._in_flight
-    world.release.set()
-    assert world.prober.wait(10)
+    probed = ProbedModels(40, lambda: 0.0, hold=True)
+    probed.poll(0.0)
+    probed.poll(0.1)
+    held = probed.prober._in_flight
+    probed.release.set()
+    assert probed.prober.wait(10)
     for tick in range(1, 10):
-        world.poll(tick / 10)
+        probed.poll(tick / 10)
 
     assert MOST_AT_ONCE == held
-    assert world.most <= MOST_AT_ONCE
-    assert {1} == set(world.sent.values())
-    assert 40 == len(world.sent)
+    assert probed.most <= MOST_AT_ONCE
+    assert {1} == set(probed.sent.values())
+    assert 40 == len(probed.sent)
 
 
 def test_a_probe_over_http_says_what_it_is() -> None:

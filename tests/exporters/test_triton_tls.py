@@ -179,7 +179,7 @@ def test_unusable_files_are_reported_one_by_one(
         assert text in str(problem)
 
 
-def _said(*arguments: str, **variables: str) -> tuple[int, list[str]]:
+def _exit_and_lines(*arguments: str, **variables: str) -> tuple[int, list[str]]:
     command = [sys.executable, "-m", "tritonwatch", "exporter", *arguments]
     ended = subprocess.run(
         command, capture_output=True, text=True, timeout=30, env=os.environ | variables, check=False
@@ -195,19 +195,19 @@ def test_mistakes_with_certificates_end_the_start(pki: Path, tmp_path: Path) -> 
         f"triton: https://127.0.0.1:1\ntriton_ca_file: {gone}\ntriton_cert_file: {gone}\nlisten: x\n"
     )
     missing = f"{gone}: No such file or directory (fix: name a PEM file that we may read)"
-    at_once = _said("--config", str(config))
+    at_once = _exit_and_lines("--config", str(config))
     key = ("--triton-key-file", str(pki / "client.key"))
 
     assert (1, [missing, missing]) == (at_once[0], at_once[1][1:])
-    assert (1, [missing]) == _said("--triton", "https://127.0.0.1:1", TRITON_CA_FILE=gone)
+    assert (1, [missing]) == _exit_and_lines("--triton", "https://127.0.0.1:1", TRITON_CA_FILE=gone)
     assert (
         2,
         ["--triton-key-file: is a key without a certificate (fix: name it: --triton-cert-file)"],
-    ) == _said("--triton", "https://127.0.0.1:1", *key)
+    ) == _exit_and_lines("--triton", "https://127.0.0.1:1", *key)
     assert (
         1,
         ["$TRITON_CA_FILE: would not be used: no URL is https (fix: --triton https://HOST:PORT)"],
-    ) == _said("--triton", "http://127.0.0.1:1", TRITON_CA_FILE=str(pki / "ca.pem"))
+    ) == _exit_and_lines("--triton", "http://127.0.0.1:1", TRITON_CA_FILE=str(pki / "ca.pem"))
 
 
 def test_what_reads_the_trace_rate_shows_the_certificate_and_the_headers(pki: Path) -> None:

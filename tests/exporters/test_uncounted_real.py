@@ -169,7 +169,7 @@ def write_models(repository: Path) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class TracedTriton:
     """A Triton whose every request is traced, and the exporter beside it."""
 
     server: TritonServer
@@ -259,42 +259,42 @@ def _input(value: float) -> grpc.InferInput:
 
 
 Statuses = Sequence[str]
-Send = Callable[[World], Statuses]
+Send = Callable[[TracedTriton], Statuses]
 
 
-def each(status: Callable[[World], str]) -> Send:
+def each(status: Callable[[TracedTriton], str]) -> Send:
     """Send it twice, one after the other."""
-    return lambda world: [status(world) for _ in range(2)]
+    return lambda traced: [status(traced) for _ in range(2)]
 
 
-def at_once(number: int, status: Callable[[World], str]) -> Send:
+def at_once(number: int, status: Callable[[TracedTriton], str]) -> Send:
     """Send some together; the queue holds one, and one is executed meanwhile."""
 
-    def send(world: World) -> Statuses:
+    def send(traced: TracedTriton) -> Statuses:
         with ThreadPoolExecutor(number) as pool:
-            return list(pool.map(lambda _: status(world), range(number)))
+            return list(pool.map(lambda _: status(traced), range(number)))
 
     return send
 
 
-def behind(name: str, blockers: int, status: Callable[[World], str]) -> Send:
+def behind(name: str, blockers: int, status: Callable[[TracedTriton], str]) -> Send:
     """Send one while others keep the model busy."""
 
-    def send(world: World) -> Statuses:
+    def send(traced: TracedTriton) -> Statuses:
         with ThreadPoolExecutor(blockers) as pool:
             busy = []
             for _ in range(blockers):
-                busy.append(pool.submit(world.http, name, 1.0))
+                busy.append(pool.submit(traced.http, name, 1.0))
                 time.sleep(0.1)
-            mine = status(world)
+            mine = status(traced)
             return [*(one.result() for one in busy), mine]
 
     return send
 
 
-def after_a_failure(world: World) -> Statuses:
+def after_a_failure(traced: TracedTriton) -> Statuses:
     """Let the cache store a failed request before the counters are looked at."""
-    return [world.http("cached", -1) for _ in range(2)]
+    return [traced.http("cached", -1) for _ in range(2)]
 
 
 Action = tuple[str, Send]
@@ -384,7 +384,7 @@ def test_every_row_of_the_page_is_measured() -> None:
 
 
 @contextmanager
-def world(directory: Path, *arguments: str) -> Iterator[World]:
+def traced(directory: Path, *arguments: str) -> Iterator[TracedTriton]:
     write_models(directory / "models")
     (port,) = free_ports(1)
     wheel = importlib.util.find_spec("pytriton")
@@ -401,23 +401,23 @@ def world(directory: Path, *arguments: str) -> Iterator[World]:
             exporter.wait(
                 lambda page: all(page.value(state.MODEL_READY, model=name, version="1") for name in models)
             )
-            yield World(server, exporter)
+            yield TracedTriton(server, exporter)
 
 
 @pytest.fixture(scope="module")
-def new(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def new(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TracedTriton]:
     arguments = "--trace-config=opentelemetry,bsp_schedule_delay=200"
-    with world(tmp_path_factory.mktemp("uncounted"), arguments) as one:
+    with traced(tmp_path_factory.mktemp("uncounted"), arguments) as one:
         yield one
 
 
 @pytest.mark.parametrize("what", NEW)
-def test_triton_counts_what_the_page_says(new: World, what: str) -> None:
+def test_triton_counts_what_the_page_says(new: TracedTriton, what: str) -> None:
     """Triton 2.51: client, counters, statistics and traces of each way to fail."""
     assert_counted(new, NEW[what], *ACTIONS[what])
 
 
-def test_python_streams_have_no_statistics_by_response(new: World) -> None:
+def test_python_streams_have_no_statistics_by_response(new: TracedTriton) -> None:
     """Triton 2.51: whatever a stream answers, the statistics by response stay empty."""
     assert "response, error" == new.stream("stream", -3)
     [statistics] = requests.get(f"{new.server.http_url}/v2/models/stream/stats", timeout=5).json()[
@@ -431,29 +431,31 @@ def test_python_streams_have_no_statistics_by_response(new: World) -> None:
 def test_an_older_triton_counts_otherwise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Triton 2.41: the rows that the page has of it."""
     monkeypatch.syspath_prepend(_OLD)
-    with world(tmp_path) as old:
+    with traced(tmp_path) as old:
         for what, row in OLD.items():
             assert_counted(old, row, *ACTIONS[what])
 
 
-def assert_counted(world: World, row: Row, name: str, send: Send) -> None:
+def assert_counted(traced: TracedTriton, row: Row, name: str, send: Send) -> None:
     """The statuses that are not fine are those of the row, and the counters grow as it says for each."""
     if name == "cached":
-        send(world)
-        eventually(lambda: world.counts(name)["not_executed"], "no trace of a cache hit")
-    before = world.counts(name)
-    statuses = send(world)
+        send(traced)
+        eventually(lambda: traced.counts(name)["not_executed"], "no trace of a cache hit")
+    before = traced.counts(name)
+    statuses = send(traced)
     fine = [] if row.client.startswith("200") else [one for one in statuses if one == "200"]
     failed = [one for one in statuses if one not in fine]
     assert failed
     assert {row.client} == set(failed)
     if name == "plain" and row.client != "no answer":  # what comes later shows that nothing is counted late
-        assert "200" == world.http("plain", 0)
+        assert "200" == traced.http("plain", 0)
         fine.append("200")
-    assert_grown(world, row, name, before, len(failed), len(fine))
+    assert_grown(traced, row, name, before, len(failed), len(fine))
 
 
-def assert_grown(world: World, row: Row, name: str, before: Counter[str], failed: int, fine: int) -> None:
+def assert_grown(
+    traced: TracedTriton, row: Row, name: str, before: Counter[str], failed: int, fine: int
+) -> None:
     expected = before + Counter()
     expected.update({"success": fine + failed * int(row.success), "completed": fine})
     number, _, reason = row.failure.partition(" ")
@@ -463,7 +465,7 @@ def assert_grown(world: World, row: Row, name: str, before: Counter[str], failed
     seen: list[Counter[str]] = []
 
     def as_expected() -> bool:
-        seen.append(world.counts(name))
+        seen.append(traced.counts(name))
         return grown(before, seen[-1]) == grown(before, expected)
 
     eventually(as_expected, lambda: f"{grown(before, expected)}, but {grown(before, seen[-1])}", 15)

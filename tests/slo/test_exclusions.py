@@ -223,7 +223,7 @@ def test_alerts_are_proven_to_be_silent_inside_and_to_fire_outside(
     }
 
 
-def said(*exclusions: object, **more: object) -> list[str]:
+def problems(*exclusions: object, **more: object) -> list[str]:
     """Mistakes of an objective with these exclusions."""
     one = {"name": "o", "target": "99%", "indicator": "errors", "exclusions": list(exclusions), **more}
     return [str(problem) for problem in read([("o.yaml", yaml.safe_dump(one))]).problems]
@@ -260,7 +260,7 @@ PROMQL = {"reason": "r", "promql": "maintenance == 1"}
 )
 def test_a_mistake_in_an_exclusion_is_named(exclusion: dict[str, object], reason: str) -> None:
     """With its place, and how to fix it."""
-    found = said(exclusion)
+    found = problems(exclusion)
 
     assert any(reason in one for one in found), found
     assert all(one.startswith("o.yaml:") for one in found)
@@ -293,8 +293,8 @@ def test_windows_that_cannot_be_made_of_tiles_are_refused() -> None:
     """With exclusions windows over five minutes are made of five minutes."""
     tier = {"name": "page", "severity": "critical", "long": "1h", "short": "7m", "burn": 10}
 
-    assert [] == said(alerting={"tiers": [tier]})
-    (found,) = said(WEEKLY, alerting={"tiers": [tier]})
+    assert [] == problems(alerting={"tiers": [tier]})
+    (found,) = problems(WEEKLY, alerting={"tiers": [tier]})
     assert "tier page: with exclusions, 7m must be a multiple of 5m" in found
 
 

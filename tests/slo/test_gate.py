@@ -79,7 +79,7 @@ def estimated(model: str, version: str, error: float) -> Iterator[Row]:
     yield names.sli_events("1h"), {**labels, names.EVENT: names.ERROR}, at(7, 7)
 
 
-def looked(seconds_ago: float) -> Row:
+def last_poll(seconds_ago: float) -> Row:
     labels = {"job": EXPORTER_JOB, "instance": "a:9401"}
     return str(own.LAST_SUCCESS), labels, at(END - seconds_ago, END - seconds_ago)
 
@@ -100,8 +100,8 @@ def prometheus(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
             (name, labels, [(LATER, value) for _, value in points[-1:]])
             for name, labels, points in recorded("good", "1", 0.8)
         ],
-        (*looked(5)[:2], [(LATER, LATER - 5)]),
-        looked(5),
+        (*last_poll(5)[:2], [(LATER, LATER - 5)]),
+        last_poll(5),
         *recorded("good", "1", 0.8),
         *recorded("estimated", "1", 0.8),
         (names.SLI_SOURCE, {**LATENCY, "model": "estimated", names.SOURCE: "sampled_mean"}, at(1, 1)),
@@ -424,14 +424,14 @@ def test_a_gateway_needs_no_exporter_and_is_judged_by_its_own_age() -> None:
     at_gateway = GroupStatus("e", "errors", {"model": "m"}, budget_left=1.0, sources=("clients",))
     of_triton = replace(at_gateway, sources=("counters",))
 
-    def said(row: GroupStatus, exporter: float | None) -> str:
+    def verdict(row: GroupStatus, exporter: float | None) -> str:
         return judge([row], lambda *_: exporter, [], GateLimits())[0].verdict
 
-    assert "promote" == said(replace(at_gateway, seen_seconds_ago=10.0), None)
-    assert "hold" == said(replace(at_gateway, seen_seconds_ago=400.0), 10.0)
-    assert "hold" == said(replace(of_triton, seen_seconds_ago=10.0), None)
-    assert "hold" == said(replace(of_triton, seen_seconds_ago=400.0), 10.0)
-    assert "hold" == said(at_gateway, None)
+    assert "promote" == verdict(replace(at_gateway, seen_seconds_ago=10.0), None)
+    assert "hold" == verdict(replace(at_gateway, seen_seconds_ago=400.0), 10.0)
+    assert "hold" == verdict(replace(of_triton, seen_seconds_ago=10.0), None)
+    assert "hold" == verdict(replace(of_triton, seen_seconds_ago=400.0), 10.0)
+    assert "hold" == verdict(at_gateway, None)
 
 
 def test_a_page_rolls_back_even_without_data() -> None:

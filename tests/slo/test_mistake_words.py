@@ -70,14 +70,14 @@ ANYTHING = st.recursive(
 )
 
 
-def said(text: str) -> list[str]:
+def problems(text: str) -> list[str]:
     """Every mistake in a file, as it is printed."""
     return [str(one) for one in read([("o.yaml", text)]).problems]
 
 
 def changed(**fields: object) -> list[str]:
     """Every mistake in a sound objective with these fields."""
-    return said(yaml.safe_dump({**GOOD, **fields}))
+    return problems(yaml.safe_dump({**GOOD, **fields}))
 
 
 @given(field=st.sampled_from(sorted(Objective.model_fields)), value=ANYTHING)
@@ -149,7 +149,7 @@ def test_an_item_that_is_wrong_does_not_make_its_list_empty() -> None:
 )
 def test_a_value_that_yaml_cannot_read_is_shown_at_its_line(line: str, place: int, expected: str) -> None:
     """Not the line at which the objective begins."""
-    (found,) = said(f"name: a\ntarget: 99%\nindicator: errors\n{line}\n")
+    (found,) = problems(f"name: a\ntarget: 99%\nindicator: errors\n{line}\n")
 
     assert found.startswith(f"o.yaml:{place}: ")
     assert expected in found

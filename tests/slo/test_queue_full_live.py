@@ -42,7 +42,7 @@ ROUNDS, AT_ONCE, SLEEP = 15, 6, 0.15
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class FullQueues:
     """A Prometheus with the rules loaded, and what the clients of each model saw."""
 
     url: str
@@ -70,7 +70,7 @@ def overload(server: TritonServer) -> Mapping[str, Counter[int]]:
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def full_queues(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FullQueues]:
     directory = tmp_path_factory.mktemp("full")
     for model in MODELS:
         write_sleeper(directory / "models", model, config=LIMITED)
@@ -98,39 +98,43 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         answers = overload(server)
         full = f'{state.QUEUE_FULL_ESTIMATE}{{model="seen"}} == {answers["seen"][503]}'
         eventually(lambda: client.instant(full), f"not {full}")
-        yield World(url, answers)
+        yield FullQueues(url, answers)
 
 
-def group_statuses(world: World) -> dict[tuple[str, str], GroupStatus]:
-    with Prometheus(Access(world.url)) as client:
+def group_statuses(full_queues: FullQueues) -> dict[tuple[str, str], GroupStatus]:
+    with Prometheus(Access(full_queues.url)) as client:
         return {(one.slo, one.model): one for one in read_status(client)}
 
 
-def test_traced_rejections_count_in_queue_and_in_errors_that_ask(world: World) -> None:
+def test_traced_rejections_count_in_queue_and_in_errors_that_ask(full_queues: FullQueues) -> None:
     """Of the traced model both objectives have the clients' share; errors that do not ask have none."""
-    assert world.rejected("seen") > 0.3
+    assert full_queues.rejected("seen") > 0.3
 
     def settled() -> dict[tuple[str, str], GroupStatus]:
-        found = group_statuses(world)
+        found = group_statuses(full_queues)
         shares = [1 - (found[slo, "seen"].sli or 1.0) for slo in ("queue", "all-errors")]
-        wanted = pytest.approx([world.rejected("seen")] * 2, rel=0.1)
+        wanted = pytest.approx([full_queues.rejected("seen")] * 2, rel=0.1)
         return found if wanted == shares else {}
 
-    found = eventually(settled, lambda: str(group_statuses(world)), 40)
+    found = eventually(settled, lambda: str(group_statuses(full_queues)), 40)
     assert 1.0 == found["errors", "seen"].sli
     assert "untraced_queue" not in (*found["queue", "seen"].sources, *found["all-errors", "seen"].sources)
 
 
 def test_untraced_rejections_are_in_doubt_everywhere(
-    world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    full_queues: FullQueues, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Of the other model nothing is counted: check, status and JSON say so, and gate holds."""
-    assert world.rejected("unseen") > 0.3
+    assert full_queues.rejected("unseen") > 0.3
     (tmp_path / "o.yaml").write_text(OBJECTIVES)
-    eventually(lambda: group_statuses(world)["queue", "unseen"].sli, lambda: str(group_statuses(world)), 120)
-    words = ["--prometheus", world.url, "--objective", "queue", "--model", "unseen"]
+    eventually(
+        lambda: group_statuses(full_queues)["queue", "unseen"].sli,
+        lambda: str(group_statuses(full_queues)),
+        120,
+    )
+    words = ["--prometheus", full_queues.url, "--objective", "queue", "--model", "unseen"]
 
-    main(["check", str(tmp_path), "--prometheus", world.url, "--scrape-interval", "1"])
+    main(["check", str(tmp_path), "--prometheus", full_queues.url, "--scrape-interval", "1"])
     check = capsys.readouterr().err
     for slo in ("queue", "all-errors"):
         assert f"{slo}: rejections may be hidden of unseen: Triton counts no request" in check

@@ -80,11 +80,11 @@ class Running:
         """Scrape until the page keeps the promise; fails with the last page's series that it was asked for."""
         pages: list[Scraped] = []
 
-        def kept() -> object:
+        def satisfied() -> object:
             pages.append(self.scrape(5))
             return promise(pages[-1])
 
-        eventually(kept, lambda: pages[-1].what_was_asked(), timeout_seconds)
+        eventually(satisfied, lambda: pages[-1].what_was_asked(), timeout_seconds)
         return pages[-1]
 
 

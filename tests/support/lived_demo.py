@@ -28,7 +28,7 @@ LEAST_SECONDS = 25
 
 
 @dataclass(frozen=True)
-class Lived:
+class DemoRun:
     """Prometheus' data folder, the moment it ends, and the dashboards written for each model it knew."""
 
     data: Path
@@ -37,18 +37,18 @@ class Lived:
     per_model: Mapping[str, dict[str, Any]]
 
 
-def live(directory: Path) -> Lived:
+def live(directory: Path) -> DemoRun:
     """Run the demo's stack until everything before the repair has happened, and stop it.
 
     The broken model is then still not ready and its incident open: the moment at which dashboards are read.
     """
     with _running(directory) as stack:
         began = int(time.time())
-        _wait_for_the_story(stack)
+        _wait_for_the_incidents(stack)
         time.sleep(max(0.0, began + LEAST_SECONDS - time.time()))
         per_model = _per_model(stack, directory / "per-model")
         ended = int(time.time())
-    return Lived(directory / "demo" / "prometheus", began, ended, per_model)
+    return DemoRun(directory / "demo" / "prometheus", began, ended, per_model)
 
 
 @contextmanager
@@ -75,7 +75,7 @@ def port_base() -> int:
     raise AssertionError("no free ports")
 
 
-def _wait_for_the_story(stack: Stack) -> None:
+def _wait_for_the_incidents(stack: Stack) -> None:
     viewer = Viewer(stack.ports.url("Prometheus"), stack.ports.url("Alertmanager"))
     deadline = time.monotonic() + GIVE_UP_SECONDS
     while True:

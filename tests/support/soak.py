@@ -68,19 +68,19 @@ class Record:
     memory: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     """Part -> (seconds since the start, MiB resident)."""
     seen: dict[tuple[str, str], int] = field(default_factory=dict)
-    """(alert, model) -> looks at which Alertmanager had it firing, neither silenced nor inhibited."""
+    """(alert, model) -> polls in which Alertmanager had it firing, neither silenced nor inhibited."""
     ended: list[str] = field(default_factory=list)
     """Parts that nobody killed and that ended."""
     answers: int = 0
     failures: int = 0
 
-    def untold(self, messages: Sequence[Posted]) -> list[tuple[str, str]]:
-        """Alerts that Alertmanager had for three looks or more and that no message in Slack ever showed."""
-        told = [text for one in messages for text in one.shown_over_time]
+    def undelivered(self, messages: Sequence[Posted]) -> list[tuple[str, str]]:
+        """Alerts that Alertmanager had for three polls or more and that no message in Slack ever showed."""
+        shown = [text for one in messages for text in one.shown_over_time]
         return [
             (alert, model)
             for (alert, model), looks in sorted(self.seen.items())
-            if looks >= 3 and not any(alert in text and model in text for text in told)
+            if looks >= 3 and not any(alert in text and model in text for text in shown)
         ]
 
     def thirds(self, part: str) -> tuple[float, float]:
@@ -97,7 +97,7 @@ class Record:
         return last / second
 
 
-class NeverHeardError(AssertionError):
+class TimedOutError(AssertionError):
     """Something that had to happen did not, in time."""
 
 
@@ -112,8 +112,8 @@ class Soak:
         self._slack = slack
         self._stack = stack
         self._random = random.Random(seed)
-        # An Alertmanager that is killed forgets what it told, and never tells the end of it; the bridge finds
-        # that out by asking, once Alertmanager has been told everything again: minutes that a short run lacks.
+        # An Alertmanager that is killed forgets what it shown, and never tells the end of it; the bridge finds
+        # that out by asking, once Alertmanager has been shown everything again: minutes that a short run lacks.
         self._others = SERVICES if patient else tuple(one for one in SERVICES if one != "alertmanager")
         self._end_seconds = PATIENT_SECONDS if patient else HEARD_SECONDS
         self._began = time.monotonic()
@@ -163,7 +163,7 @@ class Soak:
                 child.stop()
                 child.start()
                 self._until(lambda one=service: self._answers(one), BACK_SECONDS, f"{service} is back")  # type: ignore[misc]
-        for work in (self._supervise, self._infer, self._look):
+        for work in (self._supervise, self._infer, self._observe):
             threading.Thread(target=work, daemon=True).start()
 
     def stop(self) -> None:
@@ -275,21 +275,21 @@ class Soak:
         deadline = time.monotonic() + seconds
         while not promise():
             if time.monotonic() > deadline:
-                raise NeverHeardError(
-                    f"not within {seconds:g} s at {self.now():.0f} s: {what}\n{self._story()}"
+                raise TimedOutError(
+                    f"not within {seconds:g} s at {self.now():.0f} s: {what}\n{self._report()}"
                 )
             time.sleep(0.2)
 
-    def _story(self) -> str:
+    def _report(self) -> str:
         """What was done, what is firing and what Slack shows: to find out why."""
-        told = [f"{one.ts} {one.text}" for one in self._roots()]
+        shown = [f"{one.ts} {one.text}" for one in self._roots()]
         firing: object = "Alertmanager does not answer"
         with contextlib.suppress(requests.RequestException, ValueError):
             found = self._stack.get("alertmanager", "/api/v2/alerts").json()
             firing = [
                 (one["labels"], one["startsAt"], one["endsAt"], one["status"]["state"]) for one in found
             ]
-        return "\n".join(map(str, [*self.record.faults[-8:], firing, *told]))
+        return "\n".join(map(str, [*self.record.faults[-8:], firing, *shown]))
 
     def _answers(self, part: str) -> bool:
         try:
@@ -339,7 +339,7 @@ class Soak:
             self.record.ended.append(f"{part} at {self.now():.0f} s: {describe_exit(code)}")
         return True
 
-    def _look(self) -> None:
+    def _observe(self) -> None:
         while not self._over.wait(2):
             for name, child in self._stack.children.items():
                 with contextlib.suppress(psutil.Error, AttributeError):
@@ -353,9 +353,9 @@ class Soak:
                         key = labels["alertname"], labels["model"]
                         self.record.seen[key] = self.record.seen.get(key, 0) + 1
 
-    def untold(self) -> list[tuple[str, str]]:
+    def undelivered(self) -> list[tuple[str, str]]:
         """Alerts that Alertmanager had and that on-call never saw."""
-        return self.record.untold(self._slack.workspace.messages)
+        return self.record.undelivered(self._slack.workspace.messages)
 
     def dead(self) -> list[str]:
         """Parts that do not answer now, and targets that Prometheus cannot scrape."""
@@ -435,7 +435,7 @@ def report(soak: Soak, seed: int, minutes: float, versions: Mapping[str, str]) -
         "|---|---|---|---|---|---|---|",
         _incidents(record),
         "",
-        f"Alerts with a model that Alertmanager held: {len(record.seen)}; in no message: {len(soak.untold())}.",
+        f"Alerts with a model in Alertmanager: {len(record.seen)}; in no message: {len(soak.undelivered())}.",
         "",
         "| part | memory, median of the second third | of the last third | at most |",
         "|---|---|---|---|",

@@ -27,14 +27,14 @@ RECIPES = parts("recipes.md")
 
 
 @dataclass(frozen=True)
-class World:
+class RecipeServers:
     """A folder as the page wants it, and where its servers really listen."""
 
     directory: Path
     ports: dict[str, int]
 
     def local(self, text: str) -> str:
-        """The text with the addresses of this world for the usual ones."""
+        """The text with the addresses of these servers for the usual ones."""
         for usual, real in self.ports.items():
             text = re.sub(rf"(?:localhost|127\.0\.0\.1):{usual}\b", f"127.0.0.1:{real}", text)
         return text
@@ -53,7 +53,7 @@ class World:
 
 
 @contextmanager
-def running(directory: Path) -> Iterator[World]:
+def running(directory: Path) -> Iterator[RecipeServers]:
     """The servers of the page, with the arguments that it gives them."""
     setup = RECIPES[SETUP]
     write_files(setup, directory)
@@ -79,7 +79,7 @@ def running(directory: Path) -> Iterator[World]:
             until_answers(url)
         # A Prometheus that is ready has scraped nothing yet: its targets come to it after some five seconds.
         Watching(f"http://127.0.0.1:{prometheus}").wait_seen(names.OBJECTIVE_RATIO)
-        yield World(directory, ports)
+        yield RecipeServers(directory, ports)
 
 
 def _children(directory: Path, ports: dict[str, int], triton: TritonServer) -> Iterator[tuple[Child, str]]:
