@@ -89,10 +89,11 @@ def _watchdog(options: Options) -> Block:
         "receiver": "watchdog",
         "matchers": ['alertname="Watchdog"'],
         "group_by": [_CLUSTER, "alertname"],
-        # A repeat shorter than the interval makes one ping in each interval.
+        # The repeat falls between two intervals, so that there is one ping in every second interval: each minute.
+        # A repeat shorter than the interval would do, too, but Alertmanager warns of it at each start.
         "group_wait": "0s",
-        "group_interval": promql.scaled("1m", options),
-        "repeat_interval": "1s" if options.time_scale < 1 else "50s",
+        "group_interval": promql.scaled("30s", options),
+        "repeat_interval": promql.scaled("45s", options, 1.0),
     }
 
 

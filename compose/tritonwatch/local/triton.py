@@ -227,7 +227,7 @@ def _libpython_directory() -> Path:
         Path("/usr/lib") / str(sysconfig.get_config_var("MULTIARCH")),
     )
     for directory in candidates:
-        if (directory / name).exists():
+        if os.path.exists(directory / name):  # not Path.exists, which raises where a folder may not be read
             return directory
     raise CannotStartError(
         f"{name} is missing: Triton's python backend needs it; "
