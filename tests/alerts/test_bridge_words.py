@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from urllib.parse import unquote
+from urllib.parse import parse_qs, unquote
 
 import pytest
 from hypothesis import given, settings
@@ -401,6 +401,22 @@ def test_links_lead_to_the_model_and_the_time() -> None:
         "http://grafana:3000/d/triton-model?var-model=ranker&from=1699998200000&to=now" == urls["Dashboard"]
     )
     assert {"Runbook", "Dashboard", "Query", "Alertmanager", "Silence"} == set(urls)
+
+
+def test_an_expression_too_long_for_slack_leads_to_the_alert() -> None:
+    """Slack takes 3,000 characters of an address; the button vanished without a word."""
+    incident = failed_load()
+    (name,) = incident.members
+    long = incident.members[name].model_copy(
+        update={"generator_url": f"http://prometheus:9090/prefix/graph?g0.expr={'x' * 3000}&g0.tab=1"}
+    )
+    (query,) = links(incident.model_copy(update={"members": {name: long}}), Style(False), "Query")
+    page, _, arguments = query.partition("?")
+
+    assert "http://prometheus:9090/prefix/graph" == page
+    assert ['ALERTS{alertname="TritonModelLoadFailed", instance="t:9401", model="ranker"}'] == parse_qs(
+        arguments
+    )["g0.expr"]
 
 
 @pytest.mark.parametrize("value", ["TritonServerDown", 'a "quoted\\ name', "two\nlines"])

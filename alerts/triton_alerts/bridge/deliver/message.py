@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode, urlsplit, urlunsplit
 
 from triton_alerts.bridge import text
 from triton_alerts.bridge.evidence import causes
@@ -39,6 +39,7 @@ from triton_alerts.bridge.text import (
     slack_hour,
     slack_time,
 )
+from triton_exporter.family import escape
 from triton_slo.names import SEVERITIES
 
 UNTIL_RESOLVED = "resolved"
@@ -335,7 +336,7 @@ def _links(incident: Incident, lead: Member, style: Style) -> list[tuple[str, st
         wanted["to"] = str(int((end + 900) * 1000)) if end is not None else "now"
         dashboard = text.with_query(dashboard, **{name: value for name, value in wanted.items() if value})
     found = [("Runbook", lead.annotations.get("runbook_url", "")), ("Dashboard", dashboard)]
-    found.append(("Query", lead.generator_url))
+    found.append(("Query", _query(lead)))
     if incident.open and incident.external_url:
         group = (
             Matcher(name=name, values=frozenset({value}))
@@ -347,6 +348,19 @@ def _links(incident: Incident, lead: Member, style: Style) -> list[tuple[str, st
                 ("Silence", f"{incident.external_url}/#/silences/new?filter={_filter(incident.matchers)}")
             )
     return found
+
+
+def _query(lead: Member) -> str:
+    """Return Prometheus's page for the expression, or for ALERTS where Slack takes no address so long."""
+    parts = urlsplit(lead.generator_url)
+    if len(lead.generator_url) <= text.URL or not parts.path.endswith("/graph"):
+        return lead.generator_url
+    chosen = {
+        name: value for name, value in lead.labels.items() if name in ("alertname", "model", "instance")
+    }
+    selector = ", ".join(f'{name}="{escape(value)}"' for name, value in sorted(chosen.items()))
+    query = urlencode({"g0.expr": f"ALERTS{{{selector}}}", "g0.tab": "1"})
+    return urlunsplit(parts._replace(query=query))
 
 
 def _filter(matchers: Iterable[Matcher]) -> str:
