@@ -1,10 +1,8 @@
-"""Series of the other programs of the stack: names that the exporter's catalogue does not hold, because the
+"""Series of the other programs of the stack: names that are not in the exporter's catalogue, because the
 exporter does not expose them.
 """
 
 from __future__ import annotations
-
-PROMETHEUS_JOB = "prometheus"
 
 UP = "up"
 """Prometheus, for each target: 1 when the last scrape worked."""
@@ -34,20 +32,3 @@ AM_FAILED = "alertmanager_notifications_failed_total"
 """Alertmanager: notifications that failed, by integration (and reason in newer ones)."""
 AM_SENT = "alertmanager_notifications_total"
 """Alertmanager: notifications tried, by integration."""
-
-NAMES = (
-    UP,
-    SAMPLES_SCRAPED,
-    CONFIG_RELOADED,
-    RULE_FAILURES,
-    RULE_MISSED,
-    COMPACTIONS_FAILED,
-    WAL_WRITES_FAILED,
-    ALERTMANAGERS,
-    DROPPED,
-    SEND_ERRORS,
-    AM_INFO,
-    AM_CONFIG_RELOADED,
-    AM_FAILED,
-    AM_SENT,
-)

@@ -168,11 +168,6 @@ def _labels(labels: Iterable[str]) -> str:
 def _burn_alerts() -> Iterator[str]:
     yield "## slo\n"
     yield "Made from the objectives, four tiers each: `page_fast`, `page_slow`, `ticket_fast`, `ticket_slow`.\n"
-    for indicator, name in BURN_ALERTS.items():
-        yield f"* {_link(name)}: the {indicator.replace('_', ' ')} budget burns"
-    yield f"* {_link(names.UNKNOWN_ALERT)}: an objective has no data"
-    yield f"* {_link(names.NEARLY_SPENT_ALERT)}: the budget lasts less than three days at its recent pace"
-    yield f"* {_link(names.SPENT_ALERT)}: the budget is spent, and no burn alert fired\n"
     yield from _conditions()
 
 

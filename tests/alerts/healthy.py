@@ -263,7 +263,7 @@ class Fleet:
 
     def _meta(self) -> None:
         rng = self._rng
-        prometheus = {"instance": "prometheus:9090", "job": peers.PROMETHEUS_JOB}
+        prometheus = {"instance": "prometheus:9090", "job": "prometheus"}
         self._add(peers.CONFIG_RELOADED, prometheus, 1)
         self._add(peers.ALERTMANAGERS, prometheus, 1)
         alertmanager = {"instance": "alertmanager:9093", "job": "alertmanager"}

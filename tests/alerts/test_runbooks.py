@@ -40,7 +40,9 @@ def queries(page: str) -> list[str]:
 
 def known_names() -> set[str]:
     """Every series that the stack exposes, with the suffixes of histograms and summaries."""
-    names = {metric.name for metric in (*METRICS, *bridge.METRICS)} | set(peers.NAMES)
+    names = {metric.name for metric in (*METRICS, *bridge.METRICS)} | {
+        text for name, text in vars(peers).items() if name.isupper()
+    }
     compound = [metric for metric in METRICS if metric.kind in {"histogram", "summary"}]
     return names | {f"{metric}{suffix}" for metric in compound for suffix in ("_sum", "_count", "_bucket")}
 

@@ -27,10 +27,10 @@ from support.tools import ROOT
 from triton_exporter.app.parts import MetricsObserver
 from triton_exporter.catalogue import state
 from triton_exporter.distribution.distributions import Distributions
-from triton_exporter.exposition.page import render_text
 from triton_exporter.exposition.parse import Exposition, Parser
 from triton_exporter.exposition.relay import Relay
 from triton_exporter.exposition.scrape import Reading
+from triton_exporter.exposition.write import render_text
 from triton_exporter.gpu.choice import SourceChoice
 from triton_exporter.gpu.gpus import GpuOptions, Gpus
 from triton_exporter.gpu.sources import native

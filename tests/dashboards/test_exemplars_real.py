@@ -17,7 +17,7 @@ from support.watching import Watching
 from triton_dashboards.boards import model as board
 from triton_dashboards.grafana.dashboard import dashboard_model
 from triton_exporter.catalogue import EXPORTER_JOB, state
-from triton_exporter.exposition.page import OPENMETRICS
+from triton_exporter.exposition.write import OPENMETRICS
 from triton_slo.artifact import Options
 from tritonwatch.local.prometheus import prometheus_command
 from tritonwatch.local.triton import free_ports

@@ -22,7 +22,7 @@ from triton_exporter.catalogue import own, state, triton
 from triton_exporter.distribution.buckets import Buckets
 from triton_exporter.http.client import Client
 from triton_exporter.tracing.trace import Mailbox
-from triton_exporter.tracing.trace_rate import TraceRate
+from triton_exporter.tracing.trace_setting import TraceRate
 from tritonwatch.local.triton import TritonServer, free_ports
 
 pytestmark = pytest.mark.real

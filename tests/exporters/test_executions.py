@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from triton_exporter.exposition.page import render_text
+from triton_exporter.exposition.write import render_text
 from triton_exporter.models.executions import Executions
 from triton_exporter.snapshot import BatchStatistics, ModelConfig, ModelStatistics, ModelVersion, Snapshot
 

@@ -15,7 +15,7 @@ from support.faults import body, faulty
 from support.tools import prometheuses
 from triton_exporter.catalogue import METRICS, own, state, triton
 from triton_exporter.catalogue.reserved import is_reserved
-from triton_exporter.exposition.page import TEXT
+from triton_exporter.exposition.write import TEXT
 from triton_slo import names
 from tritonwatch.local.process import Child
 from tritonwatch.local.prometheus import prometheus_command

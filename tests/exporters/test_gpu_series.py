@@ -12,8 +12,8 @@ from support.exporter import Scraped, exporting
 from support.waiting import quickly
 from triton_exporter.catalogue import Metric, gpu, triton
 from triton_exporter.catalogue import dcgm as names
-from triton_exporter.exposition.page import render_text
 from triton_exporter.exposition.parse import parse
+from triton_exporter.exposition.write import render_text
 from triton_exporter.gpu.choice import PATIENCE, RETRY_SECONDS, SourceChoice
 from triton_exporter.gpu.freshness import MAX_GPUS, Freshness
 from triton_exporter.gpu.gpu_reading import Device, Entity, GpuReading, Slot

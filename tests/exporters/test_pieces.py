@@ -18,9 +18,8 @@ from support.loopback import served
 from triton_exporter.app.pages import packed
 from triton_exporter.catalogue import state
 from triton_exporter.exposition import scrape
-from triton_exporter.exposition.cached import CachedSamples
-from triton_exporter.exposition.page import TEXT, text_pieces
 from triton_exporter.exposition.scrape import Reading, SharedReader
+from triton_exporter.exposition.write import TEXT, CachedSamples, text_pieces
 from triton_exporter.family import Family, Sample
 from triton_exporter.http.server import Response, Server, routed
 

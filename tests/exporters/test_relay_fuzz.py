@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from support.faults import body, faulty
 from support.tools import prometheuses, promtools
-from triton_exporter.exposition.page import EOF, OPENMETRICS, TEXT, relayed_openmetrics
 from triton_exporter.exposition.parse import parse
 from triton_exporter.exposition.relay import Relay
 from triton_exporter.exposition.scrape import Reading
+from triton_exporter.exposition.write import EOF, OPENMETRICS, TEXT, relayed_openmetrics
 from tritonwatch.local.process import Child
 from tritonwatch.local.prometheus import prometheus_command
 from tritonwatch.local.triton import free_ports

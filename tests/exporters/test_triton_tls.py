@@ -30,7 +30,7 @@ from triton_exporter.probe.payload import Tensor
 from triton_exporter.probe.probe_settings import ProbeSettings
 from triton_exporter.probe.send import sender
 from triton_exporter.snapshot import ModelVersion
-from triton_exporter.tracing.trace_rate import TraceRate
+from triton_exporter.tracing.trace_setting import TraceRate
 from tritonwatch.local.triton import TritonPorts, free_ports
 
 

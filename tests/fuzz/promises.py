@@ -17,10 +17,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from support.otlp import as_json, as_protobuf, request
 from triton_exporter.catalogue import gpu
 from triton_exporter.catalogue.state import LOAD_FAILURE_REASONS
-from triton_exporter.exposition.page import openmetrics_pieces, relayed_openmetrics, render_text
 from triton_exporter.exposition.parse import Parser, parse
 from triton_exporter.exposition.relay import Relay
 from triton_exporter.exposition.scrape import Reading
+from triton_exporter.exposition.write import openmetrics_pieces, relayed_openmetrics, render_text
 from triton_exporter.gpu.sources import dcgm_metrics
 from triton_exporter.lifecycle.logs import LogTail, load_failure
 from triton_exporter.lifecycle.model_states import ModelStates

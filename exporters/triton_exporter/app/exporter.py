@@ -28,9 +28,9 @@ from triton_exporter.catalogue import own, state
 from triton_exporter.distribution.distributions import Distributions
 from triton_exporter.distribution.stored import StoredModel
 from triton_exporter.exposition.pace import Pace
-from triton_exporter.exposition.page import Pieces
 from triton_exporter.exposition.relay import Relay
 from triton_exporter.exposition.scrape import Reading, SharedReader, read
+from triton_exporter.exposition.write import Pieces
 from triton_exporter.family import Family
 from triton_exporter.http.certificates import Renewed
 from triton_exporter.http.client import Client, Limits

@@ -30,8 +30,7 @@ from triton_exporter.tracing.governor import TraceGovernor
 from triton_exporter.tracing.receiver import TraceReceiver
 from triton_exporter.tracing.trace import Mailbox
 from triton_exporter.tracing.trace_file import TraceFiles
-from triton_exporter.tracing.trace_rate import TraceRate
-from triton_exporter.tracing.trace_setting import SettingClient
+from triton_exporter.tracing.trace_setting import SettingClient, TraceRate
 
 if TYPE_CHECKING:
     from triton_exporter.distribution.estimate.estimator import Estimator

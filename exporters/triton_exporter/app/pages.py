@@ -11,7 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from triton_exporter.exposition import parse
-from triton_exporter.exposition.page import (
+from triton_exporter.exposition.relay import Relay
+from triton_exporter.exposition.scrape import Reading
+from triton_exporter.exposition.write import (
     EOF,
     OPENMETRICS,
     TEXT,
@@ -20,8 +22,6 @@ from triton_exporter.exposition.page import (
     relayed_openmetrics,
     text_pieces,
 )
-from triton_exporter.exposition.relay import Relay
-from triton_exporter.exposition.scrape import Reading
 from triton_exporter.family import Family
 from triton_exporter.http.server import Request, Response
 

@@ -19,8 +19,8 @@ from triton_exporter.distribution.shape import Binned
 from triton_exporter.distribution.stored import StoredModel
 from triton_exporter.distribution.triton_shapes import NativeHistograms, Summaries
 from triton_exporter.exposition import parse
-from triton_exporter.exposition.cached import CachedSamples
 from triton_exporter.exposition.parse import Exposition
+from triton_exporter.exposition.write import CachedSamples
 from triton_exporter.family import Family, Sample, series
 from triton_exporter.snapshot import ModelVersion, Snapshot
 from triton_exporter.tracing.trace import LOSSES, OUTCOMES, RESULTS, Mailbox, TracedRequest

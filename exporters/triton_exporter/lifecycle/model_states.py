@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from triton_exporter.catalogue import Metric, state
-from triton_exporter.exposition.cached import CachedSamples
+from triton_exporter.exposition.write import CachedSamples
 from triton_exporter.family import Family
 from triton_exporter.lifecycle.tracker import Lifecycle, Record
 from triton_exporter.snapshot import ModelVersion, Snapshot

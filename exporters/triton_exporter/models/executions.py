@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from triton_exporter.catalogue import Metric, models
-from triton_exporter.exposition.cached import CachedSamples
+from triton_exporter.exposition.write import CachedSamples
 from triton_exporter.family import Family, Sample, series
 from triton_exporter.snapshot import ModelStatistics, ModelVersion, Snapshot
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from urllib.parse import quote
 
 from triton_exporter.http.client import Client, FetchError
+from triton_exporter.tracing.trace import Mailbox
 
 GLOBAL_PATH = "/v2/trace/setting"
 
@@ -65,3 +67,24 @@ def read_setting(body: bytes) -> TraceSetting | None:
 
 def _path(model: str) -> str:
     return f"/v2/models/{quote(model, safe='')}/trace/setting"
+
+
+class TraceRate:
+    """A poller (see `app.parts`) that updates the mailbox's rate from Triton's trace setting."""
+
+    interval_seconds = 30.0
+
+    def __init__(self, client: Client, mailbox: Mailbox) -> None:
+        self._client = client
+        self._mailbox = mailbox
+
+    def poll(self, now: float) -> None:
+        """Poll once; without a valid response the last rate is kept."""
+        try:
+            with closing(self._client):  # not kept open: see ApiPoller.poll
+                answer = self._client.get(GLOBAL_PATH)
+        except FetchError:
+            return
+        setting = read_setting(answer.body) if answer.status == 200 else None
+        if setting is not None and 1 <= setting.rate < 1e12:
+            self._mailbox.rate = setting.rate

@@ -7,7 +7,7 @@ from alerts.proofs.proof import Fires, boundary, fires, quiet, reset
 from triton_alerts import peers
 from triton_exporter.catalogue import EXPORTER_JOB, bridge, own, state
 
-_PROMETHEUS = {"instance": "prometheus:9090", "job": peers.PROMETHEUS_JOB}
+_PROMETHEUS = {"instance": "prometheus:9090", "job": "prometheus"}
 _GROUP = {**_PROMETHEUS, "rule_group": "/etc/prometheus/rules/triton-slo.yml;slo"}
 # The job as kube-prometheus calls it; its config-reloader is a target of the same job.
 _ALERTMANAGER = {"instance": "10.0.0.7:9093", "job": "alertmanager-main"}

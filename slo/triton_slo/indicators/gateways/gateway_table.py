@@ -134,8 +134,9 @@ def _grpc(code: str) -> str:
     return "|".join(dict.fromkeys(filter(None, (code, words, also, str(GRPC_CODES.index(code))))))
 
 
-def _otel(duration: Metric, setting: str, http: str = "", grpc: str = "") -> Gateway:
+def _otel(duration: Metric, kind: str, http: str = "", grpc: str = "") -> Gateway:
     """Return a source of OpenTelemetry: what got no response has a type of error, and no status."""
+    setting = _OTEL_SETTING.format(kind, kind.split()[0].lower())
     unanswered = (f'{http or grpc}=""', 'error_type!=""')
     return Gateway(None, duration, _LABELLED, setting, http, grpc, (), unanswered, _OTEL_SECONDS)
 
@@ -224,22 +225,22 @@ GATEWAYS: Mapping[str, Gateway] = {
     ),
     "otel-http-server": _otel(
         gateway.HTTP_SERVER_DURATION,
-        _OTEL_SETTING.format("HTTP server", "http"),
+        "HTTP server",
         http="http_response_status_code",
     ),
     "otel-http-client": _otel(
         gateway.HTTP_CLIENT_DURATION,
-        _OTEL_SETTING.format("HTTP client", "http"),
+        "HTTP client",
         http="http_response_status_code",
     ),
     "otel-rpc-server": _otel(
         gateway.RPC_SERVER_DURATION,
-        _OTEL_SETTING.format("RPC server", "rpc"),
+        "RPC server",
         grpc="rpc_response_status_code",
     ),
     "otel-rpc-client": _otel(
         gateway.RPC_CLIENT_DURATION,
-        _OTEL_SETTING.format("RPC client", "rpc"),
+        "RPC client",
         grpc="rpc_response_status_code",
     ),
 }

@@ -82,6 +82,22 @@ def written(samples: Iterable[Sample]) -> bytes:
     return "".join(lines).encode("utf-8", "replace")
 
 
+class CachedSamples(list[Sample]):
+    """Samples whose text is rendered once, so that none is added later; Written (see `family`)."""
+
+    _text = b""
+
+    @property
+    def has_exemplars(self) -> bool:
+        """Whether any sample has one."""
+        return any(sample.exemplar is not None for sample in self)
+
+    def pieces(self) -> Iterable[bytes]:
+        """Return all of them in the text format."""
+        self._text = self._text or written(self)
+        return (self._text,)
+
+
 def _openmetrics(family: Family) -> Iterable[bytes]:
     metric = family.metric
     name = metric.name.removesuffix("_total") if metric.kind == "counter" else metric.name
