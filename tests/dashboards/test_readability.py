@@ -115,12 +115,14 @@ def test_loads_and_deploys_are_marked_on_every_dashboard() -> None:
     assert [] == [uid for uid, names in marks.items() if not {"Loads and deploys", "Failed loads"} <= names]
 
 
-def test_the_gpu_dashboard_of_a_fleet_without_gpus_has_no_empty_graphs() -> None:
-    """Its graphs are in rows that are opened on request, and one text says where GPU series come from."""
+def test_the_gpu_dashboard_shows_its_first_graphs_at_once_and_says_why_they_are_empty() -> None:
+    """What every source of GPU series has needs no click; without GPUs each graph names the reason, a text the way."""
     opened = [one for one in MODELS["triton-gpu"]["panels"] if one["type"] not in ("row", "stat")]
+    table, *graphs = opened
 
-    assert ["GPUs"] == [one["title"] for one in opened]
-    assert "docs/gpu.md" in defaults(opened[0])["noValue"]
+    assert ["Busy", "Memory used", "Power", "Temperature"] == [one["title"] for one in graphs]
+    assert {"No GPU"} == {defaults(one)["noValue"] for one in graphs}
+    assert "docs/gpu.md" in defaults(table)["noValue"]
 
 
 def test_links_of_the_operator_are_on_every_dashboard() -> None:

@@ -33,6 +33,7 @@ _GPU = ("instance", "gpu_uuid")
 _BY_GPU = f"by ({', '.join(_GPU)})"
 _LEGEND = "{{instance}} {{gpu_uuid}}"
 _ABSENT = "Not reported"
+_NO_GPU = "No GPU"
 _HARDWARE = 'class="hardware"'
 _SLOWED = 'reason=~"hw_slowdown|sw_thermal|hw_thermal|hw_power_brake"'
 
@@ -87,9 +88,10 @@ def dashboard(options: Options) -> Dashboard:
         rows=(
             Row("Is a GPU failing?", _summary(gpus)),
             Row("Which one?", (_table(gpus),)),
-            Row("Busy or full?", _saturation(gpus), collapsed=True),
-            Row("Power and heat", _power(gpus), collapsed=True),
+            Row("Busy, full or hot?", _load(gpus)),
             Row("Which models share it?", _models(gpus), collapsed=True),
+            Row("How well is it used?", _use(gpus), collapsed=True),
+            Row("Throttling and energy", _energy(gpus), collapsed=True),
             Row("Faults", _faults(gpus), collapsed=True),
             Row("Links and clocks", _links(gpus), collapsed=True),
         ),
@@ -108,7 +110,7 @@ def _summary(gpus: _Gpus) -> tuple[Panel, ...]:
             "GPUs seen",
             "GPUs that the exporters see.",
             f"count(count {_BY_GPU} ({gpus.chosen(gpu.INFO)}))",
-            reading.COUNT.when_empty("No GPU"),
+            reading.COUNT.when_empty(_NO_GPU),
         ),
         *(
             Stat(
@@ -201,31 +203,54 @@ def _table(gpus: _Gpus) -> Panel:
     )
 
 
-def _lines(title: str, lead: str, metric: Metric, gpus: _Gpus, measured_in: str) -> Panel:
-    display = Display(measured_in, minimum=0, no_value=_ABSENT)
-    return TimeSeries(title, lead, {_LEGEND: gpus.mean(metric)}, display, width=8)
+def _lines(title: str, lead: str, metric: Metric, gpus: _Gpus, display: Display, width: int = 12) -> Panel:
+    return TimeSeries(title, lead, {_LEGEND: gpus.mean(metric)}, display, width=width)
 
 
-def _saturation(gpus: _Gpus) -> tuple[Panel, ...]:
+def _load(gpus: _Gpus) -> tuple[Panel, ...]:
+    """What every source of GPU series has, Triton's own but for the temperature."""
+    share = reading.SHARE.when_empty(_NO_GPU)
+    watts = Display("watt", minimum=0, no_value=_NO_GPU, styles=(reading.DASHED_LIMIT,))
     return (
-        TimeSeries(
+        _lines(
             "Busy",
             "Share of time in which any kernel ran: shows that there was work, not how much.",
-            {_LEGEND: gpus.mean(gpu.UTILIZATION)},
-            reading.SHARE.when_empty(_ABSENT),
-        ),
-        TimeSeries(
-            "Streaming multiprocessors active",
-            "The best single figure of headroom: above 0.8 the GPU is well used, below 0.5 batch more.",
-            {_LEGEND: gpus.mean(gpu.SM_ACTIVE)},
-            reading.SHARE.when_empty(_ABSENT),
+            gpu.UTILIZATION,
+            gpus,
+            share,
         ),
         TimeSeries(
             "Memory used",
             "Share of memory in use by all processes. " + fires(gpus.memory),
             {_LEGEND: gpus.memory_share()},
-            reading.warned(reading.SHARE.when_empty(_ABSENT), gpus.memory),
+            reading.warned(share, gpus.memory),
             limit_line=True,
+        ),
+        TimeSeries(
+            "Power",
+            "Power drawn, and the limit in force as a dashed line.",
+            {_LEGEND: gpus.most(gpu.POWER), "limit": f"max({gpus.chosen(gpu.POWER_LIMIT)})"},
+            watts,
+        ),
+        _lines(
+            "Temperature",
+            "Temperature of the GPU.",
+            gpu.TEMPERATURE,
+            gpus,
+            Display(unit(gpu.TEMPERATURE), minimum=0, no_value=_NO_GPU),
+        ),
+    )
+
+
+def _use(gpus: _Gpus) -> tuple[Panel, ...]:
+    share = reading.SHARE.when_empty(_ABSENT)
+    return (
+        _lines(
+            "Streaming multiprocessors active",
+            "The best single figure of headroom: above 0.8 the GPU is well used, below 0.5 batch more.",
+            gpu.SM_ACTIVE,
+            gpus,
+            share,
         ),
         TimeSeries(
             "Bound by compute or by memory",
@@ -235,7 +260,7 @@ def _saturation(gpus: _Gpus) -> tuple[Panel, ...]:
                 "tensor pipes": f"avg({gpus.chosen(gpu.TENSOR_ACTIVE)})",
                 "memory interface": f"avg({gpus.chosen(gpu.DRAM_ACTIVE)})",
             },
-            reading.SHARE.when_empty(_ABSENT),
+            share,
         ),
     )
 
@@ -244,26 +269,17 @@ _NOBODY = (Style("idle", "gray"), Style("no model", "gray"))
 """What no model caused."""
 
 
-def _power(gpus: _Gpus) -> tuple[Panel, ...]:
+def _energy(gpus: _Gpus) -> tuple[Panel, ...]:
     inferences = total(gpus.servers(server_traffic("inferences")))
     energy = total(gpus.servers.rate(gpu.ENERGY))
     power = gpus.caused(POWER_CAUSED, lambda chosen: chosen.rate(gpu.MODEL_ENERGY))
     throttled = total(gpus.chosen.rate(gpu.THROTTLED_SECONDS), *_GPU, "cause")
     return (
         TimeSeries(
-            "Power",
-            "Power drawn, and the limit in force as a dashed line.",
-            {_LEGEND: gpus.most(gpu.POWER), "limit": f"max({gpus.chosen(gpu.POWER_LIMIT)})"},
-            Display("watt", minimum=0, no_value=_ABSENT, styles=(reading.DASHED_LIMIT,)),
-            width=8,
-        ),
-        _lines("Temperature", "Temperature of the GPU.", gpu.TEMPERATURE, gpus, unit(gpu.TEMPERATURE)),
-        TimeSeries(
             "Throttled",
             "Share of time the clocks were held down, by cause.",
             {"{{cause}}: " + _LEGEND: throttled},
             reading.SHARE.when_empty(_ABSENT),
-            width=8,
         ),
         TimeSeries(
             "Energy per inference",
@@ -287,6 +303,7 @@ def _power(gpus: _Gpus) -> tuple[Panel, ...]:
             legend="right",
             calcs=("lastNotNull",),
             every=gpus.every,
+            width=24,
         ),
     )
 
@@ -375,14 +392,22 @@ def _faults(gpus: _Gpus) -> tuple[Panel, ...]:
 
 
 def _links(gpus: _Gpus) -> tuple[Panel, ...]:
+    rate = Display("Bps", minimum=0, no_value=_ABSENT)
     return (
         TimeSeries(
             "PCIe",
             "Data rate over PCIe.",
             {"{{direction}} " + _LEGEND: total(gpus.chosen(gpu.PCIE_THROUGHPUT), *_GPU, "direction")},
-            Display("Bps", minimum=0, no_value=_ABSENT),
+            rate,
             width=8,
         ),
-        _lines("NVLink", "Data rate over all NVLinks.", gpu.NVLINK_THROUGHPUT, gpus, "Bps"),
-        _lines("SM clock", "Clock of the streaming multiprocessors.", gpu.SM_CLOCK, gpus, "hertz"),
+        _lines("NVLink", "Data rate over all NVLinks.", gpu.NVLINK_THROUGHPUT, gpus, rate, 8),
+        _lines(
+            "SM clock",
+            "Clock of the streaming multiprocessors.",
+            gpu.SM_CLOCK,
+            gpus,
+            replace(rate, unit="hertz"),
+            8,
+        ),
     )
