@@ -1,18 +1,20 @@
 // Draws one dashboard from window.DATA with @grafana/data and @grafana/ui: thresholds, units, mappings,
-// transformations and legends are Grafana's own code. State timelines and heatmaps are no part of the npm
-// packages; their bands are drawn here from the same frames and colours, and say so in the page.
+// transformations and legends are Grafana's own code. State timelines, heatmaps and the marks of annotations are no
+// part of the npm packages; they are drawn here from the same frames and colours.
 import 'uplot/dist/uPlot.min.css';
-import { useEffect, useState } from 'react';
+import { useEffect, useLayoutEffect, useState } from 'react';
 import { createRoot } from 'react-dom/client';
 import * as G from '@grafana/data';
+import { interpolateBlues } from 'd3-scale-chromatic';
 import { BigValue, GlobalStyles, PanelChrome, Table, ThemeContext, TimeSeries, VizRepeater } from '@grafana/ui';
 
-const { model, answers, chosen, from, to, width } = window.DATA;
+const { model, answers, marks, chosen, from, to, width } = window.DATA;
 // "Three minutes ago" is meant at the end of the history, not on the day of the drawing.
 Date.now = () => to * 1000;
 const theme = G.createTheme({ colors: { mode: window.DATA.mode } });
 const UNIT = 38;
-const range = { from: G.dateTime(from * 1000), to: G.dateTime(to * 1000), raw: { from: 'now-1h', to: 'now' } };
+// The last label of an axis would stand half outside the graph.
+const range = { from: G.dateTime(from * 1000), to: G.dateTime(to * 1000 - 1), raw: { from: 'now-1h', to: 'now' } };
 
 const plain = ['displayName', 'unit', 'min', 'max', 'decimals', 'thresholds', 'noValue', 'color', 'links', 'mappings', 'filterable'];
 const custom = ['width', 'cellOptions', 'lineStyle', 'fillOpacity', 'align', 'hidden', 'hideFrom'];
@@ -78,13 +80,76 @@ function Stat({ panel, data, w, h }) {
       colorMode={colorMode} graphMode={graphMode} textMode={textMode} justifyMode={justifyMode} disableWideLayout={!wideLayout} />} />;
 }
 
-function Bands({ data, w, h }) {
-  const fields = data.map((frame) => [frame.fields[0], frame.fields[1]]);
+const moment = (seconds) => new Date(seconds * 1000).toISOString().slice(11, 16);
+
+/** Seconds between two samples: the least distance in any of the series. */
+function spacing(times) {
+  const steps = times.flatMap(({ values }) => values.slice(1).map((at, i) => (at - values[i]) / 1000));
+  return steps.length ? Math.min(...steps) : 15;
+}
+
+/** Buckets of a histogram up, time across, colour for how many came in between: `le` counts all that are smaller. */
+function Heat({ panel, data, w, h }) {
+  const bound = (frame) => +frame.fields[1].labels.le.replace('+Inf', 'Infinity');
+  const buckets = [...data].sort((a, b) => bound(a) - bound(b));
+  const times = [...new Set(buckets.flatMap((frame) => frame.fields[0].values))].sort((a, b) => a - b);
+  const count = (frame, at) => frame ? frame.fields[1].values[frame.fields[0].values.indexOf(at)] ?? 0 : 0;
+  const cells = buckets.map((frame, i) => times.map((at) => Math.max(0, count(frame, at) - count(buckets[i - 1], at))));
+  const most = Math.max(...cells.flat());
+  const unit = G.getValueFormat(panel.options.yAxis.unit);
+  const [left, bottom] = [64, 40];
+  const [wide, high] = [(w - left - 8) / times.length, (h - bottom) / buckets.length];
+  const word = { fontSize: 12, color: theme.colors.text.primary, position: 'absolute' };
+  return <div style={{ position: 'relative', width: w, height: h }}>
+    {cells.map((row, i) => <div key={i}>
+      <span style={{ ...word, right: w - left + 8, top: h - bottom - (i + 0.5) * high - 8 }}>
+        {Number.isFinite(bound(buckets[i])) ? G.formattedValueToString(unit(bound(buckets[i]))) : '+Inf'}</span>
+      {row.map((number, j) => number > 0 && <div key={j} style={{ position: 'absolute', left: left + j * wide, top: h - bottom - (i + 1) * high, width: wide - 1, height: high - 1, background: interpolateBlues(1 - Math.sqrt(number / most)) }} />)}
+    </div>)}
+    {[0, 1, 2, 3, 4, 5].map((i) => <span key={i} style={{ ...word, left: left + (i * (w - left - 8)) / 6, top: h - bottom + 2 }}>{moment(from + (i * (to - from)) / 6)}</span>)}
+    <span style={{ ...word, left, top: h - 18, color: theme.colors.text.secondary }}>
+      {[0.02, 0.25, 0.5, 0.75, 1].map((share) => <span key={share} style={{ display: 'inline-block', width: 22, height: 8, background: interpolateBlues(1 - Math.sqrt(share)) }} />)} up to {most.toFixed(0)}</span>
+  </div>;
+}
+
+/** Marks as Grafana's graphs have them: a dashed line where something began, a triangle below, a band while it lasts. */
+function Marks({ config }) {
+  useLayoutEffect(() => {
+    config.addHook('draw', (u) => {
+      const { ctx, bbox } = u;
+      ctx.save();
+      for (const { color, start, end } of marks) {
+        const x = u.valToPos(Math.max(start, from) * 1000, 'x', true);
+        const last = u.valToPos(Math.min(end, to) * 1000, 'x', true);
+        ctx.strokeStyle = ctx.fillStyle = theme.visualization.getColorByName(color);
+        ctx.setLineDash([5, 5]);
+        ctx.lineWidth = 1;
+        ctx.beginPath();
+        ctx.moveTo(x, bbox.top);
+        ctx.lineTo(x, bbox.top + bbox.height);
+        ctx.stroke();
+        ctx.fillRect(x, bbox.top + bbox.height, Math.max(0, last - x), 4);
+        ctx.beginPath();
+        ctx.moveTo(x - 5, bbox.top + bbox.height + 6);
+        ctx.lineTo(x + 5, bbox.top + bbox.height + 6);
+        ctx.lineTo(x, bbox.top + bbox.height);
+        ctx.fill();
+      }
+      ctx.restore();
+    });
+  }, [config]);
+  return null;
+}
+
+function Bands({ panel, data, w, h }) {
+  const { perPage } = panel.options;
+  const fields = data.slice(0, perPage).map((frame) => [frame.fields[0], frame.fields[1]]);
   const names = fields.map(([, value]) => G.getFieldDisplayName(value, data.find((f) => f.fields.includes(value)), data));
   const label = Math.min(260, w * 0.32);
   const room = h - 46;
   const height = Math.max(10, Math.min(26, room / fields.length - 4));
   const scale = (w - label - 14) / (to - from);
+  const gap = spacing(fields.map(([time]) => time)) * 1.1;
   const legend = new Map();
   const rows = fields.map(([time, value], index) => {
     const spans = [];
@@ -93,20 +158,24 @@ function Bands({ data, w, h }) {
       legend.set(shown.text, shown.color);
       const at = time.values[i] / 1000;
       const last = spans.at(-1);
-      if (last && last.text === shown.text && at - last.end <= 16) last.end = at;
+      if (last && last.text === shown.text && at - last.end <= gap) last.end = at;
       else spans.push({ start: at, end: at, text: shown.text, color: shown.color });
     }
     return <div key={index} style={{ display: 'flex', height: height + 4 }}>
       <div style={{ width: label, paddingRight: 8, textAlign: 'right', fontSize: 12, overflow: 'hidden', whiteSpace: 'nowrap', textOverflow: 'ellipsis', color: theme.colors.text.primary }}>{names[index]}</div>
       <div style={{ position: 'relative', flex: 1, background: theme.colors.background.secondary, height }}>
-        {spans.map((s, i) => <div key={i} title={s.text} style={{ position: 'absolute', left: (s.start - from) * scale, width: Math.max(2, (s.end - s.start + 15) * scale), height, background: s.color, opacity: 0.8 }} />)}
+        {spans.map((s, i) => {
+          const wide = Math.max(2, Math.min(s.end + gap, to) * scale - s.start * scale);
+          return <div key={i} style={{ position: 'absolute', left: (s.start - from) * scale, width: wide, height, lineHeight: `${height}px`, background: s.color, opacity: 0.8, color: theme.colors.getContrastText(s.color), fontSize: Math.min(12, height - 2), textAlign: 'center', overflow: 'hidden' }}>
+            {wide > 7 * s.text.length + 8 ? s.text : ''}</div>;
+        })}
       </div></div>;
   });
   const ticks = [0, 1, 2, 3, 4, 5, 6].map((i) => from + ((to - from) * i) / 6);
   return <div style={{ fontSize: 12 }}>{rows}
     <div style={{ position: 'relative', marginLeft: label, height: 16, color: theme.colors.text.secondary }}>
-      {ticks.slice(0, -1).map((t) => <span key={t} style={{ position: 'absolute', left: (t - from) * scale }}>{new Date(t * 1000).toISOString().slice(11, 16)}</span>)}</div>
-    <div style={{ marginLeft: label }}>{[...legend].map(([text, color]) => <span key={text} style={{ marginRight: 14, color: theme.colors.text.secondary }}>
+      {ticks.slice(0, -1).map((t) => <span key={t} style={{ position: 'absolute', left: (t - from) * scale }}>{moment(t)}</span>)}</div>
+    <div style={{ marginLeft: label }}>{data.length > perPage && <span style={{ marginRight: 14 }}>page 1 of {Math.ceil(data.length / perPage)}</span>}{[...legend].map(([text, color]) => <span key={text} style={{ marginRight: 14, color: theme.colors.text.secondary }}>
       <span style={{ display: 'inline-block', width: 14, height: 4, background: color, marginRight: 6, verticalAlign: 'middle' }} />{text}</span>)}</div></div>;
 }
 
@@ -115,9 +184,10 @@ function Content({ panel, data, w, h }) {
     ? <Stat panel={panel} data={[G.toDataFrame({ fields: [] })]} w={w} h={h} /> : <Empty panel={panel} />;
   switch (panel.type) {
     case 'stat': return <Stat panel={panel} data={data} w={w} h={h} />;
-    case 'timeseries': return <TimeSeries frames={data} structureRev={1} timeRange={range} timeZone="utc" width={w} height={h} legend={panel.options.legend} options={panel.options} />;
+    case 'timeseries': return <TimeSeries frames={data} structureRev={1} timeRange={range} timeZone="utc" width={w} height={h} legend={panel.options.legend} options={panel.options}>{(config) => <Marks config={config} />}</TimeSeries>;
     case 'table': return <Table data={data[0]} width={w} height={h} columnMinWidth={80} initialSortBy={panel.options.sortBy} />;
-    case 'state-timeline': return <Bands data={data} w={w} h={h} />;
+    case 'state-timeline': return <Bands panel={panel} data={data} w={w} h={h} />;
+    case 'heatmap': return <Heat panel={panel} data={data} w={w} h={h} />;
     default: return <i>not drawn: {panel.type}</i>;
   }
 }

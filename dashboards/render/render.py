@@ -2,6 +2,7 @@
 
     npm install --legacy-peer-deps --ignore-scripts     (once, in this folder)
     python dashboards/render/render.py [--out docs/pictures] [--width 2560] [--mode light] [--opened]
+    python dashboards/render/render.py --large --out /tmp/large      (200 models x 30 servers x 4 objectives)
 
 Needs Node 20, Chromium, Prometheus and promtool. Exits 1 if a panel failed to draw or shows something else
 than the history holds.
@@ -16,6 +17,9 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,6 +27,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
+from bench import bench_boards  # noqa: E402
 from support import made_fleet  # noqa: E402
 from support.history import END  # noqa: E402
 from support.panels import Grafana, Json  # noqa: E402
@@ -48,6 +53,8 @@ class Picture:
     width: int = 1440
     opened: bool = False
     """Draw what is inside collapsed rows as well."""
+    rows: tuple[str, ...] = ()
+    """Draw only these rows, opened."""
     says: tuple[tuple[str, str], ...] = ()
     """(panel title, regular expression that its text must match)."""
     colors: tuple[tuple[str, str], ...] = ()
@@ -89,6 +96,13 @@ PICTURES = (
         says=(("Failures by reason", r"BACKEND"), ("p99 latency", r"ms")),
         colors=(("p99 latency", "blue"), ("Failed", "red")),
     ),
+    Picture(
+        "dashboard-language-model",
+        "triton-model",
+        (("model", "llama-trt"),),
+        rows=("Language model (TensorRT-LLM)", "First response (needs histogram_latencies)"),
+        says=(("KV cache used", r"triton-0"), ("First responses", r"up to \d+")),
+    ),
     Picture("dashboard-slo", "triton-slo", says=(("Worst budget", r"-35"), ("Unknown", r"\b1\b"))),
     Picture("dashboard-gpu", "triton-gpu", says=(("GPUs seen", r"\b4\b"), ("Slowed by heat", r"\b1\b"))),
     Picture(
@@ -117,31 +131,66 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--mode", choices=("dark", "light"), help="theme for all pictures")
     parser.add_argument("--model", default="", help="another one for the model dashboard")
     parser.add_argument("--opened", action="store_true", help="with what is inside collapsed rows")
+    parser.add_argument("--large", action="store_true", help="draw 200 models x 30 servers x 4 objectives")
     parser.add_argument("--chromium", default="chromium")
     args = parser.parse_args(argv)
     bundle()
     args.out.mkdir(parents=True, exist_ok=True)
     own = json.loads(example.text(sorted((ROOT / "slo" / "objectives").glob("*.yaml"))))
     models = {one.uid: dashboard_model(one) for one in dashboards(Options())} | {own["uid"]: own}
-    problems = []
     changed: Json = {
         **({"width": args.width} if args.width else {}),
         **({"mode": args.mode, "colors": ()} if args.mode else {}),
         **({"opened": True} if args.opened else {}),
-        **({"says": ()} if args.model else {}),
+        **({"says": ()} if args.model or args.large else {}),
+        **({"colors": ()} if args.large else {}),
     }
-    with tempfile.TemporaryDirectory() as folder:
-        work = Path(folder)
-        data = made_fleet.backfill(work, rules_text(Options()), promtools()[0], prometheuses()[0])
-        with made_fleet.serving(data, work, prometheuses()[0]) as url:
-            for picture in PICTURES:
-                if args.only in ("", picture.name):
-                    one = replace(picture, **changed)
-                    if args.model and one.wanted:
-                        one = replace(one, wanted=(("model", args.model),))
-                    problems += draw(one, models[one.uid], Grafana(url, END), args.out, args.chromium)
+    problems = []
+    with large() if args.large else small() as fleet:
+        for picture in PICTURES:
+            if args.only not in ("", picture.name) or (args.large and picture.name not in LARGE):
+                continue
+            one = replace(picture, **changed)
+            if args.model and one.wanted:
+                one = replace(one, wanted=(("model", args.model),))
+            if args.large and one.wanted:
+                one = replace(one, wanted=(("model", "model-000"),))
+            model = models[one.uid]
+            seconds = {"now-6h": 21_600, "now-24h": 86_400}[model["time"]["from"]]
+            grafana = replace(fleet, seconds=seconds) if args.large else fleet
+            started = time.perf_counter()
+            problems += draw(one, model, grafana, args.out, args.chromium)
+            print(f"{one.name}: {time.perf_counter() - started:.1f} s")
     print("\n".join(problems) or "every panel drew and says what the history holds")
     return 1 if problems else 0
+
+
+LARGE = (
+    "dashboard-fleet",
+    "dashboard-model",
+    "dashboard-slo",
+    "dashboard-gpu",
+    "dashboard-server",
+    "dashboard-on-call",
+)
+"""Pictures that are also drawn of the large fleet: one of each dashboard."""
+
+
+@contextmanager
+def small() -> Iterator[Grafana]:
+    """Serve the made history of two servers."""
+    prometheus = prometheuses()[0]
+    with tempfile.TemporaryDirectory() as folder:
+        data = made_fleet.backfill(Path(folder), rules_text(Options()), promtools()[0], prometheus)
+        with made_fleet.serving(data, Path(folder), prometheus) as url:
+            yield Grafana(url, END)
+
+
+@contextmanager
+def large() -> Iterator[Grafana]:
+    """Serve the fleet of tests/bench/bench_boards.py."""
+    with tempfile.TemporaryDirectory() as folder, bench_boards.served(Path(folder)) as url:
+        yield Grafana(url, END, step=bench_boards.SCRAPE, scrape_seconds=bench_boards.SCRAPE)
 
 
 def bundle() -> None:
@@ -169,7 +218,9 @@ def bundle() -> None:
 def draw(picture: Picture, model: Json, grafana: Grafana, out: Path, chromium: str) -> list[str]:
     """Write one PNG; returns what is wrong with it."""
     chosen = grafana.choose(model, dict(picture.wanted))
-    if picture.opened:
+    if picture.rows:
+        model = _opened(model | {"panels": [one for one in model["panels"] if one["title"] in picture.rows]})
+    elif picture.opened:
         model = _opened(model)
     asked = [panel for panel in model["panels"] if panel.get("targets")]
     answers = {
@@ -179,6 +230,7 @@ def draw(picture: Picture, model: Json, grafana: Grafana, out: Path, chromium: s
     data = {
         "model": model,
         "answers": answers,
+        "marks": _marks(model, grafana, chosen),
         "chosen": chosen,
         "wanted": dict(picture.wanted),
         "from": END - grafana.seconds,
@@ -205,18 +257,39 @@ def draw(picture: Picture, model: Json, grafana: Grafana, out: Path, chromium: s
     return [f"{picture.name}: {problem}" for problem in check(picture, asked, dom)]
 
 
+def _marks(model: Json, grafana: Grafana, chosen: dict[str, str]) -> list[Json]:
+    """Return when each annotation that is switched on began and ended, with its colour."""
+    drawn = {"list": [one for one in model["annotations"]["list"] if one["enable"]]}
+    marks = []
+    for annotation, answer in zip(
+        (one for one in drawn["list"] if "target" in one),
+        replace(grafana, step=max(60, grafana.step)).marks({"annotations": drawn}, chosen),
+        strict=True,
+    ):
+        step = max(60, grafana.step)
+        for series in answer.series:
+            times = [int(at) for at, _ in series["values"]]
+            starts = [at for before, at in zip([0, *times], times, strict=False) if at - before > step]
+            ends = [at for at, after in zip(times, [*times[1:], END * 2], strict=True) if after - at > step]
+            marks += [
+                {"color": annotation["iconColor"], "start": start, "end": end}
+                for start, end in zip(starts, ends, strict=True)
+            ]
+    return marks
+
+
 def _opened(model: Json) -> Json:
-    """Return the dashboard with all its rows open, as Grafana moves what is below."""
+    """Return the dashboard with all its rows open, one after the other, as Grafana moves what is below."""
     placed: list[Json] = []
-    moved = 0
+    end = moved = 0
     for panel in model["panels"]:
-        inside = panel.get("panels") or []
-        place = panel["gridPos"] | {"y": panel["gridPos"]["y"] + moved}
-        placed.append(panel | {"gridPos": place, "collapsed": False, "panels": []})
-        placed += [one | {"gridPos": one["gridPos"] | {"y": one["gridPos"]["y"] + moved}} for one in inside]
-        if inside:
-            bottom = max(one["gridPos"]["y"] + one["gridPos"]["h"] for one in inside)
-            moved += bottom - panel["gridPos"]["y"] - 1
+        if panel["type"] == "row":
+            moved = end - panel["gridPos"]["y"]
+        opened = panel | ({"collapsed": False, "panels": []} if panel["type"] == "row" else {})
+        for one in (opened, *panel.get("panels", ())):
+            place = one["gridPos"] | {"y": one["gridPos"]["y"] + moved}
+            placed.append(one | {"gridPos": place})
+            end = max(end, place["y"] + place["h"])
     return model | {"panels": placed}
 
 

@@ -29,8 +29,9 @@ SECONDS = Display("s", minimum=0, no_value="No traffic")
 MICROSECONDS = Display("µs", minimum=0, no_value="No traffic")
 SHARE = Display("percentunit", minimum=0, maximum=1)
 BATCH = Display("short", decimals=1, minimum=0, no_value="No traffic")
-COUNT = Display("short", decimals=0, minimum=0)
-FAULTS = Display("short", decimals=0, thresholds=(Threshold("green"), Threshold("red", 1)))
+COUNT = Display("locale", decimals=0, minimum=0)
+"""A number of things, in full: 1,234, not 1 K."""
+FAULTS = Display("locale", decimals=0, thresholds=(Threshold("green"), Threshold("red", 1)))
 """Something of which there should be none."""
 BUDGET = Display(
     "percentunit",

@@ -22,10 +22,12 @@ PHASES: tuple[tuple[str, Metric], ...] = (
 
 _QUANTILE = {state.REQUEST_DURATION: state.REQUEST_QUANTILE, state.QUEUE_DURATION: state.QUEUE_QUANTILE}
 
-SHARE_FAILED = (
-    "Share of requests that failed. Triton counts neither queue-full rejections nor malformed requests, nor what "
-    "a Python model answers with an error."
+UNCOUNTED = (
+    "Not in Triton's counters: requests that a full queue rejects, malformed requests and, since 24.06, what a "
+    "Python model answers with an error (docs/uncounted.md)."
 )
+"""The doubt about every figure of failed requests."""
+SHARE_FAILED = f"Share of requests that failed. {UNCOUNTED}"
 """What a panel of failed requests says about itself."""
 
 

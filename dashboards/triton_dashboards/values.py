@@ -11,6 +11,7 @@ from triton_exporter.catalogue import Metric
 
 Color = Literal[
     "gray",
+    "silver",
     "green",
     "light-green",
     "orange",

@@ -12,6 +12,7 @@ import re
 import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,7 @@ SCRAPE, EVALUATION, THIN = 600, 240, 43_200
 """Seconds between samples of what is scraped, of what graphs read of the last day, and of the rest of 31 days."""
 DAY, HOUR = 86_400, 3_600
 PIXELS = 1_920
+OPTIONS = Options(scrape_interval_seconds=SCRAPE)
 SECONDS, SAMPLES = 1.0, 1_000_000
 """What a refresh may take of a processor, and how many samples one of its queries may hold at a time."""
 _TEMPLATE = ("classifier", "1")
@@ -299,20 +301,27 @@ def _read(models: Iterable[dict[str, Any]]) -> set[str]:
     return set(re.findall(r"[a-zA-Z_:][\w:]*", text))
 
 
-@pytest.mark.timeout(900)
-def test_each_dashboard_stays_quick_on_a_large_fleet(tmp_path: Path) -> None:
-    """A refresh takes under a second, and no query holds a million samples; 30 days of objectives neither."""
-    made = {one.uid: dashboard_model(one) for one in dashboards(Options(scrape_interval_seconds=SCRAPE))}
-    binary, promtool = prometheuses()[0], promtools()[0]
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """A Prometheus with the history of the fleet; yields its address."""
+    made = {one.uid: dashboard_model(one) for one in dashboards(OPTIONS)}
     shown = _read(model for uid, model in made.items() if uid != "triton-model")
     started = time.perf_counter()
-    count = history(tmp_path / "made.om", shown)
+    count = history(folder / "made.om", shown)
     print(f"\n{count} series written in {time.perf_counter() - started:.0f} s")
-    data = made_fleet.blocks(tmp_path, tmp_path / "made.om", promtool)
+    data = made_fleet.blocks(folder, folder / "made.om", promtools()[0])
     print(f"blocks after {time.perf_counter() - started:.0f} s")
     if kept := os.environ.get("BENCH_KEEP"):
         shutil.copytree(data, kept)
-    with made_fleet.serving(data, tmp_path, binary, *_LOOKBACK) as url:
+    with made_fleet.serving(data, folder, prometheuses()[0], *_LOOKBACK) as url:
+        yield url
+
+
+@pytest.mark.timeout(900)
+def test_each_dashboard_stays_quick_on_a_large_fleet(tmp_path: Path) -> None:
+    """A refresh takes under a second, and no query holds a million samples; 30 days of objectives neither."""
+    made = {one.uid: dashboard_model(one) for one in dashboards(OPTIONS)}
+    with served(tmp_path) as url:
         found = {}
         for uid, model in made.items():
             hours = {"now-6h": 6 * HOUR, "now-24h": DAY}[model["time"]["from"]]

@@ -37,7 +37,7 @@ class Decimals(Strict):
 
 
 class Short(Strict):
-    unit: Literal["decimal", "bytes", "bytes/sec", "counts/sec", "ops/sec", "requests/sec"]
+    unit: Literal["decimal", "bytes", "bytes/sec", "counts/sec", "requests/sec"]
     decimal_places: float | None = None
     short_values: bool | None = None
 

@@ -41,7 +41,12 @@ EMPTY: Mapping[str, Mapping[str, Sequence[str]]] = {
         "triton-model": ["Time to first token", "Time per output token", "Whole requests", "Tokens"]
     },
     "needs a model of the TensorRT-LLM backend": {
-        "triton-model": ["Requests in the engine", "KV cache used", "In-flight batcher", "Engine iterations"]
+        "triton-model": [
+            "Requests in the engine",
+            "KV cache used",
+            "In-flight batcher",
+            "Engine iterations/s",
+        ]
     },
     "needs Triton 24.11": {"triton-model": ["Load time"], PER_MODEL: ["Load time"]},
     "needs Triton started with histogram_latencies": {

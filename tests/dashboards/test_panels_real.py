@@ -250,7 +250,7 @@ def test_requests_per_second_are_summed_over_servers(views: tuple[View, ...]) ->
 
 def test_batch_is_inferences_over_executions(views: tuple[View, ...]) -> None:
     """The embedder's mean batch is the one that was made."""
-    shown = _view(views, "triton-model", "embedder").panel("Mean batch")[0].last()[0]
+    shown = _view(views, "triton-model", "embedder").panel("Mean batch against its limit")[0].last()[0]
 
     assert 5.5 == pytest.approx(shown, abs=1e-2)
 
@@ -364,7 +364,7 @@ ENDINGS = {
     "hertz": "_hertz",
 }
 """Unit of a panel -> how the metrics end that may be shown in it."""
-PLAIN = {"short", "percentunit", "reqps", "count:tok/s", "iops", "dateTimeFromNow"}
+PLAIN = {"short", "locale", "percentunit", "reqps", "count:tok/s", "dateTimeFromNow"}
 """Units without one ending. No "percent" among them: every share here is between 0 and 1."""
 
 

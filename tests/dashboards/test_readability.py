@@ -11,7 +11,11 @@ from support.history import END
 from support.panels import Grafana, Json, panels
 from triton_dashboards.generate import dashboards
 from triton_dashboards.grafana.dashboard import dashboard_model
+from triton_dashboards.traffic import UNCOUNTED
+from triton_dashboards.values import Panel, Table
+from triton_exporter.catalogue import triton
 from triton_slo.artifact import Options
+from triton_slo.names import model_traffic, server_traffic
 
 MODELS = {one.uid: dashboard_model(one) for one in dashboards(Options())}
 PANELS = [(uid, panel) for uid, model in MODELS.items() for panel in panels(model)]
@@ -116,7 +120,7 @@ def test_loads_and_deploys_are_marked_on_every_dashboard() -> None:
 
 
 def test_the_gpu_dashboard_shows_its_first_graphs_at_once_and_says_why_they_are_empty() -> None:
-    """What every source of GPU series has needs no click; without GPUs each graph names the reason, a text the way."""
+    """What every source has needs no click; without GPUs each graph says so, and a text says what to do."""
     opened = [one for one in MODELS["triton-gpu"]["panels"] if one["type"] not in ("row", "stat")]
     table, *graphs = opened
 
@@ -131,3 +135,43 @@ def test_links_of_the_operator_are_on_every_dashboard() -> None:
     made = [dashboard_model(one) for one in dashboards(Options(links=(link,)))]
 
     assert all(link in [(one["title"], one.get("url")) for one in model["links"]] for model in made)
+
+
+def test_a_heatmap_has_columns_wide_enough_to_see() -> None:
+    """With a column for each pixel the gaps between them would be all that one sees."""
+    heatmaps = [one for _, one in PANELS if one["type"] == "heatmap"]
+
+    assert heatmaps
+    assert all(one["maxDataPoints"] * 3 <= 1280 / 24 * one["gridPos"]["w"] for one in heatmaps)
+
+
+def test_the_title_of_a_figure_fits() -> None:
+    """On a laptop (1280 pixels) a title is cut after as many letters as 8 pixels each leave."""
+    cut = [
+        (uid, one["title"])
+        for uid, one in PANELS
+        if one["type"] == "stat" and 8 * len(one["title"]) > one["gridPos"]["w"] / 24 * 1280 - 24
+    ]
+
+    assert [] == cut
+
+
+def test_a_panel_of_failures_says_what_triton_cannot_count() -> None:
+    """Whoever sees 0 failed requests beside clients with errors finds the reason in the description."""
+    counters = (triton.REQUEST_FAILURE.name, model_traffic("failures"), server_traffic("failures"))
+    silent = [
+        (board.uid, panel.title)
+        for board in dashboards(Options())
+        for panel in board.panels
+        for shown in (_failures(panel),)
+        if any(name in query for query in shown for name in counters) and UNCOUNTED not in panel.description
+    ]
+
+    assert [] == silent
+
+
+def _failures(panel: Panel) -> list[str]:
+    """Queries of a panel, or of a table's column, that is about failures."""
+    if isinstance(panel, Table):
+        return [column.expr for column in panel.columns if column.name.startswith("Fail")]
+    return [query.expr for query in panel.asked] if panel.title.startswith("Fail") else []

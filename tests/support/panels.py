@@ -130,7 +130,8 @@ class Grafana:
         """The panel's own shortest step, unless it has a range of its own or the view is too short for it."""
         least = panel.get("interval", "")
         seconds = int(least[:-1]) * 60 if least.endswith("m") and "timeFrom" not in panel else 0
-        return max(self.step, seconds if 10 * seconds <= self.seconds else 0)
+        most = int(self.seconds / panel.get("maxDataPoints", self.seconds))
+        return max(self.step, most, seconds if 10 * seconds <= self.seconds else 0)
 
     def exemplars(self, target: Json, chosen: Mapping[str, str]) -> list[Json]:
         """What the graph's exemplar query answers."""

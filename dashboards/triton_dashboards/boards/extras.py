@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from triton_dashboards import reading
 from triton_dashboards.about import fires
 from triton_dashboards.query import quantile, ratio, total
-from triton_dashboards.traffic import Raw
+from triton_dashboards.traffic import UNCOUNTED, Raw
 from triton_dashboards.values import (
     Display,
     Heatmap,
@@ -38,7 +38,7 @@ def ensemble(seen: View) -> tuple[Panel, ...]:
         ),
         TimeSeries(
             "Failures of the steps",
-            "Share of each step's requests that failed: blame the step, not the ensemble.",
+            f"Share of each step's requests that failed: blame the step, not the ensemble. {UNCOUNTED}",
             {"{{model}}": f"{everything.failed('model')} {member}"},
             reading.FAILED_BY.when_empty("No ensemble"),
             reads=triton.REQUEST_FAILURE,
@@ -117,10 +117,10 @@ def tensorrt_llm(seen: View) -> tuple[Panel, ...]:
             reading.COUNT.when_empty(none),
         ),
         TimeSeries(
-            "Engine iterations",
+            "Engine iterations/s",
             "Iterations a second; 0 with active requests is a stuck engine.",
             {"{{instance}}": f"sum by (instance) ({iterations})"},
-            Display("iops", minimum=0, no_value=none),
+            Display("short", minimum=0, no_value=none),
         ),
     )
 

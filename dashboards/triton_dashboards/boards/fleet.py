@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from triton_dashboards import reading, shared
 from triton_dashboards.query import Scope, or_last, or_zero, scope, worst
 from triton_dashboards.recording import window
-from triton_dashboards.traffic import SHARE_FAILED, Recorded
+from triton_dashboards.traffic import SHARE_FAILED, UNCOUNTED, Recorded
 from triton_dashboards.values import (
     Column,
     Dashboard,
@@ -182,7 +182,7 @@ def _models(fleet: _Fleet) -> Panel:
     return Table(
         "Models",
         "One line a model: the worst budget first, models without one last. An empty cell: no "
-        "traffic, or no objective, or nothing not ready.",
+        f"traffic, or no objective, or nothing not ready. Failed: {UNCOUNTED}",
         [Key("model", link=link, width=260)],
         shown,
         reads=(state.MODEL_NOT_READY_SINCE, PERIOD_BUDGET_REMAINING, model_traffic("requests")),
@@ -210,7 +210,7 @@ def _history(fleet: _Fleet) -> tuple[Panel, ...]:
         ),
         TimeSeries(
             "Failed by model",
-            "The ten models that failed most, at any time in view.",
+            f"The ten models that failed most, at any time in view. {UNCOUNTED}",
             {"{{model}}": worst(f"{fleet.model.failed('model')} > 0")},
             reading.FAILED_BY.when_empty("No failures"),
             reads=model_traffic("failures"),
@@ -268,7 +268,7 @@ def _servers(fleet: _Fleet) -> Panel:
     return Table(
         "Servers",
         "One line a server. A server can be live and not ready: with strict readiness one failed "
-        "model is enough.",
+        f"model is enough. Failed: {UNCOUNTED}",
         [Key("instance", "Server", link, 260)],
         shown,
         reads=(state.SERVER_LIVE, state.SERVER_READY, server_traffic("requests"), own.LAST_SUCCESS),

@@ -265,7 +265,7 @@ def _use(gpus: _Gpus) -> tuple[Panel, ...]:
     )
 
 
-_NOBODY = (Style("idle", "gray"), Style("no model", "gray"))
+_NOBODY = (Style("idle", "gray"), Style("no model", "silver"))
 """What no model caused."""
 
 

@@ -10,7 +10,7 @@ from triton_dashboards import reading, shared
 from triton_dashboards.about import fires
 from triton_dashboards.boards.extras import EXTRAS
 from triton_dashboards.query import Scope, or_zero, ratio, total
-from triton_dashboards.traffic import PHASES, SHARE_FAILED, Raw
+from triton_dashboards.traffic import PHASES, SHARE_FAILED, UNCOUNTED, Raw
 from triton_dashboards.values import (
     Annotation,
     Column,
@@ -83,7 +83,6 @@ def summary(seen: View) -> tuple[Panel, ...]:
             "Versions of this model that are ready, counted on each server.",
             f"sum({seen.chosen(state.MODEL_READY)})",
             Display(decimals=0, thresholds=(Threshold("red"), Threshold("green", 1)), no_value="Unknown"),
-            width=2,
         ),
         Stat(
             "Not ready",
@@ -91,7 +90,6 @@ def summary(seen: View) -> tuple[Panel, ...]:
             or_zero(f"count({seen.chosen(state.MODEL_NOT_READY_SINCE)})", f"max({seen.servers(state.UP)})"),
             reading.FAULTS.when_empty("No exporter"),
             reads=state.MODEL_NOT_READY_SINCE,
-            width=2,
         ),
         Stat(
             "Budget left",
@@ -105,7 +103,6 @@ def summary(seen: View) -> tuple[Panel, ...]:
             "estimated: the largest.",
             f"max({seen.objectives(ESTIMATE_ERROR, OURS)})",
             Display("percentunit", 2, no_value="–"),
-            width=2,
         ),
         Stat(
             "Requests/s",
@@ -134,12 +131,6 @@ def summary(seen: View) -> tuple[Panel, ...]:
             reading.queue_share(seen.tuning, seen.name),
             reads=triton.QUEUE_DURATION_US,
         ),
-        Stat(
-            "Mean batch",
-            "Inferences in one execution: how well dynamic batching works.",
-            raw.batch(),
-            reading.BATCH,
-        ),
     )
 
 
@@ -166,7 +157,7 @@ def symptoms(seen: View) -> tuple[Panel, ...]:
         TimeSeries(
             "Failures by reason",
             "BACKEND: the model raised. REJECTED: waited too long in the queue. CANCELED: the "
-            "client gave up (no failure of ours). OTHER: an ensemble's step, or a bad request.",
+            f"client gave up (no failure of ours). OTHER: an ensemble's step. {UNCOUNTED}",
             {"{{reason}}": f"{by_reason} > 0"},
             replace(reading.REQUESTS, no_value="No failures", styles=_BY_REASON),
             width=8,
@@ -331,7 +322,7 @@ def versions(seen: View) -> tuple[Panel, ...]:
     return (
         Table(
             "Versions",
-            "All versions over the same time, whatever is chosen above.",
+            f"All versions over the same time, whatever is chosen above. Failed: {UNCOUNTED}",
             [Key("version")],
             shown,
             reads=(state.MODEL_READY, triton.REQUEST_SUCCESS, state.REQUEST_DURATION),
@@ -347,7 +338,7 @@ def versions(seen: View) -> tuple[Panel, ...]:
         ),
         TimeSeries(
             "Failed by version",
-            "Share of requests that failed, by version. Dashed: what the objective allows.",
+            f"Share of requests that failed, by version. Dashed: what the objective allows. {UNCOUNTED}",
             [Query(everything.failed("version"), "version {{version}}"), *promised(seen, Errors)],
             lined(reading.FAILED_BY, seen.limit(Errors)),
             reads=triton.REQUEST_FAILURE,

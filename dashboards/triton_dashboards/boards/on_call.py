@@ -102,7 +102,7 @@ def _summary(tuning: Tuning) -> tuple[Panel, ...]:
             reading.FAULTS.when_empty("No bridge"),
         ),
         Stat(
-            "Oldest undelivered",
+            "Longest wait",
             "Age of the oldest notification that Slack has not accepted. " + fires(waiting),
             f"max({waiting.expr(str)})",
             reading.aged(waiting, "No bridge"),

@@ -192,10 +192,10 @@ def _models(within: Scope, every: str) -> tuple[Panel, ...]:
 
 
 _BY_STATE = (
-    Style("ready", "green"),
+    Style("ready", "light-green"),
     Style("loading", "blue"),
     Style("unloading", "gray"),
-    Style("unavailable", "red"),
+    Style("unavailable", "dark-red"),
 )
 
 

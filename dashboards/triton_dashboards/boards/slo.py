@@ -196,16 +196,16 @@ def _objectives(within: Scope) -> Panel:
     # A group that vanished has no target any more.
     left = or_last(by_key(within(PERIOD_BUDGET_REMAINING), "min"), f"({target} or {unknown})")
     shown = (
-        Column("Target", target, Display("percentunit", 2)),
-        Column("Budget left", left, reading.BUDGET_CELL, colored=True),
-        Column("Empty in", by_key(exhaustion(within), "min"), Display("s", 1)),
-        Column("Burn now", by_key(within(CURRENT_BURN_RATE)), _BURN, colored=True),
-        Column("Burn 1h", by_key(burn(within, "1h")), _BURN, colored=True),
-        Column("Burn 6h", by_key(burn(within, "6h")), _BURN, colored=True),
-        Column("Burn 3d", by_key(burn(within, "3d")), _BURN, colored=True),
-        Column("Unknown", unknown, Display(words={1: ("Unknown", "red")}), colored=True),
-        Column("Caveat", by_key(_caveats(within)), Display(words=_CAVEAT_WORDS), colored=True, width=150),
-        Column("Estimate error", by_key(within(ESTIMATE_ERROR)), Display("percentunit", 2), width=110),
+        Column("Target", target, Display("percentunit", 2), width=80),
+        Column("Budget left", left, reading.BUDGET_CELL, colored=True, width=100),
+        Column("Empty in", by_key(exhaustion(within), "min"), Display("s", 1), width=100),
+        Column("Burn now", by_key(within(CURRENT_BURN_RATE)), _BURN, colored=True, width=85),
+        Column("Burn 1h", by_key(burn(within, "1h")), _BURN, colored=True, width=85),
+        Column("Burn 6h", by_key(burn(within, "6h")), _BURN, colored=True, width=85),
+        Column("Burn 3d", by_key(burn(within, "3d")), _BURN, colored=True, width=85),
+        Column("Unknown", unknown, Display(words={1: ("Unknown", "red")}), colored=True, width=85),
+        Column("Caveat", by_key(_caveats(within)), Display(words=_CAVEAT_WORDS), colored=True, width=165),
+        Column("Estimate error", by_key(within(ESTIMATE_ERROR)), Display("percentunit", 2), width=120),
     )
     link = shared.to(shared.MODEL, "Model dashboard", model=shared.field("Model"))
     return Table(
@@ -214,9 +214,12 @@ def _objectives(within: Scope) -> Panel:
         "cannot see everything, so the truth may be worse; `tritonwatch status` says how to find out. "
         "Estimate error: how far the share of the last hour may be off, either way.",
         (
-            Key(SLO, "Objective"),
-            Key(INDICATOR),
-            *(Key(label, link=link, width=200) if label == "model" else Key(label) for label in GROUPING),
+            Key(SLO, "Objective", width=90),
+            Key(INDICATOR, width=90),
+            *(
+                Key(label, link=link, width=150) if label == "model" else Key(label, width=75)
+                for label in GROUPING
+            ),
         ),
         shown,
         reads=(

@@ -78,6 +78,7 @@ _PANEL_KEYS = frozenset(
         "fieldConfig",
         "interval",
         "links",
+        "maxDataPoints",
         "options",
         "repeat",
         "repeatDirection",

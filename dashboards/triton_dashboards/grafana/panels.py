@@ -73,8 +73,9 @@ def _timeseries(panel: TimeSeries) -> Any:
         drawStyle="bars" if bars else "line",
         lineInterpolation="stepAfter" if panel.step else "linear",
         lineWidth=1 if bars or stacked else 2,
-        fillOpacity=60 if bars else 40 if stacked else 8,
-        gradientMode="none" if stacked or bars else "opacity",
+        # A wash under each of thirty lines would hide them all.
+        fillOpacity=60 if bars else 40 if stacked else 0,
+        gradientMode="none",
         showPoints="never" if not bars else "auto",
         scaleDistributionType="log" if panel.log else "linear",
         scaleDistributionLog=10,
@@ -101,7 +102,7 @@ def _state_timeline(panel: StateTimeline) -> Any:
         extraJson={
             "fieldConfig": {"defaults": _limits(panel.display) | {"unit": panel.display.unit}},
             "options": {
-                "perPage": 20,
+                "perPage": _bands(panel),
                 "legend": {"showLegend": True, "displayMode": "list", "placement": "bottom", "calcs": []},
                 "tooltip": {"mode": "single", "sort": "none", "hideZeros": False},
             },
@@ -109,9 +110,16 @@ def _state_timeline(panel: StateTimeline) -> Any:
     )
 
 
+def _bands(panel: StateTimeline) -> int:
+    """Lines on a page: as many as leave 20 pixels to each; Grafana has 38 for a unit of height."""
+    return (38 * panel.height - 100) // 20
+
+
 def _heatmap(panel: Heatmap) -> Any:
     return library.BucketHeatmap(
-        **_common(panel, [_target(one, index, "heatmap") for index, one in enumerate(panel.asked)]),
+        **_common(panel, [_target(one, index, "heatmap") for index, one in enumerate(panel.asked)])
+        # With a column for each pixel the gaps would be all that one sees.
+        | {"maxDataPoints": 120},
         thresholds=[_threshold(one) for one in panel.display.thresholds],
         extraJson={
             "fieldConfig": {

@@ -29,18 +29,19 @@ _UNITS = {
     "Bps": "bytes/sec",
     "percentunit": "percent-decimal",
     "reqps": "requests/sec",
-    "iops": "ops/sec",
     "count:tok/s": "counts/sec",
     "celsius": "celsius",
     "dateTimeFromNow": "relative-time",
     "short": "decimal",
+    "locale": "decimal",
 }
 _WRITTEN = {"watt": "W", "joule": "J", "hertz": "Hz"}
 """Units that Perses does not have, and how an axis or a heading says them."""
 _DATES = ("relative-time",)
-_SHORTENED = ("decimal", "bytes", "bytes/sec", "counts/sec", "ops/sec", "requests/sec")
+_SHORTENED = ("decimal", "bytes", "bytes/sec", "counts/sec", "requests/sec")
 _COLORS = {
     "gray": "#808080",
+    "silver": "#c0c0c0",
     "green": "#73bf69",
     "light-green": "#96d98d",
     "orange": "#ff9830",
@@ -137,7 +138,7 @@ def _time_series(panel: TimeSeries) -> Json:
         "visual": {
             "display": "bar" if panel.bars else "line",
             "lineWidth": 1 if stacked else 2,
-            "areaOpacity": 0.6 if panel.bars else 0.4 if panel.stacked else 0.08,
+            "areaOpacity": 0.6 if panel.bars else 0.4 if panel.stacked else 0,
         }
         | ({"stack": "all"} if stacked else {}),
     }
