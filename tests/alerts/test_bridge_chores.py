@@ -246,7 +246,7 @@ def test_a_silence_matches_the_incident_and_names_its_maker(place: Place) -> Non
     place.press("silence", "4h")
     made = place.alertmanager.silences[0]
 
-    assert [("alertname", "g0"), ("severity", "critical"), ("model", "a")] == [
+    assert [("alertname", "g0"), ("severity", "critical"), ("model", "g0"), ("version", "a")] == [
         (one["name"], one["value"]) for one in made["matchers"]
     ]
     assert "U0ANA" == made["createdBy"]
@@ -401,9 +401,10 @@ def test_a_watchdog_that_stops_pages_and_its_return_resolves(place: Place) -> No
     place.send()
 
     assert still_open
-    assert [
-        "🔴 The watchdog alert no longer arrives: other alerts may not reach Slack either · AlertPipelineSilent"
-    ] == opened
+    (text,) = opened
+    assert text.startswith(
+        "🔴 The watchdog alert no longer arrives: other alerts may not reach Slack either · "
+    )
     assert place.workspace.roots()[0].text.startswith("🟢 Resolved")
 
 

@@ -129,7 +129,7 @@ def test_every_opening_and_every_resolve_is_delivered_in_order(schedule: Schedul
 def check(world: World) -> None:
     incidents = world.incidents()
     expected = [(key, len(group.episodes)) for key, group in world.truth.items()]
-    actual = [(key, sum(1 for _, found, _ in incidents if found == f"page|{key}")) for key, _ in expected]
+    actual = [(key, sum(1 for _, found, _ in incidents if found == key)) for key, _ in expected]
     assert expected == actual
 
     for name, key, closed_at in incidents:

@@ -18,7 +18,7 @@ def alert(name: str, start: float = 100.0, end: float | None = None, **annotatio
 
 
 def said(*alerts: Member, source: str = "am-0", truncated: int = 0) -> Notification:
-    return Notification(
+    notification = Notification(
         key="page|{}",
         receiver="page",
         all_resolved=not any(one.firing for one in alerts),
@@ -26,6 +26,7 @@ def said(*alerts: Member, source: str = "am-0", truncated: int = 0) -> Notificat
         truncated=truncated,
         source=source,
     )
+    return notification.about(notification.alerts)
 
 
 def told(*notifications: Notification) -> tuple[Incident | None, list[str]]:
@@ -52,16 +53,17 @@ def test_one_incident_opens_grows_shrinks_and_closes() -> None:
     assert 1003.0 == incident.closed_at
 
 
-def test_an_end_without_a_beginning_is_reported_as_such() -> None:
-    """Alertmanager tells of the end of what was inhibited while it fired; nobody was notified that it fires."""
+def test_the_end_of_an_alert_that_was_not_reported_is_no_line_in_the_thread() -> None:
+    """Alertmanager reports the end of what was inhibited while it fired, or of an earlier incident."""
     opened = fold(None, said(alert("a")), 1000.0).incident
     grown = fold(opened, said(alert("a"), alert("b", 110.0, end=120.0)), 1001.0)
     closed = fold(grown.incident, said(alert("a", end=130.0), alert("c", 110.0, end=125.0)), 1002.0)
 
-    assert [("passed", ("b",))] == [(event.kind, event.subjects) for event in grown.events]
-    assert [("resolved", ("a",)), ("passed", ("c",)), ("closed", ())] == [
-        (event.kind, event.subjects) for event in closed.events
-    ]
+    assert () == grown.events
+    assert [("closed", ("a",))] == [(event.kind, event.subjects) for event in closed.events]
+    assert ["b", "c"] == [member.labels["model"] for one in (grown, closed) for member, _ in one.unreported]
+    assert closed.incident is not None
+    assert {"a"} == closed.incident.members.keys()
 
 
 def test_an_incident_after_the_end_is_a_new_one() -> None:

@@ -93,6 +93,9 @@ class Stack:
             "the bridge took the notification",
         )
 
+    def thread(self, root: Posted) -> list[str]:
+        return [one.text for one in self.slack.workspace.thread(root)]
+
     def root(self, mark: str) -> Posted:
         found = eventually(
             lambda: [m for m in self.slack.workspace.roots() if mark in m.shown], f"a message with {mark!r}"
@@ -157,12 +160,12 @@ def test_an_incident_from_a_real_alert_to_its_end(stack: Stack, binary: Path) ->
         time.sleep(1.5)  # the resolve meets a closed door first
         again = stack.bridge()
         eventually(lambda: "Resolved:" in root.shown, "the message says that it is over", 40)
-        thread = [one.text for one in stack.slack.workspace.thread(root)]
+        eventually(lambda: "Recovered" in stack.thread(root)[-1], "the thread says so, too")
+        thread = stack.thread(root)
 
     assert 0 == again.end(signal.SIGTERM)
     assert 1 == len(stack.slack.workspace.roots())
     assert 1 == sum("acknowledged it" in line for line in thread)
-    assert "all resolved" in thread[-1] or "all resolved" in thread[-2]
     audit = (stack.folder / "data" / "audit.jsonl").read_text().splitlines()
     assert ["acknowledge", "silence", "unsilence"] == [json.loads(line)["action"] for line in audit]
     assert TOKEN not in (stack.folder / "bridge.log").read_text()
@@ -194,8 +197,8 @@ def test_whatever_else_is_killed_in_mid_incident_it_stays_one_message(stack: Sta
 
     assert 1 == len(stack.slack.workspace.roots())
     thread = [one.text for one in stack.slack.workspace.thread(root)]
-    assert 1 == sum("all resolved" in line for line in thread)
-    assert 0 == sum("fires" in line for line in thread)
+    assert 1 == sum("Recovered" in line for line in thread)
+    assert 0 == sum("also firing" in line for line in thread)
 
 
 def fires(port: int) -> bool:
@@ -246,8 +249,8 @@ def test_two_alertmanagers_are_one_message(stack: Stack, binary: Path, together:
 
     assert 1 == len(stack.slack.workspace.roots())
     thread = [one.text for one in stack.slack.workspace.thread(root)]
-    assert 1 == sum("all resolved" in line for line in thread)
-    assert 0 == sum("fires again" in line for line in thread)
+    assert 1 == sum("Recovered" in line for line in thread)
+    assert 0 == sum("also firing" in line for line in thread)
 
 
 @pytest.mark.real
@@ -264,11 +267,17 @@ def test_the_end_of_a_group_at_one_alertmanager_leaves_what_only_its_twin_has(
     begun = datetime.now(UTC)
     one, other = (
         {
-            "labels": {"alertname": "A", "instance": "a:1", "model": model, "severity": "critical"},
+            "labels": {
+                "alertname": "A",
+                "instance": "a:1",
+                "model": "m",
+                "version": one,
+                "severity": "critical",
+            },
             "startsAt": begun.isoformat(),
             "endsAt": (begun + timedelta(hours=1)).isoformat(),
         }
-        for model in ("one", "other")
+        for one in ("one", "other")
     )
     for port, alert in ((first, one), (second, one), (first, other)):
         tell(port, alert)
@@ -301,14 +310,14 @@ def test_a_ticket_that_becomes_a_page_in_its_group_pages(stack: Stack, binary: P
     begun = datetime.now(UTC)
     ticket, page = (
         {
-            "labels": {"alertname": "A", "instance": "a:1", "model": severity, "severity": severity},
+            "labels": {"alertname": "A", "instance": "a:1", "model": "m", "severity": severity},
             "startsAt": begun.isoformat(),
             "endsAt": (begun + timedelta(hours=1)).isoformat(),
         }
         for severity in ("warning", "critical")
     )
     tell(port, ticket)
-    root = stack.root("ticket (warning)")
+    root = stack.root("· ticket ·")
     eventually(lambda: stack.slack.connected, "Socket Mode is connected")
     stack.slack.press("e1", root, "acknowledge")
     eventually(lambda: "<@U0ANA>" in root.shown, "the message shows who has it")
@@ -317,9 +326,55 @@ def test_a_ticket_that_becomes_a_page_in_its_group_pages(stack: Stack, binary: P
     pages = eventually(lambda: stack.slack.workspace.roots("C0PAGES"), "a message in the channel of pages")
     eventually(lambda: len(stack.slack.workspace.roots("C0PAGES")) == 2, "the escalation")
     assert "C0TICKETS" == root.channel
-    assert "page (critical)" in pages[0].shown
-    assert "not yet" in pages[0].shown_over_time[0]
+    assert "· page ·" in pages[0].shown
+    assert "nobody has acknowledged" in pages[0].shown_over_time[0]
+    assert "|the ticket>" in pages[0].shown
+    assert [] == [one for one in stack.slack.workspace.messages if one.broadcast]
     assert "Nobody has acknowledged this" in stack.slack.workspace.roots("C0PAGES")[1].text
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("binary", alertmanagers(), ids=lambda path: str(path.parent.parent.name))
+def test_one_cause_is_one_thread_whatever_the_routes(stack: Stack, binary: Path) -> None:
+    """Tickets and pages have routes, groups and intervals of their own; the model has one message and one end."""
+    port = free_ports(1)[0]
+    stack.arguments = ["--mention=S0ONCALL"]
+    stack.bridge()
+    start_alertmanager(stack, binary, port, routes=TWO_ROUTES)
+    eventually(lambda: requests.get(f"http://127.0.0.1:{port}/-/ready", timeout=2).ok, "ready")
+    begun = datetime.now(UTC)
+    failed, down, burning = (
+        {
+            "labels": {"alertname": name, "model": "broken", "severity": severity, **labels},
+            "annotations": {"summary": summary},
+            "startsAt": begun.isoformat(),
+            "endsAt": (begun + timedelta(hours=1)).isoformat(),
+        }
+        for name, severity, summary, labels in (
+            ("TritonModelLoadFailed", "warning", "Model broken failed to load", {"instance": "t:1"}),
+            ("TritonModelDownEverywhere", "critical", "No server serves model broken", {}),
+            ("TritonReadinessBudgetBurn", "critical", "broken burns its budget", {"slo": "readiness"}),
+        )
+    )
+    tell(port, failed)
+    root = stack.root("Model broken failed to load")
+    ticket = root.shown
+    tell(port, down)
+    tell(port, burning)
+    eventually(lambda: "broken burns its budget" in root.shown, "the message shows the page")
+    page = root.shown
+    for alert in (down, burning, failed):
+        tell(port, {**alert, "endsAt": datetime.now(UTC).isoformat()})
+        time.sleep(1.2)  # an interval of each group
+    eventually(lambda: any("Recovered" in line for line in stack.thread(root)), "the end")
+    time.sleep(1)  # whatever comes twice would come now
+
+    assert [root] == stack.slack.workspace.roots()
+    assert ["· ticket ·" in ticket, "· page ·" in page] == [True, True]
+    raised = [one.text for one in stack.slack.workspace.messages if one.broadcast]
+    assert ["<!subteam^S0ONCALL> 🔴 *Now a page*" in text for text in raised] == [True]
+    assert "Model broken failed to load" in json.loads(page)[0]["text"]["text"]
+    assert 1 == sum("Recovered" in line for line in stack.thread(root))
 
 
 def tell(port: int, alert: dict[str, Any]) -> None:
@@ -345,13 +400,26 @@ def silences(port: int, state: str) -> list[dict[str, Any]]:
     return [one for one in answer.json() if one["status"]["state"] == state]
 
 
-def start_alertmanager(stack: Stack, binary: Path, port: int, *more: str) -> None:
+ONE_ROUTE = "  {receiver: bridge, group_by: [alertname, instance], group_wait: 0s, group_interval: 1s}"
+TWO_ROUTES = """\
+  receiver: bridge
+  group_by: [model]
+  group_wait: 0s
+  group_interval: 1s
+  routes:
+  - {receiver: page, matchers: ['severity="critical"']}
+  - {receiver: bridge, matchers: ['severity="warning"']}"""
+
+
+def start_alertmanager(stack: Stack, binary: Path, port: int, *more: str, routes: str = ONE_ROUTE) -> None:
     """One on its own, unless `more` says where it meets others: then it waits for them before it notifies."""
     config = stack.folder / "alertmanager.yml"
     config.write_text(
-        "route: {receiver: bridge, group_by: [alertname, instance], group_wait: 0s, group_interval: 1s}\n"
-        "receivers:\n- name: bridge\n  webhook_configs:\n"
-        f"  - url: {stack.url}/alertmanager\n"
+        f"route:\n{routes}\nreceivers:\n"
+        + "".join(
+            f"- name: {name}\n  webhook_configs:\n  - url: {stack.url}/alertmanager\n"
+            for name in ("bridge", "page")
+        )
     )
     stack.run(
         f"alertmanager-{port}",

@@ -71,7 +71,7 @@ def test_an_exporter_behind_a_password_tells_its_reasons(tmp_path: Path) -> None
     body = json.dumps({"models": [_entry(reason="no such file")]}).encode()
     handler = routed({"GET /state": lambda _: Response(body)})
     with closing(Store(tmp_path / "bridge.sqlite", lambda _severity: "C0PAGES")) as store:
-        store.receive(parse(body_of("g0", {"broken": 100.0}, {}), "am"), 100.0)
+        store.receive(parse(body_of("broken", {"1": 100.0}, {}), "am"), 100.0)
         incident = store.incidents.get(1)
     assert incident is not None
 

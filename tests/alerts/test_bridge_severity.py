@@ -52,8 +52,8 @@ class Bridge:
         for name in {*firing, *ended}:
             if not name.startswith("page"):
                 body = body.replace(
-                    f'"model": "{name}", "severity": "critical"'.encode(),
-                    f'"model": "{name}", "severity": "warning"'.encode(),
+                    f'"version": "{name}", "severity": "critical"'.encode(),
+                    f'"version": "{name}", "severity": "warning"'.encode(),
                 )
         self.store.receive(parse(body, "am"), self.clock())
         self.send()
@@ -83,7 +83,7 @@ class Bridge:
         return [one.text for one in self.workspace.messages if one.channel == channel and _appears(one)]
 
     def escalations(self) -> int:
-        return sum(HOW.mention in text for text in self.in_channel(PAGES))
+        return sum("Nobody has acknowledged" in text for text in self.in_channel(PAGES))
 
 
 def _appears(message: object) -> bool:
@@ -147,7 +147,7 @@ def test_every_thread_of_a_raised_incident_learns_of_its_end(bridge: Bridge) -> 
 
     assert len(set(bridge.channels.values())) == len(roots)
     assert all("Resolved:" in root.shown for root in roots)
-    assert all("all resolved" in bridge.workspace.thread(root)[-1].text for root in roots)
+    assert all("Recovered" in bridge.workspace.thread(root)[-1].text for root in roots)
 
 
 def test_a_page_that_ended_before_it_was_received_raises_nothing(bridge: Bridge) -> None:

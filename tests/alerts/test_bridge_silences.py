@@ -211,14 +211,14 @@ def test_a_silence_of_a_ticket_leaves_the_pages_of_its_server_alone(
     ):
         labels = {"alertname": name, "severity": severity, "model": model, **here}
         alertmanager.fire({label: value for label, value in labels.items() if value})
-    bridge.hear(alertmanager.notification(here, "TritonQueueGrowinga.b|c", "TritonQueueGrowingd"))
+    bridge.hear(alertmanager.notification(here, "TritonQueueGrowinga.b|c"))
     line = bridge.press("silence", "1h")
 
     time.sleep(0.2)
     suppressed = sorted(name for name, state in alertmanager.states().items() if state == "suppressed")
-    assert ["TritonQueueGrowinga.b|c", "TritonQueueGrowingd"] == suppressed
+    assert ["TritonQueueGrowinga.b|c"] == suppressed
     assert line.endswith(
-        '`instance="gpu-1:9401", alertname="TritonQueueGrowing", severity="warning", model=~"a\\\\.b\\\\|c|d"`.'
+        '`instance="gpu-1:9401", alertname="TritonQueueGrowing", severity="warning", model="a.b|c"`.'
     )
     assert "silenced" == bridge.thread()[-1][0]
 

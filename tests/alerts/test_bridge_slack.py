@@ -243,7 +243,8 @@ def test_blocks_that_slack_refuses_become_plain_text(tmp_path: Path) -> None:
     run(one, clock, 10)
     one.store.close()
 
-    assert ["🔴 Model a failed to load · a"] == [m.text for m in workspace.messages]
+    (posted,) = workspace.messages
+    assert posted.text.startswith("🔴 Model a failed to load · since <!date^")
     assert [] == workspace.messages[0].blocks
 
 

@@ -343,9 +343,11 @@ class World:
     # What was delivered
 
     def incidents(self) -> list[tuple[str, str, float | None]]:
-        """Name, group and end of every incident, in order of opening."""
+        """Name, model and end of every incident, in order of opening."""
         with sqlite3.connect(self.path) as connection:
-            rows = connection.execute("SELECT name, key, closed_at FROM incidents ORDER BY id").fetchall()
+            rows = connection.execute(
+                "SELECT name, json_extract(key, '$.model'), closed_at FROM incidents ORDER BY id"
+            ).fetchall()
         connection.close()
         return rows
 
@@ -385,7 +387,7 @@ class World:
             elif not message.thread_ts and f"incident `{name}`" in message.shown:
                 told += self._root_tells(message)
                 replies = self.workspace.thread(message)
-                told += [(one.at, "resolved", one) for one in replies if "all resolved" in one.text]
+                told += [(one.at, "resolved", one) for one in replies if "Recovered" in one.text]
         return sorted(told, key=lambda entry: entry[0])
 
     def _root_tells(self, message: Posted) -> list[tuple[float, str, Posted]]:
@@ -417,13 +419,13 @@ def body_of(name: str, firing: dict[str, float], ended: dict[str, tuple[float, f
 def _alert(name: str, one: str, start: float, end: float | None) -> dict[str, Any]:
     return {
         "status": "firing" if end is None else "resolved",
-        "labels": {"alertname": name, "model": one, "severity": "critical"},
+        "labels": {"alertname": name, "model": name, "version": one, "severity": "critical"},
         "annotations": {"summary": f"Model {one} failed to load"},
-        "startsAt": _rfc3339(start),
-        "endsAt": "0001-01-01T00:00:00Z" if end is None else _rfc3339(end),
+        "startsAt": rfc3339(start),
+        "endsAt": "0001-01-01T00:00:00Z" if end is None else rfc3339(end),
         "fingerprint": one,
     }
 
 
-def _rfc3339(at: float) -> str:
+def rfc3339(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).isoformat().replace("+00:00", "Z")

@@ -81,8 +81,8 @@ def assemble(
     if isinstance(transport, SlackWebhook):
         # It writes to one channel only, where a ticket that becomes a page would be sent twice.
         channel_for = partial(_same, channel_for("critical"))
-    store = Store(private(data / DATABASE_FILE), channel_for)
     audit = Audit(data / AUDIT_FILE)
+    store = Store(private(data / DATABASE_FILE), channel_for, audit.unreported)
     instruments = Instruments(store, clock)
     services: list[Service] = []
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit, urlunsplit
@@ -16,10 +16,13 @@ from urllib.parse import quote, urlencode, urlsplit, urlunsplit
 from triton_alerts.bridge import text
 from triton_alerts.bridge.evidence import causes
 from triton_alerts.bridge.incidents.incident import (
+    BUDGET_LEFT,
     FIRST_STEP,
     GPU,
     LAST_CHANGE,
-    NAMED_PER_EVENT,
+    LOAD_FAILED,
+    NOT_READY,
+    OBJECTIVE,
     SERVERS,
     SPLIT,
     Event,
@@ -27,7 +30,7 @@ from triton_alerts.bridge.incidents.incident import (
     subject,
 )
 from triton_alerts.bridge.incidents.matchers import Matcher
-from triton_alerts.bridge.incidents.notification import Member
+from triton_alerts.bridge.incidents.notification import Member, subject_labels
 from triton_alerts.bridge.text import (
     clock,
     code,
@@ -40,7 +43,6 @@ from triton_alerts.bridge.text import (
     slack_time,
 )
 from triton_exporter.family import escape
-from triton_slo.names import SEVERITIES
 
 UNTIL_RESOLVED = "resolved"
 """Value of the silence that is renewed for as long as the incident lasts."""
@@ -75,18 +77,22 @@ class Style:
     grafana: str = ""
 
 
-def root(incident: Incident, style: Style, now: float) -> Message:
-    """Return the incident's one message in the channel."""
-    title = headline(incident)
+def root(incident: Incident, style: Style, now: float, ticket: str = "") -> Message:
+    """Return the incident's message in a channel; `ticket` is the address of its thread in the tickets' channel."""
+    title, state = headline(incident), _state(incident, now)
+    if ticket:
+        state += f" · {link(ticket, 'the ticket')}"
+    facts = [_field(name, value) for name, value in _facts(incident)]
     blocks: list[Block] = [
         {"type": "header", "text": {"type": "plain_text", "text": plain(title, text.HEADER), "emoji": False}},
-        {"type": "section", "fields": [_field(name, value) for name, value in _facts(incident, now)]},
+        _section(state),
+        *([{"type": "section", "fields": facts}] if facts else []),
         *_why(incident),
         *_first_step(incident),
         *_actions(incident, style),
         {"type": "context", "elements": [_mrkdwn(_footer(incident))]},
     ]
-    return Message(prose(f"{title} · {_names(incident)}", 1000), tuple(blocks))
+    return Message(f"{prose(title, 1000)} · {state}", tuple(blocks))
 
 
 def bare(message: Message) -> Message:
@@ -96,11 +102,11 @@ def bare(message: Message) -> Message:
 
 def headline(incident: Incident) -> str:
     """State, and what is wrong, in one line."""
-    lead = _lead(incident)
-    title = (
-        lead.annotations.get("summary") or f"{lead.labels.get('alertname', 'Alert')}: {subject(lead.labels)}"
-    )
-    others = len({subject(m.labels) for m in incident.firing or incident.members.values()}) - 1
+    lead = incident.lead
+    title = _summary(lead)
+    if reason := causes.brief(incident, lead):
+        title += f": {reason}"
+    others = len({_thing(member) for member in incident.firing or incident.members.values()}) - 1
     if others > 0:
         title += f" and {others} more"
     if not incident.open:
@@ -111,10 +117,21 @@ def headline(incident: Incident) -> str:
     return f"{dot}👀 {title}" if incident.acknowledged is not None else f"{dot} {title}"
 
 
-def reply(incident: Incident, events: Sequence[Event], missed: int = 0) -> Message:
-    """Return what changed, for the thread; `missed` older changes are only counted."""
+def reply(
+    incident: Incident,
+    events: Sequence[Event],
+    missed: int = 0,
+    *,
+    mention: str = "",
+    others: int | None = None,
+) -> Message:
+    """Return what changed, for the thread; `missed` older changes are only counted.
+
+    `mention` is Slack markup for who is called when a ticket becomes a page, `others` how many incidents are open
+    beside this one.
+    """
     lines = [f"_{missed} earlier changes are not listed_"] if missed else []
-    lines += [_event_line(incident, event) for event in events]
+    lines += [_event_line(incident, event, mention, others) for event in events]
     body = "\n".join(lines) or "No change."
     if len(body) <= text.SECTION:
         return Message(body, (_section(body),))
@@ -163,19 +180,31 @@ def escalation(incident: Incident, mention: str, after: float, permalink: str, n
     return Message(body, (_section(body.strip()),))
 
 
-def _lead(incident: Incident) -> Member:
-    members = incident.firing or tuple(incident.members.values())
-    return min(members, key=lambda member: (SEVERITIES.index(member.severity), member.starts_at))
+def _summary(member: Member) -> str:
+    return member.annotations.get("summary") or f"{member.name}: {subject(member.labels)}"
 
 
-def _facts(incident: Incident, now: float) -> list[tuple[str, str]]:
-    since = "Firing since" if incident.open else "Fired"
-    facts = [
-        ("Affected", _affected(incident)),
-        (since, _since(incident, now)),
-        ("Severity", _severity(incident)),
-    ]
-    facts.append(("Acknowledged", _acknowledged(incident)))
+def _thing(member: Member) -> str:
+    """Name the model, GPU or server: the versions and servers of a model are not several things."""
+    return member.labels.get("model") or subject(member.labels)
+
+
+def _state(incident: Incident, now: float) -> str:
+    """Since when, how urgent, and who has it, in one line."""
+    parts = [_since(incident, now), _WORD[incident.severity], *_acknowledged(incident)]
+    ended = len(incident.members) - len(incident.firing)
+    if incident.open and ended:
+        parts.append(f"{len(incident.firing)} firing, {ended} resolved")
+    return " · ".join(parts)
+
+
+def _facts(incident: Incident) -> list[tuple[str, str]]:
+    places = dict.fromkeys(_where(member) for member in incident.firing or incident.members.values())
+    facts = [("Affected", _listed(list(places)))]
+    others = dict.fromkeys(_summary(member) for member in incident.firing if member is not incident.lead)
+    others.pop(_summary(incident.lead), None)
+    if others:
+        facts.append(("Also firing", _listed([prose(one, 200) for one in others])))
     # Where the model is ready now is not part of an incident that has ended.
     left_out = (*_WIDE, FIRST_STEP) if incident.open else (*_WIDE, FIRST_STEP, SERVERS)
     known = [(name, value) for name, value in _evidence(incident) if name not in left_out]
@@ -188,14 +217,12 @@ def _facts(incident: Incident, now: float) -> list[tuple[str, str]]:
     return facts[:_MOST_FIELDS]
 
 
+def _listed(lines: Sequence[str]) -> str:
+    return "\n".join(lines[:_SHOWN]) + (f"\nand {len(lines) - _SHOWN} more" if len(lines) > _SHOWN else "")
+
+
 def _evidence(incident: Incident) -> tuple[tuple[str, str], ...]:
     return incident.evidence.facts if incident.evidence else ()
-
-
-def _affected(incident: Incident) -> str:
-    lines = dict.fromkeys(_where(member) for member in incident.firing or incident.members.values())
-    shown = list(lines)[:_SHOWN]
-    return "\n".join(shown) + (f"\nand {len(lines) - _SHOWN} more" if len(lines) > _SHOWN else "")
 
 
 def _where(member: Member) -> str:
@@ -209,41 +236,31 @@ def _where(member: Member) -> str:
 
 
 def _since(incident: Incident, now: float) -> str:
-    start = slack_time(incident.since)
-    if incident.closed_at is not None:
-        end = max(
-            incident.since, max(member.ends_at or incident.since for member in incident.members.values())
-        )
-        return f"{start}\nuntil {slack_time(end)}: *{duration(end - incident.since)}*"
-    return f"{start}\nfor {duration(now - incident.since)} as of {slack_hour(now)}"
+    if incident.open:
+        return f"since {slack_time(incident.since)} ({duration(now - incident.since)})"
+    end = _end(incident)
+    return f"{slack_time(incident.since)} to {slack_hour(end)}: *{duration(end - incident.since)}*"
 
 
-def _severity(incident: Incident) -> str:
-    firing = incident.firing
-    ended = len(incident.members) - len(firing)
-    counts = f"{len(firing)} firing" if firing else f"{ended} resolved"
-    if firing and ended:
-        counts += f", {ended} resolved"
-    word = f"{_WORD[incident.severity]} ({incident.severity})"
-    return f"{word}\n{counts}" if len(incident.members) > 1 else word
+def _end(incident: Incident) -> float:
+    ends = [member.ends_at for member in incident.members.values() if member.ends_at is not None]
+    return max([incident.since, *ends])
 
 
-def _acknowledged(incident: Incident) -> str:
-    silenced = ""
-    if incident.silence is not None:
-        until = "resolved" if incident.silence.until_resolved else slack_time(incident.silence.until)
-        covered = sum(map(incident.silence.covers, incident.firing))
-        what = "it" if incident.silenced else f"{covered} of {len(incident.firing)} alerts"
-        silenced = f"{person(incident.silence.by)} silenced {what} until {until}"
-        if incident.silenced:
-            return silenced
+def _acknowledged(incident: Incident) -> Iterator[str]:
+    silence = incident.silence
     if incident.acknowledged is not None:
-        taken = f"{person(incident.acknowledged.by)}, {slack_time(incident.acknowledged.at)}"
+        has = "has it" if incident.open else "had it"
+        yield f"{person(incident.acknowledged.by)} {has} since {slack_hour(incident.acknowledged.at)}"
     elif not incident.open:
-        return "by nobody"
-    else:
-        taken = "*not yet*" + ("\nescalated" if incident.escalated_at is not None else "")
-    return f"{taken}\n{silenced}" if silenced else taken
+        yield "nobody acknowledged"
+    elif not incident.silenced:
+        yield "*nobody has acknowledged*" + (", escalated" if incident.escalated_at is not None else "")
+    if silence is not None:
+        until = "resolved" if silence.until_resolved else slack_time(silence.until)
+        covered = sum(map(silence.covers, incident.firing))
+        what = "" if incident.silenced else f"{covered} of {len(incident.firing)} alerts "
+        yield f"{what}silenced by {person(silence.by)} until {until}"
 
 
 def person(by: str) -> str:
@@ -253,7 +270,7 @@ def person(by: str) -> str:
 
 
 def _why(incident: Incident) -> list[Block]:
-    lead = _lead(incident)
+    lead = incident.lead
     # The thread reports how it ended; what caused it stays worth reading.
     description = lead.annotations.get("description", "") if incident.open else ""
     lines = [prose(description, 1200)] if description else []
@@ -272,13 +289,13 @@ def _why(incident: Incident) -> list[Block]:
 
 
 def _first_step(incident: Incident) -> list[Block]:
-    step = causes.first_step(incident, _lead(incident))
+    step = causes.first_step(incident, incident.lead)
     return [_section(f"*First step*\n{prose(step, 800)}")] if step and incident.open else []
 
 
 def _actions(incident: Incident, style: Style) -> list[Block]:
     elements = _buttons(incident) if style.buttons and incident.open else []
-    lead = _lead(incident)
+    lead = incident.lead
     for label, url in _links(incident, lead, style):
         if text.safe_url(url):
             elements.append(
@@ -338,10 +355,8 @@ def _links(incident: Incident, lead: Member, style: Style) -> list[tuple[str, st
     found = [("Runbook", lead.annotations.get("runbook_url", "")), ("Dashboard", dashboard)]
     found.append(("Query", _query(lead)))
     if incident.open and incident.external_url:
-        group = (
-            Matcher(name=name, values=frozenset({value}))
-            for name, value in sorted(incident.group_labels.items())
-        )
+        about = subject_labels(lead.labels) or incident.group_labels
+        group = (Matcher(name=name, values=frozenset({value})) for name, value in sorted(about.items()))
         found.append(("Alertmanager", f"{incident.external_url}/#/alerts?filter={_filter(group)}"))
         if not style.buttons and incident.matchers:
             found.append(
@@ -380,48 +395,76 @@ def _footer(incident: Incident) -> str:
     return " · ".join(parts)
 
 
-def _names(incident: Incident) -> str:
-    names = dict.fromkeys(subject(member.labels) for member in incident.firing or incident.members.values())
-    return ", ".join(list(names)[:_SHOWN])
-
-
-def _event_line(incident: Incident, event: Event) -> str:
+def _event_line(incident: Incident, event: Event, mention: str, others: int | None) -> str:
     names = _named(event)
     by = person(event.by) if event.by else ""
-    lasted = duration((incident.closed_at or event.at) - incident.since)
     what = {
-        "fired": f"{DOT[incident.severity]} firing: {names}",
-        "resolved": f"{RESOLVED} resolved: {names}",
-        "passed": f"{RESOLVED} fired and resolved without a message (inhibited, or too short): {names}",
-        "closed": f"{RESOLVED} *all resolved* after {lasted}",
+        "fired": f"{DOT[incident.severity]} also firing: {names}",
+        "resolved": f"{RESOLVED} ended: {names}",
+        "passed": f"{RESOLVED} ended: {names}",
+        "closed": _closed_line(incident, event, others),
         "acknowledged": f"👀 {by} acknowledged it",
         "silenced": f"🔕 {by} silenced it {prose(event.text, 500)}",
         "unsilenced": f"🔔 {prose(event.text, 500)}" + (f" by {by}" if by else ""),
         "escalated": f"📣 escalated: nobody acknowledged it for {prose(event.text, 80)}",
         "released": f"👋 {by} removed the acknowledgement",
-        "raised": _raised_line(event, by),
+        "raised": _raised_line(incident, event, by, mention),
         "note": f"{prose(event.text, 600)}" + (f" (requested by {by})" if by else ""),
     }[event.kind]
     return f"{slack_time(event.at)}  {what}"
 
 
-def _raised_line(event: Event, by: str) -> str:
+def _raised_line(incident: Incident, event: Event, by: str, mention: str) -> str:
     word = {"critical": "a page", "warning": "a ticket"}.get(event.text, prose(event.text, 80))
-    line = f"{DOT.get(event.text, '')} *now {word}*"
-    return f"{line}: the acknowledgement of the ticket by {by} no longer counts" if by else line
+    lines = [f"{mention} {DOT.get(event.text, '')} *Now {word}*: {_named(event)}".strip()]
+    cause = causes.brief(incident, incident.lead)
+    if cause and incident.lead.name not in event.alerts:
+        lines.append(f"Same cause: {prose(cause, 300)}")
+    known = dict(_evidence(incident))
+    lines += [f"{name}: {prose(known[name], 300)}" for name in (OBJECTIVE, BUDGET_LEFT) if name in known]
+    if by:
+        lines.append(f"{by} had acknowledged the less urgent incident; nobody has acknowledged this one")
+    return "\n".join(lines)
+
+
+def _closed_line(incident: Incident, event: Event, others: int | None) -> str:
+    """Say what is known: alerts have ended, and a model serves again where it is ready on all servers."""
+    lasted = duration((incident.closed_at or event.at) - incident.since)
+    thing = _thing(incident.lead)
+    line = f"{RESOLVED} *Recovered* after {lasted}: " + (
+        f"{code(thing, 120)} serves again."
+        if _serves_again(incident)
+        else f"no alert about {code(thing, 120)} fires any more."
+    )
+    if others is not None:
+        line += f" {others} other incidents are open." if others > 1 else ""
+        line += (
+            " One other incident is open." if others == 1 else "" if others else " Nothing else is firing."
+        )
+    return line
+
+
+def _serves_again(incident: Incident) -> bool:
+    """Return whether a model that was not ready has been seen ready on all servers after the end."""
+    seen = incident.evidence is not None and incident.evidence.at >= (incident.closed_at or 0.0)
+    servers = dict(_evidence(incident)).get(SERVERS, "")
+    not_ready = {LOAD_FAILED, *NOT_READY} & {member.name for member in incident.members.values()}
+    return seen and bool(not_ready and servers) and "\nnot on" not in servers
 
 
 def _named(event: Event) -> str:
-    """Name the alerts, their subjects and summaries; events of older bridges have only subjects."""
+    """Name alerts by their summaries, else by name and subject; events of older bridges have only subjects."""
+    if len(event.summaries) == 1:
+        return f"{prose(event.summaries[0], 250)} ({', '.join(prose(name, 80) for name in event.alerts)})"
+    if event.summaries:
+        more = (
+            f"\nand {event.count - len(event.summaries)} more" if event.count > len(event.summaries) else ""
+        )
+        return "".join(f"\n• {prose(one, 250)}" for one in event.summaries) + more
     names = ", ".join(code(name, 50) for name in event.subjects)
-    if event.count > len(event.subjects) == NAMED_PER_EVENT:
-        names += f" and {event.count - len(event.subjects)} more"
-    if event.alerts:
-        names = f"{', '.join(prose(name, 80) for name in event.alerts)} for {names}"
-    if event.count > len(event.subjects) < NAMED_PER_EVENT:
-        names += f" ({event.count} alerts)"  # several of one model, such as the tiers of a budget
-    summaries = "\n".join(f"• {prose(one, 250)}" for one in event.summaries)
-    return f"{names}\n{summaries}" if summaries else names
+    if event.count > len(event.subjects):
+        names += f" ({event.count} alerts)"
+    return f"{', '.join(prose(name, 80) for name in event.alerts)} for {names}" if event.alerts else names
 
 
 def _digest_line(incident: Incident, now: float) -> str:

@@ -80,10 +80,10 @@ def plan(
             return chosen
         free = []
         for one in filter(_wants_post, ready):
-            if _only_digested(one) and one.closed_at is None and not one.raised and not room:
+            if _only_digested(one) and one.closed_at is None and one.raised_at is None and not room:
                 continue
             if _awaits_evidence(one, now, evidence_seconds, has_evidence):
-                waits.append(one.opened_at + evidence_seconds - now)
+                waits.append(_decided_at(one) + evidence_seconds - now)
             else:
                 free.append(one)
         if free:
@@ -180,15 +180,22 @@ def _edit_due(one: Delivery, now: float) -> float:
 def _awaits_evidence(
     one: Delivery, now: float, patience: float, has_evidence: Callable[[Delivery], bool]
 ) -> bool:
-    waits = one.opened_at <= now < one.opened_at + patience
-    return not one.root_ts and waits and not has_evidence(one)
+    decided_at = _decided_at(one)
+    return decided_at <= now < decided_at + patience and not has_evidence(one)
+
+
+def _decided_at(one: Delivery) -> float:
+    """When the incident opened, became more urgent or ended: a message about that is worth waiting for evidence."""
+    if one.role == "escalation" or (one.root_ts and one.closed_at is None and one.raised_at is None):
+        return 0.0
+    return max(one.opened_at, one.raised_at or 0.0, one.closed_at or 0.0)
 
 
 def _turn(one: Delivery) -> tuple[int, int, bool, float]:
     """Sort key of posts: new pages, escalations, then starts and ends, other changes; severity, then age."""
     if one.severity == 0 and _unseen(one):
         turn = 0
-    elif one.severity == 0 and one.raised:
+    elif one.severity == 0 and one.raised_at is not None:
         turn = 1
     elif one.role == "escalation":
         turn = 2

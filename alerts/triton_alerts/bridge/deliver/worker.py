@@ -65,6 +65,8 @@ class DeliveryWorker:
     failures: int = 0
     healthy: bool = True
     _stepped: float = 0.0
+    _addresses: dict[tuple[str, str], str] = field(default_factory=dict)
+    """The address of the message that was asked for last."""
 
     def step(self) -> float:
         """Make at most one request; returns the seconds until there may be more to do."""
@@ -133,7 +135,7 @@ class DeliveryWorker:
 
     def _has_evidence(self, delivery: Delivery) -> bool:
         incident = self.store.incidents.get(delivery.incident)
-        return incident is None or incident.evidence is not None
+        return incident is None or not incident.evidence_is_due
 
     def _do(self, op: Op, now: float) -> None:
         if op.kind == "edit":
@@ -152,7 +154,7 @@ class DeliveryWorker:
         body = (
             self._escalation(op, incident, now)
             if one.role == "escalation"
-            else message.root(incident, self.options.style, now)
+            else self._root(one, incident, now)
         )
         self.transport.edit(one.root_channel, one.root_ts, self._fit(body, one))
         self.store.outbox.update(one, shown_version=one.version, edited_at=now, attempts=0, next_try=0.0)
@@ -201,7 +203,7 @@ class DeliveryWorker:
     def _compose(self, op: Op, now: float) -> tuple[Message, bool]:
         incident = self._incident(op.first)
         if op.kind == "root":
-            return message.root(incident, self.options.style, now), False
+            return self._root(op.first, incident, now), False
         if op.kind == "digest":
             incidents = [self._incident(one) for one in op.deliveries]
             if op.thread:
@@ -213,19 +215,29 @@ class DeliveryWorker:
             return self._escalation(op, incident, now), True
         events = self.store.incidents.events(op.first.incident, op.first.posted_seq, _seq(op, op.first))
         missed = max(0, len(events) - EVENTS_PER_REPLY)
-        # What became a page inside its thread must be seen in the channel.
-        loud = any(event.kind == "raised" for event in events)
-        return message.reply(incident, events[missed:], missed), loud
+        main = self.store.outbox.main(op.first.incident)
+        # What became a page inside its thread must be seen in the channel; another channel has its own message.
+        loud = any(event.kind == "raised" for event in events) and main is not None and main.id == op.first.id
+        mention = self.options.escalation.mention if loud and incident.severity == "critical" else ""
+        others = sum(self.store.incidents.count_open().values()) - incident.open
+        return message.reply(incident, events[missed:], missed, mention=mention, others=others), loud
+
+    def _root(self, one: Delivery, incident: Incident, now: float) -> Message:
+        return message.root(incident, self.options.style, now, self._address(self.store.outbox.earlier(one)))
 
     def _escalation(self, op: Op, incident: Incident, now: float) -> Message:
-        main = self.store.outbox.main(op.first.incident)
-        where = (
-            self.transport.permalink(main.root_channel, main.root_ts)
-            if main is not None and main.root_ts
-            else ""
-        )
+        where = self._address(self.store.outbox.main(op.first.incident))
         how = self.options.escalation
         return message.escalation(incident, how.mention, how.after_seconds, where, now)
+
+    def _address(self, one: Delivery | None) -> str:
+        if one is None or not one.root_ts:
+            return ""
+        place = (one.root_channel, one.root_ts)
+        if place not in self._addresses:
+            self._addresses.clear()
+            self._addresses[place] = self.transport.permalink(*place)
+        return self._addresses[place]
 
     def _arrived(self, op: Op, sent: Sent, now: float, *, found: bool) -> None:
         """Record what was posted: now, or by the earlier attempt that was found."""

@@ -15,6 +15,9 @@ from triton_slo.indicators import KINDS, Readiness
 from triton_slo.names import INDICATOR
 
 UNKNOWN = "not known"
+_MISSING = re.compile(
+    r"(?:No such file or directory: |unable to find |failed to (?:open|stat) file )'?([\w./-]*[\w-])"
+)
 _STEPS: dict[str, dict[str, str]] = {alert.name: dict(alert.steps) for alert in ALERTS if alert.steps}
 _STEPS[Readiness.burn_alert] = _STEPS["TritonModelNotReadyProlonged"]
 
@@ -25,6 +28,15 @@ def cause(incident: Incident, lead: Member) -> str:
     if known not in ("", UNKNOWN):
         return known
     return _class_of_reason(incident, lead) if lead.labels.get("alertname") in _STEPS else ""
+
+
+def brief(incident: Incident, lead: Member) -> str:
+    """Return the cause in a few words, for a title: the missing file by its name, else the class of the cause."""
+    name = cause(incident, lead)
+    files = {found[1] for text in _reasons(incident, lead) if (found := _MISSING.search(text))}
+    if name == "missing_file" and len(files) == 1:
+        return f"{files.pop().rpartition('/')[2]} is missing"
+    return worded(name)
 
 
 def worded(name: str) -> str:
@@ -45,8 +57,12 @@ def first_step(incident: Incident, lead: Member) -> str:
 
 
 def _class_of_reason(incident: Incident, lead: Member) -> str:
+    classes = {classify(text) for text in _reasons(incident, lead)} - {"other"}
+    return classes.pop() if len(classes) == 1 else ""
+
+
+def _reasons(incident: Incident, lead: Member) -> list[str]:
+    """Return Triton's own words about the model of an alert."""
     model = lead.labels.get("model", "")
     reasons = incident.evidence.reasons if model and incident.evidence is not None else {}
-    about = [text for name, text in reasons.items() if name == model or name.startswith(f"{model} v")]
-    classes = {classify(text) for text in about} - {"other"}
-    return classes.pop() if len(classes) == 1 else ""
+    return [text for name, text in reasons.items() if name == model or name.startswith(f"{model} v")]

@@ -47,10 +47,8 @@ def last_changes(prometheus: Prometheus, clock: Callable[[], float]) -> Source:
     """Return the newest changes of the incident's model, and how long before or after the alert they were."""
 
     def ask(incident: Incident) -> Evidence:
-        member = next(
-            (m for m in incident.firing or incident.members.values() if m.labels.get("model")), None
-        )
-        if member is None:
+        member = incident.lead
+        if not member.labels.get("model"):
             return Evidence(at=0)
         for reach, step in LOOKS:
             series = prometheus.range(query(member), incident.since - reach, clock(), step)

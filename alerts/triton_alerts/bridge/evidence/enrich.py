@@ -21,6 +21,8 @@ from triton_slo.prometheus import Access, plain_session
 BUDGET_SECONDS = 1.5
 """How long a first message waits for evidence, and how long sources are asked."""
 FRESH_SECONDS = 60.0
+CLOSED_SECONDS = 10.0
+"""Incidents that closed so recently are asked about once more: whether the model serves again."""
 AT_ONCE = 20
 """Incidents enriched per second; in a storm the most urgent ones come first."""
 LONGEST_REASON = 8_000
@@ -44,8 +46,8 @@ class Enricher:
     def __call__(self, now: float) -> None:
         stale = [
             (number, incident)
-            for number, incident in self.store.incidents.open()
-            if incident.evidence is None or now - incident.evidence.at >= FRESH_SECONDS
+            for number, incident in self.store.incidents.open(now - CLOSED_SECONDS)
+            if incident.evidence_is_due or (incident.open and self._is_old(incident, now))
         ]
         stale.sort(
             key=lambda pair: (pair[1].evidence is not None, pair[1].severity != "critical", pair[1].opened_at)
@@ -54,6 +56,9 @@ class Enricher:
             evidence = self.gather(incident, now)
             self.store.change(number, partial(_attach, evidence))
             self.wake()
+
+    def _is_old(self, incident: Incident, now: float) -> bool:
+        return incident.evidence is None or now - incident.evidence.at >= FRESH_SECONDS
 
     def gather(self, incident: Incident, now: float) -> Evidence:
         """Ask every source at once and take what came back in time."""

@@ -10,11 +10,13 @@ from triton_alerts.bridge.incidents.incident import (
     BUDGET_LEFT,
     BURN_RATE,
     FIRST_STEP,
+    OBJECTIVE,
     SPLIT,
     Evidence,
     Incident,
 )
 from triton_alerts.bridge.incidents.notification import Member
+from triton_alerts.bridge.text import duration
 from triton_exporter.catalogue import state
 from triton_slo import names
 from triton_slo.indicators import KINDS
@@ -24,13 +26,14 @@ from triton_slo.promql import quote
 
 
 def from_prometheus(prometheus: Prometheus) -> Source:
-    """Burn rate, budget left and the split of causes, for an objective's incident."""
+    """Target, burn rate, budget left and the split of causes, of the objective that an alert is about."""
 
     def ask(incident: Incident) -> Evidence:
-        member = next(iter(incident.firing or incident.members.values()))
-        return Evidence(
-            at=0, facts=tuple(_budget(prometheus, member) if member.labels.get(names.SLO) else ())
-        )
+        burning = [one for one in incident.firing or incident.members.values() if one.labels.get(names.SLO)]
+        if not burning:
+            return Evidence(at=0)
+        member = min(burning, key=lambda one: names.SEVERITIES.index(one.severity))
+        return Evidence(at=0, facts=tuple(_budget(prometheus, member)))
 
     return ask
 
@@ -46,11 +49,25 @@ def burn_query(member: Member) -> str:
 
 def _budget(prometheus: Prometheus, member: Member) -> list[tuple[str, str]]:
     where = selector(member, names.SLO, names.INDICATOR, *names.GROUPING)
+
+    def value(query: str) -> float | None:
+        return next((one.value for one in prometheus.instant(query)), None)
+
     facts = []
-    if burn := prometheus.instant(f"max({names.CURRENT_BURN_RATE}{where})"):
-        facts.append((BURN_RATE, _pace(burn[0].value)))
-    if left := prometheus.instant(f"min({names.PERIOD_BUDGET_REMAINING}{where})"):
-        facts.append((BUDGET_LEFT, _left(left[0].value)))
+    target = value(f"max({names.OBJECTIVE_RATIO}{where})")
+    days = value(f"max({names.PERIOD_DAYS}{selector(member, names.SLO, names.INDICATOR)})")
+    if target is not None and days is not None:
+        threshold = value(f"max({names.THRESHOLD_SECONDS}{where})")
+        facts.append((OBJECTIVE, _promised(member, target, days, threshold)))
+    burn = value(f"max({names.CURRENT_BURN_RATE}{where})")
+    if burn is not None:
+        facts.append((BURN_RATE, _pace(burn)))
+    left = value(f"min({names.PERIOD_BUDGET_REMAINING}{where})")
+    if left is not None:
+        gone = left * days * 86_400 / burn if days and burn and burn > 1 and left > 0 else None
+        facts.append(
+            (BUDGET_LEFT, _left(left) + (f", gone in {duration(gone)} at this rate" if gone else ""))
+        )
     shares = prometheus.instant(
         f"topk(3, {names.CAUSE_SHARE}{selector(member, names.INDICATOR, *names.GROUPING)})"
     )
@@ -76,7 +93,25 @@ def selector(member: Member, *names: str) -> str:
 
 def _pace(burn: float) -> str:
     """Return a burn rate; beyond 100 the exact number only shows how short the outage has been measured for."""
-    return "over 100x faster than allowed" if burn > 100 else f"{burn:.1f}x the allowed rate"
+    return f"{'over 100' if burn > 100 else f'{burn:.1f}'} times the allowed rate"
+
+
+def _promised(member: Member, target: float, days: float, threshold: float | None) -> str:
+    """Return what is promised to this model, and for how long it may fail where seconds are counted."""
+    what = {
+        "readiness": "of the time ready",
+        "probe": "of probes answered",
+        "latency": "of requests within",
+        "queue": "of requests queued at most",
+        "first_response": "of first responses within",
+        "errors": "of requests without an error",
+    }.get(member.labels.get(names.INDICATOR, ""), "good")
+    promised = f"{100 * target:.10g} % {what}"
+    if threshold is not None:
+        promised += f" {threshold:.10g} s" if threshold >= 1 else f" {1000 * threshold:.10g} ms"
+    promised += f" over {days:.3g} d"
+    counts_time = member.labels.get(names.INDICATOR) == "readiness"
+    return promised + (f": {duration((1 - target) * days * 86_400)} may fail" if counts_time else "")
 
 
 def _left(share: float) -> str:

@@ -1,4 +1,4 @@
-"""Where the model of an incident is served, when the alert is about all of its servers together."""
+"""Where the model of an incident is served."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ NAMED = 3
 
 
 def serving(prometheus: Prometheus) -> Source:
-    """On how many servers the model is ready, and where it is not; nothing when the alert names its server."""
+    """On how many servers the incident's model is ready, and where it is not."""
 
     def ask(incident: Incident) -> Evidence:
-        members = incident.firing or tuple(incident.members.values())
-        member = next((one for one in members if one.labels.get("model")), None)
-        if member is None or member.labels.get("instance"):
+        member = incident.lead
+        if not member.labels.get("model"):
             return Evidence(at=0)
         ready = {one.labels.get("instance", "?"): one.value > 0 for one in prometheus.instant(query(member))}
         return Evidence(at=0, facts=((SERVERS, worded(ready)),) if ready else ())

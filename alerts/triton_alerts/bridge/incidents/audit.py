@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from triton_alerts.bridge.incidents.incident import Incident
+from triton_alerts.bridge.incidents.incident import Incident, subject
+from triton_alerts.bridge.incidents.notification import Member
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +47,14 @@ class Audit:
             )
         except OSError as error:
             log.error("the audit trail cannot be written: escalate %s: %s", incident.name, error)
+
+    def unreported(self, at: float, incident: str, member: Member, reason: str) -> None:
+        """Note a change of an alert that the thread does not show; one that cannot be noted is only logged."""
+        what = "fired" if member.firing else "resolved"
+        try:
+            self.write(at, "bridge", what, incident, f"{member.name} for {subject(member.labels)}: {reason}")
+        except OSError as error:
+            log.error("the audit trail cannot be written: %s %s: %s", what, incident, error)
 
     def read(self) -> Iterator[dict[str, object]]:
         """Yield every whole line, oldest first."""

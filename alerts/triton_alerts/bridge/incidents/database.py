@@ -6,6 +6,7 @@ lock; no request to the outside is made while a transaction is open.
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import sqlite3
@@ -16,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from triton_alerts.bridge.incidents.notification import parse
+from triton_alerts.bridge.incidents.notification import incident_key, parse
 
 DATABASE_FILE = "bridge.sqlite"
 REPORT_SECONDS = 60.0
@@ -81,7 +82,18 @@ CREATE TABLE doubts (
   PRIMARY KEY (channel, name, delivery)) WITHOUT ROWID;
 """
 
-MIGRATIONS = (_UNVERSIONED, _PARSED_NOTIFICATIONS, _DIGESTS, _DOUBTS)
+# Before, an incident was one group; two that were open for one subject both stay open until their alerts end.
+_SUBJECTS = """
+CREATE TABLE groups (
+  key TEXT NOT NULL, incident INTEGER NOT NULL REFERENCES incidents ON DELETE CASCADE,
+  PRIMARY KEY (key, incident)) WITHOUT ROWID;
+CREATE INDEX groups_by_incident ON groups (incident);
+INSERT INTO groups SELECT key, id FROM incidents WHERE closed_at IS NULL;
+UPDATE incidents SET document = with_subject(document);
+UPDATE incidents SET key = json_extract(document, '$.key');
+"""
+
+MIGRATIONS = (_UNVERSIONED, _PARSED_NOTIFICATIONS, _DIGESTS, _DOUBTS, _SUBJECTS)
 """SQL that leads from one schema version (SQLite's user_version) to the next; the first one was not numbered."""
 
 
@@ -187,6 +199,7 @@ def _migrate(connection: sqlite3.Connection) -> None:
     connection.create_function(
         "parsed_notification", 2, lambda body, source: parse(body, source).model_dump_json()
     )
+    connection.create_function("with_subject", 1, _with_subject)
     for number, script in list(enumerate(MIGRATIONS, 1))[version:]:
         # When it fails the caller closes the connection, which rolls back.
         connection.executescript(f"BEGIN IMMEDIATE; {script}; PRAGMA user_version = {number}; COMMIT")
@@ -194,6 +207,17 @@ def _migrate(connection: sqlite3.Connection) -> None:
         # A file of an older bridge, which could only grow; it works without room for the copy, too.
         with suppress(sqlite3.OperationalError):
             connection.executescript("PRAGMA auto_vacuum=INCREMENTAL; VACUUM")
+
+
+def _with_subject(document: str) -> str:
+    """Return an incident of an older bridge, of one group, as one of a subject."""
+    incident = json.loads(document)
+    members = list(incident["members"].values())
+    for member in members:
+        member["group"] = incident["key"]
+    if members:
+        incident["key"] = incident_key(members[0]["labels"], incident["key"])
+    return json.dumps(incident)
 
 
 def schema_version(connection: sqlite3.Connection) -> int:

@@ -1,13 +1,13 @@
-"""An incident: one group of alerts from the moment one of them fires until none does.
+"""An incident: the alerts about one subject from the moment one of them fires until none does.
 
-Alertmanager's group key is the same for today's and tomorrow's incident, so an incident is a group key and
-an episode. Folding a notification into an incident is a pure function; all it needs arrives as arguments.
+The subject is the same for today's and tomorrow's incident, so an incident is a subject and an episode. Folding a
+notification into an incident is a pure function; all it needs arrives as arguments.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -15,7 +15,8 @@ from pydantic import BaseModel
 
 from triton_alerts.bridge.incidents.matchers import Matcher, of_alerts, subject_names
 from triton_alerts.bridge.incidents.notification import Member, Notification
-from triton_slo.names import SEVERITIES
+from triton_slo.indicators import Readiness
+from triton_slo.names import COMPONENT, GROUPING, SEVERITIES, SLO, TIER, URGENCY
 
 NAMED_PER_EVENT = 10
 """Members an event names; the others are counted."""
@@ -25,11 +26,22 @@ SUMMARIES_PER_EVENT = 3
 
 LAST_CHANGE, GPU = "Last change", "GPU"
 """Names of facts that are shown over the whole width of a message."""
-BURN_RATE, BUDGET_LEFT, SPLIT, SERVERS = "Burn rate", "Budget left", "Where it goes", "Servers"
-FACTS = (BURN_RATE, BUDGET_LEFT, SPLIT, SERVERS, LAST_CHANGE, GPU)
+OBJECTIVE, BURN_RATE, BUDGET_LEFT = "Objective", "Burn rate", "Budget left"
+SPLIT, SERVERS = "Where it goes", "Servers"
+FACTS = (OBJECTIVE, BURN_RATE, BUDGET_LEFT, SPLIT, SERVERS, LAST_CHANGE, GPU)
 """Names of all facts that the sources of evidence give; docs/on-call.md explains each."""
 FIRST_STEP = "First step"
 """Name of the fact that an alert's first step is chosen by: what to do about the largest cause."""
+
+CALM_SECONDS = 3600.0
+"""A page that fires again so long after the last one ended is a new one, even to whoever acknowledged that one."""
+
+LOAD_FAILED = "TritonModelLoadFailed"
+NOT_READY = (
+    *("TritonModelDownEverywhere", "TritonModelNotReadyProlonged", "TritonModelReplicasLow"),
+    *("TritonExpectedModelMissing", "TritonModelFlapping", Readiness.burn_alert),
+)
+"""Alerts that a failed load explains."""
 
 Outcome = Literal["opened", "changed", "repeated", "stale", "held"]
 EventKind = Literal[
@@ -84,7 +96,10 @@ class Evidence(BaseModel, frozen=True):
 
 
 class Incident(BaseModel, frozen=True):
-    """Everything known about one incident; members are keyed by fingerprint."""
+    """Everything known about one incident; members are keyed by fingerprint.
+
+    `receiver`, `group_labels` and `external_url` are those of the notification that opened it.
+    """
 
     name: str
     key: str
@@ -102,6 +117,10 @@ class Incident(BaseModel, frozen=True):
     """Since when nobody has it: it was handed back, or became more urgent than what was acknowledged."""
     peak: str = ""
     """The most urgent severity that has fired; incidents of older bridges do not know it."""
+    raised_at: float | None = None
+    """When it became more urgent, or the last page began."""
+    eased_at: float | None = None
+    """Since when nothing as urgent as `peak` fires."""
     evidence: Evidence | None = None
 
     @property
@@ -125,8 +144,26 @@ class Incident(BaseModel, frozen=True):
     @property
     def matchers(self) -> tuple[Matcher, ...]:
         """What a silence of this incident matches."""
+        lead = self.lead
+        members = [lead, *(one for one in self.firing or self.members.values() if one is not lead)]
+        return of_alerts(sorted(self.group_labels), [member.labels for member in members])
+
+    @property
+    def evidence_is_due(self) -> bool:
+        """Whether nothing was found out since the incident opened, became more urgent or ended."""
+        decided_at = max(self.opened_at, self.raised_at or 0.0, self.closed_at or 0.0)
+        return self.evidence is None or self.evidence.at < decided_at
+
+    @property
+    def lead(self) -> Member:
+        """The alert that names the trouble best: a cause before the objective that it breaks."""
         members = self.firing or tuple(self.members.values())
-        return of_alerts(self.group_labels, [member.labels for member in members])
+        first = min(
+            members, key=lambda one: (_of_objective(one), SEVERITIES.index(one.severity), one.starts_at)
+        )
+        if first.name not in NOT_READY:
+            return first
+        return next((member for member in members if member.name == LOAD_FAILED), first)
 
     @property
     def since(self) -> float:
@@ -149,11 +186,12 @@ class Event(BaseModel, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """What a notification did to an incident."""
+    """What a notification did to an incident; `unreported` are changes without a line in the thread, and why."""
 
     incident: Incident | None
     events: tuple[Event, ...]
     outcome: Outcome
+    unreported: tuple[tuple[Member, str], ...] = ()
 
 
 def fold(
@@ -161,29 +199,55 @@ def fold(
     notification: Notification,
     now: float,
     *,
+    key: str = "",
+    earlier: Sequence[Incident] = (),
     trust: bool = False,
     recurrence: int = 0,
 ) -> Fold:
-    """Merge a notification into the group's newest incident.
+    """Merge what a notification reports about a subject (`key`) into the subject's newest incident.
 
-    `held` means: an alert that was resolved is reported as firing, with the same start, by another Alertmanager
-    than the one that resolved it. Either that peer is late or the alert is back; the caller asks again after
-    a while with `trust=True`, which takes the notification at its word.
+    `earlier` are older incidents of the subject, the oldest first. `held` means: an alert that was resolved is
+    reported as firing, with the same start, by another Alertmanager than the one that resolved it. Either that peer
+    is late or the alert is back; the caller asks again after a while with `trust=True`, which takes the
+    notification at its word.
     """
-    known = current.members if current is not None else {}
-    contested = not trust and any(
-        _contested(known.get(name), alert) for name, alert in notification.alerts.items()
-    )
+    known: dict[str, Member] = {}
+    for one in (*earlier, *([current] if current is not None else ())):
+        known.update(one.members)
+    contested = {
+        name
+        for name, alert in notification.alerts.items()
+        if not trust and _contested(known.get(name), alert)
+    }
     if current is not None and current.open:
-        merged = _merge(current, notification, now, trust)
+        merged = _merge(current, notification, now, trust, ignored=contested - current.members.keys())
         return replace(merged, outcome="held") if contested else merged
     news = {
-        name: alert for name, alert in notification.alerts.items() if _is_news(known.get(name), alert, trust)
+        name: alert
+        for name, alert in notification.alerts.items()
+        if name not in contested and _is_news(known.get(name), alert)
     }
-    if not news:
-        return Fold(None, (), "held" if contested else "repeated" if current is not None else "stale")
-    opened = _open(notification.model_copy(update={"alerts": news}), now, recurrence, previous=current)
-    return Fold(opened.incident, opened.events, "held" if contested else "opened")
+    firing = {name: alert for name, alert in news.items() if alert.firing}
+    ended = {name: alert for name, alert in news.items() if not alert.firing}
+    if not firing and current is not None:
+        # An end that belongs to no firing that was reported, such as that of an alert that was inhibited.
+        ended = {name: alert for name, alert in ended.items() if alert.starts_at > (current.closed_at or now)}
+    if not (firing or ended):
+        unseen = tuple((alert, _UNSEEN) for name, alert in news.items() if name not in known)
+        outcome: Outcome = "held" if contested else "repeated" if current is not None else "stale"
+        return Fold(None, (), outcome, unseen)
+    base = Incident(
+        name=_name(key or notification.key, now, current),
+        key=key or notification.key,
+        receiver=notification.receiver,
+        group_labels=notification.group_labels,
+        external_url=notification.external_url,
+        opened_at=now,
+        recurrence=recurrence,
+    )
+    opened = _merge(base, notification.model_copy(update={"alerts": firing or ended}), now, trust=True)
+    unseen = tuple((alert, _UNSEEN) for alert in ended.values() if firing)
+    return Fold(opened.incident, opened.events, "held" if contested else "opened", opened.unreported + unseen)
 
 
 def subject(labels: Mapping[str, str]) -> str:
@@ -205,23 +269,10 @@ def _contested(member: Member | None, alert: Member) -> bool:
     )
 
 
-def _is_news(member: Member | None, alert: Member, trust: bool) -> bool:
+def _is_news(member: Member | None, alert: Member) -> bool:
     if member is None or alert.starts_at > member.starts_at:
         return True
-    return alert.firing and not member.firing and (trust or not _contested(member, alert))
-
-
-def _open(notification: Notification, now: float, recurrence: int, previous: Incident | None) -> Fold:
-    base = Incident(
-        name=_name(notification.key, now, previous),
-        key=notification.key,
-        receiver=notification.receiver,
-        group_labels=notification.group_labels,
-        external_url=notification.external_url,
-        opened_at=now,
-        recurrence=recurrence,
-    )
-    return _merge(base, notification, now, trust=True)
+    return alert.firing and not member.firing
 
 
 def _name(key: str, now: float, previous: Incident | None) -> str:
@@ -229,52 +280,97 @@ def _name(key: str, now: float, previous: Incident | None) -> str:
     return hashlib.sha256(salt.encode("utf-8", "replace")).hexdigest()[:8]
 
 
-def _merge(current: Incident, notification: Notification, now: float, trust: bool) -> Fold:
+_UNSEEN = "ended; it was not reported while it fired"
+_SIBLING = "a more urgent alert of the same objective fires"
+
+
+def _merge(
+    current: Incident,
+    notification: Notification,
+    now: float,
+    trust: bool,
+    ignored: frozenset[str] | set[str] = frozenset(),
+) -> Fold:
     members = dict(current.members)
     fired: list[Member] = []
     resolved: list[Member] = []
-    passed: list[Member] = []
+    unreported: list[tuple[Member, str]] = []
     for fingerprint, alert in notification.alerts.items():
+        if fingerprint in ignored:
+            continue
         before = members.get(fingerprint)
+        if before is None and not alert.firing and current.members:
+            # Of an earlier incident, or inhibited while it fired: not a part of this one.
+            unreported.append((alert, _UNSEEN))
+            continue
         after = _updated(before, alert, trust)
         members[fingerprint] = after
         if after.firing and (before is None or not before.firing):
             fired.append(after)
-        elif not after.firing and before is None and current.members:
-            passed.append(after)  # Alertmanager reports its end alone: it was inhibited, or too short
         elif not after.firing and (before is None or before.firing):
             resolved.append(after)
     if notification.all_resolved and not notification.truncated:
         # Nothing else of this group is notified about by this Alertmanager: the alerts that it sent before and does
-        # not list have ended too. A twin may never have had the alerts of another one, and an alert that is
-        # silenced from here is not listed while it fires: whether it ended is asked.
+        # not list have ended too. A twin may never have had the alerts of another one, a late notification does not
+        # know those that started since, and an alert that is silenced from here is not listed while it fires:
+        # whether it ended is asked.
         for fingerprint, member in members.items():
             hidden = current.silence is not None and current.silence.covers(member)
-            unlisted = member.source == notification.source and fingerprint not in notification.alerts
-            if member.firing and unlisted and not hidden:
+            if member.firing and not hidden and notification.omits(fingerprint, member):
                 members[fingerprint] = member.model_copy(update={"ends_at": now})
                 resolved.append(members[fingerprint])
-    closed_at = None if any(member.firing for member in members.values()) else now
-    after_all = current.model_copy(update={"members": members, "closed_at": closed_at})
-    events = _events(fired, resolved, passed, now, closed=closed_at is not None)
-    after_all, raised = _raise(current, after_all, now)
-    events += raised
+    firing = [member for member in members.values() if member.firing]
+    after_all = current.model_copy(update={"members": members, "closed_at": None if firing else now})
+    quiet = [member for member in fired if _has_sibling(member, firing, more_urgent=True)]
+    if firing:
+        quiet += [member for member in resolved if _has_sibling(member, firing, more_urgent=False)]
+    unreported += [(member, _SIBLING) for member in quiet]
+    fired, resolved = ([one for one in some if one not in quiet] for some in (fired, resolved))
+    after_all, raised_by = _raise(current, after_all, now)
+    events = _events(after_all, fired, resolved, now, raised_by)
     changed = bool(events) or after_all != current
-    return Fold(after_all, events, "changed" if changed else "repeated")
+    return Fold(after_all, events, "changed" if changed else "repeated", tuple(unreported))
 
 
-def _raise(before: Incident, after: Incident, now: float) -> tuple[Incident, tuple[Event, ...]]:
-    """Record the most urgent severity; where it rose, nobody has the incident and escalation starts again."""
-    known = before.peak or (before.severity if before.members else "")
-    peak = min(
-        filter(None, (known, *(member.severity for member in after.firing))), key=SEVERITIES.index, default=""
+def _has_sibling(member: Member, firing: Sequence[Member], *, more_urgent: bool) -> bool:
+    """Return whether another tier of the same objective fires."""
+    return TIER in member.labels and any(
+        other is not member
+        and all(other.labels.get(name) == member.labels.get(name) for name in ("alertname", SLO, *GROUPING))
+        and (not more_urgent or _urgency(other) < _urgency(member))
+        for other in firing
     )
-    after = after.model_copy(update={"peak": peak})
-    if not known or peak == known:
-        return after, ()
+
+
+def _urgency(member: Member) -> tuple[int, str]:
+    return SEVERITIES.index(member.severity), member.labels.get(URGENCY, "")
+
+
+def _of_objective(member: Member) -> bool:
+    return member.labels.get(COMPONENT) == "slo" or SLO in member.labels
+
+
+def _raise(before: Incident, after: Incident, now: float) -> tuple[Incident, str | None]:
+    """Record the most urgent severity; where it rose, nobody has the incident and escalation starts again.
+
+    The second value is None unless it rose, else who had acknowledged the less urgent incident.
+    """
+    known = before.peak or (before.severity if before.members else "")
+    if not after.firing or not known:
+        return after.model_copy(update={"peak": known or after.severity}), None
+    severity = after.severity
+    if SEVERITIES.index(severity) > SEVERITIES.index(known):
+        return after.model_copy(update={"peak": known, "eased_at": before.eased_at or now}), None
+    again = before.eased_at is not None and (
+        before.acknowledged is None or now - before.eased_at >= CALM_SECONDS
+    )
+    after = after.model_copy(update={"peak": severity, "eased_at": None})
+    if severity == known and not (again and severity == SEVERITIES[0]):
+        return after, None
     had = before.acknowledged.by if before.acknowledged is not None else ""
-    after = after.model_copy(update={"acknowledged": None, "escalated_at": None, "released_at": now})
-    return after, (Event(at=now, kind="raised", by=had, text=peak),)
+    return after.model_copy(
+        update={"acknowledged": None, "escalated_at": None, "released_at": now, "raised_at": now}
+    ), had
 
 
 def _updated(before: Member | None, alert: Member, trust: bool) -> Member:
@@ -297,17 +393,18 @@ def _updated(before: Member | None, alert: Member, trust: bool) -> Member:
 
 
 def _events(
-    fired: list[Member], resolved: list[Member], passed: list[Member], now: float, *, closed: bool
+    after: Incident, fired: list[Member], resolved: list[Member], now: float, raised_by: str | None
 ) -> tuple[Event, ...]:
+    """Return the lines of the thread: the last one names all that has ended with the incident."""
     events = []
+    if raised_by is not None:
+        raised = _event("raised", [one for one in fired if one.severity == after.peak], now)
+        events.append(raised.model_copy(update={"by": raised_by, "text": after.peak}))
+        fired = [one for one in fired if one.severity != after.peak]
     if fired:
         events.append(_event("fired", fired, now))
     if resolved:
-        events.append(_event("resolved", resolved, now))
-    if passed:
-        events.append(_event("passed", passed, now))
-    if closed and (fired or resolved):
-        events.append(Event(at=now, kind="closed"))
+        events.append(_event("resolved" if after.open else "closed", resolved, now))
     return tuple(events)
 
 

@@ -41,21 +41,19 @@ class Matcher(BaseModel, frozen=True):
         return f'{self.name}{"=~" if self.is_regex else "="}"{escape(self.value)}"'
 
 
-def of_alerts(group: Labels, alerts: Sequence[Labels]) -> tuple[Matcher, ...]:
-    """Match the names, severities, subjects and servers of alerts within their group; the first is matched always.
+def of_alerts(group_by: Sequence[str], alerts: Sequence[Labels]) -> tuple[Matcher, ...]:
+    """Match the groups, names, severities, subjects and servers of alerts; the first is matched always.
 
     Matchers hold independently: `alertname=~"A|B", version=~"1|2"` would also match B of version 1. An alert that
     would let in such a combination, which is not among the alerts, stays outside.
     """
     subjects = [name for labels in alerts for name in subject_names(labels)]
-    names = tuple(dict.fromkeys(("alertname", SEVERITY, SLO, *subjects, "instance")))
-    found = {
-        name: Matcher(name=name, values=frozenset({value})) for name, value in sorted(group.items()) if value
-    }
-    for name, values in zip(names, _together(names, alerts), strict=True):
-        if values != {""}:
-            found.setdefault(name, Matcher(name=name, values=values))
-    return tuple(found.values())
+    names = tuple(dict.fromkeys((*group_by, "cluster", "alertname", SEVERITY, SLO, *subjects, "instance")))
+    return tuple(
+        Matcher(name=name, values=values)
+        for name, values in zip(names, _together(names, alerts), strict=True)
+        if values != {""}
+    )
 
 
 def _together(names: Sequence[str], alerts: Sequence[Labels]) -> list[frozenset[str]]:

@@ -6,6 +6,7 @@ Fields that newer releases add (notification_reason, routeLabels) are ignored, a
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
@@ -23,7 +24,10 @@ class MalformedError(ValueError):
 
 
 class Member(BaseModel, frozen=True):
-    """One alert of a group; times are Unix seconds, `ends_at` is None while it fires, `source` reported it last."""
+    """One alert; times are Unix seconds, `ends_at` is None while it fires.
+
+    `source` and `group` are the Alertmanager and its group that reported it: an incident has alerts of several.
+    """
 
     labels: dict[str, str]
     annotations: dict[str, str] = {}
@@ -31,6 +35,11 @@ class Member(BaseModel, frozen=True):
     ends_at: float | None = None
     generator_url: str = ""
     source: str = ""
+    group: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.labels.get("alertname", "alert")
 
     @property
     def firing(self) -> bool:
@@ -45,7 +54,8 @@ class Member(BaseModel, frozen=True):
 class Notification(BaseModel, frozen=True):
     """What one Alertmanager (`source`) reports about one group: its alerts by fingerprint.
 
-    `key` identifies the group across notifications (receiver and groupKey); a later incident has the same.
+    `key` identifies the group across notifications (receiver and groupKey). `newest` is the latest time that the
+    notification names: it was made at that time or later.
     """
 
     key: str
@@ -56,6 +66,35 @@ class Notification(BaseModel, frozen=True):
     external_url: str = ""
     truncated: int = 0
     source: str = ""
+    newest: float = 0.0
+
+    def about(self, alerts: Mapping[str, Member]) -> Notification:
+        """Return the part of the notification that reports these of its alerts."""
+        return self.model_copy(
+            update={
+                "alerts": {
+                    name: alert.model_copy(update={"group": self.key}) for name, alert in alerts.items()
+                },
+                "newest": max([self.newest, *(one.ends_at or one.starts_at for one in self.alerts.values())]),
+            }
+        )
+
+    def omits(self, name: str, member: Member) -> bool:
+        """Return whether the alert is not listed, though its Alertmanager reported it in this group before."""
+        listed_before = (member.source, member.group) == (self.source, self.key)
+        return name not in self.alerts and listed_before and member.starts_at <= self.newest
+
+
+def subject_labels(labels: Mapping[str, str]) -> dict[str, str]:
+    """Return the labels that name what an incident is about: a model, else a server, of a cluster."""
+    name = next((one for one in ("model", "instance") if labels.get(one)), "")
+    return {one: labels[one] for one in ("cluster", name) if labels.get(one)} if name else {}
+
+
+def incident_key(labels: Mapping[str, str], group: str) -> str:
+    """Return what an incident is identified by: its subject, or Alertmanager's group where an alert names none."""
+    found = subject_labels(labels)
+    return json.dumps(found, ensure_ascii=False) if found else group
 
 
 def parse(body: bytes, source: str = "") -> Notification:

@@ -41,8 +41,8 @@ class Delivery:
     inflight_kind: str
     inflight_seq: int
     inflight_at: float
-    raised: bool
-    """Whether the incident became more urgent and this channel was not sent that yet."""
+    raised_at: float | None
+    """When the incident became more urgent, where this channel was not sent that yet."""
 
 
 _SELECT = """
@@ -50,8 +50,8 @@ SELECT d.id, d.incident, d.channel, d.role, i.severity, i.opened_at, i.closed_at
        d.root_channel, d.root_ts, d.posted_seq, d.shown_version, d.digest_seq, d.digest, d.plainness,
        d.attempts,
        d.next_try, d.edited_at, d.inflight, d.inflight_kind, d.inflight_seq, d.inflight_at,
-       EXISTS (SELECT 1 FROM events e WHERE e.incident = d.incident AND e.seq > d.posted_seq
-               AND json_extract(e.document, '$.kind') = 'raised')
+       (SELECT max(e.at) FROM events e WHERE e.incident = d.incident AND e.seq > d.posted_seq
+        AND json_extract(e.document, '$.kind') = 'raised')
 FROM deliveries d JOIN incidents i ON i.id = d.incident
 """
 
@@ -133,6 +133,15 @@ class Outbox:
         row = self.database.row(
             f"{_SELECT} WHERE d.incident = ? AND d.role = 'main' ORDER BY d.root_ts = '', d.id DESC LIMIT 1",
             number,
+        )
+        return Delivery(*row) if row else None
+
+    def earlier(self, delivery: Delivery) -> Delivery | None:
+        """Return the delivery of the less urgent incident that this one continues in another channel."""
+        row = self.database.row(
+            f"{_SELECT} WHERE d.incident = ? AND d.role = 'main' AND d.id < ? AND d.root_ts != '' "
+            "ORDER BY d.id LIMIT 1",
+            *(delivery.incident, delivery.id),
         )
         return Delivery(*row) if row else None
 

@@ -26,18 +26,27 @@ class Incidents:
         row = self.database.row("SELECT id FROM incidents WHERE name = ?", name)
         return int(row[0]) if row else None
 
-    def latest(self, key: str) -> tuple[int, Incident] | None:
-        """Return the newest incident of a group."""
-        rows = self._select("key = ? ORDER BY id DESC LIMIT 1", key)
-        return rows[0] if rows else None
+    def latest(self, key: str, count: int) -> list[tuple[int, Incident]]:
+        """Return the newest incidents of a subject, the newest last."""
+        return self._select("key = ? ORDER BY id DESC LIMIT ?", key, count)[::-1]
+
+    def open_about(self, key: str) -> int | None:
+        """Return the number of the newest open incident of a subject."""
+        row = self.database.row("SELECT max(id) FROM incidents WHERE key = ? AND closed_at IS NULL", key)
+        return row[0] if row else None
+
+    def open_of_group(self, group: str) -> list[tuple[int, Incident]]:
+        """Return the open incidents that have alerts of a group."""
+        return self._select("id IN (SELECT incident FROM groups WHERE key = ?) ORDER BY id", group)
 
     def count_since(self, key: str, at: float) -> int:
-        """Return how many incidents of a group have opened since a time."""
+        """Return how many incidents of a subject have opened since a time."""
         rows = self.database.rows("SELECT 1 FROM incidents WHERE key = ? AND opened_at > ?", key, at)
         return len(rows)
 
-    def open(self) -> list[tuple[int, Incident]]:
-        return self._select("closed_at IS NULL ORDER BY id")
+    def open(self, closed_after: float | None = None) -> list[tuple[int, Incident]]:
+        """Return the open incidents, and those that closed after a time."""
+        return self._select("closed_at IS NULL OR closed_at > ? ORDER BY id", closed_after)
 
     def silenced(self) -> list[tuple[int, Incident]]:
         """Incidents, closed ones too, whose silence is not ended yet."""
@@ -80,6 +89,11 @@ class Incidents:
             *(incident.model_dump_json(), SEVERITIES.index(incident.severity), incident.closed_at),
             *(len(events), number),
         )
+        if not incident.open:
+            self.database.run("DELETE FROM groups WHERE incident = ?", number)
+            return
+        for group in {member.group for member in incident.members.values()}:
+            self.database.run("INSERT OR IGNORE INTO groups VALUES (?, ?)", group, number)
 
     def _select(self, where: str, *values: object) -> list[tuple[int, Incident]]:
         rows = self.database.rows(f"SELECT id, document FROM incidents WHERE {where}", *values)  # noqa: S608

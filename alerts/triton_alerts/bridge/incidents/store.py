@@ -5,12 +5,12 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from triton_alerts.bridge.incidents.database import Database
-from triton_alerts.bridge.incidents.incident import Event, Incident, Outcome, fold
-from triton_alerts.bridge.incidents.notification import Notification
+from triton_alerts.bridge.incidents.incident import Event, Fold, Incident, Outcome, fold
+from triton_alerts.bridge.incidents.notification import Member, Notification, incident_key
 from triton_alerts.bridge.incidents.outbox import Outbox
 from triton_alerts.bridge.incidents.records import Incidents
 
@@ -20,6 +20,12 @@ GRACE_SECONDS = 60.0
 RECURRENCE_SECONDS = 86_400.0
 PRUNED_AT_ONCE = 200
 """Incidents deleted in one transaction: a notification that arrives meanwhile waits for it."""
+
+EARLIER = 3
+"""Incidents of a subject whose alerts are compared with a new notification: a twin may be late."""
+
+_OUTCOMES: tuple[Outcome, ...] = ("opened", "changed", "held", "repeated", "stale")
+"""The outcome of a notification about several incidents is the first of these that one of them had."""
 
 Change = Callable[[Incident], tuple[Incident, Sequence[Event]]]
 
@@ -45,10 +51,28 @@ class StoredValues:
         self.database.run("INSERT OR IGNORE INTO pressed VALUES (?, ?)", name, now)
 
 
-class Store:
-    """The bridge's memory. `channel_for` maps a severity to the channel its incidents go to."""
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """The part of a notification that is about one incident: an open one by its number, else the subject's next."""
 
-    def __init__(self, path: Path, channel_for: Callable[[str], str]) -> None:
+    number: int | None
+    key: str
+    part: Notification
+
+
+class Store:
+    """The bridge's memory. `channel_for` maps a severity to the channel its incidents go to.
+
+    `unreported` receives what is not worth a line in a thread: time, incident, alert and reason.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        channel_for: Callable[[str], str],
+        unreported: Callable[[float, str, Member, str], None] = lambda _at, _incident, _alert, _why: None,
+    ) -> None:
+        self.unreported = unreported
         self.database = Database(path)
         self.incidents = Incidents(self.database)
         self.outbox = Outbox(self.database, channel_for)
@@ -62,18 +86,26 @@ class Store:
         return self.database.transaction()
 
     def receive(self, notification: Notification, now: float) -> Outcome:
-        """Merge a notification into its incident; on return it is on disk."""
+        """Merge a notification into the incidents of its alerts; on return it is on disk."""
         with self.transaction():
-            outcome = self._merge(notification, now)
-            if outcome == "held":
-                self.database.run(
-                    "INSERT INTO held VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET document = excluded.document",
-                    *(notification.key, now + GRACE_SECONDS, notification.model_dump_json()),
-                )
-            elif not all(alert.firing for alert in notification.alerts.values()):
-                # The peer that seemed to contradict has caught up.
-                self.database.run("DELETE FROM held WHERE key = ?", notification.key)
-        return outcome
+            outcomes, unreported = [], []
+            for target in self._targets(notification):
+                result = self._merge(target, now)
+                outcomes.append(result.outcome)
+                name = result.incident.name if result.incident is not None else ""
+                unreported += [(name, *one) for one in result.unreported]
+                held = f"{target.key} {notification.key}"
+                if result.outcome == "held":
+                    self.database.run(
+                        "INSERT INTO held VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET document = excluded.document",
+                        *(held, now + GRACE_SECONDS, target.part.model_dump_json()),
+                    )
+                elif not all(alert.firing for alert in target.part.alerts.values()):
+                    # The peer that seemed to contradict has caught up.
+                    self.database.run("DELETE FROM held WHERE key = ?", held)
+        for incident, member, reason in unreported:
+            self.unreported(now, incident, member, reason)
+        return min(outcomes, key=_OUTCOMES.index)
 
     def settle(self, now: float) -> int:
         """Merge the held notifications whose grace has passed, whatever they contradict; return how many."""
@@ -83,7 +115,8 @@ class Store:
                 "SELECT key, document FROM held WHERE due <= ? OR due > ?", now, now + 2 * GRACE_SECONDS
             )
             for key, document in due:
-                self._merge(Notification.model_validate_json(document), now, trust=True)
+                for target in self._targets(Notification.model_validate_json(document)):
+                    self._merge(target, now, trust=True)
                 self.database.run("DELETE FROM held WHERE key = ?", key)
         return len(due)
 
@@ -130,17 +163,46 @@ class Store:
                 self.database.run("DELETE FROM incidents WHERE id = ?", number)
         return len(gone)
 
-    def _merge(self, notification: Notification, now: float, *, trust: bool = False) -> Outcome:
-        number, current = self.incidents.latest(notification.key) or (None, None)
-        recurrence = self.incidents.count_since(notification.key, now - RECURRENCE_SECONDS)
-        result = fold(current, notification, now, trust=trust, recurrence=recurrence)
+    def _targets(self, notification: Notification) -> list[_Target]:
+        """Sort the alerts of a notification by the incidents that they belong to."""
+        known = self.incidents.open_of_group(notification.key)
+        homes = {name: number for number, incident in known for name in incident.members}
+        found: dict[tuple[int | None, str], dict[str, Member]] = {}
+        if notification.all_resolved and not notification.truncated:
+            # The alerts that it does not list have ended too, whatever incident they are in.
+            found = {(number, incident.key): {} for number, incident in known}
+        keys = {number: incident.key for number, incident in known}
+        subjects: dict[str, int | None] = {}
+        for name, alert in notification.alerts.items():
+            number = homes.get(name)
+            key = keys[number] if number is not None else incident_key(alert.labels, notification.key)
+            if number is None:
+                if key not in subjects:
+                    subjects[key] = self.incidents.open_about(key)
+                number = subjects[key]
+            found.setdefault((number, key), {})[name] = alert
+        return [_Target(number, key, notification.about(alerts)) for (number, key), alerts in found.items()]
+
+    def _merge(self, target: _Target, now: float, *, trust: bool = False) -> Fold:
+        key, part = target.key, target.part
+        stored = [
+            (number, one) for number, one in self.incidents.latest(key, EARLIER) if number != target.number
+        ]
+        number, current = target.number, None
+        if number is not None:
+            current = self.incidents.get(number)
+        elif stored:
+            current = stored.pop()[1]
+        recurrence = self.incidents.count_since(key, now - RECURRENCE_SECONDS)
+        earlier = [one for _, one in stored]
+        result = fold(current, part, now, key=key, earlier=earlier, trust=trust, recurrence=recurrence)
         if result.incident is None or result.incident == current:
-            return result.outcome
-        if number is None or current is None or result.incident.name != current.name:
+            return replace(result, incident=current)
+        if number is None:
             number = self.incidents.add(result.incident)
             self.outbox.add(number, self.outbox.channel_for(result.incident.severity))
         self._save(number, result.incident, result.events)
-        return result.outcome
+        return result
 
     def _save(self, number: int, incident: Incident, events: Sequence[Event]) -> None:
         self.incidents.save(number, incident, events)

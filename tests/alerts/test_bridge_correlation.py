@@ -1,0 +1,264 @@
+"""One thread for one cause: which alerts share an incident, whatever groups Alertmanager made of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.bridge_world import Clock, rfc3339
+from triton_alerts.bridge.incidents.incident import Incident, Mark
+from triton_alerts.bridge.incidents.notification import Member, parse
+from triton_alerts.bridge.incidents.store import Store
+
+LOAD = {
+    "alertname": "TritonModelLoadFailed",
+    "severity": "warning",
+    "component": "lifecycle",
+    "instance": "triton-0:9401",
+    "model": "broken",
+}
+DOWN = {
+    "alertname": "TritonModelDownEverywhere",
+    "severity": "critical",
+    "component": "lifecycle",
+    "model": "broken",
+}
+BURN = {
+    "alertname": "TritonReadinessBudgetBurn",
+    "severity": "critical",
+    "component": "slo",
+    "slo": "readiness",
+    "indicator": "readiness",
+    "tier": "page_fast",
+    "urgency": "1",
+    "model": "broken",
+    "version": "1",
+}
+SLOW = BURN | {"severity": "warning", "tier": "ticket_slow", "urgency": "4"}
+SERVER = {"alertname": "TritonServerNotReady", "severity": "warning", "instance": "triton-0:9401"}
+ELSEWHERE = {"alertname": "PrometheusDown", "severity": "critical", "job": "prometheus"}
+
+
+class Bridge:
+    """A store and a clock; every notification has a group of its own, as child routes make them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.clock = Clock()
+        self.unreported: list[tuple[str, str]] = []
+        self.store = Store(
+            folder / "bridge.sqlite",
+            lambda severity: severity,
+            lambda _at, _incident, member, reason: self.unreported.append((member.name, reason)),
+        )
+
+    def receive(
+        self,
+        *firing: dict[str, str],
+        ended: tuple[dict[str, str], ...] = (),
+        start: float = 0.0,
+        group: str = "",
+        source: str = "am-0",
+    ) -> str:
+        """Receive one notification; `start` is seconds from now, and alerts of a group start together."""
+        began = self.clock() + start
+        alerts = [_alert(one, began, None) for one in firing]
+        alerts += [_alert(one, began, self.clock()) for one in ended]
+        group = group or "|".join(
+            (*firing, *ended)[0].get(name, "") for name in ("severity", "model", "instance")
+        )
+        body = {
+            "status": "firing" if firing else "resolved",
+            "version": "4",
+            "receiver": "bridge",
+            "groupKey": group,
+            "alerts": alerts,
+        }
+        return self.store.receive(parse(json.dumps(body).encode(), source), self.clock())
+
+    def incidents(self) -> list[Incident]:
+        rows = self.store.database.rows("SELECT id FROM incidents ORDER BY id")
+        found = [self.store.incidents.get(number) for (number,) in rows]
+        return [one for one in found if one is not None]
+
+    def kinds(self, number: int) -> list[str]:
+        return [event.kind for event in self.store.incidents.events(number, 0, 1000)]
+
+
+def _alert(labels: dict[str, str], start: float, end: float | None) -> dict[str, Any]:
+    return {
+        "status": "firing" if end is None else "resolved",
+        "labels": labels,
+        "annotations": {"summary": f"about {labels['alertname']}"},
+        "startsAt": rfc3339(start),
+        "endsAt": "0001-01-01T00:00:00Z" if end is None else rfc3339(end),
+    }
+
+
+@pytest.fixture
+def bridge(tmp_path: Path) -> Iterator[Bridge]:
+    made = Bridge(tmp_path)
+    yield made
+    made.store.close()
+
+
+def test_a_ticket_and_the_pages_about_its_model_are_one_incident(bridge: Bridge) -> None:
+    """Two groups of Alertmanager, one cause: the message names the cause and has the page's severity."""
+    bridge.receive(LOAD)
+    bridge.receive(DOWN, BURN)
+    (incident,) = bridge.incidents()
+
+    assert {"TritonModelLoadFailed", "TritonModelDownEverywhere", "TritonReadinessBudgetBurn"} == {
+        member.name for member in incident.firing
+    }
+    assert "TritonModelLoadFailed" == incident.lead.name
+    assert "critical" == incident.severity
+
+
+def test_an_alert_belongs_to_its_model_else_its_server_else_its_group(bridge: Bridge) -> None:
+    """One notification may be about several incidents, where a route groups by less than the subject."""
+    other = LOAD | {"model": "other"}
+    clustered = LOAD | {"cluster": "east"}
+    outcome = bridge.receive(LOAD, other, clustered, SERVER, ELSEWHERE, group="everything")
+
+    assert "opened" == outcome
+    assert [
+        '{"model": "broken"}',
+        '{"model": "other"}',
+        '{"cluster": "east", "model": "broken"}',
+        '{"instance": "triton-0:9401"}',
+        "bridge|everything",
+    ] == [incident.key for incident in bridge.incidents()]
+
+
+def test_no_model_name_joins_the_incident_of_another(bridge: Bridge) -> None:
+    """A name that looks like the end of a key is a name."""
+    bridge.receive(LOAD | {"cluster": "east"})
+    for number, name in enumerate(('broken", "cluster": "east', 'broken"}', "east broken")):
+        bridge.receive(LOAD | {"model": name}, group=str(number))
+
+    assert 4 == len({incident.key for incident in bridge.incidents()})
+
+
+def test_the_end_of_one_group_leaves_the_alerts_of_the_other(bridge: Bridge) -> None:
+    """The ticket's group says all resolved; the page's group still fires."""
+    bridge.receive(LOAD)
+    bridge.receive(DOWN)
+    bridge.clock.now += 60
+    bridge.receive(ended=(LOAD,), start=-60)
+    (open_one,) = bridge.incidents()
+    bridge.receive(ended=(DOWN,), start=-60)
+    (closed,) = bridge.incidents()
+
+    assert ["TritonModelDownEverywhere"] == [member.name for member in open_one.firing]
+    assert not closed.open
+    assert ["fired", "raised", "resolved", "closed"] == bridge.kinds(1)
+
+
+def test_all_resolved_ends_what_its_group_no_longer_lists_in_every_incident(bridge: Bridge) -> None:
+    """A group of several models: its last notification lists only what ended since the one before."""
+    other = LOAD | {"model": "other"}
+    bridge.receive(LOAD, other, group="loads")
+    bridge.receive(DOWN)
+    bridge.clock.now += 60
+    bridge.receive(ended=(other,), start=-60, group="loads")
+
+    assert [["TritonModelDownEverywhere"], []] == [
+        [member.name for member in incident.firing] for incident in bridge.incidents()
+    ]
+
+
+def test_a_late_all_resolved_ends_no_alert_that_started_since(bridge: Bridge) -> None:
+    """It was on its way for minutes: what began after everything that it names is not in it."""
+    bridge.receive(LOAD, group="loads")
+    bridge.clock.now += 60
+    retry = LOAD | {"instance": "triton-1:9401"}
+    bridge.receive(LOAD, group="loads", start=-60)
+    bridge.receive(retry, group="loads")
+    bridge.clock.now -= 30
+    bridge.receive(ended=(LOAD,), start=-30, group="loads")
+    (incident,) = bridge.incidents()
+
+    assert ["triton-1:9401"] == [member.labels["instance"] for member in incident.firing]
+
+
+def test_an_end_of_the_incident_before_is_no_part_of_this_one(bridge: Bridge) -> None:
+    """Alertmanager repeats it after a timeout, a twin sends it late: no line, no member, no earlier start."""
+    bridge.receive(LOAD, group="loads")
+    bridge.clock.now += 60
+    bridge.receive(ended=(LOAD,), start=-60, group="loads")
+    bridge.clock.now += 60
+    bridge.receive(DOWN)
+    began = bridge.clock()
+    bridge.receive(ended=(LOAD,), start=-120, group="loads", source="am-1")
+    late = bridge.receive(LOAD, start=-120, group="loads", source="am-1")
+    first, second = bridge.incidents()
+
+    assert "held" == late
+    assert not first.open
+    assert ["TritonModelDownEverywhere"] == [member.name for member in second.members.values()]
+    assert began == second.since
+    assert ["fired"] == bridge.kinds(2)
+
+
+def test_tiers_of_one_objective_are_one_line(bridge: Bridge) -> None:
+    """The slow ticket that the fast page followed ends some time; the audit trail knows, the thread does not."""
+    bridge.receive(SLOW)
+    bridge.receive(BURN)
+    bridge.clock.now += 60
+    bridge.receive(ended=(SLOW,), start=-60)
+    bridge.receive(SLOW, start=-10)
+
+    assert ["fired", "raised"] == bridge.kinds(1)
+    assert ["TritonReadinessBudgetBurn", "TritonReadinessBudgetBurn"] == [
+        name for name, _ in bridge.unreported
+    ]
+
+
+def test_an_end_that_nobody_saw_begin_goes_to_the_audit_trail(bridge: Bridge) -> None:
+    """It was inhibited while it fired: "fired unseen and is over" helps nobody at night."""
+    bridge.receive(DOWN)
+    bridge.receive(ended=(SERVER | {"model": "broken"},), start=-5)
+    (incident,) = bridge.incidents()
+
+    assert ["fired"] == bridge.kinds(1)
+    assert 1 == len(incident.members)
+    assert ["TritonServerNotReady"] == [name for name, _ in bridge.unreported]
+
+
+def test_a_page_hours_after_the_last_one_pages_again(bridge: Bridge) -> None:
+    """The ticket keeps the incident open for days; who acknowledged the page on Monday does not have Tuesday's."""
+    bridge.receive(LOAD, start=-5)
+    bridge.receive(DOWN)
+    number = bridge.store.incidents.open()[0][0]
+    taken = {"acknowledged": Mark(by="U0ANA", at=bridge.clock())}
+    bridge.store.change(number, lambda one: (one.model_copy(update=taken), ()))
+    for calm in (600, 7200):
+        bridge.clock.now += 60
+        bridge.receive(ended=(DOWN,), start=-60)
+        bridge.clock.now += calm
+        bridge.receive(DOWN)
+
+    assert ["fired", "raised", "resolved", "fired", "resolved", "raised"] == bridge.kinds(1)
+    assert bridge.incidents()[0].acknowledged is None
+
+
+@pytest.mark.parametrize(
+    ("alerts", "lead"),
+    [
+        ((BURN, LOAD), "TritonModelLoadFailed"),
+        ((DOWN, LOAD), "TritonModelLoadFailed"),
+        ((BURN, DOWN), "TritonModelDownEverywhere"),
+        ((SLOW, BURN), "page_fast"),
+        ((LOAD, DOWN | {"alertname": "TritonModelStalled"}), "TritonModelStalled"),
+    ],
+)
+def test_the_cause_leads_and_the_objective_follows(alerts: tuple[dict[str, str], ...], lead: str) -> None:
+    """The title is about what to repair; a failed load explains why a model is not ready, not why it hangs."""
+    members = {str(number): Member(labels=labels, starts_at=1.0) for number, labels in enumerate(alerts)}
+    incident = Incident(name="n", key="k", receiver="r", opened_at=1.0, members=members)
+
+    assert lead in (incident.lead.name, incident.lead.labels.get("tier"))
