@@ -70,10 +70,9 @@ _ROUTES = """\
 | route | alerts | grouped by |
 |---|---|---|
 | watchdog | `Watchdog`: a ping every minute to the bridge, and to `--watchdog-url` outside the stack | alert |
-| fallback | alerts about the delivery to Slack, to `--fallback` (webhook, PagerDuty, mail); then page too | alert |
+| fallback | alerts about the delivery to Slack, to `--fallback` (webhook, PagerDuty, mail) and the bridge | alert |
 | info | `info` and `none`: nowhere | |
-| page | `critical` | model, else server |
-| ticket | `warning`; in `--ticket-hours` if set | model, else server |
+| bridge | `critical`, and `warning`, which has a child route with `--ticket-hours` | model, else server |
 
 What Alertmanager itself does not do:
 

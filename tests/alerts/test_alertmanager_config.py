@@ -64,10 +64,10 @@ def test_every_amtool_accepts_the_configuration(binary: Path, config: Path) -> N
 @pytest.mark.parametrize("binary", amtools(), ids=str)
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
 def test_each_alert_reaches_its_receiver(binary: Path, alert: Alert, tmp_path: Path) -> None:
-    """Severity decides: pages page, warnings open tickets, the watchdog goes its own way."""
+    """Pages and tickets go to the bridge in one group, the watchdog goes its own way."""
     path = tmp_path / "alertmanager" / alertmanager.FILE
     write(alertmanager.artifacts(Options()), tmp_path)
-    receiver = {"critical": "page", "warning": "ticket", "info": "info", "none": "watchdog"}[alert.severity]
+    receiver = {"critical": "bridge", "warning": "bridge", "info": "info", "none": "watchdog"}[alert.severity]
     labels = [f"alertname={alert.name}", f"severity={alert.severity}", f"component={alert.component}"]
 
     routed = amtool(
@@ -227,7 +227,7 @@ def test_the_fallback_goes_by_any_of_three_ways(address: str, integration: str, 
         checked = amtool(binary, "check-config", path)
         routed = amtool(
             binary,
-            *("config", "routes", "test", f"--config.file={path}", "--verify.receivers=fallback,page"),
+            *("config", "routes", "test", f"--config.file={path}", "--verify.receivers=fallback,bridge"),
             *("alertname=AlertBridgeDown", "severity=critical", "instance=bridge:9096"),
         )
         assert (0, 0) == (checked.returncode, routed.returncode), checked.stderr + routed.stdout

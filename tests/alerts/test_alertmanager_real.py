@@ -161,19 +161,18 @@ def test_a_server_that_is_down_silences_its_consequences(everyone: list[Running]
     for one in everyone:
         one.send([down, *consequences, elsewhere])
     for one in everyone:
-        one.inbox.wait(lambda one=one: len(one.inbox.told("ticket")) == 2)
+        one.inbox.wait(lambda one=one: len(one.inbox.told("bridge")) == 2)
     # Three more group intervals: nothing else comes.
     time.sleep(3.0)
 
     for one in everyone:
-        told = sorted(one.inbox.told("ticket"), key=str)
+        told = sorted(one.inbox.told("bridge"), key=str)
         assert [{"TritonModelNotReadyProlonged"}, {"TritonServerDown"}] == told
-        assert [] == one.inbox.told("page")
         assert {alert["alertname"] for alert in consequences} == one.silenced_by_another()
         one.send([down, *consequences], ended=True)
     for one in everyone:
         one.inbox.wait(
-            lambda one=one: any("TritonServerDown" in told for told in one.inbox.told("ticket", "resolved"))
+            lambda one=one: any("TritonServerDown" in told for told in one.inbox.told("bridge", "resolved"))
         )
 
 
@@ -188,9 +187,10 @@ def test_a_ticket_about_a_server_does_not_silence_a_page(everyone: list[Running]
     for one in everyone:
         one.send([*tickets, *pages])
     for one in everyone:
-        one.inbox.wait(lambda one=one: len(one.inbox.told("page")) == 2)
+        one.inbox.wait(lambda one=one: len(one.inbox.told("bridge")) == 2)
 
-        assert [{"TritonModelStalled"}, {"TritonSoleServerDown"}] == sorted(one.inbox.told("page"), key=str)
+        told = sorted(map(sorted, one.inbox.told("bridge")))
+        assert [["TritonExporterDown", "TritonSoleServerDown"], ["TritonModelStalled"]] == told
         assert {"TritonServerDown"} == one.silenced_by_another()
 
 
@@ -207,13 +207,12 @@ def test_one_incident_of_a_model_makes_one_notification(everyone: list[Running])
     for one in everyone:
         one.send(incident)
     for one in everyone:
-        one.inbox.wait(lambda one=one: one.inbox.told("page"))
+        one.inbox.wait(lambda one=one: one.inbox.told("bridge"))
     time.sleep(3.0)
 
     for one in everyone:
-        assert [{"TritonModelDownEverywhere", "TritonReadinessBudgetBurn"}] == one.inbox.told("page")
+        assert [{"TritonModelDownEverywhere", "TritonReadinessBudgetBurn"}] == one.inbox.told("bridge")
         assert 2 == len(one.inbox.notifications[0]["alerts"])  # type: ignore[arg-type]
-        assert [] == one.inbox.told("ticket")
 
 
 CUSTOM_TIERS = """\
@@ -248,7 +247,7 @@ def test_of_custom_tiers_the_most_urgent_one_alerts(everyone: list[Running]) -> 
     for one in everyone:
         one.send(burning)
     for one in everyone:
-        one.inbox.wait(lambda one=one: one.inbox.told("page"))
+        one.inbox.wait(lambda one=one: one.inbox.told("bridge"))
     time.sleep(3.0)
 
     for one in everyone:
@@ -256,22 +255,42 @@ def test_of_custom_tiers_the_most_urgent_one_alerts(everyone: list[Running]) -> 
         assert {"now"} == {alert["labels"]["tier"] for alert in sent}
 
 
-def test_a_load_failure_that_becomes_a_page_is_notified_as_both(everyone: list[Running]) -> None:
-    """The ticket about the failed load comes first and is not lost when the page follows."""
+def test_a_load_failure_that_becomes_a_page_stays_in_its_group(everyone: list[Running]) -> None:
+    """One route for both severities: the page joins the ticket, and both end together."""
     failed = alert("TritonModelLoadFailed", **SERVER, model="ranker")
     down = alert("TritonModelDownEverywhere", model="ranker")
 
     for one in everyone:
         one.send([failed])
     for one in everyone:
-        one.inbox.wait(lambda one=one: one.inbox.told("ticket"))
+        one.inbox.wait(lambda one=one: one.inbox.told("bridge"))
         one.send([failed, down])
     for one in everyone:
-        one.inbox.wait(lambda one=one: one.inbox.told("page"))
+        one.inbox.wait(lambda one=one: len(one.inbox.told("bridge")) == 2)
         one.send([failed, down], ended=True)
     for one in everyone:
-        one.inbox.wait(lambda one=one: one.inbox.told("page", "resolved"))
-        one.inbox.wait(lambda one=one: one.inbox.told("ticket", "resolved"))
+        one.inbox.wait(lambda one=one: one.inbox.told("bridge", "resolved"))
+
+        assert {"TritonModelLoadFailed", "TritonModelDownEverywhere"} == one.inbox.told("bridge")[1]
+        assert 1 == len({told["groupKey"] for told in one.inbox.notifications})
+
+
+def test_a_model_that_does_not_load_silences_its_server(everyone: list[Running]) -> None:
+    """With strict readiness one failed model makes the whole server not ready: that is no second cause."""
+    for one in everyone:
+        one.send(
+            [
+                alert("TritonModelLoadFailed", **SERVER, model="ranker"),
+                alert("TritonServerNotReady", **SERVER),
+            ]
+        )
+    for one in everyone:
+        one.inbox.wait(lambda one=one: one.inbox.told("bridge"))
+    time.sleep(1.0)
+
+    for one in everyone:
+        assert [{"TritonModelLoadFailed"}] == one.inbox.told("bridge")
+        assert {"TritonServerNotReady"} == one.silenced_by_another()
 
 
 def test_the_watchdog_keeps_pinging_and_info_stays_silent(everyone: list[Running]) -> None:

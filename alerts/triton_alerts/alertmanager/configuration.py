@@ -13,6 +13,8 @@ from triton_slo.burn.burn_alerts import Inhibition
 
 FILE = "alertmanager.yml"
 TEMPLATES = "tritonwatch.tmpl"
+BRIDGE = "bridge"
+"""The receiver of pages and tickets: the bridge sends them to their channels."""
 
 Block = dict[str, Any]
 """A mapping of the configuration, as Alertmanager reads it from YAML."""
@@ -64,22 +66,14 @@ def config(options: Options) -> Block:
 def _root(options: Options) -> Block:
     """Return the tree of routes, the first match wins; the root catches alerts that are not ours."""
     return {
-        "receiver": "ticket",
+        "receiver": BRIDGE,
         "group_by": [_CLUSTER, "alertname"],
         **_times(options, "30s", "5m", "12h"),
         "routes": [
             _watchdog(options),
             *_delivery(options),
             {"receiver": "info", "matchers": ['severity=~"none|info"']},
-            {
-                "receiver": "page",
-                "matchers": ['severity="critical"'],
-                "group_by": _OF_A_MODEL,
-                # The interval is also how soon a failed delivery is tried again and a resolve sent.
-                **_times(options, "30s", "1m", "4h"),
-                "routes": [{"receiver": "page", "matchers": ['model=""'], "group_by": _OF_A_SERVER}],
-            },
-            _tickets(options),
+            _pages_and_tickets(options),
         ],
     }
 
@@ -112,14 +106,22 @@ def _delivery(options: Options) -> list[Block]:
     ]
 
 
-def _tickets(options: Options) -> Block:
-    hours = {"active_time_intervals": ["ticket-hours"]} if options.ticket_hours else {}
-    return {
-        "receiver": "ticket",
+def _pages_and_tickets(options: Options) -> Block:
+    """Both in one group: what began as a ticket and became a page has one cause."""
+    of_a_server = {"receiver": BRIDGE, "matchers": ['model=""'], "group_by": _OF_A_SERVER}
+    in_hours = {
+        "receiver": BRIDGE,
         "matchers": ['severity="warning"'],
+        "active_time_intervals": ["ticket-hours"],
+        "routes": [{**of_a_server, "active_time_intervals": ["ticket-hours"]}],
+    }
+    return {
+        "receiver": BRIDGE,
+        "matchers": ['severity=~"critical|warning"'],
         "group_by": _OF_A_MODEL,
-        **hours,
-        "routes": [{"receiver": "ticket", "matchers": ['model=""'], "group_by": _OF_A_SERVER, **hours}],
+        # The interval is also how soon a failed delivery is tried again and a resolve sent.
+        **_times(options, "30s", "1m", "4h"),
+        "routes": [*([in_hours] if options.ticket_hours else []), of_a_server],
     }
 
 
@@ -138,8 +140,7 @@ def _receivers(options: Options) -> list[Block]:
     if options.watchdog_url:
         heartbeats.append({**webhook(options.watchdog_url, ""), "send_resolved": False})
     return [
-        {"name": "ticket", "webhook_configs": [bridge]},
-        {"name": "page", "webhook_configs": [bridge]},
+        {"name": BRIDGE, "webhook_configs": [bridge]},
         {"name": "watchdog", "webhook_configs": heartbeats},
         # Without an integration on purpose: info is shown on dashboards, never sent.
         {"name": "info"},

@@ -119,6 +119,12 @@ INHIBITIONS = (
         _OF_A_VERSION,
     ),
     Inhibition(
+        "With strict readiness, the default, a server is not ready while one of its models is not.",
+        _named("TritonModelLoadFailed", "TritonModelNotReadyProlonged"),
+        _named("TritonServerNotReady"),
+        ("instance",),
+    ),
+    Inhibition(
         "A hardware error stops what runs on the GPU.",
         _named("GpuXidHardware", "GpuLost"),
         _named("GpuIdleWhileQueueing"),
