@@ -34,7 +34,7 @@ FIRST_STEP = "First step"
 """Name of the fact that an alert's first step is chosen by: what to do about the largest cause."""
 
 CALM_SECONDS = 3600.0
-"""A page that fires again so long after the last one ended is a new one, even to whoever acknowledged that one."""
+"""A page that fires so long after the last one ended is a new page: the acknowledgement does not count."""
 
 LOAD_FAILED = "TritonModelLoadFailed"
 NOT_READY = (
