@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 from urllib.parse import urlsplit
 
-import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from triton_exporter.app.settings import GpuChoice, Settings
@@ -23,7 +22,7 @@ from triton_exporter.lifecycle.expectations import parse_expected
 from triton_exporter.options import host_and_port, is_loopback, is_web_address
 from triton_exporter.probe.payload import PayloadError, Tensor, load_payloads
 from triton_exporter.probe.probe_settings import ProbeSettings
-from triton_exporter.yaml_faults import YAML_FAULTS, fault
+from triton_exporter.yaml_faults import YAML_FAULTS, fault, read_one
 from triton_slo.problem import Problem
 
 HEADERS_VARIABLE = "TRITON_HEADERS"
@@ -293,7 +292,7 @@ def _form(key: str) -> Form:
 
 def _content(path: Path, problems: list[Problem]) -> dict[str, Any]:
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = read_one(path)
     except (OSError, *YAML_FAULTS) as error:
         problems.append(Problem(str(path), fault(error), "write a YAML mapping of options"))
         return {}

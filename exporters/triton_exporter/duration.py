@@ -50,6 +50,11 @@ def in_words(seconds: float) -> str:
     return duration_text(seconds)
 
 
+def limit_text(seconds: float) -> str:
+    """Write a threshold, which may be shorter than any duration that PromQL reads: `500ms`, `0.25ms`."""
+    return duration_text(seconds) if seconds >= 0.001 else f"{1000 * seconds:g}ms"
+
+
 def duration_text(seconds: float) -> str:
     """Write a duration in the largest unit that divides it, as PromQL reads it (never less than 1ms)."""
     milliseconds = max(1, round(seconds * 1000))

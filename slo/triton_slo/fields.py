@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 import re
+import warnings
 from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from triton_exporter.duration import parse_seconds
 from triton_slo import mistake
+
+_MICROSECOND = 1e-6
 
 
 def ratio(value: Any) -> float:
@@ -40,21 +43,59 @@ def duration(value: Any) -> str:
         raise ValueError(
             f"{mistake.shown(value)} is not a duration; write it with its unit, such as 100ms or 1h"
         )
-    parse_seconds(value)
+    if parse_seconds(value) < 0.001:
+        raise ValueError(f"{value} is shorter than 1ms, the shortest duration that Prometheus reads")
     return value
 
 
+def _threshold(value: Any) -> str:
+    if not isinstance(value, str) or parse_seconds(value) >= 0.001:
+        return duration(value)
+    if parse_seconds(value) < _MICROSECOND:
+        raise ValueError(f"{value} is below 0.001ms, the smallest threshold: Triton counts microseconds")
+    return value
+
+
+_CLASS = r"\[\^?\]?(?:\[:\^?\w+:\]|\\.|[^\]\\])*\]"
+_NOT_HERE = (
+    (r"\\z", r"leave out \z: the whole name is matched anyway"),
+    (
+        r"\\[pPQEC]|\\x\{",
+        r"write \p, \Q and \x{...} as characters, such as [a-zé]: names are also matched by Python, without them",
+    ),
+    (
+        r"\[:\^?\w+:\]",
+        "write [[:alpha:]] and its kind as [a-zA-Z]: names are also matched by Python, without them",
+    ),
+    (
+        r"(?<!^)\(\?[imsU-]+\)|\(\?\w*U",
+        "write (?i) at the beginning, or (?i:...) around the part that it is for",
+    ),
+)
+"""What Prometheus accepts and Python, which matches names too, does not: how to write it."""
+_NOT_IN_PROMETHEUS = (
+    (r"\(\?(?:[=!]|<[=!]|P=|P>|\()|\\[1-9]", "no look-around and no back-references"),
+    (r"\(\?>|(?:[*+?]|\{\d*,?\d*\})\+", "no atomic groups (?>...) and no possessive a++"),
+    (r"\\[ZuN]|\(\?#", r"no \Z, \u, \N{...} and no comments"),
+    (r"\(\?[a-zA-Z-]*[aLux]", "no flags but i, m and s"),
+    (r"\{(?:\d+,)?(?:\d{5,}|[2-9]\d{3}|1(?:\d{2}[1-9]|\d[1-9]\d|[1-9]\d{2}))\}", "no repetition over 1000"),
+)
+
+
 def _regex(value: str) -> str:
+    bare = re.sub(r"\\[\\.+*?()|\[\]{}^$]", "_", value)
+    outside = re.sub(_CLASS, "_", bare)
+    for pattern, fix in _NOT_HERE:
+        if re.search(pattern, bare if ":" in pattern else outside):
+            raise ValueError(f"{mistake.shown(value)}: {fix}")
+    for pattern, lacks in _NOT_IN_PROMETHEUS:
+        if re.search(pattern, outside):
+            raise ValueError(f"Prometheus (RE2) has {lacks}")
     try:
-        re.compile(value)
+        with warnings.catch_warnings(action="ignore"):
+            re.compile(value)
     except re.error as error:
         raise ValueError(f"not a regular expression: {error}") from None
-    # Go's RE2 knows none of these; Prometheus would refuse the file.
-    if re.search(r"\(\?(?:[=!]|<[=!]|P=|P>|\()|\\[1-9]", value):
-        raise ValueError("Prometheus (RE2) has no look-around and no back-references")
-    unescaped = re.sub(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", "_", value, flags=re.DOTALL)
-    if re.search(r"\(\?>|(?:[*+?]|\{\d*,?\d*\})\+", unescaped):
-        raise ValueError("Prometheus (RE2) has no atomic groups (?>...) and no possessive a++")
     return value
 
 
@@ -71,6 +112,7 @@ def _label_name(value: str) -> str:
 Target = Annotated[float, BeforeValidator(ratio, json_schema_input_type=float | str), AfterValidator(_target)]
 Ratio = Annotated[float, BeforeValidator(ratio, json_schema_input_type=float | str)]
 Duration = Annotated[str, BeforeValidator(duration)]
+Threshold = Annotated[str, BeforeValidator(_threshold)]
 Regex = Annotated[str, AfterValidator(_regex)]
 LabelName = Annotated[str, AfterValidator(_label_name)]
 Text = Annotated[str, Field(max_length=2000)]

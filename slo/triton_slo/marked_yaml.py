@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from triton_exporter.yaml_faults import YAML_FAULTS
+from triton_exporter.yaml_faults import YAML_FAULTS, written_twice
 from triton_slo import mistake
 from triton_slo.problem import Problem
 
@@ -73,15 +73,15 @@ def duplicate_keys(file: str, node: yaml.Node) -> Iterator[Problem]:
         if isinstance(current, yaml.SequenceNode):
             pending += current.value
         elif isinstance(current, yaml.MappingNode):
-            seen: set[str] = set()
+            seen: dict[str, yaml.Node] = {}
             for key, value in current.value:
                 if isinstance(key, yaml.ScalarNode) and key.value in seen:
                     yield Problem(
                         f"{file}:{key.start_mark.line + 1}",
-                        f"the key {key.value!r} is written twice; YAML would keep only the last",
+                        written_twice(key, seen[key.value]),
                         "remove one",
                     )
-                seen.add(str(key.value))
+                seen[str(key.value)] = key
                 pending.append(value)
 
 

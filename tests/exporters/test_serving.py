@@ -447,6 +447,18 @@ def test_a_settings_file_with_a_value_unlike_its_tag_is_named(tmp_path: Path) ->
     assert f"{path}: it contains a value that does not fit its tag" in result.stderr
 
 
+def test_a_key_that_is_written_twice_is_refused(tmp_path: Path) -> None:
+    """YAML would let the last one win in silence; both lines are named, in the settings and in the web config."""
+    path = tmp_path / "exporter.yml"
+    path.write_text("triton: http://127.0.0.1:1\ntimeout: 5s\nlisten: 127.0.0.1:0\ntimeout: 9s\n")
+    result = _exporter("--config", str(path))
+
+    assert 0 < result.returncode
+    assert f"{path}: line 4: the key 'timeout' is written twice, first in line 2" in result.stderr
+    with pytest.raises(WebConfigError, match="line 3: the key 'cert_file' is written twice, first in line 2"):
+        _config(tmp_path, "tls_server_config:\n  cert_file: a\n  cert_file: b\n  key_file: b\n")
+
+
 def test_it_listens_on_loopback_by_default() -> None:
     """Nobody outside the machine reaches an exporter whose address was not chosen."""
     settings = choose({"triton": "http://triton:8000"}, {}).settings

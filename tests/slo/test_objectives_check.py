@@ -52,6 +52,14 @@ def mistakes(**changes: object) -> list[str]:
         ({"indicator": {"kind": "speed"}}, "use one of readiness, latency, queue"),
         ({"indicator": {"kind": "latency"}}, "indicator.threshold: required field is missing"),
         ({"indicator": {"kind": "latency", "threshold": 1}}, "write it with its unit"),
+        (
+            {"indicator": {"kind": "latency", "threshold": "0.0001ms"}},
+            "0.0001ms is below 0.001ms, the smallest threshold",
+        ),
+        (
+            {"unknown": {"after": "0.5ms"}},
+            "0.5ms is shorter than 1ms, the shortest duration that Prometheus reads",
+        ),
         ({"models": {"regex": "a("}}, "models.regex: not a regular expression"),
         ({"models": {"regex": "(?=a)"}}, "no look-around"),
         ({"models": {"regex": "a++"}}, "no possessive a++"),

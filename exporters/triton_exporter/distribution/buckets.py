@@ -7,10 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-import yaml
-
 from triton_exporter.duration import parse_seconds
-from triton_exporter.yaml_faults import YAML_FAULTS, fault
+from triton_exporter.yaml_faults import YAML_FAULTS, fault, read_all
 
 Signal = Literal["request", "queue"]
 """What is measured: a request from end to end inside Triton, or its time in the queue."""
@@ -71,7 +69,7 @@ def _objectives(documents: Iterable[object]) -> Iterable[object]:
 
 def _read(path: Path) -> Iterable[tuple[Signal, float]]:
     try:
-        documents = list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
+        documents = read_all(path)
     except (OSError, *YAML_FAULTS) as error:
         raise ThresholdError(f"{path}: cannot be read as YAML: {fault(error)}") from error
     for document in _objectives(documents):

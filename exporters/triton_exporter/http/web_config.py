@@ -16,11 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from triton_exporter.http.certificates import CertificateError, Renewed, ServerCertificates
-from triton_exporter.yaml_faults import YAML_FAULTS, fault
+from triton_exporter.yaml_faults import YAML_FAULTS, fault, read_one
 
 _VERSIONS = {
     "TLS10": ssl.TLSVersion.TLSv1,
@@ -115,7 +114,7 @@ class WebConfig:
 def load_web_config(path: Path) -> WebConfig:
     """Read the file and what it names; paths in it are relative to it. Raises WebConfigError."""
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+        content = read_one(path) or {}
         config = _File.model_validate(content)
     except ValidationError as error:
         raise WebConfigError([_problem(path, one["loc"], one["msg"]) for one in error.errors()]) from error

@@ -12,9 +12,9 @@ from typing import ClassVar, Literal
 
 from triton_exporter.catalogue import Metric, state, triton
 from triton_exporter.distribution.buckets import DEFAULT_BOUNDS
-from triton_exporter.duration import duration_text, parse_seconds
+from triton_exporter.duration import limit_text, parse_seconds
 from triton_slo import names
-from triton_slo.fields import Duration
+from triton_slo.fields import Threshold
 from triton_slo.indicators.gateways.gateway_indicator import GatewayRequests
 from triton_slo.indicators.indicator import Finding, Indicator
 from triton_slo.indicators.measure import (
@@ -37,7 +37,7 @@ _MICROSECONDS = 1_000_000
 class TimedIndicator(Indicator):
     """An indicator with a threshold in time."""
 
-    threshold: Duration
+    threshold: Threshold
     cause_split: ClassVar = "latency"
     first_step: ClassVar = (
         "See whether the time goes into the queue or into computing, and what changed last."
@@ -140,7 +140,7 @@ class HistogramOrSlices(TimedIndicator):
             if threshold not in DEFAULT_BOUNDS:
                 yield (
                     "indicator.threshold",
-                    f"threshold {duration_text(threshold)} is between the exporter's default buckets",
+                    f"threshold {limit_text(threshold)} is between the exporter's default buckets",
                     "start the exporter with --buckets-from and the folder of this file",
                 )
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar, Literal
 
 from triton_exporter.catalogue import Metric, llm, models, triton
-from triton_exporter.duration import duration_text
+from triton_exporter.duration import limit_text
 from triton_slo.indicators.durations import (
     MISTAKES,
     TimedIndicator,
@@ -71,7 +71,7 @@ class FirstResponse(TimedIndicator):
             if self.engine == "triton" and threshold * 1000 not in TRITON_BOUNDS_MS:
                 bounds = ", ".join(map(str, TRITON_BOUNDS_MS))
                 reason = (
-                    f"threshold {duration_text(threshold)} is between Triton's default buckets ({bounds} ms)"
+                    f"threshold {limit_text(threshold)} is between Triton's default buckets ({bounds} ms)"
                 )
                 fix = f"set buckets for {triton.FIRST_RESPONSE_MS} in the model's model_metrics"
                 yield "indicator.threshold", reason, fix

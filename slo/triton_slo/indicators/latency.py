@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import ClassVar, Literal
 
 from triton_exporter.catalogue import Metric, gpu, state, triton
-from triton_exporter.duration import duration_text
+from triton_exporter.duration import duration_text, limit_text
 from triton_slo import names
 from triton_slo.indicators.durations import HistogramOrSlices, bucket_series, in_buckets, no_bucket
 from triton_slo.indicators.gateways.gateway_indicator import GatewayIndicator
@@ -75,7 +75,7 @@ class Latency(HistogramOrSlices, GatewayIndicator):
                 bounds = ", ".join(map(duration_text, _nearest(threshold, self.gateway.bounds)))
                 yield (
                     "indicator.threshold",
-                    f"threshold {duration_text(threshold)} is between the default buckets of {self.source}",
+                    f"threshold {limit_text(threshold)} is between the default buckets of {self.source}",
                     f"use {bounds}, or set its buckets",
                 )
 

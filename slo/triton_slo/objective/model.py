@@ -19,7 +19,7 @@ from pydantic import (
 
 from triton_exporter.duration import DAY, parse_seconds
 from triton_slo import names
-from triton_slo.fields import Choice, Duration, LabelName, Ratio, Selection, Target, Text, Value
+from triton_slo.fields import Choice, Duration, LabelName, Ratio, Selection, Target, Text, Threshold, Value
 from triton_slo.indicators import KINDS, AnyIndicator
 from triton_slo.objective.exclusion import Exclusion, TimeZone
 
@@ -143,7 +143,7 @@ class Override(Value):
     models: Selection = Choice()
     versions: Selection = Choice()
     target: Target | None = None
-    threshold: Duration | None = None
+    threshold: Threshold | None = None
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from triton_exporter.duration import duration_text
+from triton_exporter.duration import limit_text
 from triton_exporter.tracing.allotment import SAFE_TRACES_PER_SECOND
 from triton_slo.burn.condition import burns
 from triton_slo.indicators import kind
@@ -71,7 +71,7 @@ def settled_by(row: GroupStatus, source: str) -> str:
         f"traces (exporter --otlp-listen --govern-traces {SAFE_TRACES_PER_SECOND:.0f}; `tritonwatch doctor` gives "
         "Triton's flags)" + (f", {needed:,} of them" if needed else "")
     )
-    native = kind(row.indicator).exact_with(duration_text(row.threshold_seconds))
+    native = kind(row.indicator).exact_with(limit_text(row.threshold_seconds))
     return f"on {native}; on an older Triton: {traces}" if native else traces
 
 

@@ -1,0 +1,73 @@
+"""Regular expressions that choose models: Prometheus and Python read them alike, or they are refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from support.promtool import promtool
+from support.tools import promtools
+from triton_slo.fields import Choice
+from triton_slo.promql import quote
+
+SAME = (
+    "a.*",
+    "(?i)bert.*",
+    "(?i:BERT)-v[0-9]+",
+    r"a\.b|c\[d\]",
+    "[a-z]{1,1000}",
+    r"\d+\w*",
+    "(?P<n>x)y",
+    r"\Aa$",
+    "[]a]+",
+)
+"""Legal in both."""
+ONLY_PROMETHEUS = {
+    r"bert\z": r"leave out \z",
+    "bert(?i)large": "write (?i) at the beginning, or (?i:...)",
+    "(?U)a+": "write (?i) at the beginning, or (?i:...)",
+    r"\pL+": r"write \p, \Q and \x{...} as characters",
+    r"\Qa.b\E": r"write \p, \Q and \x{...} as characters",
+    r"\x{61}": r"write \p, \Q and \x{...} as characters",
+    "[[:alpha:]]+": "as [a-zA-Z]",
+}
+ONLY_PYTHON = {
+    "(?=a)b": "no look-around",
+    r"(a)\1": "no look-around and no back-references",
+    "a++": "no possessive",
+    r"a\Z": r"no \Z",
+    "(?x)a b": "no flags but i, m and s",
+    "a(?#comment)": "no comments",
+    "a{1001}": "no repetition over 1000",
+}
+
+
+@pytest.mark.parametrize("regex", SAME)
+def test_what_both_read_is_accepted(regex: str) -> None:
+    """No reason is found."""
+    assert regex == Choice.model_validate({"regex": regex}).regex
+
+
+@pytest.mark.parametrize(("regex", "said"), [*ONLY_PROMETHEUS.items(), *ONLY_PYTHON.items()])
+def test_what_one_of_them_does_not_read_is_refused_with_its_reason(regex: str, said: str) -> None:
+    """The message says what to write instead, or what Prometheus lacks."""
+    with pytest.raises(ValueError, match="regex") as found:
+        Choice.model_validate({"regex": regex})
+
+    assert said in str(found.value)
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("binary", promtools(), ids=str)
+def test_prometheus_reads_what_is_said_of_it(binary: Path, tmp_path: Path) -> None:
+    """Its own checker decides which list an expression belongs to."""
+
+    def refused(*regexes: str) -> bool:
+        rules = [{"record": "r", "expr": f"x{{model=~{quote(one)}}}"} for one in regexes]
+        (tmp_path / "rules.yml").write_text(yaml.safe_dump({"groups": [{"name": "g", "rules": rules}]}))
+        return promtool(binary, "check", "rules", tmp_path / "rules.yml").returncode != 0
+
+    assert not refused(*SAME, *ONLY_PROMETHEUS)
+    assert [True] * len(ONLY_PYTHON) == [refused(one) for one in ONLY_PYTHON]
