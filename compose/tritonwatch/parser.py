@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from typing import Any, NoReturn
@@ -30,6 +31,9 @@ class Parser(argparse.ArgumentParser):
         for option in options:
             if option.startswith("--") and option not in known:
                 self.error(f"no option {option}{did_you_mean(option, known)}")
+            # What follows the letter may be a secret, and argparse would print it with the next word.
+            if re.match("-[a-zA-Z]", option) and option[:2] not in known:
+                self.error(f"no option {option[:2]}")
 
     def _options(self) -> Iterable[str]:
         for action in self._actions:

@@ -127,7 +127,7 @@ def test_a_mistake_is_refused_with_its_line(alert: str, given: object, reason: s
         ("alerts: {}\ncolor: red", "alerts.yaml:1: is not a file of alert settings"),
         (
             "alerts:\n  Watchdog: {}\n  Watchdog: {}",
-            "alerts.yaml:3: the key 'Watchdog' is written twice, first in line 2",
+            "alerts.yaml:3: 'Watchdog' is written twice, first in line 2",
         ),
         ("alerts: {", "alerts.yaml:2: not YAML"),
         ("alerts: {}\n---\nalerts: {}", "contains several documents"),

@@ -388,7 +388,7 @@ def test_prometheus_own_checker_takes_the_same_file(certificates: Path) -> None:
     ("text", "said"),
     [
         ("tls_server_config: [", "while parsing"),
-        ("tls_server_config: !!bool maybe", "a value that is not what its tag says"),
+        ("tls_server_config: !!bool maybe", "a value that does not fit its tag"),
         ("tls_server_config: 2026-13-01", "month must be in 1..12"),
         ("- a", "the file: input should be"),
         (

@@ -27,7 +27,6 @@ from triton_slo.verdict.group_sources import fed_groups
 from triton_slo.verdict.live import GroupStatus
 from tritonwatch import access
 from tritonwatch.arguments import interval, path, seconds, text_of, yaml_files
-from tritonwatch.command_error import CommandError, UsageError
 
 EXAMPLE = "tritonwatch check slo/objectives/*.yaml --retention 15d"
 
@@ -42,7 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print every mistake as `file:line: reason (fix: ...)`: 0 none, 1 some, 2 wrong usage."""
+    """Print every mistake as `file:line: reason (fix: ...)`: 0 none, 1 some or no answer, 2 wrong usage."""
     texts = [(str(path), text_of(path)) for path in yaml_files(args.files)]
     rules = [(name, groups) for name, text in texts if (groups := rule_groups(text)) is not None]
     tuned = [alerts_file.read(name, text) for name, text in texts if alerts_file.is_alerts_file(text)]
@@ -50,20 +49,15 @@ def run(args: argparse.Namespace) -> int:
     reading = read([one for one in texts if one[0] not in others])
     models, hiding, uncertain = None, None, []
     unmeasured: list[Problem] = []
-    try:
-        if args.prometheus:
-            with access.connect(args) as prometheus:
-                models = access.models(prometheus)
-                hiding = {
-                    source: access.models(prometheus, query) for source, query in hiding_models().items()
-                }
-                models |= _models_elsewhere(prometheus, reading)
-                unmeasured = [*_missing(prometheus, reading)]
-                unmeasured += list(_unmeasured(prometheus, reading, args.scrape_interval))
-                uncertain = list(_uncertain(prometheus, reading, args.scrape_interval))
-                uncertain += _lost_histograms(prometheus)
-    except CommandError as error:  # 1 means mistakes in the files
-        raise UsageError(error) from error
+    if args.prometheus:
+        with access.connect(args) as prometheus:
+            models = access.models(prometheus)
+            hiding = {source: access.models(prometheus, query) for source, query in hiding_models().items()}
+            models |= _models_elsewhere(prometheus, reading)
+            unmeasured = [*_missing(prometheus, reading)]
+            unmeasured += list(_unmeasured(prometheus, reading, args.scrape_interval))
+            uncertain = list(_uncertain(prometheus, reading, args.scrape_interval))
+            uncertain += _lost_histograms(prometheus)
     around = Surroundings(args.scrape_interval, args.retention, models, time.time(), hiding)
     hints = [
         hint

@@ -1,0 +1,130 @@
+"""What holds for every verb: exit codes, no abbreviated options, and no secret in an error message."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import io
+import re
+from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+
+import pytest
+
+from tritonwatch.cli import VERBS, main
+from tritonwatch.parser import Parser
+
+NOBODY = "http://127.0.0.1:1"
+SECRET = "xoxb-s3cret"
+GIVEN = {
+    "backtest": ["--objectives", "slo/objectives"],
+    "check": ["slo/objectives"],
+    "dashboards": ["write", "--per-model", "--out", "/nowhere"],
+    "generate": ["--objectives", "slo/objectives", "--out", "/nowhere"],
+    "reload": ["--objectives", "slo/objectives", "--out", "/nowhere"],
+}
+"""What a verb needs before it asks its Prometheus."""
+
+
+def parsers() -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    """Every parser of every verb, with the words that lead to it."""
+    for verb in VERBS:
+        parser = Parser(prog=verb)
+        importlib.import_module(f"tritonwatch.commands.{verb}").configure(parser)
+        yield from _below(verb, parser)
+
+
+def _below(words: str, parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    yield words, parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, one in action.choices.items():
+                yield from _below(f"{words} {name}", one)
+
+
+PARSERS = dict(parsers())
+ASKING = [
+    words
+    for words, parser in PARSERS.items()
+    if "--prometheus" in parser._option_string_actions and words not in ("init", "bridge")
+]
+"""Verbs that ask their Prometheus first: `init` asks Triton before, and `bridge` only of an incident."""
+
+
+def said(*words: str) -> tuple[int, str]:
+    """The exit code, and all that was written."""
+    written = io.StringIO()
+    with redirect_stdout(written), redirect_stderr(written):
+        code = main(words)
+    return code, written.getvalue()
+
+
+@pytest.mark.parametrize("words", PARSERS)
+def test_no_parser_takes_an_abbreviation(words: str) -> None:
+    """A wrong `--token xoxb-...` would be taken for `--token-file`, and the secret for a file's name."""
+    assert not PARSERS[words].allow_abbrev
+
+
+@pytest.mark.parametrize("words", PARSERS)
+def test_a_wrong_option_is_wrong_usage(words: str) -> None:
+    """Exit code 2, in every verb."""
+    assert 2 == said(*words.split(), "--no-such-option")[0]
+
+
+@pytest.mark.parametrize("words", PARSERS)
+def test_no_message_repeats_a_secret(words: str) -> None:
+    """Neither the value of an option that takes a secret, or is near one, nor what follows an unknown one."""
+    options = [one for one in PARSERS[words]._option_string_actions if one.startswith("--")]
+    secret = [one for one in options if re.search("token|password|secret|header|key|user", one)]
+    near = [one.removesuffix("-file") for one in secret] + [f"{one}x" for one in secret]
+    for option in (*secret, *near, "--slack-token", "-p", "-H"):
+        for given in ([option, SECRET], [f"{option}={SECRET}"]):
+            code, written = said(*words.split(), *given, "--no-such-option")
+
+            assert (2, False) == (code, SECRET in written), written
+        if option in secret or option in options:
+            continue
+        code, written = said(*words.split(), option, SECRET)
+        assert (2, False) == (code, SECRET in written), written
+
+
+@pytest.mark.parametrize("words", ASKING)
+def test_a_prometheus_that_does_not_answer_has_one_exit_code(words: str) -> None:
+    """1 in every verb: it ran, and did not succeed."""
+    more = GIVEN.get(words.split()[0], [])
+    code, written = said(*words.split(), *more, "--prometheus", NOBODY)
+
+    assert "not reachable" in written
+    assert 1 == code
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "check /nowhere.yaml",
+        "convert --from sloth /nowhere.yaml",
+        "generate --objectives /nowhere --out /nowhere",
+        "generate --objectives slo/objectives --alerts /nowhere.yaml --out /nowhere",
+        "reload --objectives /nowhere --out /nowhere --prometheus http://127.0.0.1:1",
+        "status --objectives /nowhere --prometheus http://127.0.0.1:1",
+        "gate --objectives /nowhere --prometheus http://127.0.0.1:1",
+        "backtest --objectives /nowhere --prometheus http://127.0.0.1:1",
+        "exporter --config /nowhere.yaml",
+    ],
+)
+def test_a_file_that_is_not_there_is_wrong_usage(words: str) -> None:
+    """Exit code 2: nothing ran."""
+    assert 2 == said(*words.split())[0]
+
+
+@pytest.mark.parametrize(
+    "words", ["check {}", "generate --objectives {} --out /nowhere", "backtest --objectives {}"]
+)
+def test_a_mistake_in_a_file_is_a_finding(words: str, tmp_path: Path) -> None:
+    """Exit code 1, and it is named with its line."""
+    (tmp_path / "o.yaml").write_text("name: a\ntarget: 0%\nindicator: errors\n")
+    given = words.format(tmp_path).split() + (["--prometheus", NOBODY] if "backtest" in words else [])
+    code, written = said(*given)
+
+    assert (1, True) == (code, f"{tmp_path / 'o.yaml'}:2: " in written), written
