@@ -43,11 +43,12 @@ def duration_between(least: float, most: float) -> Callable[[str], float]:
 
 
 def in_words(seconds: float) -> str:
-    """Return a rounded length in words: `3 years`, `52 days`, `6 hours`; below two minutes as in PromQL."""
-    for unit, length in (("year", 31_557_600), ("day", DAY), ("hour", 3600), ("minute", 60)):
-        if seconds >= 2 * length:
-            return f"{seconds / length:.0f} {unit}s"
-    return duration_text(seconds)
+    """Return a length of time in its two largest units: `2d 4h`, `1h`, `3m 20s`, `45s`."""
+    for unit, length, smaller, part in (("d", DAY, "h", 3600), ("h", 3600, "m", 60), ("m", 60, "s", 1)):
+        if seconds >= length:
+            rest = int(seconds % length // part)
+            return f"{int(seconds // length)}{unit}" + (f" {rest}{smaller}" if rest else "")
+    return f"{seconds:.0f}s"
 
 
 def limit_text(seconds: float) -> str:

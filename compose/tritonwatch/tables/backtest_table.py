@@ -11,11 +11,11 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from triton_exporter.duration import in_words
 from triton_exporter.printable import printable
 from triton_slo.backtest.replay import Episode
 from triton_slo.backtest.report import PolicyOutcome, Report
 from triton_slo.backtest.score import Score
-from tritonwatch.tables.status_table import duration
 
 
 def tables(report: Report, limit: int) -> Group:
@@ -26,7 +26,7 @@ def tables(report: Report, limit: int) -> Group:
 def _heading(report: Report) -> Text:
     return Text(
         f"{report.series} series from {_moment(report.start)} to {_moment(report.end)}, "
-        f"every {duration(report.step_seconds)}; unknown {report.unknown:.2%} of the time; "
+        f"every {in_words(report.step_seconds)}; unknown {report.unknown:.2%} of the time; "
         f"{report.incidents} labelled incidents"
     )
 
@@ -56,7 +56,7 @@ def _marks(score: Score) -> Iterator[str]:
         (score.detection_median, score.detection_worst),
         (score.reset_median, score.reset_worst),
     ):
-        yield "-" if median is None else f"{duration(median)} ({duration(worst)})"
+        yield "-" if median is None or worst is None else f"{in_words(median)} ({in_words(worst)})"
 
 
 def _alerts(outcome: PolicyOutcome, limit: int) -> Table:
@@ -75,7 +75,7 @@ def _alerts(outcome: PolicyOutcome, limit: int) -> Table:
 def _cells(episode: Episode) -> Iterator[str]:
     slo, model, version = episode.key
     yield from (_moment(episode.started), episode.severity, episode.alert, slo, model or "-", version or "-")
-    yield "still firing" if episode.ended is None else duration(episode.ended - episode.started)
+    yield "still firing" if episode.ended is None else in_words(episode.ended - episode.started)
     yield "unknown" if episode.budget_left is None else f"{episode.budget_left:.1%}"
 
 

@@ -11,7 +11,7 @@ from functools import partial
 from rich.console import Group
 from rich.text import Text
 
-from triton_exporter.duration import duration_text
+from triton_exporter.duration import duration_text, in_words
 from triton_exporter.printable import printable
 from triton_slo.indicators.durations import MISTAKES
 from triton_slo.indicators.sources import CAVEATS
@@ -159,16 +159,12 @@ def rate(value: float | None) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Return a length of time in its two largest units."""
+    """Return how long a budget lasts or a state has lasted; a dash where that is unknown."""
     if seconds is None:
         return "-"
     if math.isinf(seconds):
         return "not burning"
-    for unit, length, smaller, part in (("d", 86400, "h", 3600), ("h", 3600, "m", 60), ("m", 60, "s", 1)):
-        if seconds >= length:
-            rest = int(seconds % length // part)
-            return f"{int(seconds // length)}{unit}" + (f" {rest}{smaller}" if rest else "")
-    return f"{seconds:.0f}s"
+    return in_words(seconds)
 
 
 def to_json(rows: Sequence[GroupStatus], at: float, indent: int | None = 2) -> str:

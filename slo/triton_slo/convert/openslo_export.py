@@ -234,14 +234,10 @@ def _condition(tier: Tier, objective: Objective) -> Document:
     return {
         "kind": "burnrate",
         "threshold": tier.factor(objective.window.seconds),
-        "lookbackWindow": _shorthand(parse_seconds(tier.long)),
+        # One number, of minutes, hours or days.
+        "lookbackWindow": duration_text(60.0 * max(1, round(parse_seconds(tier.long) / 60))),
         "alertAfter": "0m",
     }
-
-
-def _shorthand(seconds: float) -> str:
-    """Return a duration as OpenSLO writes it: one number, of minutes, hours or days."""
-    return duration_text(60.0 * max(1, round(seconds / 60)))
 
 
 def _losses(objective: Objective) -> Iterator[tuple[str, str, str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import combinations
 
-from triton_exporter.duration import DAY, in_words
+from triton_exporter.duration import DAY
 from triton_slo.expression import always_answers, of_ours
 from triton_slo.indicators import ALERTS
 from triton_slo.objective.exclusion import Exclusion, Span, clipped, merged
@@ -25,7 +25,7 @@ def exclusion_doubts(objective: Objective) -> Iterator[Doubt]:
         if one.start is not None and one.days is None:
             length = one.seconds[1] - one.seconds[0]
             if length >= objective.window.seconds:
-                reason = f"leaves out {in_words(length)}, as long as the objective's window or longer"
+                reason = f"leaves out {length / DAY:.0f} days, as long as the objective's window or longer"
                 yield f"exclusions.{index}", reason, "check its year, or drop the objective"
         for moment in one.ambiguous():
             reason = f"the clocks of {one.timezone} show {moment} twice; the first of the two is taken"
