@@ -5,12 +5,17 @@ from __future__ import annotations
 import gc
 import signal
 import sys
+from functools import partial
 
 import pytest
+import yaml
 from hypothesis import settings
 
 # jsonschema would import it, for a check of formats that no test asks for: its grammars take two seconds.
 sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
+
+# The same reader in C: tests read megabytes of what is generated.
+yaml.safe_load = partial(yaml.load, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 # Hypothesis and the test modules keep millions of objects alive, which a collection would visit again and again.
 gc.set_threshold(50_000, 20, 20)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field
 from typing import Literal
 
 from triton_slo.alert_settings.tuning import Tuning
+
+_WIDE = re.compile("([\U00010000-\U0010ffff])")
 
 Format = Literal["prometheus", "operator", "vmalert"]
 
@@ -56,5 +59,5 @@ def scalar(text: str) -> str:
     """Write a string so that every YAML reader gives back the same string."""
     # JSON strings are YAML strings, but for characters beyond 16 bits, which JSON writes as two halves.
     return "".join(
-        json.dumps(part)[1:-1] if ord(part) <= 0xFFFF else f"\\U{ord(part):08x}" for part in text
+        f"\\U{ord(part):08x}" if _WIDE.match(part) else json.dumps(part)[1:-1] for part in _WIDE.split(text)
     ).join('""')

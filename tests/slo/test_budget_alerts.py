@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from support.promtool import evaluated, grouped
+from support.promtool import alerting, evaluated, grouped
 from support.tools import promtools
 from triton_slo import names
 from triton_slo.alert_settings.tuning import AlertSetting, Tuning
@@ -171,9 +170,7 @@ def open_tickets(
     rules: list[dict[str, Any]] = []
     for artifact in artifacts(objectives, Options()):
         if artifact.part == "rules":
-            rules += [
-                rule for rule in yaml.safe_load(artifact.text)["groups"][-1]["rules"] if "alert" in rule
-            ]
+            rules += [rule for rule in alerting(artifact.text)[-1]["rules"] if "alert" in rule]
     days = sorted({day for case in CASES for some in (case.quiet, *case.open.values()) for day in some})
     mine = 'alertstate="firing", severity="warning", component="slo", owner="team", tier=""'
 
