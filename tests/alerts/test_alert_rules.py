@@ -16,7 +16,7 @@ from alerts.proofs import PROOFS, WITHOUT_SERIES
 from alerts.proofs.proof import promtool_file
 from support.files import write
 from support.promtool import promtool
-from support.tools import promtools, vmalert
+from support.tools import promtools, shared_out, vmalert
 from triton_alerts.alert import Alert
 from triton_alerts.catalogue import ALERTS, FAMILIES
 from triton_alerts.generate import artifacts
@@ -71,7 +71,7 @@ SPLIT = Options(
 @pytest.mark.parametrize("options", [Options(), SPLIT], ids=["whole", "split by models"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_proof_holds(family: str, options: Options, tmp_path: Path) -> None:
-    """Each alert fires, stays quiet, and says what the proofs promise, on every Prometheus that is here.
+    """Each alert fires, stays quiet, and says what the proofs promise, on one of the Prometheuses that are here.
 
     Rules that are split by models run on the newest: they are the same expressions with a selector more.
     """
@@ -79,14 +79,13 @@ def test_every_proof_holds(family: str, options: Options, tmp_path: Path) -> Non
         pytest.skip("no alert of this family is about a model")
     write(artifacts((), options), tmp_path)
     document = yaml.safe_load((tmp_path / "rules" / f"triton-{family}.yml").read_text())
-    proofs = [alone(alert, document["groups"], tmp_path) for alert in FAMILIES[family]]
+    alerts = FAMILIES[family]
+    dealt = {promtools()[-1]: alerts} if options is SPLIT else shared_out(alerts)
 
-    binaries = promtools()[-1:] if options is SPLIT else promtools()
-    tested = [promtool(binary, "test", "rules", *proofs) for binary in binaries]
-
-    assert tested
-    for one in tested:
-        assert 0 == one.returncode, one.stdout + one.stderr
+    for binary, some in dealt.items():
+        proofs = [alone(alert, document["groups"], tmp_path) for alert in some]
+        tested = promtool(binary, "test", "rules", *proofs)
+        assert 0 == tested.returncode, tested.stdout + tested.stderr
 
 
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)

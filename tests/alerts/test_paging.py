@@ -47,7 +47,7 @@ def fired(folder: Path, series: Mapping[str, str]) -> Mapping[str, set[str]]:
     groups = {group["name"]: group["rules"] for one in files for group in yaml.safe_load(one.text)["groups"]}
     query = 'group by (alertname, severity) (ALERTS{alertstate="firing"})'
     asked = [(query, 60.0 * minute) for minute in range(1, 39)]
-    answers = evaluated(promtools()[-1], folder, grouped(groups), series, asked, interval=15, evaluation=15)
+    answers = evaluated(promtools()[-1], folder, grouped(groups), series, asked, interval=15, evaluation=30)
     found: dict[str, set[str]] = {"critical": set(), "warning": set()}
     for labels in (labels for answer in answers for labels, _ in answer):
         found.setdefault(labels["severity"], set()).add(labels["alertname"])

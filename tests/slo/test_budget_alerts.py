@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from support.promtool import alerting, evaluated, grouped
-from support.tools import promtools
+from support.tools import promtools, shared_out
 from triton_slo import names
 from triton_slo.alert_settings.tuning import AlertSetting, Tuning
 from triton_slo.artifact import Options
@@ -23,7 +22,7 @@ from triton_slo.objective.model import Objective
 from triton_slo.rules.plan import Plan
 from triton_slo.rules.rulefile import Group, render
 
-STEP = 600
+STEP = 1200
 """Seconds between evaluations: coarser than the four minutes of the slow group, for a test in seconds."""
 PER_DAY = 86400 // STEP
 NEARLY, SPENT = names.NEARLY_SPENT_ALERT, names.SPENT_ALERT
@@ -160,25 +159,38 @@ CASES = (
 )
 
 
-@pytest.fixture(scope="module", params=promtools(), ids=str)
-def open_tickets(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Mapping[float, set[tuple[str, str]]]:
-    """Day -> objectives and their tickets that are open; all cases are played at once, over a week in real time."""
+Tickets = Mapping[float, set[tuple[str, str]]]
+"""Day -> objectives and their tickets that are open."""
+PLAYED = [(tool, case) for tool, cases in shared_out(CASES).items() for case in cases]
+
+
+@pytest.fixture(scope="module")
+def open_tickets(tmp_path_factory: pytest.TempPathFactory) -> Mapping[Path, Tickets]:
+    """Tickets by promtool: its cases are played at once, over a week in real time."""
+    return {
+        tool: played(tool, cases, tmp_path_factory.mktemp("budget"))
+        for tool, cases in shared_out(CASES).items()
+    }
+
+
+def played(tool: Path, cases: Sequence[Case], folder: Path) -> Tickets:
     about = {"target": 0.99, "indicator": "errors", "owner": "team"}
-    objectives = [Objective.model_validate({**about, "name": one.slo, **one.objective}) for one in CASES]
-    rules: list[dict[str, Any]] = []
-    for artifact in artifacts(objectives, Options()):
-        if artifact.part == "rules":
-            rules += [rule for rule in alerting(artifact.text)[-1]["rules"] if "alert" in rule]
-    days = sorted({day for case in CASES for some in (case.quiet, *case.open.values()) for day in some})
+    objectives = [Objective.model_validate({**about, "name": one.slo, **one.objective}) for one in cases]
+    rules = [
+        rule
+        for one in artifacts(objectives, Options())
+        if one.part == "rules"
+        for rule in alerting(one.text)[-1]["rules"]
+        if "alert" in rule
+    ]
+    days = sorted({day for case in cases for some in (case.quiet, *case.open.values()) for day in some})
     mine = 'alertstate="firing", severity="warning", component="slo", owner="team", tier=""'
 
     answers = evaluated(
-        request.param,
-        tmp_path_factory.mktemp("budget"),
+        tool,
+        folder,
         grouped({"slow": rules}),
-        {name: values for case in CASES for name, values in case.series().items()},
+        {name: values for case in cases for name, values in case.series().items()},
         [(f"group by (slo, alertname) (ALERTS{{{mine}}})", STEP * round(PER_DAY * day)) for day in days],
         interval=STEP,
         evaluation=STEP,
@@ -215,12 +227,12 @@ def test_how_long_the_rest_must_last_is_tuned_by_model(binary: Path, tmp_path: P
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize(("tool", "case"), PLAYED, ids=lambda one: getattr(one, "name", None))
 def test_a_ticket_opens_for_what_no_burn_alert_shows(
-    open_tickets: Mapping[float, set[tuple[str, str]]], case: Case
+    open_tickets: Mapping[Path, Tickets], tool: Path, case: Case
 ) -> None:
     """A warning of the objective's owner, while it is true and some hours longer."""
     for day in (*case.quiet, *(day for days in case.open.values() for day in days)):
         expected = {alert for alert, days in case.open.items() if day in days}
 
-        assert expected == {alert for slo, alert in open_tickets[day] if slo == case.slo}, day
+        assert expected == {alert for slo, alert in open_tickets[tool][day] if slo == case.slo}, day

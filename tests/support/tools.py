@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
+
+from support.thorough import THOROUGH
+
+_Case = TypeVar("_Case")
 
 ROOT = Path(__file__).resolve().parents[2]
 NEXT = Path(os.environ.get("TRITONWATCH_NEXT_TOOLS", ROOT / ".cache" / "next")) / "usr" / "bin"
@@ -23,6 +29,12 @@ def versions_of(*names: str) -> list[Path]:
 def promtools() -> list[Path]:
     """Every promtool there is."""
     return versions_of("promtool")
+
+
+def shared_out(cases: Sequence[_Case]) -> Mapping[Path, Sequence[_Case]]:
+    """Deal the cases out to the promtools in turn; with `TRITONWATCH_THOROUGH=1` each gets all of them."""
+    tools = promtools()
+    return {tool: cases if THOROUGH else cases[number :: len(tools)] for number, tool in enumerate(tools)}
 
 
 def prometheuses() -> list[Path]:
