@@ -1,4 +1,4 @@
-"""A healthy fleet for half a day, or a day: no alert comes and goes, however random its traffic and noisy its readings are."""
+"""A healthy fleet for half a day: no alert comes and goes, however random its traffic and noisy its readings."""
 
 from __future__ import annotations
 

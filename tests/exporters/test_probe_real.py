@@ -236,6 +236,7 @@ def test_a_model_that_serves_others_is_ready_whatever_its_probe_says(probed: Pro
             while time.monotonic() < until:
                 page = exporter.scrape()
                 ready.add((page.value(state.MODEL_READY, **mine), page.value(probe.SUCCESS, **mine)))
+                time.sleep(0.05)
         finally:
             stop.set()
             traffic.join()

@@ -155,7 +155,7 @@ def fleets(draw: st.DrawFn) -> tuple[Model, ...]:
     )
 
 
-@examples(2, thorough=8)
+@examples(1, thorough=8)
 @given(fleet=fleets())
 def test_budget_of_any_fleet(fleet: tuple[Model, ...], tmp_path: Path) -> None:
     """Whatever a fleet goes through, the budget misses the truth by no more than its scrapes hide."""

@@ -98,7 +98,7 @@ traffic = st.tuples(
 
 
 @pytest.mark.real
-@examples(3, thorough=12)
+@examples(1, thorough=12)
 @given(left_out=spans, models=st.lists(traffic, min_size=3, max_size=3))
 def test_no_event_inside_is_counted_and_few_beside_are_lost(
     left_out: list[tuple[float, float]], models: list[tuple[float, float, int]], tmp_path: Path

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from support.slo_scenarios import FACTS, OWN, STEP, run
 from support.slo_table import late, true_budget
+
+pytestmark = pytest.mark.real
 
 CHOSEN = {
     "3 min total outage": 1,
@@ -34,7 +38,7 @@ def test_the_harness_sees_what_sloth_misses() -> None:
     """The same scenarios do tell engines apart: Sloth's shape pages for one failure and not for a lost model."""
     names = ("10 requests an hour, one fails", "one of two models vanishes")
     scenarios = [one for one in FACTS if one.name in names]
-    one_fails, vanishes = run("Sloth", scenarios)
+    one_fails, vanishes = run("Sloth", scenarios, every=2 * STEP)
 
     assert len(one_fails.pages) > 0
     assert () == vanishes.pages

@@ -19,6 +19,7 @@ def eventually(
     Fails with `otherwise`, or with what it says then.
     """
     deadline = time.monotonic() + seconds
+    pause = 0.02
     while True:
         try:
             if found := look():
@@ -28,7 +29,9 @@ def eventually(
         if time.monotonic() > deadline:
             said = otherwise if isinstance(otherwise, str) else otherwise()
             raise AssertionError(f"not within {seconds:g} s: {said}")
-        time.sleep(0.05)
+        # What is not there soon takes a while: asking costs the machine what the servers need.
+        time.sleep(pause)
+        pause = min(1.3 * pause, 0.2)
 
 
 def quickly(act: Callable[[], _Found], seconds: float, attempts: int = 5) -> _Found:
