@@ -92,7 +92,7 @@ def _say_what_ran() -> Iterator[None]:
 
 
 @settings(
-    max_examples=2000 if THOROUGH else 100,
+    max_examples=2000 if THOROUGH else 40,
     deadline=None,
     derandomize=not THOROUGH,
     database=None,

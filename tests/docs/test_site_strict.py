@@ -37,22 +37,31 @@ def _errors(root: Path, out: Path) -> str:
     return built.stderr if built.returncode else ""
 
 
-@pytest.mark.parametrize("link", ["nowhere.md", "metrics.md#no-such-heading", "../alerts/runbooks/No.md"])
-def test_a_dead_link_ends_the_build(tmp_path: Path, link: str) -> None:
-    """The page and the target are named."""
-    root = _sources(tmp_path / "tree")
-    with (root / "docs" / "gpu.md").open("a", encoding="utf-8") as page:
-        page.write(f"\n[dead]({link})\n")
-
-    said = _errors(root, tmp_path / "out")
-
-    assert "gpu.md" in said
-    assert Path(link).name in said
-
-
-def test_a_page_outside_the_navigation_ends_the_build(tmp_path: Path) -> None:
-    """No page is built that a reader of the site cannot find."""
-    root = _sources(tmp_path / "tree")
+@pytest.fixture(scope="module")
+def said(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The errors of one build of a site with a dead link on some pages, and a page outside the navigation."""
+    root = _sources(tmp_path_factory.mktemp("site") / "tree")
+    for page, link in DEAD.items():
+        with (root / "docs" / page).open("a", encoding="utf-8") as text:
+            text.write(f"\n[dead]({link})\n")
     (root / "docs" / "orphan.md").write_text("# Orphan\n", encoding="utf-8")
+    return _errors(root, tmp_path_factory.mktemp("out")).splitlines()
 
-    assert "orphan.md" in _errors(root, tmp_path / "out")
+
+DEAD = {
+    "gpu.md": "nowhere.md",
+    "exporter.md": "metrics.md#no-such-heading",
+    "on-call.md": "../alerts/runbooks/No.md",
+}
+"""Page -> a link on it that leads nowhere."""
+
+
+@pytest.mark.parametrize("page", DEAD)
+def test_a_dead_link_is_an_error_of_the_build(said: list[str], page: str) -> None:
+    """The page and the target are named."""
+    assert any(page in line and Path(DEAD[page]).name in line for line in said), said
+
+
+def test_a_page_outside_the_navigation_is_an_error_of_the_build(said: list[str]) -> None:
+    """No page is built that a reader of the site cannot find."""
+    assert any("orphan.md" in line for line in said), said

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
+import re
 from pathlib import Path
 
 import pytest
+import yaml
 
+from support.promtool import evaluated, grouped, resting_on
 from support.tools import promtools
 from triton_exporter.catalogue import probe, state
 from triton_slo import names
@@ -42,24 +44,21 @@ def test_what_a_probe_says(
     """
     reading = read([("o.yaml", OBJECTIVE)])
     assert () == reading.problems
-    rules = {one.name: one.text for one in artifacts(reading.objectives, Options()) if one.part == "rules"}
-    for name, text in rules.items():
-        (tmp_path / name).write_text(text)
-    written = "".join(
-        f"      - {{series: '{_series(result)}', values: '{values}'}}\n" for result, values in series.items()
-    )
-    expected = "[]" if value is None else f"[{{labels: '{{}}', value: {value}}}]"
-    test = tmp_path / "probe.test.yml"
-    test.write_text(
-        f"rule_files: [slo-probe.yml, slo-causes.yml]\nevaluation_interval: 15s\ntests:\n"
-        f"  - interval: 15s\n    input_series:\n{written}    promql_expr_test:\n"
-        f"      - {{expr: 'sum({expression})', eval_time: 15m, exp_samples: {expected}}}\n"
+    rules = [
+        rule
+        for one in artifacts(reading.objectives, Options())
+        if one.name in ("slo-probe.yml", "slo-causes.yml")
+        for group in yaml.safe_load(one.text)["groups"]
+        for rule in group["rules"]
+    ]
+    needed = grouped({"probe": resting_on(rules, *re.findall(r"slo:[\w:]+", expression))})
+    sent = {_series(result): values for result, values in series.items()}
+
+    [found] = evaluated(
+        promtools()[0], tmp_path, needed, sent, [(f"sum({expression})", 900)], interval=15, evaluation=15
     )
 
-    command = [promtools()[0], "test", "rules", test]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-
-    assert 0 == done.returncode, done.stdout + done.stderr
+    assert ([] if value is None else [pytest.approx(value)]) == [number for _, number in found]
 
 
 def _series(result: str) -> str:

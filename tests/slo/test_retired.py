@@ -10,6 +10,7 @@ import yaml
 
 from support.promtool import PAUSED, evaluated, grouped, pausable, resting_on, timely
 from support.slo_scenarios import series
+from support.thorough import THOROUGH
 from support.tools import promtools
 from triton_exporter.catalogue import probe, state, triton
 from triton_slo import names
@@ -18,6 +19,8 @@ from triton_slo.generate import artifacts
 from triton_slo.indicators import BURN_ALERTS
 from triton_slo.objective.model import Objective
 from triton_slo.promql import by
+
+pytestmark = pytest.mark.real
 
 STEP = 30
 BEFORE, AFTER = 60, 80
@@ -194,7 +197,6 @@ def test_a_prober_is_not_silent_about_a_version_that_was_replaced(replaced: bool
     assert [unknown] == ask(query, [minutes], scene, tmp_path, names.UNKNOWN, kind="probe")
 
 
-@pytest.mark.real
 @pytest.mark.parametrize("decided", [True, False], ids=["unloaded", "still loaded"])
 def test_an_unload_ends_the_burn_alerts(decided: bool, tmp_path: Path) -> None:
     """The page and the tickets of a failing version end with it; a version that is merely idle keeps them."""
@@ -212,7 +214,7 @@ def test_an_unload_ends_the_burn_alerts(decided: bool, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["errors", "probe"])
-@pytest.mark.parametrize("pause", [11, 14, 40])
+@pytest.mark.parametrize("pause", [11, 14, 40] if THOROUGH else [11, 40])
 def test_nothing_is_unknown_before_the_first_scrape_after_a_pause(
     pause: int, kind: str, tmp_path: Path
 ) -> None:
