@@ -70,7 +70,9 @@ _ROUTES = """\
 | route | alerts | grouped by |
 |---|---|---|
 | watchdog | `Watchdog`: a ping every minute to the bridge, and to `--watchdog-url` outside the stack | alert |
-| fallback | alerts about the delivery to Slack, to `--fallback` (webhook, PagerDuty, mail) and the bridge | alert |
+| fallback | alerts about the delivery to Slack, to `--fallback` and the bridge | alert |
+| page-to | `critical`, to each `--page-to` and the bridge | model, else server |
+| ticket-to | `warning`, to each `--ticket-to` and the bridge, in `--ticket-hours` if set | model, else server |
 | info | `info` and `none`: nowhere | |
 | bridge | `critical`, and `warning`, which has a child route with `--ticket-hours` | model, else server |
 

@@ -43,8 +43,11 @@ class Options:
     webhook_token_file: str = ""
     """File, as Alertmanager sees it, that holds the bearer token of the webhook."""
     fallback: str = ""
-    """Where alerts about the way to Slack go, by another way: `https://...` (a webhook),
-    `pagerduty:///file/with/key` or `mailto:oncall@example.com?from=am@example.com&smarthost=mail:25`."""
+    """Where alerts about the way to Slack go, by another way, such as `pagerduty:///file/with/key`."""
+    page_to: tuple[str, ...] = ()
+    """Who is paged besides the bridge, as addresses such as that of `fallback`."""
+    ticket_to: tuple[str, ...] = ()
+    """Who gets tickets besides the bridge."""
     watchdog_url: str = ""
     """Webhook outside the stack that raises an alarm when the watchdog no longer arrives."""
     ticket_hours: str = ""

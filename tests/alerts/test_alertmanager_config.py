@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -32,6 +33,11 @@ FULL = Options(
     webhook_token_file="/run/secrets/bridge-token",
     fallback="mailto:oncall@example.com?from=am@example.com&smarthost=mail:25"
     "&username=am&password_file=/run/secrets/m",
+    page_to=(
+        "pagerduty:///run/secrets/pagerduty",
+        "https://hooks.example.com/x?a=b#token-file=/run/secrets/t",
+    ),
+    ticket_to=("jsm:///run/secrets/jsm",),
     watchdog_url="https://dead-man.example.com/ping",
     ticket_hours="monday:friday 08:00-18:00 Europe/Berlin",
 )
@@ -233,10 +239,60 @@ def test_the_fallback_goes_by_any_of_three_ways(address: str, integration: str, 
         assert (0, 0) == (checked.returncode, routed.returncode), checked.stderr + routed.stdout
 
 
+@dataclass(frozen=True)
+class Way:
+    """An address, what Alertmanager calls it, and since which release."""
+
+    address: str
+    kind: str
+    since: tuple[int, int] = (0, 25)
+
+
+WAYS = (
+    Way("pagerduty:///run/secrets/key", "pagerduty_configs"),
+    Way("opsgenie:///run/secrets/key", "opsgenie_configs"),
+    Way("opsgenie:///run/secrets/key?api_url=https://api.eu.opsgenie.com/", "opsgenie_configs"),
+    Way("jsm:///run/secrets/key", "opsgenie_configs"),
+    Way("teams:///run/secrets/address", "msteamsv2_configs", (0, 28)),
+    Way("incidentio:///run/secrets/token?source=01ABC", "webhook_configs"),
+    Way("irm:///run/secrets/address", "webhook_configs", (0, 26)),
+    Way("webhook:///run/secrets/address", "webhook_configs", (0, 26)),
+    Way("https://hooks.example.com/x?a=b#token-file=/run/secrets/token", "webhook_configs"),
+    Way("mailto:oncall@example.com?from=am@example.com&smarthost=mail:25", "email_configs"),
+)
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("binary", amtools(), ids=str)
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.address.split(":")[0])
+def test_pages_and_tickets_reach_teams_that_do_not_live_in_slack(
+    binary: Path, way: Way, tmp_path: Path
+) -> None:
+    """Besides the bridge; an Alertmanager older than the receiver refuses the configuration by name."""
+    write(alertmanager.artifacts(Options(page_to=(way.address,), ticket_to=(way.address,))), tmp_path)
+    path = tmp_path / "alertmanager" / alertmanager.FILE
+    assert f"  {way.kind}:" in path.read_text()
+    version = re.search(r"version (\d+)\.(\d+)", amtool(binary, "--version").stdout)
+    assert version is not None
+    checked = amtool(binary, "check-config", path)
+    if (int(version[1]), int(version[2])) < way.since:
+        assert 0 != checked.returncode
+        return
+    assert 0 == checked.returncode, checked.stderr + checked.stdout
+    for severity, name in (("critical", "page-to"), ("warning", "ticket-to"), ("info", "info")):
+        routed = amtool(
+            binary,
+            *("config", "routes", "test", f"--config.file={path}"),
+            *("alertname=A", f"severity={severity}", "model=m"),
+        )
+        assert (name == "info") == ("page-to" not in routed.stdout and "ticket-to" not in routed.stdout)
+        assert routed.stdout.startswith(name)
+
+
 @pytest.mark.parametrize("address", ["slack", "ftp://x", "mailto:a@b.example", "pagerduty://"])
 def test_a_fallback_nobody_can_use_is_refused(address: str) -> None:
     """A typing mistake is reported, not written into the configuration."""
-    with pytest.raises(ValueError, match="fallback"):
+    with pytest.raises(ValueError, match=r"is none of https://|lacks from"):
         alertmanager.artifacts(Options(fallback=address))
 
 
@@ -266,7 +322,7 @@ def test_no_secret_is_written_into_the_configuration() -> None:
     assert "credentials_file: /run/secrets/bridge-token" in text
     assert "auth_password_file: /run/secrets/m" in text
     assert not re.search(
-        r"^\s*(password|auth_password|credentials|routing_key|api_url): ", text, re.MULTILINE
+        r"^\s*(password|auth_password|credentials|routing_key|api_key): ", text, re.MULTILINE
     )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from triton_alerts.alertmanager import document
 from triton_alerts.alertmanager.inhibition import in_force
-from triton_alerts.alertmanager.receivers import fallback_receiver, ticket_hours, webhook
+from triton_alerts.alertmanager.receivers import receiver, ticket_hours, webhook
 from triton_alerts.rules import promql
 from triton_slo.artifact import Artifact, Options
 from triton_slo.burn.burn_alerts import Inhibition
@@ -27,7 +27,7 @@ _DELIVERY = 'alertname=~"AlertBridge.*|AlertmanagerNotificationsFailing|Alertman
 _MIN_REPEAT_SECONDS = 600
 """A reminder sooner than this is noise, whatever the time scale."""
 
-# Texts of the fallback receiver's mails and pages.
+# Texts of the mails, pages and tickets that the bridge does not write.
 _TEMPLATE_TEXT = """\
 {{ define "triton.title" }}[{{ .Status | toUpper }}] {{ .CommonLabels.alertname }}\
 {{ with .CommonLabels.instance }} on {{ . }}{{ end }}{{ end }}
@@ -36,6 +36,7 @@ _TEMPLATE_TEXT = """\
 {{ with .Annotations.cause }}Cause: {{ . }}
 {{ end }}{{ with .Annotations.action }}First: {{ . }}
 {{ end }}{{ with .Annotations.runbook_url }}Runbook: {{ . }}
+{{ end }}{{ with .Annotations.dashboard_url }}Dashboard: {{ . }}
 {{ end }}
 {{ end }}{{ end }}
 """
@@ -72,6 +73,7 @@ def _root(options: Options) -> Block:
         "routes": [
             _watchdog(options),
             *_delivery(options),
+            *_others(options),
             {"receiver": "info", "matchers": ['severity=~"none|info"']},
             _pages_and_tickets(options),
         ],
@@ -125,6 +127,27 @@ def _pages_and_tickets(options: Options) -> Block:
     }
 
 
+def _others(options: Options) -> list[Block]:
+    """Pages and tickets for those who do not live in Slack, besides the bridge."""
+    hours = {"active_time_intervals": ["ticket-hours"]} if options.ticket_hours else {}
+    routes = []
+    for name, severity, when, addresses in (
+        ("page-to", "critical", {}, options.page_to),
+        ("ticket-to", "warning", hours, options.ticket_to),
+    ):
+        route = {
+            "receiver": name,
+            "matchers": [f'severity="{severity}"'],
+            "group_by": _OF_A_MODEL,
+            **_times(options, "30s", "1m", "4h"),
+            **when,
+            "continue": True,
+            "routes": [{"receiver": name, "matchers": ['model=""'], "group_by": _OF_A_SERVER, **when}],
+        }
+        routes += [route] if addresses else []
+    return routes
+
+
 def _times(options: Options, wait: str, interval: str, repeat: str) -> dict[str, str]:
     return {
         "group_wait": promql.scaled(wait, options),
@@ -144,7 +167,9 @@ def _receivers(options: Options) -> list[Block]:
         {"name": "watchdog", "webhook_configs": heartbeats},
         # Without an integration on purpose: info is shown on dashboards, never sent.
         {"name": "info"},
-        *([fallback_receiver(options.fallback)] if options.fallback else []),
+        *([receiver("fallback", [options.fallback])] if options.fallback else []),
+        *([receiver("page-to", options.page_to)] if options.page_to else []),
+        *([receiver("ticket-to", options.ticket_to)] if options.ticket_to else []),
     ]
 
 

@@ -1,4 +1,4 @@
-"""Receivers of Alertmanager: the bridge's webhook, and the fallback that must not be Slack.
+"""Receivers of Alertmanager: the bridge, and services other than Slack that get pages and tickets.
 
 Secrets are named by file, never written into the configuration.
 """
@@ -6,8 +6,9 @@ Secrets are named by file, never written into the configuration.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit, urlunsplit
 
 from triton_slo.objective import zone
 
@@ -16,6 +17,17 @@ _TIME = re.compile(r"([01]\d|2[0-3]):[0-5]\d|24:00")
 _DAYS = ("sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday")
 """In the order of Alertmanager, whose ranges do not go beyond the end of the week."""
 _EXAMPLE = "monday:friday 08:00-18:00 Europe/Berlin"
+
+ADDRESSES = (
+    "https://HOST/PATH[#token-file=FILE], webhook:///FILE, pagerduty:///FILE, opsgenie:///FILE, jsm:///FILE, "
+    "teams:///FILE, incidentio:///FILE?source=ID, irm:///FILE, mailto:TO?from=FROM&smarthost=HOST:PORT"
+)
+"""FILE holds the key, token or address, as a path on the machine of Alertmanager."""
+_TITLE = '{{ template "triton.title" . }}'
+_TEXT = '{{ template "triton.text" . }}'
+_LINKS = {"Runbook": "runbook_url", "Dashboard": "dashboard_url"}
+_JSM = "https://api.atlassian.com/jsm/ops/integration/"
+_INCIDENT_IO = "https://api.incident.io/v2/alert_events/alertmanager/"
 
 
 def webhook(url: str, token_file: str) -> dict[str, Any]:
@@ -26,46 +38,84 @@ def webhook(url: str, token_file: str) -> dict[str, Any]:
     return made
 
 
-def fallback_receiver(address: str) -> dict[str, Any]:
-    """Return the receiver for an address in one of three schemes. Raises ValueError on any other."""
+def receiver(name: str, addresses: Iterable[str]) -> dict[str, Any]:
+    """Return the receiver that notifies these addresses. Raises ValueError on one that is not understood."""
+    made: dict[str, Any] = {"name": name}
+    for address in addresses:
+        kind, one = integration(address)
+        made.setdefault(kind, []).append(one)
+    return made
+
+
+def integration(address: str) -> tuple[str, dict[str, Any]]:
+    """Return the kind of an integration and its settings. Raises ValueError."""
     parts = urlsplit(address)
+    file, query = unquote(parts.path), {name: values[0] for name, values in parse_qs(parts.query).items()}
     match parts.scheme:
         case "http" | "https" if parts.hostname:
-            integration = {"webhook_configs": [webhook(address, "")]}
-        case "pagerduty" if parts.path:
-            integration = {"pagerduty_configs": [_pagerduty(unquote(parts.path))]}
+            token = parse_qs(parts.fragment).get("token-file", [""])[0]
+            return "webhook_configs", webhook(urlunsplit(parts._replace(fragment="")), token)
+        case "webhook" | "irm" if file:
+            return "webhook_configs", {"url_file": file, "send_resolved": True}
+        case "incidentio" if file and "source" in query:
+            return "webhook_configs", webhook(_INCIDENT_IO + query["source"], file)
+        case "pagerduty" if file:
+            return "pagerduty_configs", _pagerduty(file)
+        case "opsgenie" | "jsm" if file:
+            api = query.get("api_url") or {"opsgenie": "https://api.opsgenie.com/", "jsm": _JSM}[parts.scheme]
+            return "opsgenie_configs", _opsgenie(file, api)
+        case "teams" if file:
+            settings = {"title": _TITLE, "text": _TEXT, "send_resolved": True}
+            return "msteamsv2_configs", {"webhook_url_file": file, **settings}
         case "mailto" if parts.path:
-            integration = {"email_configs": [_email(parts.path, parse_qs(parts.query))]}
-        case _:
-            raise ValueError(
-                f"fallback {address!r} is none of https://..., pagerduty:///FILE, mailto:ADDRESS?..."
-            )
-    return {"name": "fallback", **integration}
+            return "email_configs", _email(parts.path, query)
+    raise ValueError(f"{address!r} is none of {ADDRESSES}")
 
 
 def _pagerduty(key_file: str) -> dict[str, Any]:
     return {
         "routing_key_file": key_file,
         "send_resolved": True,
-        "description": '{{ template "triton.title" . }}',
-        "details": {"text": '{{ template "triton.text" . }}'},
+        "description": _TITLE,
+        "severity": '{{ if eq .CommonLabels.severity "warning" }}warning{{ else }}critical{{ end }}',
+        "details": {"text": _TEXT},
+        "client": "tritonwatch",
+        "links": [
+            {"text": text, "href": f"{{{{ (index .Alerts 0).Annotations.{annotation} }}}}"}
+            for text, annotation in _LINKS.items()
+        ],
     }
 
 
-def _email(to: str, query: dict[str, list[str]]) -> dict[str, Any]:
+def _opsgenie(key_file: str, api_url: str) -> dict[str, Any]:
+    return {
+        "api_key_file": key_file,
+        "api_url": api_url,
+        "send_resolved": True,
+        "message": _TITLE,
+        "description": _TEXT,
+        "priority": '{{ if eq .CommonLabels.severity "warning" }}P3{{ else }}P1{{ end }}',
+        "details": {
+            text: f"{{{{ (index .Alerts 0).Annotations.{annotation} }}}}"
+            for text, annotation in _LINKS.items()
+        },
+    }
+
+
+def _email(to: str, query: dict[str, str]) -> dict[str, Any]:
     if missing := [name for name in ("from", "smarthost") if name not in query]:
-        raise ValueError(f"fallback mailto:{to} lacks {' and '.join(missing)}")
+        raise ValueError(f"mailto:{to} lacks {' and '.join(missing)}")
     made: dict[str, Any] = {
         "to": to,
-        "from": query["from"][0],
-        "smarthost": query["smarthost"][0],
+        "from": query["from"],
+        "smarthost": query["smarthost"],
         "send_resolved": True,
-        "headers": {"Subject": '{{ template "triton.title" . }}'},
+        "headers": {"Subject": _TITLE},
         "html": "",
-        "text": '{{ template "triton.text" . }}',
+        "text": _TEXT,
     }
     if "username" in query and "password_file" in query:
-        made |= {"auth_username": query["username"][0], "auth_password_file": query["password_file"][0]}
+        made |= {"auth_username": query["username"], "auth_password_file": query["password_file"]}
     return made
 
 

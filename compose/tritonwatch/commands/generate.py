@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from triton_alerts.alertmanager.receivers import fallback_receiver, ticket_hours
+from triton_alerts.alertmanager.receivers import ADDRESSES, integration, ticket_hours
 from triton_exporter.options import adder
 from triton_slo.alert_settings.tuning import Tuning
 from triton_slo.artifact import Artifact, Format, Options
@@ -81,10 +81,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--fallback URL",
-        "receiver of alerts about the delivery to Slack itself: https://..., pagerduty:///FILE or "
-        "mailto:TO?from=FROM&smarthost=HOST:PORT",
-        checked(fallback_receiver),
+        "receiver of alerts about the delivery to Slack itself, such as pagerduty:///FILE (see --page-to)",
+        checked(integration),
         default="",
+    )
+    add(
+        "--page-to URL...", f"who is paged besides the bridge: {ADDRESSES} (repeatable)", checked(integration)
+    )
+    add(
+        "--ticket-to URL...",
+        "who gets tickets besides the bridge, as in --page-to (repeatable)",
+        checked(integration),
     )
     add(
         "--watchdog-url URL",
@@ -178,6 +185,8 @@ def _options(args: argparse.Namespace, form: Format, tuning: Tuning) -> Options:
         webhook_url=args.webhook_url,
         webhook_token_file=args.webhook_token_file,
         fallback=args.fallback,
+        page_to=tuple(args.page_to),
+        ticket_to=tuple(args.ticket_to),
         watchdog_url=args.watchdog_url,
         ticket_hours=args.ticket_hours,
         tuning=tuning,
