@@ -25,6 +25,7 @@ from triton_alerts.bridge.incidents.incident import (
     FIRST_STEP,
     GPU,
     LAST_CHANGE,
+    OBJECTIVE,
     SERVERS,
     SPLIT,
     Event,
@@ -125,30 +126,40 @@ def stories() -> dict[str, str]:
     """Name of a picture -> its page."""
     load, burn = _load_failure(), _burn()
     style = Style(buttons=True, grafana="http://grafana:3000")
-    ended = load.members["a"].model_copy(update={"ends_at": NOW + 660})
-    resolved = load.model_copy(update={"members": {"a": ended}, "closed_at": NOW + 660})
-    resolved = resolved.model_copy(update={"acknowledged": Mark(by="U0ANA", at=NOW + 180)})
+    down = Member(
+        labels={"alertname": "TritonModelDownEverywhere", "model": "ranker", "severity": "critical"},
+        annotations={"summary": "No server serves model ranker"},
+        starts_at=NOW + 120,
+    )
+    page_now = load.model_copy(update={"members": {**load.members, "b": down}})
+    ready = (SERVERS, "ready on all 2: triton-0:9401, triton-1:9401")
+    recovered = page_now.model_copy(
+        update={
+            "members": {
+                name: one.model_copy(update={"ends_at": NOW + 660}) for name, one in page_now.members.items()
+            },
+            "acknowledged": Mark(by="U0ANA", at=NOW + 180),
+            "closed_at": NOW + 660,
+            "evidence": Evidence(at=NOW + 661, reasons=load.evidence.reasons, facts=(ready,)),
+        }
+    )
+    raised = Event(
+        at=NOW + 120,
+        kind="raised",
+        text="critical",
+        count=1,
+        alerts=("TritonModelDownEverywhere",),
+        summaries=("No server serves model ranker",),
+    )
     told = (
-        message.reply(resolved, (Event(at=NOW + 180, kind="acknowledged", by="U0ANA"),)),
-        message.reply(
-            resolved,
-            (
-                Event(
-                    at=NOW + 660,
-                    kind="resolved",
-                    count=1,
-                    subjects=("ranker v3",),
-                    alerts=("TritonModelNotReadyProlonged",),
-                    summaries=(ended.annotations["summary"],),
-                ),
-                Event(at=NOW + 660, kind="closed"),
-            ),
-        ),
+        message.reply(page_now, (raised,), mention="<@U0ONCALL>"),
+        message.reply(page_now, (Event(at=NOW + 180, kind="acknowledged", by="U0ANA"),)),
+        message.reply(recovered, (Event(at=NOW + 660, kind="closed"),), others=0),
     )
     return {
         "slack-load-failure": page(message.root(load, style, NOW + 5), (), NOW + 5),
         "slack-burn": page(message.root(burn, style, NOW + 5), (), NOW + 5),
-        "slack-resolved": page(message.root(resolved, style, NOW + 660), told, NOW + 5, edited=True),
+        "slack-resolved": page(message.root(recovered, style, NOW + 660), told, NOW + 5, edited=True),
     }
 
 
@@ -175,9 +186,8 @@ def _member(
 
 def _filled(template: str, value: str, labels: Mapping[str, str], looked_up: Mapping[str, str]) -> str:
     """The few forms of template that these alerts use, as Prometheus fills them in."""
-    text = template.replace(
-        "{{ with $labels.version }} version {{ . }}{{ end }}", f" version {labels['version']}"
-    )
+    version = f" version {labels['version']}" if "version" in labels else ""
+    text = template.replace("{{ with $labels.version }} version {{ . }}{{ end }}", version)
     text = re.sub(r"\{\{ (?:range|with) printf .*\{\{ end \}\}", lambda _: looked_up.get("with", ""), text)
     text = re.sub(r"\{\{ \$labels\.(\w+)(?: \| urlquery)? \}\}", lambda m: labels[m[1]], text)
     text = re.sub(r"\{\{ if gt \$value .*?\{\{ end \}\}", lambda _: value, text)
@@ -186,14 +196,13 @@ def _filled(template: str, value: str, labels: Mapping[str, str], looked_up: Map
 
 def _load_failure() -> Incident:
     labels = {
-        "alertname": "TritonModelNotReadyProlonged",
+        "alertname": "TritonModelLoadFailed",
         "model": "ranker",
-        "version": "3",
         "instance": "triton-0:9401",
     }
     steps = next(alert.steps for alert in ALERTS if alert.name == labels["alertname"])
     step = dict(steps)["missing_file"]
-    member = _member("lifecycle", "10m 7s", NOW - 40, {"cause": "missing_file", "action": step}, labels)
+    member = _member("lifecycle", "1", NOW - 40, {"cause": "missing_file", "action": step}, labels)
     reason = (
         "Internal: FileNotFoundError: [Errno 2] No such file or directory: '/models/ranker/3/weights.pt'\n\n"
         "At:\n  /models/ranker/3/model.py(31): initialize"
@@ -218,8 +227,9 @@ def _burn() -> Incident:
         "no XID in the last hour"
     )
     facts = (
-        ("Burn rate", "22.4x the allowed rate"),
-        ("Budget left", "61 %"),
+        (OBJECTIVE, "99 % of requests within 1 s over 30 d"),
+        ("Burn rate", "22.4 times the allowed rate"),
+        ("Budget left", "61 %, gone in 19 h 36 min at this rate"),
         (SPLIT, "queue 81 %, compute infer 17 %, compute input 1 %"),
         (FIRST_STEP, Latency.steps_by_cause["^queue$"]),
         (SERVERS, "ready on all 2: triton-0:9401, triton-1:9401"),

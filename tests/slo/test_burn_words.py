@@ -152,7 +152,7 @@ def words(name: str, alert: str, case: Case, tier: str) -> dict[str, dict[str, s
             "owner": "ml-platform",
         },
         "exp_annotations": {
-            "summary": f"{case.model} version 2: {name} error budget burns {pace}x faster than allowed",
+            "summary": f"{case.model} version 2: {name} error budget burns at {pace} times the allowed rate",
             "description": burns + case.caveat + case.causes,
             "action": KINDS[name].all_steps(),
             "runbook_url": Options().runbook_url.format(alert=alert),

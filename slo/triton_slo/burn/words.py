@@ -18,7 +18,7 @@ from triton_slo.rules.unknown import reasons
 from triton_slo.rules.windows import HOLD, canonical
 
 _DASHBOARD = "/d/triton-model"
-_PACE = '{{ if gt $value 100.0 }}over 100{{ else }}{{ $value | printf "%.1f" }}{{ end }}x'
+_PACE = '{{ if gt $value 100.0 }}over 100{{ else }}{{ $value | printf "%.1f" }}{{ end }}'
 """Beyond 100 the number only shows how short the outage has been measured for."""
 
 
@@ -37,7 +37,7 @@ def burning(plan: Plan, tier: Tier, recurs: bool) -> dict[str, str]:
     windows = f"{canonical(tier.long)} and {canonical(tier.short)}"
     return {
         **_own(plan),
-        "summary": f"{who}: {objective.name} error budget burns {_PACE} faster than allowed",
+        "summary": f"{who}: {objective.name} error budget burns at {_PACE} times the allowed rate",
         "description": (
             f"{_promise(plan)} The error budget for {objective.window.in_sentence} burns that fast over windows "
             f"of up to {windows}.{_facts(plan, tier, recurs)}"

@@ -200,7 +200,9 @@ def _state(incident: Incident, now: float) -> str:
 
 def _facts(incident: Incident) -> list[tuple[str, str]]:
     places = dict.fromkeys(_where(member) for member in incident.firing or incident.members.values())
-    facts = [("Affected", _listed(list(places)))]
+    # The alert about a model on all servers adds nothing to the one about the model on a server.
+    exact = [one for one in places if not any(other.startswith(f"{one} ") for other in places)]
+    facts = [("Affected", _listed(exact))]
     others = dict.fromkeys(_summary(member) for member in incident.firing if member is not incident.lead)
     others.pop(_summary(incident.lead), None)
     if others:
@@ -399,7 +401,7 @@ def _event_line(incident: Incident, event: Event, mention: str, others: int | No
     names = _named(event)
     by = person(event.by) if event.by else ""
     what = {
-        "fired": f"{DOT[incident.severity]} also firing: {names}",
+        "fired": f"also firing: {names}",
         "resolved": f"{RESOLVED} ended: {names}",
         "passed": f"{RESOLVED} ended: {names}",
         "closed": _closed_line(incident, event, others),

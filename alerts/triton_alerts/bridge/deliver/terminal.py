@@ -42,7 +42,7 @@ class Terminal:
             if thread:
                 head = f"{head}, in the thread of: {self._titles.get(thread, thread)}"
             elif len(self._titles) < MOST_TITLES:
-                self._titles[name] = message.text
+                self._titles[name] = _mrkdwn(message.text).partition(" · ")[0]
             self._stream.write(render(message, head, self._width, boxed=not thread))
             self._stream.flush()
         return Sent(channel, thread or name)
