@@ -119,4 +119,7 @@ class Raw:
         of_each = self.scope(_QUANTILE[metric], f'quantile="{level:g}"')
         grouped = f" by ({', '.join(by)})" if by else ""
         lowest, highest = (f"{end}{grouped} ({end}_over_time({of_each}{window}))" for end in ("min", "max"))
-        return f"{lowest} > ({of_all}) or {highest} < ({of_all}) or {of_all}"
+        if by:
+            return f"{lowest} > ({of_all}) or {highest} < ({of_all}) or {of_all}"
+        # The same for one value, which reads the buckets once.
+        return f"clamp({of_all}, scalar({lowest} or vector(-Inf)), scalar({highest} or vector(Inf)))"

@@ -84,6 +84,14 @@ def _view(views: tuple[View, ...], uid: str, model: str = "") -> View:
     return next(view for view in views if view.uid == uid and view.chosen.get("model", ".*") in (model, ".*"))
 
 
+@pytest.mark.parametrize("slo", ["errors", "queue", "readiness"])
+def test_causes_are_those_of_the_chosen_objective(grafana: Grafana, slo: str) -> None:
+    """Causes are recorded by indicator; an objective that is chosen shows its own, and no other's."""
+    [answer] = grafana.open(MODELS["triton-slo"], {"slo": slo}).panel("Causes")
+
+    assert {slo} == {one["metric"]["indicator"] for one in answer.series}
+
+
 @pytest.mark.parametrize(
     ("uid", "title", "variable", "values"),
     [

@@ -545,10 +545,10 @@ def _promises() -> Iterator[Series]:
             "version": model.version,
         }
         yield names.THRESHOLD_SECONDS, labels, _gauge(1)
-    for cause, share in (("queue", QUEUE_SHARE), ("compute_infer", 0.09)):
+    for cause, share in (("queue", QUEUE_SHARE), ("failure:QUEUE_FULL", 0.09)):
         yield (
             names.CAUSE_SHARE,
-            {names.INDICATOR: "latency", "model": "saturated", "version": "1", names.CAUSE: cause},
+            {names.INDICATOR: "queue", "model": "saturated", "version": "1", names.CAUSE: cause},
             _gauge(lambda at, s=share: s * (0.95 + 0.05 * _wave(at, 2))),
         )
     yield (

@@ -27,6 +27,7 @@ from triton_dashboards.values import (
 from triton_exporter.catalogue import state
 from triton_exporter.duration import parse_seconds
 from triton_slo.artifact import Options
+from triton_slo.indicators import KINDS
 from triton_slo.indicators.sources import CAVEATS
 from triton_slo.names import (
     BURNING,
@@ -277,13 +278,14 @@ def _burn(within: Scope) -> tuple[Panel, ...]:
 def _causes(within: Scope) -> tuple[Panel, ...]:
     firing = ('alertstate="firing"', *within.matchers)
     pages, tickets = (Scope((*firing, f'{TIER}=~"{kind}_.+"'))("ALERTS") for kind in ("page", "ticket"))
-    shares = summed(within, WORST_CAUSE, lambda chosen: chosen(CAUSE_SHARE), *_GROUPS)
+    shares = summed(Scope(within.matchers[1:]), WORST_CAUSE, lambda chosen: chosen(CAUSE_SHARE), *_GROUPS)
+    explained = f"max by ({INDICATOR}, {CAUSE}) ({shares}) > 0 and on ({INDICATOR}) {_explained(within)}"
     return (
         TimeSeries(
             "Causes",
             "What the time or the failures went to, in the worst group of each cause: queue and "
             "compute share request time, failures are by reason, states are of models not ready.",
-            {f"{{{{{INDICATOR}}}}}: {{{{{CAUSE}}}}}": worst(f"max by ({INDICATOR}, {CAUSE}) ({shares}) > 0")},
+            {f"{{{{{INDICATOR}}}}}: {{{{{CAUSE}}}}}": worst(explained)},
             Display("percentunit", minimum=0, maximum=1, no_value="No cause recorded"),
         ),
         StateTimeline(
@@ -298,6 +300,17 @@ def _causes(within: Scope) -> tuple[Panel, ...]:
             height=9,
         ),
     )
+
+
+def _explained(within: Scope) -> str:
+    """Return a series of each indicator whose causes explain a chosen objective: causes know no objective."""
+    objectives = Scope((within.matchers[0], OURS))(PERIOD_DAYS)
+    for kind, one in KINDS.items():
+        if one.cause_split not in ("", kind):
+            objectives = (
+                f'label_replace({objectives}, "{INDICATOR}", "{one.cause_split}", "{INDICATOR}", "{kind}")'
+            )
+    return objectives
 
 
 def _period(within: Scope) -> tuple[Panel, ...]:
