@@ -9,8 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triton_exporter.lifecycle.logs import LoadFailure, LogReader, LogTail, load_failure, standing_failures
 from triton_exporter.lifecycle.tracker import Lifecycle
+from triton_exporter.lifecycle.triton_log import (
+    LoadFailure,
+    LogReader,
+    LogTail,
+    load_failure,
+    standing_failures,
+)
 from triton_exporter.snapshot import IndexEntry, Snapshot
 
 _FAILED = (

@@ -20,7 +20,7 @@ from triton_slo.artifact import Options
 from triton_slo.backtest.history import History
 from triton_slo.backtest.promise import promise
 from triton_slo.backtest.replay import replay
-from triton_slo.burn.words import burning
+from triton_slo.burn.alert_texts import burning
 from triton_slo.convert import openslo, openslo_export
 from triton_slo.convert.entry import Entry, documents
 from triton_slo.convert.ledger import Ledger
@@ -29,7 +29,7 @@ from triton_slo.objective.model import Objective
 from triton_slo.prometheus import Sample
 from triton_slo.rules.periods import LAST
 from triton_slo.rules.plan import Plan
-from triton_slo.verdict.live import group_statuses
+from triton_slo.verdict.group_status import group_statuses
 from tritonwatch.tables.status_table import tables, to_json
 
 DAY = 86_400

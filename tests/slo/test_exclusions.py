@@ -29,7 +29,7 @@ from triton_slo.objective.exclusion import DAYS, Exclusion, merged
 from triton_slo.objective.model import WORKBOOK_TIERS, Objective
 from triton_slo.objective.reading import read
 from triton_slo.prometheus import Sample
-from triton_slo.verdict.live import group_statuses
+from triton_slo.verdict.group_status import group_statuses
 from tritonwatch.cli import main
 
 TICK, SCRAPE, EVALUATION = 5, 15, 60

@@ -14,7 +14,6 @@ from support.tools import prometheuses
 from triton_exporter.catalogue import EXPORTER_JOB, own, state
 from triton_slo import names
 from triton_slo.indicators import BURN_ALERTS
-from triton_slo.verdict.evidence import Ages
 from triton_slo.verdict.gate import (
     Firing,
     GateLimits,
@@ -25,7 +24,8 @@ from triton_slo.verdict.gate import (
     witnesses,
     worst,
 )
-from triton_slo.verdict.live import GroupStatus
+from triton_slo.verdict.gate_queries import Ages
+from triton_slo.verdict.group_status import GroupStatus
 from tritonwatch.cli import main
 
 LATER = END - 5 * 86400

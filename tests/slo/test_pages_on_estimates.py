@@ -21,7 +21,7 @@ from triton_slo.objective.reading import read
 from triton_slo.prometheus import Sample
 from triton_slo.rules.plan import Plan
 from triton_slo.verdict.gate import Firing, GateLimits, judge
-from triton_slo.verdict.live import SELECTOR, GroupStatus, group_statuses
+from triton_slo.verdict.group_status import SELECTOR, GroupStatus, group_statuses
 from tritonwatch.tables.status_table import caveats, to_json
 
 HOURS = 3

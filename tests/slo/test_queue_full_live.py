@@ -23,7 +23,7 @@ from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
 from triton_slo.objective.reading import read
 from triton_slo.prometheus import Access, Prometheus
-from triton_slo.verdict.live import GroupStatus
+from triton_slo.verdict.group_status import GroupStatus
 from triton_slo.verdict.status import read_status
 from tritonwatch.cli import main
 from tritonwatch.local.triton import TritonServer, free_ports

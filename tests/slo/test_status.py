@@ -18,7 +18,7 @@ from support.tools import prometheuses
 from triton_slo import names
 from triton_slo.indicators.sources import CAVEATS
 from triton_slo.prometheus import Access, Prometheus, Sample
-from triton_slo.verdict.live import SELECTOR, GroupStatus, group_statuses, overviews
+from triton_slo.verdict.group_status import SELECTOR, GroupStatus, group_statuses, overviews
 from triton_slo.verdict.status import read_status
 from tritonwatch.cli import main
 from tritonwatch.tables.status_table import caveats, duration, rate, ratio, tables, to_json

@@ -24,7 +24,7 @@ from triton_slo.prometheus import Prometheus
 from triton_slo.rules.plan import Plan, chosen
 from triton_slo.verdict.estimate import carries, group_name, uncertainties
 from triton_slo.verdict.group_sources import fed_groups
-from triton_slo.verdict.live import GroupStatus
+from triton_slo.verdict.group_status import GroupStatus
 from tritonwatch import access
 from tritonwatch.arguments import interval, path, seconds, text_of, yaml_files
 

@@ -15,11 +15,11 @@ from triton_exporter.printable import printable
 from triton_slo.indicators import kind
 from triton_slo.indicators.sources import CAVEATS, HIDING
 from triton_slo.prometheus import Prometheus
-from triton_slo.verdict import evidence, gate
+from triton_slo.verdict import gate, gate_queries
 from triton_slo.verdict.canary import Verdict, compare
 from triton_slo.verdict.estimate import group_name
 from triton_slo.verdict.gate import Firing, Judgement
-from triton_slo.verdict.live import GroupStatus
+from triton_slo.verdict.group_status import GroupStatus
 from triton_slo.verdict.status import read_status
 from tritonwatch import access, objective_files
 from tritonwatch.arguments import add_objective_filter, moment, seconds
@@ -110,7 +110,7 @@ class _Evidence:
     """What is queried once for all judgements."""
 
     rows: list[GroupStatus]
-    ages: evidence.Ages
+    ages: gate_queries.Ages
     firing: tuple[Firing, ...]
     limits: gate.GateLimits
     witnesses: gate.Witnesses
@@ -120,9 +120,9 @@ def _judge(
     prometheus: Prometheus, args: argparse.Namespace, everything: Sequence[GroupStatus]
 ) -> tuple[Judgement, ...]:
     rows = [row for row in everything if _asked(row, args)]
-    firing = evidence.firing(prometheus, args.at)
+    firing = gate_queries.firing(prometheus, args.at)
     limits = gate.GateLimits(args.max_age, args.min_budget, frozenset(args.trust))
-    ages = evidence.ages(prometheus, args.at)
+    ages = gate_queries.ages(prometheus, args.at)
     doubted = {row.model for row in rows if HIDING.intersection(row.caveats)}
     witnesses = gate.witnesses(
         [row for row in everything if row.model in doubted],
@@ -145,7 +145,7 @@ def _judge(
 
 def _events(prometheus: Prometheus, row: GroupStatus, args: argparse.Namespace) -> float:
     end = time.time() if args.at is None else args.at
-    seen = evidence.slices(prometheus, row.slo, row.group, end - gate.WITNESS_SECONDS, end)
+    seen = gate_queries.slices(prometheus, row.slo, row.group, end - gate.WITNESS_SECONDS, end)
     return sum(one.total for one in seen)
 
 
@@ -163,7 +163,7 @@ def _stopped(
     """Hold for objectives whose rules have stopped, which have no row; `_never_seen` covers --objective."""
     if args.objective:
         return ()
-    missed = set(evidence.stopped(prometheus, args.at)) - {row.slo for row in rows}
+    missed = set(gate_queries.stopped(prometheus, args.at)) - {row.slo for row in rows}
     return tuple(Judgement("hold", "unknown: not recorded any more", name) for name in sorted(missed))
 
 
@@ -188,7 +188,7 @@ def _compare(
         end = time.time() if args.at is None else args.at
         groups = ({**canary.group, "version": version} for version in (args.canary, args.baseline))
         ours, theirs = (
-            evidence.slices(prometheus, canary.slo, group, end - args.window, end) for group in groups
+            gate_queries.slices(prometheus, canary.slo, group, end - args.window, end) for group in groups
         )
         budget = 1 - canary.target if canary.target is not None else 0.0
         comparison = compare(

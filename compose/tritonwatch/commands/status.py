@@ -18,7 +18,7 @@ from triton_exporter.options import adder
 from triton_exporter.printable import printable
 from triton_slo.burn.condition import burns
 from triton_slo.prometheus import PrometheusError
-from triton_slo.verdict.live import GroupStatus
+from triton_slo.verdict.group_status import GroupStatus
 from triton_slo.verdict.status import read_status
 from tritonwatch import access, objective_files
 from tritonwatch.arguments import add_objective_filter, moment, parsed, whole

@@ -16,7 +16,7 @@ from triton_exporter.printable import printable
 from triton_slo.indicators.durations import MISTAKES
 from triton_slo.indicators.sources import CAVEATS
 from triton_slo.verdict.estimate import group_name, no_page_because, uncertainties
-from triton_slo.verdict.live import SHOWN_WINDOWS, GroupStatus, Overview, State, overviews
+from triton_slo.verdict.group_status import SHOWN_WINDOWS, GroupStatus, Overview, State, overviews
 from tritonwatch.tables.fitted import Column, Fitted, Row
 
 _STYLE: dict[State, str] = {

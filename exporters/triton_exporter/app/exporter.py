@@ -37,8 +37,8 @@ from triton_exporter.http.client import Client, Limits
 from triton_exporter.http.connections import Connections
 from triton_exporter.http.server import Handler, Request, Response, routed
 from triton_exporter.lifecycle.model_states import ModelStates
-from triton_exporter.lifecycle.report import report
 from triton_exporter.lifecycle.state_log import FailureLog, ReachabilityLog
+from triton_exporter.lifecycle.state_page import report
 from triton_exporter.lifecycle.tracker import Lifecycle
 from triton_exporter.snapshot import Snapshot
 from triton_exporter.triton.poll import ApiPoller

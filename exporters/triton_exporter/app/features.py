@@ -21,8 +21,8 @@ from triton_exporter.http.certificates import Renewed
 from triton_exporter.http.client import Client, Limits
 from triton_exporter.lifecycle.backend_failures import BackendFailures
 from triton_exporter.lifecycle.expectations import ExpectedFile
-from triton_exporter.lifecycle.logs import LogReader, LogTail
 from triton_exporter.lifecycle.tracker import Lifecycle
+from triton_exporter.lifecycle.triton_log import LogReader, LogTail
 from triton_exporter.models.configuration import Configurations
 from triton_exporter.models.executions import Executions
 from triton_exporter.probe.prober import Prober

@@ -16,7 +16,7 @@ from triton_slo.rules.excluding import lag_seconds
 from triton_slo.rules.periods import basis
 from triton_slo.rules.plan import Plan
 from triton_slo.rules.unknown import MIN_SCRAPES
-from triton_slo.rules.unseen import PACE_MEMORY
+from triton_slo.rules.unknown_as_failed import PACE_MEMORY
 from triton_slo.rules.windows import KEEP_FIRING
 
 

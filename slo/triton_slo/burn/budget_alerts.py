@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from triton_slo import names
 from triton_slo.alert_settings import tunable
 from triton_slo.alert_settings.tunable import Tunable
-from triton_slo.burn import words
+from triton_slo.burn import alert_texts
 from triton_slo.burn.burn_alerts import in_force, objective_alert
 from triton_slo.burn.condition import All, enough_in_period
 from triton_slo.burn.condition_rules import expression
@@ -29,9 +29,11 @@ def budget_alerts(plan: Plan) -> Iterator[Rule]:
     if not plan.objective.alerting.enabled:
         return
     for ticket in in_force(plan, tunable.NEARLY_SPENT):
-        yield objective_alert(plan, ticket, _nearly_spent(plan, ticket), words.nearly_spent(plan, ticket))
+        yield objective_alert(
+            plan, ticket, _nearly_spent(plan, ticket), alert_texts.nearly_spent(plan, ticket)
+        )
     for ticket in in_force(plan, tunable.SPENT):
-        yield objective_alert(plan, ticket, _spent(plan, ticket), words.spent(plan))
+        yield objective_alert(plan, ticket, _spent(plan, ticket), alert_texts.spent(plan))
 
 
 def _left(plan: Plan, before: str = "", models: Matchers = _ALL) -> str:

@@ -12,7 +12,7 @@ from typing import get_args
 
 from triton_slo import names
 from triton_slo.alert_settings.tunable import UNKNOWN, Tunable
-from triton_slo.burn import words
+from triton_slo.burn import alert_texts
 from triton_slo.burn.condition import late_guard
 from triton_slo.burn.condition_rules import alert_expression, burn_tiers
 from triton_slo.indicators import BURN_ALERTS, KINDS
@@ -89,7 +89,7 @@ def alert_rules(plan: Plan) -> Iterator[Rule]:
     if objective.unknown.policy != "ignore":
         for alert in in_force(plan, replace(UNKNOWN, severity=objective.unknown.severity)):
             unknown = f"{names.UNKNOWN}{plan.own.also(*alert.models.parts)} == 1"
-            yield objective_alert(plan, alert, unknown, words.unknown(plan))
+            yield objective_alert(plan, alert, unknown, alert_texts.unknown(plan))
     for tier in burn_tiers(plan):
         yield _burn_alert(plan, tier)
 
@@ -115,16 +115,16 @@ def _burn_alert(plan: Plan, tier: Tier) -> Rule:
             plan.severity(tier),
             {names.TIER: tier.name, names.URGENCY: str(urgency(plan, tier))},
         ),
-        annotations=words.burning(plan, tier, recurs=not late_guard(tier)),
+        annotations=alert_texts.burning(plan, tier, recurs=not late_guard(tier)),
     )
 
 
 def _labels(plan: Plan, severity: str, extra: dict[str, str]) -> dict[str, str]:
     """Labels beside those of the expression, which has the objective's: Prometheus runs each as a template."""
     objective = plan.objective
-    owner = {names.OWNER: words.literal(objective.owner)} if objective.owner else {}
+    owner = {names.OWNER: alert_texts.literal(objective.owner)} if objective.owner else {}
     return {
-        **{label: words.literal(value) for label, value in objective.labels.items()},
+        **{label: alert_texts.literal(value) for label, value in objective.labels.items()},
         names.SEVERITY: severity,
         **extra,
         names.COMPONENT: "slo",

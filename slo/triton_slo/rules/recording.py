@@ -14,7 +14,7 @@ from triton_slo.indicators.measure import Events, Measure
 from triton_slo.promql import Matchers, number, on, paren
 from triton_slo.rules.calendar import budget_days, budget_remaining, calendar_rules
 from triton_slo.rules.excluding import counting, exclusion_rules, leaving_out
-from triton_slo.rules.memory import memory_rules, remembered
+from triton_slo.rules.pauses import memory_rules, remembered
 from triton_slo.rules.plan import Plan, Variant
 from triton_slo.rules.rulefile import Rule
 from triton_slo.rules.running_sum import (
@@ -27,7 +27,7 @@ from triton_slo.rules.running_sum import (
     sum_rules,
     unless_carried,
 )
-from triton_slo.rules.unseen import counting_unknown
+from triton_slo.rules.unknown_as_failed import counting_unknown
 from triton_slo.rules.windows import GUARD, RecordedWindow
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from triton_exporter.catalogue import state, triton
 from triton_slo import names
 from triton_slo.promql import Matchers, by, indent, on
-from triton_slo.rules.memory import remembered
+from triton_slo.rules.pauses import remembered
 from triton_slo.rules.plan import Plan
 from triton_slo.rules.rulefile import Rule
 

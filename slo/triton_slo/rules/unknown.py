@@ -12,7 +12,7 @@ from triton_slo import names
 from triton_slo.indicators.measure import UnknownReason
 from triton_slo.promql import Matchers, number
 from triton_slo.rules.excluding import counting
-from triton_slo.rules.memory import warm
+from triton_slo.rules.pauses import warm
 from triton_slo.rules.plan import Plan, chosen
 from triton_slo.rules.retired import unless_retired, with_version
 from triton_slo.rules.rulefile import Rule

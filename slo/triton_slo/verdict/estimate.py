@@ -13,7 +13,7 @@ from triton_slo.burn.condition import burns
 from triton_slo.indicators import kind
 from triton_slo.indicators.sources import CAVEATS, HIDING
 from triton_slo.verdict.canary import Comparison
-from triton_slo.verdict.live import GroupStatus, points
+from triton_slo.verdict.group_status import GroupStatus, points
 
 _Z = 1.96
 """Standard deviations that a share measured on traces must be away from the target: 95 %, as stated errors."""

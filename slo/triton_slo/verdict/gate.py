@@ -16,7 +16,7 @@ from triton_slo.indicators.durations import MISTAKES
 from triton_slo.indicators.sources import CAVEATS, CLIENTS, HIDING, SEES_FAILURES
 from triton_slo.verdict import estimate
 from triton_slo.verdict.canary import Comparison, Verdict
-from triton_slo.verdict.live import GroupStatus, points
+from triton_slo.verdict.group_status import GroupStatus, points
 
 _RANK: dict[Verdict, int] = {"promote": 0, "hold": 1, "rollback": 2}
 

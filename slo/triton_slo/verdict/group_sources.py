@@ -9,7 +9,7 @@ from triton_slo import names
 from triton_slo.indicators.sources import CAVEATS, HIDING
 from triton_slo.prometheus import Prometheus
 from triton_slo.rules.plan import Plan
-from triton_slo.verdict.live import GroupStatus
+from triton_slo.verdict.group_status import GroupStatus
 
 _Group = tuple[tuple[str, str], ...]
 
