@@ -167,6 +167,11 @@ def labels(node: object, of_series: OfSeries = lambda _: None) -> Labels:
     return None
 
 
+def result_labels(text: str) -> Labels:
+    """Return the labels of the results of a valid expression, None where its text does not say."""
+    return labels(promql_parser.parse(text))
+
+
 def _of_aggregate(node: AggregateExpr, of_series: OfSeries) -> Labels:
     inner = labels(node.expr, of_series)
     if str(node.op) in {"topk", "bottomk"}:

@@ -51,7 +51,7 @@ def lint(objective: Objective, place: Callable[[str], str], around: Surroundings
         *_short_windows(objective, around),
         *_long_window(objective, around),
         *_forgotten(objective),
-        *objective.indicator.doubts(),
+        *objective.indicator.doubts(objective.group_by, _chosen(objective)),
         *_horizon(objective, around),
         *_names(objective, around),
         *_shadowed(objective),
@@ -108,6 +108,11 @@ def _sources(objective: Objective) -> frozenset[str]:
 
 
 Doubt = tuple[str, str, str]
+
+
+def _chosen(objective: Objective) -> list[str]:
+    choices = {"model": objective.models, "version": objective.versions}
+    return [label for label, choice in choices.items() if not choice.everything]
 
 
 def _dead_tiers(objective: Objective) -> Iterator[Doubt]:

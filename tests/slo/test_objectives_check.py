@@ -188,6 +188,22 @@ def test_a_key_written_twice_is_a_mistake() -> None:
             (),
             "sides with labels (a) and (b) never match",
         ),
+        (
+            (
+                "{name: a, target: 99%, indicator: {kind: custom, total: 'sum by (model) (rate(t[{{window}}]))', "
+                "errors: 'sum(rate(e{model=\"m\"}[{{window}}]))'}, group_by: [model]}"
+            ),
+            (),
+            "indicator.errors: its results have no label model, by which the objective groups: what fails cannot",
+        ),
+        (
+            (
+                "{name: a, target: 99%, models: [m], group_by: [route], indicator: {kind: custom, "
+                "total: 'rate(t[{{window}}])', errors: 'rate(e[{{window}}])'}}"
+            ),
+            (),
+            "models: group_by has no model, so that this does not restrict the query",
+        ),
     ],
 )
 def test_check_finds_what_prometheus_would_accept(
@@ -245,9 +261,9 @@ def test_every_group_is_named_whose_source_cannot_carry_an_objective(
     file.write_text("name: fast\ntarget: 99%\nindicator: {kind: latency, threshold: 500ms}\n")
     now = time.time()
 
-    def fed(model: str, source: str, error: float | None = None) -> Iterator[Row]:
+    def fed(model: str, source: str, error: float | None = None, rate: float = 1.0) -> Iterator[Row]:
         own = {"instance": "a", "model": model, "version": "1"}
-        always = history.counter(now - 600, now, 15, 0.0)
+        always = history.counter(now - 600, now, 15, rate)
         for counted in (state.REQUEST_DURATION.count, triton.REQUEST_SUCCESS):
             yield str(counted), own, always
         yield state.REQUEST_DURATION.bucket, own | {"le": "0.5"}, always
@@ -265,11 +281,15 @@ def test_every_group_is_named_whose_source_cannot_carry_an_objective(
         *fed("blurred", "decomposed", 0.034),
         *fed("sure", "decomposed", 0.004),
         *fed("traced", "trace"),
+        *fed("quiet", "sampled_mean", rate=0.0),
     ]
     with history.serve(history.openmetrics(series), tmp_path / "p") as url:
         assert 0 == main(["check", str(file), "--prometheus", url])
 
-    notes = [line for line in capsys.readouterr().err.splitlines() if "too uncertain" in line]
+    lines = capsys.readouterr().err.splitlines()
+    notes = [line for line in lines if "too uncertain" in line]
+    [quiet] = [line for line in lines if "quiet" in line]
+    assert quiet.startswith(f"note: {file}:3: fast: no traffic in the last hour: quiet version 1 (fix: ")
     place = f"note: {file}:3: fast: estimated"
     means = ", ".join(f"mean{i} version 1" for i in range(5))
     assert 2 == len(notes)

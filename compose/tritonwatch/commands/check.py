@@ -142,5 +142,12 @@ def _uncertain(prometheus: Prometheus, reading: ParsedObjectives, scrape_seconds
             for row in fed_groups(prometheus, plan)
             if not all(carries(row, source) for source in row.caveats)
         ]
+        if idle := [group_name(row) for row in blurred if row.idle]:
+            reason = f"{one.name}: no traffic in the last hour: {', '.join(sorted(idle))}"
+            yield Problem(
+                reading.place(one.name, "indicator"),
+                reason,
+                "check again when there were some, for the error",
+            )
         for whose, meaning, settled in uncertainties(blurred, group_name):
             yield Problem(reading.place(one.name, "indicator"), f"{one.name}: {whose}: {meaning}", settled)

@@ -23,7 +23,7 @@ def cause_rules(objectives: Sequence[Objective], options: Options) -> Iterator[R
     matchers, fixed = parse_selector(options.selector)
     window = Clock(options.time_scale, options.scrape_interval_seconds).text(_WINDOW)
     for kind, indicator in KINDS.items():
-        used = [one.indicator for one in objectives if one.indicator.kind == kind]
+        used = [one.indicator for one in objectives if isinstance(one.indicator, indicator)]
         for cause, expr in indicator.causes(Matchers(matchers), window, used):
             labels = {names.INDICATOR: kind, **({names.CAUSE: cause} if cause else {}), **fixed}
             yield Rule(expr=expr, record=names.CAUSE_SHARE, labels=labels)

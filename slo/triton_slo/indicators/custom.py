@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import ClassVar, Literal, Self
 
 from pydantic import model_validator
@@ -84,8 +84,14 @@ class Custom(Indicator):
         """Of a ratio every second is an event, and a period has a known number of seconds."""
         return now if self.error_ratio is None else period_end
 
-    def doubts(self) -> Iterator[Finding]:
-        """Operations whose sides never match."""
+    def doubts(self, group_by: Sequence[str], chosen: Sequence[str]) -> Iterator[Finding]:
+        """Operations whose sides never match, and results that are without a label of the group."""
+        if ignored := [label for label in chosen if label not in group_by]:
+            yield (
+                f"{ignored[0]}s",
+                f"group_by has no {ignored[0]}, so that this does not restrict the query",
+                f"add {ignored[0]} to group_by, or write the matcher into the query",
+            )
         for field, query in self._queries():
             try:
                 found = expression.mismatches(query.replace(WINDOW, "5m"))
@@ -97,6 +103,16 @@ class Custom(Indicator):
                     f"indicator.{field}",
                     f"sides with labels ({left}) and ({right}) never match: the result is always empty",
                     "aggregate both sides by the same labels, or say on (...) which count",
+                )
+            if found:
+                continue
+            known = expression.result_labels(query.replace(WINDOW, "5m"))
+            if known is not None and (lost := [label for label in group_by if label not in known]):
+                reason = f"its results have no label {' and '.join(lost)}, by which the objective groups"
+                yield (
+                    f"indicator.{field}",
+                    f"{reason}: what fails cannot be attributed",
+                    f"aggregate by ({', '.join(group_by)}), or write group_by: [{', '.join(sorted(known))}]",
                 )
 
     def ratio_query(self, window: str) -> str | None:

@@ -123,8 +123,8 @@ class Indicator(Value):
         """
         return iter(())
 
-    def doubts(self) -> Iterator[Finding]:
-        """Mistakes that Prometheus would accept."""
+    def doubts(self, group_by: Sequence[str], chosen: Sequence[str]) -> Iterator[Finding]:
+        """Mistakes that Prometheus would accept; `chosen` are the labels by which the objective chooses."""
         return iter(())
 
     def notes(self, thresholds: Sequence[float]) -> Iterator[Finding]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
+from triton_exporter.catalogue import triton
 from triton_slo import names
 from triton_slo.indicators.sources import CAVEATS, HIDING
 from triton_slo.prometheus import Prometheus
@@ -15,7 +16,7 @@ _Group = tuple[tuple[str, str], ...]
 
 
 def fed_groups(prometheus: Prometheus, plan: Plan) -> Iterator[GroupStatus]:
-    """Return each group of an objective that may be estimated: its sources, its target and its estimate's error."""
+    """Return each group of an objective that may be estimated: its sources, target, error, and if it is idle."""
     for variant in plan.variants:
         measure = plan.measure(variant)
         if not measure.possible_sources & (CAVEATS.keys() - HIDING):
@@ -29,6 +30,8 @@ def fed_groups(prometheus: Prometheus, plan: Plan) -> Iterator[GroupStatus]:
         estimated = measure.estimate_error
         asked = prometheus.instant(estimated(plan.clock.text("1h"))) if estimated else ()
         errors = {tuple(sorted(sample.labels.items())): sample.value for sample in asked}
+        requests = plan.scope(variant.matchers).rate(triton.REQUEST_SUCCESS, plan.clock.text("1h"))
+        busy = {tuple(sorted(sample.labels.items())) for sample in prometheus.instant(f"{requests} > 0")}
         for group, found in sources.items():
             yield GroupStatus(
                 plan.objective.name,
@@ -37,4 +40,5 @@ def fed_groups(prometheus: Prometheus, plan: Plan) -> Iterator[GroupStatus]:
                 target=variant.target,
                 sources=tuple(sorted(found)),
                 estimate_error=errors.get(group),
+                idle=group not in busy,
             )
