@@ -85,16 +85,20 @@ def queued(arrivals: Floats, service: Floats, servers: int) -> Requests:
     return Requests(ended, ended - arrivals, np.arange(len(arrivals)), ended - arrivals - service)
 
 
-def batched(arrivals: Floats, service: Draw, most: int) -> Requests:
-    """One server that takes up to `most` waiting requests at once and answers them together."""
+def batched(arrivals: Floats, service: Draw, most: int, delay: float = 0.0, each: float = 0.0) -> Requests:
+    """One server that answers up to `most` requests at once, and `delay` seconds after the first has arrived.
+
+    An execution takes `each` seconds for each of its requests, and what `service` draws.
+    """
     ended, waited = np.empty(len(arrivals)), np.empty(len(arrivals))
     execution = np.empty(len(arrivals), dtype=np.int64)
     needs = service(len(arrivals))
     first, free = 0, 0.0
     while first < len(arrivals):
-        starts = max(free, arrivals[first])
+        full = arrivals[first + most - 1] if first + most <= len(arrivals) else np.inf
+        starts = max(free, min(full, arrivals[first] + delay))
         last = max(first + 1, min(int(np.searchsorted(arrivals, starts, "right")), first + most))
-        free = starts + needs[first]
+        free = starts + needs[first] + each * (last - first)
         ended[first:last], execution[first:last] = free, first
         waited[first:last] = starts - arrivals[first:last]
         first = last
@@ -242,6 +246,13 @@ TRAFFIC: Mapping[str, Traffic] = {
         "150/s, one server, up to 8 at once in 20 ms, 5 % in 150 ms",
         (0.05, 0.1),
         lambda rng, seconds: batched(poisson(rng, 150, seconds), mixture(rng, 0.05, 0.02, 0.15), 8),
+    ),
+    "batches_alike": Traffic(
+        "150/s, one server, up to 8 at once, 10 ms after the first, in 20 ms",
+        (0.025, 0.03, 0.035),
+        lambda rng, seconds: batched(
+            poisson(rng, 150, seconds), lambda count: np.full(count, 0.02), 8, delay=0.01
+        ),
     ),
     "closed": Traffic(
         "4 clients, each waits for its answer; 5 ms, 5 % of 300 ms",

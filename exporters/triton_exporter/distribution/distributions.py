@@ -266,7 +266,9 @@ class Distributions:
             elif gain.requests or seconds or ledger.holds:
                 found = native if signal == "request" else None
                 lasted = min(60.0, now - self._taken)
-                waited = gain.seconds["queue"] if signal == "request" else 0.0
+                # Waits of a batch differ by when its requests arrived; those of other models are decomposed.
+                is_wait = signal == "request" or version in self._batching
+                waited = gain.seconds["queue"] if is_wait else 0.0
                 interval = Interval(now, gain.requests, seconds, "", None, units, lasted, waited)
                 if self._estimator is not None:
                     ledger.decomposition = self._estimator.get(

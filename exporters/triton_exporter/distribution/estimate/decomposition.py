@@ -39,9 +39,6 @@ MOSTLY_ALIKE = 0.6
 SCATTER = 0.8
 """By which part of their standard deviation inside an interval: simulations and recordings are nearest with it."""
 
-_EVENLY = np.array([-0.75, -0.25, 0.25, 0.75])
-"""Where waits that lie evenly are taken, as parts of how far they reach."""
-
 GROUPS = 6
 """Into how many groups of a similar level intervals are divided where neighbours are alike."""
 
@@ -77,6 +74,11 @@ class _Stretch:
         return _Stretch(self.ends[chosen], self.lasted[chosen], self.sums.at(chosen), self.waits[chosen])
 
     @property
+    def between(self) -> float:
+        """Seconds from one request to the next, on average."""
+        return float(self.ends[-1] - self.ends[0]) / max(float(self.sums.weight[1:].sum()), 1.0)
+
+    @property
     def means(self) -> Floats:
         """Of whole requests."""
         return self.sums.means + self.waits
@@ -86,7 +88,7 @@ class _Stretch:
 class Decomposition:
     """What the requests of an interval take is a wait in the queue that they share, and work of their own.
 
-    The work is decomposed; the waits lie around their mean. Not safe for threads, but for `fit`,
+    The work is decomposed; the waits are around their mean, or in a batch differ by when its requests arrived. Not safe for threads, but for `fit`,
     which another thread may run beside the rest.
     """
 
@@ -130,7 +132,7 @@ class Decomposition:
                 self._forget(end - STRETCH_SECONDS)
             for column, value in zip(self._columns(), row, strict=True):
                 column.append(value)
-            undecided = units > 1 and seconds > lowest
+            undecided = requests > 1 and (units > 1 or waited > 0) and seconds > lowest
             self.undecided += undecided
         return undecided
 
@@ -242,31 +244,28 @@ class Decomposition:
         last = min(last, len(around.ends))
         pending = around.at(np.arange(len(around.ends)) >= len(around.ends) - last)
         limits = np.asarray(bounds)
-        means = (pending.means[:, None] <= limits).astype(np.float64)
-        several = (pending.sums.units > 1) & (pending.means * pending.sums.weight > limits[0])
+        sums = pending.sums
+        between = around.between
+        shares = _spread(pending, between, 0.0, limits)
+        several = (sums.units > 1) & (pending.means * sums.weight > limits[0])
         if fit is not None:
             several &= ~in_slow_runs(around.means, fit.slow)[-last:]
         if fit is None or not several.any():
-            return means
+            return shares
         if fit.grouping == "neighbours" and fit.mean_weight >= MOSTLY_ALIKE:
-            variance = fit.variance_inside + fit.wait_variance_inside
-            reach = _reach(variance, pending.means, pending.sums.units)[:, None]
-            evenly = np.clip(0.5 + (limits - pending.means[:, None]) / (2 * reach), 0.0, 1.0)
-            return np.where(several[:, None], evenly, means)
+            alike = _spread(
+                pending, between, fit.variance_inside + fit.wait_variance_inside, limits, whole=True
+            )
+            return np.where(several[:, None], alike, shares)
         group = fit.group(around.ends, around.sums)[-last:]
-        shares = means.copy()
-        reach = _reach(fit.wait_variance_inside, pending.waits, pending.sums.units)
-        # How the waits of one execution lie is not known from those of several.
-        reach[pending.sums.units < pending.sums.weight] = 0.0
-        waits = pending.waits[:, None] + reach[:, None] * _EVENLY
         for number in np.unique(group[several]):
             rows = several & (group == number)
-            left = limits - waits[rows][:, :, None]
-            found = fit.densities[number].posterior(pending.sums.at(rows), left.reshape(len(left), -1))
-            found = found.reshape(left.shape).mean(axis=1)
+            found = _spread(
+                pending.at(rows), between, fit.wait_variance_inside, limits, fit.densities[number]
+            )
             known = ~np.isnan(found[:, :1])
-            mixed = (1 - fit.mean_weight) * found + fit.mean_weight * means[rows]
-            shares[rows] = np.where(known, mixed, means[rows])
+            mixed = (1 - fit.mean_weight) * found + fit.mean_weight * shares[rows]
+            shares[rows] = np.where(known, mixed, shares[rows])
         return shares
 
     def _recent(self, count: int) -> _Stretch:
@@ -297,6 +296,45 @@ def _reach(variance: float, means: Floats, units: Floats) -> Floats:
         return np.full_like(means, 1e-9)
     inside = variance * np.maximum(1.0 - 1.0 / units, 0.0)
     return np.asarray(np.clip(SCATTER * np.sqrt(3.0 * inside), 1e-9, np.maximum(means, 1e-9)))
+
+
+def _spread(
+    stretch: _Stretch,
+    between: float,
+    variance: float,
+    limits: Floats,
+    density: Density | None = None,
+    whole: bool = False,
+) -> Floats:
+    """The share of each interval's requests at or below each limit, by row.
+
+    A wait and work are added up. Without a `density` the work is the mean of the interval. Waits are evenly around
+    their mean as far as `variance` says; with `whole`, so are the requests. Of the requests of one execution, the
+    first to arrive waits longest; the others arrived evenly after it, and `between` seconds apart on average.
+    """
+    sums = stretch.sums
+    first = sums.units / sums.weight
+    arriving = np.minimum(between / first, stretch.waits * 2.0 / (1.0 + first))
+    longest = stretch.waits + arriving * (1.0 - first) / 2
+    reach = _reach(variance, longest + (sums.means if whole else 0.0), sums.units)
+    found = _added(sums, density, longest, reach, limits)
+    batched = first < 1.0
+    if batched.any():
+        half = arriving[batched] / 2
+        others = _added(sums.at(batched), density, longest[batched] - half, np.maximum(half, 1e-9), limits)
+        part = first[batched, None]
+        found[batched] = part * found[batched] + (1.0 - part) * others
+    return found
+
+
+def _added(sums: Sums, density: Density | None, waits: Floats, reach: Floats, limits: Floats) -> Floats:
+    """The share of waits within `reach` and work, added up, at or below each limit, by row."""
+    left = limits - waits[:, None]
+    if density is not None:
+        return density.posterior(sums, left, np.broadcast_to(reach[:, None], left.shape))
+    left = left - sums.means[:, None]
+    evenly = np.clip(0.5 + left / (2 * reach[:, None]), 0.0, 1.0)
+    return np.where(reach[:, None] > 1e-9, evenly, left >= 0).astype(np.float64)
 
 
 def _variance(sums: Sums) -> float:

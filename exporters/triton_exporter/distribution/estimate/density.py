@@ -79,10 +79,11 @@ class Density:
         cumulative = np.concatenate([[0.0], np.cumsum(self.shares)])
         return np.asarray(np.minimum(np.interp(bounds, edges, cumulative), 1.0))
 
-    def posterior(self, sums: Sums, bounds: Floats) -> Floats:
+    def posterior(self, sums: Sums, bounds: Floats, reach: Floats) -> Floats:
         """Return for each interval the expected share of its requests at or below its bounds, given its sum.
 
-        `bounds` and the result have a row for each interval, NaN where the density does not allow the sum.
+        `bounds` and the result have a row for each interval, NaN where the density does not allow the sum. Each bound
+        is taken evenly from `reach` below it to `reach` above it.
         """
         rounded = sums.rounded()
         found = np.full(bounds.shape, np.nan)
@@ -101,7 +102,8 @@ class Density:
                 total = joint.sum(axis=1)
                 fits = total > _NOISE
                 chosen = block[fits]
-                found[chosen] = _read_off(joint[fits] / total[fits, None], self.step, bounds[chosen])
+                shares = joint[fits] / total[fits, None]
+                found[chosen] = _read_off(shares, bounds[chosen] / self.step, reach[chosen] / self.step)
         return found
 
     def _power(self, count: int) -> Floats:
@@ -199,12 +201,19 @@ def _spread(sums: Sums, step: float, size: int) -> Floats:
     return np.asarray(spread)
 
 
-def _read_off(shares: Floats, step: float, bounds: Floats) -> Floats:
-    """The share at or below each bound, by row."""
-    cumulative = np.concatenate([np.zeros((len(shares), 1)), np.cumsum(shares, axis=1)], axis=1)
-    at = np.clip(bounds / step + 0.5, 0.0, shares.shape[1])
-    low = np.minimum(at.astype(np.int64), shares.shape[1] - 1)
-    part = at - low
-    below = np.take_along_axis(cumulative, low, axis=1)
-    read = below * (1 - part) + np.take_along_axis(cumulative, low + 1, axis=1) * part
-    return np.asarray(np.minimum(read, 1.0))
+def _read_off(shares: Floats, at: Floats, reach: Floats) -> Floats:
+    """The share at or below each place of the grid, by row, where places are spread evenly over `reach` both ways.
+
+    Read off the integral of the cumulative shares, which is linear between the points of the grid. Each point is
+    spread over at least one step.
+    """
+    below = np.cumsum(shares, axis=1)
+    integral = np.concatenate([np.zeros((len(shares), 1)), np.cumsum(below, axis=1)], axis=1)
+    reach = np.maximum(reach, 0.5)
+
+    def until(place: Floats) -> Floats:
+        low = np.clip(place, 0, shares.shape[1] - 1).astype(np.int64)
+        slope = np.take_along_axis(below, low, axis=1)
+        return np.take_along_axis(integral, low, axis=1) + np.maximum(place - low, 0.0) * slope
+
+    return np.asarray(np.clip((until(at + reach) - until(at - reach)) / (2 * reach), 0.0, 1.0))
