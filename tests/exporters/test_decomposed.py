@@ -211,7 +211,7 @@ def test_the_wait_in_the_queue_is_not_decomposed_with_the_work() -> None:
 
 
 def test_requests_of_one_batch_waited_for_different_times() -> None:
-    """A busy server with batches of about three, each 20 ms: half of the requests waited less than half the longest."""
+    """A busy server with batches of three, each 20 ms: the waits of one batch are spread over 10 ms and more."""
     requests = TRAFFIC["batches_alike"].make(np.random.default_rng(5), 60.0).until(60.0)
     watched = watch(requests, batching=True)
     shown = watched.shown()

@@ -120,6 +120,19 @@ def test_p99_is_nearly_true(name: str) -> None:
         assert 0.85 * low <= p99 <= 1.15 * high
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_a_change_of_traffic_is_no_likeness_of_neighbours(seed: int) -> None:
+    """20/s, 1 % and in the second half 20 % slow, a reading every 0.15 s: independent requests before and after."""
+    rng = np.random.default_rng(seed)
+    arrivals = poisson(rng, 20, 100)
+    before, after = mixture(rng, 0.01)(len(arrivals)), mixture(rng, 0.2)(len(arrivals))
+    requests = independent(arrivals, np.where(arrivals < 50, before, after)).until(100)
+    found = errors(requests, (0.05, 0.2), 0.15)
+    print(np.round(found, 1))
+
+    assert np.abs(found).max() <= 3.5
+
+
 @settings(max_examples=8, deadline=None, derandomize=True)
 @given(
     seed=st.integers(0, 2**32 - 1),

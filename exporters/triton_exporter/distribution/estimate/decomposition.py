@@ -14,6 +14,7 @@ from triton_exporter.distribution.estimate.density import Density, Floats, Place
 from triton_exporter.distribution.estimate.likeness import (
     Grouping,
     Likeness,
+    change,
     in_slow_runs,
     levels,
     likeness,
@@ -29,6 +30,9 @@ MAX_INTERVALS = 3000
 
 LEAST_INTERVALS = 30
 """Fewer intervals give no estimate."""
+
+LEAST_SINCE_CHANGE = 60
+"""So many intervals since a change of the traffic show whether their requests are independent."""
 
 STALE_PART = 0.5
 """An estimate is out of date when the intervals have grown by this part since."""
@@ -88,8 +92,8 @@ class _Stretch:
 class Decomposition:
     """What the requests of an interval take is a wait in the queue that they share, and work of their own.
 
-    The work is decomposed; the waits are around their mean, or in a batch differ by when its requests arrived. Not safe for threads, but for `fit`,
-    which another thread may run beside the rest.
+    The work is decomposed. The waits are around their mean; those of one batch differ by when its requests
+    arrived. Not safe for threads, but for `fit`, which another thread may run beside the rest.
     """
 
     _ends: array[float] = field(default_factory=lambda: array("d"))
@@ -163,8 +167,15 @@ class Decomposition:
         usual = ~in_slow_runs(kept.means, slow)
         if np.count_nonzero(usual) >= LEAST_INTERVALS:
             kept = kept.at(usual)
-        ends, sums = kept.ends, kept.sums
         judged, wait_variance = _judged(kept)
+        if judged.grouping != "none":
+            # Traffic that changed once looks like a trend, though its requests were independent before and after.
+            since = kept.at(np.arange(len(kept.ends)) >= change(kept.sums))
+            if len(since.ends) >= LEAST_SINCE_CHANGE:
+                after, wait_variance_after = _judged(since)
+                if after.grouping == "none":
+                    kept, judged, wait_variance = since, after, wait_variance_after
+        ends, sums = kept.ends, kept.sums
         edges = np.empty(0)
         groups = np.zeros(len(sums), dtype=np.int64)
         if judged.grouping != "none":

@@ -82,8 +82,8 @@ class Density:
     def posterior(self, sums: Sums, bounds: Floats, reach: Floats) -> Floats:
         """Return for each interval the expected share of its requests at or below its bounds, given its sum.
 
-        `bounds` and the result have a row for each interval, NaN where the density does not allow the sum. Each bound
-        is taken evenly from `reach` below it to `reach` above it.
+        `bounds` and the result have a row for each interval, NaN where the density does not allow the sum.
+        Each bound is taken evenly from `reach` below it to `reach` above it.
         """
         rounded = sums.rounded()
         found = np.full(bounds.shape, np.nan)
@@ -214,6 +214,6 @@ def _read_off(shares: Floats, at: Floats, reach: Floats) -> Floats:
     def until(place: Floats) -> Floats:
         low = np.clip(place, 0, shares.shape[1] - 1).astype(np.int64)
         slope = np.take_along_axis(below, low, axis=1)
-        return np.take_along_axis(integral, low, axis=1) + np.maximum(place - low, 0.0) * slope
+        return np.asarray(np.take_along_axis(integral, low, axis=1) + np.maximum(place - low, 0.0) * slope)
 
     return np.asarray(np.clip((until(at + reach) - until(at - reach)) / (2 * reach), 0.0, 1.0))

@@ -36,7 +36,7 @@ _ALIKE = 0.15
 
 @dataclass(frozen=True, slots=True)
 class Likeness:
-    """What an interval's surroundings say about it: `mean_weight` from 0 (independent) to 1 (all alike)."""
+    """What surrounds an interval says about it, and the variance of requests inside it (seconds squared)."""
 
     grouping: Grouping
     variance_inside: float
@@ -76,6 +76,13 @@ def in_slow_runs(means: Floats, slow: Floats) -> npt.NDArray[np.bool_]:
         for first in np.flatnonzero(rows.all(axis=1)):
             found[first : first + row] = True
     return found
+
+
+def change(sums: Sums) -> int:
+    """Return the position at which the mean before differs most from the mean after: a CUSUM chart's peak."""
+    means = sums.means
+    off = sums.weight * (means - (sums.weight * means).sum() / sums.weight.sum())
+    return int(np.argmax(np.abs(np.cumsum(off)))) + 1
 
 
 def likeness(ends: Floats, sums: Sums, interval: float) -> Likeness:
