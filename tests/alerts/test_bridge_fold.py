@@ -133,7 +133,7 @@ def test_all_resolved_ends_no_alert_that_is_silenced() -> None:
     """Alertmanager lists no silenced alert, so the end of another alert of the group says nothing about it."""
     opened = fold(None, said(alert("a")), 1000.0).incident
     assert opened is not None
-    silence = Silence(id="1", by="U0ANA", until=5000.0, matchers=opened.matchers)
+    silence = Silence(id="1", by="U0ANA", until=5000.0, matchers=opened.matchers[0])
     grown = fold(opened.model_copy(update={"silence": silence}), said(alert("b", 110.0)), 1001.0).incident
     shrunk = fold(grown, said(alert("b", 110.0, end=130.0)), 1002.0)
 

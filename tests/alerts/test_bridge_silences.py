@@ -224,6 +224,40 @@ def test_a_silence_of_a_ticket_leaves_the_pages_of_its_server_alone(
 
 
 @pytest.mark.real
+def test_a_silence_covers_the_cause_and_the_page_of_an_incident(
+    bridge: Bridge, alertmanager: RealAlertmanager
+) -> None:
+    """Their labels differ, so that one set of matchers would mute more than both: each gets a silence."""
+    cause = {"alertname": "A", "severity": "warning", "instance": "gpu-1:9401", "model": "m"}
+    page = {"alertname": "B", "severity": "critical", "slo": "readiness", "model": "m", "version": "1"}
+    for labels in (cause, page, cause | {"severity": "critical"}):
+        alertmanager.fire(labels)
+    listed = requests.get(f"{alertmanager.url}/api/v2/alerts", timeout=5).json()
+    alerts = [
+        {**one, "status": "firing", "endsAt": "0001-01-01T00:00:00Z"}
+        for one in listed
+        if one["labels"] in (cause, page)
+    ]
+    body = json.loads(alertmanager.notification({"model": "m"})) | {"alerts": alerts}
+    bridge.hear(json.dumps(body).encode())
+    bridge.press("silence", "1h")
+    time.sleep(0.2)
+    answer = requests.get(f"{alertmanager.url}/api/v2/alerts", timeout=5).json()
+    muted = [one["labels"] for one in answer if one["status"]["state"] == "suppressed"]
+    silenced = bridge.incident().silenced
+    bridge.press("unsilence")
+
+    assert silenced
+    assert sorted(map(str, (cause, page))) == sorted(str(one) for one in map(dict, map(_ordered, muted)))
+    assert ["expired", "expired"] == alertmanager.silences()
+
+
+def _ordered(labels: Mapping[str, str]) -> list[tuple[str, str]]:
+    names = ("alertname", "severity", "instance", "slo", "model", "version")
+    return [(name, labels[name]) for name in names if name in labels]
+
+
+@pytest.mark.real
 def test_an_alert_that_the_silence_does_not_hold_is_not_shown_as_silenced(
     bridge: Bridge, alertmanager: RealAlertmanager
 ) -> None:

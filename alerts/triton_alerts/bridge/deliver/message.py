@@ -29,7 +29,7 @@ from triton_alerts.bridge.incidents.incident import (
     Incident,
     subject,
 )
-from triton_alerts.bridge.incidents.matchers import Matcher
+from triton_alerts.bridge.incidents.matchers import Matcher, worded
 from triton_alerts.bridge.incidents.notification import Member, subject_labels
 from triton_alerts.bridge.text import (
     clock,
@@ -328,7 +328,7 @@ def _buttons(incident: Incident) -> list[Block]:
                 "title": _plain("Silence these alerts?"),
                 "text": {
                     "type": "plain_text",
-                    "text": plain(", ".join(map(str, incident.matchers)), text.CONFIRM),
+                    "text": plain(worded(incident.matchers), text.CONFIRM),
                 },
                 "confirm": _plain("Silence"),
                 "deny": _plain("Cancel"),
@@ -360,9 +360,9 @@ def _links(incident: Incident, lead: Member, style: Style) -> list[tuple[str, st
         about = subject_labels(lead.labels) or incident.group_labels
         group = (Matcher(name=name, values=frozenset({value})) for name, value in sorted(about.items()))
         found.append(("Alertmanager", f"{incident.external_url}/#/alerts?filter={_filter(group)}"))
-        if not style.buttons and incident.matchers:
+        if not style.buttons and incident.matchers[0]:
             found.append(
-                ("Silence", f"{incident.external_url}/#/silences/new?filter={_filter(incident.matchers)}")
+                ("Silence", f"{incident.external_url}/#/silences/new?filter={_filter(incident.matchers[0])}")
             )
     return found
 

@@ -13,7 +13,7 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from triton_alerts.bridge.incidents.matchers import Matcher, of_alerts, subject_names
+from triton_alerts.bridge.incidents.matchers import Matcher, sets_of_alerts, subject_names
 from triton_alerts.bridge.incidents.notification import Member, Notification
 from triton_slo.indicators import Readiness
 from triton_slo.names import COMPONENT, GROUPING, SEVERITIES, SLO, TIER, URGENCY
@@ -66,11 +66,18 @@ class Mark(BaseModel, frozen=True):
     at: float
 
 
-class Silence(BaseModel, frozen=True):
-    """An Alertmanager silence made from the incident; `until_resolved` is renewed until the incident ends.
+class SilencePart(BaseModel, frozen=True):
+    """One more silence in Alertmanager, for alerts whose labels the first one does not match."""
 
-    One without matchers was made by an older bridge and matches the whole group. `alertmanager` is the URL of
-    the one that has it.
+    id: str
+    matchers: tuple[Matcher, ...]
+
+
+class Silence(BaseModel, frozen=True):
+    """A silence made from the incident; `until_resolved` is renewed until the incident ends.
+
+    In Alertmanager it is one silence, and one more for each of `parts`. One without matchers was made by an older
+    bridge and matches the whole group. `alertmanager` is the URL of the one that has it.
     """
 
     id: str
@@ -79,9 +86,15 @@ class Silence(BaseModel, frozen=True):
     until_resolved: bool = False
     matchers: tuple[Matcher, ...] = ()
     alertmanager: str = ""
+    parts: tuple[SilencePart, ...] = ()
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        return (self.id, *(part.id for part in self.parts))
 
     def covers(self, member: Member) -> bool:
-        return all(matcher.matches(member.labels) for matcher in self.matchers)
+        sets = (self.matchers, *(part.matchers for part in self.parts))
+        return any(all(matcher.matches(member.labels) for matcher in matchers) for matchers in sets)
 
 
 class Evidence(BaseModel, frozen=True):
@@ -142,11 +155,11 @@ class Incident(BaseModel, frozen=True):
         return self.silence is not None and all(map(self.silence.covers, self.firing))
 
     @property
-    def matchers(self) -> tuple[Matcher, ...]:
-        """What a silence of this incident matches."""
+    def matchers(self) -> list[tuple[Matcher, ...]]:
+        """What each silence of this incident matches, its lead first."""
         lead = self.lead
         members = [lead, *(one for one in self.firing or self.members.values() if one is not lead)]
-        return of_alerts(sorted(self.group_labels), [member.labels for member in members])
+        return sets_of_alerts(sorted(self.group_labels), [member.labels for member in members])
 
     @property
     def evidence_is_due(self) -> bool:

@@ -14,6 +14,9 @@ from triton_slo.promql import regex_of
 
 Labels = Mapping[str, str]
 
+MOST_SILENCES = 8
+"""Silences of one incident: its alerts have a few sets of labels, unless somebody's own rules make many."""
+
 
 class Matcher(BaseModel, frozen=True):
     """One label and the values that it may have; the empty value is that of a label that is not there."""
@@ -39,6 +42,21 @@ class Matcher(BaseModel, frozen=True):
 
     def __str__(self) -> str:
         return f'{self.name}{"=~" if self.is_regex else "="}"{escape(self.value)}"'
+
+
+def sets_of_alerts(group_by: Sequence[str], alerts: Sequence[Labels]) -> list[tuple[Matcher, ...]]:
+    """Return sets of matchers, a silence each, that match all alerts and nothing else; a few sets at most."""
+    sets: list[tuple[Matcher, ...]] = []
+    left = list(alerts)
+    while left and len(sets) < MOST_SILENCES:
+        sets.append(of_alerts(group_by, left))
+        left = [labels for labels in left if not all(one.matches(labels) for one in sets[-1])]
+    return sets
+
+
+def worded(sets: Sequence[Sequence[Matcher]]) -> str:
+    """Return what several silences match, in words."""
+    return "; ".join(", ".join(map(str, matchers)) for matchers in sets)
 
 
 def of_alerts(group_by: Sequence[str], alerts: Sequence[Labels]) -> tuple[Matcher, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -12,7 +13,8 @@ from triton_alerts.alertmanager_client import PeerError
 from triton_alerts.bridge.deliver.message import UNTIL_RESOLVED, person
 from triton_alerts.bridge.incidents.alertmanagers import Alertmanagers, firing
 from triton_alerts.bridge.incidents.audit import Audit
-from triton_alerts.bridge.incidents.incident import Event, Incident, Mark, Silence
+from triton_alerts.bridge.incidents.incident import Event, Incident, Mark, Silence, SilencePart
+from triton_alerts.bridge.incidents.matchers import worded
 from triton_alerts.bridge.incidents.store import Store
 from triton_alerts.bridge.text import clock, code
 
@@ -158,26 +160,37 @@ class Actions:
         alertmanager = self.alertmanagers.of(incident)
         comment = f"incident {incident.name}, from Slack"
         # One that a killed bridge made before it could store it is taken over.
-        known = next(iter(alertmanager.silences(comment)), "")
-        wire = [matcher.wire() for matcher in matchers]
-        made = alertmanager.silence(wire, now, until, press.user, comment, known)
+        known = iter(alertmanager.silences(comment))
+        made: list[SilencePart] = []
+        try:
+            for one in matchers:
+                wire = [matcher.wire() for matcher in one]
+                number = alertmanager.silence(wire, now, until, press.user, comment, next(known, ""))
+                made.append(SilencePart(id=number, matchers=one))
+        except PeerError:
+            for part in made:
+                with suppress(PeerError):
+                    alertmanager.unsilence(part.id)
+            raise
         silence = Silence(
-            id=made,
+            id=made[0].id,
             by=press.user,
             until=until,
             until_resolved=until_resolved,
-            matchers=matchers,
+            matchers=made[0].matchers,
             alertmanager=alertmanager.url,
+            parts=tuple(made[1:]),
         )
         when = "until it is resolved" if until_resolved else f"until {clock(until)}"
-        what = ", ".join(map(str, matchers))
-        event = Event(at=now, kind="silenced", by=press.user, text=f"{when}: {what} (silence {made})")
+        what, ids = worded(matchers), ", ".join(silence.ids)
+        event = Event(at=now, kind="silenced", by=press.user, text=f"{when}: {what} (silence {ids})")
         return Result(f"Silenced {when}: {code(what, 500)}.", event, {"silence": silence})
 
     def _unsilence(self, incident: Incident, press: Press, now: float) -> Result:
         if incident.silence is None:
             return Result("There is no silence to undo.")
-        self.alertmanagers.at(incident.silence.alertmanager).unsilence(incident.silence.id)
+        for number in incident.silence.ids:
+            self.alertmanagers.at(incident.silence.alertmanager).unsilence(number)
         event = Event(at=now, kind="unsilenced", by=press.user, text="silence ended")
         return Result("Silence ended.", event, {"silence": None})
 

@@ -11,7 +11,7 @@ from functools import partial
 from triton_alerts.alertmanager_client import Alertmanager, PeerError
 from triton_alerts.bridge.deliver.worker import Escalation
 from triton_alerts.bridge.incidents.alertmanagers import Alertmanagers, firing
-from triton_alerts.bridge.incidents.incident import Event, Incident, Silence
+from triton_alerts.bridge.incidents.incident import Event, Incident, Silence, SilencePart
 from triton_alerts.bridge.incidents.instruments import HEARTBEAT_FACT
 from triton_alerts.bridge.incidents.notification import Member, Notification, fingerprint
 from triton_alerts.bridge.incidents.store import Store
@@ -149,7 +149,11 @@ class Reconciler:
                 continue
             key = (number, incident.silence.id)
             answer = answers.get(self.alertmanagers.at(incident.silence.alertmanager).url)
-            if key in self._missing if answer is None else incident.silence.id not in answer.silences:
+            if (
+                key in self._missing
+                if answer is None
+                else not set(incident.silence.ids) <= answer.silences.keys()
+            ):
                 missing.add(key)
         return missing
 
@@ -177,13 +181,14 @@ class Reconciler:
             if silence.until_resolved:
                 if answer is None:
                     return
-                one.unsilence(silence.id)
+                self._end_silence(one, silence)
             self.store.change(number, partial(_set_silence, silence, None, ()))
         elif silence.until <= now:
             self._silence_over(number, silence, "the silence has ended, and the alert is still firing", now)
         elif answer is None:
             return
         elif now - self._missing.get((number, silence.id), now) >= COMPARE_SECONDS:
+            self._end_silence(one, silence)
             text = "the silence was ended in Alertmanager, or lost there, and the alert is still firing"
             self._silence_over(number, silence, text, now)
         elif silence.id in answer.silences:
@@ -197,11 +202,21 @@ class Reconciler:
 
     def _renewed(self, one: Alertmanager, incident: Incident, silence: Silence, now: float) -> Silence:
         until, comment = now + RENEW_SECONDS, f"incident {incident.name}, from Slack"
-        matchers = silence.matchers or incident.matchers
-        number = one.silence(
-            [matcher.wire() for matcher in matchers], now, until, silence.by, comment, silence.id
+
+        def renewed(part: SilencePart) -> SilencePart:
+            wire = [matcher.wire() for matcher in part.matchers]
+            number = one.silence(wire, now, until, silence.by, comment, part.id)
+            return part.model_copy(update={"id": number})
+
+        first = renewed(SilencePart(id=silence.id, matchers=silence.matchers or incident.matchers[0]))
+        parts = tuple(map(renewed, silence.parts))
+        return silence.model_copy(
+            update={"id": first.id, "until": until, "matchers": first.matchers, "parts": parts}
         )
-        return silence.model_copy(update={"id": number, "until": until, "matchers": matchers})
+
+    def _end_silence(self, one: Alertmanager, silence: Silence) -> None:
+        for number in silence.ids:
+            one.unsilence(number)
 
     def _silence_over(self, number: int, silence: Silence, text: str, now: float) -> None:
         event = Event(at=now, kind="unsilenced", text=text)
