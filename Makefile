@@ -43,12 +43,12 @@ lint: $(STAMP) ## ruff, mypy strict, import-linter, vulture
 	$(BIN)/vulture
 
 check: lint ## Lint and the tests that start no real servers
-	$(BIN)/python -X dev -m pytest -m "not real" -n 2 --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest -m "not real" -n 2 --dist loadfile $(ARGS)
 
 # Most tests wait for servers, so there are more workers than cores. A file's tests stay together, and the files keep
 # the order that tests/conftest.py gives them: the longest first.
 test: setup tools-next lint ## Everything that must pass: ARGS=tests/slo runs a part of the tests
-	$(BIN)/python -X dev -m pytest -n 4 --dist loadfile --no-loadscope-reorder --durations=25 $(ARGS)
+	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder --durations=25 $(ARGS)
 
 generate: $(STAMP) ## Write the committed rules and dashboards again
 	$(BIN)/tritonwatch generate --objectives slo/objectives --alerts alerts/alerts.yaml --only rules --out alerts/generated/rules

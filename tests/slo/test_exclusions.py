@@ -15,7 +15,7 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from support.promtool import evaluated, grouped, promtool, resting_on
+from support.promtool import each_minute, evaluated, grouped, promtool, resting_on
 from support.thorough import examples
 from support.tools import ROOT, promtools
 from triton_exporter.catalogue import state, triton
@@ -214,6 +214,7 @@ def test_alerts_are_proven_to_be_silent_inside_and_to_fire_outside(
     cases = yaml.safe_load((tmp_path / "promtool" / "slo-o.test.yml").read_text())["tests"]
     fire = {one["name"] for one in cases if any(check["exp_samples"] for check in one["promql_expr_test"])}
 
+    each_minute(tmp_path / "promtool" / "slo-o.test.yml")
     done = promtool(tool, "test", "rules", tmp_path / "promtool" / "slo-o.test.yml")
 
     assert 0 == done.returncode, (done.stdout + done.stderr)[:3000]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from support.promtool import promtool
+from support.promtool import each_minute, promtool
 from support.thorough import THOROUGH
 from support.tools import ROOT, promtools
 from triton_slo.artifact import Options
@@ -38,14 +38,6 @@ def lay_out(folder: Path, options: Options, objectives: tuple[Objective, ...] | 
         if one.name.endswith(".test.yml"):
             tests.append(path)
     return tests
-
-
-def each_minute(test: Path) -> None:
-    """Evaluate a proof's rules each minute, Prometheus' own default: it holds then too, and costs a quarter."""
-    every, minute = "evaluation_interval: 15s\n", "evaluation_interval: 1m\n"
-    text = test.read_text()
-    assert every in text
-    test.write_text(text.replace(every, minute))
 
 
 def promtool_says(tool: Path, *words: str | Path) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import yaml
 
-from support.promtool import evaluated, grouped, promtool, resting_on
+from support.promtool import each_minute, evaluated, grouped, promtool, resting_on
 from support.tools import promtools
 from triton_exporter.catalogue import probe, state, triton
 from triton_slo import names
@@ -175,6 +175,7 @@ def test_the_alerts_are_proven_to_fire_and_to_keep_quiet(kind: str, tool: Path, 
     cases = {one["name"]: one for one in yaml.safe_load(proofs.read_text())["tests"]}
     early, late = cases["series vanish: unknown, and burning"]["promql_expr_test"]
 
+    each_minute(proofs)
     done = promtool(tool, "test", "rules", proofs)
 
     assert 0 == done.returncode, done.stdout + done.stderr

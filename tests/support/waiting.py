@@ -1,4 +1,4 @@
-"""Waiting for what real servers do in their own time, and timing what they promise."""
+"""Waiting for what real servers do in their own time."""
 
 from __future__ import annotations
 
@@ -32,17 +32,3 @@ def eventually(
         # What is not there soon takes a while: asking costs the machine what the servers need.
         time.sleep(pause)
         pause = min(1.3 * pause, 0.2)
-
-
-def quickly(act: Callable[[], _Found], seconds: float, attempts: int = 5) -> _Found:
-    """What `act` gives when it takes less than so long: a busy machine may delay some attempts, and not all."""
-    took = []
-    for _ in range(attempts):
-        started = time.monotonic()
-        found = act()
-        took.append(time.monotonic() - started)
-        if took[-1] < seconds:
-            return found
-    raise AssertionError(
-        f"every attempt took {seconds:g} s or more: {', '.join(f'{one:.2f}' for one in took)}"
-    )
