@@ -34,6 +34,18 @@ WORST, MEDIAN = 4.0, 1.0
 """Percentage points that the share within a threshold may be off."""
 
 
+def test_an_impossible_count_is_not_estimated() -> None:
+    """A faulty counter that jumps by 1e308 overflows no sum: each warning is an error here."""
+    decomposition = Decomposition()
+    for number in range(400):
+        jump = 1e308 if number == 200 else 10.0
+        decomposition.add(number * INTERVAL, jump, jump * 0.02, jump, INTERVAL)
+    decomposition.fit()
+    decomposition.judge(DEFAULT_BOUNDS)
+
+    assert np.all(np.isfinite(decomposition.shares(400, DEFAULT_BOUNDS)))
+
+
 def observed(requests: Requests, bounds: tuple[float, ...], interval: float = INTERVAL) -> np.ndarray:
     """The share within each bound that a decomposition shows which settles every second and fits every five."""
     looks = looked_at(requests, interval)

@@ -25,6 +25,8 @@ from triton_exporter.distribution.estimate.likeness import (
 STRETCH_SECONDS = 300.0
 """Over how long the distribution is estimated: shorter follows changes faster, longer is more certain."""
 
+_MOST = 2.0**53
+"""Requests or seconds of one interval: no counter counts further by ones, and squares of these do not overflow."""
 MAX_INTERVALS = 3000
 """Intervals kept; at 20 a second, all of them busy, that is two and a half minutes."""
 
@@ -126,6 +128,7 @@ class Decomposition:
         `waited` is the part of `seconds` that the requests waited in the queue.
         Returns whether its requests could be on both sides of a bound, of which `lowest` is the first.
         """
+        requests, seconds, units = (min(one, _MOST) for one in (requests, seconds, units))
         units = min(max(units, 1.0), requests)
         waited = min(max(waited, 0.0), seconds)
         row = (end, requests, seconds - waited, units, lasted, waited / max(requests, 1.0))
