@@ -50,6 +50,7 @@ def episodes(longest_pause: float) -> st.SearchStrategy[tuple[Episode, ...]]:
             last=seconds(1, 400),
             # The peer says it at once or late, or learns by gossip that it need not.
             peer=st.none() | st.just(0.0) | seconds(0, 40),
+            page=st.booleans(),
         ),
         min_size=1,
         max_size=5,
@@ -119,6 +120,7 @@ def test_every_opening_and_every_resolve_is_delivered_in_order(schedule: Schedul
             "incidents": incidents,
             "kills": world.kills,
             "messages": len(world.workspace.messages),
+            "tickets that became pages": sum("*Now a page*" in one.text for one in world.workspace.messages),
             "digests": sum("📋" in one.text for one in world.workspace.roots()),
             "duplicates": world.duplicates(),
             "answers lost after they took effect": world.slack.doubtful,

@@ -143,12 +143,16 @@ class Step:
 
 @dataclass(frozen=True)
 class Episode:
-    """Fire after a pause, grow and shrink, resolve; `peer`: how late a second Alertmanager says it, if at all."""
+    """Fire after a pause, grow and shrink, resolve; `peer`: how late a second Alertmanager says it, if at all.
+
+    `page`: the alerts are tickets, and a page about their model, of another group, fires for a part of the time.
+    """
 
     pause: float
     steps: tuple[Step, ...]
     last: float
     peer: float | None
+    page: bool = False
 
 
 @dataclass(frozen=True)
@@ -245,8 +249,9 @@ class World:
 
     def _episode(self, script: list[Any], name: str, at: float, episode: Episode) -> float:
         """Returns when it ended."""
+        began, severity = at, "warning" if episode.page else "critical"
         firing = {f"{name}-m0": at}
-        self._say(script, name, at, firing, {}, episode.peer)
+        self._say(script, name, at, firing, {}, episode.peer, severity)
         for number, step in enumerate(episode.steps):
             at += step.after
             ended = {}
@@ -255,9 +260,21 @@ class World:
                 ended = {gone: (firing.pop(gone), at)}
             else:
                 firing[f"{name}-m{number + 1}-{at:.0f}"] = at
-            self._say(script, name, at, firing, ended, episode.peer)
+            self._say(script, name, at, firing, ended, episode.peer, severity)
         at += episode.last
-        self._say(script, name, at, {}, {one: (start, at) for one, start in firing.items()}, episode.peer)
+        self._say(
+            script, name, at, {}, {one: (start, at) for one, start in firing.items()}, episode.peer, severity
+        )
+        if episode.page:
+            start, end = began + 0.3 * (at - began), began + 0.8 * (at - began)
+            page, group = f"{name}-page-{start:.0f}", f"{name}/page"
+            for when, body in (
+                (start, body_of(name, {page: start}, {}, "critical", group)),
+                (end, body_of(name, {}, {page: (start, end)}, "critical", group)),
+            ):
+                script.append((when, len(script), "", "am-0", body))
+                if episode.peer is not None:
+                    script.append((when + episode.peer, len(script), "", "am-1", body))
         return at
 
     def _say(
@@ -268,8 +285,9 @@ class World:
         firing: dict[str, float],
         ended: dict[str, tuple[float, float]],
         peer: float | None,
+        severity: str,
     ) -> None:
-        body = body_of(name, firing, ended)
+        body = body_of(name, firing, ended, severity)
         script.append((at, len(script), name, "am-0", body))
         if peer is not None:
             script.append((at + peer, len(script), name, "am-1", body))
@@ -281,7 +299,7 @@ class World:
         if kill := self._kill("unanswered"):
             self.kill_bridge(kill.down)
             self.store.receive(parse(body, source), self.clock.now)
-        if source == "am-0":
+        if source == "am-0" and name:
             self.truth[name].heard(b'"status": "firing"' in body.split(b'"alerts"')[0], self.clock.now)
 
     # Time, and what goes wrong in it
@@ -399,16 +417,22 @@ class World:
         ]
 
 
-def body_of(name: str, firing: dict[str, float], ended: dict[str, tuple[float, float]]) -> bytes:
-    """A webhook body for a group."""
-    alerts = [_alert(name, one, start, None) for one, start in firing.items()]
-    alerts += [_alert(name, one, start, end) for one, (start, end) in ended.items()]
+def body_of(
+    name: str,
+    firing: dict[str, float],
+    ended: dict[str, tuple[float, float]],
+    severity: str = "critical",
+    group: str = "",
+) -> bytes:
+    """A webhook body for a group of alerts about one model."""
+    alerts = [_alert(name, one, start, None, severity) for one, start in firing.items()]
+    alerts += [_alert(name, one, start, end, severity) for one, (start, end) in ended.items()]
     return json.dumps(
         {
             "status": "firing" if firing else "resolved",
             "version": "4",
             "receiver": "page",
-            "groupKey": name,
+            "groupKey": group or name,
             "groupLabels": {"alertname": name},
             "externalURL": "http://alertmanager.example:9093",
             "alerts": alerts,
@@ -416,10 +440,10 @@ def body_of(name: str, firing: dict[str, float], ended: dict[str, tuple[float, f
     ).encode()
 
 
-def _alert(name: str, one: str, start: float, end: float | None) -> dict[str, Any]:
+def _alert(name: str, one: str, start: float, end: float | None, severity: str) -> dict[str, Any]:
     return {
         "status": "firing" if end is None else "resolved",
-        "labels": {"alertname": name, "model": name, "version": one, "severity": "critical"},
+        "labels": {"alertname": name, "model": name, "version": one, "severity": severity},
         "annotations": {"summary": f"Model {one} failed to load"},
         "startsAt": rfc3339(start),
         "endsAt": "0001-01-01T00:00:00Z" if end is None else rfc3339(end),
