@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from support.bridge_world import Clock, rfc3339
-from triton_alerts.bridge.incidents.incident import Incident, Mark
+from triton_alerts.bridge.deliver import message
+from triton_alerts.bridge.incidents.incident import Event, Evidence, Incident, Mark
 from triton_alerts.bridge.incidents.notification import Member, parse
 from triton_alerts.bridge.incidents.store import Store
 
@@ -262,3 +263,72 @@ def test_the_cause_leads_and_the_objective_follows(alerts: tuple[dict[str, str],
     incident = Incident(name="n", key="k", receiver="r", opened_at=1.0, members=members)
 
     assert lead in (incident.lead.name, incident.lead.labels.get("tier"))
+
+
+def _incident(*labels: dict[str, str], **changes: Any) -> Incident:
+    members = {
+        str(number): Member(
+            labels=one, annotations={"summary": f"about {one['alertname']}"}, starts_at=100.0, ends_at=ended
+        )
+        for number, one in enumerate(labels)
+        for ended in (changes.get("closed_at"),)
+    }
+    return Incident(name="n", key="k", receiver="r", opened_at=100.0, members=members, **changes)
+
+
+def test_a_ticket_that_becomes_a_page_says_what_the_page_is_about_and_what_it_costs() -> None:
+    """The cause is the same as above; the budget says how much time is left."""
+    facts = (("Objective", "99.9 % of the time ready over 30 d: 43 min may fail"), ("Budget left", "40 %"))
+    reasons = {"broken v1": "No such file or directory: '/models/broken/1/weights.txt'"}
+    evidence = Evidence(at=200.0, facts=facts, reasons=reasons)
+    raised = Event(
+        at=200.0,
+        kind="raised",
+        text="critical",
+        by="U0ANA",
+        count=1,
+        alerts=("TritonReadinessBudgetBurn",),
+        summaries=("broken burns",),
+    )
+    shown = message.reply(_incident(LOAD, BURN, evidence=evidence), (raised,), mention="<!here>").text
+
+    assert [
+        "<!here> 🔴 *Now a page*: broken burns (TritonReadinessBudgetBurn)",
+        "Same cause: weights.txt is missing",
+        "Objective: 99.9 % of the time ready over 30 d: 43 min may fail",
+        "Budget left: 40 %",
+        "<@U0ANA> had acknowledged the less urgent incident; nobody has acknowledged this one",
+    ] == shown.partition("  ")[2].splitlines()
+
+
+@pytest.mark.parametrize(
+    ("seen_at", "servers", "others", "line"),
+    [
+        (301.0, "ready on its only server: t", 0, "`broken` serves again. Nothing else is firing."),
+        (301.0, "ready on 1 of 2\nnot on t", 1, "fires any more. One other incident is open."),
+        (299.0, "ready on its only server: t", 2, "fires any more. 2 other incidents are open."),
+    ],
+)
+def test_a_recovery_says_no_more_than_is_known(seen_at: float, servers: str, others: int, line: str) -> None:
+    """The alerts have ended; whether the model serves again was seen after that, or it is not said."""
+    evidence = Evidence(at=seen_at, facts=(("Servers", servers),))
+    incident = _incident(LOAD, DOWN, evidence=evidence, closed_at=300.0)
+    shown = message.reply(incident, (Event(at=300.0, kind="closed"),), others=others).text
+
+    assert "*Recovered* after 3 min: " in shown
+    assert shown.endswith(line)
+
+
+def test_a_message_about_a_page_waits_for_what_the_page_costs(bridge: Bridge) -> None:
+    """Evidence from the time of the ticket says nothing about the objective that burns now."""
+    bridge.receive(LOAD)
+    (before,) = bridge.incidents()
+    bridge.store.change(1, lambda one: (one.model_copy(update={"evidence": Evidence(at=bridge.clock())}), ()))
+    (known,) = bridge.incidents()
+    bridge.clock.now += 60
+    bridge.receive(BURN)
+    (raised,) = bridge.incidents()
+    (page,) = bridge.store.outbox.pending("critical")
+
+    assert [True, False, True] == [one.evidence_is_due for one in (before, known, raised)]
+    assert bridge.clock() == page.raised_at
