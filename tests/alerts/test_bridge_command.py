@@ -27,6 +27,7 @@ from triton_alerts.bridge.incidents.audit import Audit, private
 from triton_alerts.bridge.incidents.database import DATABASE_FILE
 from triton_alerts.bridge.incidents.store import Store
 from tritonwatch.cli import main
+from tritonwatch.commands import generate
 from tritonwatch.local.triton import free_ports
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "on-call.md"
@@ -36,9 +37,11 @@ def test_every_option_of_the_page_exists() -> None:
     """Anyone who copies a command from docs/on-call.md can run it."""
     parser = argparse.ArgumentParser()
     command.configure(parser)
-    known = set(re.findall(r"--[a-z-]+", parser.format_help())) | {"--json"}
-    page = re.sub(r"tritonwatch generate(?:.*\\\n)*.*", "", PAGE.read_text(encoding="utf-8"))  # another verb
-    named = set(re.findall(r"--[a-z][a-z-]+", page))
+    generator = argparse.ArgumentParser()
+    generate.configure(generator)  # the page names what it writes for Alertmanager, too
+    options = parser.format_help() + generator.format_help()
+    known = set(re.findall(r"--[a-z-]+", options)) | {"--json"}
+    named = set(re.findall(r"--[a-z][a-z-]+", PAGE.read_text(encoding="utf-8")))
 
     assert set() == named - known
     assert len(named) > 15

@@ -16,6 +16,7 @@ from triton_alerts.alertmanager_client import Alertmanager
 from triton_alerts.bridge import settings
 from triton_alerts.bridge.deliver.chart import Charts
 from triton_alerts.bridge.deliver.message import Style
+from triton_alerts.bridge.deliver.pagers import IncidentWebhook, PagerDuty, PagerWorker
 from triton_alerts.bridge.deliver.slack import SlackApi, SlackWebhook
 from triton_alerts.bridge.deliver.terminal import Terminal
 from triton_alerts.bridge.deliver.transport import Transport
@@ -30,7 +31,7 @@ from triton_alerts.bridge.operations.actions import Actions
 from triton_alerts.bridge.operations.chores import Escalator, HeartbeatWatch, Reconciler
 from triton_alerts.bridge.operations.socket_mode import Socket
 from triton_alerts.bridge.receiver import Webhook, listen
-from triton_alerts.bridge.service import TICK_SECONDS, Chore, Service
+from triton_alerts.bridge.service import TICK_SECONDS, Chore, Service, Worker
 from triton_alerts.bridge.settings import STACK_USER, Secret
 from triton_slo.prometheus import Access, Prometheus
 
@@ -77,7 +78,9 @@ def assemble(
 ) -> Service:
     """Return the bridge, ready to start. Raises sqlite3.Error or OSError for what cannot be opened or bound."""
     channel_for = settings.channel_for(args)
-    transport: Transport = Terminal(sys.stdout, clock) if args.dry_run else slack_transport(args)
+    transport: Transport = (
+        Terminal(sys.stdout, clock) if settings.without_slack(args) else slack_transport(args)
+    )
     if isinstance(transport, SlackWebhook):
         # It writes to one channel only, where a ticket that becomes a page would be sent twice.
         channel_for = partial(_same, channel_for("critical"))
@@ -133,6 +136,11 @@ def assemble(
         DeliveryWorker(channel, store, transport, options, clock, random.Random(), instruments.count)  # noqa: S311
         for channel in sorted(settings.channels(args))
     ]
+    senders: list[Worker] = [*workers]
+    senders += [
+        PagerWorker(pager, store, clock, random.Random(), options.evidence_seconds, instruments.count)  # noqa: S311
+        for pager in _pagers(args)
+    ]
     token_file = Secret(args.token_file) if args.token_file is not None else None
     webhook = Webhook(
         store,
@@ -143,8 +151,19 @@ def assemble(
         ready=lambda: _not_ready(store),
     )
     server = listen(address, webhook, settings.server_certificates(args))
-    services.append(Service(store, server, workers, clock, chores))
+    services.append(Service(store, server, senders, clock, chores))
     return services[0]
+
+
+def _pagers(args: argparse.Namespace) -> list[PagerDuty | IncidentWebhook]:
+    style, pagers = Style(grafana=args.grafana), list[PagerDuty | IncidentWebhook]()
+    if args.pagerduty_key_file is not None and not args.dry_run:
+        pagers.append(PagerDuty(Secret(args.pagerduty_key_file), style, args.pagerduty_url))
+    if args.incident_webhook_file is not None and not args.dry_run:
+        token = args.incident_webhook_token_file
+        secret = Secret(token) if token is not None else None
+        pagers.append(IncidentWebhook(Secret(args.incident_webhook_file), style, secret))
+    return pagers
 
 
 def _same(channel: str, _severity: str) -> str:

@@ -17,7 +17,8 @@ _ALONE = "a file that holds the secret alone"
 def of_sending(args: argparse.Namespace) -> list[Problem]:
     """Mistakes about Slack and the files of secrets."""
     found = []
-    if not args.dry_run and args.slack_token_file is None and args.slack_webhook_file is None:
+    others = (getattr(args, name, None) for name in ("pagerduty_key_file", "incident_webhook_file"))
+    if not args.dry_run and settings.without_slack(args) and not any(others):
         fix = "give --slack-token-file FILE, or --dry-run to print"
         found.append(Problem("bridge", "no credentials for Slack", fix))
     for name, value in vars(args).items():
@@ -50,6 +51,7 @@ def of_sending(args: argparse.Namespace) -> list[Problem]:
 def of_running(args: argparse.Namespace) -> list[Problem]:
     """Mistakes about receiving, and about where to ask for more."""
     found = of_sending(args) + _tls(args) + _unauthenticated(args)
+    found += _address("--pagerduty-url", args.pagerduty_url)
     if not args.dry_run and args.data is None:
         found.append(
             Problem("--data", "missing: the folder for the database and the audit trail", "--data DIR")
@@ -95,6 +97,8 @@ def _unlike(option: str, text: str) -> tuple[str, str] | None:
         return "contains more than one line of plain text", _ALONE
     if option == "--slack-webhook-file" and _address(option, text):
         return "does not contain an address", "the whole address, https://hooks.slack.com/services/..."
+    if option == "--incident-webhook-file" and _address(option, text):
+        return "does not contain an address", "the whole address, https://HOST/PATH"
     if option == "--slack-token-file" and text.startswith("xapp-"):
         return (
             "contains an app token (xapp-...)",

@@ -8,8 +8,8 @@ import sqlite3
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from triton_alerts.bridge.deliver.worker import DeliveryWorker
 from triton_alerts.bridge.incidents.store import PRUNED_AT_ONCE, Store
 from triton_exporter.http.server import Server
 
@@ -18,6 +18,16 @@ KEEP_SECONDS = 7 * 86_400.0
 PRUNE_SECONDS = 3600.0
 
 log = logging.getLogger(__name__)
+
+
+class Worker(Protocol):
+    """Sends what waits for one channel, a request at a time; `step` returns the seconds until there may be more."""
+
+    @property
+    def channel(self) -> str: ...
+
+    def step(self) -> float: ...
+
 
 Chore = Callable[[float], None]
 """A check that runs about once a second; receives the time."""
@@ -29,7 +39,7 @@ class Service:
 
     store: Store
     receiver: Server
-    workers: Sequence[DeliveryWorker]
+    workers: Sequence[Worker]
     clock: Callable[[], float]
     chores: Sequence[Chore] = ()
     _pruned: float = 0.0
@@ -65,7 +75,7 @@ class Service:
         self._threads.append(thread)
         thread.start()
 
-    def _deliver(self, worker: DeliveryWorker) -> None:
+    def _deliver(self, worker: Worker) -> None:
         news = self._news[worker.channel]
         while not self._stopping.is_set():
             news.clear()

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from triton_alerts.bridge.deliver.pagers import PAGERDUTY_URL
 from triton_alerts.bridge.deliver.slack import API_URL
 from triton_exporter.duration import parse_seconds
 from triton_exporter.http.certificates import ServerCertificates
@@ -50,6 +51,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="10m",
     )
     add_slack_arguments(parser)
+    add = adder(parser.add_argument_group("sending to others than Slack").add_argument)
+    add(
+        "--pagerduty-key-file FILE",
+        "file with an integration key (Events API v2): each page goes there too",
+        Path,
+    )
+    add(
+        "--pagerduty-url URL",
+        "address of PagerDuty's Events API, such as that of the EU",
+        default=PAGERDUTY_URL,
+    )
+    add("--incident-webhook-file FILE", "file with an address that gets each page and ticket as JSON", Path)
+    add("--incident-webhook-token-file FILE", "file with the bearer token for that address", Path)
     add = adder(parser.add_argument_group("enriching messages").add_argument)
     add("--exporter URL...", "address of an exporter, for the reasons of failures (repeatable)")
     add(
@@ -107,6 +121,11 @@ def add_slack_arguments(parser: argparse.ArgumentParser, *, again: bool = False)
         "who is mentioned in an escalation: here, channel, a user U... or a group S... (default: here)",
         default="here",
     )
+
+
+def without_slack(args: argparse.Namespace) -> bool:
+    """Return whether messages are printed instead: as asked, or because incidents go elsewhere alone."""
+    return bool(args.dry_run) or (args.slack_token_file is None and args.slack_webhook_file is None)
 
 
 def listen_address(text: str) -> tuple[str, int] | Problem:

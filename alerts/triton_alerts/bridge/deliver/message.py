@@ -298,7 +298,7 @@ def _first_step(incident: Incident) -> list[Block]:
 def _actions(incident: Incident, style: Style) -> list[Block]:
     elements = _buttons(incident) if style.buttons and incident.open else []
     lead = incident.lead
-    for label, url in _links(incident, lead, style):
+    for label, url in links(incident, lead, style):
         if text.safe_url(url):
             elements.append(
                 {"type": "button", "text": _plain(label), "url": url, "action_id": f"open_{label.lower()}"}
@@ -345,7 +345,8 @@ def _buttons(incident: Incident) -> list[Block]:
     return [acknowledge, silence, _button("Check again", "recheck")]
 
 
-def _links(incident: Incident, lead: Member, style: Style) -> list[tuple[str, str]]:
+def links(incident: Incident, lead: Member, style: Style) -> list[tuple[str, str]]:
+    """Return the pages that help, with their names; an address may be empty or unsafe."""
     dashboard = lead.annotations.get("dashboard_url", "")
     if dashboard.startswith("/"):
         dashboard = f"{style.grafana.rstrip('/')}{dashboard}"

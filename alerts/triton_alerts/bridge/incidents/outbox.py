@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from triton_alerts.bridge.incidents.database import Database
 from triton_alerts.bridge.incidents.incident import Event
 
+PAGER_BACK_SECONDS = 3600.0
+"""An incident that ended so long before the bridge started is not sent elsewhere any more."""
+
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
@@ -124,6 +127,31 @@ class Outbox:
             "OR (i.closed_at IS NOT NULL AND d.shown_version < i.version))) "
             "OR (d.role = 'main' AND (d.posted_seq < i.last_seq "
             "OR (d.root_ts != '' AND d.shown_version < i.version)))) ORDER BY d.id",
+            channel,
+        )
+        return [Delivery(*row) for row in rows]
+
+    def add_for_pager(self, channel: str, least: int, now: float) -> None:
+        """Send incidents of at least a severity elsewhere too, and note since when their changes wait."""
+        with self.database.transaction():
+            self.database.run(
+                "INSERT INTO deliveries (incident, channel, role, pending_since) "
+                "SELECT id, ?1, 'pager', opened_at FROM incidents i WHERE severity <= ?2 AND "
+                "(closed_at IS NULL OR closed_at > ?3) AND NOT EXISTS (SELECT 1 FROM deliveries d "
+                "WHERE d.incident = i.id AND d.channel = ?1 AND d.role = 'pager')",
+                *(channel, least, now - PAGER_BACK_SECONDS),
+            )
+            self.database.run(
+                "UPDATE deliveries SET pending_since = ?1 WHERE channel = ?2 AND pending_since IS NULL AND "
+                "posted_seq < (SELECT last_seq FROM incidents i WHERE i.id = incident)",
+                *(now, channel),
+            )
+
+    def pending_for_pager(self, channel: str) -> list[Delivery]:
+        """Deliveries of a pager that have something to send: pages first, then the newest."""
+        rows = self.database.rows(
+            f"{_SELECT} WHERE d.channel = ? AND d.role = 'pager' AND d.posted_seq < i.last_seq "
+            "ORDER BY i.severity, d.id DESC",
             channel,
         )
         return [Delivery(*row) for row in rows]

@@ -1,0 +1,60 @@
+"""An incident as the JSON that other systems get: docs/on-call.md describes its fields."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from triton_alerts.bridge import text
+from triton_alerts.bridge.deliver import message
+from triton_alerts.bridge.deliver.message import Style
+from triton_alerts.bridge.evidence import causes
+from triton_alerts.bridge.incidents.incident import Incident
+from triton_alerts.bridge.incidents.notification import Member
+
+SCHEMA = "tritonwatch/incident/1"
+MOST_ALERTS = 100
+
+
+def document(incident: Incident, style: Style) -> dict[str, Any]:
+    """Return the incident's lead, cause, evidence and links, and who has it."""
+    lead = incident.lead
+    evidence = incident.evidence
+    acknowledged = incident.acknowledged
+    return {
+        "schema": SCHEMA,
+        "incident": incident.name,
+        "status": "firing" if incident.open else "resolved",
+        "severity": incident.severity,
+        "title": lead.annotations.get("summary") or lead.labels.get("alertname", "Alert"),
+        "since": _time(incident.since),
+        "resolved_at": _time(incident.closed_at),
+        "lead": _alert(lead),
+        "cause": causes.worded(causes.cause(incident, lead)),
+        "first_step": causes.first_step(incident, lead) if incident.open else "",
+        "errors": dict(evidence.reasons) if evidence is not None else {},
+        "evidence": dict(evidence.facts) if evidence is not None else {},
+        "alerts": [_alert(member) for member in list(incident.members.values())[:MOST_ALERTS]],
+        "alerts_total": len(incident.members),
+        "acknowledged": (
+            {"by": acknowledged.by, "at": _time(acknowledged.at)} if acknowledged is not None else None
+        ),
+        "silenced_until": _time(incident.silence.until) if incident.silence is not None else None,
+        "links": {
+            label.lower(): url for label, url in message.links(incident, lead, style) if text.safe_url(url)
+        },
+    }
+
+
+def _alert(member: Member) -> dict[str, Any]:
+    return {
+        "status": "firing" if member.firing else "resolved",
+        "labels": member.labels,
+        "description": member.annotations.get("description", ""),
+        "since": _time(member.starts_at),
+        "resolved_at": _time(member.ends_at),
+    }
+
+
+def _time(at: float | None) -> str | None:
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds") if at is not None else None

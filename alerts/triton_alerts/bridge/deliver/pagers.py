@@ -1,0 +1,187 @@
+"""Send incidents to systems other than Slack: PagerDuty's Events API v2, and any webhook that takes JSON.
+
+Both take an incident's state under its name, as often as it is sent: a request without an answer is repeated.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import requests
+
+from triton_alerts.bridge.deliver.incident_json import document
+from triton_alerts.bridge.deliver.message import Style
+from triton_alerts.bridge.deliver.transport import DeliveryError
+from triton_alerts.bridge.incidents.incident import Incident
+from triton_alerts.bridge.incidents.outbox import Delivery
+from triton_alerts.bridge.incidents.store import Store
+from triton_slo.names import SEVERITIES
+
+PAGERDUTY_URL = "https://events.pagerduty.com/v2/enqueue"
+TIMEOUT_SECONDS = 10.0
+LONGEST_WAIT_SECONDS = 60.0
+LONGEST_DETAIL = 4000
+"""Characters; PagerDuty takes 512 KB of an event."""
+
+log = logging.getLogger(__name__)
+Secret = Callable[[], str]
+
+
+@dataclass(frozen=True)
+class PagerDuty:
+    """Triggers, acknowledges and resolves pages by the incident's name.
+
+    https://developer.pagerduty.com/docs/events-api-v2
+    """
+
+    key: Secret
+    style: Style
+    url: str = PAGERDUTY_URL
+    name: str = "pagerduty"
+    least: str = "critical"
+
+    def send(self, incident: Incident) -> None:
+        action = "acknowledge" if incident.acknowledged is not None else "trigger"
+        event: dict[str, Any] = {
+            "routing_key": _read(self.key),
+            "dedup_key": f"tritonwatch/{incident.name}",
+            "event_action": action if incident.open else "resolve",
+        }
+        if event["event_action"] == "trigger":
+            event |= self._described(incident)
+        _post(self.url, event, {})
+
+    def _described(self, incident: Incident) -> dict[str, Any]:
+        shown = document(incident, self.style)
+        labels = shown["lead"]["labels"]
+        details = {
+            "cause": shown["cause"],
+            "description": shown["lead"]["description"],
+            "first step": shown["first_step"],
+            **{f"Triton's error for {name}": reason for name, reason in shown["errors"].items()},
+            **shown["evidence"],
+            "alerts": str(shown["alerts_total"]),
+        }
+        return {
+            "payload": {
+                "summary": shown["title"][:1024],
+                "source": labels.get("instance") or labels.get("model") or "tritonwatch",
+                "severity": incident.severity if incident.severity in ("critical", "warning") else "info",
+                "timestamp": shown["since"],
+                "component": labels.get("model") or None,
+                "class": labels.get("alertname") or None,
+                "custom_details": {name: text[:LONGEST_DETAIL] for name, text in details.items() if text},
+            },
+            "links": [{"href": url, "text": label} for label, url in shown["links"].items()],
+            "client": "tritonwatch",
+        }
+
+
+@dataclass(frozen=True)
+class IncidentWebhook:
+    """Gets every page and ticket as the JSON of `document`."""
+
+    url: Secret
+    style: Style
+    token: Secret | None = None
+    name: str = "webhook"
+    least: str = "warning"
+
+    def send(self, incident: Incident) -> None:
+        headers = {"Authorization": f"Bearer {_read(self.token)}"} if self.token is not None else {}
+        _post(_read(self.url), document(incident, self.style), headers)
+
+
+@dataclass
+class PagerWorker:
+    """The sender of one pager: the newest state of each incident that changed, pages first."""
+
+    pager: PagerDuty | IncidentWebhook
+    store: Store
+    clock: Callable[[], float]
+    rng: random.Random
+    evidence_seconds: float = 0.0
+    count: Callable[[str, str], None] = lambda _what, _kind: None
+    failures: int = 0
+    _wait_until: float = field(default=0.0)
+
+    @property
+    def channel(self) -> str:
+        return f"pager {self.pager.name}"
+
+    def step(self) -> float:
+        """Make at most one request; returns the seconds until there may be more to do."""
+        now = self.clock()
+        self.store.outbox.add_for_pager(self.channel, SEVERITIES.index(self.pager.least), now)
+        wait = self._wait_until - now
+        if 0 < wait <= LONGEST_WAIT_SECONDS:  # a longer one is from before the clock was put back
+            return wait
+        waits = [LONGEST_WAIT_SECONDS]
+        for delivery in self.store.outbox.pending_for_pager(self.channel):
+            incident = self.store.incidents.get(delivery.incident)
+            later = delivery.next_try - now
+            if incident is None or 0 < later <= LONGEST_WAIT_SECONDS:
+                waits.append(max(later, 0.0))
+                continue
+            patience = incident.opened_at + self.evidence_seconds - now
+            if (
+                not delivery.posted_seq
+                and incident.evidence is None
+                and 0 < patience <= self.evidence_seconds
+            ):
+                waits.append(patience)
+                continue
+            try:
+                self.pager.send(incident)
+            except DeliveryError as refusal:
+                self._refused(delivery, refusal, now)
+            else:
+                self.failures = 0
+                self.count("delivered", "event")
+                self.store.outbox.finish(delivery, posted_seq=delivery.last_seq)
+            return 0.0
+        return min(waits)
+
+    def _refused(self, delivery: Delivery, refusal: DeliveryError, now: float) -> None:
+        self.count("failed", refusal.kind)
+        log.warning("%s refused: %s", self.channel, refusal)
+        if refusal.kind == "setup":  # that event or all of them: a person has to fix it, the others go on
+            self.store.outbox.update(delivery, next_try=now + LONGEST_WAIT_SECONDS)
+            return
+        self.failures += 1
+        longest = min(LONGEST_WAIT_SECONDS, 2.0 ** min(self.failures - 1, 10))
+        self._wait_until = now + (refusal.retry_after or self.rng.uniform(longest / 2, longest))
+
+
+def _read(secret: Secret) -> str:
+    try:
+        value = secret()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DeliveryError("setup", f"the secret's file cannot be read ({type(error).__name__})") from None
+    if not value:
+        raise DeliveryError("setup", "the secret's file is empty")
+    return value
+
+
+def _post(url: str, body: dict[str, Any], headers: dict[str, str]) -> None:
+    """Raise DeliveryError unless the answer is 2xx; no message names the address, which may be a secret."""
+    try:
+        answer = requests.post(
+            url, json=body, headers=headers, timeout=TIMEOUT_SECONDS, allow_redirects=False
+        )
+    except requests.Timeout:
+        raise DeliveryError("timeout", "no answer in time") from None
+    except requests.RequestException as error:
+        kind = "setup" if isinstance(error, ValueError) else "connection"
+        raise DeliveryError(kind, type(error).__name__) from None
+    if answer.status_code == 429:
+        after = answer.headers.get("Retry-After", "")
+        raise DeliveryError("rate_limited", "429", float(after) if after.isdigit() else 30.0)
+    if answer.status_code >= 500:
+        raise DeliveryError("server_error", str(answer.status_code))
+    if not 200 <= answer.status_code < 300:
+        raise DeliveryError("setup", f"{answer.status_code} {' '.join(answer.text.split())[:200]}")

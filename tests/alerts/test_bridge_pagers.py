@@ -1,0 +1,191 @@
+"""Incidents that the bridge sends to others than Slack: what they get, and that nothing is lost on the way."""
+
+from __future__ import annotations
+
+import random
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import requests
+
+from support.bridge_world import CHANNEL, Clock, body_of
+from support.pagers import KEY, TOKEN, PagerServer
+from support.waiting import eventually
+from triton_alerts.bridge.deliver.message import Style
+from triton_alerts.bridge.deliver.pagers import IncidentWebhook, PagerDuty, PagerWorker
+from triton_alerts.bridge.incidents.incident import Event, Evidence, Incident, Mark
+from triton_alerts.bridge.incidents.notification import parse
+from triton_alerts.bridge.incidents.store import Change, Store
+from tritonwatch.local.triton import free_ports
+
+PAGE = Path(__file__).parents[2] / "docs" / "on-call.md"
+
+
+class Bridge:
+    """A store, a sender to PagerDuty and one to a webhook, in simulated time."""
+
+    def __init__(self, folder: Path, server: PagerServer, clock: Clock, key: str = KEY) -> None:
+        self.clock = clock
+        self.store = Store(folder / "bridge.sqlite", lambda _severity: CHANNEL)
+        style = Style(grafana="http://grafana:3000")
+        pagers = (
+            PagerDuty(lambda: key, style, server.pagerduty),
+            IncidentWebhook(lambda: server.hook, style, lambda: TOKEN),
+        )
+        self.workers = [PagerWorker(one, self.store, clock, random.Random(1), 5.0) for one in pagers]
+
+    def hear(self, name: str, severity: str = "critical", *, start: float, end: float | None = None) -> None:
+        body = body_of(name, {} if end else {name: start}, {name: (start, end)} if end else {})
+        self.store.receive(parse(body.replace(b'"critical"', f'"{severity}"'.encode()), "am"), self.clock())
+
+    def run(self, seconds: float) -> None:
+        end = self.clock() + seconds
+        while self.clock() < end:
+            self.clock.now += max(0.01, min(min(worker.step() for worker in self.workers), 5.0))
+
+
+@pytest.fixture
+def server() -> Iterator[PagerServer]:
+    with PagerServer() as made:
+        yield made
+
+
+@pytest.fixture
+def bridge(tmp_path: Path, server: PagerServer) -> Iterator[Bridge]:
+    made = Bridge(tmp_path, server, Clock())
+    yield made
+    made.store.close()
+
+
+def test_a_page_is_triggered_acknowledged_and_resolved_under_one_key(
+    bridge: Bridge, server: PagerServer
+) -> None:
+    """Its summary, cause and links reach PagerDuty; a ticket does not."""
+    start = bridge.clock()
+    bridge.hear("broken", start=start)
+    bridge.hear("slow", "warning", start=start)
+    evidence = Evidence(at=start, reasons={"broken v1": "weights.txt is missing"})
+    bridge.store.change(1, lambda before: (before.model_copy(update={"evidence": evidence}), ()))
+    bridge.run(10)
+    ((key, first),) = server.open.items()
+    bridge.store.change(1, _acknowledged(bridge.clock()))
+    bridge.run(10)
+    second = server.open[key]
+    bridge.hear("broken", start=start, end=bridge.clock())
+    bridge.run(10)
+
+    assert ["trigger", "acknowledge"] == [first, second]
+    assert {} == server.open
+    assert [] == server.refused
+    payload = server.events[0]["payload"]
+    assert "Model broken failed to load" == payload["summary"]
+    assert "weights.txt is missing" == payload["custom_details"]["Triton's error for broken v1"]
+    assert {"Alertmanager"} <= {link["text"].title() for link in server.events[0]["links"]}
+
+
+def test_a_ticket_that_becomes_a_page_pages(bridge: Bridge, server: PagerServer) -> None:
+    """It is sent under the key of its incident when it is raised."""
+    start = bridge.clock()
+    bridge.hear("m", "warning", start=start)
+    bridge.run(10)
+    before = dict(server.open)
+    bridge.hear("m", "critical", start=start)
+    bridge.run(10)
+
+    assert {} == before
+    assert ["trigger"] == list(server.open.values())
+
+
+@pytest.mark.parametrize("status", [500, 429, 503])
+def test_an_outage_loses_no_page_and_no_end(
+    tmp_path: Path, bridge: Bridge, server: PagerServer, status: int
+) -> None:
+    """What waits is on disk: a new process sends it, the newest state alone."""
+    start = bridge.clock()
+    bridge.hear("ended", start=start)
+    bridge.run(10)
+    server.status = status
+    bridge.hear("ended", start=start, end=bridge.clock())
+    bridge.hear("new", start=bridge.clock())
+    bridge.run(300)
+    waiting, oldest = bridge.store.outbox.backlog()
+    server.status = 0
+    again = Bridge(tmp_path, server, bridge.clock)
+    again.run(100)
+    names = [incident.name for _, incident in again.store.incidents.open()]
+    left = [d for w in again.workers for d in again.store.outbox.pending_for_pager(w.channel)]
+    again.store.close()
+
+    assert waiting >= 3
+    assert oldest is not None
+    assert [f"tritonwatch/{name}" for name in names] == list(server.open)
+    assert [] == left
+
+
+def test_a_wrong_key_is_tried_again_each_minute_and_holds_up_nothing(
+    tmp_path: Path, server: PagerServer
+) -> None:
+    """The webhook gets its incidents meanwhile."""
+    bridge = Bridge(tmp_path, server, Clock(), key="wrong")
+    bridge.hear("m", start=bridge.clock())
+    bridge.run(200)
+    bridge.store.close()
+
+    assert 3 <= len(server.refused) <= 5
+    assert ["firing"] == [one["status"] for one in server.documents]
+
+
+def test_the_webhook_s_document_has_the_fields_of_the_page(bridge: Bridge, server: PagerServer) -> None:
+    """Pages and tickets, each with lead, cause, evidence and links."""
+    start = bridge.clock()
+    bridge.hear("m", "warning", start=start)
+    bridge.run(10)
+    bridge.hear("m", "warning", start=start, end=bridge.clock())
+    bridge.run(10)
+
+    section = PAGE.read_text(encoding="utf-8").split("## The JSON of an incident")[1].split("\n## ")[0]
+    documented = re.findall(r"^\| `(\w+)`", section, re.MULTILINE)
+    assert documented == list(server.documents[0])
+    assert ["firing", "resolved"] == [one["status"] for one in server.documents]
+    assert {"model": "m"}.items() <= server.documents[0]["lead"]["labels"].items()
+
+
+def test_the_bridge_pages_without_slack(tmp_path: Path, server: PagerServer) -> None:
+    """The real process: a notification arrives, PagerDuty and the webhook have it."""
+    for name, content in (("key", KEY), ("hook", server.hook), ("token", TOKEN)):
+        (tmp_path / name).write_text(content)
+    (port,) = free_ports(1)
+    order = [sys.executable, "-m", "tritonwatch", "bridge", "--data", str(tmp_path / "data")]
+    order += ["--pagerduty-key-file", str(tmp_path / "key"), "--pagerduty-url", server.pagerduty]
+    order += ["--incident-webhook-file", str(tmp_path / "hook")]
+    order += ["--incident-webhook-token-file", str(tmp_path / "token"), "--listen", f"127.0.0.1:{port}"]
+    with subprocess.Popen(order, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            body = body_of("g", {"m": 1_700_000_000.0}, {})
+            url = f"http://127.0.0.1:{port}/alertmanager"
+            eventually(
+                lambda: requests.post(url, data=body, timeout=10).ok, "the bridge takes no notification"
+            )
+            eventually(lambda: server.events and server.documents, "nothing was sent")
+        finally:
+            process.terminate()
+            process.communicate()
+
+    assert "Model m failed to load" == server.events[0]["payload"]["summary"]
+    assert [] == server.refused
+
+
+def _acknowledged(at: float) -> Change:
+    """What the button does."""
+
+    def change(before: Incident) -> tuple[Incident, tuple[Event, ...]]:
+        mark = Mark(by="U0ANA", at=at)
+        return before.model_copy(update={"acknowledged": mark}), (
+            Event(at=at, kind="acknowledged", by="U0ANA"),
+        )
+
+    return change

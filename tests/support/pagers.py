@@ -1,0 +1,100 @@
+"""A stand-in for services that get incidents: PagerDuty by its published fields, and a webhook.
+
+https://developer.pagerduty.com/docs/send-alert-event
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from datetime import datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+KEY = "0123456789abcdef0123456789abcdef"
+TOKEN = "webhook-token"
+
+
+class PagerServer(ThreadingHTTPServer):
+    """Takes events at /v2/enqueue and JSON at /hook; `status` is the answer to all, unless it is 0."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        self.status = 0
+        self.events: list[dict[str, Any]] = []
+        self.documents: list[dict[str, Any]] = []
+        self.refused: list[str] = []
+        super().__init__(("127.0.0.1", 0), _Handler)
+
+    @property
+    def pagerduty(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}/v2/enqueue"
+
+    @property
+    def hook(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}/hook"
+
+    @property
+    def open(self) -> dict[str, str]:
+        """The last action of each alert that is not resolved, by its key."""
+        last = {event["dedup_key"]: event["event_action"] for event in self.events}
+        return {key: action for key, action in last.items() if action != "resolve"}
+
+    def __enter__(self) -> PagerServer:
+        threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+        self.server_close()
+
+
+def mistake(event: dict[str, Any], size: int) -> str:
+    """Return why PagerDuty refuses an event; nothing when it takes it."""
+    known = {"routing_key", "event_action", "dedup_key", "payload", "images", "links", "client", "client_url"}
+    action = event.get("event_action")
+    if event.get("routing_key") != KEY:
+        return "invalid routing key"
+    if set(event) - known or action not in ("trigger", "acknowledge", "resolve") or size > 512 * 1024:
+        return "event is invalid"
+    if len(event.get("dedup_key") or "") > 255 or (action != "trigger" and not event.get("dedup_key")):
+        return "dedup_key"
+    if action != "trigger":
+        return ""
+    payload = event.get("payload") or {}
+    fields = {"summary", "source", "severity", "timestamp", "component", "group", "class", "custom_details"}
+    if (
+        set(payload) - fields
+        or not payload.get("source")
+        or not 0 < len(payload.get("summary") or "") <= 1024
+    ):
+        return "payload"
+    if payload.get("severity") not in ("critical", "error", "warning", "info"):
+        return "severity"
+    if any(not link.get("href") or not link.get("text") for link in event.get("links", ())):
+        return "links"
+    datetime.fromisoformat(payload["timestamp"])
+    return ""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: PagerServer
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        status, answer = self.server.status, b"{}"
+        if not status and self.path == "/hook":
+            status = 200 if self.headers.get("Authorization") == f"Bearer {TOKEN}" else 401
+            self.server.documents += [json.loads(body)] if status == 200 else []
+        elif not status:
+            reason = mistake(json.loads(body), len(body))
+            status, answer = (400, json.dumps({"errors": [reason]}).encode()) if reason else (202, answer)
+            (self.server.refused.append(reason) if reason else self.server.events.append(json.loads(body)))
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
