@@ -131,6 +131,7 @@ def _problem(
     file: str, node: yaml.Node, name: str, path: tuple[str | int, ...], reason: str, fix: str = ""
 ) -> Problem:
     line = line_of(node, ("alerts", name, *path))
+    reason, fix = mistake.with_fix(reason, fix)
     return Problem(f"{file}:{line}", f"{'.'.join(map(str, (name, *path)))}: {reason}", fix)
 
 

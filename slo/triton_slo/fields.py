@@ -33,7 +33,9 @@ def ratio(value: Any) -> float:
 
 def _target(value: float) -> float:
     if not (math.isfinite(value) and 0 < value < 1):
-        raise ValueError("a target must be between 0% and 100%, both excluded: 100% leaves no budget to burn")
+        raise ValueError(
+            "a target must be between 0% and 100%, as 100% leaves no budget to burn; write for example 99.9%"
+        )
     return value
 
 
@@ -95,7 +97,7 @@ def _regex(value: str) -> str:
         with warnings.catch_warnings(action="ignore"):
             re.compile(value)
     except re.error as error:
-        raise ValueError(f"not a regular expression: {error}") from None
+        raise ValueError(f"not a regular expression: {error}; write for example bert-.*") from None
     return value
 
 

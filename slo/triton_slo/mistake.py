@@ -165,3 +165,9 @@ _REASONS: Mapping[str, Say] = {
     "string_pattern_mismatch": lambda value, _: f"{shown(value)} is not written as it must be",
     "string_unicode": lambda *_: "contains a character that is half of one (a surrogate)",
 }
+
+
+def with_fix(reason: str, fix: str) -> tuple[str, str]:
+    """Return the reason and the fix; without one, what the reason itself says to write."""
+    before, separator, after = reason.partition("; write ")
+    return (before, f"write {after}") if separator and not fix else (reason, fix)

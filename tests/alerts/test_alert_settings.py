@@ -70,7 +70,7 @@ def tuned(**alerts: object) -> Options:
         (
             "TritonServerDown",
             {"keep_firing_for": 10},
-            "keep_firing_for: the number 10 is not a duration; write it with its unit",
+            "keep_firing_for: the number 10 is not a duration (fix: write it with its unit",
         ),
         ("GpuMemoryNearFull", None, "must be a mapping of fields, and is nothing"),
         ("GpuMemoryNearFull", 0.9, "must be a mapping of fields, and is the number 0.9"),
@@ -81,7 +81,11 @@ def tuned(**alerts: object) -> Options:
         ("GpuDataStale", {"threshold": 120}, "write it with its unit, such as 100ms or 1h"),
         ("VllmFirstTokenSlow", {"threshold": "2 s"}, "'2 s' is not a duration"),
         ("TritonServerDown", {"threshold": 2}, "this alert compares with no threshold"),
-        ("TritonServerDown", {"for": 10}, "for: the number 10 is not a duration; write it with its unit"),
+        (
+            "TritonServerDown",
+            {"for": 10},
+            "for: the number 10 is not a duration (fix: write it with its unit",
+        ),
         ("TritonServerDown", {"for": "soon"}, "for: 'soon' is not a duration such as 100ms, 5m, 1h or 30d"),
         ("TritonServerDown", {"severity": "page"}, "'page' is none of critical, warning, info"),
         ("TritonServerDown", {"enabled": "maybe"}, "must be true or false, and is 'maybe'"),
@@ -127,7 +131,7 @@ def test_a_mistake_is_refused_with_its_line(alert: str, given: object, reason: s
         ("alerts: {}\ncolor: red", "alerts.yaml:1: is not a file of alert settings"),
         (
             "alerts:\n  Watchdog: {}\n  Watchdog: {}",
-            "alerts.yaml:3: 'Watchdog' is written twice, first in line 2",
+            "the key 'Watchdog' is written twice, first in line 2",
         ),
         ("alerts: {", "alerts.yaml:2: not YAML"),
         ("alerts: {}\n---\nalerts: {}", "contains several documents"),

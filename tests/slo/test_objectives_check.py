@@ -46,7 +46,7 @@ def mistakes(**changes: object) -> list[str]:
     ("changes", "said"),
     [
         ({"target": "100%"}, "a target must be between 0% and 100%"),
-        ({"target": "ninety"}, "'ninety' is not a ratio; write 99.5% or 0.995"),
+        ({"target": "ninety"}, "'ninety' is not a ratio (fix: write 99.5% or 0.995)"),
         ({"window": "3d"}, "a rolling window has 7 to 90 whole days"),
         ({"window": {"calendar": "month", "timezone": "Mars/Base"}}, "'Mars/Base' is not a time zone"),
         ({"indicator": {"kind": "speed"}}, "use one of readiness, latency, queue"),

@@ -106,6 +106,7 @@ def _parse(file: str, node: yaml.Node) -> Iterator[Objective | Problem]:
 _FIXES = {
     "extra_forbidden": "see docs/objectives.md for the fields",
     "missing": "add it",
+    "literal_error": "write one of these, in quotes where YAML would read it as true or false",
     "union_tag_invalid": f"use one of {', '.join(KINDS)}",
 }
 _WINDOW_FIX = "write a rolling window such as 30d, or week, month or quarter"
@@ -139,8 +140,7 @@ def _problem(file: str, node: yaml.Node, detail: Any) -> Problem:
     ]
     field = ".".join(str(step) for step in steps)
     named = ".".join(step for step in steps if isinstance(step, str))
-    reason = mistake.reason(detail)
-    fix = _fix(detail["type"], named)
+    reason, fix = mistake.with_fix(mistake.reason(detail), _fix(detail["type"], named))
     return Problem(f"{file}:{line_of(node, steps)}", f"{field}: {reason}" if field else reason, fix)
 
 
