@@ -17,7 +17,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from support.bridge_world import FAULTS, HOUR, KILLS, OUTAGES, Episode, Kill, Outage, Schedule, Step, World
+from support.bridge_world import (
+    FAULTS,
+    HOUR,
+    KILLS,
+    OUTAGES,
+    Episode,
+    Kill,
+    Outage,
+    Schedule,
+    SimulatedBridge,
+    Step,
+)
 from support.thorough import THOROUGH
 from triton_alerts.bridge.deliver import plan
 
@@ -69,9 +80,9 @@ def schedules(draw: st.DrawFn) -> Schedule:
         Outage, start=seconds(0, length), seconds=seconds(30, 1200), fault=st.sampled_from(OUTAGES)
     )
     kill = st.builds(Kill, start=seconds(0, length), point=st.sampled_from(KILLS), down=seconds(0.5, 30))
-    looks = draw(st.integers(0, 2)) > 0
+    may_search = draw(st.integers(0, 2)) > 0
     noises = draw(st.just(()) | noise(40) | noise(8) | noise(2))
-    if not looks:
+    if not may_search:
         # A message that Slack posts after it was sent again stays there, where the bridge may not search for it.
         noises = tuple((well, fault) for well, fault in noises if not fault.startswith("late"))
     return Schedule(
@@ -80,7 +91,7 @@ def schedules(draw: st.DrawFn) -> Schedule:
         outages=draw(st.lists(outage, max_size=2).map(tuple)),
         kills=draw(st.lists(kill, max_size=6).map(tuple)),
         noise=noises,
-        looks=looks,
+        may_search=may_search,
         history_lag=draw(st.sampled_from((0.0, 20.0))),
         early_digests=draw(st.booleans()),
     )
@@ -107,50 +118,54 @@ def test_every_opening_and_every_resolve_is_delivered_in_order(schedule: Schedul
         if schedule.early_digests:
             patch.setattr(plan, "DIGEST_FROM", 3)
             patch.setattr(plan, "MOST_OWN", 2)
-        world = World(schedule, Path(folder) / "bridge.sqlite")
+        simulated = SimulatedBridge(schedule, Path(folder) / "bridge.sqlite")
         try:
-            world.run()
-            check(world)
-            incidents = len(world.incidents())
+            simulated.run()
+            check(simulated)
+            incidents = len(simulated.incidents())
         finally:
-            world.store.close()
+            simulated.store.close()
     RAN.update(
         {
             "schedules": 1,
             "incidents": incidents,
-            "kills": world.kills,
-            "messages": len(world.workspace.messages),
-            "tickets that became pages": sum("*Now a page*" in one.text for one in world.workspace.messages),
-            "digests": sum("📋" in one.text for one in world.workspace.roots()),
-            "duplicates": world.duplicates(),
-            "answers lost after they took effect": world.slack.doubtful,
+            "kills": simulated.kills,
+            "messages": len(simulated.workspace.messages),
+            "tickets that became pages": sum(
+                "*Now a page*" in one.text for one in simulated.workspace.messages
+            ),
+            "digests": sum("📋" in one.text for one in simulated.workspace.roots()),
+            "duplicates": simulated.duplicates(),
+            "answers lost after they took effect": simulated.slack.doubtful,
         }
     )
 
 
-def check(world: World) -> None:
-    incidents = world.incidents()
-    expected = [(key, len(group.episodes)) for key, group in world.truth.items()]
+def check(simulated: SimulatedBridge) -> None:
+    incidents = simulated.incidents()
+    expected = [(key, len(group.episodes)) for key, group in simulated.truth.items()]
     actual = [(key, sum(1 for _, found, _ in incidents if found == key)) for key, _ in expected]
     assert expected == actual
 
     for name, key, closed_at in incidents:
-        told = world.telling(name)
-        assert told, f"incident {name} of {key} was never told"
-        assert closed_at is None or "resolved" in [what for _, what, _ in told], f"end of {name} not told"
+        delivered = simulated.delivered(name)
+        assert delivered, f"incident {name} of {key} was never delivered"
+        assert closed_at is None or "resolved" in [what for _, what, _ in delivered], (
+            f"end of {name} not delivered"
+        )
         # The last state that the channel shows is the true one.
-        assert ("opened" if closed_at is None else "resolved") == told[-1][1]
-        first_resolve = next((at for at, what, _ in told if what == "resolved"), None)
-        # What Slack does late shows an older state, until the bridge looks again.
-        late = 0.0 if not world.slack.acted_late else LATE_SECONDS
+        assert ("opened" if closed_at is None else "resolved") == delivered[-1][1]
+        first_resolve = next((at for at, what, _ in delivered if what == "resolved"), None)
+        # What Slack does late shows an older state, until the bridge searches again.
+        late = 0.0 if not simulated.slack.acted_late else LATE_SECONDS
         assert first_resolve is None or all(
-            what != "opened" or at <= first_resolve + late for at, what, _ in told
+            what != "opened" or at <= first_resolve + late for at, what, _ in delivered
         )
 
-    for root in world.workspace.roots():
+    for root in simulated.workspace.roots():
         seen: set[str] = set()
         times = []
-        for reply in world.workspace.thread(root):
+        for reply in simulated.workspace.thread(root):
             if reply.name not in seen:
                 times += [int(at) for at in re.findall(r"<!date\^(\d+)", reply.text)]
             seen.add(reply.name)
@@ -158,11 +173,11 @@ def check(world: World) -> None:
 
         for name in {found for found in re.findall(r"incident `(\w+)`", root.shown) if "📋" not in root.text}:
             shown = "".join(
-                reply.text for roots in world.posted(name) for reply in world.workspace.thread(roots)
+                reply.text for roots in simulated.posted(name) for reply in simulated.workspace.thread(roots)
             )
-            for event in world.events(name):
-                told = event.at <= root.at or f"<!date^{int(event.at)}^" in shown
-                assert told, f"{event.kind} of {name} at {event.at} is in no thread"
+            for event in simulated.events(name):
+                delivered = event.at <= root.at or f"<!date^{int(event.at)}^" in shown
+                assert delivered, f"{event.kind} of {name} at {event.at} is in no thread"
 
-    looked = "channels:history" in world.workspace.scopes
-    assert world.duplicates() <= world.kills + (0 if looked else world.slack.doubtful)
+    searched = "channels:history" in simulated.workspace.scopes
+    assert simulated.duplicates() <= simulated.kills + (0 if searched else simulated.slack.doubtful)

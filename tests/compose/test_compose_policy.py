@@ -92,12 +92,12 @@ def test_each_rule_of_the_policy_can_fail(
 
 
 @pytest.mark.parametrize("network", ["metrics", "alerts"])
-def test_a_network_that_reaches_the_world_is_seen(stack: dict[str, Any], network: str) -> None:
+def test_a_network_that_reaches_the_internet_is_seen(stack: dict[str, Any], network: str) -> None:
     """Prometheus and Alertmanager talk where nobody else does."""
     broken = copy.deepcopy(stack)
     del broken["networks"][network]["internal"]
 
-    assert [f"network {network} reaches the world"] == problems_of(broken)
+    assert [f"network {network} reaches the internet"] == problems_of(broken)
 
 
 def test_every_secret_comes_from_a_file_that_only_the_script_makes(tmp_path: Path) -> None:

@@ -205,12 +205,12 @@ class BruteForce:
 def brute_force(events: list[tuple[float, float]], alert: PolicyAlert, budget: float) -> list[bool]:
     """Whether the alert fires at each step."""
     assert alert.condition is not None
-    world = BruteForce(events, budget)
+    brute_force = BruteForce(events, budget)
     firing: list[bool] = []
     true: list[bool] = []
     held: list[bool] = []
     for at in range(len(events)):
-        true.append(world.true(alert.condition, at))
+        true.append(brute_force.true(alert.condition, at))
         pending, keep = int(alert.pending), int(alert.keep_firing)
         held.append(at >= pending and all(true[at - pending : at + 1]))
         firing.append(any(held[max(0, at - keep) : at + 1]))

@@ -117,7 +117,7 @@ class Group:
     def open(self) -> bool:
         return bool(self.episodes) and self.episodes[-1][1] is None
 
-    def heard(self, firing: bool, now: float) -> None:
+    def received(self, firing: bool, now: float) -> None:
         if firing and not self.open:
             self.episodes.append([now, None])
         elif not firing and self.open:
@@ -175,7 +175,7 @@ class Kill:
 class Schedule:
     """Everything that happens, in seconds from the start.
 
-    `noise` is (requests that go well, then this fault), again and again; `looks` is whether the bridge may
+    `noise` is (requests that go well, then this fault), again and again; `may_search` is whether the bridge may
     search the channel for what it may have sent.
     """
 
@@ -184,14 +184,14 @@ class Schedule:
     outages: tuple[Outage, ...] = ()
     kills: tuple[Kill, ...] = ()
     noise: tuple[tuple[int, str], ...] = ()
-    looks: bool = True
+    may_search: bool = True
     history_lag: float = 0.0
     early_digests: bool = False
     """Whether three incidents are so many that a digest names them."""
 
 
 @dataclass
-class World:
+class SimulatedBridge:
     """One schedule: run it, then ask what was delivered."""
 
     schedule: Schedule
@@ -201,7 +201,7 @@ class World:
     kills: int = 0
 
     def __post_init__(self) -> None:
-        if not self.schedule.looks:
+        if not self.schedule.may_search:
             self.workspace.scopes = ALL_SCOPES - {"channels:history"}
         self.workspace.history_lag = self.schedule.history_lag
         self.due = sorted(self.schedule.kills, key=lambda kill: kill.start)
@@ -230,11 +230,11 @@ class World:
     def run(self) -> None:
         while self.queue:
             self._until(self.queue[0][0])
-            self._hear(heapq.heappop(self.queue))
+            self._receive(heapq.heappop(self.queue))
         self.calm = True
-        self._until(self.clock.now + HOUR, stop_when_told=True)
+        self._until(self.clock.now + HOUR, stop_when_delivered=True)
 
-    # The script: what happens to the alerts, as one or two Alertmanagers tell it
+    # The script: what happens to the alerts, as one or two Alertmanagers send it
 
     def _script(self) -> list[tuple[float, int, str, str, bytes]]:
         script: list[tuple[float, int, str, str, bytes]] = []
@@ -251,7 +251,7 @@ class World:
         """Returns when it ended."""
         began, severity = at, "warning" if episode.page else "critical"
         firing = {f"{name}-m0": at}
-        self._say(script, name, at, firing, {}, episode.peer, severity)
+        self._send(script, name, at, firing, {}, episode.peer, severity)
         for number, step in enumerate(episode.steps):
             at += step.after
             ended = {}
@@ -260,9 +260,9 @@ class World:
                 ended = {gone: (firing.pop(gone), at)}
             else:
                 firing[f"{name}-m{number + 1}-{at:.0f}"] = at
-            self._say(script, name, at, firing, ended, episode.peer, severity)
+            self._send(script, name, at, firing, ended, episode.peer, severity)
         at += episode.last
-        self._say(
+        self._send(
             script, name, at, {}, {one: (start, at) for one, start in firing.items()}, episode.peer, severity
         )
         if episode.page:
@@ -277,7 +277,7 @@ class World:
                     script.append((when + episode.peer, len(script), "", "am-1", body))
         return at
 
-    def _say(
+    def _send(
         self,
         script: list[Any],
         name: str,
@@ -292,19 +292,19 @@ class World:
         if peer is not None:
             script.append((at + peer, len(script), name, "am-1", body))
 
-    def _hear(self, said: tuple[float, int, str, str, bytes]) -> None:
+    def _receive(self, sent: tuple[float, int, str, str, bytes]) -> None:
         """Alertmanager posts; it posts again when the bridge dies before it answers."""
-        _, _, name, source, body = said
+        _, _, name, source, body = sent
         self.store.receive(parse(body, source), self.clock.now)
         if kill := self._kill("unanswered"):
             self.kill_bridge(kill.down)
             self.store.receive(parse(body, source), self.clock.now)
         if source == "am-0" and name:
-            self.truth[name].heard(b'"status": "firing"' in body.split(b'"alerts"')[0], self.clock.now)
+            self.truth[name].received(b'"status": "firing"' in body.split(b'"alerts"')[0], self.clock.now)
 
     # Time, and what goes wrong in it
 
-    def _until(self, end: float, *, stop_when_told: bool = False) -> None:
+    def _until(self, end: float, *, stop_when_delivered: bool = False) -> None:
         while True:
             self.store.settle(self.clock.now)
             self.slack.act_late()
@@ -314,24 +314,26 @@ class World:
                 self.kill_bridge(killed.down)
                 continue
             if wait > 0:
-                if stop_when_told and self._settled():
+                if stop_when_delivered and self._settled():
                     return
                 if self.clock.now >= end:
-                    assert not stop_when_told, "an hour without faults was not enough to tell everything"
+                    assert not stop_when_delivered, (
+                        "an hour without faults was not enough to deliver everything"
+                    )
                     return
                 if kill := self._kill("between"):
                     self.kill_bridge(kill.down)
                     continue
                 self.clock.now = min(end, self.clock.now + min(wait, 30.0))
-            elif self.clock.now >= end and not stop_when_told:
+            elif self.clock.now >= end and not stop_when_delivered:
                 return
 
     def _settled(self) -> bool:
         outbox = self.store.outbox
         doubtful = self.slack.late or outbox.first_doubt(CHANNEL)
-        return not (outbox.pending(CHANNEL) or doubtful or self._held())
+        return not (outbox.pending(CHANNEL) or doubtful or self._has_planned())
 
-    def _held(self) -> bool:
+    def _has_planned(self) -> bool:
         with sqlite3.connect(self.path) as connection:
             found = bool(connection.execute("SELECT count(*) FROM held").fetchone()[0])
         connection.close()
@@ -393,22 +395,22 @@ class World:
         )
         return again + sum(count - 1 for count in firsts.values())
 
-    def telling(self, name: str) -> list[tuple[float, str, Posted]]:
+    def delivered(self, name: str) -> list[tuple[float, str, Posted]]:
         """What the channel was sent about an incident, in order: (time, "opened" or "resolved", message)."""
-        told: list[tuple[float, str, Posted]] = []
+        delivered: list[tuple[float, str, Posted]] = []
         for message in self.workspace.messages:
             if "📋" in message.text:
                 times = [message.at, *message.edited_at]
                 for at, shown in zip(times, message.shown_over_time, strict=True):
                     for line in re.findall(rf"[^\n\"]*`{name}`[^\n\"]*", shown.replace("\\n", "\n")):
-                        told.append((at, "resolved" if "Resolved:" in line else "opened", message))
+                        delivered.append((at, "resolved" if "Resolved:" in line else "opened", message))
             elif not message.thread_ts and f"incident `{name}`" in message.shown:
-                told += self._root_tells(message)
+                delivered += self._delivered_by(message)
                 replies = self.workspace.thread(message)
-                told += [(one.at, "resolved", one) for one in replies if "Recovered" in one.text]
-        return sorted(told, key=lambda entry: entry[0])
+                delivered += [(one.at, "resolved", one) for one in replies if "Recovered" in one.text]
+        return sorted(delivered, key=lambda entry: entry[0])
 
-    def _root_tells(self, message: Posted) -> list[tuple[float, str, Posted]]:
+    def _delivered_by(self, message: Posted) -> list[tuple[float, str, Posted]]:
         times = [message.at, *message.edited_at]
         states = message.shown_over_time
         return [

@@ -60,7 +60,7 @@ def problems_of(stack: Stack) -> list[str]:
     ports = Counter(port["published"] for one in services.values() for port in one.get("ports", []))
     found += [f"host port {port} is used {count} times" for port, count in ports.items() if count > 1]
     internal = {name for name, network in stack["networks"].items() if (network or {}).get("internal")}
-    found += [f"network {name} reaches the world" for name in _INTERNAL - internal]
+    found += [f"network {name} reaches the internet" for name in _INTERNAL - internal]
     return found
 
 
