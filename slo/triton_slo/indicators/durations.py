@@ -106,14 +106,16 @@ class HistogramOrSlices(TimedIndicator):
         error = estimate_error(self.signal, self.histogram, threshold, scope)
         stated = stated_error(self.signal, threshold, scope)
         if self.source == "histogram":
-            events = CounterQuery(counted, scope.group_by)
+            events = CounterQuery(counted, scope.group_by, may_begin_late=True)
             return Measure(in_histogram, events, ((fed, ""),), mistakes, error, stated)
         # Groups that the exporter has a histogram of keep to it, even where it has not the right bucket or is not
         # stored: the estimate must not hide that mistake, which is reported by name.
         without = f"unless {scope.on} {exported}"
         return Measure(
             f"{in_histogram} or {scope.on} {in_slices}",
-            FallbackQuery(counted, scope.group_by, slices.map(lambda expr: f"({expr})\n{without}")),
+            FallbackQuery(
+                counted, scope.group_by, slices.map(lambda expr: f"({expr})\n{without}"), may_begin_late=True
+            ),
             ((fed, ""), (f"{in_slices} {without}", SLICES)),
             mistakes,
             error,
@@ -160,10 +162,20 @@ class HistogramOrSlices(TimedIndicator):
 def in_buckets(
     metric: Metric, edge: float, scope: Scope | GatewayRequests, window: str
 ) -> tuple[str, Events]:
-    """Return the requests in a histogram, and the events: those over a bucket's edge failed."""
-    every = scope.rate(metric.count, window)
-    good = scope.rate(metric.bucket, window, le_matcher(edge))
-    return every, Events(f"clamp_min({every} - {scope.on} {good}, 0)", f"{every} and {scope.on} {good}")
+    """Return the requests in a histogram, and the events: those over a bucket's edge failed.
+
+    Only servers that have the bucket count, and in a window only those that had it when it began: of the others
+    all requests from before the bucket would count as failed.
+    """
+    count, bucket = scope.series(metric.count), scope.series(metric.bucket, le_matcher(edge))
+    every = f"rate({count}[{window}])"
+    # A bucket may be written as le="1" and le="1.0" in one window: by two versions of a server or of Prometheus.
+    good = f"sum without (le) (rate({bucket}[{window}]))"
+    late = f"({count} offset {window} unless ignoring (le) {bucket} offset {window})"
+    failed = scope.summed(f"{every} - {good} unless {late}")
+    return scope.rate(metric.count, window), Events(
+        f"clamp_min({failed}, 0)", scope.summed(f"{every} and {good} unless {late}")
+    )
 
 
 _ESTIMATING = [source for source in state.DISTRIBUTION_SOURCES if source in CAVEATS]

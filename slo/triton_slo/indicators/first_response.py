@@ -43,7 +43,9 @@ class FirstResponse(TimedIndicator):
         assert threshold is not None
         histogram, edge = self.edge(threshold)
         presence = scope.present(histogram.bucket, le_matcher(edge))
-        events = CounterQuery(lambda window: in_buckets(histogram, edge, scope, window)[1], scope.group_by)
+        events = CounterQuery(
+            lambda window: in_buckets(histogram, edge, scope, window)[1], scope.group_by, may_begin_late=True
+        )
         # No gauge says that there is one: Prometheus' own conversion stores it under the name without a suffix.
         native = no_histogram(histogram, scope.present(histogram), scope)
         mistakes = (no_bucket(histogram, edge, scope), native, self._not_exported(histogram, scope))

@@ -49,7 +49,11 @@ class Latency(HistogramOrSlices, GatewayIndicator):
             self.gateway.edge(threshold),
         )
         presence = requests.present(histogram.bucket, le_matcher(edge))
-        events = CounterQuery(lambda window: in_buckets(histogram, edge, requests, window)[1], scope.group_by)
+        events = CounterQuery(
+            lambda window: in_buckets(histogram, edge, requests, window)[1],
+            scope.group_by,
+            may_begin_late=True,
+        )
         mistakes = (no_bucket(histogram, edge, requests),)
         return Measure(presence, events, ((presence, "histogram"),), mistakes)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from triton_exporter.catalogue import Metric, state, triton
 from triton_exporter.duration import duration_text
@@ -36,6 +36,9 @@ class Events:
 
 class EventQuery(ABC):
     """Where events come from."""
+
+    may_begin_late: bool = False
+    """Whether a window can lack events that shorter ones have: of a series that began after the window."""
 
     @property
     def states(self) -> tuple[Events, ...]:
@@ -103,6 +106,7 @@ class CounterQuery(EventQuery):
 
     events: Callable[[str], Events]
     group_by: tuple[str, ...]
+    may_begin_late: bool = field(default=False, kw_only=True)
 
     def over(self, window: str, mean: str, masked: Change) -> tuple[str, ...]:
         return (masked(self.events(window).labelled()),)
@@ -114,7 +118,8 @@ class CounterQuery(EventQuery):
         return self
 
     def with_lost(self, lost: Callable[..., str]) -> EventQuery:
-        return SumQuery(self.events, self.group_by, Events(lost(), lost()))
+        lost_events = Events(lost(), lost())
+        return SumQuery(self.events, self.group_by, lost_events, may_begin_late=self.may_begin_late)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +210,14 @@ class Scope:
     def present(self, metric: object, *extra: str) -> str:
         """Groups for which a series exists now, each with the value 1."""
         return f"group {self.by} ({metric}{self.matchers.also(*extra)})"
+
+    def series(self, metric: object, *extra: str) -> str:
+        """Selector of the series themselves."""
+        return f"{metric}{self.matchers.also(*extra)}"
+
+    def summed(self, expr: str) -> str:
+        """Sum of an expression by group."""
+        return f"sum {self.by} ({expr})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,8 +117,17 @@ def _raw(plan: Plan, span: RecordedWindow, variant: Variant, measure: Measure) -
     mean = f"avg_over_time({names.SLI_EVENTS_NOW}{_own(plan, variant)}[{span.text}])"
     parts = measure.events.over(_reading(plan, span), mean, lambda expr: counting(plan, expr))
     seen = f"0 * {names.LAST_SEEN}{_own(plan, variant)}"
+    if measure.events.may_begin_late and (shorter := _shorter(plan, span)):
+        part = f"{number(shorter.seconds)} / {number(span.seconds)}"
+        parts = (*parts, f"{part} * {names.sli_events(shorter.nominal)}{_own(plan, variant)}")
     # Each part is itself an `or` without `on`: unbracketed, its second half would be matched on all labels.
     return f"\nor {_on(plan, names.EVENT)}\n".join(map(paren, (*parts, Events(seen, seen).labelled())))
+
+
+def _shorter(plan: Plan, span: RecordedWindow) -> RecordedWindow | None:
+    """Return the longest of the shorter windows from counters, which have been recorded before; None for a link."""
+    found = [one for one in plan.spans.values() if one.raw and one.seconds < span.seconds]
+    return max(found, key=lambda one: one.seconds, default=None)
 
 
 def _reading(plan: Plan, span: RecordedWindow) -> str:

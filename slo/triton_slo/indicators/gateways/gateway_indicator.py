@@ -106,6 +106,14 @@ class GatewayRequests:
         """Groups for which a series exists now, each with the value 1."""
         return self._grouped("group", f"{series}{self.matchers(*extra)}")
 
+    def series(self, series: object, *extra: str) -> str:
+        """Selector of the series themselves."""
+        return f"{series}{self.matchers(*extra)}"
+
+    def summed(self, expr: str) -> str:
+        """Sum of an expression by group."""
+        return self._grouped("sum", expr)
+
     def matchers(self, *extra: str) -> Matchers:
         """Matchers of the requests."""
         label, pattern = self.model_from.label, self.model_from.pattern

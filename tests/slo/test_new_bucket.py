@@ -1,0 +1,76 @@
+"""A histogram gets a bucket that its objective needs, hours after its count began: the exporter started again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from support.promtool import alerting, evaluated, grouped
+from support.tools import promtools
+from triton_exporter.catalogue import state, triton
+from triton_slo import names
+from triton_slo.artifact import Options
+from triton_slo.generate import artifacts
+from triton_slo.objective.reading import read
+
+HOUR = 3600
+BEGAN = 1.5 * HOUR
+"""When the exporter was started with the bucket; requests come at one a second, all of them in time."""
+TEXT = "{name: fast, target: 99%, indicator: {kind: latency, threshold: 150ms}}"
+"""An objective whose threshold lies between the default buckets."""
+
+
+def _series(instance: str, *, renewed: bool) -> dict[str, str]:
+    """An exporter that was started anew with the bucket, or one that always had it."""
+    labels = f'model="m",version="1",instance="{instance}"'
+    before, after = int(BEGAN / 15), int(2 * HOUR / 15)
+    count = f"0+15x{before - 1} 0+15x{after}" if renewed else f"0+15x{before + after}"
+    bucket = f"_x{before} 0+15x{after}" if renewed else count
+    histogram = state.REQUEST_DURATION
+    return {
+        f"{histogram.count}{{{labels}}}": count,
+        f'{histogram.bucket}{{{labels},le="0.15"}}': bucket,
+        f'{state.DISTRIBUTION_SOURCE}{{{labels},signal="request",source="trace"}}': f"1x{before + after}",
+        f"{triton.REQUEST_SUCCESS}{{{labels}}}": count,
+    }
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("rules_since", [0.0, BEGAN + 60], ids=["rules first", "bucket first"])
+@pytest.mark.parametrize("others", [0, 1], ids=["one server", "beside a server that had the bucket"])
+@pytest.mark.parametrize("tool", promtools(), ids=str)
+def test_what_came_before_the_bucket_is_neither_good_nor_bad(
+    tool: Path, others: int, rules_since: float, tmp_path: Path
+) -> None:
+    """No window takes earlier requests for failures, nothing fires, and later requests all count."""
+    [objective] = read([("o.yaml", TEXT)]).objectives
+    [made] = [one for one in artifacts([objective], Options()) if one.name == "slo-fast.yml"]
+    windows = [names.sli_error(window) for window in ("5m", "1h", "6h", "30d")]
+    groups = alerting(made.text, *windows, names.SLI_EVENTS_SUM)
+    for rule in (rule for group in groups for rule in group["rules"]):
+        rule["expr"] = f"(\n{rule['expr']}\n)\nand on () (vector(time()) >= {rules_since:.0f})"
+    series = _series("a", renewed=True)
+    for number in range(others):
+        series |= _series(f"b{number}", renewed=False)
+    moments = [BEGAN + minutes * 60 for minutes in (3, 6, 12, 35, 65, 110)]
+    bad = [(f"max({window}) > 1e-9", at) for window in windows for at in moments]
+    fired = ('count(ALERTS{alertname!="TritonSLOUnknown"})', BEGAN + 2 * HOUR - 60)
+    total = f'{names.SLI_EVENTS_SUM}{{event="total"}}'
+    every = f"sum({total}) - sum({total} offset 1h)", BEGAN + 110 * 60
+    caught_up = f"sum({total})", BEGAN + 65 * 60
+    *errors, alerts, counted, since = evaluated(
+        tool,
+        tmp_path,
+        grouped({group["name"]: group["rules"] for group in groups}),
+        series,
+        [*bad, (f"{fired[0]} or vector(0)", fired[1]), every, caught_up],
+        interval=15,
+        evaluation=30,
+    )
+
+    assert [] == [asked for asked, found in zip(bad, errors, strict=True) if found]
+    assert [({}, 0.0)] == alerts
+    [(_, requests)], [(_, so_far)] = counted, since
+    assert pytest.approx((1 + others) * HOUR, rel=0.02) == requests
+    assert so_far > (1 + others) * 0.98 * HOUR
