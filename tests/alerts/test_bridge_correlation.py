@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -332,3 +333,12 @@ def test_a_message_about_a_page_waits_for_what_the_page_costs(bridge: Bridge) ->
 
     assert [True, False, True] == [one.evidence_is_due for one in (before, known, raised)]
     assert bridge.clock() == page.raised_at
+
+
+def test_a_group_of_thousands_of_models_is_received_in_seconds(bridge: Bridge) -> None:
+    """Alertmanager gives up after its group interval; each model is an incident of its own."""
+    before = time.process_time()
+    bridge.receive(*(LOAD | {"model": f"m{number}"} for number in range(4000)), group="loads")
+
+    assert 4000 == sum(bridge.store.incidents.count_open().values())
+    assert time.process_time() - before < 10

@@ -26,7 +26,7 @@ def said(*alerts: Member, source: str = "am-0", truncated: int = 0) -> Notificat
         truncated=truncated,
         source=source,
     )
-    return notification.about(notification.alerts)
+    return notification.dated()
 
 
 def told(*notifications: Notification) -> tuple[Incident | None, list[str]]:

@@ -68,16 +68,15 @@ class Notification(BaseModel, frozen=True):
     source: str = ""
     newest: float = 0.0
 
+    def dated(self) -> Notification:
+        """Return the notification with its time, and with its group in each alert: parts of it need both."""
+        times = (one.ends_at or one.starts_at for one in self.alerts.values())
+        alerts = {name: one.model_copy(update={"group": self.key}) for name, one in self.alerts.items()}
+        return self.model_copy(update={"alerts": alerts, "newest": max([self.newest, *times])})
+
     def about(self, alerts: Mapping[str, Member]) -> Notification:
         """Return the part of the notification that reports these of its alerts."""
-        return self.model_copy(
-            update={
-                "alerts": {
-                    name: alert.model_copy(update={"group": self.key}) for name, alert in alerts.items()
-                },
-                "newest": max([self.newest, *(one.ends_at or one.starts_at for one in self.alerts.values())]),
-            }
-        )
+        return self.model_copy(update={"alerts": alerts})
 
     def omits(self, name: str, member: Member) -> bool:
         """Return whether the alert is not listed, though its Alertmanager reported it in this group before."""

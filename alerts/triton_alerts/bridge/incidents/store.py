@@ -165,6 +165,7 @@ class Store:
 
     def _targets(self, notification: Notification) -> list[_Target]:
         """Sort the alerts of a notification by the incidents that they belong to."""
+        notification = notification.dated()
         known = self.incidents.open_of_group(notification.key)
         homes = {name: number for number, incident in known for name in incident.members}
         found: dict[tuple[int | None, str], dict[str, Member]] = {}
