@@ -45,7 +45,7 @@ EMPTY: Mapping[str, Mapping[str, Sequence[str]]] = {
             "Requests in the engine",
             "KV cache used",
             "In-flight batcher",
-            "Engine iterations/s",
+            "Engine iterations a second",
         ]
     },
     "needs Triton 24.11": {"triton-model": ["Load time"], PER_MODEL: ["Load time"]},

@@ -117,7 +117,7 @@ def tensorrt_llm(seen: View) -> tuple[Panel, ...]:
             reading.COUNT.when_empty(none),
         ),
         TimeSeries(
-            "Engine iterations/s",
+            "Engine iterations a second",
             "Iterations a second; 0 with active requests is a stuck engine.",
             {"{{instance}}": f"sum by (instance) ({iterations})"},
             Display("short", minimum=0, no_value=none),

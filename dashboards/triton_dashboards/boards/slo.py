@@ -205,7 +205,7 @@ def _objectives(within: Scope) -> Panel:
         Column("Burn 6h", by_key(burn(within, "6h")), _BURN, colored=True, width=85),
         Column("Burn 3d", by_key(burn(within, "3d")), _BURN, colored=True, width=85),
         Column("Unknown", unknown, Display(words={1: ("Unknown", "red")}), colored=True, width=85),
-        Column("Caveat", by_key(_caveats(within)), Display(words=_CAVEAT_WORDS), colored=True, width=165),
+        Column("Caveat", by_key(_caveats(within)), Display(words=_CAVEAT_WORDS), colored=True, width=180),
         Column("Estimate error", by_key(within(ESTIMATE_ERROR)), Display("percentunit", 2), width=120),
     )
     link = shared.to(shared.MODEL, "Model dashboard", model=shared.field("Model"))
