@@ -46,10 +46,15 @@ def test_an_impossible_count_is_not_estimated() -> None:
     assert np.all(np.isfinite(decomposition.shares(400, DEFAULT_BOUNDS)))
 
 
-def observed(requests: Requests, bounds: tuple[float, ...], interval: float = INTERVAL) -> np.ndarray:
+def observed(
+    requests: Requests,
+    bounds: tuple[float, ...],
+    interval: float = INTERVAL,
+    decomposition: Decomposition | None = None,
+) -> np.ndarray:
     """The share within each bound that a decomposition shows which settles every second and fits every five."""
     looks = looked_at(requests, interval)
-    decomposition = Decomposition()
+    decomposition = decomposition or Decomposition()
     within, pending, settle, fit = np.zeros(len(bounds)), 0, 2.0, 1.0
     for number, end in enumerate(looks.ends):
         decomposition.add(
@@ -201,6 +206,20 @@ def test_random_batches(
     )
 
     assert np.abs(found).max() <= 6
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_stated_error_covers_batches_that_take_longer_the_larger_they_are(seed: int) -> None:
+    """8 ms for each request of a batch, and a threshold between those of one and those of two."""
+    rng = np.random.default_rng(seed)
+    arrivals = poisson(rng, 40, 60)
+    requests = batched(arrivals, lambda count: np.zeros(count), 8, delay=0.005, each=0.008).until(60)
+    decomposition = Decomposition()
+    (shown,) = observed(requests, (0.02,), 0.1, decomposition)
+    decomposition.judge((0.02,))
+    print(shown - (requests.took <= 0.02).mean(), decomposition.errors)
+
+    assert abs(shown - (requests.took <= 0.02).mean()) <= decomposition.errors[0] <= 0.12
 
 
 def test_a_single_request_is_exact() -> None:

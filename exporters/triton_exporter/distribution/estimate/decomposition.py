@@ -36,6 +36,12 @@ LEAST_INTERVALS = 30
 LEAST_SINCE_CHANGE = 60
 """So many intervals since a change of the traffic show whether their requests are independent."""
 
+UNSURE_WAITS = 0.4
+"""Part of the requests whose side of a threshold depends on how waits are spread that may be on the other side.
+
+In batches it is all of them, as larger batches may also take longer.
+"""
+
 STALE_PART = 0.5
 """An estimate is out of date when the intervals have grown by this part since."""
 
@@ -244,11 +250,16 @@ class Decomposition:
         crowd = min(float(sums.weight.mean()), 20.0)
         chance = 1.7 * np.sqrt(np.maximum(mixed * (1 - mixed), 5e-4) * crowd / min(total, 3000.0))
         doubt = np.abs(estimated - means) * max(0.12, 0.5 * fit.mean_weight * (1 - fit.mean_weight))
+        spread = _spread(kept, kept.between, fit.wait_variance_inside, limits)
+        unsure = np.where(sums.units < sums.weight, 1.0, UNSURE_WAITS)
+        waits_doubt = ((unsure * sums.weight) @ np.abs(spread - (each <= limits))) / total
         requests = sums.weight[:, None]
         seconds = each * requests
         slowest = np.minimum(requests, np.ceil(seconds / limits - 1e-9) - 1)
         either = np.where(requests > 1, slowest - (seconds > requests * limits), 0.0).sum(axis=0) / total
-        self.errors = np.minimum(0.003 + np.hypot(chance, doubt), either + 0.0005).tolist()
+        self.errors = np.minimum(
+            0.003 + np.hypot(np.hypot(chance, doubt), waits_doubt), either + 0.0005
+        ).tolist()
 
     def shares(self, last: int, bounds: Sequence[float]) -> Floats:
         """Return for each of the last intervals added the share of its requests at or below each bound."""
