@@ -139,6 +139,23 @@ def test_a_wrong_key_is_tried_again_each_minute_and_holds_up_nothing(
     assert ["firing"] == [one["status"] for one in server.documents]
 
 
+def test_the_address_of_a_webhook_is_never_logged(
+    tmp_path: Path, server: PagerServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It may hold a secret: neither a refused connection nor an address that is none shows it."""
+    bridge = Bridge(tmp_path, server, Clock())
+    for address in ("http://127.0.0.1:9/s3cret", "s3cret", "http://s3cret.invalid:b/"):
+        pager = IncidentWebhook(lambda address=address: address, Style())
+        worker = PagerWorker(pager, bridge.store, bridge.clock, random.Random(1))
+        bridge.hear(address, start=bridge.clock())
+        worker.step()
+        bridge.clock.now += 100
+    bridge.store.close()
+
+    assert 3 == len([one for one in caplog.records if "pager webhook refused" in one.message])
+    assert "s3cret" not in caplog.text
+
+
 def test_the_webhook_s_document_has_the_fields_of_the_page(bridge: Bridge, server: PagerServer) -> None:
     """Pages and tickets, each with lead, cause, evidence and links."""
     start = bridge.clock()
