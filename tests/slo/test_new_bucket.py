@@ -74,3 +74,25 @@ def test_what_came_before_the_bucket_is_neither_good_nor_bad(
     [(_, requests)], [(_, so_far)] = counted, since
     assert pytest.approx((1 + others) * HOUR, rel=0.02) == requests
     assert so_far > (1 + others) * 0.98 * HOUR
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("tool", promtools(), ids=str)
+def test_a_missing_bucket_is_a_ticket_after_a_while(tool: Path, tmp_path: Path) -> None:
+    """A setting that prevents the measuring wakes nobody; in the minutes that a restart takes it is no alert."""
+    [objective] = read([("o.yaml", TEXT)]).objectives
+    [made] = [one for one in artifacts([objective], Options()) if one.name == "slo-fast.yml"]
+    fired = 'count by (alertname, severity) (ALERTS{alertstate="firing"})'
+
+    early, late = evaluated(
+        tool,
+        tmp_path,
+        grouped({group["name"]: group["rules"] for group in alerting(made.text)}),
+        _series("a", renewed=True),
+        [(fired, 9 * 60.0), (fired, 12 * 60.0)],
+        interval=15,
+        evaluation=30,
+    )
+
+    assert [] == early
+    assert [({"alertname": names.UNKNOWN_ALERT, "severity": "warning"}, 1.0)] == late

@@ -170,7 +170,7 @@ def test_every_alert_says_what_on_call_needs() -> None:
         if "alert" in rule
     ]
 
-    assert 28 == len(alerts)
+    assert 30 == len(alerts)
     for rule in alerts:
         assert {"severity", "component", "owner"} <= set(rule["labels"])
         assert {"summary", "description", "action", "runbook_url", "dashboard_url"} <= set(

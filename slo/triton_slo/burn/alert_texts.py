@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from triton_exporter.catalogue.state import DISTRIBUTION_SOURCES
 from triton_exporter.duration import DAY
 from triton_slo import names
 from triton_slo.alert_settings.tunable import Tunable
-from triton_slo.indicators.measure import UnknownReason
 from triton_slo.indicators.sources import CAVEATS
 from triton_slo.objective.model import Tier
 from triton_slo.promql import number, quote
 from triton_slo.rules.plan import Plan
-from triton_slo.rules.unknown import reasons
+from triton_slo.rules.unknown import standstills
 from triton_slo.rules.windows import HOLD, canonical
 
 _DASHBOARD = "/d/triton-model"
@@ -53,12 +52,9 @@ def unknown(plan: Plan) -> dict[str, str]:
     after = objective.unknown.after
     explained = {
         "vanished": "Its series have been gone for {after}: the model, its server or the exporter disappeared.",
-        **{reason.name: _sentence(reason) for reason in reasons(plan)},
+        **{reason.name: reason.words for reason in standstills(plan)},
     }
-    cases = "".join(
-        f'{{{{ if eq $labels.{names.REASON} "{reason}" }}}}{words.format(after=after)}{{{{ end }}}}'
-        for reason, words in explained.items()
-    )
+    cases = _by_reason({reason: words.format(after=after) for reason, words in explained.items()})
     counts = ", and counts as failed" if objective.unknown.policy == "bad" else ""
     return {
         **_own(plan),
@@ -70,6 +66,27 @@ def unknown(plan: Plan) -> dict[str, str]:
         "scraped; then send the model a request.",
         **_links(plan, names.UNKNOWN_ALERT),
     }
+
+
+def unmeasured(plan: Plan) -> dict[str, str]:
+    """Annotations of the ticket about a setting that leaves an objective without data, by the reason."""
+    words = {one.name: f"{one.words[0].upper()}{one.words[1:]}." for one in plan.mistakes}
+    fixes = {one.name: f"{one.fix[0].upper()}{one.fix[1:]}." for one in plan.mistakes}
+    return {
+        **_own(plan),
+        "summary": f"{_who(plan)}: the objective {plan.objective.name} cannot be measured",
+        "description": f"{_by_reason(words)} Its burn alerts cannot fire. {_promise(plan)}",
+        "cause": f"{{{{ $labels.{names.REASON} }}}}",
+        "action": _own(plan).get("action") or _by_reason(fixes),
+        **_links(plan, names.UNKNOWN_ALERT),
+    }
+
+
+def _by_reason(texts: Mapping[str, str]) -> str:
+    return "".join(
+        f'{{{{ if eq $labels.{names.REASON} "{reason}" }}}}{text}{{{{ end }}}}'
+        for reason, text in texts.items()
+    )
 
 
 def nearly_spent(plan: Plan, ticket: Tunable) -> dict[str, str]:
@@ -106,12 +123,6 @@ def _about_budget(plan: Plan, alert: str, summary: str, facts: str) -> dict[str,
         or f"Postpone risky changes. {plan.objective.indicator.all_steps()}",
         **_links(plan, alert),
     }
-
-
-def _sentence(reason: UnknownReason) -> str:
-    if not reason.fix:
-        return reason.words
-    return f"{reason.words[0].upper()}{reason.words[1:]}; {reason.fix}."
 
 
 def _own(plan: Plan) -> dict[str, str]:

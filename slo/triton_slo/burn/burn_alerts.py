@@ -17,6 +17,7 @@ from triton_slo.burn.condition import late_guard
 from triton_slo.burn.condition_rules import alert_expression, burn_tiers
 from triton_slo.indicators import BURN_ALERTS, KINDS
 from triton_slo.objective.model import Severity, Tier
+from triton_slo.promql import quote, regex_of
 from triton_slo.rules.excluding import counting
 from triton_slo.rules.plan import Plan
 from triton_slo.rules.rulefile import Rule
@@ -88,10 +89,26 @@ def alert_rules(plan: Plan) -> Iterator[Rule]:
     objective = plan.objective
     if objective.unknown.policy != "ignore":
         for alert in in_force(plan, replace(UNKNOWN, severity=objective.unknown.severity)):
-            unknown = f"{names.UNKNOWN}{plan.own.also(*alert.models.parts)} == 1"
-            yield objective_alert(plan, alert, unknown, alert_texts.unknown(plan))
+            yield from _unknown_alerts(plan, alert)
     for tier in burn_tiers(plan):
         yield _burn_alert(plan, tier)
+
+
+def _unknown_alerts(plan: Plan, alert: Tunable) -> Iterator[Rule]:
+    """Yield the alert on data that is gone, and the ticket about a setting that prevents the measuring."""
+    selected = plan.own.also(*alert.models.parts)
+    settings = {mistake.name for mistake in plan.mistakes}
+    others = [f"{names.REASON}!~{quote(regex_of(sorted(settings)))}"] if settings else []
+    yield objective_alert(
+        plan, alert, f"{names.UNKNOWN}{selected.also(*others)} == 1", alert_texts.unknown(plan)
+    )
+    if settings:
+        # A wrong setting needs no one awake at night, and a restart of the exporter ends it within a minute.
+        ticket = replace(alert, severity="warning", hold=plan.objective.unknown.after)
+        wrong = f"{names.REASON}=~{quote(regex_of(sorted(settings)))}"
+        yield objective_alert(
+            plan, ticket, f"{names.UNKNOWN}{selected.also(wrong)} == 1", alert_texts.unmeasured(plan)
+        )
 
 
 def urgency(plan: Plan, tier: Tier) -> int:

@@ -22,6 +22,10 @@ class Indicator(Value):
 
     kind: str = ""
     burn_alert: ClassVar[str] = ""
+    promised: ClassVar[str] = "good"
+    """What a share of good events is a share of, before the threshold: `99 % of requests within 500 ms`."""
+    counts_time: ClassVar[bool] = False
+    """Whether the budget is a length of time."""
     cause_split: ClassVar[str] = ""
     """Kind of the indicator whose recorded cause split explains this one; empty: none does."""
     first_step: ClassVar[str] = "See which events fail, and what changed last."

@@ -32,6 +32,7 @@ class Latency(HistogramOrSlices, GatewayIndicator):
     kind: Literal["latency"] = "latency"
     source: Literal["auto", "histogram", "slices", GatewayName] = "auto"  # type: ignore[assignment]
     burn_alert: ClassVar = "TritonLatencyBudgetBurn"
+    promised: ClassVar = "of requests within"
     default_seconds: ClassVar = 1.0
     """Threshold that is proposed where nothing was measured."""
     histogram: ClassVar = state.REQUEST_DURATION

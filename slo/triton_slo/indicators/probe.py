@@ -31,6 +31,7 @@ class Probe(Indicator):
 
     kind: Literal["probe"] = "probe"
     burn_alert: ClassVar = "TritonProbeBudgetBurn"
+    promised: ClassVar = "of probes answered"
     cause_split: ClassVar = "probe"
     first_step: ClassVar = "Send the probe's request by hand, and see where it fails."
 

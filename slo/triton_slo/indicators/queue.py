@@ -27,6 +27,7 @@ class Queue(HistogramOrSlices):
 
     kind: Literal["queue"] = "queue"
     burn_alert: ClassVar = "TritonQueueBudgetBurn"
+    promised: ClassVar = "of requests queued at most"
     default_seconds: ClassVar = 0.1
     """Threshold that is proposed where nothing was measured."""
     histogram: ClassVar = state.QUEUE_DURATION

@@ -25,6 +25,8 @@ class Readiness(Indicator):
 
     kind: Literal["readiness"] = "readiness"
     burn_alert: ClassVar = "TritonReadinessBudgetBurn"
+    promised: ClassVar = "of the time ready"
+    counts_time: ClassVar = True
     cause_split: ClassVar = "readiness"
     first_step: ClassVar = (
         "Read Triton's own reason in the exporter's /state or in its log; roll back the model's last change."

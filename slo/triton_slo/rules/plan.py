@@ -9,7 +9,7 @@ from functools import cached_property
 from triton_slo import names
 from triton_slo.artifact import Options
 from triton_slo.fields import Choice
-from triton_slo.indicators.measure import Measure, Scope
+from triton_slo.indicators.measure import Measure, Scope, UnknownReason
 from triton_slo.objective.model import Objective, Override, Severity, Tier, budget
 from triton_slo.promql import Matchers, parse_selector
 from triton_slo.rules.windows import SLICE, Clock, RecordedWindow, canonical, spans
@@ -116,6 +116,12 @@ class Plan:
     def measure(self, variant: Variant) -> Measure:
         """Return how the indicator is measured for a variant's models."""
         return self.objective.indicator.measure(variant.threshold, self.scope(variant.matchers))
+
+    @property
+    def mistakes(self) -> tuple[UnknownReason, ...]:
+        """Settings that can prevent the measuring, each once."""
+        found = (one for variant in self.variants for one in self.measure(variant).mistakes)
+        return tuple({one.name: one for one in found}.values())
 
     def scope(self, matchers: Matchers) -> Scope:
         """Return the source series of some models."""

@@ -28,14 +28,11 @@ def unknown_rules(plan: Plan) -> Iterator[Rule]:
     if plan.objective.unknown.policy == "ignore":
         return
     yield _rule(plan, "vanished", _vanished(plan))
-    for reason in reasons(plan):
+    for reason in standstills(plan):
         yield _rule(plan, reason.name, reason.expr)
-
-
-def reasons(plan: Plan) -> tuple[UnknownReason, ...]:
-    """Reasons beside vanished series, by what the indicator needs to be known."""
-    mistakes = (mistake for variant in plan.variants for mistake in plan.measure(variant).mistakes)
-    return (*standstills(plan), *mistakes)
+    for variant in plan.variants:
+        for mistake in plan.measure(variant).mistakes:
+            yield _rule(plan, mistake.name, mistake.expr)
 
 
 def standstills(plan: Plan) -> tuple[UnknownReason, ...]:

@@ -82,7 +82,11 @@ def _step(member: Member, shares: Sequence[Sample]) -> str:
     """What to do first about the largest cause; a GPU held back is none of them: it overlaps."""
     causes = (one.labels.get(names.CAUSE, "") for one in shares)
     largest = next((cause for cause in causes if cause != "gpu_throttled"), "")
-    return KINDS.get(member.labels.get(names.INDICATOR, ""), Indicator).step_for(largest)
+    return _indicator(member).step_for(largest)
+
+
+def _indicator(member: Member) -> type[Indicator]:
+    return KINDS.get(member.labels.get(names.INDICATOR, ""), Indicator)
 
 
 def selector(member: Member, *names: str) -> str:
@@ -98,20 +102,13 @@ def _pace(burn: float) -> str:
 
 def _promised(member: Member, target: float, days: float, threshold: float | None) -> str:
     """Return what is promised to this model, and for how long it may fail where seconds are counted."""
-    what = {
-        "readiness": "of the time ready",
-        "probe": "of probes answered",
-        "latency": "of requests within",
-        "queue": "of requests queued at most",
-        "first_response": "of first responses within",
-        "errors": "of requests without an error",
-    }.get(member.labels.get(names.INDICATOR, ""), "good")
-    promised = f"{100 * target:.10g} % {what}"
+    indicator = _indicator(member)
+    promised = f"{100 * target:.10g} % {indicator.promised}"
     if threshold is not None:
         promised += f" {threshold:.10g} s" if threshold >= 1 else f" {1000 * threshold:.10g} ms"
     promised += f" over {days:.3g} d"
-    counts_time = member.labels.get(names.INDICATOR) == "readiness"
-    return promised + (f": {duration((1 - target) * days * 86_400)} may fail" if counts_time else "")
+    may_fail = f": {duration((1 - target) * days * 86_400)} may fail"
+    return promised + (may_fail if indicator.counts_time else "")
 
 
 def _left(share: float) -> str:
