@@ -80,7 +80,10 @@ def test_interrupting_a_verb_is_no_fault(verb: str) -> None:
             ["--prometheus", "http://127.0.0.1:1", "--at", "soon"],
             "'soon' is not a time; write 2026-05-01T09:30Z",
         ),
-        (["--prometheus", "http://127.0.0.1:1", "--timeout", "x"], "argument --timeout: 'x' is not a number"),
+        (
+            ["--prometheus", "http://127.0.0.1:1", "--timeout", "x"],
+            "argument --timeout: 'x' is not a duration",
+        ),
         (["--prometheus", "http://127.0.0.1:1", "--top", "-3"], "--top: -3 is not a whole number from 0 on"),
     ],
 )

@@ -34,7 +34,7 @@ OBJECTIVES = (
     Objective(name="errors", target=0.95, indicator="errors"),
     Objective(name="client-errors", target=0.95, indicator={"kind": "errors", "source": "envoy"}),
 )
-REQUESTS = 100
+REQUESTS = 200
 """59 requests without a failure are needed to be 95 % sure of a target of 95 %."""
 
 
@@ -47,9 +47,9 @@ class Stack:
     targets: Path
 
     def count(self, model: str) -> float:
-        """Requests to a model in the events of both objectives; the smaller number."""
-        events = f'{names.sli_events("5m")}{{model="{model}", event="total"}}'
-        return self.asked(f"min(sum by (slo) ({events})) * 300 and count({events}) == {len(OBJECTIVES)}")
+        """Requests to a model in the running sums of both objectives, which the gate reads; the smaller number."""
+        events = f'{names.SLI_EVENTS_SUM}{{model="{model}", event="total"}}'
+        return self.asked(f"min(sum by (slo) ({events})) and count({events}) == {len(OBJECTIVES)}")
 
     def asked(self, query: str) -> float:
         """The value of a query with one answer; 0 without any."""
@@ -59,7 +59,7 @@ class Stack:
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """100 requests to each of two models: `sound` answers all; `hiding` fails one in seven, unseen by Triton."""
+    """200 requests to each of two models: `sound` answers all; `hiding` fails one in seven, unseen by Triton."""
     directory = tmp_path_factory.mktemp("stack")
     models = ("sound", "hiding")
     write_models(directory / "models", *models)
@@ -91,7 +91,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
             def all_counted() -> bool:
                 counted.update({model: stack.count(model) for model in models})
-                return min(counted.values()) > 90
+                return min(counted.values()) > 150
 
             eventually(all_counted, lambda: str(counted))
             yield stack
@@ -114,10 +114,10 @@ def gate(stack: Stack, capsys: pytest.CaptureFixture[str]) -> Gate:
 
 def test_a_model_of_which_the_gateway_saw_no_failure_is_promoted(gate: Gate) -> None:
     """Triton's own counters may hide failures of its backend; the gateway's show that there are none."""
-    code, said = gate("sound")
+    # On a busy machine the first scrapes miss some of the requests that the gate wants to have seen.
+    eventually(lambda: gate("sound")[0] == 0, lambda: str(gate("sound")))
 
-    assert 0 == code, said
-    assert {"errors", "client-errors"} == said.keys()
+    assert {"errors", "client-errors"} == gate("sound")[1].keys()
 
 
 def test_a_model_whose_failures_only_the_gateway_sees_is_not(gate: Gate) -> None:

@@ -18,6 +18,7 @@ from support.exporter import exporting
 from support.triton import live_triton
 from support.waiting import eventually
 from triton_exporter.probe.probe_settings import ProbeSettings
+from triton_slo import names
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
 from triton_slo.objective.model import Objective
@@ -125,6 +126,9 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             wait_for_page(prometheus, "flaky")
             wait_for_page(prometheus, "mute")
             time.sleep(5)  # enough requests for shares to settle
+            left = f'{names.PERIOD_BUDGET_REMAINING}{{slo="latency", model="tailed"}}'
+            with Prometheus(Access(prometheus)) as client:
+                eventually(lambda: client.instant(left), "no latency of the slow tail")
         yield prometheus
 
 
