@@ -21,6 +21,9 @@ CHECKERS: Mapping[str, tuple[tuple[str, ...], str]] = {
 }
 """Program -> its arguments and the files it checks."""
 _CHECK_SECONDS = 120
+_DEFINING = ("name", "query", "duration", "keepFiringFor", "labels", "annotations")
+_Rules = Mapping[str, list[dict[str, Any]]]
+"""Rules by the name of their group, as Prometheus shows them."""
 
 
 class ReloadError(CommandError):
@@ -71,6 +74,7 @@ def put(folder: Path, files: Mapping[str, str], prometheus: Peer, alertmanager: 
     try:
         for peer in peers:
             peer.check_ready()
+        loaded = prometheus.ask("GET", "/api/v1/rules", _loaded)
         before = output.existing(folder, files)
         output.write(folder, files)
     except UnicodeDecodeError as error:
@@ -82,7 +86,7 @@ def put(folder: Path, files: Mapping[str, str], prometheus: Peer, alertmanager: 
     try:
         for peer in peers:
             peer.reload()
-        _check_loaded(prometheus, files)
+        _check_loaded(prometheus, before, files, loaded)
     except PeerError as refusal:
         raise ReloadError(refusal, _go_back(folder, before, peers)) from refusal
 
@@ -103,25 +107,48 @@ def _go_back(folder: Path, before: Mapping[str, str], peers: list[Peer]) -> str:
     return "the old files are restored and loaded"
 
 
-def _check_loaded(prometheus: Peer, files: Mapping[str, str]) -> None:
-    """Compare the loaded rules: a reload can succeed on other files than these."""
-    wanted = {
-        group["name"]: [rule.get("alert") or rule["record"] for rule in group["rules"]]
-        for path, text in files.items()
-        if path.startswith("rules/")
-        for group in _groups(text)
-    }
-    loaded = prometheus.ask("GET", "/api/v1/rules", _rule_names)
-    missing = [name for name, rules in wanted.items() if sorted(loaded.get(name, ())) != sorted(rules)]
-    if missing:
+def _check_loaded(
+    prometheus: Peer, before: Mapping[str, str], files: Mapping[str, str], loaded_before: _Rules
+) -> None:
+    """Compare the loaded rules: a reload can succeed on other files than these.
+
+    Prometheus shows expressions in a form of its own, so they are not compared with the files; but where groups
+    changed in the files, one of them must have changed in Prometheus.
+    """
+    old, wanted = _written(before), _written(files)
+    loaded = prometheus.ask("GET", "/api/v1/rules", _loaded)
+    wrong = [
+        name
+        for name, group in wanted.items()
+        if sorted(rule["name"] for rule in loaded.get(name, ()))
+        != sorted(rule.get("alert") or rule["record"] for rule in group["rules"])
+    ]
+    changed = [name for name, group in wanted.items() if group != old.get(name)]
+    if not wrong and changed and all(loaded[name] == loaded_before.get(name) for name in changed):
+        wrong = changed
+    if wrong:
         raise PeerError(
-            f"{prometheus} reloaded other files: its group {missing[0]!r} "
+            f"{prometheus} reloaded other files: its group {wrong[0]!r} "
             "is not the new one; add the folder given as --out to its rule_files"
         )
 
 
-def _rule_names(answer: Any) -> dict[str, list[str]]:
-    return {group["name"]: [rule["name"] for rule in group["rules"]] for group in answer["data"]["groups"]}
+def _written(files: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    return {
+        group["name"]: group
+        for path, text in files.items()
+        if path.startswith("rules/")
+        for group in _groups(text)
+    }
+
+
+def _loaded(answer: Any) -> _Rules:
+    """Return what defines each rule, by group: without its state and the time of its evaluation."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for group in answer["data"]["groups"]:
+        rules = [{key: rule.get(key) for key in _DEFINING} for rule in group["rules"]]
+        found.setdefault(group["name"], []).extend(rules)
+    return found
 
 
 def _groups(text: str) -> list[dict[str, Any]]:

@@ -183,6 +183,22 @@ def test_what_prometheus_refuses_is_taken_back(
     assert "my-latency" not in _groups(stack)
 
 
+@pytest.mark.real
+def test_a_folder_that_prometheus_does_not_read_is_found(
+    stack: MountedStack, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its groups have the same names, and another target: that Prometheus reloaded at all proves nothing."""
+    _edit(stack, "target: 99%", "target: 95%")
+    elsewhere = stack.folder / "elsewhere"
+    command = [word for word in stack.own_command("reload") if not word.startswith("--out=")]
+
+    code = main([*command, f"--out={elsewhere}"])
+
+    assert 1 == code
+    assert "add the folder given as --out to its rule_files" in capsys.readouterr().err
+    assert not list(elsewhere.rglob("*.yml"))
+
+
 @contextmanager
 def _refusing(port: int) -> Iterator[None]:
     """An Alertmanager that is ready and refuses to reload: the real one takes whatever amtool took."""

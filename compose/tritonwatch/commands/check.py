@@ -28,7 +28,7 @@ from triton_slo.verdict.group_status import GroupStatus
 from tritonwatch import access
 from tritonwatch.arguments import interval, path, seconds, text_of, yaml_files
 
-EXAMPLE = "tritonwatch check slo/objectives/*.yaml --retention 15d"
+EXAMPLE = "tritonwatch check slo/objectives/*.yaml --retention 35d"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
