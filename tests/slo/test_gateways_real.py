@@ -203,7 +203,13 @@ def counted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Counted]:
             "", directory / "p", rules=rules, targets=directory / "targets.json"
         ) as prometheus:
             found = Counted(prometheus)
-            scrapes = lambda: time.sleep(2.5)  # noqa: E731
+
+            def scrapes() -> None:
+                """Wait for two scrapes of everything: of a new status the first is in no rate."""
+                after = time.time() + 2.5
+                with Prometheus(Access(prometheus)) as client:
+                    eventually(lambda: client.instant(f"min(timestamp(up)) > {after}"), "not scraped")
+
             found.keep("envoy", over_http(url, scrapes))
             found.statuses["raw"] = envoy_counters(admin)
             found.keep("grpc-client", over_grpc(triton, registry, scrapes))
