@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import argparse
+import math
 import shlex
-from collections.abc import Collection, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from triton_exporter.duration import duration_text
 from triton_exporter.options import adder
 from triton_exporter.printable import printable
 from triton_slo.objective.model import Objective
 from triton_slo.objective.reading import read
+from triton_slo.verdict.estimate import group_name
+from triton_slo.verdict.group_status import GroupStatus
 from tritonwatch.arguments import objective_texts
 from tritonwatch.command_error import CommandError
+from tritonwatch.tables.status_table import ratio
+
+_NAMED = 5
+"""Groups that a line names at most."""
 
 
 def load(folder: Path | None) -> tuple[Objective, ...]:
@@ -30,32 +39,69 @@ def add_argument(parser: argparse.ArgumentParser) -> None:
     add = adder(parser.add_argument)
     add(
         "--objectives DIR",
-        "report which of these objectives' rules Prometheus has not loaded, and how to load them",
+        "report which of these objectives Prometheus has not loaded as they are here, and how to load them",
         Path,
     )
 
 
 def not_loaded(
     objectives: Iterable[Objective],
-    recorded: Collection[str],
+    rows: Sequence[GroupStatus],
     args: argparse.Namespace,
     access: Sequence[str],
 ) -> str:
-    """Return which rules are not loaded and the commands that load them; empty when none are missing.
+    """Return what Prometheus has not loaded of the files and the commands that load it; empty when all is loaded.
 
-    `recorded` are the objectives of which Prometheus records something, `access` the options that reach it.
+    `rows` are the status of everything that Prometheus records, `access` the options that reach it.
     """
-    wanted = [one.name for one in objectives if not args.objective or one.name in args.objective]
+    wanted = {one.name: one for one in objectives if not args.objective or one.name in args.objective}
+    recorded = {row.slo for row in rows}
     missing = [name for name in wanted if name not in recorded]
-    if recorded and not missing:
+    edited = _edited(wanted, [row for row in rows if args.model in (None, row.model)])
+    if recorded and not missing and not edited:
         return ""
-    noun = "objective" if len(missing) == 1 else "objectives"
-    which = f"the rules of {noun} {', '.join(missing)}" if missing else "no objective's rules"
     when = "" if args.at is None else " (nothing was recorded at the time of --at)"
+    place = f"Prometheus at {args.prometheus}"
+    lines = []
+    if missing or not recorded:
+        noun = "objective" if len(missing) == 1 else "objectives"
+        which = f"the rules of {noun} {', '.join(missing)}" if missing else "no objective's rules"
+        lines.append(f"{which} are {'not ' if missing else ''}loaded in {place}{when}")
+    if edited:
+        lines += [f"{place} still uses other values than the files in {args.objectives}:", *edited]
     files = ["--objectives", str(args.objectives or "DIR"), "--out", "generated"]
-    lines = (
-        f"{which} are {'not ' if missing else ''}loaded in Prometheus at {args.prometheus}{when}",
+    lines += [
         f"  to write, check and load them: {shlex.join(['tritonwatch', 'reload', *files, *access])}",
         f"  only to write them: {shlex.join(['tritonwatch', 'generate', *files])}",
-    )
+    ]
     return "\n".join(map(printable, lines))
+
+
+def _edited(wanted: Mapping[str, Objective], rows: Iterable[GroupStatus]) -> list[str]:
+    """Return a line for each target or threshold that Prometheus records otherwise than the files have it."""
+    found: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for row in rows:
+        objective = wanted.get(row.slo)
+        if objective is None or row.target is None:
+            continue
+        whole = objective.target, objective.threshold_seconds
+        # A group of all models has no model to choose an override by.
+        target, threshold = (objective.resolve(row.model, row.version) if row.model else whole) or whole
+        values = []
+        if not math.isclose(row.target, target):
+            values.append(("target", ratio(row.target), ratio(target)))
+        if not math.isclose(row.threshold_seconds or 0.0, threshold or 0.0):
+            values.append(("threshold", _threshold(row.threshold_seconds), _threshold(threshold)))
+        for what, loaded, filed in values:
+            change = f"{what} {loaded} is loaded, {filed} is in the files"
+            found[row.slo, change].append(group_name(row))
+    return [f"  {slo} {_some(groups)}: {change}" for (slo, change), groups in found.items()]
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
+
+
+def _threshold(seconds: float | None) -> str:
+    return "none" if seconds is None else duration_text(seconds)

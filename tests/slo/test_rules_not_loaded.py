@@ -36,6 +36,7 @@ def prometheus(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
             (name, group, [(END, value)])
             for name, value in (
                 (names.OBJECTIVE_RATIO, 0.99),
+                (names.THRESHOLD_SECONDS, 1.0),
                 (names.CURRENT_BURN_RATE, 0.5),
                 (names.PERIOD_BURN_RATE, 0.2),
                 (names.PERIOD_BUDGET_REMAINING, 0.8),
@@ -187,3 +188,28 @@ def test_mistakes_in_the_objectives_are_listed_before_prometheus_is_asked(
 
     assert 1 == run("status", "http://127.0.0.1:1", "--objectives", folder)
     assert "errors.yaml:1" in capsys.readouterr().err
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("verb", ["status", "gate"])
+def test_a_target_that_is_edited_and_not_loaded_is_named(
+    prometheus: str, folder: Path, verb: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Both values stand in the message, with the models of an override and the command that loads the files."""
+    (folder / "errors.yaml").unlink()
+    assert 0 == run("status", prometheus, "--objectives", folder)
+    capsys.readouterr()
+
+    (folder / "latency.yaml").write_text(
+        "{name: latency, target: 99%, indicator: {kind: latency, threshold: 1s}, "
+        "overrides: [{models: [good], target: 99.5%}]}"
+    )
+    assert CANNOT_TELL == run(verb, prometheus, "--objectives", folder, "--model", "good")
+    shown = capsys.readouterr()
+    first, second, load, _ = shown.err.splitlines()
+    assert first == (
+        f"tritonwatch {verb}: Prometheus at {prometheus} still uses other values than the files in {folder}:"
+    )
+    assert "  latency good version 1: target 99.00% is loaded, 99.50% is in the files" == second
+    assert "reload" == command(load)[1]
+    assert 4 == run("gate", prometheus, "--objectives", folder, "--model", "bad")

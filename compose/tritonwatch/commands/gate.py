@@ -77,8 +77,7 @@ def run(args: argparse.Namespace) -> int:
         objectives = objective_files.load(args.objectives)
         rows = read_status(prometheus, args.at)
         judgements = gate.in_part(_judge(prometheus, args, rows), prometheus.warnings)
-    recorded = {row.slo for row in rows}
-    not_loaded = objective_files.not_loaded(objectives, recorded, args, access.options(args))
+    not_loaded = objective_files.not_loaded(objectives, rows, args, access.options(args))
     if not_loaded:
         print(f"tritonwatch gate: {not_loaded}", file=sys.stderr)
     elif not judgements:

@@ -42,7 +42,7 @@ _IN_STATE: Mapping[str, Callable[[GroupStatus], bool]] = {
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """The chosen rows, and a message about rules that are not loaded."""
+    """The chosen rows, and a message about what Prometheus has not loaded."""
 
     rows: list[GroupStatus]
     not_loaded: str
@@ -85,9 +85,7 @@ def run(args: argparse.Namespace) -> int:
             for warning in prometheus.warnings:
                 print(printable(f"tritonwatch status: Prometheus warns: {warning}"), file=sys.stderr)
             prometheus.warnings.clear()
-            not_loaded = objective_files.not_loaded(
-                objectives, {row.slo for row in found}, args, access.options(args)
-            )
+            not_loaded = objective_files.not_loaded(objectives, found, args, access.options(args))
             return _Reading(_chosen(found, args, required=not not_loaded), not_loaded)
 
         if args.watch is not None and args.fail_on:
