@@ -226,6 +226,7 @@ def test_tables_name_alerts_scores_and_unknown_time(
 
     assert 0 == main(["backtest", *words, "--objectives", str(objectives(tmp_path / "o"))])
     text = capsys.readouterr().out
+    assert "There is data of" not in text
     assert "3 series from 1970-01-01 00:00 to 1970-01-02 00:00, every 1m; unknown 1.39% of the time" in text
     [fast] = [line for line in text.splitlines() if "page_fast" in line]
     assert ["1970-01-01", "10:01", "page", "page_fast", "errors", "m", "1"] == fast.split()[:7]
@@ -236,6 +237,31 @@ def test_tables_name_alerts_scores_and_unknown_time(
     marks = {line[0]: line for line in lines if line[0] in ("tritonwatch", "sloth")}
     assert ("2", "100.0%", "0") == (marks["tritonwatch"][1], marks["tritonwatch"][4], marks["tritonwatch"][5])
     assert "50.0%" == marks["sloth"][4]  # it says nothing when a model vanishes
+
+
+def test_a_history_shorter_than_asked_for_is_stated_before_the_verdict(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of ten days there is data of one: the verdict is for that day, and an objective may have less."""
+    folder = objectives(tmp_path / "o")
+    (folder / "late.yaml").write_text("{name: late, target: 99%, indicator: errors}\n")
+    times = 3600.0 * np.arange(1, 241)
+    total = np.full((2, 240), np.nan)
+    total[0, -24:], total[1, -6:] = 600.0, 600.0
+    keys = (("errors", "m", "1"), ("late", "m", "1"))
+    (tmp_path / "h.npz").write_bytes(to_npz(History(keys, times, total * 0, total)))
+    words = ["backtest", "--history", str(tmp_path / "h.npz"), "--objectives", str(folder)]
+
+    assert 0 == main(words)
+    heading = capsys.readouterr().out.split("Policies")[0]
+    assert (
+        "There is data of the last 1d of 10d (10%), since 1970-01-10 00:00: what follows is the verdict for that "
+        "time alone, and errors before it are in no budget." in " ".join(heading.split())
+    )
+    assert "late: data of the last 6h (2.5%)" in heading
+
+    assert 0 == main([*words, "--json"])
+    assert {"errors": 9 * 86400.0, "late": 9.75 * 86400} == json.loads(capsys.readouterr().out)["data_from"]
 
 
 @pytest.mark.parametrize(

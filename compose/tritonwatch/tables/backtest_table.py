@@ -24,11 +24,34 @@ def tables(report: Report, limit: int) -> Group:
 
 
 def _heading(report: Report) -> Text:
-    return Text(
+    series = (
         f"{report.series} series from {_moment(report.start)} to {_moment(report.end)}, "
         f"every {in_words(report.step_seconds)}; unknown {report.unknown:.2%} of the time; "
         f"{report.incidents} labelled incidents"
     )
+    return Text("\n".join([series, *_short_history(report)]))
+
+
+def _short_history(report: Report) -> Iterator[str]:
+    """Yield how much of the period the data cover, where they begin clearly later than it."""
+    whole = report.end - report.start
+    slack = max(0.01 * whole, 2 * report.step_seconds)  # a first rate needs two scrapes
+    first = min(report.data_from.values(), default=report.start)
+
+    def covered(since: float) -> str:
+        return f"data of the last {in_words(report.end - since)}"
+
+    def share(since: float) -> str:
+        return f"{100 * (report.end - since) / whole:.2g}%"
+
+    if first > report.start + slack:
+        yield (
+            f"There is {covered(first)} of {in_words(whole)} ({share(first)}), since {_moment(first)}: "
+            "what follows is the verdict for that time alone, and errors before it are in no budget."
+        )
+    for slo, since in report.data_from.items():
+        if since > first + slack:
+            yield f"{slo}: {covered(since)} ({share(since)})"
 
 
 def _scores(report: Report) -> Table:

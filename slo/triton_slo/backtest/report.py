@@ -49,7 +49,8 @@ class PolicyOutcome:
 class Report:
     """Several policies over one history.
 
-    `unknown` is the share of steps without data (0 to 1), counted from when each series first had some.
+    `unknown` is the share of steps without data (0 to 1), counted from when each series first had some, and
+    `data_from` the Unix time at which the data of each objective begin.
     """
 
     series: int
@@ -58,6 +59,7 @@ class Report:
     start: float
     end: float
     unknown: float
+    data_from: Mapping[str, float]
     incidents: int
     outcomes: tuple[PolicyOutcome, ...]
 
@@ -76,6 +78,7 @@ def backtest(
         start=float(history.times[0] - history.step),
         end=float(history.times[-1]),
         unknown=_unknown(history),
+        data_from={slo: _data_from(history.about(slo)) for slo in sorted({key[0] for key in history.keys})},
         incidents=len(incidents),
         outcomes=tuple(
             _outcome(name, history, promises, shape, incidents) for name, shape in policies.items()
@@ -87,6 +90,11 @@ def _unknown(history: History) -> float:
     known = ~np.isnan(history.total)
     there = np.logical_or.accumulate(known, axis=1)
     return float(1 - known.sum() / there.sum()) if there.any() else 1.0
+
+
+def _data_from(history: History) -> float:
+    known = (~np.isnan(history.total)).any(axis=0)
+    return float(history.times[known.argmax() if known.any() else -1] - history.step)
 
 
 def _outcome(
