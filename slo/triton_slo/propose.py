@@ -18,12 +18,16 @@ from triton_slo.indicators import Latency, Queue
 
 P99_HEADROOM = 1.5
 """A threshold leaves this much room above a measured 99th percentile."""
-MEAN_HEADROOM = 4.0
-"""... and this much above a mean, which says nothing about the tail: an exponential p99 is 4.6 means."""
+MEAN_HEADROOM = 20.0
+"""... and this much above a mean, which hides the tail: at most one in 20 requests takes over 20 times the mean
+(Markov), and no page of a 99 % objective fires below 6 %."""
 QUEUE_DELAY_HEADROOM = 5.0
 """A batcher that waits d for its batch keeps requests d by design; several such waits are not a fault yet."""
 _LEAST_SECONDS = 0.01
 """A tighter promise is broken by any hiccup of the machine."""
+_LEAST_SECONDS_OF_A_MEAN = 0.1
+"""... and where only a mean is known, perhaps of an idle server, by the first burst of requests."""
+_ERRORS_TARGET = 0.999
 _MOST_COMMENT = 200
 
 
@@ -39,13 +43,15 @@ class Timing:
         """Return a threshold with headroom above what was measured, at a bucket's bound."""
         if self.p99 is not None:
             return round_up(max(_LEAST_SECONDS, self.p99 * P99_HEADROOM))
-        return default if self.mean is None else round_up(max(_LEAST_SECONDS, self.mean * MEAN_HEADROOM))
+        if self.mean is None:
+            return default
+        return round_up(max(_LEAST_SECONDS_OF_A_MEAN, self.mean * MEAN_HEADROOM))
 
     def __str__(self) -> str:
         if self.p99 is not None:
             return f"p99 {_time(self.p99)}"
         return (
-            "no requests yet"
+            "no requests yet, so the threshold is a guess; run init again once it has served some"
             if self.mean is None
             else f"mean {_time(self.mean)} of {self.requests:.0f} requests"
         )
@@ -60,6 +66,7 @@ class Seen:
     config: ModelConfig | None = None
     request: Timing = Timing()
     queue: Timing = Timing()
+    failed: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +94,7 @@ def propose(models: Sequence[Seen], source: MeasurementSource) -> str:
                 *_head(models, source),
                 "objectives:",
                 *_readiness(models),
-                *_errors(),
+                *_errors(models),
                 *_latency(models),
                 *_queue(models),
             ]
@@ -101,6 +108,11 @@ def _head(models: Sequence[Seen], source: MeasurementSource) -> Iterator[str]:
     yield f"# Proposed by `tritonwatch init` for a Triton{version} with {len(models)} models."
     yield "# Read it, change what users would not agree with, then: tritonwatch check THIS_FILE"
     yield f"# Thresholds come from {source.latencies}; a model without traffic gets the default."
+    yield (
+        f"# A threshold is {P99_HEADROOM:g} times a measured 99th percentile, or {MEAN_HEADROOM:g} times a mean: "
+        "so that traffic as measured pages nobody."
+    )
+    yield "# Those from means are loose: with a day of history, run init --prometheus again for tighter ones."
     yield from (_comment(note, 0) for note in source.notes)
 
 
@@ -117,9 +129,16 @@ def _readiness(models: Sequence[Seen]) -> Iterator[str]:
     yield "    indicator: readiness"
 
 
-def _errors() -> Iterator[str]:
-    yield from _objective("errors", "Requests do not fail.", "99.9%")
+def _errors(models: Sequence[Seen]) -> Iterator[str]:
+    yield from _objective("errors", "Requests do not fail.", f"{_ERRORS_TARGET:.1%}")
     yield _comment("counted: REJECTED, BACKEND, OTHER; what the client cancelled is not")
+    for seen in models:
+        answered = seen.failed + seen.request.requests
+        if seen.failed > answered * (1 - _ERRORS_TARGET):
+            yield _comment(
+                f"{seen.model}: {seen.failed:.0f} of {answered:.0f} requests failed since Triton's start: "
+                "more than the target allows, and this alerts from the start if it goes on"
+            )
     yield "    indicator: errors"
 
 
@@ -136,7 +155,7 @@ def _queue(models: Sequence[Seen]) -> Iterator[str]:
     yield from _objective("queue", f"Requests wait less than {wait} for a free instance.", "99%")
     chosen = {seen.model: queue_threshold(seen) for seen in models}
     for seen in models:
-        yield _comment(f"{seen.model}: {seen.queue}{_batching(seen.config)}")
+        yield _comment(f"{seen.model}: {seen.queue}{_long(seen, chosen[seen.model])}{_batching(seen.config)}")
     yield from _threshold("queue", Queue.default_seconds, chosen)
 
 
@@ -145,8 +164,14 @@ def queue_threshold(seen: Seen) -> float:
     delay = 0.0 if seen.config is None else seen.config.max_queue_delay_microseconds / 1e6
     measured = seen.queue.threshold(Queue.default_seconds)
     # A saturated model is measured queueing; that must not become its promise.
-    wanted = max(_LEAST_SECONDS, delay * QUEUE_DELAY_HEADROOM, min(measured, Queue.default_seconds))
-    return round_up(wanted)
+    return round_up(max(delay * QUEUE_DELAY_HEADROOM, min(measured, Queue.default_seconds)))
+
+
+def _long(seen: Seen, threshold: float) -> str:
+    measured = seen.queue.mean if seen.queue.p99 is None else seen.queue.p99
+    if measured is None or measured <= threshold:
+        return ""
+    return ": longer than the threshold, so this alerts from the start; raise the threshold if it is meant to wait"
 
 
 def _objective(name: str, description: str, target: str) -> Iterator[str]:
@@ -216,6 +241,7 @@ def merge(
     configs: Mapping[str, ModelConfig],
     requests: Mapping[str, Timing],
     queues: Mapping[str, Timing],
+    failed: Mapping[str, float],
 ) -> tuple[Seen, ...]:
     """Put together the answers about each model, by name."""
     versions: dict[str, list[IndexEntry]] = defaultdict(list)
@@ -228,6 +254,7 @@ def merge(
             configs.get(model),
             requests.get(model, Timing()),
             queues.get(model, Timing()),
+            failed.get(model, 0.0),
         )
         for model, found in sorted(versions.items())
     )

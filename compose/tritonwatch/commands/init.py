@@ -6,7 +6,7 @@ import argparse
 import time
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from triton_exporter.app.settings import Settings
@@ -18,6 +18,7 @@ from triton_exporter.options import adder
 from triton_exporter.snapshot import ModelConfig, Snapshot
 from triton_exporter.triton.poll import ApiPoller
 from triton_exporter.triton.unreachable import what_to_check
+from triton_slo.indicators.errors import CANCELED
 from triton_slo.prometheus import Prometheus
 from triton_slo.propose import MeasurementSource, Timing, merge, propose
 from tritonwatch import access, output
@@ -73,14 +74,15 @@ def _proposal(settings: Settings, args: argparse.Namespace) -> str:
         raise CommandError(
             f"{settings.triton_url} lists no models, so there is nothing to propose objectives for"
         )
-    requests, queues, origin, notes = _timings(settings)
+    measured = _measured(settings)
+    origin = measured.origin
     if args.prometheus:
         with access.connect(args) as prometheus:
-            requests |= _percentiles(prometheus, state.REQUEST_DURATION)
-            queues |= _percentiles(prometheus, state.QUEUE_DURATION)
+            _add_percentiles(measured.requests, prometheus, state.REQUEST_DURATION)
+            _add_percentiles(measured.queues, prometheus, state.QUEUE_DURATION)
         origin = f"the histograms of the last {_HISTORY} in Prometheus, else {origin}"
-    models = merge(snapshot.index, configs, requests, queues)
-    return propose(models, MeasurementSource(snapshot.triton_version, origin, notes))
+    models = merge(snapshot.index, configs, measured.requests, measured.queues, measured.failed)
+    return propose(models, MeasurementSource(snapshot.triton_version, origin, measured.notes))
 
 
 def _client(settings: Settings, url: str) -> Client:
@@ -118,30 +120,36 @@ def _look(settings: Settings) -> tuple[Snapshot, Mapping[str, ModelConfig]]:
     return snapshot, {key.model: config for key, config in snapshot.configs.items()}
 
 
-def _timings(settings: Settings) -> tuple[dict[str, Timing], dict[str, Timing], str, tuple[str, ...]]:
-    """Mean request and queue times by model since Triton's start, and where they are from."""
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """Times of requests and queues and failed requests by model, where they are from, and what went wrong."""
+
+    requests: dict[str, Timing] = field(default_factory=dict)
+    queues: dict[str, Timing] = field(default_factory=dict)
+    failed: Mapping[str, float] = field(default_factory=dict)
+    origin: str = "no measurements"
+    notes: tuple[str, ...] = ()
+
+
+def _measured(settings: Settings) -> _Measured:
+    """Means and sums by model since Triton's start."""
     url = settings.metrics_url
     client = _client(settings, url)
     try:
         answer = client.get("")
     except FetchError as error:
-        return {}, {}, "no measurements", (f"Triton's metrics at {url} could not be read: {error}",)
+        return _Measured(notes=(f"Triton's metrics at {url} could not be read: {error}",))
     finally:
         client.close()
     body = parse(answer.body)
     if str(triton.REQUEST_SUCCESS) not in body.families:
-        return (
-            {},
-            {},
-            "no measurements",
-            (f"no metrics of Triton at {url}; does its address end in /metrics?",),
-        )
+        return _Measured(notes=(f"no metrics of Triton at {url}; does its address end in /metrics?",))
     counts = _by_model(body, triton.REQUEST_SUCCESS)
-    return (
+    return _Measured(
         _means(counts, _by_model(body, triton.REQUEST_DURATION_US)),
         _means(counts, _by_model(body, triton.QUEUE_DURATION_US)),
+        _by_model(body, triton.REQUEST_FAILURE),
         "means since Triton's start, which hide the tail (with --prometheus, percentiles are used)",
-        (),
     )
 
 
@@ -149,6 +157,8 @@ def _by_model(body: Exposition, metric: Metric) -> dict[str, float]:
     sums: dict[str, float] = defaultdict(float)
     family = body.families.get(str(metric))
     for series, value in family.samples() if family else ():
+        if series.labels.get("reason") == CANCELED:
+            continue  # not a failure of the server
         sums[series.labels.get("model", "")] += value
     return sums
 
@@ -161,10 +171,9 @@ def _means(counts: Mapping[str, float], sums: Mapping[str, float]) -> dict[str, 
     }
 
 
-def _percentiles(prometheus: Prometheus, histogram: Metric) -> dict[str, Timing]:
+def _add_percentiles(timings: dict[str, Timing], prometheus: Prometheus, histogram: Metric) -> None:
     rates = f"sum by (model, le) (rate({histogram.bucket}[{_HISTORY}]))"
-    return {
-        sample.labels.get("model", ""): Timing(p99=sample.value)
-        for sample in prometheus.instant(f"histogram_quantile(0.99, {rates})")
-        if 0 < sample.value < float("inf")
-    }
+    for sample in prometheus.instant(f"histogram_quantile(0.99, {rates})"):
+        model = sample.labels.get("model", "")
+        if 0 < sample.value < float("inf"):
+            timings[model] = replace(timings.get(model, Timing()), p99=sample.value)

@@ -36,7 +36,8 @@ from triton_slo.promql import Matchers, quote, regex_of
 
 FAILURE_REASONS = ("REJECTED", "BACKEND", "OTHER")
 """Failure reasons that count by default: all of Triton's but CANCELED, which is the client's doing."""
-ALL_REASONS = (*FAILURE_REASONS, "CANCELED")
+CANCELED = "CANCELED"
+ALL_REASONS = (*FAILURE_REASONS, CANCELED)
 """All values of the label `reason` of Triton's failure counter."""
 _CHOICES = ", ".join((*ALL_REASONS, QUEUE_FULL))
 _REPORT_FAILURES = "dali|onnxruntime|openvino|pytorch|tensorflow|tensorrt"
@@ -127,7 +128,7 @@ class Errors(GatewayIndicator):
     @classmethod
     def causes(cls, selector: Matchers, window: str, used: Sequence[Indicator]) -> Iterator[tuple[str, str]]:
         """Yield why requests failed; a full queue where some objective counts it."""
-        failed = failures(triton.REQUEST_FAILURE, selector.also('reason!="CANCELED"'), "reason", window)
+        failed = failures(triton.REQUEST_FAILURE, selector.also(f'reason!="{CANCELED}"'), "reason", window)
         if any(isinstance(one, Errors) and QUEUE_FULL in one.reasons for one in used):
             failed = f"{failed} or {full_queue(selector, window)}"
         yield "", shares(failed)
