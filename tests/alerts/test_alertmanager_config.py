@@ -19,6 +19,7 @@ from triton_alerts.alert import Alert
 from triton_alerts.alertmanager import configuration as alertmanager
 from triton_alerts.alertmanager import document
 from triton_alerts.alertmanager.inhibition import INHIBITIONS
+from triton_alerts.alertmanager.receivers import integration
 from triton_alerts.catalogue import ALERTS
 from triton_alerts.generate import artifacts
 from triton_slo import names
@@ -289,6 +290,16 @@ def test_pages_and_tickets_reach_teams_that_do_not_live_in_slack(
         assert routed.stdout.startswith(name)
 
 
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [("&username=am", "lacks password_file"), ("&passwordfile=/x", "has passwordfile, which is not one of")],
+)
+def test_a_mail_address_with_half_a_login_is_refused(more: str, reason: str) -> None:
+    """A mail server would refuse the mail without it, when nobody looks."""
+    with pytest.raises(ValueError, match=reason):
+        integration(f"mailto:a@example.com?from=b@example.com&smarthost=mail:25{more}")
+
+
 @pytest.mark.parametrize("address", ["slack", "ftp://x", "mailto:a@b.example", "pagerduty://"])
 def test_a_fallback_nobody_can_use_is_refused(address: str) -> None:
     """A typing mistake is reported, not written into the configuration."""
@@ -354,7 +365,7 @@ def test_the_fallbacks_text_says_what_to_do_first(binary: Path, tmp_path: Path) 
 
     assert 0 == rendered.returncode, rendered.stderr
     for text in (
-        "[FIRING] AlertBridgeDown on bridge:9096",
+        "[FIRING] The bridge is down (AlertBridgeDown)",
         "Cause: setup",
         "First: Restart it.",
         "Runbook: https",

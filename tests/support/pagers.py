@@ -10,17 +10,13 @@ import threading
 from datetime import datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import urlsplit
 
 KEY = "0123456789abcdef0123456789abcdef"
 TOKEN = "webhook-token"
 
 
 class PagerServer(ThreadingHTTPServer):
-    """Takes events at /v2/enqueue, Opsgenie's alerts at /v2/alerts and JSON at /hook.
-
-    `status` is the answer to all, unless it is 0.
-    """
+    """Takes events at /v2/enqueue and JSON at /hook; `status` is the answer to all, unless it is 0."""
 
     daemon_threads = True
 
@@ -29,8 +25,6 @@ class PagerServer(ThreadingHTTPServer):
         self.events: list[dict[str, Any]] = []
         self.documents: list[dict[str, Any]] = []
         self.refused: list[str] = []
-        self.alerts: list[dict[str, Any]] = []
-        self.closed: list[str] = []
         super().__init__(("127.0.0.1", 0), _Handler)
 
     @property
@@ -94,8 +88,6 @@ class _Handler(BaseHTTPRequestHandler):
         if not status and self.path == "/hook":
             status = 200 if self.headers.get("Authorization") == f"Bearer {TOKEN}" else 401
             self.server.documents += [json.loads(body)] if status == 200 else []
-        elif not status and urlsplit(self.path).path.startswith("/v2/alerts"):
-            status = self._opsgenie(json.loads(body))
         elif not status:
             reason = mistake(json.loads(body), len(body))
             status, answer = (400, json.dumps({"errors": [reason]}).encode()) if reason else (202, answer)
@@ -104,24 +96,6 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(answer)))
         self.end_headers()
         self.wfile.write(answer)
-
-    def _opsgenie(self, alert: dict[str, Any]) -> int:
-        """Check an alert, or its end, by https://docs.opsgenie.com/docs/alert-api; return the status."""
-        if self.headers.get("Authorization") != f"GenieKey {KEY}":
-            return 401
-        if self.path.endswith("/close?identifierType=alias"):
-            self.server.closed.append(urlsplit(self.path).path.split("/")[3])
-            return 202
-        details = alert.get("details", {})
-        wrong = (
-            not 0 < len(alert.get("message") or "") <= 130
-            or not 0 < len(alert.get("alias") or "") <= 512
-            or len(alert.get("description", "")) > 15_000
-            or alert.get("priority", "P3") not in ("P1", "P2", "P3", "P4", "P5")
-            or not all(isinstance(value, str) for value in details.values())
-        )
-        (self.server.refused.append("opsgenie") if wrong else self.server.alerts.append(alert))
-        return 422 if wrong else 202
 
     def log_message(self, format: str, *args: Any) -> None:
         pass

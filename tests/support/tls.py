@@ -9,7 +9,7 @@ import socket
 import socketserver
 import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -20,8 +20,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from support.loopback import served
 
 
-def certificate(folder: Path, name: str, issuer: str | None = None, password: bytes = b"") -> None:
-    """Write name.key and name.pem for localhost, signed by the issuer's key or by its own."""
+def certificate(
+    folder: Path, name: str, issuer: str | None = None, password: bytes = b"", hosts: Sequence[str] = ()
+) -> None:
+    """Write name.key and name.pem for localhost and other hosts, signed by the issuer's key or by its own."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
     signer, signed_by = key, subject
@@ -31,7 +33,8 @@ def certificate(folder: Path, name: str, issuer: str | None = None, password: by
         signer = loaded
         signed_by = x509.load_pem_x509_certificate((folder / f"{issuer}.pem").read_bytes()).subject
     now = datetime.datetime.now(datetime.UTC)
-    names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+    names: list[x509.GeneralName] = [x509.DNSName(host) for host in ("localhost", *hosts)]
+    names.append(x509.IPAddress(ipaddress.ip_address("127.0.0.1")))
     signs = issuer is None
     usage = x509.KeyUsage(True, False, False, False, False, signs, signs, False, False)
     signers_key = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())

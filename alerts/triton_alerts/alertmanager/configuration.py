@@ -27,17 +27,28 @@ _DELIVERY = 'alertname=~"AlertBridge.*|AlertmanagerNotificationsFailing|Alertman
 _MIN_REPEAT_SECONDS = 600
 """A reminder sooner than this is noise, whatever the time scale."""
 
-# Texts of the mails, pages and tickets that the bridge does not write.
+# Texts of the mails, pages and tickets that the bridge does not write: Markdown that reads well as plain text, too
+# (Teams shows one newline as a space). Few alerts: Opsgenie takes 15,000 characters, Teams 28 KB, and no page that
+# is longer. A link without a host leads nowhere outside Grafana.
 _TEMPLATE_TEXT = """\
-{{ define "triton.title" }}[{{ .Status | toUpper }}] {{ .CommonLabels.alertname }}\
-{{ with .CommonLabels.instance }} on {{ . }}{{ end }}{{ end }}
-{{ define "triton.text" }}{{ range .Alerts }}{{ .Status | toUpper }} {{ .Annotations.summary }}
+{{ define "triton.name" }}{{ if .Annotations.summary }}{{ .Annotations.summary }} ({{ .Labels.alertname }})\
+{{ else }}{{ .Labels.alertname }}{{ end }}{{ end }}
+{{ define "triton.more" }}{{ if gt (len .) 1 }} and {{ len (slice . 1) }} more{{ end }}{{ end }}
+{{ define "triton.title" }}[{{ .Status | toUpper }}] \
+{{ if .Alerts.Firing }}{{ template "triton.name" (index .Alerts.Firing 0) }}\
+{{ template "triton.more" .Alerts.Firing }}\
+{{ else }}{{ template "triton.name" (index .Alerts 0) }}{{ template "triton.more" .Alerts }}{{ end }}{{ end }}
+{{ define "triton.text" }}{{ range $place, $alert := .Alerts }}{{ if lt $place 10 }}\
+{{ .Status | toUpper }} {{ template "triton.name" . }}
+
 {{ .Annotations.description }}
-{{ with .Annotations.cause }}Cause: {{ . }}
-{{ end }}{{ with .Annotations.action }}First: {{ . }}
-{{ end }}{{ with .Annotations.runbook_url }}Runbook: {{ . }}
-{{ end }}{{ with .Annotations.dashboard_url }}Dashboard: {{ . }}
-{{ end }}
+
+{{ with .Annotations.cause }}- Cause: {{ . }}
+{{ end }}{{ with .Annotations.action }}- First: {{ . }}
+{{ end }}{{ with .Annotations.runbook_url }}- Runbook: {{ . }}
+{{ end }}{{ with .Annotations.dashboard_url }}{{ if match "^https?://" . }}- Dashboard: {{ . }}
+{{ end }}{{ end }}
+{{ end }}{{ end }}{{ if gt (len .Alerts) 10 }}and {{ len (slice .Alerts 10) }} more
 {{ end }}{{ end }}
 """
 

@@ -25,8 +25,14 @@ ADDRESSES = (
 """FILE holds the key, token or address, as a path on the machine of Alertmanager."""
 _TITLE = '{{ template "triton.title" . }}'
 _TEXT = '{{ template "triton.text" . }}'
-_LINKS = {"Runbook": "runbook_url", "Dashboard": "dashboard_url"}
+# A path without a host is Grafana's own: PagerDuty would take no such link.
+_LINKS = {
+    text: f"{{{{ with (index .Alerts 0).Annotations.{annotation} }}}}"
+    '{{ if match "^https?://" . }}{{ . }}{{ end }}{{ end }}'
+    for text, annotation in (("Runbook", "runbook_url"), ("Dashboard", "dashboard_url"))
+}
 _JSM = "https://api.atlassian.com/jsm/ops/integration/"
+_LOGIN = ("username", "password_file")
 _INCIDENT_IO = "https://api.incident.io/v2/alert_events/alertmanager/"
 
 
@@ -55,8 +61,11 @@ def integration(address: str) -> tuple[str, dict[str, Any]]:
         case "http" | "https" if parts.hostname:
             token = parse_qs(parts.fragment).get("token-file", [""])[0]
             return "webhook_configs", webhook(urlunsplit(parts._replace(fragment="")), token)
-        case "webhook" | "irm" if file:
+        case "webhook" if file:
             return "webhook_configs", {"url_file": file, "send_resolved": True}
+        case "irm" if file:
+            # As many as its documentation advises.
+            return "webhook_configs", {"url_file": file, "send_resolved": True, "max_alerts": 100}
         case "incidentio" if file and "source" in query:
             return "webhook_configs", webhook(_INCIDENT_IO + query["source"], file)
         case "pagerduty" if file:
@@ -80,10 +89,7 @@ def _pagerduty(key_file: str) -> dict[str, Any]:
         "severity": '{{ if eq .CommonLabels.severity "warning" }}warning{{ else }}critical{{ end }}',
         "details": {"text": _TEXT},
         "client": "tritonwatch",
-        "links": [
-            {"text": text, "href": f"{{{{ (index .Alerts 0).Annotations.{annotation} }}}}"}
-            for text, annotation in _LINKS.items()
-        ],
+        "links": [{"text": text, "href": href} for text, href in _LINKS.items()],
     }
 
 
@@ -95,16 +101,18 @@ def _opsgenie(key_file: str, api_url: str) -> dict[str, Any]:
         "message": _TITLE,
         "description": _TEXT,
         "priority": '{{ if eq .CommonLabels.severity "warning" }}P3{{ else }}P1{{ end }}',
-        "details": {
-            text: f"{{{{ (index .Alerts 0).Annotations.{annotation} }}}}"
-            for text, annotation in _LINKS.items()
-        },
+        "details": dict(_LINKS),
     }
 
 
 def _email(to: str, query: dict[str, str]) -> dict[str, Any]:
-    if missing := [name for name in ("from", "smarthost") if name not in query]:
+    needed = ("from", "smarthost", *(_LOGIN if query.keys() & _LOGIN else ()))
+    if missing := [name for name in needed if name not in query]:
         raise ValueError(f"mailto:{to} lacks {' and '.join(missing)}")
+    if unknown := sorted(query.keys() - {*needed, "require_tls"}):
+        raise ValueError(
+            f"mailto:{to} has {unknown[0]}, which is not one of {', '.join((*needed, 'require_tls'))}"
+        )
     made: dict[str, Any] = {
         "to": to,
         "from": query["from"],
@@ -114,8 +122,10 @@ def _email(to: str, query: dict[str, str]) -> dict[str, Any]:
         "html": "",
         "text": _TEXT,
     }
-    if "username" in query and "password_file" in query:
+    if "username" in query:
         made |= {"auth_username": query["username"], "auth_password_file": query["password_file"]}
+    if query.get("require_tls") == "false":
+        made["require_tls"] = False
     return made
 
 

@@ -1,0 +1,253 @@
+"""Strict stand-ins for the services of `--page-to` and `--ticket-to`, under their real names, and a mail server.
+
+`Vendors` is an HTTPS proxy that answers for every host itself: a client that sends through it uses the addresses of
+production. What each service takes is from its published reference:
+
+- PagerDuty: https://developer.pagerduty.com/docs/send-alert-event
+- Opsgenie: https://docs.opsgenie.com/docs/alert-api, alerts-and-alert-fields
+- Jira Service Management: https://developer.atlassian.com/cloud/jira/service-desk-ops/rest/v1/api-group-integration-events;
+  its close by alias: https://jira.atlassian.com/browse/JSDCLOUD-14179
+- Microsoft Teams: https://learn.microsoft.com/en-us/connectors/teams, add-incoming-webhook (28 KB)
+- incident.io: https://docs.incident.io/api-reference/alert-events-v2, and Alertmanager's notifier (512 KB)
+- Grafana IRM: https://grafana.com/docs/oncall/latest/configure/integrations/references/alertmanager
+"""
+
+from __future__ import annotations
+
+import base64
+import email
+import email.policy
+import json
+import re
+import socketserver
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from email.message import EmailMessage
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from support.pagers import KEY, TOKEN, mistake
+
+TEAMS = "https://prod-00.westeurope.logic.azure.com/workflows/1f/triggers/manual/paths/invoke?sig=" + KEY
+IRM = f"https://oncall-prod.grafana.net/oncall/integrations/v1/alertmanager/{KEY}/"
+HOSTS = (
+    *("events.pagerduty.com", "api.opsgenie.com", "api.eu.opsgenie.com", "api.atlassian.com"),
+    *("api.incident.io", urlsplit(TEAMS).hostname or "", urlsplit(IRM).hostname or ""),
+    *("hooks.example.com", "bridge.example.com"),
+)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a service got: where, with which headers, and the JSON of its body."""
+
+    host: str
+    path: str
+    authorization: str
+    body: Any
+    size: int
+
+
+def _opsgenie(base: str) -> Callable[[Request], str]:
+    def check(request: Request) -> str:
+        closes = re.fullmatch(rf"{base}v2/alerts/([^/]{{1,512}})/close\?identifierType=alias", request.path)
+        body = request.body
+        if request.authorization != f"GenieKey {KEY}":
+            return "the Authorization header"
+        if closes is not None:
+            return "" if set(body) <= {"user", "source", "note"} else "a field of the close request"
+        if request.path != f"{base}v2/alerts":
+            return "the path"
+        known = {"message", "alias", "description", "responders", "visibleTo", "actions", "tags", "details"}
+        details = body.get("details", {})
+        wrong = {
+            "a field": bool(set(body) - known - {"entity", "source", "priority", "user", "note"}),
+            "message": not 0 < len(body.get("message") or "") <= 130,
+            "alias": not 0 < len(body.get("alias") or "") <= 512,
+            "description": len(body.get("description", "")) > 15_000,
+            "source": len(body.get("source", "")) > 100,
+            "details": sum(len(name) + len(value) for name, value in details.items()) > 8_000,
+            "tags": len(body.get("tags", ())) > 20,
+            "priority": body.get("priority", "P3") not in ("P1", "P2", "P3", "P4", "P5"),
+        }
+        return ", ".join(name for name, bad in wrong.items() if bad)
+
+    return check
+
+
+def _teams(request: Request) -> str:
+    """A message of one adaptive card; text blocks show a subset of Markdown, in which one newline is a space."""
+    body = request.body
+    (attachment,) = body["attachments"]
+    card = attachment["content"]
+    wrong = {
+        "path": request.path != TEAMS.split(".com", 1)[1],
+        "type": body["type"] != "message" or card["type"] != "AdaptiveCard",
+        "contentType": attachment["contentType"] != "application/vnd.microsoft.card.adaptive",
+        "version": card["version"] not in ("1.0", "1.1", "1.2", "1.3", "1.4", "1.5"),
+        "body": not card["body"]
+        or any(one["type"] != "TextBlock" or not one["text"] for one in card["body"]),
+        "size": request.size > 28 * 1024,
+    }
+    return ", ".join(name for name, bad in wrong.items() if bad)
+
+
+def _alertmanager(path: str, authorization: str = "", largest: int = 512 * 1024) -> Callable[[Request], str]:
+    """The document of Alertmanager's webhook, which these services read themselves."""
+
+    def check(request: Request) -> str:
+        body = request.body
+        fields = {"version", "groupKey", "status", "receiver", "groupLabels", "commonLabels"}
+        wrong = {
+            "path": request.path != path,
+            "authorization": request.authorization != authorization,
+            "size": request.size > largest or len(body.get("alerts", ())) > 100,
+            "fields": bool(fields - set(body)) or body.get("status") not in ("firing", "resolved"),
+            "alerts": not all(
+                {"status", "labels", "annotations", "startsAt", "endsAt", "fingerprint"} <= set(alert)
+                for alert in body.get("alerts") or [{}]
+            ),
+        }
+        return ", ".join(name for name, bad in wrong.items() if bad)
+
+    return check
+
+
+_JSM = "/jsm/ops/integration/"
+_SERVICES: dict[str, Callable[[Request], str]] = {
+    "events.pagerduty.com": lambda request: mistake(request.body, request.size),
+    "api.opsgenie.com": _opsgenie("/"),
+    "api.eu.opsgenie.com": _opsgenie("/"),
+    "api.atlassian.com": _opsgenie(_JSM),
+    "api.incident.io": _alertmanager("/v2/alert_events/alertmanager/01ABC", f"Bearer {TOKEN}"),
+    urlsplit(TEAMS).hostname or "": _teams,
+    urlsplit(IRM).hostname or "": _alertmanager(urlsplit(IRM).path),
+    "hooks.example.com": _alertmanager("/x?a=b", f"Bearer {TOKEN}"),
+    "bridge.example.com": _alertmanager("/alertmanager"),
+}
+
+
+class Vendors(ThreadingHTTPServer):
+    """An HTTPS proxy on loopback that is every service; `refused` has a reason for each request not taken."""
+
+    daemon_threads = True
+
+    def __init__(self, certificate: Path, key: Path) -> None:
+        self.tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.tls.load_cert_chain(certificate, key)
+        self.taken: list[Request] = []
+        self.refused: list[str] = []
+        super().__init__(("127.0.0.1", 0), _Handler)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+    def of(self, host: str) -> list[Request]:
+        """What a service took, in order."""
+        return [one for one in self.taken if one.host == host]
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Vendors
+    protocol_version = "HTTP/1.1"
+    host = ""
+
+    def do_CONNECT(self) -> None:
+        self.host = self.path.partition(":")[0]
+        self.send_response(200)
+        self.end_headers()
+        self.connection = self.server.tls.wrap_socket(self.connection, server_side=True)
+        self.rfile = self.connection.makefile("rb")
+        self.wfile = self.connection.makefile("wb", 0)
+        self.close_connection = False
+
+    def do_POST(self) -> None:
+        content = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        reason = ""
+        request = Request(
+            self.host, self.path, self.headers.get("Authorization", ""), json.loads(content), len(content)
+        )
+        if self.host not in _SERVICES or self.headers["Host"] != self.host:
+            reason = "the host"
+        elif self.headers.get_content_type() != "application/json":
+            reason = "the content type"
+        else:
+            reason = _SERVICES[self.host](request)
+        if reason:
+            self.server.refused.append(f"{self.host}{self.path}: {reason}")
+        else:
+            self.server.taken.append(request)
+        self.send_response(400 if reason else 202)
+        self.send_header("Content-Length", "2")
+        self.end_headers()
+        self.wfile.write(b"{}")
+
+    def finish(self) -> None:
+        super().finish()
+        self.connection.close()
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+class MailServer(socketserver.ThreadingTCPServer):
+    """Takes mail: with a login only after STARTTLS and the password, without one in the clear."""
+
+    daemon_threads = True
+    allow_reuse_address = True
+
+    def __init__(self, certificate: Path, key: Path, login: tuple[str, str] | None) -> None:
+        self.tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.tls.load_cert_chain(certificate, key)
+        self.login = base64.b64encode("\0{}\0{}".format(*login).encode()).decode() if login else ""
+        self.taken: list[EmailMessage] = []
+        self.recipients: list[str] = []
+        super().__init__(("127.0.0.1", 0), _MailHandler)
+
+
+class _MailHandler(socketserver.StreamRequestHandler):
+    server: MailServer
+
+    def handle(self) -> None:
+        secure = False
+        known = not self.server.login
+        self._answer("220 mail.example.com ESMTP")
+        while line := self.rfile.readline(2000).decode().rstrip("\r\n"):
+            verb = line.split(" ")[0].upper()
+            if verb == "EHLO":
+                offered = "AUTH PLAIN" if secure else "STARTTLS" if self.server.login else "8BITMIME"
+                self._answer("250-mail.example.com", f"250 {offered}")
+            elif verb == "STARTTLS":
+                self._answer("220 go ahead")
+                self.connection = self.server.tls.wrap_socket(self.connection, server_side=True)
+                self.rfile = self.connection.makefile("rb")
+                self.wfile = self.connection.makefile("wb", 0)
+                secure = True
+            elif verb == "AUTH":
+                known = secure and line.split(" ")[1:] == ["PLAIN", self.server.login]
+                self._answer("235 welcome" if known else "535 wrong password")
+            elif verb == "QUIT":
+                self._answer("221 bye")
+                return
+            elif not known:
+                self._answer("530 authentication required")
+            elif verb == "DATA":
+                self._answer("354 send it")
+                content = b"".join(iter(self.rfile.readline, b".\r\n"))
+                message = email.message_from_bytes(content, policy=email.policy.default)
+                self.server.taken.append(message)
+                self._answer("250 taken")
+            else:
+                self.server.recipients += [line] if verb == "RCPT" else []
+                self._answer("250 ok")
+
+    def finish(self) -> None:
+        super().finish()
+        self.connection.close()
+
+    def _answer(self, *lines: str) -> None:
+        self.wfile.write("".join(f"{line}\r\n" for line in lines).encode())
