@@ -13,6 +13,7 @@ import grpc
 import pytest
 
 from support.faults import body, faulty
+from triton_exporter.catalogue import probe
 from triton_exporter.http.certificates import Certificates
 from triton_exporter.lifecycle.tracker import Lifecycle
 from triton_exporter.probe.outcome import ProbeOutcome
@@ -114,6 +115,24 @@ def test_a_failed_probe_is_repeated_within_three_seconds_and_an_unproven_one_is_
     probed.observe(61.5)
     assert {"m0"} == {key.model for key in probed.lifecycle.failed_probes}
     assert 4 == probed.poll(61.0 + RETRY_SECONDS + 0.02)["m0"]
+
+
+def test_an_outage_weighs_in_the_counter_as_long_as_it_lasts() -> None:
+    """Each interval counts one probe, however often one that failed was repeated meanwhile."""
+    probed = ProbedModels(1, lambda: 0.5)
+    for second in range(1, 3001):
+        failing = 1000 <= second < 1300
+        probed.outcome = ProbeOutcome("failed" if failing else "success", 0.01)
+        probed.poll(float(second))
+
+    families = {str(family.metric): family for family in probed.prober.families(3000.0)}
+    counted = [sample.value for sample in families[str(probe.REQUESTS)].samples]
+    assert {"success": 90, "failed": 10} == {
+        result: value for result, value in zip(probe.RESULTS, counted, strict=True) if value
+    }
+    assert 150 < probed.sent["m0"]
+    probed.observe(3000.0)
+    assert 60 < probed.lifecycle.probe_failures[ModelVersion("m0", "1")]
 
 
 def test_a_dead_process_is_a_failure_though_no_probe_has_worked_before() -> None:

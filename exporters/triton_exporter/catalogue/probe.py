@@ -22,8 +22,9 @@ SAYS_NOTHING = ("bad_input", "unproven")
 REQUESTS = Metric(
     "triton_probe_requests_total",
     "counter",
-    "Probes sent, by result. bad_input: the model does not accept the probe's input; unproven: the probe failed "
-    "with an input that has never worked with this model. Neither shows whether the model works.",
+    "Probes by result, one in each interval: the early repetitions of one that failed are not counted. bad_input: "
+    "the model does not accept the probe's input; unproven: the probe failed with an input that has never worked "
+    "with this model. Neither shows whether the model works.",
     (*_MODEL, "result"),
     "requests",
     "prober",

@@ -22,7 +22,10 @@ MEMORY_SECONDS = 900.0
 """How long the counters of a model that is not ready any more are still shown."""
 
 RETRY_SECONDS = 3.0
-"""How soon a model whose probe failed is probed again: a recovery, or a chance failure, shows at once."""
+"""How soon a model whose probe failed is probed again: a recovery, or a chance failure, shows at once.
+
+Repetitions decide readiness and are not counted, so that each interval has the same weight in `probe` objectives.
+"""
 
 MOST_AT_ONCE = 4
 """Probes in flight altogether: a prober must not be what saturates a server."""
@@ -37,6 +40,7 @@ class _Target:
     """One model version that is probed."""
 
     due: float
+    next_counted: float
     inputs: tuple[Tensor, ...]
     decoupled: bool
     in_flight: bool = False
@@ -48,6 +52,8 @@ class _Target:
     counted: int = -1  # successes by Triton's count, the probes among them; negative: not known yet
     others: int = 0  # the most of them that were requests of others
     last_success: float = float("-inf")  # when those last grew
+    is_repetition: bool = False
+    failures: int = 0  # repetitions among them
     results: Counter[str] = field(default_factory=Counter)
     buckets: list[int] = field(default_factory=lambda: [0] * len(BOUNDS))
     count: int = 0
@@ -100,10 +106,7 @@ class Prober:
                 for key, target in self._targets.items()
                 if target.last is not None and self._works(target, snapshot.at) is False
             }
-            self._lifecycle.probe_failures = {
-                key: target.results.total() - target.results["success"]
-                for key, target in self._targets.items()
-            }
+            self._lifecycle.probe_failures = {key: target.failures for key, target in self._targets.items()}
 
     def _works(self, target: _Target, now: float) -> bool | None:
         """Return whether the last probe shows that the model works; None where it shows nothing."""
@@ -126,9 +129,12 @@ class Prober:
             due.sort(key=lambda key: self._targets[key].due)
             started = due[: max(0, MOST_AT_ONCE - self._in_flight)]
             for key in started:
-                self._targets[key].in_flight = True
-                self._targets[key].started = now
-                self._targets[key].due = now + self._settings.interval_seconds * (0.9 + 0.2 * self._jitter())
+                target = self._targets[key]
+                target.in_flight, target.started = True, now
+                target.is_repetition = now < target.next_counted
+                if not target.is_repetition:
+                    target.next_counted = now + self._settings.interval_seconds * (0.9 + 0.2 * self._jitter())
+                target.due = target.next_counted
                 self._in_flight += 1
         for key in started:
             # Of its own, and a daemon: a probe that hangs must not keep the exporter from ending.
@@ -179,7 +185,7 @@ class Prober:
         else:
             # Models that come together are spread, so that their probes never are a burst.
             spread = min(2.0, self._settings.interval_seconds) * self._jitter()
-            self._targets[key] = _Target(now + spread, inputs, config.decoupled)
+            self._targets[key] = _Target(now + spread, now + spread, inputs, config.decoupled)
 
     def _forget(self, now: float) -> None:
         gone = [key for key, target in self._targets.items() if now - target.seen > MEMORY_SECONDS]
@@ -209,7 +215,7 @@ def _follow(target: _Target, counted: int | None, now: float) -> None:
     """Learn from Triton's count of successes when a request of somebody else has worked."""
     if counted is None:
         return
-    others = counted - target.results["success"]
+    others = counted - target.count
     if target.counted < 0 or counted < target.counted:  # a reload begins at 0
         target.others = others
     elif others > target.others:
@@ -222,8 +228,10 @@ def _record(target: _Target, ended: ProbeOutcome) -> None:
     says_nothing = not target.proven and not ended.of_dead_process
     unproven = says_nothing and ended.result not in ("success", "bad_input")
     target.last = replace(ended, result="unproven") if unproven else ended
-    target.results[target.last.result] += 1
+    if not target.is_repetition:
+        target.results[target.last.result] += 1
     if ended.result != "success":
+        target.failures += 1
         return
     target.proven = True
     target.count += 1
