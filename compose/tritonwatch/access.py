@@ -15,12 +15,11 @@ from urllib.parse import urlsplit
 
 from triton_exporter.catalogue import state, triton
 from triton_exporter.duration import duration_between
-from triton_exporter.options import adder
-from triton_slo.prometheus import Access, Prometheus, PrometheusError
+from triton_exporter.options import adder, with_scheme
+from triton_slo.prometheus import URL_VARIABLE, Access, Prometheus, PrometheusError
 from tritonwatch.arguments import parsed
 from tritonwatch.command_error import CommandError, UsageError
 
-URL_VARIABLE = "TRITONWATCH_PROMETHEUS"
 TOKEN_VARIABLE = "TRITONWATCH_PROMETHEUS_TOKEN"  # noqa: S105 # the variable's name, not a token
 PASSWORD_VARIABLE = "TRITONWATCH_PROMETHEUS_PASSWORD"  # noqa: S105 # the same
 _TIMEOUT_SECONDS = 10.0
@@ -31,17 +30,13 @@ EVERY_MODEL = f"group by (model) ({state.MODEL_STATE} or {triton.REQUEST_SUCCESS
 def add_arguments(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
     """Declare --prometheus and how to log in there."""
     add = adder(parser.add_argument)
-    text = "address of Prometheus, with its path if it has one"
-    if required:
-        default = os.environ.get(URL_VARIABLE)
-        add(
-            "--prometheus URL",
-            f"{text} (or the variable {URL_VARIABLE})",
-            required=not default,
-            default=default,
-        )
-    else:  # a variable must not make a verb that works without Prometheus ask one
-        add("--prometheus URL", text)
+    default = os.environ.get(URL_VARIABLE)
+    add(
+        "--prometheus URL",
+        f"address of Prometheus, with its path if it has one (or the variable {URL_VARIABLE})",
+        required=required and not default,
+        default=default,
+    )
     add = adder(parser.add_argument_group("access to Prometheus").add_argument)
     add(
         "--timeout DURATION",
@@ -95,6 +90,11 @@ def connect(args: argparse.Namespace) -> Iterator[Prometheus]:
             raise CommandError(error) from error
 
 
+def is_given(args: argparse.Namespace) -> bool:
+    """Return whether --prometheus is on the command line, or differs from the variable."""
+    return args.prometheus is not None and args.prometheus != os.environ.get(URL_VARIABLE)
+
+
 def options(args: argparse.Namespace) -> list[str]:
     """Return the options that reach the same Prometheus, for a command to show; no value of a header."""
     words = ["--prometheus", args.prometheus]
@@ -111,6 +111,7 @@ def options(args: argparse.Namespace) -> list[str]:
 
 def checked_url(text: str, option: str) -> str:
     """Return an http or https address without credentials, query or fragment. Raises UsageError."""
+    text = with_scheme(text)
     try:
         parts = urlsplit(text)
         port = parts.port

@@ -19,7 +19,7 @@ from triton_exporter.distribution.buckets import Buckets, ThresholdError, thresh
 from triton_exporter.duration import duration_between
 from triton_exporter.http.certificates import CertificateError, Certificates
 from triton_exporter.lifecycle.expectations import parse_expected
-from triton_exporter.options import host_and_port, is_loopback, is_web_address
+from triton_exporter.options import host_and_port, is_loopback, is_web_address, with_scheme
 from triton_exporter.probe.payload import PayloadError, Tensor, load_payloads
 from triton_exporter.probe.probe_settings import ProbeSettings
 from triton_exporter.yaml_faults import YAML_FAULTS, fault, read_one
@@ -63,7 +63,7 @@ class Chosen:
 
 
 def _url(text: str) -> str:
-    url = text if "://" in text else f"http://{text}"
+    url = with_scheme(text)
     if not is_web_address(url):
         raise ValueError(f"{text!r} is not a URL such as http://127.0.0.1:8000")
     parts = urlsplit(url)

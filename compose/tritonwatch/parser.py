@@ -19,7 +19,9 @@ class Parser(argparse.ArgumentParser):
         super().__init__(*args, **{"allow_abbrev": False} | kwargs)
 
     def error(self, message: str) -> NoReturn:
-        """Exit with 2, after the mistake and where help is found."""
+        """Exit with 2, after the mistake and where help is found; what is missing is shown in the example."""
+        if message.startswith("the following arguments are required") and self.epilog:
+            message += f", such as{self.epilog.removeprefix('example')}"
         self.exit(2, printable(f"{self.prog}: {message} (see {self.prog} --help)") + "\n")
 
     def refuse_unknown(self, argv: Sequence[str]) -> None:

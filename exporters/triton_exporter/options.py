@@ -30,6 +30,11 @@ def adder(add_argument: Callable[..., object], **always: Any) -> Callable[..., N
     return add
 
 
+def with_scheme(text: str) -> str:
+    """Return an address with `http://` before it where it has no scheme."""
+    return f"http://{text}" if text and "://" not in text and not text.startswith("/") else text
+
+
 def is_web_address(text: str) -> bool:
     """Return whether it is an http or https URL with a host."""
     try:

@@ -67,7 +67,7 @@ def test_without_a_command_the_commands_are_listed(capsys: pytest.CaptureFixture
 def test_the_address_of_prometheus_can_be_a_variable(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """So that `status`, `gate` and `reload` need no option each time; an option wins."""
+    """So that no verb needs the option each time; an option wins."""
     assert 2 == main(["status"])
     assert "required: --prometheus" in capsys.readouterr().err
     monkeypatch.setenv("TRITONWATCH_PROMETHEUS", "ftp://from-the-variable")
@@ -75,6 +75,23 @@ def test_the_address_of_prometheus_can_be_a_variable(
     assert "ftp://from-the-variable" in capsys.readouterr().err
     assert 2 == main(["status", "--prometheus", "ftp://from-the-option"])
     assert "ftp://from-the-option" in capsys.readouterr().err
+
+
+def test_a_history_file_is_replayed_whatever_the_variable_says(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The variable must not make `backtest --history` ambiguous."""
+    monkeypatch.setenv("TRITONWATCH_PROMETHEUS", "http://127.0.0.1:1")
+    assert 1 == main(["backtest", "--history", "/no/such.csv"])
+    assert "/no/such.csv: No such file" in capsys.readouterr().err
+
+
+def test_missing_options_are_shown_in_an_example(capsys: pytest.CaptureFixture[str]) -> None:
+    """`generate --check` alone cannot know which objectives and which files to compare."""
+    assert 2 == main(["generate", "--check"])
+    message = capsys.readouterr().err
+    assert "required: --objectives, --out" in message
+    assert "such as: tritonwatch generate --objectives slo/objectives --out generated" in message
 
 
 def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:

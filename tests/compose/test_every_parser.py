@@ -128,3 +128,25 @@ def test_a_mistake_in_a_file_is_a_finding(words: str, tmp_path: Path) -> None:
     code, written = said(*given)
 
     assert (1, True) == (code, f"{tmp_path / 'o.yaml'}:2: " in written), written
+
+
+@pytest.mark.parametrize(
+    "words", [one for one in PARSERS if "--prometheus" in PARSERS[one]._option_string_actions]
+)
+def test_every_prometheus_can_be_given_by_the_variable(words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The help names the variable, and its value is the default of the option."""
+    monkeypatch.setenv("TRITONWATCH_PROMETHEUS", "prometheus.example:9090")
+    parser = dict(parsers())[words]
+    option = parser._option_string_actions["--prometheus"]
+
+    assert (False, True) == (option.required, "prometheus.example:9090" in option.default)
+    assert "TRITONWATCH_PROMETHEUS" in str(option.help)
+
+
+@pytest.mark.parametrize("words", ASKING)
+def test_an_address_without_a_scheme_is_one_of_http(words: str) -> None:
+    """As `--triton localhost:8000` is; every verb asks the same address."""
+    code, text = said(*words.split(), *GIVEN.get(words, []), "--prometheus", "127.0.0.1:1")
+
+    assert 1 == code
+    assert "http://127.0.0.1:1" in text

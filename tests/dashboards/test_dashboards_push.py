@@ -164,7 +164,7 @@ def test_usage_errors_exit_2(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["push", "--grafana", "grafana:3000"], "--grafana grafana:3000: not an address"),
+        (["push", "--grafana", "grafana:bad"], "--grafana http://grafana:bad: "),
         (["push", "--grafana", "ftp://grafana"], "--grafana ftp://grafana: not an address"),
         (["push", "--grafana", "http://a:secret@grafana"], "no credentials in the address"),
         (["list", "--selector", 'cluster="eu1"}'], "is not a list of matchers"),

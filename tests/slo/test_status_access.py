@@ -195,7 +195,7 @@ def test_the_environment_holds_secrets_too() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--prometheus", "prometheus:9090"], "not an address such as http://127.0.0.1:9090"),
+        (["--prometheus", "ftp://prometheus"], "not an address such as http://127.0.0.1:9090"),
         (["--prometheus", "http://me:pw@host"], "no credentials in the address"),
         (["--prometheus", "http://host:99999"], "Port out of range"),
         (["--prometheus", "http://host/?a=b"], "without ? and #"),

@@ -13,8 +13,9 @@ from triton_alerts.bridge.deliver.pagers import PAGERDUTY_URL
 from triton_alerts.bridge.deliver.slack import API_URL
 from triton_exporter.duration import parse_seconds
 from triton_exporter.http.certificates import ServerCertificates
-from triton_exporter.options import adder, host_and_port
+from triton_exporter.options import adder, host_and_port, with_scheme
 from triton_slo.problem import Problem
+from triton_slo.prometheus import URL_VARIABLE
 
 DRY_RUN = "TRITONWATCH_DRY_RUN"
 STACK_USER = "tritonwatch"
@@ -65,17 +66,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--incident-webhook-file FILE", "file with an address that gets each page and ticket as JSON", Path)
     add("--incident-webhook-token-file FILE", "file with the bearer token for that address", Path)
     add = adder(parser.add_argument_group("enriching messages").add_argument)
-    add("--exporter URL...", "address of an exporter, for the reasons of failures (repeatable)")
+    add("--exporter URL...", "address of an exporter, for the reasons of failures (repeatable)", with_scheme)
     add(
         "--prometheus URL",
-        "address of Prometheus, for burn rates, error budgets, GPU state and charts",
-        default="",
+        "address of Prometheus, for burn rates, error budgets, GPU state and charts "
+        f"(or the variable {URL_VARIABLE})",
+        with_scheme,
+        default=os.environ.get(URL_VARIABLE, ""),
     )
     add(
         "--alertmanager URL...",
         "address of each Alertmanager that sends to this bridge, for silences and firing alerts (repeatable)",
+        with_scheme,
     )
-    add("--grafana URL", "address of Grafana, for dashboard links without a host", default="")
+    add("--grafana URL", "address of Grafana, for dashboard links without a host", with_scheme, default="")
     add("--password-file FILE", f"file with the password of user {STACK_USER} on these servers", Path)
 
 

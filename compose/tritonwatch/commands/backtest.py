@@ -69,7 +69,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the alerts that would have fired: 0 printed, 1 no history, 2 wrong usage."""
-    if (args.prometheus is None) == (args.history is None):
+    if not (args.prometheus or args.history) or (args.history and access.is_given(args)):
         raise UsageError("give either --prometheus or --history")
     if args.last < 2 * args.step:
         raise UsageError("--last must be at least twice --step")
