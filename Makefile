@@ -48,7 +48,7 @@ check: lint ## Lint and the tests that start no real servers
 # Most tests wait for servers, so there are more workers than cores. A file's tests stay together, and the files keep
 # the order that tests/conftest.py gives them: the longest first.
 test: setup tools-next lint ## Everything that must pass: ARGS=tests/slo runs a part of the tests
-	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder --durations=25 $(ARGS)
+	$(BIN)/python -m pytest -n 6 --dist loadfile --no-loadscope-reorder --durations=25 $(ARGS)
 
 generate: $(STAMP) ## Write the committed rules and dashboards again
 	$(BIN)/tritonwatch generate --objectives slo/objectives --alerts alerts/alerts.yaml --only rules --out alerts/generated/rules

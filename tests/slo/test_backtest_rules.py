@@ -142,7 +142,7 @@ def fired_in_replay(
 def test_a_replay_fires_when_the_generated_rules_fire(tmp_path: Path) -> None:
     """Every tier's first minute, last minute and number of minutes firing agree within two, whatever failed."""
     random = np.random.default_rng(20)
-    models = [f"m{number}" for number in range(24 if THOROUGH else 8)]
+    models = [f"m{number}" for number in range(24 if THOROUGH else 5)]
     histories = HISTORIES | {model: random_history(random) for model in models}
     minutes = max(map(len, histories.values()))
     real = fired_in_promtool(ERRORS, failed(histories), minutes, tmp_path)
@@ -168,7 +168,7 @@ def random_errors(random: np.random.Generator) -> Matrix:
 def test_a_replay_asks_for_the_error_of_an_estimate_as_the_rules_do(tmp_path: Path) -> None:
     """Errors hold pages back in some histories, and at the same minutes."""
     random = np.random.default_rng(21)
-    models = [f"m{number}" for number in range(24 if THOROUGH else 8)]
+    models = [f"m{number}" for number in range(24 if THOROUGH else 5)]
     histories = {model: random_history(random, 10.0) for model in models}
     errors = {model: random_errors(random) for model in models}
     histories["held"] = incident([0.2] * 120)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from support.promtool import alerting, evaluated, grouped
-from support.tools import promtools
+from support.tools import promtools, shared_out
 from triton_exporter.catalogue import state, triton
 from triton_slo import names
 from triton_slo.artifact import Options
@@ -19,6 +19,10 @@ BEGAN = 1.5 * HOUR
 """When the exporter was started with the bucket; requests come at one a second, all of them in time."""
 TEXT = "{name: fast, target: 99%, indicator: {kind: latency, threshold: 150ms}}"
 """An objective whose threshold lies between the default buckets."""
+
+CASES = ((0, 0.0), (0, BEGAN + 60), (1, BEGAN + 60), (1, 0.0))
+"""How many servers beside it had the bucket all the time, and since when there are rules."""
+DEALT = [(tool, *case) for tool, cases in shared_out(CASES).items() for case in cases]
 
 
 def _series(instance: str, *, renewed: bool) -> dict[str, str]:
@@ -37,9 +41,7 @@ def _series(instance: str, *, renewed: bool) -> dict[str, str]:
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("rules_since", [0.0, BEGAN + 60], ids=["rules first", "bucket first"])
-@pytest.mark.parametrize("others", [0, 1], ids=["one server", "beside a server that had the bucket"])
-@pytest.mark.parametrize("tool", promtools(), ids=str)
+@pytest.mark.parametrize(("tool", "others", "rules_since"), DEALT)
 def test_what_came_before_the_bucket_is_neither_good_nor_bad(
     tool: Path, others: int, rules_since: float, tmp_path: Path
 ) -> None:
@@ -66,7 +68,7 @@ def test_what_came_before_the_bucket_is_neither_good_nor_bad(
         series,
         [*bad, (f"{fired[0]} or vector(0)", fired[1]), every, caught_up],
         interval=15,
-        evaluation=30,
+        evaluation=60,
     )
 
     assert [] == [asked for asked, found in zip(bad, errors, strict=True) if found]

@@ -67,6 +67,8 @@ def _serve(connection: socket.socket, server: FaultyServer, stop: threading.Even
             if not chunk:
                 return
             request += chunk
+        if b"\r\n\r\n" not in request:
+            return
         head, *lines = request.partition(b"\r\n\r\n")[0].decode("latin-1").split("\r\n")
         method, path, _ = head.split(" ", 2)
         server.requests.append((method, path, dict(line.split(": ", 1) for line in lines)))
