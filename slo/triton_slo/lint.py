@@ -54,7 +54,7 @@ def lint(objective: Objective, place: Callable[[str], str], around: Surroundings
         *objective.indicator.doubts(objective.group_by, _chosen(objective)),
         *_horizon(objective, around),
         *_names(objective, around),
-        *_shadowed(objective),
+        *_shadowed(objective, place),
         *exclusion_doubts(objective),
     ):
         yield Problem(place(field), f"{objective.name}: {field}: {reason}", fix)
@@ -188,17 +188,29 @@ def _nearest(choice: Choice, models: frozenset[str]) -> str:
     return f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(sorted(models)[:8]) or 'none'}"
 
 
-def _shadowed(objective: Objective) -> Iterator[Doubt]:
-    taken: set[str] = set()
+def _shadowed(objective: Objective, place: Callable[[str], str]) -> Iterator[Doubt]:
+    """Yield overrides of models that the objective leaves out, or that earlier overrides take."""
     for index, override in enumerate(objective.overrides):
-        names = override.models.names
-        if names is not None:
-            outside = [name for name in names if not objective.models.includes(name)]
-            if outside:
-                reason = f"{outside[0]!r} is not among the objective's models"
-                yield f"overrides.{index}", reason, "add it there, or drop the override"
-            if names and all(name in taken for name in names):
-                reason = "earlier overrides already cover all of its models; the first one applies"
-                yield f"overrides.{index}", reason, "merge them"
-            if override.versions.everything:
-                taken.update(names)
+        field, names = f"overrides.{index}", override.models.names
+        if outside := [name for name in names or () if not objective.models.includes(name)]:
+            yield (
+                field,
+                f"{outside[0]!r} is not among the objective's models",
+                "add it there, or drop the override",
+            )
+        for earlier, first in enumerate(objective.overrides[:index]):
+            if not _within(override.versions, first.versions):
+                continue
+            taken = [name for name in names or () if first.models.includes(name)]
+            if taken or _within(override.models, first.models):
+                which = f" to {', '.join(taken)}" if taken and len(taken) < len(names or ()) else ""
+                line = place(f"overrides.{earlier}").rpartition(":")[2]
+                reason = f"never applies{which}: the override of line {line} applies first"
+                yield field, reason, f"move it above line {line}, or drop it"
+                break
+
+
+def _within(part: Choice, whole: Choice) -> bool:
+    """Return whether one choice surely chooses nothing that the other leaves out."""
+    named = part.names is not None and all(whole.includes(name) for name in part.names)
+    return whole.everything or part == whole or named

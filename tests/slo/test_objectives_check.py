@@ -235,6 +235,57 @@ def test_a_doubt_names_the_line_of_its_field(tmp_path: Path, capsys: pytest.Capt
     assert all("(fix: " in line for line in said)
 
 
+HEAD = "name: a\ntarget: 99%\nindicator: errors\noverrides:\n"
+BERT = "  - {models: {regex: bert-.*}, target: 98%}\n"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (BERT + "  - {models: [bert-large, bert-base], target: 95%}\n", "6: a: overrides.1: never applies"),
+        (
+            BERT + "  - {models: [gpt, bert-base], target: 95%}\n",
+            "6: a: overrides.1: never applies to bert-base:",
+        ),
+        (BERT + "  - {models: [bert-a], versions: ['1'], target: 95%}\n", "6: a: overrides.1: never applies"),
+        (BERT + "  - {models: {regex: bert-.*}, versions: ['1'], target: 95%}\n", "6: a: overrides.1: never"),
+        (
+            "  - {versions: ['1'], target: 98%}\n  - {models: [m], versions: ['1'], target: 95%}\n",
+            "6: a: overrides.1",
+        ),
+        (
+            "  - {models: [m, n], target: 98%}\n  - {models: [n], target: 95%}\n",
+            "6: a: overrides.1: never applies",
+        ),
+    ],
+)
+def test_an_override_that_earlier_ones_leave_nothing_is_named_with_its_line(
+    overrides: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first that matches applies, so the special case must stand above the general one."""
+    (tmp_path / "o.yaml").write_text(HEAD + overrides)
+
+    assert 1 == main(["check", str(tmp_path / "o.yaml")])
+    message = capsys.readouterr().err
+    assert f"o.yaml:{said}" in message
+    assert "the override of line 5 applies first (fix: move it above line 5, or drop it)" in message
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        "  - {models: [bert-large], target: 95%}\n" + BERT,
+        BERT + "  - {models: [gpt], target: 95%}\n",
+        "  - {models: {regex: bert-.*}, versions: ['1'], target: 98%}\n  - {models: [bert-a], target: 95%}\n",
+    ],
+)
+def test_an_override_that_can_apply_is_fine(overrides: str, tmp_path: Path) -> None:
+    """A special case above the general one, other models, other versions."""
+    (tmp_path / "o.yaml").write_text(HEAD + overrides)
+
+    assert 0 == main(["check", str(tmp_path / "o.yaml")])
+
+
 @pytest.mark.real
 def test_a_model_that_nobody_serves_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A real Prometheus knows the models; a name that matches none is a slip of the pen."""
