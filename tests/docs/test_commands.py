@@ -145,3 +145,25 @@ def test_the_readme_names_every_verb() -> None:
     table = re.findall(r"^\| `tritonwatch ([a-z]+)", (ROOT / "README.md").read_text(), re.MULTILINE)
 
     assert sorted(VERBS) == sorted(table)
+
+
+def test_what_the_pages_write_into_the_clone_is_ignored_by_git() -> None:
+    """A reader who follows a page has a clean `git status` afterwards."""
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    text = "\n".join(page.read_text() for page in pages)
+    written = {
+        "data",
+        "objectives.yaml",
+    }  # what `prometheus` and `tritonwatch init` write unless told otherwise
+    written |= set(re.findall(r'^```\w+ title="([^"]+)"', text, re.MULTILINE))
+    options = r"(?:--out|--data|--save|--storage(?:\.tsdb)?\.path|--log-file|--log)[ =]([a-z][\w./-]*)"
+    written |= {found for found in re.findall(options, text) if not (ROOT / found).exists()}
+    done = subprocess.run(
+        ["git", "check-ignore", "--no-index", "--stdin"],
+        input="\n".join(written),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+
+    assert sorted(written) == sorted(set(done.stdout.split()) & written)
