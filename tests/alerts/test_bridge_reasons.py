@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import threading
 import time
 from contextlib import closing
 from pathlib import Path
 
 import bcrypt
+import pytest
 
 from support.bridge_world import body_of
 from support.loopback import served
@@ -84,8 +86,11 @@ def test_an_exporter_behind_a_password_tells_its_reasons(tmp_path: Path) -> None
     assert {"broken v1": "no such file"} == found.reasons
 
 
-def test_a_source_that_hangs_or_fails_costs_its_own_facts_alone(tmp_path: Path) -> None:
-    """The others' facts are attached while it still hangs, and it is counted."""
+def test_a_source_that_hangs_or_fails_costs_its_own_facts_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The others' facts are attached while it still hangs; it is counted, and logged with its address and why."""
+    caplog.set_level(logging.INFO)
     release, ended, failed = threading.Event(), threading.Event(), []
 
     def hangs(_incident: Incident) -> Evidence:
@@ -94,12 +99,13 @@ def test_a_source_that_hangs_or_fails_costs_its_own_facts_alone(tmp_path: Path) 
         return Evidence(at=0, facts=(("Late", "never told"),))
 
     def fails(_incident: Incident) -> Evidence:
-        raise OSError
+        raise OSError("connection refused")
 
     sources = {"hangs": hangs, "fails": fails, "good": lambda _: Evidence(at=0, facts=(("Burn rate", "22"),))}
     with closing(Store(tmp_path / "bridge.sqlite", lambda _severity: "C0PAGES")) as store:
         store.receive(parse(body_of("g0", {"a": 100.0}, {}), "am"), 100.0)
-        with closing(Enricher(store, sources, failed.append)) as enricher:
+        where = {"hangs": "http://a:9401", "fails": "http://b:9090"}
+        with closing(Enricher(store, sources, failed.append, addresses=where)) as enricher:
             enricher(100.0)
             still_hanging = not ended.is_set()
             release.set()
@@ -107,5 +113,10 @@ def test_a_source_that_hangs_or_fails_costs_its_own_facts_alone(tmp_path: Path) 
 
     assert still_hanging
     assert ["hangs", "fails"] == failed
+    silent, refused = (record.getMessage() for record in caplog.records)
+    assert silent.startswith("no evidence from hangs (http://a:9401) for incident ")
+    assert silent.endswith(": no answer within 1.5 s")
+    assert refused.startswith("no evidence from fails (http://b:9090) ")
+    assert refused.endswith(": connection refused")
     assert incident is not None
     assert incident.evidence == Evidence(at=100.0, facts=(("Burn rate", "22"),))

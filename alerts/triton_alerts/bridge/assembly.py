@@ -105,10 +105,10 @@ def assemble(
         chores.append(Reconciler(store, alertmanagers, wake, failed))
     sources = evidence_sources(args, clock)
     if sources:
+        addresses = dict.fromkeys(sources, args.prometheus) | {"exporter": ", ".join(args.exporter)}
+        counted = instruments.enrichment_failures
         chores.append(
-            enrich.Enricher(
-                store, sources, lambda name: instruments.enrichment_failures.labels(name).inc(), wake
-            )
+            enrich.Enricher(store, sources, lambda name: counted.labels(name).inc(), wake, addresses)
         )
     buttons = isinstance(transport, SlackApi) and args.slack_app_token_file is not None
     if isinstance(transport, SlackApi):

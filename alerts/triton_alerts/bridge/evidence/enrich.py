@@ -35,12 +35,16 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Enricher:
-    """Chore that attaches evidence to open incidents. `failed` gets the name of a source without answer."""
+    """Chore that attaches evidence to open incidents.
+
+    `failed` gets the name of a source without answer; `addresses` are the sources' own, for the log.
+    """
 
     store: Store
     sources: Mapping[str, Source]
     failed: Callable[[str], None] = lambda _name: None
     wake: Callable[[], None] = lambda: None
+    addresses: Mapping[str, str] = field(default_factory=dict)
     _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(8, "enrich"))
 
     def __call__(self, now: float) -> None:
@@ -69,8 +73,10 @@ class Enricher:
         reasons: dict[str, str] = {}
         facts: list[tuple[str, str]] = []
         for name, future in asked.items():
-            if future.cancel() or not future.done() or future.exception() is not None:
-                log.info("no evidence from %s for incident %s", name, incident.name)
+            silent = future.cancel() or not future.done()
+            if fault := f"no answer within {BUDGET_SECONDS:g} s" if silent else future.exception():
+                where = self.addresses.get(name, "no address")
+                log.info("no evidence from %s (%s) for incident %s: %s", name, where, incident.name, fault)
                 self.failed(name)
                 continue
             reasons.update(future.result().reasons)
