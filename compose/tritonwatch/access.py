@@ -59,13 +59,13 @@ def add_arguments(parser: argparse.ArgumentParser, *, required: bool = True) -> 
 
 def from_arguments(args: argparse.Namespace, environment: Mapping[str, str]) -> Access:
     """Read files and environment into an Access. Raises UsageError."""
-    token = _secret(args.token_file, environment.get(TOKEN_VARIABLE, ""))
-    password = _secret(args.password_file, environment.get(PASSWORD_VARIABLE, ""))
+    token = _secret(args.token_file, "--token-file", environment.get(TOKEN_VARIABLE, ""))
+    password = _secret(args.password_file, "--password-file", environment.get(PASSWORD_VARIABLE, ""))
     if token and args.user:
         raise UsageError("give a bearer token or --user, not both")
-    for path in (args.ca_file, args.cert_file, args.key_file):
-        if path and not Path(path).is_file():
-            raise UsageError(f"{path}: no such file")
+    for name in ("ca_file", "cert_file", "key_file"):
+        if (path := getattr(args, name)) and not Path(path).is_file():
+            raise UsageError(f"--{name.replace('_', '-')} {path}: no such file")
     return Access(
         url=checked_url(args.prometheus, "--prometheus"),
         bearer=token,
@@ -131,24 +131,25 @@ def _header(text: str) -> tuple[str, str]:
     if not colon or not name or not name.isascii() or any(mark.isspace() for mark in name):
         # The text is not repeated: it may be a secret in the wrong place.
         raise UsageError("--header: write 'NAME: VALUE' or 'NAME: @FILE'")
-    value = read_secret(value[1:]) if value.startswith("@") else value
+    value = read_secret(value[1:], f"--header {name}:") if value.startswith("@") else value
     if "\n" in value or "\r" in value:
         raise UsageError(f"--header {name}: a value has one line")
     return name, value
 
 
-def _secret(path: str | None, fallback: str) -> str:
-    return read_secret(path) if path else fallback.strip()
+def _secret(path: str | None, option: str, fallback: str) -> str:
+    return read_secret(path, option) if path else fallback.strip()
 
 
-def read_secret(path: str) -> str:
-    """Return the content of a file, without the blanks around it. Raises UsageError."""
+def read_secret(path: str, option: str) -> str:
+    """Return the content of the file that an option names, without the blanks around it. Raises UsageError."""
     try:
         text = Path(path).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: {getattr(error, 'strerror', None) or 'not a text file'}") from error
+        reason = getattr(error, "strerror", None) or "not a text file"
+        raise UsageError(f"{option} {path}: {reason}") from error
     if not text:
-        raise UsageError(f"{path}: the file is empty")
+        raise UsageError(f"{option} {path}: the file is empty")
     return text
 
 

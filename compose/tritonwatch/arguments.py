@@ -17,7 +17,9 @@ from triton_exporter.duration import duration_between, parse_seconds
 from triton_exporter.options import adder, is_web_address
 from triton_slo.alert_settings.tuning import Tuning
 from triton_slo.promql import parse_selector
+from triton_slo.verdict.group_status import GroupStatus
 from tritonwatch.command_error import CommandError, UsageError
+from tritonwatch.parser import did_you_mean
 
 T = TypeVar("T")
 _YEAR_2200 = 7_258_118_400
@@ -180,6 +182,18 @@ def add_objective_filter(parser: argparse.ArgumentParser) -> None:
     """Declare the flag by which a verb shows or judges some objectives only."""
     add = adder(parser.add_argument)
     add("--objective NAME...", "consider only this objective (repeatable)")
+
+
+def misspelt(args: argparse.Namespace, rows: Sequence[GroupStatus]) -> list[str]:
+    """Return for each name of --objective and --model that no row has, what may be meant."""
+    known = {"objective": {row.slo for row in rows}, "model": {row.model for row in rows}}
+    asked = {"objective": args.objective, "model": [args.model] if args.model else []}
+    return [
+        f"no {kind} {name} here{did_you_mean(name, known[kind])}"
+        for kind, names in asked.items()
+        for name in names
+        if name not in known[kind]
+    ]
 
 
 def moment(text: str) -> float:

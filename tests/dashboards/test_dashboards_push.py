@@ -197,7 +197,7 @@ def test_a_file_that_holds_no_token_is_named(
     lines = capsys.readouterr().err.splitlines()
     assert 2 == len(lines)
     assert "token" in lines[0]
-    assert "No such file" in lines[1]
+    assert f"--grafana-token-file {tmp_path / 'none'}: No such file" in lines[1]
 
 
 def test_unreachable_grafana_is_one_line(token: str, capsys: pytest.CaptureFixture[str]) -> None:

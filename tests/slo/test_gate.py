@@ -185,6 +185,17 @@ def test_each_state_has_its_verdict_and_reason(
 
 
 @pytest.mark.real
+def test_a_name_that_is_nearly_one_of_prometheus_is_asked_back(
+    prometheus: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A slip of the pen holds, and says which objective or model may be meant."""
+    assert HOLD == gate(prometheus, "--objective", "latncy", "--model", "goood")
+    message = capsys.readouterr().err
+    assert "no objective latncy here; did you mean latency?" in message
+    assert "no model goood here; did you mean good?" in message
+
+
+@pytest.mark.real
 def test_an_estimate_promotes_nothing_unless_it_is_trusted(
     prometheus: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

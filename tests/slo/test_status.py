@@ -237,7 +237,9 @@ def test_rows_are_chosen_and_an_empty_choice_is_not_success(
         row["group"]["model"] for row in json.loads(capsys.readouterr().out)["group_statuses"]
     ]
     assert 1 == main([*words, "--model", "embeder"])
-    assert "no objective matches" in capsys.readouterr().err
+    assert "no model embeder here; did you mean embedder?" in capsys.readouterr().err
+    assert 1 == main([*words, "--objective", "latencyy", "--model", "embedder"])
+    assert "no objective latencyy here; did you mean latency?" in capsys.readouterr().err
 
 
 @pytest.mark.real
@@ -255,7 +257,7 @@ def test_an_absent_prometheus_is_one_line_and_exit_1(capsys: pytest.CaptureFixtu
     assert "tritonwatch status: Prometheus at http://127.0.0.1:1 is not reachable: Connection refused\n" == (
         capsys.readouterr().err
     )
-    assert 2 == main(["status", "--prometheus", "nonsense"])
+    assert 2 == main(["status", "--prometheus", "ftp://nonsense"])
 
 
 SERIES = [

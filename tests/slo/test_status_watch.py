@@ -105,3 +105,15 @@ def test_a_terminal_shows_the_table_and_is_given_back(tmp_path: Path) -> None:
     finally:
         os.close(ours)
         os.close(theirs)
+
+
+@pytest.mark.real
+def test_a_pipe_gets_each_table_at_once(tmp_path: Path) -> None:
+    """`status --watch | tee log` shows the first table while the verb goes on."""
+    with history.serve(recorded(), tmp_path / "p") as url, watching(url) as process:
+        assert process.stdout is not None
+        for _ in range(2):
+            drawn = read_until(process.stdout.fileno(), b"\nat ").decode()
+            assert "embedder" in drawn
+        assert process.poll() is None
+        assert 130 == end(process)

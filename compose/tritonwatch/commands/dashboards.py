@@ -218,7 +218,13 @@ def _report(plan: Mapping[str, list[str]], dry_run: bool) -> None:
 
 
 def _token(path: Path | None) -> str:
-    token = access.read_secret(str(path)) if path else os.environ.get(TOKEN_VARIABLE, "")
+    token = (
+        access.read_secret(str(path), "--grafana-token-file") if path else os.environ.get(TOKEN_VARIABLE, "")
+    )
     if not token or any(ord(character) < 33 or ord(character) > 126 for character in token):
-        raise UsageError(f"push needs one token, from --grafana-token-file or {TOKEN_VARIABLE}")
+        given = f"--grafana-token-file {path} is not one" if path else "there is none"
+        raise UsageError(
+            f"push needs a service account token of Grafana, and {given}: give --grafana-token-file FILE, "
+            f"or the variable {TOKEN_VARIABLE}"
+        )
     return token

@@ -22,7 +22,7 @@ from triton_slo.verdict.gate import Firing, Judgement
 from triton_slo.verdict.group_status import GroupStatus
 from triton_slo.verdict.status import read_status
 from tritonwatch import access, objective_files
-from tritonwatch.arguments import add_objective_filter, moment, seconds
+from tritonwatch.arguments import add_objective_filter, misspelt, moment, seconds
 from tritonwatch.command_error import UsageError
 
 EXAMPLE = "tritonwatch gate --prometheus http://127.0.0.1:9090 --model classifier --canary 2 --baseline 1"
@@ -78,6 +78,8 @@ def run(args: argparse.Namespace) -> int:
         rows = read_status(prometheus, args.at)
         judgements = gate.in_part(_judge(prometheus, args, rows), prometheus.warnings)
     not_loaded = objective_files.not_loaded(objectives, rows, args, access.options(args))
+    for mistake in misspelt(args, rows) if rows else ():
+        print(printable(f"tritonwatch gate: {mistake}"), file=sys.stderr)
     if not_loaded:
         print(f"tritonwatch gate: {not_loaded}", file=sys.stderr)
     elif not judgements:

@@ -21,7 +21,7 @@ from triton_slo.prometheus import PrometheusError
 from triton_slo.verdict.group_status import GroupStatus
 from triton_slo.verdict.status import read_status
 from tritonwatch import access, objective_files
-from tritonwatch.arguments import add_objective_filter, moment, parsed, whole
+from tritonwatch.arguments import add_objective_filter, misspelt, moment, parsed, whole
 from tritonwatch.command_error import UsageError
 from tritonwatch.tables import status_table
 
@@ -100,7 +100,8 @@ def _chosen(rows: Sequence[GroupStatus], args: argparse.Namespace, *, required: 
         if (not args.objective or row.slo in args.objective) and args.model in (None, row.model)
     ]
     if required and not chosen:
-        raise PrometheusError("no objective matches --objective and --model")
+        reason = misspelt(args, rows) or ["no objective matches --objective and --model"]
+        raise PrometheusError("; ".join(reason))
     return chosen
 
 
@@ -126,8 +127,13 @@ def _watch(read: Callable[[], _Reading], args: argparse.Namespace) -> NoReturn:
         while True:
             _json_line(read)
             time.sleep(args.watch)
-    with Live(console=_console(), auto_refresh=False, screen=sys.stdout.isatty()) as screen:
-        shown: Group | Text = Text()
+    shown: Group | Text = Text()
+    while not sys.stdout.isatty():  # there Live would draw the last table alone, at its end
+        shown = _picture(read, args, shown)
+        _console().print(shown)
+        sys.stdout.flush()
+        time.sleep(args.watch)
+    with Live(console=_console(), auto_refresh=False, screen=True) as screen:
         while True:
             shown = _picture(read, args, shown)
             screen.update(shown, refresh=True)
