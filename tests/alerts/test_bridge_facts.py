@@ -41,8 +41,8 @@ def test_an_objective_s_incident_says_burn_budget_and_cause() -> None:
     incident = Incident(name="n", key="k", receiver="r", opened_at=1.0, members=members)
     facts = dict(from_prometheus(Recorded(Access("http://unused")))(incident).facts)
 
-    assert "0.6 times the allowed rate" == facts["Burn rate"]
-    assert "61 %" == facts["Budget left"]
+    assert "0.61x the allowed rate" == facts["Burn rate"]
+    assert "61.0%" == facts["Budget left"]
     assert "61 % of requests within 610 ms over 0.61 d" == facts["Objective"]
     assert "queue 61 %" == facts["Where it goes"]
     assert Latency.steps_by_cause["^queue$"] == facts["First step"]

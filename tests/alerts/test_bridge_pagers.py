@@ -83,7 +83,7 @@ def test_a_page_is_triggered_acknowledged_and_resolved_under_one_key(
     assert [] == server.refused
     payload = server.events[0]["payload"]
     assert "Model broken failed to load" == payload["summary"]
-    assert "weights.txt is missing" == payload["custom_details"]["Triton's error for broken v1"]
+    assert "weights.txt is missing" == payload["custom_details"]["reason for broken v1"]
     assert {"Alertmanager"} <= {link["text"].title() for link in server.events[0]["links"]}
 
 

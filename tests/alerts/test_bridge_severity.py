@@ -182,3 +182,12 @@ def test_a_webhook_has_one_channel_whatever_becomes_more_urgent(tmp_path: Path) 
     service.store.close()
 
     assert [1, 0] == counts
+
+
+def test_a_ticket_in_the_thread_of_a_page_is_called_a_ticket(bridge: Bridge) -> None:
+    """Who is awake for the page must not take it for a second one."""
+    bridge.hear("page")
+    bridge.hear("page", "ticket")
+    lines = [one.text for one in bridge.workspace.messages if one.thread_ts]
+
+    assert 1 == len([line for line in lines if "also firing (ticket): " in line])

@@ -221,8 +221,8 @@ def test_burn_budget_and_cause_are_read_from_series_that_our_rules_recorded(tmp_
     with history.serve(history.openmetrics(traffic(now)), tmp_path / "p", rules=rules) as url:
         facts = wait_for_facts(Prometheus(Access(url)), incident)
 
-    assert "0.5 times the allowed rate" == facts["Burn rate"]
-    assert "50 %" == facts["Budget left"]
+    assert "0.5x the allowed rate" == facts["Burn rate"]
+    assert "50.0%" == facts["Budget left"]
     assert "99 % of requests without an error over 30 d" == facts["Objective"]
     assert "BACKEND 100 %" == facts["Where it goes"]
     assert "The model's own code fails" in facts["First step"]

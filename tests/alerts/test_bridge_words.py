@@ -301,6 +301,32 @@ def test_a_reply_names_alert_model_and_what_it_says(kind: EventKind, word: str) 
     assert f"{summary} (TritonModelLoadFailed)" in line
 
 
+@pytest.mark.parametrize(
+    ("severity", "kind", "words"),
+    [
+        ("warning", "fired", "also firing (ticket): "),
+        ("critical", "fired", "also firing (page): "),
+        ("critical", "resolved", "ended (page): "),
+        ("info", "fired", "also firing: "),
+        ("", "fired", "also firing: "),
+    ],
+)
+def test_a_line_about_an_alert_names_its_tier(severity: str, kind: EventKind, words: str) -> None:
+    """A ticket and a page of one objective have the same name; older events do not know it."""
+    event = Event(at=1.0, kind=kind, count=1, alerts=("TritonX",), summaries=("m burns",), text=severity)
+
+    assert f"{words}m burns (TritonX)" in message.reply(failed_load(), (event,)).text
+
+
+def test_words_of_the_exporter_are_not_called_triton_s() -> None:
+    """A model that Triton does not list has no error of Triton's: the exporter says what it sees."""
+    evidence = Evidence(at=1.0, reasons={"ranker": "Triton does not list it: no such directory"})
+    shown = json.dumps(message.root(failed_load(evidence=evidence), Style(), 2.0).blocks)
+
+    assert "*Reason* for `ranker`" in shown
+    assert "Triton's error" not in shown
+
+
 def test_the_present_state_is_left_out_once_it_has_ended() -> None:
     """Where the model is not ready was true a minute ago; the end says that it is over."""
     evidence = Evidence(at=1_700_000_600.0, facts=((SERVERS, "ready on 2 of 3"), (GPU, "97 % busy")))
@@ -345,7 +371,7 @@ def test_the_message_answers_the_five_questions() -> None:
     wanted += [
         "*Why*",
         "missing file",
-        "*Triton's error*",
+        "*Reason*",
         "*First step*",
         "Put the file",
         '"action_id": "acknowledge"',

@@ -228,8 +228,8 @@ def _burn() -> Incident:
     )
     facts = (
         (OBJECTIVE, "99 % of requests within 1 s over 30 d"),
-        ("Burn rate", "22.4 times the allowed rate"),
-        ("Budget left", "61 %, gone in 19 h 36 min at this rate"),
+        ("Burn rate", "22.4x the allowed rate"),
+        ("Budget left", "61.0%, gone in 19 h 36 min at this rate"),
         (SPLIT, "queue 81 %, compute infer 17 %, compute input 1 %"),
         (FIRST_STEP, Latency.steps_by_cause["^queue$"]),
         (SERVERS, "ready on all 2: triton-0:9401, triton-1:9401"),

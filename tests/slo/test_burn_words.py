@@ -37,7 +37,7 @@ SLOW = {
 }
 """Half of the requests are too slow."""
 BURNS = (
-    "Promised for {target} %: {promise}. The error budget for 30d burns that fast over windows of up to "
+    "Objective: {target} % over 30d ({promise}). The error budget burns that fast over windows of up to "
     "{long} and {short}. Nothing of the budget is left."
 )
 
@@ -117,8 +117,8 @@ CASES = {
     ),
 }
 PROMISES = {
-    "latency": (99, "Requests are answered within one second", "50.0"),
-    "errors": (99.9, "Requests do not fail", "over 100"),
+    "latency": (99, "Requests are answered within one second", "50"),
+    "errors": (99.9, "Requests do not fail", "500"),
 }
 """The target, the description and how many times too fast the budget burns when half of the requests are bad."""
 
@@ -152,7 +152,7 @@ def words(name: str, alert: str, case: Case, tier: str) -> dict[str, dict[str, s
             "owner": "ml-platform",
         },
         "exp_annotations": {
-            "summary": f"{case.model} version 2: {name} error budget burns at {pace} times the allowed rate",
+            "summary": f"{case.model} version 2: {name} error budget burns at {pace}x the allowed rate",
             "description": burns + case.caveat + case.causes,
             "action": KINDS[name].all_steps(),
             "runbook_url": Options().runbook_url.format(alert=alert),
@@ -176,9 +176,9 @@ def test_a_page_quotes_the_target_and_threshold_of_the_model(tmp_path: Path) -> 
 
     general, own = described(tmp_path, "latency", series | others, OVERRIDES)
 
-    assert "Promised for ranker version 2 by an override: 99.95 %, threshold 2.5s. " in own
+    assert "Objective of ranker version 2, by an override: 99.95 % over 30d, threshold 2.5s. " in own
     assert "one second" not in own
-    assert "Promised for 99 %: Requests are answered within one second. " in general
+    assert "Objective: 99 % over 30d (Requests are answered within one second). " in general
 
 
 def test_bursts_are_not_called_a_burn_that_still_goes_on(tmp_path: Path) -> None:

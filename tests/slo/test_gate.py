@@ -165,10 +165,10 @@ def gate(prometheus: str, *words: object, at: float = END) -> int:
         (
             "good",
             PROMOTE,
-            "promote  latency good version 1: budget left is 80.0%, burning 0.5x now (data 5 s old)",
+            "promote  latency good version 1: budget left: 80.0%, burning 0.5x now (data 5 s old)",
         ),
-        ("by-server", PROMOTE, "latency by-server instance=triton-0:8002 version 1: budget left is 90.0%"),
-        ("spent", HOLD, "budget left is -20.0%, more than 0.0% is needed"),
+        ("by-server", PROMOTE, "latency by-server instance=triton-0:8002 version 1: budget left: 90.0%"),
+        ("spent", HOLD, "budget left: 1.2x spent, more than 0.0% is needed"),
         ("paging", ROLLBACK, "pages now: page_fast"),
         ("burning", HOLD, "burns budget: ticket_slow"),
         ("ageless", HOLD, "age of the data unknown"),
@@ -202,9 +202,7 @@ def test_an_estimate_promotes_nothing_unless_it_is_trusted(
     """A sampled mean hides a slow tail: it holds, with what settles it; --trust accepts that source only."""
     assert HOLD == gate(prometheus, "--model", "estimated")
     line = capsys.readouterr().out
-    assert (
-        "budget left is 80.0%, burning 0.5x now, but estimated (sampled_mean): requests between two" in line
-    )
+    assert "budget left: 80.0%, burning 0.5x now, but estimated (sampled_mean): requests between two" in line
     assert "--govern-traces 20" in line
     assert "or accept it by --trust sampled_mean" in line
     assert HOLD == gate(prometheus, "--model", "estimated", "--trust", "summary")
@@ -221,17 +219,17 @@ def test_an_estimate_promotes_where_its_error_changes_nothing(
     """The budget that is left must bear the error too; else the reason says what would settle it."""
     assert PROMOTE == gate(prometheus, "--model", "sure")
     assert (
-        "budget left is 80.0%, burning 0.5x now, and 70.0% if the estimate (+-0.1 points) is wrong"
+        "budget left: 80.0%, burning 0.5x now, and 70.0% if the estimate (+-0.1 points) is wrong"
         in capsys.readouterr().out
     )
 
     assert PROMOTE == gate(prometheus, "--model", "singles")
-    assert "budget left is 80.0%, burning 0.5x now (data" in capsys.readouterr().out
+    assert "budget left: 80.0%, burning 0.5x now (data" in capsys.readouterr().out
 
     assert HOLD == gate(prometheus, "--model", "unsure")
     line = capsys.readouterr().out
     assert (
-        "budget left is 80.0%, burning 0.5x now, but estimated (decomposed, +-1.2 points): it may be -40.0%; "
+        "budget left: 80.0%, burning 0.5x now, but estimated (decomposed, +-1.2 points): it may be 1.4x spent; "
         "to settle it, " in line
     )
     assert "Triton 26.01 or later: --metrics-config histogram_latencies=true, with a bucket at 500ms" in line
@@ -293,7 +291,7 @@ def test_hidden_failures_hold_unless_another_objective_sees_them(source: str, wo
     assert "hold" == verdict()[0] == verdict(own)[0] == verdict(failing)[0] == verdict(probe, failing)[0]
     assert f"but {word} ({source})" in verdict()[1]
     assert f"or accept it by --trust {source}" in verdict()[1]
-    assert "to resolve it, see objective probe, hold: budget left is -100.0%" in verdict(failing)[1]
+    assert "to resolve it, see objective probe, hold: budget left: 2x spent" in verdict(failing)[1]
     # Four probes answered say nothing about one request in five that fails.
     assert ("promote", "hold") == (verdict(probe, events=299)[0], verdict(probe, events=298)[0])
     assert (

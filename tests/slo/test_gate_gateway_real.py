@@ -126,7 +126,7 @@ def test_a_model_whose_failures_only_the_gateway_sees_is_not(gate: Gate) -> None
 
     assert code in (EXIT["hold"], EXIT["rollback"]), said
     assert not said["client-errors"].startswith("promote")
-    assert "hold: budget left is 100.0%" in said["errors"]
+    assert "hold: budget left: 100.0%" in said["errors"]
     assert "see objective client-errors" in said["errors"]
     assert (
         "promote" == gate("hiding", "--objective", "errors", "--trust", "backend_counters")[1]["errors"][:7]

@@ -196,7 +196,7 @@ def test_the_gate_sees_what_pages(prometheus: str, capsys: pytest.CaptureFixture
     assert 4 == main([*words, "flaky"])
     assert "pages now: page_fast" in capsys.readouterr().out
     assert 0 == main([*words, "steady", "--objective", "errors", "--trust", "backend_counters"])
-    assert "steady version 1: budget left is 100.0%" in capsys.readouterr().out
+    assert "steady version 1: budget left: 100.0%" in capsys.readouterr().out
     # Its probes work, and there are too few of them to show that no request fails.
     assert 3 == main([*words, "steady", "--objective", "errors"])
     assert re.search(r"see objective probe, hold: it has counted \d+ requests", capsys.readouterr().out)

@@ -150,7 +150,7 @@ def _test(args: argparse.Namespace) -> int:
             found.append(Problem(f"Slack channel {channel}", str(refusal), fix))
             continue
         note = "" if transport.threads else "; a webhook has no edits, threads, charts and buttons"
-        print(f"sent to {channel}{note}")
+        print(f"{'dry run, nothing was sent: this is for' if args.dry_run else 'sent to'} {channel}{note}")
     return _complain(found) if found else 0
 
 

@@ -49,7 +49,8 @@ max without (version, state) ({state.MODEL_STATE}{{state="unavailable"}}) == 1""
         description="Triton tried to load model {{ $labels.model }} on {{ $labels.instance }} within the "
         "last [15m] and could not. A version that was serving before may still serve; a version that never "
         "loaded does not.",
-        action="Read Triton's own reason in the exporter's /state or in Triton's log.",
+        action="Fix what the reason in the exporter's /state or in Triton's log names, or roll the model back; "
+        "then load it again.",
         cause_from=_LOAD_REASON,
         steps=_LOAD_STEPS,
         silence="model, during a planned rollout of that model",

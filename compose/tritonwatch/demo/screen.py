@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from triton_alerts.alertmanager_client import ListedAlert
+from triton_slo.burn.amounts import budget_left, burn_rate
 from tritonwatch.demo.steps import AFTER_REPAIR, BEFORE_REPAIR, Progress
 from tritonwatch.demo.view import DemoView, ModelRow
 
@@ -64,8 +65,8 @@ def _models(rows: Sequence[ModelRow]) -> Table:
             _number(row.mean_latency_seconds, "{:.1f} ms", 1000),
             _number(row.queue_share, "{:.0%}"),
             _number(row.batch_size, "{:.1f}"),
-            _coloured(row.burn_rate, "{:.1f}x", row.burn_rate is not None and row.burn_rate > 1),
-            _coloured(row.budget_left, "{:.0%}", row.budget_left is not None and row.budget_left < 0),
+            _coloured(row.burn_rate, burn_rate, row.burn_rate is not None and row.burn_rate > 1),
+            _coloured(row.budget_left, budget_left, row.budget_left is not None and row.budget_left < 0),
         )
     return table
 
@@ -109,5 +110,5 @@ def _number(value: float | None, form: str, factor: float = 1.0) -> str:
     return "-" if value is None else form.format(value * factor)
 
 
-def _coloured(value: float | None, form: str, bad: bool) -> Text:
-    return Text(_number(value, form), style="bold red" if bad else "")
+def _coloured(value: float | None, written: Callable[[float], str], bad: bool) -> Text:
+    return Text("-" if value is None else written(value), style="bold red" if bad else "")

@@ -16,6 +16,7 @@ from triton_exporter.printable import printable
 from triton_slo.backtest.replay import Episode
 from triton_slo.backtest.report import PolicyOutcome, Report
 from triton_slo.backtest.score import Score
+from triton_slo.burn.amounts import budget_left
 
 
 def tables(report: Report, limit: int) -> Group:
@@ -99,7 +100,7 @@ def _cells(episode: Episode) -> Iterator[str]:
     slo, model, version = episode.key
     yield from (_moment(episode.started), episode.severity, episode.alert, slo, model or "-", version or "-")
     yield "still firing" if episode.ended is None else in_words(episode.ended - episode.started)
-    yield "unknown" if episode.budget_left is None else f"{episode.budget_left:.1%}"
+    yield "unknown" if episode.budget_left is None else budget_left(episode.budget_left)
 
 
 def _moment(at: float) -> str:

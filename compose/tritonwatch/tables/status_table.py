@@ -13,6 +13,7 @@ from rich.text import Text
 
 from triton_exporter.duration import duration_text, in_words
 from triton_exporter.printable import printable
+from triton_slo.burn.amounts import budget_left, burn_rate
 from triton_slo.indicators.durations import MISTAKES
 from triton_slo.indicators.sources import CAVEATS
 from triton_slo.verdict.estimate import group_name, no_page_because, uncertainties
@@ -125,7 +126,7 @@ def _place(row: GroupStatus) -> str:
 def _budget(row: GroupStatus) -> str:
     if row.budget_left is None:
         return "no events" if row.idle else "unknown"
-    return f"{-row.budget_left:.3g}x over" if row.budget_left < -1 else f"{row.budget_left:.1%}"
+    return budget_left(row.budget_left)
 
 
 def _lasts(row: GroupStatus) -> str:
@@ -153,9 +154,7 @@ def ratio(value: float | None) -> str:
 
 def rate(value: float | None) -> str:
     """Return a burn rate; a dash where there were no events."""
-    if value is None:
-        return "-"
-    return f"{value:.0f}x" if value >= 100 else f"{value:.3g}x"
+    return "-" if value is None else burn_rate(value)
 
 
 def duration(seconds: float | None) -> str:

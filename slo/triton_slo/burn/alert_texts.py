@@ -9,6 +9,7 @@ from triton_exporter.catalogue.state import DISTRIBUTION_SOURCES
 from triton_exporter.duration import DAY
 from triton_slo import names
 from triton_slo.alert_settings.tunable import Tunable
+from triton_slo.burn.amounts import BURN_RATE
 from triton_slo.indicators.sources import CAVEATS
 from triton_slo.objective.model import Tier
 from triton_slo.promql import number, quote
@@ -17,8 +18,6 @@ from triton_slo.rules.unknown import standstills
 from triton_slo.rules.windows import HOLD, canonical
 
 _DASHBOARD = "/d/triton-model"
-_PACE = '{{ if gt $value 100.0 }}over 100{{ else }}{{ $value | printf "%.1f" }}{{ end }}'
-"""Beyond 100 the number only shows how short the outage has been measured for."""
 
 
 def literal(text: str) -> str:
@@ -36,10 +35,10 @@ def burning(plan: Plan, tier: Tier, recurs: bool) -> dict[str, str]:
     windows = f"{canonical(tier.long)} and {canonical(tier.short)}"
     return {
         **_own(plan),
-        "summary": f"{who}: {objective.name} error budget burns at {_PACE} times the allowed rate",
+        "summary": f"{who}: {objective.name} error budget burns at {BURN_RATE} the allowed rate",
         "description": (
-            f"{_promise(plan)} The error budget for {objective.window.in_sentence} burns that fast over windows "
-            f"of up to {windows}.{_facts(plan, tier, recurs)}"
+            f"{_target(plan)} The error budget burns that fast over windows of up to {windows}."
+            f"{_facts(plan, tier, recurs)}"
         ),
         "action": _own(plan).get("action") or objective.indicator.all_steps(),
         **_links(plan, objective.indicator.burn_alert),
@@ -59,7 +58,7 @@ def unknown(plan: Plan) -> dict[str, str]:
     return {
         **_own(plan),
         "summary": f"{who}: status of the objective {objective.name} is unknown",
-        "description": f"{cases} Unknown is not good{counts}: {_promise(plan)}",
+        "description": f"{cases} Unknown is not good{counts}. {_target(plan)}",
         "cause": f"{{{{ $labels.{names.REASON} }}}}",
         "action": _own(plan).get("action")
         or "See whether the model's server and its exporter answer and are "
@@ -75,7 +74,7 @@ def unmeasured(plan: Plan) -> dict[str, str]:
     return {
         **_own(plan),
         "summary": f"{_who(plan)}: the objective {plan.objective.name} cannot be measured",
-        "description": f"{_by_reason(words)} Its burn alerts cannot fire. {_promise(plan)}",
+        "description": f"{_by_reason(words)} Its burn alerts cannot fire. {_target(plan)}",
         "cause": f"{{{{ $labels.{names.REASON} }}}}",
         "action": _own(plan).get("action") or _by_reason(fixes),
         **_links(plan, names.UNKNOWN_ALERT),
@@ -92,25 +91,24 @@ def _by_reason(texts: Mapping[str, str]) -> str:
 def nearly_spent(plan: Plan, ticket: Tunable) -> dict[str, str]:
     """Annotations of the ticket about a nearly spent budget; its value is the seconds that the rest lasts."""
     assert ticket.threshold is not None
-    name, period = plan.objective.name, plan.objective.window.in_sentence
+    name = plan.objective.name
     return _about_budget(
         plan,
         names.NEARLY_SPENT_ALERT,
         f"the {name} error budget is nearly spent and lasts {{{{ $value | humanizeDuration }}}} at its pace",
-        f"At the pace of the last day, and at that of the two days before, the error budget for {period} is spent "
-        f"within {ticket.threshold.words}.",
+        f"At the pace of the last day, and at that of the two days before, the error budget is spent within "
+        f"{ticket.threshold.words}.",
     )
 
 
 def spent(plan: Plan) -> dict[str, str]:
-    """Annotations of the ticket about a spent budget; its value is what is left, below 0."""
+    """Annotations of the ticket about a spent budget."""
     return _about_budget(
         plan,
         names.SPENT_ALERT,
         f"the {plan.objective.name} error budget is spent, and no burn alert fired",
-        f"{{{{ $value | humanizePercentage }}}} of the error budget for {plan.objective.window.in_sentence} is "
-        "left, and no burn alert fired in the last day: the failures were too slow or too few for one, or the "
-        "rules were not evaluated.",
+        "The error budget is spent, and no burn alert fired in the last day: the failures were too slow or too few "
+        "for one, or the rules were not evaluated.",
     )
 
 
@@ -118,7 +116,7 @@ def _about_budget(plan: Plan, alert: str, summary: str, facts: str) -> dict[str,
     return {
         **_own(plan),
         "summary": f"{_who(plan)}: {summary}",
-        "description": f"{_promise(plan)} {facts}",
+        "description": f"{_target(plan)} {facts}",
         "action": _own(plan).get("action")
         or f"Postpone risky changes. {plan.objective.indicator.all_steps()}",
         **_links(plan, alert),
@@ -135,12 +133,13 @@ def _who(plan: Plan) -> str:
     return ", ".join(f"{label} {{{{ $labels.{label} }}}}" for label in plan.objective.group_by) or "the fleet"
 
 
-def _promise(plan: Plan) -> str:
-    """What was promised to this group: where an override is in force, the recorded target and threshold."""
+def _target(plan: Plan) -> str:
+    """The target of this group: where an override is in force, the recorded target and threshold."""
     objective = plan.objective
     share = f"{number(round(objective.target * 100, 10))} %"
     text = literal(objective.description.strip().rstrip(".")) or objective.name
-    general = f"Promised for {share}: {text}."
+    period = f"over {objective.window.in_sentence}"
+    general = f"Objective: {share} {period} ({text})."
     if not objective.overrides:
         return general
     target, threshold = (
@@ -155,7 +154,7 @@ def _promise(plan: Plan) -> str:
     )
     effective = f"{{{{ with {_asked(plan, f'{target} * 100')} }}}}{percent}{{{{ end }}}}"
     limited = f"{{{{ with {_asked(plan, threshold)} }}}}, threshold {limit}{{{{ end }}}}"
-    overridden = f"Promised for {_who(plan)} by an override: {effective}{limited}."
+    overridden = f"Objective of {_who(plan)}, by an override: {effective} {period}{limited}."
     return (
         f"{{{{ with {_asked(plan, ' or '.join(differs))} }}}}{overridden}{{{{ else }}}}{general}{{{{ end }}}}"
     )

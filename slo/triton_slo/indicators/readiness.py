@@ -29,8 +29,13 @@ class Readiness(Indicator):
     counts_time: ClassVar = True
     cause_split: ClassVar = "readiness"
     first_step: ClassVar = (
-        "Read Triton's own reason in the exporter's /state or in its log; roll back the model's last change."
+        "Fix what the reason in the exporter's /state or in Triton's log names, or roll back the model's last "
+        "change."
     )
+    steps_by_cause: ClassVar = {
+        "missing$": "Search Triton's log for the model's name and `failed to load` or `Poll failed`, and put its "
+        "files in place."
+    }
     caused_by: ClassVar = ""
 
     def measure(self, threshold: float | None, scope: Scope) -> Measure:

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from triton_exporter.duration import limit_text
 from triton_exporter.tracing.allotment import SAFE_TRACES_PER_SECOND
+from triton_slo.burn.amounts import budget_left
 from triton_slo.burn.condition import burns
 from triton_slo.indicators import kind
 from triton_slo.indicators.sources import CAVEATS, HIDING
@@ -40,8 +41,8 @@ def worst_budget(row: GroupStatus, minimum: float) -> Worst | None:
     return Worst(
         row.estimate_error,
         left > minimum,
-        f", and {left:.1%} if the estimate (+-{error}) is wrong",
-        f"it may be {left:.1%}",
+        f", and {budget_left(left)} if the estimate (+-{error}) is wrong",
+        f"it may be {budget_left(left)}",
     )
 
 

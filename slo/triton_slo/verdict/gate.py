@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from triton_exporter.duration import DAY
+from triton_slo.burn.amounts import budget_left, burn_rate
 from triton_slo.burn.condition import burns
 from triton_slo.indicators.durations import MISTAKES
 from triton_slo.indicators.sources import CAVEATS, CLIENTS, HIDING, SEES_FAILURES
@@ -88,9 +89,9 @@ def judge_current_state(
     elif canary.unknown or canary.burn_now is None:
         reason = f"unknown: {canary.unknown or 'not evaluated yet'}"
     elif burns(canary.burn_now):
-        reason = f"not ready all the time: burning {_times(canary.burn_now)} now"
+        reason = f"not ready all the time: burning {burn_rate(canary.burn_now)} now"
     else:
-        verdict, reason = "promote", f"ready, burning {_times(canary.burn_now)} now"
+        verdict, reason = "promote", f"ready, burning {burn_rate(canary.burn_now)} now"
     return Judgement(verdict, reason, canary.slo, canary.model, canary.version, age, group=canary.group)
 
 
@@ -279,7 +280,7 @@ def _verdict(
         return "hold", f"burns budget{tickets}{_pace(row)}" + (f", {unpaged}" if unpaged else "")
     if row.budget_left is None:
         return "hold", "no events in the whole period"
-    left = f"budget left is {row.budget_left:.1%}"
+    left = f"budget left: {budget_left(row.budget_left)}"
     if row.budget_left <= limits.minimum_budget:
         return "hold", f"{left}, more than {limits.minimum_budget:.1%} is needed"
     return "promote", left + (", idle now" if row.state == "idle" else _pace(row))
@@ -312,8 +313,4 @@ def _stale(age: float | None, limits: GateLimits) -> str:
 
 
 def _pace(row: GroupStatus) -> str:
-    return "" if row.burn_now is None else f", burning {_times(row.burn_now)} now"
-
-
-def _times(burn: float) -> str:
-    return f"{burn:.0f}x" if burn >= 100 else f"{burn:.3g}x"
+    return "" if row.burn_now is None else f", burning {burn_rate(row.burn_now)} now"

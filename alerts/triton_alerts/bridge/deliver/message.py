@@ -283,7 +283,7 @@ def _why(incident: Incident) -> list[Block]:
     reasons = incident.evidence.reasons if incident.evidence else {}
     room = 2600 // max(1, min(len(reasons), 3))
     for name, reason in list(reasons.items())[:3]:
-        blocks.append(_section(f"*Triton's error* for {code(name)}\n{code_block(reason, room)}"))
+        blocks.append(_section(f"*Reason* for {code(name)}\n{code_block(reason, room)}"))
     known = dict(_evidence(incident))
     # The state of a GPU now is not part of an incident that has ended.
     wide = [name for name in _WIDE if name in known and (incident.open or name != GPU)]
@@ -401,10 +401,11 @@ def _footer(incident: Incident) -> str:
 def _event_line(incident: Incident, event: Event, mention: str, others: int | None) -> str:
     names = _named(event)
     by = person(event.by) if event.by else ""
+    tier = f" ({_WORD[event.text]})" if event.text in ("critical", "warning") else ""
     what = {
-        "fired": f"also firing: {names}",
-        "resolved": f"{RESOLVED} ended: {names}",
-        "passed": f"{RESOLVED} ended: {names}",
+        "fired": f"also firing{tier}: {names}",
+        "resolved": f"{RESOLVED} ended{tier}: {names}",
+        "passed": f"{RESOLVED} ended{tier}: {names}",
         "closed": _closed_line(incident, event, others),
         "acknowledged": f"👀 {by} acknowledged it",
         "silenced": f"🔕 {by} silenced it {prose(event.text, 500)}",

@@ -62,7 +62,7 @@ class PagerDuty:
             "cause": shown["cause"],
             "description": shown["lead"]["description"],
             "first step": shown["first_step"],
-            **{f"Triton's error for {name}": reason for name, reason in shown["errors"].items()},
+            **{f"reason for {name}": reason for name, reason in shown["errors"].items()},
             **shown["evidence"],
             "alerts": str(shown["alerts_total"]),
         }

@@ -19,6 +19,7 @@ from triton_alerts.bridge.incidents.notification import Member
 from triton_alerts.bridge.text import duration
 from triton_exporter.catalogue import state
 from triton_slo import names
+from triton_slo.burn.amounts import budget_left, burn_rate
 from triton_slo.indicators import KINDS
 from triton_slo.indicators.indicator import Indicator
 from triton_slo.prometheus import Prometheus, Sample
@@ -61,12 +62,12 @@ def _budget(prometheus: Prometheus, member: Member) -> list[tuple[str, str]]:
         facts.append((OBJECTIVE, _promised(member, target, days, threshold)))
     burn = value(f"max({names.CURRENT_BURN_RATE}{where})")
     if burn is not None:
-        facts.append((BURN_RATE, _pace(burn)))
+        facts.append((BURN_RATE, f"{burn_rate(burn)} the allowed rate"))
     left = value(f"min({names.PERIOD_BUDGET_REMAINING}{where})")
     if left is not None:
         gone = left * days * 86_400 / burn if days and burn and burn > 1 and left > 0 else None
         facts.append(
-            (BUDGET_LEFT, _left(left) + (f", gone in {duration(gone)} at this rate" if gone else ""))
+            (BUDGET_LEFT, budget_left(left) + (f", gone in {duration(gone)} at this rate" if gone else ""))
         )
     shares = prometheus.instant(
         f"topk(3, {names.CAUSE_SHARE}{selector(member, names.INDICATOR, *names.GROUPING)})"
@@ -95,11 +96,6 @@ def selector(member: Member, *names: str) -> str:
     return "{" + ", ".join(f"{name}={quote(value)}" for name, value in pairs) + "}"
 
 
-def _pace(burn: float) -> str:
-    """Return a burn rate; beyond 100 the exact number only shows how short the outage has been measured for."""
-    return f"{'over 100' if burn > 100 else f'{burn:.1f}'} times the allowed rate"
-
-
 def _promised(member: Member, target: float, days: float, threshold: float | None) -> str:
     """Return what is promised to this model, and for how long it may fail where seconds are counted."""
     indicator = _indicator(member)
@@ -109,9 +105,3 @@ def _promised(member: Member, target: float, days: float, threshold: float | Non
     promised += f" over {days:.3g} d"
     may_fail = f": {duration((1 - target) * days * 86_400)} may fail"
     return promised + (may_fail if indicator.counts_time else "")
-
-
-def _left(share: float) -> str:
-    if share >= 0:
-        return f"{100 * share:.0f} %"
-    return "none" if share > -0.005 else f"none: {min(100 * (1 - share), 999):.0f} % of it is spent"

@@ -185,7 +185,10 @@ class Incident(BaseModel, frozen=True):
 
 
 class Event(BaseModel, frozen=True):
-    """One change to report: `count` members, some of them named, with the names and summaries of their alerts."""
+    """One change to report: `count` members, some of them named, with the names and summaries of their alerts.
+
+    `text` is the severity of alerts that fired, were raised or ended, if all have the same one.
+    """
 
     at: float
     kind: EventKind
@@ -427,6 +430,7 @@ def _event(kind: EventKind, members: list[Member], now: float) -> Event:
     summaries = tuple(
         dict.fromkeys(m.annotations["summary"] for m in members if m.annotations.get("summary"))
     )
+    severities = {member.severity for member in members}
     return Event(
         at=now,
         kind=kind,
@@ -434,4 +438,5 @@ def _event(kind: EventKind, members: list[Member], now: float) -> Event:
         subjects=names[:NAMED_PER_EVENT],
         alerts=alerts[:SUMMARIES_PER_EVENT],
         summaries=summaries[:SUMMARIES_PER_EVENT],
+        text=severities.pop() if len(severities) == 1 else "",
     )

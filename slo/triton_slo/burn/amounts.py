@@ -1,0 +1,20 @@
+"""Burn rates and budgets as people read them, everywhere in one notation."""
+
+from __future__ import annotations
+
+BURN_RATE = (
+    '{{ if ge $value 100.0 }}{{ $value | printf "%.0f" }}{{ else }}{{ $value | printf "%.3g" }}{{ end }}x'
+)
+"""A template of Prometheus that writes the value of an alert as `burn_rate` does."""
+
+
+def burn_rate(times: float) -> str:
+    """Return how many times the allowed rate a budget burns at: 0.56x, 14.4x, 1000x."""
+    return f"{times:.0f}x" if times >= 100 else f"{times:.3g}x"
+
+
+def budget_left(share: float) -> str:
+    """Return the share of a budget that is left, 61.3%; of an overspent one what is spent of it, 1.12x spent."""
+    if share >= -0.0005:
+        return f"{max(0.0, share):.1%}"
+    return f"{burn_rate(1 - share)} spent"
