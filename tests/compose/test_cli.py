@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 
+from support.tools import ROOT
 from tritonwatch.cli import VERBS, main
 
 
@@ -133,3 +135,20 @@ def test_a_file_that_is_no_objective_is_named_with_the_reason(
     said = capsys.readouterr()
     assert expected in said.out + said.err
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("triton", "instance"),
+    [
+        ("http://triton:8000", "triton:8000"),
+        ("gpu-7:8000/", "gpu-7:8000"),
+        ("https://me:secret@triton.example/v2", "triton.example"),
+    ],
+)
+def test_a_target_is_named_after_its_triton(triton: str, instance: str, tmp_path: Path) -> None:
+    """Messages name the server that has the trouble, never with its password."""
+    words = ["--objectives", str(ROOT / "slo" / "objectives"), "--only", "targets", "--out", str(tmp_path)]
+    assert 0 == main(["generate", *words, "--target", f"exporter:9401={triton}"])
+
+    written = yaml.safe_load((tmp_path / "triton.yml").read_text())
+    assert [{"targets": ["exporter:9401"], "labels": {"instance": instance}}] == written

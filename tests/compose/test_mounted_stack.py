@@ -93,6 +93,9 @@ def test_an_alert_reaches_slack_through_the_mounted_files(
         assert 401 == stack.get("alertmanager", "/api/v2/alerts", login=False).status_code
         assert 401 == requests.post(stack.url("bridge") + "/alertmanager", data=b"{}", timeout=5).status_code
         assert _until(lambda: _all_up(stack), 20), stack.get("prometheus", "/api/v1/targets").text
+        # Messages, status and boards name the Triton, not the exporter beside it.
+        up = stack.get("prometheus", '/api/v1/query?query=up{job="triton-exporter"}').json()["data"]["result"]
+        assert [f"127.0.0.1:{stack.ports['triton']}"] == [one["metric"]["instance"] for one in up]
         assert _until(lambda: "TritonAllServersDown" in _posted(slack), 40), (
             _posted(slack) + stack.get("prometheus", "/api/v1/alerts").text
         )

@@ -6,9 +6,10 @@ import argparse
 import sys
 import time
 from collections.abc import Sequence
+from urllib.parse import urlsplit
 
 from triton_alerts.alertmanager.receivers import ADDRESSES, integration, ticket_hours
-from triton_exporter.options import adder
+from triton_exporter.options import adder, host_and_port, with_scheme
 from triton_slo.alert_settings.tuning import Tuning
 from triton_slo.artifact import Artifact, Format, Options
 from triton_slo.lint import Surroundings, doubts
@@ -34,7 +35,7 @@ from tritonwatch.command_error import CommandError
 _DEFAULTS = Options()
 EXAMPLE = "tritonwatch generate --objectives slo/objectives --out generated"
 
-PARTS = ("rules", "promtool", "alertmanager", "dashboards")
+PARTS = ("rules", "promtool", "alertmanager", "dashboards", "targets")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -65,6 +66,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "PromQL matchers to add to every selector, such as 'cluster=\"eu1\"'",
         selector,
         default="",
+    )
+    add(
+        "--target EXPORTER=TRITON...",
+        "write targets/triton.yml for file_sd_configs of Prometheus: scrape the exporter at HOST:PORT and name the "
+        "address of its Triton as the instance, such as exporter:9401=http://triton:8000 (repeatable)",
+        parsed(_target),
     )
     add("--scrape-interval DURATION", "time between two scrapes (default: 15s)", interval, default=15.0)
     add("--time-scale F", "factor on every window, for demos and tests (default: 1)", scale, default=1.0)
@@ -114,6 +121,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--dashboard-url URL", "address of Grafana, for links in alerts", checked(_dashboard), default="")
 
 
+def _target(text: str) -> tuple[str, str]:
+    """Return where an exporter is scraped, and its Triton as HOST:PORT. Raises ValueError."""
+    exporter, _, triton = text.partition("=")
+    if not triton:
+        raise ValueError(f"{text!r} is not EXPORTER=TRITON, such as exporter:9401=http://triton:8000")
+    host_and_port(exporter)
+    return exporter, urlsplit(web_address(with_scheme(triton))).netloc.rpartition("@")[2]
+
+
 def _runbook(text: str) -> None:
     try:
         web_address(text.format(alert="TritonServerDown"))
@@ -140,6 +156,7 @@ def generated(args: argparse.Namespace, form: Format) -> tuple[Artifact, ...]:
     import triton_alerts.generate
     import triton_dashboards.generate
     import triton_slo.generate
+    from triton_alerts.alertmanager import document
 
     texts = objective_texts(args.objectives)
     check_out(args.out, () if getattr(args, "only", None) else PARTS, args.objectives)
@@ -155,10 +172,12 @@ def generated(args: argparse.Namespace, form: Format) -> tuple[Artifact, ...]:
     for warning in (*doubts(reading, around), *settings.doubts(models), *settings.notes()):
         print(f"warning: {warning}", file=sys.stderr)
     options = _options(args, form, settings.tuning)
+    targets = [{"targets": [exporter], "labels": {"instance": triton}} for exporter, triton in args.target]
     return (
         *triton_slo.generate.artifacts(reading.objectives, options),
         *triton_alerts.generate.artifacts(reading.objectives, options),
         *triton_dashboards.generate.artifacts(reading.objectives, options),
+        *([Artifact("targets", "triton.yml", document.render(targets))] if targets else []),
     )
 
 

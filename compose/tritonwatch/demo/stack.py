@@ -159,6 +159,7 @@ class Stack:
                 "prometheus": f"127.0.0.1:{self.ports['Prometheus']}",
             },
             INTERVAL_SECONDS,
+            self.triton.http_url.removeprefix("http://"),
         )
         (self.directory / "prometheus.yml").write_text(config)
 

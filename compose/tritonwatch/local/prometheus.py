@@ -31,19 +31,26 @@ def prometheus_config(
     rule_files: Sequence[str],
     others: Mapping[str, str],
     interval_seconds: float,
+    triton: str = "",
 ) -> str:
     """Text of a prometheus.yml that scrapes the exporter (and through it Triton) and pages by Alertmanager.
 
-    `exporter`, `alertmanager` and the values of `others` (job -> target) are host:port.
+    `exporter`, `alertmanager` and the values of `others` (job -> target) are host:port; `triton` is the instance
+    of the exporter's series, by default its own address.
     """
     interval = f"{round(interval_seconds * 1000)}ms"
     jobs = {EXPORTER_JOB: exporter, "alertmanager": alertmanager, **others}
+    labels = {"labels": {"instance": triton}} if triton else {}
     config = {
         "global": {"scrape_interval": interval, "evaluation_interval": interval, "scrape_timeout": interval},
         "rule_files": list(rule_files),
         "alerting": {"alertmanagers": [{"static_configs": [{"targets": [alertmanager]}]}]},
         "scrape_configs": [
-            {"job_name": job, "static_configs": [{"targets": [target]}]} for job, target in jobs.items()
+            {
+                "job_name": job,
+                "static_configs": [{"targets": [target], **(labels if job == EXPORTER_JOB else {})}],
+            }
+            for job, target in jobs.items()
         ],
     }
     return yaml.safe_dump(config, sort_keys=False)
