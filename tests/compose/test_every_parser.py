@@ -6,6 +6,7 @@ import argparse
 import importlib
 import io
 import re
+import subprocess
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -150,3 +151,45 @@ def test_an_address_without_a_scheme_is_one_of_http(words: str) -> None:
 
     assert 1 == code
     assert "http://127.0.0.1:1" in text
+
+
+@pytest.mark.parametrize(
+    ("line", "completed"),
+    [
+        ("tritonwatch sta", {"status"}),
+        ("tritonwatch status --fail", {"--fail-on"}),
+        ("tritonwatch status --fail-on bur", {"burning"}),
+        ("tritonwatch dashboards push --graf", {"--grafana", "--grafana-token-file"}),
+        ("tritonwatch completion z", {"zsh"}),
+    ],
+)
+def test_bash_completes_verbs_options_and_choices(line: str, completed: set[str], tmp_path: Path) -> None:
+    """What is printed is a script that a real bash takes."""
+    (tmp_path / "completion").write_text(said("completion", "bash")[1])
+    words = line.split()
+    script = (
+        f"source {tmp_path / 'completion'}; COMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; "
+        "_shtab_tritonwatch; echo ${COMPREPLY[@]}"
+    )
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+
+    assert completed == set(done.stdout.split())
+
+
+def test_zsh_gets_a_completion_too() -> None:
+    """The first line is what zsh looks for in a folder of completions."""
+    assert said("completion", "zsh")[1].startswith("#compdef tritonwatch")
+
+
+@pytest.mark.parametrize("words", PARSERS)
+def test_help_shows_every_default_in_the_same_words(words: str) -> None:
+    """An option with a value of its own where none is given ends with `(default: ...)`."""
+    hidden = [
+        action.option_strings[-1]
+        for action in PARSERS[words]._actions
+        if action.option_strings
+        and action.default not in (None, "", False, [], argparse.SUPPRESS)
+        and "default: " not in str(action.help)
+    ]
+
+    assert [] == hidden

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from pathlib import Path
 
@@ -190,3 +191,18 @@ def test_labels_of_a_result_are_known_where_they_can_be(query: str, expected: tu
 def test_labels_follow_functions_and_matching(query: str, expected: tuple[str, ...] | None) -> None:
     """Lints of alerts, doubts about custom queries and imports ask one function."""
     assert expected == queries.group_labels(query)
+
+
+def test_the_report_is_json_for_a_program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What was lost, with place and reason; the result is in it where no file is named."""
+    source = tmp_path / "in.yaml"
+    source.write_text(SLOTH + "    colour: blue\n")
+
+    assert 3 == main(["convert", "--from", "sloth", str(source), "--json"])
+    report = json.loads(capsys.readouterr().out)
+    assert ["mistakes", "losses", "notes", "converted"] == list(report)
+    assert [f"{source}:11"] == [one["place"] for one in report["losses"]]
+    assert "name: checkout-orders" in report["converted"]
+    assert 3 == main(["convert", "--from", "sloth", str(source), "--json", "--out", str(tmp_path / "o.yaml")])
+    assert json.loads(capsys.readouterr().out)["converted"] is None
+    assert (tmp_path / "o.yaml").exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import tempfile
 import time
@@ -424,3 +425,19 @@ def test_hostile_text_gives_valid_rules_or_a_refusal(rows: list[tuple[str, ...]]
 def test_a_name_that_is_no_slug_is_refused(name: str) -> None:
     """An objective's name becomes a label, a file and a group; it is kept plain."""
     assert any("name" in one for one in mistakes(name=name))
+
+
+def test_check_writes_what_it_found_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """For CI: places, reasons and fixes on standard output, nothing else, with the same exit codes."""
+    (tmp_path / "o.yaml").write_text("name: a\ntarget: 0%\nindicator: errors\n")
+    assert 1 == main(["check", str(tmp_path / "o.yaml"), "--json"])
+    shown = capsys.readouterr()
+    found = json.loads(shown.out)
+    assert ("", 1, 0) == (shown.err, found["files"], found["objectives"])
+    [mistake] = found["mistakes"]
+    assert f"{tmp_path / 'o.yaml'}:2" == mistake["place"]
+    assert "target must be" in mistake["reason"]
+
+    (tmp_path / "o.yaml").write_text("name: a\ntarget: 99%\nindicator: {kind: latency, threshold: 1s}\n")
+    assert 0 == main(["check", str(tmp_path / "o.yaml"), "--json"])
+    assert [] == json.loads(capsys.readouterr().out)["mistakes"]

@@ -34,6 +34,10 @@ from triton_slo.problem import Problem
 log = logging.getLogger(__name__)
 
 
+_WRONG_USAGE = 2
+"""Exit code: the options, or a file that they name, cannot be used, and nothing ran."""
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of the verb; without a word after it, it runs the bridge."""
     settings.add_arguments(parser)
@@ -53,7 +57,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do what was asked: 0 done, 1 a mistake or a refusal."""
+    """Do what was asked: 0 done, 1 a refusal or what cannot be used, 2 wrong usage."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(Redact("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
@@ -67,7 +71,7 @@ def _serve(args: argparse.Namespace) -> int:
     if isinstance(address, Problem):
         found.append(address)
     if found or isinstance(address, Problem):
-        return _complain(found)
+        return _complain(found, _WRONG_USAGE)
     if args.data is not None:
         return _run(args, address, args.data)
     with tempfile.TemporaryDirectory(prefix="tritonwatch-bridge-") as folder:
@@ -134,7 +138,7 @@ def _unusable(error: OSError, listen: str, data: Path) -> Problem:
 def _test(args: argparse.Namespace) -> int:
     found = mistakes.of_sending(args)
     if found:
-        return _complain(found)
+        return _complain(found, _WRONG_USAGE)
     transport = Terminal(sys.stdout, time.time) if args.dry_run else slack_transport(args)
     channels = sorted(settings.channels(args))
     if isinstance(transport, SlackApi):
@@ -172,7 +176,8 @@ def _render(args: argparse.Namespace) -> int:
     try:
         notification = parse(_captured(_content(args.file)))
     except OSError as error:
-        return _complain([Problem(str(args.file), f"cannot be read: {error.strerror}", "name a file")])
+        unread = Problem(str(args.file), f"cannot be read: {error.strerror}", "name a file")
+        return _complain([unread], _WRONG_USAGE)
     except MalformedError as error:
         return _complain([Problem(str(args.file), str(error), "a webhook body of Alertmanager, version 4")])
     now = max(one.ends_at or one.starts_at for one in notification.alerts.values())
@@ -205,7 +210,8 @@ def _captured(content: bytes) -> bytes:
 def _log(args: argparse.Namespace) -> int:
     if not args.data.is_dir():
         return _complain(
-            [Problem(f"--data {args.data}", "is not a folder", "the folder given to the bridge as --data")]
+            [Problem(f"--data {args.data}", "is not a folder", "the folder given to the bridge as --data")],
+            _WRONG_USAGE,
         )
     if not (args.data / AUDIT_FILE).exists():
         print(f"no button has been pressed yet: {args.data / AUDIT_FILE} does not exist", file=sys.stderr)
@@ -221,7 +227,7 @@ def _log(args: argparse.Namespace) -> int:
     return 0
 
 
-def _complain(found: list[Problem]) -> int:
+def _complain(found: list[Problem], code: int = 1) -> int:
     for problem in found:
         print(problem, file=sys.stderr)
-    return 1
+    return code

@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--pagerduty-url URL",
-        "address of PagerDuty's Events API, such as that of the EU",
+        f"address of PagerDuty's Events API, such as that of the EU (default: {PAGERDUTY_URL})",
         default=PAGERDUTY_URL,
     )
     add("--incident-webhook-file FILE", "file with an address that gets each page and ticket as JSON", Path)
@@ -99,7 +99,7 @@ def add_slack_arguments(parser: argparse.ArgumentParser, *, again: bool = False)
         "file with the URL of an incoming webhook: without threads, edits, buttons and charts",
         Path,
     )
-    add("--slack-url URL", "address of Slack's API or of a proxy", default=API_URL)
+    add("--slack-url URL", f"address of Slack's API or of a proxy (default: {API_URL})", default=API_URL)
     add(
         "--channel CHANNEL",
         "channel, best as its id C... (default: #triton-alerts)",

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import asdict
 from functools import partial
 
 from triton_alerts import alerts_file
@@ -37,6 +39,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("files FILE", "objectives file, alerts.yaml or rule file, or a folder of them", path, nargs="+")
     add("--scrape-interval DURATION", "time between two scrapes (default: 15s)", interval, default=15.0)
     add("--retention DURATION", "retention of Prometheus, such as 15d", seconds)
+    add("--json", "write JSON instead of text")
     access.add_arguments(parser, required=False)
 
 
@@ -73,11 +76,16 @@ def run(args: argparse.Namespace) -> int:
         hints += one.notes()
     for name, groups in rules:
         problems += check_file(name, groups, args.scrape_interval)
+    alerts = sum(len(one.get("rules") or ()) for _, groups in rules for one in groups)
+    if args.json:
+        counted = {"files": len(texts), "objectives": len(reading.objectives), "rules": alerts}
+        found = {"mistakes": list(map(asdict, problems)), "notes": list(map(asdict, hints))}
+        print(json.dumps(counted | found, indent=2))
+        return 1 if problems else 0
     for problem in problems:
         print(problem, file=sys.stderr)
     for hint in hints:
         print(printable(f"note: {hint}"), file=sys.stderr)
-    alerts = sum(len(one.get("rules") or ()) for _, groups in rules for one in groups)
     objectives = count(len(reading.objectives), "objective")
     and_alerts = f" and {count(alerts, 'rule')}" if rules else ""
     if tuned:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 
 from triton_exporter.options import adder
 from triton_slo.convert import openslo, openslo_export, sloth, writing
@@ -33,6 +35,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--out FILE", "file to write (default: standard output)", path)
     add("--force", "replace --out if it exists")
     add("--strict", "write nothing unless everything can be expressed")
+    add("--json", "write a report as JSON instead of text; without --out the result is in it")
     add(
         "--window DURATION",
         "period of SLOs whose file gives none, as in Sloth (default: 30d)",
@@ -59,10 +62,7 @@ def run(args: argparse.Namespace) -> int:
     texts = [(str(path), text_of(path, "utf-8-sig")) for path in yaml_files(args.files)]
     ledger = Ledger()
     text = _converted(args, texts, ledger)
-    for problem in dict.fromkeys((*ledger.mistakes, *ledger.losses)):
-        print(problem, file=sys.stderr)
-    for note in ledger.notes:
-        print(f"note: {note}", file=sys.stderr)
+    _report(ledger, args, text)
     if ledger.mistakes:
         raise CommandError(f"{count(len(ledger.mistakes), 'mistake')}, nothing written")
     if not text:
@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
             code=INCOMPLETE,
         )
     if args.out is None:
-        print(text, end="")
+        print("" if args.json else text, end="")
     else:
         try:
             output.write_one(args.out, text, args.force)
@@ -85,6 +85,19 @@ def run(args: argparse.Namespace) -> int:
             code=INCOMPLETE,
         )
     return 0
+
+
+def _report(ledger: Ledger, args: argparse.Namespace, text: str) -> None:
+    kinds = ("mistakes", "losses", "notes")
+    found = {kind: list(dict.fromkeys(getattr(ledger, kind))) for kind in kinds}
+    if args.json:
+        is_printed = args.out is None and not ledger.mistakes and not (args.strict and ledger.losses)
+        result = {"converted": text if is_printed else None}
+        print(json.dumps({kind: list(map(asdict, ones)) for kind, ones in found.items()} | result, indent=2))
+        return
+    for kind, ones in found.items():
+        for one in ones:
+            print(f"{'note: ' if kind == 'notes' else ''}{one}", file=sys.stderr)
 
 
 def _converted(args: argparse.Namespace, texts: Sequence[tuple[str, str]], ledger: Ledger) -> str:

@@ -44,7 +44,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_arguments(parser)
     access.add_arguments(parser, required=False)
     add("--only", "write only this part, directly into --out", choices=PARTS)
-    add("--check", "write nothing; exit 1 if a file would change")
+    add("--check", "write nothing; exit 1 if the other options would now write another file than there is")
     add(
         "--format",
         "form of the rules: files for Prometheus, resources for prometheus-operator, or files for vmalert "
@@ -77,7 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--time-scale F", "factor on every window, for demos and tests (default: 1)", scale, default=1.0)
     add(
         "--webhook-url URL",
-        "where Alertmanager sends its notifications: the address of the bridge",
+        f"address of the bridge, to which Alertmanager sends its notifications (default: {_DEFAULTS.webhook_url})",
         parsed(web_address),
         default=_DEFAULTS.webhook_url,
     )
@@ -114,7 +114,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--runbook-url URL",
-        "address of the runbooks, with {alert} in it",
+        f"address of the runbooks, with {{alert}} in it (default: {_DEFAULTS.runbook_url})",
         checked(_runbook),
         default=_DEFAULTS.runbook_url,
     )
