@@ -124,14 +124,14 @@ def _python_local(found: Engine, base: Path) -> None:
     shutil.copy(Path("/") / certificates, base / certificates)
     if Path("/etc/pip.conf").exists():
         shutil.copy("/etc/pip.conf", base / "etc/pip.conf")
-    packed = subprocess.Popen(["tar", "-C", str(base), "-c", "."], stdout=subprocess.PIPE)
     change = f"ENV PIP_CERT=/{certificates} PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-    subprocess.run(
-        ["docker", "import", "-c", change, "-", "python:local"],
-        stdin=packed.stdout,
-        env=found.environment,
-        check=True,
-        capture_output=True,
-    )
-    assert packed.wait() == 0
+    with subprocess.Popen(["tar", "-C", str(base), "-c", "."], stdout=subprocess.PIPE) as packed:
+        subprocess.run(
+            ["docker", "import", "-c", change, "-", "python:local"],
+            stdin=packed.stdout,
+            env=found.environment,
+            check=True,
+            capture_output=True,
+        )
+    assert packed.returncode == 0
     shutil.rmtree(base)

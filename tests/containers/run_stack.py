@@ -14,7 +14,6 @@ import requests
 import yaml
 
 from containers.engine import Engine, engine
-from support.loopback import served
 from support.slack import TOKEN, SlackServer, Workspace
 from support.tools import ROOT
 from support.waiting import eventually
@@ -74,7 +73,7 @@ class Stack:
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     folder = tmp_path_factory.mktemp("docker")
     workspace = Workspace(channels={"C0ALERTS": "#triton-alerts"})
-    with engine(folder) as found, served(SlackServer(workspace, host="0.0.0.0")) as slack:
+    with engine(folder) as found, SlackServer(workspace, host="0.0.0.0") as slack:
         objectives = folder / "objectives"
         objectives.mkdir(mode=0o755)
         for path in (ROOT / "slo" / "objectives").glob("*.yaml"):
