@@ -62,5 +62,5 @@ class Alert(Tunable):
     def with_numbers(self, text: str) -> str:
         """Return a text for people with its threshold and its `for`."""
         return text.replace("$threshold", self.threshold.words if self.threshold else "").replace(
-            "$for", self.hold or "0s"
+            "$for", self.for_ or "0s"
         )

@@ -109,7 +109,7 @@ def _table() -> Iterator[str]:
     yield "| alert | severity | fires when | for |\n|---|---|---|---|"
     for alert in (alert for alerts in FAMILIES.values() for alert in alerts):
         condition = _plain(alert.with_numbers(alert.summary)).replace("|", "\\|")
-        yield f"| {_link(alert.name)} | `{alert.severity}` | {condition} | {alert.hold or 'at once'} |"
+        yield f"| {_link(alert.name)} | `{alert.severity}` | {condition} | {alert.for_ or 'at once'} |"
     for indicator, name in BURN_ALERTS.items():
         condition = f"The budget of a {indicator.replace('_', ' ')} objective burns too fast"
         yield f"| {_link(name)} | `critical` (page tiers), `warning` (ticket tiers) | {condition} | two windows |"
@@ -120,7 +120,7 @@ def _table() -> Iterator[str]:
     nearly = f"A budget lasts less than {least} at the pace of the last day, and of the two days before"
     unnoticed = "A budget was spent in the last day, and no burn alert fired"
     for ticket, condition in ((NEARLY_SPENT, nearly), (SPENT, unnoticed)):
-        yield f"| {_link(ticket.name)} | `{ticket.severity}` | {condition} | {ticket.hold} |"
+        yield f"| {_link(ticket.name)} | `{ticket.severity}` | {condition} | {ticket.for_} |"
 
 
 def _thresholds() -> Iterator[str]:
@@ -153,12 +153,12 @@ def _facts(alert: Alert) -> str:
     facts = [f"`{alert.severity}`", f"owner `{alert.owner}`"]
     if alert.threshold:
         facts.append(f"threshold {alert.threshold.words}")
-    if alert.hold:
-        facts.append(f"after {alert.hold}")
+    if alert.for_:
+        facts.append(f"after {alert.for_}")
     if alert.until:
         facts.append("ends by an easier condition")
-    if alert.keep:
-        facts.append(f"keeps firing for {alert.keep}")
+    if alert.keep_firing_for:
+        facts.append(f"keeps firing for {alert.keep_firing_for}")
     return ", ".join(facts)
 
 

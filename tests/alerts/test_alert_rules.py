@@ -57,7 +57,7 @@ SPLIT = Options(
     tuning=Tuning(
         {
             alert.name: AlertSetting.model_validate(
-                {"overrides": [{"models": {"regex": "r.+"}, "for": alert.hold or "0s"}]}
+                {"overrides": [{"models": {"regex": "r.+"}, "for": alert.for_ or "0s"}]}
             )
             for alert in ALERTS
             if "model" in alert.labels
@@ -105,12 +105,12 @@ def test_every_alert_is_proven_from_all_sides(alert: Alert) -> None:
     assert not any(proof.fires for proof in proofs if proof.kind in {"quiet", "missing"})
 
 
-def test_the_proofs_without_series_outlast_every_hold() -> None:
+def test_proofs_without_series_last_longer_than_every_for() -> None:
     """A proof that ends before the alert could fire would prove nothing."""
-    holds = {alert.name: parse_seconds(alert.hold) if alert.hold else 0.0 for alert in ALERTS}
+    fors = {alert.name: parse_seconds(alert.for_) if alert.for_ else 0.0 for alert in ALERTS}
     for proof in PROOFS:
         if proof.kind == "missing":
-            assert parse_seconds(proof.at) > holds[proof.alert]
+            assert parse_seconds(proof.at) > fors[proof.alert]
 
 
 def test_generation_is_reproducible() -> None:
@@ -131,15 +131,19 @@ def test_first_steps_are_for_causes_that_exist() -> None:
 @pytest.mark.parametrize("options", [Options(), DEMO], ids=["real time", "demo"])
 def test_a_prometheus_that_has_just_started_misses_nothing_yet(options: Options) -> None:
     """Prometheus starts to scrape 5 to 10 s after its rules run: what is absent then is no alert at any scale."""
-    holds = {one.name: rules.rule(one, options).hold for one in ALERTS if "absent(" in one.expr}
+    fors = {one.name: rules.rule(one, options).for_ for one in ALERTS if "absent(" in one.expr}
 
-    assert "TritonExporterAbsent" in holds
-    assert [] == [name for name, hold in holds.items() if parse_seconds(hold) < 12]
+    assert "TritonExporterAbsent" in fors
+    assert [] == [name for name, lasting in fors.items() if parse_seconds(lasting) < 12]
 
 
 def test_an_alert_outlives_a_scrape_gap() -> None:
     """A condition that is false at one evaluation does not resolve a page or a ticket, and open it again."""
-    brief = [alert.name for alert in ALERTS if alert.severity in {"critical", "warning"} and not alert.keep]
+    brief = [
+        alert.name
+        for alert in ALERTS
+        if alert.severity in {"critical", "warning"} and not alert.keep_firing_for
+    ]
 
     assert [] == brief
 

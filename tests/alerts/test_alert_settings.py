@@ -296,7 +296,7 @@ def test_an_alert_outlives_its_condition_as_long_as_it_is_tuned() -> None:
         )
     ]
 
-    [default] = [f"{one.keep}" for one in ALERTS if one.name == name]
+    [default] = [f"{one.keep_firing_for}" for one in ALERTS if one.name == name]
     assert [[default], [None, "1h"], [None]] == kept
 
 
@@ -307,7 +307,7 @@ def of_an_objective(options: Options, name: str, **more: object) -> list[dict[st
     return [
         {
             "expr": rule.expr,
-            "for": rule.hold,
+            "for": rule.for_,
             "keep": rule.keep_firing_for,
             "severity": rule.labels["severity"],
         }

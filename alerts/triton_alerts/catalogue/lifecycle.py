@@ -44,7 +44,7 @@ max without (version, state) ({state.MODEL_STATE}{{state="unavailable"}}) == 1""
         severity="warning",
         component="lifecycle",
         labels=("instance", "model"),
-        keep="5m",
+        keep_firing_for="5m",
         summary="Model {{ $labels.model }} failed to load on {{ $labels.instance }}",
         description="Triton tried to load model {{ $labels.model }} on {{ $labels.instance }} within the "
         "last [15m] and could not. A version that was serving before may still serve; a version that never "
@@ -69,7 +69,7 @@ max without (version, state) ({state.MODEL_STATE}{{state="unavailable"}}) == 1""
         severity="warning",
         component="lifecycle",
         labels=("instance", "model", "version"),
-        keep="5m",
+        keep_firing_for="5m",
         # A model that Triton does not list at all has no version.
         summary="Model {{ $labels.model }}{{ with $labels.version }} version {{ . }}{{ end }} has not been ready "
         "for {{ $value | humanizeDuration }} on {{ $labels.instance }}",
@@ -96,8 +96,8 @@ unless on (cluster, model) max by (cluster, model) ({state.MODEL_READY}) == 1"""
         severity="critical",
         component="lifecycle",
         labels=("model",),
-        hold="2m",
-        keep="2m",
+        for_="2m",
+        keep_firing_for="2m",
         summary="No server serves model {{ $labels.model }}",
         description="Model {{ $labels.model }} should serve and is ready on no server: it was ready within the "
         "last [1d], or it has not become ready for ten minutes. Every request for it fails.",
@@ -117,8 +117,8 @@ count by (cluster, model) (max by (cluster, job, instance, model) ({state.MODEL_
         severity="warning",
         component="lifecycle",
         labels=("model",),
-        hold="5m",
-        keep="5m",
+        for_="5m",
+        keep_firing_for="5m",
         summary="Only {{ $value | humanizePercentage }} of the servers that should serve model "
         "{{ $labels.model }} do",
         description="Model {{ $labels.model }} is ready on {{ $value | humanizePercentage }} of the servers on "
@@ -134,8 +134,8 @@ count by (cluster, model) (max by (cluster, job, instance, model) ({state.MODEL_
         severity="warning",
         component="lifecycle",
         labels=("instance", "model", "version"),
-        hold="5m",
-        keep="5m",
+        for_="5m",
+        keep_firing_for="5m",
         summary="Triton on {{ $labels.instance }} does not know model {{ $labels.model }}, which should "
         "serve",
         description="Model {{ $labels.model }} should serve on {{ $labels.instance }}, but Triton does not "
@@ -151,8 +151,8 @@ count by (cluster, model) (max by (cluster, job, instance, model) ({state.MODEL_
         severity="warning",
         component="lifecycle",
         labels=("instance", "model", "version"),
-        hold="30m",
-        keep="5m",
+        for_="30m",
+        keep_firing_for="5m",
         summary="Model {{ $labels.model }} version {{ $labels.version }} has been loading for $for "
         "on {{ $labels.instance }}",
         description="Triton has been loading model {{ $labels.model }} version {{ $labels.version }} "
@@ -173,7 +173,7 @@ count by (cluster, model) (max by (cluster, job, instance, model) ({state.MODEL_
         severity="warning",
         component="lifecycle",
         labels=("instance", "model", "version"),
-        keep="10m",
+        keep_firing_for="10m",
         summary="Model {{ $labels.model }} version {{ $labels.version }} keeps losing readiness on "
         "{{ $labels.instance }}",
         description="Model {{ $labels.model }} version {{ $labels.version }} changed between ready and not "
@@ -191,8 +191,8 @@ unless on (instance, model) max by (instance, model) ({state.MODEL_READY}) == 1"
         severity="warning",
         component="lifecycle",
         labels=("instance", "model"),
-        hold="2m",
-        keep="5m",
+        for_="2m",
+        keep_firing_for="5m",
         summary="Model {{ $labels.model }} was unloaded on {{ $labels.instance }} while it was in use",
         description="Model {{ $labels.model }} answered requests on {{ $labels.instance }} within the last "
         "[1h] and was then unloaded; no version of it is ready there. Triton counts an unloaded model as "
@@ -210,8 +210,8 @@ count by (model) (count by (model, instance) ({state.MODEL_READY} == 1))""",
         severity="info",
         component="lifecycle",
         labels=("model", "version"),
-        hold="2h",
-        keep="10m",
+        for_="2h",
+        keep_firing_for="10m",
         summary="Version {{ $labels.version }} of model {{ $labels.model }} serves on only {{ $value }} of "
         "the model's servers",
         description="The servers of model {{ $labels.model }} have not agreed on its versions for $for: "
@@ -235,8 +235,8 @@ and on (cluster, job) (
         severity="critical",
         component="lifecycle",
         labels=("job",),
-        hold="1m",
-        keep="1m",
+        for_="1m",
+        keep_firing_for="1m",
         dashboard="server",
         summary="No Triton server is live",
         description="Not one Triton server answers on its API: the last one went within the last [1d], or none "
@@ -258,8 +258,8 @@ count by (cluster, job, instance) (
         severity="critical",
         component="lifecycle",
         labels=("instance",),
-        hold="2m",
-        keep="1m",
+        for_="2m",
+        keep_firing_for="1m",
         dashboard="server",
         summary="Triton behind {{ $labels.instance }} is down, and no other server serves {{ $value }} of its "
         "models",
@@ -277,8 +277,8 @@ and on (instance) max_over_time({state.SERVER_LIVE}[1d]) == 1""",
         severity="warning",
         component="lifecycle",
         labels=("instance",),
-        hold="1m",
-        keep="1m",
+        for_="1m",
+        keep_firing_for="1m",
         dashboard="server",
         summary="Triton behind {{ $labels.instance }} is down",
         description="Neither the API nor the metrics port of the Triton server behind {{ $labels.instance }} "
@@ -293,8 +293,8 @@ and on (instance) max_over_time({state.SERVER_LIVE}[1d]) == 1""",
         severity="warning",
         component="lifecycle",
         labels=("instance",),
-        hold="20m",
-        keep="2m",
+        for_="20m",
+        keep_firing_for="2m",
         dashboard="server",
         summary="Triton behind {{ $labels.instance }} does not come up",
         description="The Triton server behind {{ $labels.instance }} has not answered once since the "
@@ -309,8 +309,8 @@ and on (instance) max_over_time({state.SERVER_LIVE}[1d]) == 1""",
         severity="warning",
         component="lifecycle",
         labels=("instance",),
-        hold="2m",
-        keep="1m",
+        for_="2m",
+        keep_firing_for="1m",
         dashboard="server",
         summary="Triton behind {{ $labels.instance }} exposes metrics but does not serve",
         description="The metrics port of the Triton server behind {{ $labels.instance }} answers while its "
@@ -330,7 +330,7 @@ and on (instance) max_over_time({state.SERVER_LIVE}[1d]) == 1""",
         severity="warning",
         component="lifecycle",
         labels=("instance",),
-        keep="10m",
+        keep_firing_for="10m",
         dashboard="server",
         summary="Triton behind {{ $labels.instance }} keeps going down and coming back",
         description="The Triton server behind {{ $labels.instance }} changed between live and not live "
@@ -345,8 +345,8 @@ and on (instance) max_over_time({state.SERVER_LIVE}[1d]) == 1""",
         severity="warning",
         component="lifecycle",
         labels=("instance",),
-        hold="10m",
-        keep="5m",
+        for_="10m",
+        keep_firing_for="5m",
         dashboard="server",
         summary="Triton behind {{ $labels.instance }} lives but is not ready",
         description="The Triton server behind {{ $labels.instance }} answers, but its readiness check fails. "
@@ -361,8 +361,8 @@ and on (instance) max_over_time({state.SERVER_LIVE}[1d]) == 1""",
         severity="warning",
         component="lifecycle",
         labels=("instance",),
-        hold="5m",
-        keep="5m",
+        for_="5m",
+        keep_firing_for="5m",
         dashboard="server",
         summary="Triton behind {{ $labels.instance }} serves, but its metrics cannot be read",
         description="The API of the Triton server behind {{ $labels.instance }} is live while its metrics "

@@ -46,8 +46,8 @@ and {_ON} max_over_time({_requests("waiting")}[30m]) > 0""",
         severity="warning",
         component="llm",
         labels=_MODEL,
-        hold="10m",
-        keep="15m",
+        for_="10m",
+        keep_firing_for="15m",
         summary="The KV cache of {{ $labels.model }} on {{ $labels.instance }} is "
         "{{ $value | humanizePercentage }} full and requests wait",
         description="{{ $value | humanizePercentage }} of the KV cache blocks of model {{ $labels.model }} "
@@ -64,8 +64,8 @@ and {_ON} {_requests("waiting")} > 0""",
         severity="warning",
         component="llm",
         labels=_MODEL,
-        hold="10m",
-        keep="15m",
+        for_="10m",
+        keep_firing_for="15m",
         summary="All {{ $value }} request slots of {{ $labels.model }} on {{ $labels.instance }} are taken "
         "and requests wait",
         description="The engine of model {{ $labels.model }} version {{ $labels.version }} on "
@@ -80,8 +80,8 @@ and {_ON} {_requests("waiting")} > 0""",
         severity="warning",
         component="llm",
         labels=_MODEL,
-        hold="10m",
-        keep="10m",
+        for_="10m",
+        keep_firing_for="10m",
         summary="{{ $value }} requests to {{ $labels.model }} on {{ $labels.instance }} are paused",
         description="The engine of model {{ $labels.model }} version {{ $labels.version }} on "
         "{{ $labels.instance }} has kept at least {{ $value }} requests paused for [10m]: it admitted more "
@@ -98,8 +98,8 @@ and {_ON} {_requests("active")} > 0""",
         severity="critical",
         component="llm",
         labels=_MODEL,
-        hold="3m",
-        keep="2m",
+        for_="3m",
+        keep_firing_for="2m",
         summary="The engine of {{ $labels.model }} on {{ $labels.instance }} stands still with requests in "
         "it",
         description="The TensorRT-LLM engine of model {{ $labels.model }} version {{ $labels.version }} on "
@@ -119,8 +119,8 @@ VLLM = (
         severity="warning",
         component="llm",
         labels=_MODEL,
-        hold="10m",
-        keep="15m",
+        for_="10m",
+        keep_firing_for="15m",
         summary="One in twenty requests to {{ $labels.model }} on {{ $labels.instance }} waits "
         "{{ $value | humanizeDuration }} or longer for its first token",
         description="The 95th percentile of the time to first token of model {{ $labels.model }} version "
@@ -136,8 +136,8 @@ VLLM = (
         severity="warning",
         component="llm",
         labels=_MODEL,
-        hold="10m",
-        keep="15m",
+        for_="10m",
+        keep_firing_for="15m",
         summary="Model {{ $labels.model }} on {{ $labels.instance }} needs {{ $value | humanizeDuration }} "
         "for each token",
         description="The 95th percentile of the time for each output token of model {{ $labels.model }} "

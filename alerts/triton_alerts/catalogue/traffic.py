@@ -107,8 +107,8 @@ and on (instance, model, version) {_rate(triton.EXEC_COUNT, "5m")} == 0""",
         severity="critical",
         component="traffic",
         labels=_MODEL,
-        hold="2m",
-        keep="2m",
+        for_="2m",
+        keep_firing_for="2m",
         summary="Model {{ $labels.model }} version {{ $labels.version }} executes nothing on "
         "{{ $labels.instance }} while {{ $value }} requests wait",
         description="At least {{ $value }} requests have been waiting for model {{ $labels.model }} version "
@@ -138,8 +138,8 @@ unless {_ON} {_QUEUE_GROWTH} <= {_ON} 2 * sqrt(2 * sum {_BY} (increase({triton.R
         severity="warning",
         component="traffic",
         labels=_MODEL,
-        hold="5m",
-        keep="1h",
+        for_="5m",
+        keep_firing_for="1h",
         summary="{{ $value }} requests wait for model {{ $labels.model }} version {{ $labels.version }} on "
         "{{ $labels.instance }}, and the queue grows",
         description="More requests arrive for model {{ $labels.model }} version {{ $labels.version }} on "
@@ -161,8 +161,8 @@ unless {_ON} {_MEAN_QUEUE} <= {_ON} 2e6 * max {_BY} ({models.MAX_QUEUE_DELAY})""
         severity="warning",
         component="traffic",
         labels=_MODEL,
-        hold="10m",
-        keep="2h",
+        for_="10m",
+        keep_firing_for="2h",
         summary="Requests for model {{ $labels.model }} version {{ $labels.version }} spend "
         "{{ $value | humanizePercentage }} of their time waiting on {{ $labels.instance }}",
         description="{{ $value | humanizePercentage }} of the time of requests for model {{ $labels.model }} "
@@ -178,8 +178,8 @@ unless {_ON} {_MEAN_QUEUE} <= {_ON} 2e6 * max {_BY} ({models.MAX_QUEUE_DELAY})""
         severity="warning",
         component="traffic",
         labels=_MODEL,
-        hold="5m",
-        keep="15m",
+        for_="5m",
+        keep_firing_for="15m",
         summary="Model {{ $labels.model }} version {{ $labels.version }} rejects {{ printf `%.2f` $value }} "
         "requests/s on {{ $labels.instance }}",
         description="Requests for model {{ $labels.model }} version {{ $labels.version }} on "
@@ -204,8 +204,8 @@ unless {_ON} {_MEAN_QUEUE} <= {_ON} 2e6 * max {_BY} ({models.MAX_QUEUE_DELAY})""
         component="traffic",
         labels=_MODEL,
         # A queue at random at 95 % load is over four fifths for a minute or two, many times a day.
-        hold="5m",
-        keep="2h",
+        for_="5m",
+        keep_firing_for="2h",
         summary="The queue of {{ $labels.model }} version {{ $labels.version }} on {{ $labels.instance }} is "
         "{{ $value | humanizePercentage }} full",
         description="The queue of model {{ $labels.model }} version {{ $labels.version }} on "
@@ -221,8 +221,8 @@ unless {_ON} {_MEAN_QUEUE} <= {_ON} 2e6 * max {_BY} ({models.MAX_QUEUE_DELAY})""
         severity="warning",
         component="traffic",
         labels=_MODEL,
-        hold="2m",
-        keep="15m",
+        for_="2m",
+        keep_firing_for="15m",
         summary="Model {{ $labels.model }} version {{ $labels.version }} on {{ $labels.instance }} refuses "
         "about {{ printf `%.2f` $value }} requests/s because its queue is full",
         description="Traces show that Triton refuses requests for model {{ $labels.model }} version "
@@ -239,8 +239,8 @@ unless {_ON} {_MEAN_QUEUE} <= {_ON} 2e6 * max {_BY} ({models.MAX_QUEUE_DELAY})""
         severity="warning",
         component="traffic",
         labels=_MODEL,
-        hold="15m",
-        keep="15m",
+        for_="15m",
+        keep_firing_for="15m",
         summary="The instances of {{ $labels.model }} version {{ $labels.version }} on "
         "{{ $labels.instance }} are busy {{ $value | humanizePercentage }} of the time",
         description="The instances of model {{ $labels.model }} version {{ $labels.version }} on "
@@ -263,8 +263,8 @@ unless {_ON} {_MEAN_QUEUE} <= {_ON} 2e6 * max {_BY} ({models.MAX_QUEUE_DELAY})""
         severity="info",
         component="traffic",
         labels=_MODEL,
-        hold="15m",
-        keep="30m",
+        for_="15m",
+        keep_firing_for="30m",
         summary="Clients cancel {{ printf `%.2f` $value }} requests/s to model {{ $labels.model }} on "
         "{{ $labels.instance }}",
         description="More than $threshold of the requests to model {{ $labels.model }} version "
@@ -296,8 +296,8 @@ and on (model) {_SILENT % "23h"} > 0""",
         severity="warning",
         component="traffic",
         labels=("model",),
-        hold="10m",
-        keep="5m",
+        for_="10m",
+        keep_firing_for="5m",
         summary="Model {{ $labels.model }} gets no requests any more",
         description="Model {{ $labels.model }} completed requests without a pause an hour ago, and at this hour "
         "yesterday and last week, and completes none now, on any server. Either nobody asks any more (a gateway, a "
@@ -317,8 +317,8 @@ unless {_ON} sum {_BY} (rate({probe.REQUESTS}{{result="bad_input"}}[5m])) > 0"""
         severity="warning",
         component="traffic",
         labels=_MODEL,
-        hold="3m",
-        keep="2m",
+        for_="3m",
+        keep_firing_for="2m",
         summary="Model {{ $labels.model }} version {{ $labels.version }} on {{ $labels.instance }} does not "
         "answer a test request",
         description="Test inferences that the exporter sends to model {{ $labels.model }} version "
@@ -342,8 +342,8 @@ unless {_ON} sum {_BY} (rate({probe.REQUESTS}{{result="bad_input"}}[5m])) > 0"""
         severity="warning",
         component="traffic",
         labels=("instance", "model", "step"),
-        hold="5m",
-        keep="15m",
+        for_="5m",
+        keep_firing_for="15m",
         summary="Ensemble {{ $labels.model }} on {{ $labels.instance }} fails because of its step "
         "{{ $labels.step }}",
         description="Step {{ $labels.step }} of the ensemble {{ $labels.model }} fails executions on "
@@ -368,8 +368,8 @@ and on (model, version) {_ENOUGH}""",
         severity="warning",
         component="traffic",
         labels=("model", "version"),
-        hold="15m",
-        keep="30m",
+        for_="15m",
+        keep_firing_for="30m",
         summary="Version {{ $labels.version }} of model {{ $labels.model }} is much slower than the version "
         "with the most traffic",
         description="Requests to version {{ $labels.version }} of model {{ $labels.model }} take "
@@ -394,8 +394,8 @@ and on (model, version) 15m * {_BAD} > 10""",
         severity="warning",
         component="traffic",
         labels=("model", "version"),
-        hold="5m",
-        keep="30m",
+        for_="5m",
+        keep_firing_for="30m",
         summary="Version {{ $labels.version }} of model {{ $labels.model }} fails "
         "{{ $value | humanizePercentage }} of its requests, far more than the version with the most traffic",
         description="{{ $value | humanizePercentage }} of the requests to version {{ $labels.version }} of "
@@ -423,8 +423,8 @@ and on (instance) delta({triton.CACHE_EVICTIONS}[15m]) > 100""",
         severity="info",
         component="traffic",
         labels=("instance",),
-        hold="30m",
-        keep="30m",
+        for_="30m",
+        keep_firing_for="30m",
         dashboard="server",
         summary="The response cache of {{ $labels.instance }} is full and answers only "
         "{{ $value | humanizePercentage }} of requests",
@@ -442,8 +442,8 @@ and on (instance, model, version) {_rate(triton.REQUEST_SUCCESS, "10m")} == 0"""
         severity="info",
         component="traffic",
         labels=_MODEL,
-        hold="10m",
-        keep="10m",
+        for_="10m",
+        keep_firing_for="10m",
         summary="Triton on {{ $labels.instance }} does not count the requests of {{ $labels.model }}",
         description="Model {{ $labels.model }} serves requests on {{ $labels.instance }} while its request "
         "counters stand still: Triton was started with counter_latencies=false, which freezes all of them. "
@@ -459,8 +459,8 @@ and on (instance, model, version) {_rate(triton.REQUEST_SUCCESS, "10m")} == 0"""
         severity="info",
         component="traffic",
         labels=("instance",),
-        hold="15m",
-        keep="15m",
+        for_="15m",
+        keep_firing_for="15m",
         dashboard="server",
         summary="{{ $value | humanizePercentage }} of the pinned memory of {{ $labels.instance }} is in use",
         description="The pinned memory pool of the Triton server behind {{ $labels.instance }} is nearly "

@@ -27,8 +27,8 @@ def rule(alert: Alert, options: Options) -> Rule:
     return Rule(
         expr=expression(alert, options),
         alert=alert.name,
-        hold=_hold(alert, options),
-        keep_firing_for=promql.scaled(alert.keep, options) if alert.keep else "",
+        for_=_for(alert, options),
+        keep_firing_for=promql.scaled(alert.keep_firing_for, options) if alert.keep_firing_for else "",
         labels=labels(alert),
         annotations=texts(alert, options),
     )
@@ -45,13 +45,13 @@ def expression(alert: Alert, options: Options) -> str:
     return f"{expr}\nor\n(\n{easier}\n)\nand on ({', '.join(alert.labels)}) {firing}"
 
 
-def _hold(alert: Alert, options: Options) -> str:
+def _for(alert: Alert, options: Options) -> str:
     """Return the alert's `for`; what waits for targets to appear waits for the first scrape at any scale."""
-    if not alert.hold:
+    if not alert.for_:
         return ""
     if "absent(" in alert.expr:
-        return promql.scaled(alert.hold, options, _FIRST_SCRAPE_SECONDS)
-    return promql.scaled(alert.hold, options)
+        return promql.scaled(alert.for_, options, _FIRST_SCRAPE_SECONDS)
+    return promql.scaled(alert.for_, options)
 
 
 def labels(alert: Alert) -> dict[str, str]:

@@ -23,9 +23,9 @@ class Tunable:
     severity: Severity
     labels: tuple[str, ...]
     """The labels that identify an alert of this name."""
-    hold: str = ""
+    for_: str = ""
     """Nominal `for`: how long the condition must last."""
-    keep: str = ""
+    keep_firing_for: str = ""
     """Nominal `keep_firing_for`: how long the alert outlives the condition, against flaps and scrape gaps."""
     threshold: AlertThreshold | None = None
     models: Matchers = Matchers()  # noqa: RUF009 # frozen
@@ -47,8 +47,10 @@ class Tunable:
         return replace(
             self,
             threshold=self.threshold and self.threshold.tuned(setting),
-            hold=self.hold if setting.hold is None else setting.hold,
-            keep=self.keep if setting.keep is None else setting.keep,
+            for_=self.for_ if setting.for_ is None else setting.for_,
+            keep_firing_for=self.keep_firing_for
+            if setting.keep_firing_for is None
+            else setting.keep_firing_for,
             severity=setting.severity or self.severity,
         )
 
@@ -59,8 +61,8 @@ NEARLY_SPENT = Tunable(
     name=names.NEARLY_SPENT_ALERT,
     severity="warning",
     labels=names.GROUPING,
-    hold="1h",
-    keep="6h",
+    for_="1h",
+    keep_firing_for="6h",
     threshold=AlertThreshold(
         3 * 86400.0,
         "age",
@@ -74,7 +76,7 @@ SPENT = Tunable(
     severity="warning",
     labels=names.GROUPING,
     # A burn alert that needs hours of evidence comes before a ticket about a spent budget.
-    hold="6h",
-    keep="6h",
+    for_="6h",
+    keep_firing_for="6h",
 )
 OF_OBJECTIVES = (UNKNOWN, NEARLY_SPENT, SPENT)

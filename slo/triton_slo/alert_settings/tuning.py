@@ -23,8 +23,8 @@ class Setting(Value):
 
     enabled: bool | None = None
     threshold: float | None = None
-    hold: Annotated[str, BeforeValidator(_time)] | None = Field(None, alias="for")
-    keep: Annotated[str, BeforeValidator(_time)] | None = Field(None, alias="keep_firing_for")
+    for_: Annotated[str, BeforeValidator(_time)] | None = Field(None, alias="for")
+    keep_firing_for: Annotated[str, BeforeValidator(_time)] | None = None
     severity: Literal["critical", "warning", "info"] | None = None
 
     def over(self, general: Setting) -> Setting:

@@ -104,7 +104,7 @@ def _unknown_alerts(plan: Plan, alert: Tunable) -> Iterator[Rule]:
     )
     if settings:
         # A wrong setting needs no one awake at night, and a restart of the exporter ends it within a minute.
-        ticket = replace(alert, severity="warning", hold=plan.objective.unknown.after)
+        ticket = replace(alert, severity="warning", for_=plan.objective.unknown.after)
         wrong = f"{names.REASON}=~{quote(regex_of(sorted(settings)))}"
         yield objective_alert(
             plan, ticket, f"{names.UNKNOWN}{selected.also(wrong)} == 1", alert_texts.unmeasured(plan)
@@ -163,8 +163,8 @@ def objective_alert(plan: Plan, alert: Tunable, expr: str, annotations: dict[str
     return Rule(
         alert=alert.name,
         expr=counting(plan, expr),
-        hold=alert.hold and clock.text(alert.hold, 1),
-        keep_firing_for=alert.keep and clock.text(alert.keep, 1),
+        for_=alert.for_ and clock.text(alert.for_, 1),
+        keep_firing_for=alert.keep_firing_for and clock.text(alert.keep_firing_for, 1),
         labels=_labels(plan, alert.severity, {}),
         annotations=annotations,
     )

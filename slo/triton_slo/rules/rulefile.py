@@ -21,7 +21,7 @@ class Rule:
     expr: str
     record: str = ""
     alert: str = ""
-    hold: str = ""
+    for_: str = ""
     keep_firing_for: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
@@ -60,8 +60,8 @@ def _group(group: Group, format: Format) -> str:
 def _rule(rule: Rule) -> str:
     lines = [f"      - record: {rule.record}" if rule.record else f"      - alert: {rule.alert}"]
     lines.append(f"        expr: {_expression(rule.expr)}")
-    if rule.hold:
-        lines.append(f"        for: {rule.hold}")
+    if rule.for_:
+        lines.append(f"        for: {rule.for_}")
     if rule.keep_firing_for:
         lines.append(f"        keep_firing_for: {rule.keep_firing_for}")
     for key, values in (("labels", rule.labels), ("annotations", rule.annotations)):

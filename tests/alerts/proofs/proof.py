@@ -65,8 +65,8 @@ reset = partial(_proof, "reset")
 
 
 def missing(alert: Alert) -> Proof:
-    """No series at all, for longer than the alert holds back: no alert, and no error."""
-    at = "2h5m" if alert.hold.endswith("h") else "35m"
+    """No series at all, for longer than the `for` of the alert: no alert, and no error."""
+    at = "2h5m" if alert.for_.endswith("h") else "35m"
     return Proof("missing", alert.name, "is quiet without series", {}, at)
 
 
