@@ -29,6 +29,7 @@ VERBS: dict[str, str] = {
     "gate": "decide whether to promote, hold or roll back a release",
     "backtest": "replay history and list the alerts that would have fired",
     "bridge": "deliver Alertmanager notifications to Slack, durably",
+    "incidents": "list the incidents of a bridge, show one, or sum up a week",
     "completion": "print the completion of a shell: bash or zsh",
 }
 """Verb -> what it does. Only verbs that work are listed; each is a module of `tritonwatch.commands`."""

@@ -27,7 +27,7 @@ from triton_alerts.bridge.incidents.audit import Audit, private
 from triton_alerts.bridge.incidents.database import DATABASE_FILE
 from triton_alerts.bridge.incidents.store import Store
 from tritonwatch.cli import main
-from tritonwatch.commands import generate
+from tritonwatch.commands import generate, incidents
 from tritonwatch.local.triton import free_ports
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "on-call.md"
@@ -39,7 +39,10 @@ def test_every_option_of_the_page_exists() -> None:
     command.configure(parser)
     generator = argparse.ArgumentParser()
     generate.configure(generator)  # the page names what it writes for Alertmanager, too
-    options = parser.format_help() + generator.format_help()
+    reader = argparse.ArgumentParser()
+    incidents.configure(reader)
+    summary = next(one for one in reader._actions if one.choices).choices["summary"]
+    options = "".join(one.format_help() for one in (parser, generator, reader, summary))
     known = set(re.findall(r"--[a-z-]+", options)) | {"--json"}
     named = set(re.findall(r"--[a-z][a-z-]+", PAGE.read_text(encoding="utf-8")))
 

@@ -5,18 +5,11 @@ Secrets are named by file, never written into the configuration.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit, urlunsplit
 
-from triton_slo.objective import zone
-
-_HOURS = re.compile(r"(?P<days>[a-z:, ]+?)\s+(?P<start>\d\d:\d\d)-(?P<end>\d\d:\d\d)(?:\s+(?P<place>\S+))?")
-_TIME = re.compile(r"([01]\d|2[0-3]):[0-5]\d|24:00")
-_DAYS = ("sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday")
-"""In the order of Alertmanager, whose ranges do not go beyond the end of the week."""
-_EXAMPLE = "monday:friday 08:00-18:00 Europe/Berlin"
+from triton_alerts import hours
 
 ADDRESSES = (
     "https://HOST/PATH[#token-file=FILE], webhook:///FILE, pagerduty:///FILE, opsgenie:///FILE, jsm:///FILE, "
@@ -131,27 +124,11 @@ def _email(to: str, query: dict[str, str]) -> dict[str, Any]:
 
 def ticket_hours(text: str) -> dict[str, Any]:
     """Return the time interval in which tickets are sent. Raises ValueError on text in another form."""
-    found = _HOURS.fullmatch(text.strip())
-    if found is None:
-        raise ValueError(f"ticket hours {text!r} are not in the form {_EXAMPLE!r}")
-    weekdays = [day.strip() for day in found["days"].split(",")]
-    for span in weekdays:
-        places = [_DAYS.index(day) if day in _DAYS else -1 for day in span.split(":")]
-        if -1 in places or len(places) > 2 or places != sorted(places):
-            raise ValueError(
-                f"ticket hours {text!r}: {span!r} is not a day from sunday to saturday, nor a range of them in "
-                "this order, such as monday:friday; separate several by commas"
-            )
-    if not (
-        _TIME.fullmatch(found["start"]) and _TIME.fullmatch(found["end"]) and found["start"] < found["end"]
-    ):
-        raise ValueError(f"ticket hours {text!r}: write two times from 00:00 to 24:00, the earlier one first")
-    if found["place"]:
-        zone.known(found["place"])
+    when = hours.parse(text)
     interval: dict[str, Any] = {
-        "weekdays": weekdays,
-        "times": [{"start_time": found["start"], "end_time": found["end"]}],
+        "weekdays": list(when.days),
+        "times": [{"start_time": when.start, "end_time": when.end}],
     }
-    if found["place"]:
-        interval["location"] = found["place"]
+    if when.place:
+        interval["location"] = when.place
     return {"name": "ticket-hours", "time_intervals": [interval]}

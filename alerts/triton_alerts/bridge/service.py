@@ -14,7 +14,8 @@ from triton_alerts.bridge.incidents.store import PRUNED_AT_ONCE, Store
 from triton_exporter.http.server import Server
 
 TICK_SECONDS = 1.0
-KEEP_SECONDS = 7 * 86_400.0
+KEEP_SECONDS = 30 * 86_400.0
+"""How long closed incidents stay: a summary of a week needs them, and a review of an incident takes place later."""
 PRUNE_SECONDS = 3600.0
 
 log = logging.getLogger(__name__)

@@ -27,8 +27,8 @@ def document(incident: Incident, style: Style) -> dict[str, Any]:
         "status": "firing" if incident.open else "resolved",
         "severity": incident.severity,
         "title": lead.annotations.get("summary") or lead.labels.get("alertname", "Alert"),
-        "since": _time(incident.since),
-        "resolved_at": _time(incident.closed_at),
+        "since": time(incident.since),
+        "resolved_at": time(incident.closed_at),
         "lead": _alert(lead),
         "cause": causes.worded(causes.cause(incident, lead)),
         "first_step": causes.first_step(incident, lead) if incident.open else "",
@@ -37,9 +37,9 @@ def document(incident: Incident, style: Style) -> dict[str, Any]:
         "alerts": [_alert(member) for member in list(incident.members.values())[:MOST_ALERTS]],
         "alerts_total": len(incident.members),
         "acknowledged": (
-            {"by": acknowledged.by, "at": _time(acknowledged.at)} if acknowledged is not None else None
+            {"by": acknowledged.by, "at": time(acknowledged.at)} if acknowledged is not None else None
         ),
-        "silenced_until": _time(incident.silence.until) if incident.silence is not None else None,
+        "silenced_until": time(incident.silence.until) if incident.silence is not None else None,
         "links": {
             label.lower(): url for label, url in message.links(incident, lead, style) if text.safe_url(url)
         },
@@ -51,10 +51,11 @@ def _alert(member: Member) -> dict[str, Any]:
         "status": "firing" if member.firing else "resolved",
         "labels": member.labels,
         "description": member.annotations.get("description", ""),
-        "since": _time(member.starts_at),
-        "resolved_at": _time(member.ends_at),
+        "since": time(member.starts_at),
+        "resolved_at": time(member.ends_at),
     }
 
 
-def _time(at: float | None) -> str | None:
+def time(at: float | None) -> str | None:
+    """Return a moment in RFC 3339."""
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds") if at is not None else None

@@ -58,7 +58,7 @@ _SHOWN = 5
 _MOST_FIELDS = 10  # of a section; Slack refuses a message with more
 _WIDE = (LAST_CHANGE, GPU)
 """Facts of several long lines: below the others, over the whole width."""
-_WORD = {"critical": "page", "warning": "ticket", "info": "for information", "none": "watchdog"}
+WORD = {"critical": "page", "warning": "ticket", "info": "for information", "none": "watchdog"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +84,8 @@ def root(incident: Incident, style: Style, now: float, ticket: str = "") -> Mess
         state += f" · {link(ticket, 'the ticket')}"
     facts = [_field(name, value) for name, value in _facts(incident)]
     blocks: list[Block] = [
-        {"type": "header", "text": {"type": "plain_text", "text": plain(title, text.HEADER), "emoji": False}},
-        _section(state),
+        header(title),
+        section(state),
         *([{"type": "section", "fields": facts}] if facts else []),
         *_why(incident),
         *_first_step(incident),
@@ -100,8 +100,8 @@ def bare(message: Message) -> Message:
     return Message(message.text)
 
 
-def headline(incident: Incident) -> str:
-    """State, and what is wrong, in one line."""
+def headline(incident: Incident, *, state: bool = True) -> str:
+    """Return what is wrong, in one line, after its state."""
     lead = incident.lead
     title = _summary(lead)
     if reason := causes.brief(incident, lead):
@@ -109,6 +109,8 @@ def headline(incident: Incident) -> str:
     others = len({_thing(member) for member in incident.firing or incident.members.values()}) - 1
     if others > 0:
         title += f" and {others} more"
+    if not state:
+        return title
     if not incident.open:
         return f"{RESOLVED} Resolved: {title}"
     dot = DOT[incident.severity]
@@ -134,9 +136,9 @@ def reply(
     lines += [_event_line(incident, event, mention, others) for event in events]
     body = "\n".join(lines) or "No change."
     if len(body) <= text.SECTION:
-        return Message(body, (_section(body),))
+        return Message(body, (section(body),))
     # Never cut inside an entity or a link: whole lines only, a section each.
-    return Message(lines[-1], tuple(_section(line) for line in lines))
+    return Message(lines[-1], tuple(section(line) for line in lines))
 
 
 def digest(incidents: Sequence[Incident], total: int, firing: int, now: float, *, threads: bool) -> Message:
@@ -150,7 +152,7 @@ def digest(incidents: Sequence[Incident], total: int, firing: int, now: float, *
         else "Each incident that is still firing gets its own message next, most urgent first."
     )
     blocks: list[Block] = [
-        {"type": "header", "text": {"type": "plain_text", "text": plain(head, text.HEADER)}},
+        header(head),
         {"type": "context", "elements": [_mrkdwn(note)]},
     ]
     return Message(head, (*blocks, *_digest_lines(incidents, now)))
@@ -165,7 +167,7 @@ def digest_part(incidents: Sequence[Incident], now: float) -> Message:
 
 def _digest_lines(incidents: Sequence[Incident], now: float) -> list[Block]:
     lines = [_digest_line(incident, now) for incident in incidents[:DIGEST_LINES]]
-    return [_section("\n".join(lines[start : start + 10])) for start in range(0, len(lines), 10)]
+    return [section("\n".join(lines[start : start + 10])) for start in range(0, len(lines), 10)]
 
 
 def escalation(incident: Incident, mention: str, after: float, permalink: str, now: float) -> Message:
@@ -177,7 +179,7 @@ def escalation(incident: Incident, mention: str, after: float, permalink: str, n
         f"{prose(headline(incident), 500)}\n"
         f"{fires} {slack_time(incident.since)}, incident `{incident.name}`"
     )
-    return Message(body, (_section(body.strip()),))
+    return Message(body, (section(body.strip()),))
 
 
 def _summary(member: Member) -> str:
@@ -191,7 +193,7 @@ def _thing(member: Member) -> str:
 
 def _state(incident: Incident, now: float) -> str:
     """Since when, how urgent, and who has it, in one line."""
-    parts = [_since(incident, now), _WORD[incident.severity], *_acknowledged(incident)]
+    parts = [_since(incident, now), WORD[incident.severity], *_acknowledged(incident)]
     ended = len(incident.members) - len(incident.firing)
     if incident.open and ended:
         parts.append(f"{len(incident.firing)} firing, {ended} resolved")
@@ -240,13 +242,8 @@ def _where(member: Member) -> str:
 def _since(incident: Incident, now: float) -> str:
     if incident.open:
         return f"since {slack_time(incident.since)} ({duration(now - incident.since)})"
-    end = _end(incident)
+    end = incident.ended_at
     return f"{slack_time(incident.since)} to {slack_hour(end)}: *{duration(end - incident.since)}*"
-
-
-def _end(incident: Incident) -> float:
-    ends = [member.ends_at for member in incident.members.values() if member.ends_at is not None]
-    return max([incident.since, *ends])
 
 
 def _acknowledged(incident: Incident) -> Iterator[str]:
@@ -279,20 +276,20 @@ def _why(incident: Incident) -> list[Block]:
     cause = causes.cause(incident, lead)
     if cause and SPLIT not in dict(_evidence(incident)):  # the split shows the same, and is newer
         lines.append(f"Cause: {prose(causes.worded(cause), 600)}")
-    blocks = [_section("*Why*\n" + "\n".join(lines))] if lines else []
+    blocks = [section("*Why*\n" + "\n".join(lines))] if lines else []
     reasons = incident.evidence.reasons if incident.evidence else {}
     room = 2600 // max(1, min(len(reasons), 3))
     for name, reason in list(reasons.items())[:3]:
-        blocks.append(_section(f"*Reason* for {code(name)}\n{code_block(reason, room)}"))
+        blocks.append(section(f"*Reason* for {code(name)}\n{code_block(reason, room)}"))
     known = dict(_evidence(incident))
     # The state of a GPU now is not part of an incident that has ended.
     wide = [name for name in _WIDE if name in known and (incident.open or name != GPU)]
-    return blocks + [_section(f"*{name}*\n{prose(known[name], 900)}") for name in wide]
+    return blocks + [section(f"*{name}*\n{prose(known[name], 900)}") for name in wide]
 
 
 def _first_step(incident: Incident) -> list[Block]:
     step = causes.first_step(incident, incident.lead)
-    return [_section(f"*First step*\n{prose(step, 800)}")] if step and incident.open else []
+    return [section(f"*First step*\n{prose(step, 800)}")] if step and incident.open else []
 
 
 def _actions(incident: Incident, style: Style) -> list[Block]:
@@ -399,10 +396,15 @@ def _footer(incident: Incident) -> str:
 
 
 def _event_line(incident: Incident, event: Event, mention: str, others: int | None) -> str:
+    return f"{slack_time(event.at)}  {what_happened(incident, event, mention, others)}"
+
+
+def what_happened(incident: Incident, event: Event, mention: str = "", others: int | None = None) -> str:
+    """Return what an event changed, without its time."""
     names = _named(event)
     by = person(event.by) if event.by else ""
-    tier = f" ({_WORD[event.text]})" if event.text in ("critical", "warning") else ""
-    what = {
+    tier = f" ({WORD[event.text]})" if event.text in ("critical", "warning") else ""
+    return {
         "fired": f"also firing{tier}: {names}",
         "resolved": f"{RESOLVED} ended{tier}: {names}",
         "passed": f"{RESOLVED} ended{tier}: {names}",
@@ -415,7 +417,6 @@ def _event_line(incident: Incident, event: Event, mention: str, others: int | No
         "raised": _raised_line(incident, event, by, mention),
         "note": f"{prose(event.text, 600)}" + (f" (requested by {by})" if by else ""),
     }[event.kind]
-    return f"{slack_time(event.at)}  {what}"
 
 
 def _raised_line(incident: Incident, event: Event, by: str, mention: str) -> str:
@@ -488,7 +489,16 @@ def _field(name: str, value: str) -> Block:
     return _mrkdwn(f"*{name}*\n{value}")
 
 
-def _section(body: str) -> Block:
+def header(title: str) -> Block:
+    """Return a title block; one that is too long is cut."""
+    return {
+        "type": "header",
+        "text": {"type": "plain_text", "text": plain(title, text.HEADER), "emoji": False},
+    }
+
+
+def section(body: str) -> Block:
+    """Return a block of Slack markup."""
     return {"type": "section", "text": _mrkdwn(body)}
 
 

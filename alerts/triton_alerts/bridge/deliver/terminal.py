@@ -42,7 +42,7 @@ class Terminal:
             if thread:
                 head = f"{head}, in the thread of: {self._titles.get(thread, thread)}"
             elif len(self._titles) < MOST_TITLES:
-                self._titles[name] = _mrkdwn(message.text).partition(" · ")[0]
+                self._titles[name] = as_text(message.text).partition(" · ")[0]
             self._stream.write(render(message, head, self._width, boxed=not thread))
             self._stream.flush()
         return Sent(channel, thread or name)
@@ -63,7 +63,7 @@ class Terminal:
 def render(message: Message, head: str, width: int = WIDTH, *, boxed: bool = True) -> str:
     """Return a message as lines of text; a message in the channel is boxed, one in a thread is indented."""
     lines = [line for block in message.blocks for line in _block(block, width - 4)]
-    lines = lines or list(_wrap(_mrkdwn(message.text), width - 4))
+    lines = lines or list(_wrap(as_text(message.text), width - 4))
     if not boxed:
         return f"\n↳ {head}\n" + "".join(f"  {line}\n" for line in lines)
     body = "".join(f"│ {line}\n" for line in lines)
@@ -76,19 +76,20 @@ def _block(block: dict[str, Any], width: int) -> Iterator[str]:
         yield from _wrap(block["text"]["text"], width)
     elif kind == "section":
         if "text" in block:
-            yield from _wrap(_mrkdwn(block["text"]["text"]), width)
+            yield from _wrap(as_text(block["text"]["text"]), width)
         for one in block.get("fields", ()):
-            name, _, value = _mrkdwn(one["text"]).partition("\n")
+            name, _, value = as_text(one["text"]).partition("\n")
             yield from _wrap(f"{name + ':':<14}{value.replace(chr(10), chr(10) + ' ' * 14)}", width)
     elif kind == "context":
-        yield from _wrap(" ".join(_mrkdwn(element["text"]) for element in block["elements"]), width)
+        yield from _wrap(" ".join(as_text(element["text"]) for element in block["elements"]), width)
     elif kind == "actions":
         for element in block["elements"]:
             if "url" in element:
                 yield f"{element['text']['text'] + ':':<14}{element['url']}"
 
 
-def _mrkdwn(body: str) -> str:
+def as_text(body: str) -> str:
+    """Return Slack markup as text."""
     body = _DATE.sub(lambda found: f"{datetime.fromtimestamp(int(found[1]), UTC):%H:%M:%S} UTC", body)
     body = _LINK.sub(r"\2 (\1)", body)
     body = _SPECIAL.sub(r"@\1", _USER.sub(r"@\1", body))

@@ -3,34 +3,87 @@
 from __future__ import annotations
 
 import sqlite3
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from triton_alerts.bridge.incidents.database import DATABASE_FILE, schema_version
-from triton_alerts.bridge.incidents.incident import Incident
+from triton_alerts.bridge.incidents.database import DATABASE_FILE, MIGRATIONS, schema_version
+from triton_alerts.bridge.incidents.incident import Event, Incident, Mark
+from triton_slo.names import SEVERITIES
 
 _SELECT = """
-SELECT i.document, EXISTS (SELECT 1 FROM deliveries d WHERE d.incident = i.id AND d.role = 'main'
+SELECT i.id, i.document, EXISTS (SELECT 1 FROM deliveries d WHERE d.incident = i.id AND d.role = 'main'
                            AND d.root_ts <> '' AND d.posted_seq >= i.last_seq)
 FROM incidents i
 """
 
 
+class OlderSchemaError(sqlite3.DatabaseError):
+    """The file was written by an older tritonwatch, and no bridge of this one has opened it yet."""
+
+
 @dataclass(frozen=True, slots=True)
 class RecordedIncident:
-    """An incident as it is now; `posted` means that a channel shows it and everything that happened to it."""
+    """An incident as it is now, and what happened to it, the oldest first.
+
+    `posted` means that a channel shows it and all of this.
+    """
 
     incident: Incident
+    events: tuple[Event, ...]
     posted: bool
+
+    @property
+    def severity(self) -> str:
+        """The most urgent severity that it ever had."""
+        return self.incident.peak or self.incident.severity
+
+    @property
+    def paged_at(self) -> float | None:
+        """When it became a page; None for a ticket."""
+        if self.severity != SEVERITIES[0]:
+            return None
+        raised = [event.at for event in self.events if event.kind == "raised" and event.text == SEVERITIES[0]]
+        opened = next((event.text for event in self.events if event.kind == "fired"), "")
+        was_ticket = bool(raised) and opened in SEVERITIES[1:]
+        return raised[0] if was_ticket else self.incident.opened_at
+
+    @property
+    def acknowledged(self) -> Mark | None:
+        """Who acknowledged it first, since it is as urgent as it was at most."""
+        since = self.paged_at or self.incident.opened_at
+        marks = (Mark(by=event.by, at=event.at) for event in self.events if event.kind == "acknowledged")
+        return next((mark for mark in marks if mark.at >= since), None)
+
+    @property
+    def seconds_to_acknowledge(self) -> float | None:
+        """From the notification, or from when a ticket became a page."""
+        mark = self.acknowledged
+        return mark.at - (self.paged_at or self.incident.opened_at) if mark is not None else None
+
+    @property
+    def seconds_to_recover(self) -> float | None:
+        """From the start of its first alert to the end of its last one."""
+        return None if self.incident.open else self.incident.ended_at - self.incident.since
 
 
 def list_incidents(data: Path) -> list[RecordedIncident]:
-    """Return the incidents in a bridge's --data folder, oldest first. Raises sqlite3.Error."""
+    """Return the incidents in a bridge's --data folder, oldest first; empty before the bridge has made its file.
+
+    Raises sqlite3.Error, of which OlderSchemaError and NewerSchemaError name the bridge that wrote the file.
+    """
     with _opened(data) as connection:
         rows = connection.execute(f"{_SELECT} ORDER BY i.id").fetchall() if connection else []
-    return [_recorded(*row) for row in rows]
+        happened = defaultdict[int, list[Event]](list)
+        found = connection.execute("SELECT incident, document FROM events ORDER BY seq") if connection else ()
+        for number, document in found:
+            happened[number].append(Event.model_validate_json(document))
+    return [
+        RecordedIncident(Incident.model_validate_json(document), tuple(happened[number]), bool(posted))
+        for number, document, posted in rows
+    ]
 
 
 @contextmanager
@@ -40,11 +93,11 @@ def _opened(data: Path) -> Iterator[sqlite3.Connection | None]:
         yield None
         return
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=2)) as connection:
-        schema_version(connection)
+        version = schema_version(connection)
+        if version < len(MIGRATIONS):
+            raise OlderSchemaError(
+                f"it was written by an older tritonwatch (schema {version}, here: {len(MIGRATIONS)})"
+            )
         # One snapshot for all questions.
         connection.execute("BEGIN")
         yield connection
-
-
-def _recorded(document: str, posted: int) -> RecordedIncident:
-    return RecordedIncident(Incident.model_validate_json(document), bool(posted))

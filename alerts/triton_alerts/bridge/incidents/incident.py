@@ -183,6 +183,12 @@ class Incident(BaseModel, frozen=True):
         """When the first of its alerts started."""
         return min(member.starts_at for member in self.members.values())
 
+    @property
+    def ended_at(self) -> float:
+        """When the last of its alerts that have ended did."""
+        ends = [member.ends_at for member in self.members.values() if member.ends_at is not None]
+        return max([self.since, *ends])
+
 
 class Event(BaseModel, frozen=True):
     """One change to report: `count` members, some of them named, with the names and summaries of their alerts.

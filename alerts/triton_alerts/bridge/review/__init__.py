@@ -1,0 +1,1 @@
+"""Read recorded incidents the morning after, and sum up a week."""

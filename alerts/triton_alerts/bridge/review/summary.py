@@ -1,0 +1,196 @@
+"""A week in a page: incidents by cause and model, pages outside hours, budgets, and what nobody acknowledged."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from statistics import median
+
+from triton_alerts.bridge.deliver.message import Message, header, section
+from triton_alerts.bridge.evidence import causes
+from triton_alerts.bridge.incidents.history import RecordedIncident
+from triton_alerts.bridge.incidents.notification import Member
+from triton_alerts.bridge.review.listing import acknowledged, title
+from triton_alerts.bridge.text import clean, duration, prose
+from triton_alerts.hours import Hours
+from triton_slo import names
+from triton_slo.problem import count
+from triton_slo.prometheus import Prometheus, PrometheusError
+
+MOST_LINES = 10
+WEEK_SECONDS = 7 * 86_400.0
+NO_PROMETHEUS = "Not known: no Prometheus was given (--prometheus)."
+_SMALL_SHARE = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A heading and the lines below it, as plain text."""
+
+    heading: str
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a week was like."""
+
+    title: str
+    parts: tuple[Part, ...]
+
+    def markdown(self) -> str:
+        """Return it as Markdown."""
+        lines = [f"# {_literal(self.title)}"]
+        for part in self.parts:
+            lines += ["", f"## {_literal(part.heading)}", "", *(f"- {_literal(line)}" for line in part.lines)]
+        return "\n".join(lines) + "\n"
+
+    def message(self) -> Message:
+        """Return it as a message of Slack."""
+        parts = [
+            f"*{prose(part.heading, 100)}*\n" + "\n".join(f"• {prose(line, 220)}" for line in part.lines)
+            for part in self.parts
+        ]
+        return Message(prose(self.title, 200), (header(self.title), *map(section, parts)))
+
+
+def summarize(
+    recorded: Iterable[RecordedIncident], end: datetime, hours: Hours, budgets: Sequence[str]
+) -> Summary:
+    """Sum up the incidents that opened in the week before a time."""
+    until = end.timestamp()
+    start = until - WEEK_SECONDS
+    week = [one for one in recorded if start <= one.incident.opened_at < until]
+    pages = [one for one in week if one.paged_at is not None]
+    outside = [one for one in pages if not hours.contain(one.paged_at or 0.0)]
+    unacknowledged = [one for one in pages if one.acknowledged is None]
+    begin = datetime.fromtimestamp(start, end.tzinfo)
+    parts = [
+        Part("In short", tuple(_in_short(week, pages, outside, unacknowledged, hours))),
+        Part("By cause", _table(week, _cause)),
+        Part("By model", _table(week, _model)),
+        Part("Pages outside hours", _cut([_page_line(one, end) for one in outside])),
+        Part("Pages that nobody acknowledged, by alert", _noisiest(pages)),
+        Part("Error budgets", _cut(budgets)),
+    ]
+    span = f"{begin:%a %Y-%m-%d %H:%M} to {end:%a %Y-%m-%d %H:%M}, {hours.place or 'UTC'}"
+    return Summary(f"Incidents of the week, {span}", tuple(part for part in parts if part.lines))
+
+
+def budgets(prometheus: Prometheus, end: float) -> list[str]:
+    """Return how much of each error budget is spent, and how much was a week before; the most spent first."""
+    query = f"{names.PERIOD_BUDGET_REMAINING}{{{names.OURS}}}"
+    try:
+        now, before = (
+            {
+                tuple(sorted(one.labels.items())): 1 - one.value
+                for one in prometheus.instant(query, at)
+                if math.isfinite(one.value)
+            }
+            for at in (end, end - WEEK_SECONDS)
+        )
+    except PrometheusError as error:
+        return [f"Not known: {error}"]
+    if not now:
+        return ["Not known: Prometheus has no error budgets."]
+    most = sorted(now.items(), key=lambda one: -one[1])
+    lines = [
+        f"{_objective(dict(labels))}: {_share(spent)} spent"
+        + (f" ({_share(before[labels])} a week before)" if labels in before else "")
+        for labels, spent in most
+        if spent >= _SMALL_SHARE
+    ]
+    rest = len(most) - len(lines)
+    return lines + ([f"{count(rest, 'other budget')} less than 1 % spent"] if rest and lines else []) or [
+        "Less than 1 % of each is spent."
+    ]
+
+
+def _in_short(
+    week: Sequence[RecordedIncident],
+    pages: Sequence[RecordedIncident],
+    outside: Sequence[RecordedIncident],
+    unacknowledged: Sequence[RecordedIncident],
+    hours: Hours,
+) -> Iterable[str]:
+    if not week:
+        yield "No incident."
+        return
+    still = sum(one.incident.open for one in week)
+    yield (
+        f"{count(len(week), 'incident')}: {count(len(pages), 'page')}, {count(len(week) - len(pages), 'ticket')}"
+        + (f"; {still} still open" if still else "")
+    )
+    if pages:
+        yield f"{len(outside)} of {count(len(pages), 'page')} outside hours ({hours})"
+        yield f"{len(unacknowledged)} of {count(len(pages), 'page')} acknowledged by nobody"
+    taken = [one.seconds_to_acknowledge for one in pages if one.seconds_to_acknowledge is not None]
+    if taken:
+        yield f"Median time to acknowledge a page: {duration(median(taken))}"
+    lasted = [one.seconds_to_recover for one in week if one.seconds_to_recover is not None]
+    if lasted:
+        yield f"Median time to recover: {duration(median(lasted))}"
+
+
+def _table(week: Sequence[RecordedIncident], key: Callable[[RecordedIncident], str]) -> tuple[str, ...]:
+    """Return how many incidents, pages and how much time each key has, the most pages first."""
+    groups: dict[str, list[RecordedIncident]] = {}
+    for one in week:
+        groups.setdefault(key(one), []).append(one)
+    rows = []
+    for name, some in groups.items():
+        pages = sum(one.paged_at is not None for one in some)
+        seconds = sum(one.seconds_to_recover or 0.0 for one in some)
+        still = sum(one.incident.open for one in some)
+        line = f"{name}: {count(len(some), 'incident')}, {count(pages, 'page')}"
+        line += f", {duration(seconds)} in total" if still < len(some) else ""
+        line += f", {still} still open" if still else ""
+        rows.append((-pages, -len(some), -seconds, line))
+    return _cut([row[-1] for row in sorted(rows)])
+
+
+def _cause(one: RecordedIncident) -> str:
+    lead = one.incident.lead
+    return causes.worded(causes.cause(one.incident, lead)) or f"cause not known ({lead.name})"
+
+
+def _model(one: RecordedIncident) -> str:
+    lead: Member = one.incident.lead
+    return lead.labels.get("model") or "not about one model"
+
+
+def _page_line(one: RecordedIncident, end: datetime) -> str:
+    at = datetime.fromtimestamp(one.paged_at or 0.0, end.tzinfo)
+    return f"{at:%a %H:%M} {one.incident.name} {title(one)}: {acknowledged(one)}"
+
+
+def _noisiest(pages: Sequence[RecordedIncident]) -> tuple[str, ...]:
+    every = Counter(one.incident.lead.name for one in pages)
+    ignored = Counter(one.incident.lead.name for one in pages if one.acknowledged is None)
+    return _cut(
+        [f"{name}: {number} of {count(every[name], 'page')}" for name, number in ignored.most_common()]
+    )
+
+
+def _objective(labels: dict[str, str]) -> str:
+    slo = labels.pop(names.SLO, "?")
+    of = " ".join(labels[name] for name in names.GROUPING if labels.get(name))
+    return f"{slo}, {of}" if of else slo
+
+
+def _share(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def _cut(lines: Sequence[str]) -> tuple[str, ...]:
+    more = len(lines) - MOST_LINES
+    return (*lines[:MOST_LINES], f"and {more} more") if more > 0 else tuple(lines)
+
+
+def _literal(text: str) -> str:
+    """Return text that no Markdown reader takes for markup."""
+    return re.sub(r"([\\`*_\[\]<>|~#])", r"\\\1", " ".join(clean(text).split()))

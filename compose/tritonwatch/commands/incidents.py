@@ -1,0 +1,130 @@
+"""`tritonwatch incidents`: what a bridge has recorded, the morning after and for the week."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sqlite3
+import sys
+import time
+from datetime import datetime
+from pathlib import Path
+
+from triton_alerts import hours
+from triton_alerts.bridge.incidents.database import NewerSchemaError
+from triton_alerts.bridge.incidents.history import OlderSchemaError, RecordedIncident, list_incidents
+from triton_alerts.bridge.review import listing, summary
+from triton_alerts.bridge.text import duration
+from triton_exporter.duration import parse_seconds
+from triton_exporter.options import adder
+from triton_slo.prometheus import Prometheus
+from tritonwatch import access
+from tritonwatch.arguments import moment, parsed, path
+from tritonwatch.command_error import CommandError, UsageError
+
+EXAMPLE = "tritonwatch incidents --data /var/lib/tritonwatch-bridge --last 1d"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of the verb; without a word after it, it lists incidents."""
+    _add_shared(parser, default=None)
+    adder(parser.add_argument)(
+        "--last DURATION",
+        "list the incidents of this long, and those that are still open (default: 7d)",
+        parsed(parse_seconds),
+        default="7d",
+    )
+    parts = parser.add_subparsers(dest="part", metavar="show ID | summary")
+    one = parts.add_parser("show", help="show one incident: cause, who acknowledged it, what happened when")
+    adder(one.add_argument)("id", "name of the incident in the list and in Slack, or its first characters")
+    _add_shared(one)
+    week = parts.add_parser("summary", help="write a summary of a week as Markdown")
+    _add_data(week)
+    add = adder(week.add_argument)
+    add("--until TIME", "end of the week (default: now)", moment)
+    add(
+        "--hours WHEN",
+        f"working hours, to count pages outside them (default: {hours.WORKING})",
+        parsed(hours.parse),
+        default=hours.WORKING,
+    )
+    access.add_arguments(week, required=False)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print what was asked for: 0 done, 1 not found or not readable."""
+    if args.data is None:
+        raise UsageError("give --data DIR: the folder that the bridge was given as --data")
+    part = {"show": _show, "summary": _summarize}.get(args.part or "", _list)
+    return part(args, _recorded(args.data))
+
+
+def _add_shared(parser: argparse.ArgumentParser, **how: object) -> None:
+    _add_data(parser, **how)
+    # What stands before the word is not undone after it.
+    adder(parser.add_argument)(
+        "--json", "write JSON: an object for each incident", default=how.get("default", argparse.SUPPRESS)
+    )
+
+
+def _add_data(parser: argparse.ArgumentParser, **how: object) -> None:
+    adder(parser.add_argument, **{"default": argparse.SUPPRESS} | how)(
+        "--data DIR", "folder of the bridge", path
+    )
+
+
+def _list(args: argparse.Namespace, recorded: list[RecordedIncident]) -> int:
+    now = time.time()
+    chosen = [one for one in recorded if one.incident.open or one.incident.opened_at >= now - args.last]
+    for one in chosen:
+        print(json.dumps(listing.as_json(one), ensure_ascii=False) if args.json else listing.listed(one, now))
+    if not chosen:
+        print(f"no incident in the last {duration(args.last)}", file=sys.stderr)
+    return 0
+
+
+def _show(args: argparse.Namespace, recorded: list[RecordedIncident]) -> int:
+    found = [one for one in recorded if one.incident.name.startswith(args.id)]
+    if len(found) != 1:
+        known = (
+            f"{len(found)} incidents begin with it"
+            if found
+            else "it is not stored; closed ones are kept for 30 days"
+        )
+        raise CommandError(
+            f"incident {args.id}: {known}; see tritonwatch incidents --data {args.data} --last 30d"
+        )
+    if args.json:
+        print(json.dumps(listing.as_json(found[0]), ensure_ascii=False, indent=2))
+    else:
+        print(listing.shown(found[0], time.time()), end="")
+    return 0
+
+
+def _summarize(args: argparse.Namespace, recorded: list[RecordedIncident]) -> int:
+    until = time.time() if args.until is None else args.until
+    budgets = [summary.NO_PROMETHEUS]
+    if args.prometheus:
+        with Prometheus(access.from_arguments(args, os.environ)) as prometheus:
+            budgets = summary.budgets(prometheus, until)
+    end = datetime.fromtimestamp(until, args.hours.zone)
+    print(summary.summarize(recorded, end, args.hours, budgets).markdown(), end="")
+    return 0
+
+
+def _recorded(data: Path) -> list[RecordedIncident]:
+    if not data.is_dir():
+        raise UsageError(
+            f"--data {data} is not a folder; give the folder that the bridge was given as --data"
+        )
+    try:
+        return list_incidents(data)
+    except OlderSchemaError as error:
+        raise CommandError(
+            f"--data {data}: {error}; start the bridge of this version once on this folder, which migrates the file"
+        ) from error
+    except NewerSchemaError as error:
+        raise CommandError(f"--data {data}: {error}; use the tritonwatch of the bridge") from error
+    except sqlite3.Error as error:
+        raise CommandError(f"--data {data}: the database cannot be read: {error}") from error

@@ -1,0 +1,199 @@
+"""The verb `incidents`: what a bridge has recorded, read the morning after."""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from support.bridge_world import CHANNEL, body_of
+from triton_alerts import hours
+from triton_alerts.bridge.incidents.database import DATABASE_FILE, MIGRATIONS
+from triton_alerts.bridge.incidents.history import list_incidents
+from triton_alerts.bridge.incidents.incident import Event, Incident, Mark
+from triton_alerts.bridge.incidents.notification import parse
+from triton_alerts.bridge.incidents.store import Store
+from tritonwatch.cli import main
+
+MINUTE, HOUR = 60.0, 3600.0
+SATURDAY = datetime(2026, 11, 21, 0, 37, tzinfo=UTC).timestamp()
+MONDAY = datetime(2026, 11, 23, 9, 0, tzinfo=UTC).timestamp()
+OPENED_LATER = 30.0
+"""Seconds from the start of an alert to its notification."""
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    made = Store(tmp_path / DATABASE_FILE, lambda _severity: CHANNEL)
+    yield made
+    made.close()
+
+
+def fire(store: Store, model: str, at: float, severity: str = "critical", alert: str = "") -> None:
+    alert = alert or f"{model}1"
+    body = body_of(model, {alert: at}, {}, severity, group=f"{model} {severity}")
+    store.receive(parse(body), at + OPENED_LATER)
+
+
+def resolve(store: Store, model: str, start: float, end: float, severity: str = "critical") -> None:
+    body = body_of(model, {}, {f"{model}1": (start, end)}, severity, group=f"{model} {severity}")
+    store.receive(parse(body), end + 10)
+
+
+def acknowledge(store: Store, name: str, at: float, by: str = "U0ALICE") -> None:
+    def change(before: Incident) -> tuple[Incident, tuple[Event, ...]]:
+        after = before.model_copy(update={"acknowledged": Mark(by=by, at=at)})
+        return after, (Event(at=at, kind="acknowledged", by=by),)
+
+    number = store.incidents.find(name)
+    assert number is not None
+    store.change(number, change)
+
+
+def a_week(store: Store) -> list[str]:
+    """Record a page that was acknowledged, a ticket that became a page, and a ticket; return their names."""
+    fire(store, "broken", SATURDAY)
+    names = [list_incidents(store.database.path.parent)[0].incident.name]
+    acknowledge(store, names[0], SATURDAY + OPENED_LATER + 3 * MINUTE)
+    resolve(store, "broken", SATURDAY, SATURDAY + 15 * MINUTE)
+    monday = MONDAY - 7 * 24 * HOUR + 2 * HOUR
+    fire(store, "resnet", monday, "warning")
+    fire(store, "resnet", monday + HOUR, alert="resnet2")
+    fire(store, "bert", monday, "warning")
+    return [one.incident.name for one in list_incidents(store.database.path.parent)]
+
+
+def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """Run the verb; return what it printed."""
+    code = main(["incidents", *words])
+    shown = capsys.readouterr()
+    assert 0 == code, shown.err
+    return shown.out
+
+
+def test_the_morning_after_an_incident_is_read_beside_the_running_bridge(
+    store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Who acknowledged it, how long that and the recovery took, and what happened when."""
+    name, *_ = a_week(store)
+    page = printed(capsys, "show", name[:5], "--data", str(tmp_path))
+
+    assert "began           2026-11-21 00:37:00" in page
+    assert "recovered       2026-11-21 00:52:00" in page
+    assert "lasted          15 min" in page
+    assert "acknowledged    by @U0ALICE in 3 min" in page
+    assert [
+        "00:37:30  firing (page)",
+        "00:40:30  👀 @U0ALICE acknowledged it",
+        "00:52:10  🟢 Recovered after",
+    ] == [
+        re.sub(r": .*| after .*", lambda found: " after" if "after" in found[0] else "", line.strip())
+        for line in page.splitlines()
+        if re.match(r"  \d\d:", line)
+    ]
+
+
+def test_a_list_of_incidents_fits_a_narrow_terminal(
+    store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two lines an incident, the oldest first: when, how urgent, how long, who."""
+    names = a_week(store)
+    lines = printed(capsys, "--data", str(tmp_path), "--last", "3650d").splitlines()
+
+    assert names == [line[:8] for line in lines[::2]]
+    assert f"{names[0]}  2026-11-21 00:37  page    took 15 min, acknowledged in 3 min" == lines[0]
+    assert [] == [line for line in lines if len(line) > 80]
+
+
+def test_the_json_of_an_incident_has_its_times_and_its_timeline(
+    store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One object a line; a ticket that became a page counts from then on."""
+    a_week(store)
+    lines = printed(capsys, "--data", str(tmp_path), "--last", "3650d", "--json").splitlines()
+    page, raised, ticket = map(json.loads, lines)
+
+    assert (180.0, 900.0) == (page["seconds_to_acknowledge"], page["seconds_to_recover"])
+    assert {"by": "U0ALICE", "at": "2026-11-21T00:40:30+00:00"} == page["acknowledged"]
+    assert ["fired", "acknowledged", "closed"] == [event["kind"] for event in page["timeline"]]
+    assert ("critical", "2026-11-16T12:00:30+00:00") == (raised["severity"], raised["paged_at"])
+    assert ("warning", None) == (ticket["severity"], ticket["paged_at"])
+
+
+def test_a_week_is_summed_up_as_markdown(
+    store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Causes, models, pages outside hours, pages nobody acknowledged, and what is not known in words."""
+    name, *_ = a_week(store)
+    page = printed(capsys, "summary", "--data", str(tmp_path), "--until", str(MONDAY))
+
+    assert "# Incidents of the week, Mon 2026-11-16 09:00 to Mon 2026-11-23 09:00, UTC\n" in page
+    assert "- 3 incidents: 2 pages, 1 ticket; 2 still open\n" in page
+    assert "- 1 of 2 pages outside hours (monday:friday 09:00-17:00 UTC)\n" in page
+    assert "- 1 of 2 pages acknowledged by nobody\n" in page
+    assert "- Median time to acknowledge a page: 3 min\n" in page
+    assert "- broken: 1 incident, 1 page, 15 min in total\n" in page
+    assert f"- Sat 00:37 {name} Model broken1 failed to load: acknowledged in 3 min\n" in page
+    assert "- resnet: 1 of 1 page\n" in page
+    assert "- Not known: no Prometheus was given (--prometheus).\n" in page
+
+
+def test_incidents_of_an_older_bridge_are_read_after_it_was_started_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The verb never writes, so it says who migrates the file."""
+    with closing(sqlite3.connect(tmp_path / DATABASE_FILE)) as old:
+        old.executescript(MIGRATIONS[0])
+    code = main(["incidents", "--data", str(tmp_path)])
+    line = capsys.readouterr().err
+
+    assert 1 == code
+    assert "start the bridge of this version once on this folder" in line
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        ([], 2, "give --data DIR"),
+        (["--data", "/nonexistent"], 2, "is not a folder"),
+        (["show", "abc", "--data", "."], 1, "incident abc: it is not stored"),
+        (["summary", "--data", ".", "--hours", "always"], 2, "are not in the form"),
+    ],
+)
+def test_a_mistake_in_reading_incidents_is_named(
+    words: list[str],
+    code: int,
+    said: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One line, with what to do."""
+    monkeypatch.chdir(tmp_path)
+
+    assert code == main(["incidents", *words])
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("at", "inside"),
+    [
+        ("2026-11-20T08:59+01:00", False),
+        ("2026-11-20T09:00+01:00", True),
+        ("2026-11-20T16:59+01:00", True),
+        ("2026-11-20T17:00+01:00", False),
+        ("2026-11-21T12:00+01:00", False),
+        ("2026-07-17T09:00+02:00", True),
+    ],
+)
+def test_working_hours_follow_their_time_zone(at: str, inside: bool) -> None:
+    """In summer time and out of it, weekends out."""
+    working = hours.parse("monday:friday 09:00-17:00 Europe/Berlin")
+
+    assert inside == working.contain(datetime.fromisoformat(at).timestamp())
