@@ -132,7 +132,7 @@ def stories() -> dict[str, str]:
         starts_at=NOW + 120,
     )
     page_now = load.model_copy(update={"members": {**load.members, "b": down}})
-    ready = (SERVERS, "ready on all 2: triton-0:9401, triton-1:9401")
+    ready = (SERVERS, "ready on all 2: triton-0:8000, triton-1:8000")
     recovered = page_now.model_copy(
         update={
             "members": {
@@ -190,7 +190,7 @@ def _filled(template: str, value: str, labels: Mapping[str, str], looked_up: Map
     text = template.replace("{{ with $labels.version }} version {{ . }}{{ end }}", version)
     text = re.sub(r"\{\{ (?:range|with) printf .*\{\{ end \}\}", lambda _: looked_up.get("with", ""), text)
     text = re.sub(r"\{\{ \$labels\.(\w+)(?: \| urlquery)? \}\}", lambda m: labels[m[1]], text)
-    text = re.sub(r"\{\{ if gt \$value .*?\{\{ end \}\}", lambda _: value, text)
+    text = re.sub(r"\{\{ if ge \$value .*?\{\{ end \}\}", lambda _: value, text)
     return re.sub(r"\{\{ \$value[^{}]*\}\}", lambda _: value, text)
 
 
@@ -198,7 +198,7 @@ def _load_failure() -> Incident:
     labels = {
         "alertname": "TritonModelLoadFailed",
         "model": "ranker",
-        "instance": "triton-0:9401",
+        "instance": "triton-0:8000",
     }
     steps = next(alert.steps for alert in ALERTS if alert.name == labels["alertname"])
     step = dict(steps)["missing_file"]
@@ -232,7 +232,7 @@ def _burn() -> Incident:
         ("Budget left", "61.0%, gone in 19 h 36 min at this rate"),
         (SPLIT, "queue 81 %, compute infer 17 %, compute input 1 %"),
         (FIRST_STEP, Latency.steps_by_cause["^queue$"]),
-        (SERVERS, "ready on all 2: triton-0:9401, triton-1:9401"),
+        (SERVERS, "ready on all 2: triton-0:8000, triton-1:8000"),
         (LAST_CHANGE, "version 2 loaded 1 h 58 min before this began"),
         (GPU, gpus),
     )

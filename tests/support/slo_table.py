@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from support import slo_estimates
 from support.slo_low_traffic import Noise, noise_table
 from support.slo_scenarios import OBJECTIVE, Outcome, Scenario
+from triton_slo.burn.amounts import budget_left
 
 ENGINES = ("tritonwatch", "Sloth", "Pyrra")
 _HEAD = """# Alerts compared with Sloth and Pyrra
@@ -136,9 +137,10 @@ def describe(scenario: Scenario, outcome: Outcome) -> str:
         parts.append("quiet" if not (outcome.pages or outcome.tickets) else count)
     else:
         parts.append(_reaction(scenario, outcome))
-    unknown = outcome.budget is None or math.isnan(outcome.budget)
-    shown = "NaN" if unknown and outcome.budget is not None else "unknown"
-    parts.append(f"budget {shown if unknown else format(outcome.budget, '.1%')}")
+    if outcome.budget is None:
+        parts.append("budget unknown")
+    else:
+        parts.append(f"budget {'NaN' if math.isnan(outcome.budget) else budget_left(outcome.budget)}")
     return ", ".join(parts)
 
 

@@ -13,7 +13,7 @@ def sample(now: float) -> tuple[Incident, Incident, tuple[Event, ...]]:
             "alertname": "BridgeTest",
             "model": "sample",
             "version": "1",
-            "instance": "triton-0:9401",
+            "instance": "triton-0:8000",
             "severity": "critical",
             "owner": "nobody",
         },
