@@ -23,6 +23,7 @@ GIVEN = {
     "check": ["slo/objectives"],
     "dashboards": ["write", "--per-model", "--out", "/nowhere"],
     "generate": ["--objectives", "slo/objectives", "--out", "/nowhere"],
+    "incidents": ["--data", "slo"],
     "reload": ["--objectives", "slo/objectives", "--out", "/nowhere"],
 }
 """What a verb needs before it asks its Prometheus."""

@@ -18,7 +18,7 @@ from triton_alerts.bridge.review import listing, summary
 from triton_alerts.bridge.text import duration
 from triton_exporter.duration import parse_seconds
 from triton_exporter.options import adder
-from triton_slo.prometheus import Prometheus
+from triton_slo.prometheus import Prometheus, PrometheusError
 from tritonwatch import access
 from tritonwatch.arguments import moment, parsed, path
 from tritonwatch.command_error import CommandError, UsageError
@@ -104,13 +104,16 @@ def _show(args: argparse.Namespace, recorded: list[RecordedIncident]) -> int:
 
 def _summarize(args: argparse.Namespace, recorded: list[RecordedIncident]) -> int:
     until = time.time() if args.until is None else args.until
-    budgets = [summary.NO_PROMETHEUS]
+    code, budgets = 0, [summary.NO_PROMETHEUS]
     if args.prometheus:
         with Prometheus(access.from_arguments(args, os.environ)) as prometheus:
-            budgets = summary.budgets(prometheus, until)
+            try:
+                budgets = summary.budgets(prometheus, until)
+            except PrometheusError as error:  # the rest is worth reading all the same
+                code, budgets = 1, [f"Not known: {error}"]
     end = datetime.fromtimestamp(until, args.hours.zone)
     print(summary.summarize(recorded, end, args.hours, budgets).markdown(), end="")
-    return 0
+    return code
 
 
 def _recorded(data: Path) -> list[RecordedIncident]:

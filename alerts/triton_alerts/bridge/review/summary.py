@@ -19,7 +19,7 @@ from triton_alerts.bridge.text import clean, duration, prose
 from triton_alerts.hours import Hours
 from triton_slo import names
 from triton_slo.problem import count
-from triton_slo.prometheus import Prometheus, PrometheusError
+from triton_slo.prometheus import Prometheus
 
 MOST_LINES = 10
 WEEK_SECONDS = 7 * 86_400.0
@@ -82,19 +82,19 @@ def summarize(
 
 
 def budgets(prometheus: Prometheus, end: float) -> list[str]:
-    """Return how much of each error budget is spent, and how much was a week before; the most spent first."""
+    """Return how much of each error budget is spent, and how much was a week before; the most spent first.
+
+    Raises PrometheusError.
+    """
     query = f"{names.PERIOD_BUDGET_REMAINING}{{{names.OURS}}}"
-    try:
-        now, before = (
-            {
-                tuple(sorted(one.labels.items())): 1 - one.value
-                for one in prometheus.instant(query, at)
-                if math.isfinite(one.value)
-            }
-            for at in (end, end - WEEK_SECONDS)
-        )
-    except PrometheusError as error:
-        return [f"Not known: {error}"]
+    now, before = (
+        {
+            tuple(sorted(one.labels.items())): 1 - one.value
+            for one in prometheus.instant(query, at)
+            if math.isfinite(one.value)
+        }
+        for at in (end, end - WEEK_SECONDS)
+    )
     if not now:
         return ["Not known: Prometheus has no error budgets."]
     most = sorted(now.items(), key=lambda one: -one[1])
