@@ -10,9 +10,9 @@ import time
 
 import numpy as np
 
+from triton_slo.backtest.generated_policy import replayed
 from triton_slo.backtest.history import History
 from triton_slo.backtest.policy import SLOTH, Policy, pyrra
-from triton_slo.backtest.promise import promise
 from triton_slo.backtest.replay import replay
 from triton_slo.objective.model import Objective
 
@@ -52,7 +52,7 @@ def step_by_step(history: History, policy: Policy) -> float:
 def test_replay_against_step_by_step() -> None:
     """The replay is at least a hundred times as fast as the step-by-step evaluation of Sloth's alerts."""
     history = month()
-    ours = promise(Objective(name="errors", target=TARGET, indicator="errors")).policy
+    ours = replayed(Objective(name="errors", target=TARGET, indicator="errors")).policy
     seconds = {}
     for policy in (ours, SLOTH, pyrra(TARGET)):
         began = time.perf_counter()

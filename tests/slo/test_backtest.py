@@ -19,9 +19,9 @@ from triton_exporter.catalogue import state, triton
 from triton_slo import names
 from triton_slo.artifact import Options
 from triton_slo.backtest.fetch import fetch, stretches
+from triton_slo.backtest.generated_policy import policy, replayed
 from triton_slo.backtest.history import COLUMNS, History, to_csv, to_npz
 from triton_slo.backtest.incident import COLUMNS as INCIDENT_COLUMNS
-from triton_slo.backtest.promise import policy, promise
 from triton_slo.objective.model import Objective
 from triton_slo.prometheus import Access, Prometheus
 from triton_slo.rules.plan import Plan
@@ -320,7 +320,7 @@ def test_overrides_reach_the_replay() -> None:
         name="errors", target=0.9, indicator="errors",
         overrides=[{"models": "strict", "target": 0.999}, {"models": {"regex": "st.*"}, "target": 0.99}],
     )  # fmt: skip
-    found = promise(objective)
+    found = replayed(objective)
 
     assert (0.999, 0.99, 0.9) == tuple(found.target_of(name, "1") for name in ("strict", "stub", "other"))
     loose = policy(Plan(Objective(name="errors", target=0.9, indicator="errors"), Options()))

@@ -14,9 +14,9 @@ from support.thorough import THOROUGH
 from support.tools import promtools
 from triton_exporter.catalogue import state, triton
 from triton_slo.artifact import Options
+from triton_slo.backtest.generated_policy import replayed
 from triton_slo.backtest.history import History, Matrix
 from triton_slo.backtest.policy import SLOTH, Policy
-from triton_slo.backtest.promise import promise
 from triton_slo.backtest.replay import replay
 from triton_slo.generate import artifacts
 from triton_slo.indicators import BURN_ALERTS
@@ -125,7 +125,7 @@ def fired_in_replay(
     keys = tuple((objective.name, model, "1") for model in histories)
     stated = None if errors is None else np.array([errors[model] for model in histories])
     history = History(keys, 60.0 * minutes, failures, np.full(failures.shape, RATE), stated)
-    known = promise(objective, OPTIONS)
+    known = replayed(objective, OPTIONS)
     policy = Policy("tritonwatch", known.policy.alerts)
     found: dict[tuple[str, str], list[tuple[int, int]]] = {}
     for episode in replay(history, policy, [known.target] * len(keys)):
@@ -200,7 +200,7 @@ def test_noise_after_incidents_raises_no_more_tickets_than_sloths_shape() -> Non
         found = replay(history, policy, [0.999] * models)
         return [episode.key[1] for episode in found if episode.severity == severity]
 
-    ours = promise(ERRORS, OPTIONS).policy
+    ours = replayed(ERRORS, OPTIONS).policy
     assert {f"m{row}" for row in range(models // 2)} == set(raised(ours, "page"))
     assert len(raised(ours, "ticket")) <= len(raised(SLOTH, "ticket"))
     # One incident is one page. At 100 requests a minute, noise on the remnant of an hour may add one in ten.
@@ -217,5 +217,5 @@ def test_slow_burning_at_low_traffic_raises_a_ticket() -> None:
     keys = tuple(("errors", f"m{row}", "1") for row in range(models))
     history = History(keys, 60.0 * np.arange(1, steps + 1), bad, total)
 
-    found = replay(history, promise(ERRORS, OPTIONS).policy, [0.999] * models)
+    found = replay(history, replayed(ERRORS, OPTIONS).policy, [0.999] * models)
     assert set(keys) == {episode.key for episode in found}

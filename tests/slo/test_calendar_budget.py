@@ -17,8 +17,8 @@ from support.promtool import evaluated, grouped
 from support.tools import promtools
 from triton_slo import names
 from triton_slo.artifact import Options
+from triton_slo.backtest.generated_policy import replayed
 from triton_slo.backtest.history import History
-from triton_slo.backtest.promise import promise
 from triton_slo.backtest.replay import replay
 from triton_slo.burn.alert_texts import burning
 from triton_slo.convert import openslo, openslo_export
@@ -124,7 +124,7 @@ def test_a_replay_forgets_the_month_before(kind: str) -> None:
     hours = np.arange(-5 * 24, 5 * 24) + 1.0
     bad = np.where((hours < -10) | (hours == 50), 1000.0, 0.0)[None, :]
     history = History((("o", "m", "1"),), MARCH + 3600 * hours, bad, np.full(bad.shape, 3600.0))
-    known = promise(objective("o", "month", BERLIN, indicator=kind))
+    known = replayed(objective("o", "month", BERLIN, indicator=kind))
     burnt = [
         episode.budget_left
         for episode in replay(history, known.policy, [known.target], known.basis_at)

@@ -21,8 +21,8 @@ from support.tools import ROOT, promtools
 from triton_exporter.catalogue import state, triton
 from triton_slo import names
 from triton_slo.artifact import Options
+from triton_slo.backtest.generated_policy import replayed
 from triton_slo.backtest.history import History, to_csv
-from triton_slo.backtest.promise import promise
 from triton_slo.backtest.replay import replay
 from triton_slo.generate import artifacts
 from triton_slo.objective.exclusion import DAYS, Exclusion, merged
@@ -405,7 +405,7 @@ def test_a_replay_leaves_out_what_the_rules_leave_out() -> None:
     around, before = (180 * 60.0, 200 * 60.0), (100 * 60.0, 150 * 60.0)
 
     raised = {
-        name: replay(outage, promise(objective(span), excluded=[span]).policy, [0.99])
+        name: replay(outage, replayed(objective(span), excluded=[span]).policy, [0.99])
         for name, span in (("inside", around), ("outside", before))
     }
 
@@ -433,18 +433,18 @@ def test_a_replay_pages_when_the_rules_page_after_an_exclusion(tmp_path: Path) -
     times = (np.arange(150) + 1) * 60.0
     bad = np.where((times > outage[0]) & (times <= outage[1]), 600.0, 0.0)[None]
     history = History((("o", "m", "1"),), times, bad, np.full((1, 150), 600.0))
-    found = replay(history, promise(of, excluded=[planned]).policy, [0.99])
+    found = replay(history, replayed(of, excluded=[planned]).policy, [0.99])
 
-    replayed = min(one.started for one in found if one.alert == "page_fast")
+    paged = min(one.started for one in found if one.alert == "page_fast")
     assert planned[1] < measured["m"]
-    assert pytest.approx(measured["m"], abs=60) == replayed
+    assert pytest.approx(measured["m"], abs=60) == paged
 
 
 def test_a_replay_ends_alerts_where_time_stops_counting() -> None:
     """Nobody is kept awake by what happened just before a planned break."""
     outage = history(slice(180, 200))
     span = (190 * 60.0, 300 * 60.0)
-    (page, *_) = replay(outage, promise(objective(span), excluded=[span]).policy, [0.99])
+    (page, *_) = replay(outage, replayed(objective(span), excluded=[span]).policy, [0.99])
 
     assert ("page_fast", 190 * 60 + 60) == (page.alert, page.ended)
 
@@ -456,7 +456,7 @@ def test_a_replay_counts_unknown_time_as_failed_where_that_is_the_policy() -> No
     plain = objective(indicator="readiness")
 
     burnt, left = (
-        {one.alert: one.budget_left for one in replay(gone, promise(of).policy, [0.99])}
+        {one.alert: one.budget_left for one in replay(gone, replayed(of).policy, [0.99])}
         for of in (bad, plain)
     )
 

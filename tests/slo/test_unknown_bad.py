@@ -15,8 +15,8 @@ from support.tools import promtools
 from triton_exporter.catalogue import probe, state, triton
 from triton_slo import names
 from triton_slo.artifact import Options
+from triton_slo.backtest.generated_policy import replayed
 from triton_slo.backtest.history import History
-from triton_slo.backtest.promise import promise
 from triton_slo.backtest.replay import replay
 from triton_slo.generate import artifacts
 from triton_slo.objective.model import WORKBOOK_TIERS, Objective
@@ -131,10 +131,10 @@ def test_a_replay_pages_when_the_rules_page(tmp_path: Path) -> None:
     times = (np.arange(scrapes(129)) + 1.0) * SCRAPE
     total = np.where(times <= 70 * 60, 2.0 * SCRAPE, np.nan)[None]
     history = History((("o", "m", "1"),), times, total * 0, total)
-    found = replay(history, promise(objective("readiness"), OPTIONS).policy, [0.99])
+    found = replay(history, replayed(objective("readiness"), OPTIONS).policy, [0.99])
 
-    (replayed,) = [one.started for one in found if one.alert == "page_fast"]
-    assert pytest.approx(measured, abs=2 * SCRAPE) == replayed
+    (paged,) = [one.started for one in found if one.alert == "page_fast"]
+    assert pytest.approx(measured, abs=2 * SCRAPE) == paged
 
 
 @pytest.mark.real

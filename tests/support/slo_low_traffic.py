@@ -9,8 +9,8 @@ import numpy as np
 
 from support.slo_scenarios import OBJECTIVE
 from triton_slo.artifact import Options
+from triton_slo.backtest.generated_policy import replayed
 from triton_slo.backtest.history import History
-from triton_slo.backtest.promise import promise
 from triton_slo.backtest.replay import replay
 from triton_slo.objective.model import Objective, budget
 
@@ -45,7 +45,7 @@ def noise() -> Iterator[Noise]:
         for min_failures, confidence in CHOICES:
             alerting = {"min_failures": min_failures, "confidence": confidence}
             document = {"name": "errors", "target": "99.9%", "indicator": "errors", "alerting": alerting}
-            policy = promise(Objective.model_validate(document), Options()).policy
+            policy = replayed(Objective.model_validate(document), Options()).policy
             found = [one.severity for one in replay(history, policy, [OBJECTIVE.target] * MODELS)]
             pages, tickets = (found.count(severity) / MODELS for severity in ("page", "ticket"))
             yield Noise(rate, min_failures, confidence, pages, tickets)

@@ -16,10 +16,10 @@ from triton_slo.artifact import Options
 from triton_slo.backtest import incident
 from triton_slo.backtest.excluded_time import excluded_spans
 from triton_slo.backtest.fetch import fetch
+from triton_slo.backtest.generated_policy import replayed
 from triton_slo.backtest.history import History, HistoryError, from_csv, from_npz, to_csv, to_npz
 from triton_slo.backtest.incident import IncidentError, LabelledIncident
 from triton_slo.backtest.policy import SLOTH, pyrra
-from triton_slo.backtest.promise import promise
 from triton_slo.backtest.report import Policies, backtest
 from triton_slo.objective.exclusion import Span
 from triton_slo.objective.model import Objective
@@ -33,9 +33,9 @@ from tritonwatch.tables import backtest_table
 EXAMPLE = "tritonwatch backtest --prometheus http://127.0.0.1:9090 --last 30d --incidents incidents.csv"
 
 POLICIES: Policies = {
-    "tritonwatch": lambda promise: promise.policy,
+    "tritonwatch": lambda objective: objective.policy,
     "sloth": lambda _: SLOTH,
-    "pyrra": lambda promise: pyrra(promise.target, promise.period_seconds),
+    "pyrra": lambda objective: pyrra(objective.target, objective.period_seconds),
 }
 _PIPE_WIDTH = 160
 
@@ -79,8 +79,8 @@ def run(args: argparse.Namespace) -> int:
         incidents = _incidents(args.incidents)
         history = _history(args, found)
         _save(history, args.save)
-        promises = {
-            name: promise(objectives[name], excluded=_excluded(args, objectives[name], history))
+        replayed_objectives = {
+            name: replayed(objectives[name], excluded=_excluded(args, objectives[name], history))
             for name in _slos(history, objectives)
         }
     except HistoryError as error:
@@ -88,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
     except OSError as error:
         raise CommandError(f"{error.filename}: {error.strerror}") from error
     chosen = {name: POLICIES[name] for name in args.policy or POLICIES}
-    report = backtest(history, promises, chosen, incidents)
+    report = backtest(history, replayed_objectives, chosen, incidents)
     if args.json:
         print(backtest_table.to_json(report))
     else:

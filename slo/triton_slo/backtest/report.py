@@ -13,12 +13,12 @@ from triton_slo.backtest.policy import Policy
 from triton_slo.backtest.replay import BasisAt, Episode, replay
 from triton_slo.backtest.score import Score, score
 
-Policies = Mapping[str, Callable[["Promise"], Policy]]
+Policies = Mapping[str, Callable[["ReplayedObjective"], Policy]]
 """How each policy is made for one objective, by its name."""
 
 
 @dataclass(frozen=True, slots=True)
-class Promise:
+class ReplayedObjective:
     """What a replay needs to know of an objective; the target may differ by model.
 
     `period_seconds` is the nominal length; what the budget is a share of may differ from moment to moment.
@@ -66,11 +66,11 @@ class Report:
 
 def backtest(
     history: History,
-    promises: Mapping[str, Promise],
+    objectives: Mapping[str, ReplayedObjective],
     policies: Policies,
     incidents: Sequence[LabelledIncident] = (),
 ) -> Report:
-    """Replay all policies; every objective of the history needs its promise."""
+    """Replay all policies; `objectives` has every objective of the history."""
     return Report(
         series=len(history.keys),
         steps=len(history.times),
@@ -81,7 +81,7 @@ def backtest(
         data_from={slo: _data_from(history.about(slo)) for slo in sorted({key[0] for key in history.keys})},
         incidents=len(incidents),
         outcomes=tuple(
-            _outcome(name, history, promises, shape, incidents) for name, shape in policies.items()
+            _outcome(name, history, objectives, shape, incidents) for name, shape in policies.items()
         ),
     )
 
@@ -100,14 +100,14 @@ def _data_from(history: History) -> float:
 def _outcome(
     name: str,
     history: History,
-    promises: Mapping[str, Promise],
-    shape: Callable[[Promise], Policy],
+    objectives: Mapping[str, ReplayedObjective],
+    shape: Callable[[ReplayedObjective], Policy],
     incidents: Sequence[LabelledIncident],
 ) -> PolicyOutcome:
     episodes: list[Episode] = []
     for slo in sorted({key[0] for key in history.keys}):
-        promise, part = promises[slo], history.about(slo)
-        targets = [promise.target_of(model, version) for _, model, version in part.keys]
-        episodes += replay(part, shape(promise), targets, promise.basis_at)
+        objective, part = objectives[slo], history.about(slo)
+        targets = [objective.target_of(model, version) for _, model, version in part.keys]
+        episodes += replay(part, shape(objective), targets, objective.basis_at)
     episodes.sort(key=lambda episode: (episode.started, episode.key, episode.alert))
     return PolicyOutcome(name, tuple(episodes), score(name, episodes, incidents, float(history.times[-1])))

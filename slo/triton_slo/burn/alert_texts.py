@@ -15,7 +15,7 @@ from triton_slo.objective.model import Tier
 from triton_slo.promql import number, quote
 from triton_slo.rules.plan import Plan
 from triton_slo.rules.unknown import standstills
-from triton_slo.rules.windows import HOLD, canonical
+from triton_slo.rules.windows import BURST_WINDOW, canonical
 
 _DASHBOARD = "/d/triton-model"
 
@@ -209,7 +209,7 @@ def _bursts(plan: Plan, tier: Tier) -> Iterator[_Fact]:
         burn = f"{burn} / {names.ERROR_BUDGET_RATIO}{group}"
     else:
         factor *= plan.variants[0].budget
-    words = f" In the last {short} it does not: bursts recur, the last of them within {HOLD}."
+    words = f" In the last {short} it does not: bursts recur, the last of them within {BURST_WINDOW}."
     query = f"{burn} <= {number(round(factor, 12))}"
     yield _Fact(f'label_replace({query}, "{names.TIER}", "{tier.name}", "", "")', names.TIER, words)
 

@@ -25,7 +25,7 @@ from typing import Literal
 from triton_exporter.duration import parse_seconds
 from triton_slo.objective.model import SUSTAINABLE, Tier
 from triton_slo.rules.plan import Plan
-from triton_slo.rules.windows import GUARD, HOLD, RECURRING, canonical
+from triton_slo.rules.windows import BURST_WINDOW, GUARD, RECURRING, canonical
 
 CALM_SHARE = 0.5
 CALM_BURN = 2.0
@@ -209,7 +209,7 @@ def burn_condition(plan: Plan, tier: Tier) -> Condition:
         over = Named("over", Either((recovered, *lasting)), words) if lasting else recovered
         recurring = All(
             (
-                Compare(Burn(_window(plan, HOLD)), ">", factor),
+                Compare(Burn(_window(plan, BURST_WINDOW)), ">", factor),
                 Recurs(guard, _window(plan, RECURRING), BURSTS),
             )
         )

@@ -20,7 +20,7 @@ from triton_slo.objective.model import HALF_HOUR, TILE
 from triton_slo.promql import Matchers, indent, number, on
 from triton_slo.rules.plan import Plan
 from triton_slo.rules.rulefile import Rule
-from triton_slo.rules.windows import HOLD, MIN_SCRAPES, RecordedWindow
+from triton_slo.rules.windows import BURST_WINDOW, MIN_SCRAPES, RecordedWindow
 
 CHECKPOINT = "4m"
 """How often the slow group is evaluated: Prometheus forgets a sample after five minutes."""
@@ -37,7 +37,7 @@ _RECENT = "11m"
 
 def rungs(plan: Plan) -> tuple[str, ...]:
     """Windows from counters by which a sum goes on, longest first."""
-    return (TILE,) if plan.objective.exclusions else ("1h", HALF_HOUR, HOLD)
+    return (TILE,) if plan.objective.exclusions else ("1h", HALF_HOUR, BURST_WINDOW)
 
 
 def link_seconds(plan: Plan) -> float:

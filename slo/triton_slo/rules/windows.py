@@ -15,8 +15,8 @@ from triton_slo.objective.model import HALF_HOUR, Objective
 
 GUARD = "3m"
 """An alert ends when the last 3 minutes show that its cause is gone."""
-HOLD = "10m"
-"""What must still burn for a recurring incident (bursts) to hold its alert."""
+BURST_WINDOW = "10m"
+"""A recurring incident (bursts) keeps its alert while this window burns."""
 KEEP_FIRING = "1m"
 RECURRING = "1h"
 """Where bursts are counted."""
@@ -26,7 +26,7 @@ MIN_SCRAPES = 4
 """A rate over fewer samples than this shows little; no real window is shorter."""
 
 _RAW_SECONDS = 3600
-_BASE = (GUARD, "5m", HOLD, "30m", "1h", "6h", "1d", "3d")
+_BASE = (GUARD, "5m", BURST_WINDOW, "30m", "1h", "6h", "1d", "3d")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from triton_exporter.duration import parse_seconds
 from triton_slo.artifact import Options
 from triton_slo.backtest.policy import Policy, PolicyAlert, UnknownSteps
-from triton_slo.backtest.report import Promise
+from triton_slo.backtest.report import ReplayedObjective
 from triton_slo.burn.condition import burn_condition
 from triton_slo.burn.condition_rules import burn_tiers
 from triton_slo.objective.exclusion import Span
@@ -20,11 +20,13 @@ from triton_slo.rules.unknown_as_failed import PACE_MEMORY
 from triton_slo.rules.windows import KEEP_FIRING
 
 
-def promise(objective: Objective, options: Options | None = None, excluded: Sequence[Span] = ()) -> Promise:
+def replayed(
+    objective: Objective, options: Options | None = None, excluded: Sequence[Span] = ()
+) -> ReplayedObjective:
     """Return what a replay of this objective needs; `excluded` is when its exclusions applied."""
     plan = Plan(objective, options or Options())
     seconds = objective.window.seconds * plan.options.time_scale
-    return Promise(
+    return ReplayedObjective(
         objective.name,
         lambda m, v: _target(objective, m, v),
         seconds,
