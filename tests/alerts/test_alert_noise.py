@@ -117,7 +117,7 @@ def test_no_alert_of_an_objective_fires_on_a_healthy_fleet(seed: int, tmp_path: 
 
 
 @pytest.mark.real
-def test_the_end_of_a_nightly_job_is_no_end_of_traffic(tmp_path: Path) -> None:
+def test_the_end_of_a_nightly_job_is_not_the_end_of_traffic(tmp_path: Path) -> None:
     """Its first night apart, when nothing is known of it; a service that loses its traffic is noticed."""
     step, days = 300, 9
     jobs = {name: nightly_jobs(seed, days, step) for seed, name in enumerate(("even", "late", "early"))}

@@ -339,7 +339,7 @@ def test_no_secret_is_written_into_the_configuration() -> None:
 
 @pytest.mark.real
 @pytest.mark.parametrize("binary", amtools(), ids=str)
-def test_the_fallbacks_text_says_what_to_do_first(binary: Path, tmp_path: Path) -> None:
+def test_the_text_of_the_fallback_names_the_first_step(binary: Path, tmp_path: Path) -> None:
     """Anyone who is notified by mail reads cause, first step and runbook."""
     write(alertmanager.artifacts(Options()), tmp_path)
     alert = {

@@ -17,7 +17,7 @@ from triton_slo.artifact import Options
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-def test_the_reference_is_what_the_catalogue_says() -> None:
+def test_the_reference_agrees_with_the_catalogue() -> None:
     """docs/alerts.md is made by `python -m triton_alerts.reference > docs/alerts.md`."""
     assert (DOCS / "alerts.md").read_text() == reference.page()
 

@@ -173,7 +173,7 @@ def test_sides_of_and_with_unequal_labels_are_reported_with_their_line(
 @pytest.mark.parametrize(
     "text", ["groups: []", "groups: [1]", "groups: [{name: x, rules: [1, {expr: up}, {}]}]"]
 )
-def test_check_survives_files_that_only_look_like_rules(tmp_path: Path, text: str) -> None:
+def test_check_reads_files_that_only_resemble_rules(tmp_path: Path, text: str) -> None:
     """Half a rule file is a list of mistakes or none, never a traceback."""
     path = tmp_path / "mine.yaml"
     path.write_text(text)

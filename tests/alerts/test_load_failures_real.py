@@ -82,7 +82,7 @@ def test_a_failure_older_than_the_exporter_fires_with_its_cause(stage: Stage) ->
 
 
 @pytest.mark.parametrize("model", ["badconfig", "noversion", "pipeline", "absent"])
-def test_a_model_triton_does_not_tell_of_is_missing(stage: Stage, model: str) -> None:
+def test_an_expected_model_that_triton_does_not_list_is_missing(stage: Stage, model: str) -> None:
     """No reason, no version or no entry at all in Triton's index: expected models fire all the same."""
     stage.watch.wait("TritonExpectedModelMissing", model=model)
     stage.watch.wait("TritonModelNotReadyProlonged", model=model)

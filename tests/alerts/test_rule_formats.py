@@ -33,7 +33,7 @@ def test_a_prometheus_rule_holds_what_the_rule_file_holds() -> None:
         assert plain[name] == resource["spec"]
 
 
-def test_the_operator_gets_what_alerts_yaml_says(tmp_path: Path) -> None:
+def test_resources_of_the_operator_apply_alerts_yaml(tmp_path: Path) -> None:
     """`generate --format operator --alerts`: the resource holds the tuned rules of the plain file, no others."""
     (tmp_path / "alerts.yaml").write_text(
         "alerts:\n"

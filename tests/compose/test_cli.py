@@ -79,7 +79,7 @@ def test_the_address_of_prometheus_can_be_a_variable(
     assert "ftp://from-the-option" in capsys.readouterr().err
 
 
-def test_a_history_file_is_replayed_whatever_the_variable_says(
+def test_a_history_file_takes_precedence_over_the_variable(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The variable must not make `backtest --history` ambiguous."""
@@ -121,7 +121,7 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 @pytest.mark.parametrize("verb", ["check", "generate"])
-def test_a_file_that_is_no_objective_is_named_with_the_reason(
+def test_a_file_without_objectives_is_named_with_the_reason(
     verb: str, content: bytes, expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Whatever is in the file: its name, what is wrong, no traceback, nothing written."""

@@ -104,7 +104,7 @@ def _panel_errors(model: Json, release: str) -> list[str]:
     return found
 
 
-def test_known_gaps_of_the_types_are_no_more_than_listed() -> None:
+def test_the_types_have_only_the_listed_gaps() -> None:
     """Only variables and annotations hold keys outside the types, and only those with a reason here."""
     found = set()
     for model in MODELS.values():
@@ -159,7 +159,7 @@ def test_foundation_sdk_drops_what_it_does_not_know() -> None:
     assert ["/panels/1/colour"] == _lost(model)
 
 
-def test_the_page_says_what_schema_sdk_and_lint_found() -> None:
+def test_the_page_lists_what_schema_sdk_and_lint_found() -> None:
     """The documentation's table of results is what these checks print: run with -s to see it."""
     groups = {_name(model): [model] for uid, model in MODELS.items() if not uid.startswith("triton-m-")}
     groups["One model's own, each backend"] = [dashboard_model(one) for one in FULL]

@@ -124,7 +124,7 @@ def test_provisioned_dashboard_stops_the_push_before_any_write(
 @pytest.mark.parametrize(
     ("broken", "said"), [("login", "redirects to /login"), ("html", "not Grafana's JSON")]
 )
-def test_what_is_no_grafana_is_said_in_one_line(
+def test_an_address_without_grafana_is_reported_in_one_line(
     api: tuple[str, State], token: str, capsys: pytest.CaptureFixture[str], broken: str, said: str
 ) -> None:
     """A login page or another server is an error that names the address, not a success."""
@@ -135,7 +135,7 @@ def test_what_is_no_grafana_is_said_in_one_line(
     assert said in capsys.readouterr().err
 
 
-def test_wrong_token_and_missing_right_say_what_to_do(
+def test_a_wrong_token_or_a_missing_permission_is_reported_with_the_fix(
     api: tuple[str, State], token: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """401 and 403 are reported apart, and the token itself is never printed."""

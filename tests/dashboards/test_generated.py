@@ -54,7 +54,7 @@ def test_file_is_named_after_the_uid() -> None:
     assert [f"{json.loads(text)['uid']}.json" for text in _made().values()] == list(_made())
 
 
-def test_generate_refuses_what_is_no_selector(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_generate_refuses_a_malformed_selector(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A slip in --selector would break every query in silence: it is wrong usage, and nothing is written."""
     out = tmp_path / "out"
 

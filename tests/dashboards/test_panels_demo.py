@@ -154,7 +154,7 @@ def test_no_query_is_empty_without_a_reason(views: tuple[View, ...]) -> None:
     assert set(_stated(asked)) == empty
 
 
-def test_an_empty_panel_says_more_than_no_data(views: tuple[View, ...]) -> None:
+def test_an_empty_panel_gives_the_reason(views: tuple[View, ...]) -> None:
     """Anyone who looks at a panel without series reads in it what that means."""
     full = {query[:2] for query, _, answer in _queries(views) if answer.series}
     words = {
@@ -227,7 +227,7 @@ def test_every_model_gets_a_dashboard_of_its_own(demo_run: DemoRun) -> None:
     assert {"pipeline"} == with_steps
 
 
-def test_the_made_history_carries_the_labels_of_the_real_one(grafana: Grafana) -> None:
+def test_the_made_history_has_the_labels_of_the_real_one(grafana: Grafana) -> None:
     """What the other tests ask of a made history has the label names that the exporter and the rules write."""
     made: dict[str, set[frozenset[str]]] = {}
     for name, labels, _ in made_fleet.series():

@@ -294,7 +294,7 @@ def test_exhaustion_follows_from_budget_and_burn(views: tuple[View, ...]) -> Non
     assert 0 == gone.value(slo="errors", model="classifier", version="2")
 
 
-def test_a_budget_carries_the_caveat_of_its_source(views: tuple[View, ...]) -> None:
+def test_a_budget_shows_the_caveat_of_its_source(views: tuple[View, ...]) -> None:
     """What is estimated, or may hide failures, says so beside the budget; readiness needs no such word."""
     (answer,) = [a for a in _view(views, "triton-slo").panel("Objectives") if SLI_SOURCE in a.expr]
     shown = {one["metric"]["slo"]: value for one, value in zip(answer.series, answer.last(), strict=True)}
@@ -420,7 +420,7 @@ def test_not_ready_models_are_listed_with_the_moment(views: tuple[View, ...]) ->
     assert {fleet.FAULT * 1000.0} == set(answer.last())
 
 
-def test_bands_of_alerts_tell_pages_from_tickets(views: tuple[View, ...]) -> None:
+def test_bands_of_pages_and_of_tickets_differ(views: tuple[View, ...]) -> None:
     """What paged is 2, which is drawn red, and what only opened a ticket is 1."""
     asked = {
         name: 2.0 if labels["severity"] == "critical" else 1.0

@@ -99,7 +99,7 @@ def test_any_name_gives_a_legal_dashboard(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["price$model", "a${version}", "$__range", "x[[version]]"])
-def test_a_name_that_looks_like_a_variable_is_taken_as_it_is(name: str) -> None:
+def test_a_name_that_resembles_a_variable_is_not_expanded(name: str) -> None:
     """Grafana would put a variable's value into a query or heading that holds `$version`."""
     model = _model(ModelFacts(name, ("1",)))
     texts = [one["title"] for one in model["panels"]]  # type: ignore[attr-defined]

@@ -43,7 +43,7 @@ def test_perses_accepts_it(board: Dashboard) -> None:
 
 
 @each
-def test_it_asks_and_says_what_grafana_does(board: Dashboard) -> None:
+def test_a_panel_in_perses_queries_and_shows_what_grafana_does(board: Dashboard) -> None:
     """Titles, questions and queries are those of Grafana's dashboard, in its order."""
     theirs = [(one["title"], [target["expr"] for target in one["targets"]]) for one in _shown(board)]
 
@@ -85,7 +85,7 @@ def _shown(board: Dashboard) -> list[Json]:
     return list(panels(dashboard_model(board)))
 
 
-def test_what_perses_cannot_show_is_said_on_the_panel() -> None:
+def test_a_panel_states_what_perses_cannot_show() -> None:
     """A panel that Perses draws in another way says so in its description."""
     said = {
         spec["display"]["name"]: spec["display"]["description"]

@@ -119,7 +119,7 @@ def test_loads_and_deploys_are_marked_on_every_dashboard() -> None:
     assert [] == [uid for uid, names in marks.items() if not {"Loads and deploys", "Failed loads"} <= names]
 
 
-def test_the_gpu_dashboard_shows_its_first_graphs_at_once_and_says_why_they_are_empty() -> None:
+def test_the_first_graphs_of_the_gpu_dashboard_are_open_and_explain_missing_data() -> None:
     """What every source has needs no click; without GPUs each graph says so, and a text says what to do."""
     opened = [one for one in MODELS["triton-gpu"]["panels"] if one["type"] not in ("row", "stat")]
     table, *graphs = opened
@@ -156,7 +156,7 @@ def test_the_title_of_a_figure_fits() -> None:
     assert [] == cut
 
 
-def test_a_panel_of_failures_says_what_triton_cannot_count() -> None:
+def test_a_panel_of_failures_names_what_triton_cannot_count() -> None:
     """Whoever sees 0 failed requests beside clients with errors finds the reason in the description."""
     counters = (triton.REQUEST_FAILURE.name, model_traffic("failures"), server_traffic("failures"))
     silent = [

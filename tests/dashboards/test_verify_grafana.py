@@ -131,7 +131,7 @@ def test_a_prometheus_without_the_exporter_is_named(imported: tuple[str, State],
     assert any("variable job: offers nothing" in line for line in said)
 
 
-def test_without_docker_it_says_so(
+def test_missing_docker_is_reported(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """No Docker is exit 2 and one line, not a traceback."""

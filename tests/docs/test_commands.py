@@ -131,7 +131,7 @@ CHECKS: Mapping[str, Callable[[tuple[str, ...]], None]] = {
 
 
 @pytest.mark.parametrize("command", _typed(), ids=str)
-def test_what_a_page_says_to_type_exists(command: Command) -> None:
+def test_every_documented_command_has_its_verb_and_flags(command: Command) -> None:
     """Copied from a page, a command has a verb, flags, files and services that exist."""
     check = CHECKS.get(command.program)
     if check is None:

@@ -87,7 +87,7 @@ def test_a_download_is_a_load_and_no_loss(
         assert 1.0 < took
 
 
-def test_looks_leave_the_bucket_alone_most_of_the_time(bucket: ObjectStore, exporter: Running) -> None:
+def test_most_polls_send_no_request_to_the_bucket(bucket: ObjectStore, exporter: Running) -> None:
     """A look at the index lists the bucket; where that is slow, looks take at most a fifth of the time."""
     bucket.list_seconds = 0.2
     time.sleep(0.8)  # the look in progress did not know yet

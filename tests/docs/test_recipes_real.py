@@ -49,14 +49,14 @@ def _see(servers: RecipeServers, commands: str, promised: str, patience_seconds:
 
 
 @pytest.mark.parametrize("recipe", [name for name in RECIPES if name != SETUP])
-def test_a_recipe_shows_what_its_page_says(servers: RecipeServers, recipe: str) -> None:
+def test_a_recipe_prints_what_its_page_shows(servers: RecipeServers, recipe: str) -> None:
     """Anyone who follows the page sees what it promises. The recipes of a page build on one another."""
     assert {"sh", "text"} <= {block.language for block in RECIPES[recipe]}
     _follow(servers, RECIPES[recipe])
 
 
 @pytest.mark.parametrize("recipe", TUNING)
-def test_tuning_shows_what_its_page_says(servers: RecipeServers, recipe: str) -> None:
+def test_the_commands_of_tuning_print_what_the_page_shows(servers: RecipeServers, recipe: str) -> None:
     """What is said to make a model faster, fairer or more telling does so on the real server."""
     assert {"sh", "text"} <= {block.language for block in TUNING[recipe]}
     write_files(RECIPES[SETUP], servers.directory)  # the rollouts before left other versions behind

@@ -82,7 +82,7 @@ def test_hostile_objectives_are_refused_with_their_line(
     assert said in capsys.readouterr().err
 
 
-def test_what_listens_is_on_loopback_unless_a_flag_says_otherwise() -> None:
+def test_every_listener_is_on_loopback_by_default() -> None:
     """Nobody opens a port to the network, or a receiver at all, by leaving a flag out."""
     exporter = choose({"triton": "http://gpu1:8000"}, {}).settings
     parser = argparse.ArgumentParser()

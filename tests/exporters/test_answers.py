@@ -90,7 +90,7 @@ def test_any_bytes_are_a_value_or_an_answer_error(body: bytes) -> None:
     assert isinstance(error_text(body), str)
 
 
-def test_a_bad_entry_costs_itself_only() -> None:
+def test_a_bad_entry_is_left_out_alone() -> None:
     """Entries of wrong types are dropped or read as far as they go."""
     body = b'[null, 7, {"name": 3}, {"name": "a", "version": "1", "state": "READY"}, {"name": "b", "version": 2}]'
 
@@ -105,7 +105,7 @@ def test_a_bad_entry_costs_itself_only() -> None:
         pytest.param(rb"\ud83d\ude00", "\U0001f600", id="a whole character in two escapes"),
     ],
 )
-def test_a_name_that_is_no_utf_8_costs_itself_only(name: bytes, read: str) -> None:
+def test_a_name_that_is_not_utf_8_is_left_out_alone(name: bytes, read: str) -> None:
     """Every text read can be written on a page and in a path, and the models beside it are read too."""
     body = (
         b'[{"name": "' + name + b'", "state": "READY"}, {"name": "b", "version": "1", "reason": "caf\xe9"}]'

@@ -141,7 +141,7 @@ def test_a_reading_between_count_and_time_is_joined_with_the_next() -> None:
     assert 0.2 == pytest.approx(shown[f"{state.QUEUE_DURATION}_sum{{{M}}}"])
 
 
-def test_requests_of_one_batch_count_as_alike() -> None:
+def test_requests_of_one_batch_count_as_dependent() -> None:
     """Eight requests answered by one execution took the same; without batching they may differ."""
     for batching, expected in ((True, 8), (False, 0)):
         watched = Watched()
@@ -153,7 +153,7 @@ def test_requests_of_one_batch_count_as_alike() -> None:
         assert expected == watched.shown()[f'{REQUEST}_bucket{{{M},le="0.1"}}']
 
 
-def test_models_beyond_the_budget_keep_the_mean_and_say_so() -> None:
+def test_models_beyond_the_budget_keep_the_mean_and_report_it() -> None:
     """Memory is bounded: with room for one decomposition, the second model's source is the mean."""
     watched = Watched(Estimator(BUCKETS.thresholds, most=1))
     other = 'model="n",version="1"'

@@ -138,7 +138,7 @@ def test_p99_is_nearly_true(name: str) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_change_of_traffic_is_no_likeness_of_neighbours(seed: int) -> None:
+def test_a_change_of_traffic_is_not_taken_for_dependent_intervals(seed: int) -> None:
     """20/s, 1 % and in the second half 20 % slow, a reading every 0.15 s: independent requests before and after."""
     rng = np.random.default_rng(seed)
     arrivals = poisson(rng, 20, 100)
@@ -262,7 +262,7 @@ def test_a_run_of_slow_intervals_is_found_and_a_single_one_is_not() -> None:
     assert [200, 201, 202, 203] == np.flatnonzero(in_slow_runs(means, slow_levels(means))).tolist()
 
 
-def test_what_is_kept_is_bounded() -> None:
+def test_stored_intervals_are_bounded() -> None:
     """A model that is always busy keeps the intervals of some minutes, however long it runs."""
     decomposition = Decomposition()
     for number in range(20_000):

@@ -184,7 +184,7 @@ def test_queue_full_rejections_are_counted(server: TritonServer, traced: Running
     assert 0 < (page.value(own.TRACE_BATCHES, result="accepted") or 0)
 
 
-def test_traces_of_a_real_triton_are_believed_and_forged_ones_are_not(
+def test_traces_of_a_real_triton_are_accepted_and_forged_ones_are_not(
     server: TritonServer, traced: Running, otlp_port: int
 ) -> None:
     """Requests of a few milliseconds agree with the counters; spans of 30 s that somebody posts do not."""

@@ -227,7 +227,9 @@ def test_the_trace_rate_that_would_be_set_follows_the_traffic(rate: float, advic
         ),
     ],
 )
-def test_how_triton_traces_now_is_said(setting: dict[str, object], seen: str, flags: bool) -> None:
+def test_the_doctor_reports_the_present_trace_settings(
+    setting: dict[str, object], seen: str, flags: bool
+) -> None:
     """Where Triton is prepared, the flag of the exporter is all; where it traces already, how much."""
     name = triton.REQUEST_SUCCESS
     first, second = (
@@ -243,7 +245,7 @@ def test_how_triton_traces_now_is_said(setting: dict[str, object], seen: str, fl
 
 
 @pytest.mark.parametrize("can_estimate", [True, False])
-def test_an_exporter_without_numpy_is_said_to_hide_slow_requests(can_estimate: bool) -> None:
+def test_the_doctor_reports_an_exporter_without_numpy(can_estimate: bool) -> None:
     """Without the extra the plain mean is all there is, and the doctor names the extra."""
     first = parse(b"# TYPE nv_inference_request_success counter\n")
     found = {

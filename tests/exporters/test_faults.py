@@ -101,7 +101,7 @@ def test_a_compressed_body_is_never_inflated_beyond_the_limit() -> None:
         pytest.param(b"triton_up 17\n", "collision", id="a series of the exporter's"),
     ],
 )
-def test_the_good_part_is_kept_and_the_bad_part_counted(bad: bytes, kind: str) -> None:
+def test_good_lines_are_read_and_bad_ones_counted(bad: bytes, kind: str) -> None:
     """A bad line costs itself only, and is counted by kind."""
     with (
         faulty({"/metrics": body(_GOOD + bad)}) as target,
@@ -114,7 +114,7 @@ def test_the_good_part_is_kept_and_the_bad_part_counted(bad: bytes, kind: str) -
     assert (page.value(own.BAD_LINES, kind=kind) or 0) >= 1
 
 
-def test_a_body_that_breaks_off_keeps_its_whole_lines() -> None:
+def test_the_whole_lines_of_a_truncated_body_are_read() -> None:
     """Half an answer is not an answer (up 0), but what came of it is true."""
     promised = b"Content-Length: 5000\r\n\r\n"
     with (
@@ -197,7 +197,7 @@ def test_a_hostile_model_name_is_escaped_everywhere() -> None:
     assert "/v2/models/a%22b%0A..%2Fx%3Fy%23z/versions/1/ready" in paths
 
 
-def test_a_look_that_fails_unforeseen_is_unknown_and_the_next_look_counts(
+def test_an_unexpected_error_makes_one_poll_unknown_and_the_next_counts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What no reader foresaw costs one look: no state is shown as known, and the next look brings it back."""

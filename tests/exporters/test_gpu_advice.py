@@ -53,7 +53,7 @@ def test_tritons_own_data_are_the_poorest() -> None:
     assert gpu.MODEL_GPU_INFO.name in advice.cost
 
 
-def test_missing_fields_are_given_as_lines_to_paste_in_the_dialect_spoken() -> None:
+def test_missing_fields_are_given_as_lines_of_the_exporters_own_form() -> None:
     """Each line is one of a collector file, by the name that this dcgm-exporter knows."""
     old, new = (
         about(advise(Examined("dcgm", reading=read_text(write(dialect, [Card()])))), "does not report")[0]
@@ -117,7 +117,7 @@ def test_a_source_that_was_asked_for_and_fails_is_a_problem() -> None:
     assert ("problem", "dcgm: refused") == (finding.grade, finding.seen)
 
 
-def test_the_doctor_command_looks_at_gpus() -> None:
+def test_the_doctor_command_reads_gpus() -> None:
     """`tritonwatch doctor --dcgm-url` says what a dcgm-exporter leaves out, with the lines to paste."""
     (closed,) = free_ports(1)
     with serving(write("4.x", [Card()])) as stub:

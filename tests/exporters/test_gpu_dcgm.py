@@ -63,7 +63,7 @@ def rows(*lines: str) -> GpuReading:
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_every_dialect_says_the_same_of_the_same_card(dialect: str) -> None:
+def test_every_form_of_dcgm_metrics_gives_the_same_series(dialect: str) -> None:
     """MHz or Hz, mJ or J, % or ratio, MiB or bytes: the same canonical series, and no others."""
     reading = read_text(write(dialect, [Card(xid=31)]))
 
@@ -142,7 +142,7 @@ def test_the_ambiguous_utilization_is_scaled_by_evidence(
         "140737488355331.000000",
     ],
 )
-def test_nvidias_blank_values_are_no_readings(value: str) -> None:
+def test_blank_values_of_nvidia_are_not_readings(value: str) -> None:
     """Each blank value of DCGM is dropped and counted, in integer and double fields."""
     reading = rows(f'DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION{{UUID="{CARD.uuid}"}} {value}')
 
@@ -326,7 +326,7 @@ def test_a_source_that_invents_gpus_is_cut_off() -> None:
         max_size=20,
     )
 )
-def test_whatever_comes_every_value_is_a_reading(found: list[tuple[str, dict[str, str], object]]) -> None:
+def test_every_value_of_any_body_is_a_valid_reading(found: list[tuple[str, dict[str, str], object]]) -> None:
     """Any rows at all: nothing is raised, and every value kept is finite and within its unit."""
     text = "".join(line(name, labels, value) for name, labels, value in found)
     reading = read_text(text)

@@ -138,7 +138,7 @@ def bare(*entities: Entity) -> GpuReading:
         ("the labels of before a reload", reported(placed(x=gpus(1)), x="ca"), {}),
     ],
 )
-def test_labels_and_configurations_tell_the_ordinals(
+def test_ordinals_are_inferred_from_labels_and_configurations(
     case: str, evidence: GpuEvidence, named: dict[int, str]
 ) -> None:
     """A model on GPU 1 whose series name one GPU says which GPU 1 is; what contradicts itself says nothing."""
@@ -159,7 +159,7 @@ def test_ordinals_are_never_invented_from_the_order_of_uuids() -> None:
     assert ["guess", "likely", "guess", "guess"] == [claim.confidence for claim in found]
 
 
-def test_cards_of_unknown_make_are_not_taken_as_alike() -> None:
+def test_gpus_of_unknown_models_are_not_taken_for_equal() -> None:
     """An index tells CUDA's order only where the cards are known to be alike."""
     every = frozenset({"GPU-a", "GPU-b"})
     named = node(Device("GPU-a", "1", "H100"), Device("GPU-b", "0", "H100"))

@@ -73,7 +73,7 @@ def test_everything_the_library_reports_is_in_base_units() -> None:
     )
 
 
-def test_what_a_card_cannot_tell_is_absent() -> None:
+def test_a_reading_that_a_gpu_does_not_support_is_absent() -> None:
     """A refusal, whatever its code, takes away that one figure and no other."""
     refused = {
         "nvmlDeviceGetPowerUsage": NOT_SUPPORTED,

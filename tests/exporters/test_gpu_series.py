@@ -88,7 +88,7 @@ def test_the_best_source_that_answers_is_used_and_named() -> None:
     assert 50 == seen.value(gpu.TEMPERATURE, gpu_uuid=U)
 
 
-def test_no_source_at_all_is_said() -> None:
+def test_the_lack_of_any_source_is_reported() -> None:
     """Without any GPU the page says none, and has no GPU series and no failures of what nobody asked for."""
     part = gpus(FixedSource("dcgm"), FixedSource("nvml"))
     for at in range(5):
@@ -341,7 +341,7 @@ def test_a_gpu_that_triton_gave_up_has_no_values() -> None:
     assert "no_gpu" == caught.value.reason
 
 
-def test_what_triton_said_long_ago_is_no_source() -> None:
+def test_old_series_of_triton_are_not_a_source() -> None:
     """When Triton's metrics are gone, its GPU series are too."""
     own = native.NativeSource(max_age_seconds=60)
     own.put(native.read(parse(triton_page(1000.0)), 0.0))

@@ -11,7 +11,7 @@ from support.tools import ROOT
 
 
 @pytest.mark.real
-def test_the_page_of_the_exporter_says_what_a_real_triton_shows(tmp_path: Path) -> None:
+def test_the_page_of_the_exporter_lists_the_shapes_of_a_real_index(tmp_path: Path) -> None:
     """Index row, ready endpoint and /state of each shape, alone and with a list of models and the log."""
     page = (ROOT / "docs" / "exporter.md").read_text()
     told = page.partition(HEAD)[2].partition("\n\n")[0].splitlines()

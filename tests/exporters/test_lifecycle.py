@@ -143,7 +143,7 @@ def test_models_that_come_and_go_leave_nothing_behind() -> None:
     assert len(lifecycle.last_failures) <= kept
 
 
-def test_a_timeout_is_no_restart() -> None:
+def test_a_timeout_is_not_taken_for_a_restart() -> None:
     """The same failure seen again after a slow answer is the same attempt; after a restart it is another."""
     lifecycle = Lifecycle()
     for look in (_BROKEN, Snapshot(2, api_failure="timeout"), _at(_BROKEN, 3)):

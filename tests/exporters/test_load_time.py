@@ -38,7 +38,7 @@ _FAILED, _UNLOADED = ("1", "UNAVAILABLE", "RuntimeError"), ("1", "UNAVAILABLE", 
     st.floats(0.1, 40),
     st.sampled_from([_BARE, _FAILED, _UNLOADED]),
 )
-def test_the_estimate_is_off_by_one_look_at_most(
+def test_the_estimate_is_off_by_one_poll_at_most(
     gaps: list[float], begins: float, lasts: float, before: tuple[str, ...]
 ) -> None:
     """At any rhythm of polls the error is below the longest time between two of them, or there is no value."""

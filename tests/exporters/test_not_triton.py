@@ -31,7 +31,7 @@ def phase(exporter: Running) -> dict[str, object]:
 
 
 @pytest.mark.real
-def test_a_prometheus_at_the_address_of_triton_is_not_believed(prometheus: str) -> None:
+def test_a_prometheus_at_the_address_of_triton_is_refused(prometheus: str) -> None:
     """`triton_up` is 0 with the reason in a series and in /state, and none of its metrics are relayed."""
     with exporting(prometheus, f"{prometheus}/metrics") as exporter:
         page = exporter.wait(
@@ -88,7 +88,7 @@ def test_init_proposes_nothing_from_a_server_that_is_not_triton(
         (b"no upstream", "503 Service Unavailable", "http_error", "GET /v2 answers HTTP 503"),
     ],
 )
-def test_only_triton_is_believed(content: bytes, status: str, reason: str, text: str) -> None:
+def test_only_triton_is_accepted(content: bytes, status: str, reason: str, text: str) -> None:
     """Other servers are named so; a proxy that hides who answers is a failed request."""
     with (
         faulty({"/v2": body(content, status), "/metrics": body(b"nv_x 1\n")}) as server,
@@ -123,7 +123,7 @@ def test_a_server_that_takes_the_place_of_triton_is_noticed() -> None:
     [["--id=renamed"], ["--http-restricted-api=metadata:key=secret"]],
     ids=["renamed", "restricted"],
 )
-def test_a_triton_with_another_name_or_restricted_metadata_is_believed(
+def test_a_triton_with_another_name_or_restricted_metadata_is_accepted(
     tmp_path: Path, arguments: list[str]
 ) -> None:
     """The name is the operator's to choose, and a refusal in Triton's words is Triton's."""

@@ -68,7 +68,7 @@ def test_the_drain_of_an_older_triton_is_reported(server: TritonServer) -> None:
     assert 0 == page.value(state.MODEL_READY, model="slowly", version="1")
 
 
-def test_the_doctor_says_what_a_newer_triton_shows(server: TritonServer) -> None:
+def test_the_doctor_reports_what_a_newer_triton_shows(server: TritonServer) -> None:
     """An upgrade is advised, with what it brings."""
     command = [sys.executable, "-m", "tritonwatch", "doctor", "--triton", server.http_url, "--json"]
     command += ["--triton-metrics", server.metrics_url, "--gpu", "none", "--watch", "0"]

@@ -198,7 +198,7 @@ def test_blanks_in_the_wrong_place(line: bytes, whole: bytes) -> None:
         ("summary", 'z{%s="1e999"} 1'),
     ],
 )
-def test_a_bound_that_is_no_number(kind: str, line: str) -> None:
+def test_a_bound_that_is_not_a_number_is_a_fault(kind: str, line: str) -> None:
     """A bucket or quantile at no number is left out wherever its TYPE stands; in another family it is a label."""
     bound = {"histogram": "le", "summary": "quantile"}[kind]
     bad, head = f"{line % bound}\n", f"# TYPE z {kind}\n"

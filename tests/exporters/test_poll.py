@@ -62,7 +62,7 @@ def test_a_slow_index_is_not_an_outage() -> None:
     assert snapshot.statistics is not None
 
 
-def test_a_model_that_leaves_the_index_is_looked_for_in_current_statistics() -> None:
+def test_a_model_that_leaves_the_index_is_searched_in_current_statistics() -> None:
     """Statistics that took long are kept for a while; those of before the model's load do not know it."""
 
     def slow(connection: socket.socket, stop: threading.Event) -> None:

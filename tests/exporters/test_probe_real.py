@@ -214,7 +214,7 @@ def test_a_hung_model_is_loaded_but_not_ready(probed: Probed) -> None:
     assert told["reason"].startswith("its last probe ended with timeout")
 
 
-def test_a_model_that_serves_others_is_ready_whatever_its_probe_says(probed: Probed) -> None:
+def test_a_model_that_serves_others_is_ready_though_its_probe_fails(probed: Probed) -> None:
     """Once nobody is served any more the failed probe counts; a repetition that works ends it."""
     mine = {"model": "choosy", "version": "1"}
     stop, statuses, ready = threading.Event(), set(), set()

@@ -178,7 +178,7 @@ def test_a_model_never_has_two_probes_in_flight() -> None:
     assert 1 == probed.most_of_one
 
 
-def test_a_thousand_models_are_no_burst() -> None:
+def test_probes_of_a_thousand_models_are_spread_out() -> None:
     """All due at once: four are in flight, the others wait their turn, and each gets it."""
     probed = ProbedModels(40, lambda: 0.0, hold=True)
     probed.poll(0.0)
@@ -195,7 +195,7 @@ def test_a_thousand_models_are_no_burst() -> None:
     assert 40 == len(probed.sent)
 
 
-def test_a_probe_over_http_says_what_it_is() -> None:
+def test_a_probe_over_http_is_marked_as_a_probe() -> None:
     """Header and request id tell it from a user's request; the headers of restricted endpoints are there too."""
     path = "/v2/models/m/versions/1/infer"
     with faulty({path: body(b'{"model_name":"m","model_version":"1","outputs":[]}')}) as target:
@@ -208,7 +208,7 @@ def test_a_probe_over_http_says_what_it_is() -> None:
     assert ("1", "one") == (headers[PROBE_HEADER], headers["admin-key"])
 
 
-def test_a_probe_over_grpc_says_what_it_is() -> None:
+def test_a_probe_over_grpc_is_marked_as_a_probe() -> None:
     """The same as metadata, and in the request itself."""
     with _grpc_server() as (address, seen):
         settings = ProbeSettings(grpc_address=address, timeout_seconds=2)

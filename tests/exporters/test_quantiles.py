@@ -57,7 +57,7 @@ def test_requests_older_than_two_and_a_half_minutes_are_left_out() -> None:
     assert not quantiles.forget(286)
 
 
-def test_what_is_kept_is_bounded_without_scrapes() -> None:
+def test_stored_values_are_bounded_without_scrapes() -> None:
     """Old requests are dropped when new ones come, though nobody reads the quantiles."""
     quantiles = filled(*[1.0] * 100)
     quantiles.add_alike(600, 100, 0.01)

@@ -403,7 +403,7 @@ def test_prometheus_own_checker_takes_the_same_file(certificates: Path) -> None:
         (_TLS + "  client_ca_file: ca.pem\n", "admits everybody"),
     ],
 )
-def test_mistakes_in_the_web_config_are_said(certificates: Path, text: str, said: str) -> None:
+def test_mistakes_in_the_web_config_are_reported(certificates: Path, text: str, said: str) -> None:
     """Each mistake names the file, the field and what is wrong; no password is repeated."""
     with pytest.raises(WebConfigError) as caught:
         _config(certificates, text)
@@ -421,7 +421,7 @@ def _exporter(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=30)
 
 
-def test_every_mistake_in_a_settings_file_is_said_at_once(tmp_path: Path) -> None:
+def test_all_mistakes_in_a_settings_file_are_reported_at_once(tmp_path: Path) -> None:
     """Place, reason and way out of each, exit code 1, nothing served."""
     path = tmp_path / "exporter.yml"
     path.write_text(

@@ -161,7 +161,7 @@ gains = st.tuples(
 
 @given(st.lists(gains, min_size=1, max_size=60))
 @examples(20, thorough=1000)
-def test_whatever_waits_at_a_restart_is_counted_once(steps: list[tuple[int, float, bool, str]]) -> None:
+def test_requests_that_wait_at_a_restart_are_counted_once(steps: list[tuple[int, float, bool, str]]) -> None:
     """Restarts at any moment, torn readings and pending estimates: no request is lost, no series goes back."""
     now, requests, micros, queued = 100.0, 1000, 5e7, 1e6
     exporter = distributions()

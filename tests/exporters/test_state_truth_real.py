@@ -241,7 +241,7 @@ def test_loading_takes_the_server_but_not_the_others_out_of_readiness(triton: Ex
     assert load_seconds(ready, "anchor") is None, "a load at the start of a server is seen by nobody"
 
 
-def test_unloading_waits_for_requests_and_is_no_episode(triton: Explicit) -> None:
+def test_unloading_waits_for_requests_and_is_not_an_outage(triton: Explicit) -> None:
     """A model that is being unloaded while it still works is unloading, on purpose."""
     triton.repository.model("busy", delay_seconds=4)
     triton.load("busy")
@@ -441,7 +441,7 @@ def test_an_ensemble_that_cannot_load_is_counted_once(triton: Explicit) -> None:
     assert 2 == failures(page, "flakypart")
 
 
-def test_a_restarted_exporter_knows_why_an_ensemble_failed(triton: Explicit) -> None:
+def test_a_restarted_exporter_reports_why_an_ensemble_failed(triton: Explicit) -> None:
     """The reason is in the log alone, from before the exporter's start; the old failure is not counted again."""
     triton.repository.model("earlypart", **{"raise": "no tokenizer"})
     triton.repository.ensemble("early", "earlypart")

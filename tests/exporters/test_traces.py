@@ -48,7 +48,7 @@ def test_request() -> None:
     assert (1.5, 0.25, T + 1.5) == pytest.approx((found.request_seconds, found.queue_seconds, found.ended))
 
 
-def test_protobuf_says_the_same() -> None:
+def test_protobuf_decodes_to_the_same_spans() -> None:
     """The same request in protobuf gives the same spans."""
     spans = request("m", T, 0.25, 1.5)
 
@@ -415,7 +415,7 @@ def within(shown: Mapping[str, float], seconds: str) -> float:
 
 @pytest.mark.parametrize("rate", [1, 10, 100])
 @pytest.mark.parametrize("took", [0.02, 5.0], ids=["fast", "slow"])
-def test_forged_traces_that_contradict_the_counters_are_not_believed(rate: int, took: float) -> None:
+def test_forged_traces_that_contradict_the_counters_are_refused(rate: int, took: float) -> None:
     """Five forged spans to each true one move no share: the next source speaks, and a series says so."""
     shown = watched(240, rate, forged=[took] * (500 // rate))
 
@@ -425,7 +425,7 @@ def test_forged_traces_that_contradict_the_counters_are_not_believed(rate: int, 
     assert within(shown, "1.0") > 0.8
 
 
-def test_traces_are_believed_again_after_a_contradiction() -> None:
+def test_traces_are_accepted_again_after_a_contradiction() -> None:
     """When the forged spans end, the true ones count again after the window of the comparison."""
     forged = [0.02] * 500
 
@@ -434,7 +434,7 @@ def test_traces_are_believed_again_after_a_contradiction() -> None:
 
 
 @pytest.mark.parametrize("rate", [1, 10, 100])
-def test_true_traces_are_believed(rate: int) -> None:
+def test_true_traces_are_accepted(rate: int) -> None:
     """A random part of the counted requests contradicts nothing, however few they are."""
     shown = watched(300, rate)
 
@@ -443,7 +443,7 @@ def test_true_traces_are_believed(rate: int) -> None:
     assert 0.7 == pytest.approx(within(shown, "0.1"), abs=0.08)
 
 
-def test_rare_slow_requests_that_no_trace_shows_are_no_contradiction() -> None:
+def test_rare_slow_requests_without_a_trace_are_not_a_contradiction() -> None:
     """One request in 1,000 takes 5 s and doubles the mean; with one trace in 100 most windows show none."""
     rng = random.Random(3)
     agreement = Agreement()
@@ -474,7 +474,7 @@ def test_a_sender_in_a_hurry_does_not_make_the_true_traces_late(hurry: float) ->
     assert 0.7 == pytest.approx(within(shown, "0.1"), abs=0.08)
 
 
-def test_forged_rejections_count_only_while_traces_are_believed() -> None:
+def test_forged_rejections_count_only_while_traces_are_accepted() -> None:
     """Of a model whose traces contradict the counters, nothing a trace says is passed on."""
     mailbox = Mailbox()
     one = Distributions(mailbox=mailbox)

@@ -334,7 +334,7 @@ FILES = ["--triton-ca-file", "ca.pem", "--triton-cert-file", "client.pem", "--tr
 
 
 @pytest.mark.real
-def test_the_doctor_says_which_files_are_wanted_and_takes_them(pki: Path, guarded: Guarded) -> None:
+def test_the_doctor_names_the_files_it_needs_and_uses_them(pki: Path, guarded: Guarded) -> None:
     """Without the certificates both ports are problems with the way in; with them neither is."""
     command = [
         sys.executable,

@@ -412,7 +412,7 @@ def new(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TracedTriton]:
 
 
 @pytest.mark.parametrize("what", NEW)
-def test_triton_counts_what_the_page_says(new: TracedTriton, what: str) -> None:
+def test_triton_counts_what_the_page_states(new: TracedTriton, what: str) -> None:
     """Triton 2.51: client, counters, statistics and traces of each way to fail."""
     assert_counted(new, NEW[what], *ACTIONS[what])
 

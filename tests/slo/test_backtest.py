@@ -153,7 +153,7 @@ def test_recorded_events_are_read_where_they_reach_back(since: float, failed: fl
 
 @pytest.mark.real
 @pytest.mark.parametrize("kept", ["kept.csv", "kept.npz"])
-def test_a_kept_history_replays_the_same(
+def test_a_saved_history_replays_the_same(
     prometheus: str, tmp_path: Path, kept: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """What --save keeps, --history replays to the same alerts, without Prometheus."""
@@ -276,7 +276,7 @@ def test_a_history_shorter_than_asked_for_is_stated_before_the_verdict(
         (["--history", "/dev/null", "--objectives", "/no/such"], 2, "/no/such is not a folder"),
     ],
 )
-def test_what_cannot_be_replayed_is_said(
+def test_objectives_that_cannot_be_replayed_are_reported(
     words: list[str], code: int, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Each mistake is one line with its place."""

@@ -305,7 +305,7 @@ def test_each_alert_has_the_budget_at_its_start() -> None:
     assert episode.ended is None
 
 
-def test_scores_tell_true_late_missed_and_false_alerts_apart() -> None:
+def test_scores_count_true_late_missed_and_false_alerts() -> None:
     """An alert that begins after the incident is over is noise, and a ticket does not answer for a page."""
     other = ("errors", "other", "1")
     episodes = [

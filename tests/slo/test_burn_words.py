@@ -124,7 +124,7 @@ PROMISES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_burn_alert_says_what_why_and_what_to_do(name: str, tmp_path: Path) -> None:
+def test_a_burn_alert_names_the_problem_its_cause_and_the_first_step(name: str, tmp_path: Path) -> None:
     """Every label and every text of every tier, and what its source cannot see, on one Prometheus or the other."""
     alert = f"Triton{name.capitalize()}BudgetBurn"
     for tool, cases in shared_out(CASES[name]).items():

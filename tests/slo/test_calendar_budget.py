@@ -137,7 +137,7 @@ def test_a_replay_forgets_the_month_before(kind: str) -> None:
 
 @pytest.mark.real
 @pytest.mark.parametrize("tool", promtools(), ids=str)
-def test_an_alert_says_how_long_the_months_budget_lasts(tool: Path, tmp_path: Path) -> None:
+def test_an_alert_states_how_long_the_months_budget_lasts(tool: Path, tmp_path: Path) -> None:
     """The text's query works: what is left, times the days that it stands for, over the pace."""
     plan = Plan(objective("o", "month", BERLIN), Options())
     said = burning(plan, plan.objective.alerting.tiers[0], recurs=True)["description"]
@@ -204,7 +204,7 @@ spec:
     assert {"week": "1w", "month": "1M", "quarter": "1Q"}[kind] == window["duration"]
 
 
-def test_check_says_when_the_clocks_that_the_rules_know_run_out() -> None:
+def test_check_warns_before_the_clock_changes_in_the_rules_run_out() -> None:
     """A year before the last known change of a zone's clock; never where the clock is never set."""
     soon = Surroundings(now=LAST.timestamp() - 300 * DAY)
     for zone, now, expected in (

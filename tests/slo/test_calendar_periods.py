@@ -292,7 +292,7 @@ def test_a_period_survives_an_outage(minutes: int, lost: int, tmp_path: Path) ->
 
 
 @pytest.mark.real
-def test_excluded_time_is_no_part_of_a_period(tmp_path: Path) -> None:
+def test_excluded_time_is_not_part_of_a_period(tmp_path: Path) -> None:
     """Nothing is added while an exclusion holds and until no window reaches into it; then the period goes on."""
     boundary = "an ordinary Monday"
     start, end = BEGINS + HOUR, BEGINS + 2 * HOUR

@@ -58,7 +58,7 @@ def test_an_exclusion_is_a_fourth_line_of_a_burn_alert() -> None:
     assert [expr + last for expr in plain] == excluding
 
 
-def test_the_page_on_objectives_says_what_the_condition_does() -> None:
+def test_the_page_on_objectives_describes_the_condition() -> None:
     """Windows, shares and counts of the page are those of the condition."""
     page = " ".join((ROOT / "docs/objectives.md").read_text().split())
     windows = "page {}/{} and {}/{}, ticket {}/{} and {}/{}".format(
@@ -92,7 +92,7 @@ RUNBOOKS = sorted((ROOT / "alerts/runbooks").glob("*BudgetBurn.md"))
 
 
 @pytest.mark.parametrize("path", RUNBOOKS, ids=lambda one: one.stem)
-def test_a_runbook_says_what_the_tiers_find(path: Path) -> None:
+def test_a_runbook_states_what_the_tiers_find(path: Path) -> None:
     """The burn rate and the shares of a runbook are those of the tiers."""
     page = " ".join(path.read_text().split())
     fast = WORKBOOK_TIERS[0]

@@ -167,7 +167,7 @@ def words(counted: Counter[str]) -> str:
 
 
 @pytest.mark.timeout(200)
-def test_each_source_counts_what_the_page_says(tmp_path: Path) -> None:
+def test_each_source_counts_what_the_page_states(tmp_path: Path) -> None:
     """Every row, measured once more: the proxies and the clients' library count what the clients saw."""
     expected = rows()
     assert expected.keys() == ACTIONS.keys()

@@ -356,7 +356,7 @@ def test_spans_are_clipped_and_in_order() -> None:
 )
 @example("Europe/Berlin", {"sunday"}, 150, 180, 1_774_656_000 // 60, 4 * 1440)  # the clocks skip 02:30
 @example("Europe/Berlin", {"sunday"}, 120, 180, 1_792_800_000 // 60, 4 * 1440)  # they show 02:30 twice
-def test_spans_hold_where_the_clock_of_the_zone_says(
+def test_spans_follow_the_clock_of_the_zone(
     timezone: str, days: set[str], opens: int, closes: int, first: int, minutes: int
 ) -> None:
     """Minute by minute, spans are what a person reads off a clock and a calendar of the zone."""
@@ -551,7 +551,7 @@ def test_an_exclusion_that_is_always_on_or_a_circle_is_doubted(
         "up unless on (instance) in_service",
     ],
 )
-def test_an_exclusion_that_says_when_it_holds_is_right(
+def test_an_exclusion_with_a_condition_is_accepted(
     promql: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Neither a comment nor a condition of one's own is a mistake."""

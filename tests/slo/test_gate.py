@@ -311,7 +311,7 @@ def test_limits_are_those_asked_for(prometheus: str, capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.real
-def test_the_server_looked_at_longest_ago_decides(
+def test_the_server_with_the_oldest_reading_decides(
     prometheus: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One of two servers that is not seen any more makes the data old, however fresh the other is."""
@@ -367,7 +367,7 @@ def test_any_model_name_can_be_compared_by_the_gate(
 
 
 @pytest.mark.real
-def test_json_carries_the_numbers(prometheus: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_contains_the_numbers(prometheus: str, capsys: pytest.CaptureFixture[str]) -> None:
     """A pipeline can read verdict, age and the comparison."""
     assert ROLLBACK == gate(prometheus, "--model", "canary", "--canary", "3", "--baseline", "1", "--json")
 

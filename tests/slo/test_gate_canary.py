@@ -125,7 +125,7 @@ def _sum(slices: list[Slice]) -> Slice:
 
 
 @pytest.mark.parametrize(("canary", "named"), [(Slice(0, 0), "canary"), (Slice(1, 100), "baseline")])
-def test_a_side_without_events_holds_whatever_minimum_is_asked(canary: Slice, named: str) -> None:
+def test_a_side_without_events_holds_at_any_minimum(canary: Slice, named: str) -> None:
     """With `--min-events 0` a side without any event is a reason to hold, not a division by zero."""
     found = compare([canary], [Slice(0, 0)], margin=0.01, minimum_events=0)
 

@@ -113,7 +113,7 @@ def test_a_measure_holds_no_flag() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_kind_says_what_its_alerts_need(kind: str) -> None:
+def test_every_kind_has_the_texts_of_its_alerts(kind: str) -> None:
     """Every kind names its alert and a first step, and has a documented row."""
     indicator = KINDS[kind]
 

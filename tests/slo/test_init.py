@@ -105,7 +105,7 @@ def test_percentiles_in_prometheus_win_over_means(server: TritonServer, tmp_path
 
 
 @pytest.mark.real
-def test_without_metrics_the_defaults_are_proposed_and_said(
+def test_without_metrics_the_defaults_are_proposed_with_the_reason(
     server: TritonServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Metrics that cannot be read are a comment, not a failure and not a guess."""
@@ -131,7 +131,7 @@ def test_an_absent_triton_is_one_line_and_nothing_written(
 @pytest.mark.parametrize(
     "address", ["http://h:99999", "http://[::1", "ftp://h", "", "http://me:pw@h", "http://h/?a"]
 )
-def test_what_is_no_address_is_wrong_usage(address: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_malformed_address_is_wrong_usage(address: str, capsys: pytest.CaptureFixture[str]) -> None:
     """A mistyped address is said as such, before anything is asked or written."""
     assert 2 == main(["init", "--triton", address, "--out", "-"])
     assert capsys.readouterr().err.startswith("tritonwatch init: --triton")
@@ -162,7 +162,7 @@ def test_hostile_names_and_messages_stay_inside_the_file(models: list[tuple[str,
     assert () == read([("o.yaml", text)]).problems
 
 
-def test_a_queue_threshold_knows_the_batcher_and_does_not_bless_saturation() -> None:
+def test_a_queue_threshold_allows_for_the_batcher_but_not_for_saturation() -> None:
     """Five batch delays are allowed; a queue measured to be long is not made the promise."""
     batching = ModelConfig("m", dynamic_batching=True, max_queue_delay_microseconds=100_000)
 

@@ -158,7 +158,7 @@ def test_a_value_that_yaml_cannot_read_is_shown_at_its_line(line: str, place: in
 @pytest.mark.parametrize(
     "zone", ["localtime", "right/Europe/Berlin", "posix/Europe/Berlin", "posixrules", "Factory"]
 )
-def test_a_zone_that_only_this_machine_knows_is_refused(zone: str) -> None:
+def test_a_zone_that_only_this_machine_has_is_refused(zone: str) -> None:
     """The same file makes the same rules everywhere."""
     exclusion = {"reason": "r", "days": "all", "start": "10:00", "end": "11:00", "timezone": zone}
     (window,) = changed(window={"calendar": "month", "timezone": zone})

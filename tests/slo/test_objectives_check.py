@@ -422,7 +422,7 @@ def test_hostile_text_gives_valid_rules_or_a_refusal(rows: list[tuple[str, ...]]
 
 
 @pytest.mark.parametrize("name", ["A", "a b", "a{", "../a", "", "a" * 64, "-a", "ä"])
-def test_a_name_that_is_no_slug_is_refused(name: str) -> None:
+def test_a_name_that_is_not_a_slug_is_refused(name: str) -> None:
     """An objective's name becomes a label, a file and a group; it is kept plain."""
     assert any("name" in one for one in mistakes(name=name))
 

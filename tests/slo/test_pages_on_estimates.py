@@ -166,7 +166,7 @@ WHY = (
 )
 
 
-def test_status_says_why_a_group_that_burns_does_not_page() -> None:
+def test_status_reports_why_a_group_that_burns_does_not_page() -> None:
     """In a line below the table, and as tiers in JSON; not for a group that no longer burns."""
     row = burning(("page_fast",))
     lines = [line for line in caveats([row, burning(("page_fast",), now=0.5)]) if "burns" in line]

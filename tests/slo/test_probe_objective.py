@@ -35,7 +35,7 @@ OBJECTIVE = "{name: probe, target: 99%, indicator: probe}"
         ),
     ],
 )
-def test_what_a_probe_says(
+def test_results_of_probes_are_good_bad_or_unknown(
     series: dict[str, str], expression: str, value: float | None, tmp_path: Path
 ) -> None:
     """A wrong input is neither good nor bad; counters that stand still are unknown, unless it was unloaded.

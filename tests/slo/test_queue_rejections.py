@@ -132,7 +132,7 @@ def fed(source: str) -> dict[str, str]:
         pytest.param(ERRORS, CACHED, {"backend_counters"}, id="errors that a response cache turns into hits"),
     ],
 )
-def test_the_source_says_where_rejections_may_be_hidden(
+def test_the_source_names_where_rejections_may_be_hidden(
     indicator: dict[str, object], there: dict[str, str], sources: set[str], tmp_path: Path
 ) -> None:
     """A limited queue without traces is in doubt, and so is any backend behind a response cache."""

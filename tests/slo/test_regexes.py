@@ -61,7 +61,7 @@ def test_what_one_of_them_does_not_read_is_refused_with_its_reason(regex: str, s
 
 @pytest.mark.real
 @pytest.mark.parametrize("binary", promtools(), ids=str)
-def test_prometheus_reads_what_is_said_of_it(binary: Path, tmp_path: Path) -> None:
+def test_promtool_agrees_which_regexes_are_valid(binary: Path, tmp_path: Path) -> None:
     """Its own checker decides which list an expression belongs to."""
 
     def refused(*regexes: str) -> bool:

@@ -159,7 +159,7 @@ def test_an_operator_resource_holds_the_same_rules() -> None:
         assert yaml.safe_load(plain[one.name])["groups"] == resource["spec"]["groups"]
 
 
-def test_every_alert_says_what_on_call_needs() -> None:
+def test_every_alert_has_the_texts_that_on_call_needs() -> None:
     """Severity, component and owner on the one hand; words and links on the other."""
     alerts = [
         rule

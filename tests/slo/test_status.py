@@ -243,7 +243,7 @@ def test_rows_are_chosen_and_an_empty_choice_is_not_success(
 
 
 @pytest.mark.real
-def test_a_prometheus_without_our_series_says_what_is_missing(
+def test_missing_series_are_named(
     prometheus: str, tmp_path: object, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """No series is exit 1 with the reason, not an empty table."""
@@ -467,7 +467,7 @@ def test_an_estimate_is_called_one_below_the_table(sources: tuple[str, ...], sai
         (("slices",), None, "unknown"),
     ],
 )
-def test_a_state_carries_the_caveats_of_its_source(
+def test_a_state_shows_the_caveats_of_its_source(
     sources: tuple[str, ...], left: float | None, shown: str
 ) -> None:
     """In JSON too, so that no program takes an estimate for certain."""

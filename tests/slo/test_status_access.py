@@ -81,7 +81,7 @@ def test_instant_and_range_answers_are_those_of_a_real_prometheus(prometheus: st
 
 
 @pytest.mark.real
-def test_a_refused_query_carries_prometheus_own_words(prometheus: str) -> None:
+def test_a_refused_query_quotes_the_error_of_prometheus(prometheus: str) -> None:
     """A query that Prometheus cannot read says so, and a new enough one is not called old."""
     said = fault(Access(prometheus), "rate(")
 
@@ -128,7 +128,7 @@ TIMEOUT = json.dumps({"status": "error", "errorType": "timeout", "error": "query
         ((200, {}, json.dumps({"data": {"result": [7]}})), "does not answer as Prometheus does"),
     ],
 )
-def test_each_strange_answer_is_named(answer: Answer, said: str) -> None:
+def test_each_unexpected_response_is_named(answer: Answer, said: str) -> None:
     """Old, slow, closed, moved, broken and foreign servers each get their own words."""
 
     def old(path: str, _: Mapping[str, str]) -> Answer:
@@ -146,7 +146,7 @@ def test_a_refusal_by_a_server_that_hides_its_version_is_not_called_old() -> Non
         assert "refuses the query: unknown function" in fault(Access(url))
 
 
-def test_warnings_beside_an_answer_are_kept() -> None:
+def test_warnings_in_a_response_are_returned() -> None:
     """A Thanos that lacks a store says so beside its answer; each warning is kept once."""
     partial = json.dumps(
         {**json.loads(EMPTY), "warnings": ["no store matches\nzone b", "no store matches\nzone b"]}

@@ -153,7 +153,7 @@ def test_standings_are_those_of_the_requests_sent(prometheus: str) -> None:
 
 
 @pytest.mark.real
-def test_probes_tell_what_triton_counts_as_success(
+def test_probes_find_failures_that_triton_counts_as_success(
     prometheus: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Status, gate and backtest judge by failed probes."""

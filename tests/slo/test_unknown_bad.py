@@ -96,7 +96,7 @@ def test_unknown_time_weighs_what_the_group_weighed(
 
 
 @pytest.mark.real
-def test_a_stuck_model_is_not_ready_whatever_it_says(tmp_path: Path) -> None:
+def test_a_stuck_model_is_not_ready_though_it_reports_ready(tmp_path: Path) -> None:
     """Requests wait, no counter moves, and Triton says ready."""
     series = readiness(60, 1)
     series = {name: values.split(" stale")[0] for name, values in series.items()}
