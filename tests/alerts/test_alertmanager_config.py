@@ -146,6 +146,16 @@ def test_a_burn_page_silences_the_tickets_about_its_budget() -> None:
         assert {"critical"} == silencing
 
 
+def test_a_burn_alert_with_a_name_of_its_own_is_silent_while_all_servers_are_down() -> None:
+    """Inhibition goes by the labels that every burn alert has, not by the names of those that come with us."""
+    (down,) = (labels_of(alert) for alert in ALERTS if alert.name == "TritonAllServersDown")
+    burning = [one | {"alertname": "CheckoutFails"} for one in burn_alerts() if "tier" in one]
+
+    assert [True] * len(burning) == [
+        any(meets(rule.source, down) and meets(rule.target, one) for rule in INHIBITIONS) for one in burning
+    ]
+
+
 @pytest.mark.parametrize("one", INHIBITIONS, ids=lambda one: one.why)
 def test_no_ticket_silences_a_page(one: Inhibition) -> None:
     """A ticket may be read tomorrow: a page that it silenced would reach nobody tonight."""

@@ -140,6 +140,32 @@ def test_each_kind_of_ratio_has_its_form(tmp_path: Path, metric: str, expected: 
     assert (metric == "gauge") == (one.alerting.min_failures == 0)
 
 
+def test_ratios_of_time_slices_are_averaged_and_a_rolling_month_has_thirty_days(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each minute weighs the same, whatever its traffic; nothing of it is a loss."""
+    slo = yaml.safe_load(THRESHOLD)
+    sources = {
+        key: {"metricSource": {"type": "Prometheus", "spec": {"query": query}}}
+        for key, query in (("bad", "sum(b)"), ("total", "sum(t)"))
+    }
+    slo["spec"]["indicator"]["spec"] = {"ratioMetric": {"counter": True, **sources}}
+    slo["spec"] |= {
+        "budgetingMethod": "RatioTimeslices",
+        "timeWindow": [{"duration": "1M", "isRolling": True}],
+        "objectives": [{"displayName": "Good", "op": "gt", "target": 0.99, "timeSliceWindow": "1m"}],
+    }
+
+    assert 0 == run(tmp_path, yaml.safe_dump(slo))
+    (one,) = converted(tmp_path).values()
+    assert "30d" == one.window.nominal
+    assert {
+        "kind": "custom",
+        "error_ratio": "avg_over_time(((sum (rate(b[1m]))) / ((sum (rate(t[1m]))) > 0))[{{window}}:1m])",
+    } == one.indicator.model_dump(exclude_none=True, exclude={"counts_failures"})
+    assert "a rolling 1M is 30d" in capsys.readouterr().err
+
+
 def test_time_slices_of_a_threshold_are_slices_that_end_now(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -195,7 +221,7 @@ def test_what_is_lost_is_reported_with_its_line(
         (("openslo/v1", "openslo/v1alpha"), "in.yaml:1: apiVersion: 'openslo/v1alpha' is not openslo/v1"),
         (("kind: SLO", "kind: Pod"), "in.yaml:2: kind: 'Pod' is not a kind of openslo/v1"),
         (("indicatorRef: orders", "indicatorRef: other"), "in.yaml:9: spec.indicatorRef: no SLI is named"),
-        (("Occurrences", "Often"), "in.yaml:12: spec.budgetingMethod: 'Often' is neither"),
+        (("Occurrences", "Often"), "in.yaml:12: spec.budgetingMethod: 'Often' is none of"),
         (("4w", "4 weeks"), "in.yaml:11: spec.timeWindow[0].duration: '4 weeks' is not a duration"),
         (("{displayName: Usual, targetPercent: 99.9}", "{}"), "needs target or targetPercent"),
         (("name: fast}\nspec", "name: fast}\ncepS"), "the required field spec is missing"),

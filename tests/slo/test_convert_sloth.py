@@ -10,8 +10,11 @@ import pytest
 
 from support.conversion import SLOTH, convert, converted
 from support.tools import promtools
+from triton_slo.artifact import Options
+from triton_slo.burn.burn_alerts import alert_rules
 from triton_slo.convert import queries
 from triton_slo.indicators import Custom
+from triton_slo.rules.plan import Plan
 from tritonwatch.cli import main
 
 PAGED = """\
@@ -56,17 +59,21 @@ def test_what_is_lost_is_reported_with_its_line(tmp_path: Path, capsys: pytest.C
 
     said = capsys.readouterr().err
     source = tmp_path / "in.yaml"
-    assert f"{source}:12: slos[0].alerting.name: burn alerts have fixed names" in said
     assert (
         f"{source}:14: slos[0].alerting.annotations.summary: annotations are never run as templates" in said
     )
-    assert f"{source}:16: slos[0].alerting.page_alert.labels.channel: labels are the same" in said
+    assert (
+        f"note: {source}:14: slos[0].alerting.annotations.summary: alerts write the annotation summary"
+        in said
+    )
     assert f"{source}:27: slos[1].colour: not known, or of no use here; instead: left out" in said
     assert all("instead: " in line for line in said.splitlines() if line.startswith(str(source)))
     found = converted(tmp_path)
     orders = found["checkout-orders"]
     assert ["page_fast", "page_slow"] == [tier.name for tier in orders.alerting.tiers]
     assert {"page_fast": "info", "page_slow": "info"} == orders.alerting.severities
+    assert {key: {"channel": "#pay"} for key in ("page_fast", "page_slow")} == orders.alerting.labels
+    assert "CheckoutFails" == orders.alerting.name
     assert ("region",) == found["checkout-speed"].group_by
 
 
@@ -95,10 +102,10 @@ def test_what_comes_out_passes_check_generate_and_promtool(tmp_path: Path, promt
         ("- a", "in.yaml:1: this should be a mapping, and is a list"),
         (
             "apiVersion: openslo/v1\nkind: SLO",
-            "in.yaml:1: apiVersion: 'openslo/v1' is not Sloth's prometheus/v1",
+            "in.yaml:1: apiVersion: 'openslo/v1' is neither Sloth's prometheus/v1 nor",
         ),
         ("service: a\nslos: []", "in.yaml:1: the required field version is missing"),
-        ("version: prometheus/v2\nservice: a\nslos: []", "in.yaml:1: version: 'prometheus/v2' is not"),
+        ("version: prometheus/v2\nservice: a\nslos: []", "in.yaml:1: version: 'prometheus/v2' is neither"),
         (SLOTH + "service: b\n", "in.yaml:11: the key 'service' is written twice"),
         (SLOTH.replace("99.9", "much"), "in.yaml:5: slos[0].objective: this should be a number"),
         (SLOTH.replace("99.9", ".nan"), "in.yaml:5: slos[0].objective: this should be a number"),
@@ -206,3 +213,54 @@ def test_the_report_is_json_for_a_program(tmp_path: Path, capsys: pytest.Capture
     assert 3 == main(["convert", "--from", "sloth", str(source), "--json", "--out", str(tmp_path / "o.yaml")])
     assert json.loads(capsys.readouterr().out)["converted"] is None
     assert (tmp_path / "o.yaml").exists()
+
+
+KUBERNETES = """\
+apiVersion: sloth.slok.dev/v1
+kind: PrometheusServiceLevel
+metadata: {name: slos, namespace: monitoring}
+spec:
+  service: checkout
+  labels: {owner: payments, tier: "2"}
+  slos:
+    - name: orders
+      objective: 99.9
+      sli:
+        events:
+          errorQuery: sum(rate(orders_total{outcome="failed"}[{{.window}}]))
+          totalQuery: sum(rate(orders_total[{{.window}}]))
+      alerting:
+        name: OrdersFail
+        labels: {category: availability}
+        pageAlert:
+          labels: {severity: pageteam, routing_key: payments}
+        ticketAlert:
+          labels: {severity: slack, slack_channel: "#payments"}
+          annotations: {note: not at night}
+"""
+
+
+def test_the_kubernetes_form_keeps_what_routes_match(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Alert names and the labels of pages and of tickets stay; what the rules set themselves gets another name."""
+    assert 0 == convert("sloth", tmp_path, KUBERNETES)
+
+    notes = capsys.readouterr().err
+    assert all(line.startswith("note: ") for line in notes.splitlines())
+    assert (
+        "pageAlert.labels.severity: the rules set the label severity themselves: kept as original_sev"
+        in notes
+    )
+    (one,) = converted(tmp_path).values()
+    assert ("checkout-orders", "payments", "OrdersFail") == (one.name, one.owner, one.burn_alert)
+    assert {"service": "checkout", "original_tier": "2", "category": "availability"} == one.labels
+    rules = {rule.labels["tier"]: rule for rule in alert_rules(Plan(one, Options())) if "tier" in rule.labels}
+    assert {"OrdersFail"} == {rule.alert for rule in rules.values()}
+    page, ticket = rules["page_fast"], rules["ticket_slow"]
+    assert ("critical", "pageteam", "payments") == tuple(
+        page.labels[name] for name in ("severity", "original_severity", "routing_key")
+    )
+    assert ("#payments", "not at night") == (ticket.labels["slack_channel"], ticket.annotations["note"])
+    assert {"routing_key", "slack_channel"} & (page.labels.keys() ^ ticket.labels.keys())
+    assert "note" not in page.annotations

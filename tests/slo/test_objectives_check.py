@@ -87,6 +87,15 @@ def mistakes(**changes: object) -> list[str]:
             "group_by contains labels that the rules set themselves: le, source",
         ),
         ({"alerting": {"severities": {"page": "critical"}}}, "name tiers that do not exist: page"),
+        ({"alerting": {"labels": {"page": {"a": "b"}}}}, "labels name tiers that do not exist: page"),
+        (
+            {"alerting": {"labels": {"page_fast": {"severity": "x"}}}},
+            "labels the rules set themselves: severity",
+        ),
+        (
+            {"alerting": {"name": "Slow"}},
+            "only custom objectives name their alerts; TritonLatencyBudgetBurn is",
+        ),
         ({"indicator": {"kind": "custom", "good": "a", "total": "b"}}, "must hold {{window}}"),
         (
             {"indicator": {"kind": "custom", "error_ratio": "rate(a[{{window}}]))"}},

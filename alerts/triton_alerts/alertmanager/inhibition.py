@@ -37,6 +37,9 @@ _OF_A_SERVER = _carrying("instance", (*lifecycle.MODELS, *traffic.ALERTS, *llm.A
 _OF_A_GPU = ("instance", "gpu_uuid")
 _OF_A_VERSION = ("instance", "model", "version")
 
+_BURN_ALERTS = ('component="slo"', f'{names.TIER}!=""')
+"""Also those that a custom objective gives a name of its own."""
+
 INHIBITIONS = (
     Inhibition(
         "While all servers are down, alerts about single servers and objectives add nothing.",
@@ -49,8 +52,13 @@ INHIBITIONS = (
             "TritonModelDownEverywhere",
             "TritonTrafficVanished",
             names.UNKNOWN_ALERT,
-            *BURN_ALERTS.values(),
         ),
+        (),
+    ),
+    Inhibition(
+        "While all servers are down, alerts about objectives add nothing, whatever they are called.",
+        _named("TritonAllServersDown"),
+        _BURN_ALERTS,
         (),
     ),
     Inhibition(
@@ -195,6 +203,8 @@ def in_force(tuning: Tuning) -> Iterator[Inhibition]:
             {severity for name in _names(side) for severity in severities.get(name, ())}
             for side in (row.source, row.target)
         )
+        if row.target == _BURN_ALERTS:
+            targets = {"critical", "warning"}
         if _NO_PAGE in row.target:
             targets.discard("critical")
         if not any(_RANK[source] > _RANK[target] for source in sources for target in targets):

@@ -32,15 +32,18 @@ def burning(plan: Plan, tier: Tier, recurs: bool) -> dict[str, str]:
     annotation of each firing alert in every evaluation: so they are few, and one of them asks one query.
     """
     objective, who = plan.objective, _who(plan)
+    own = _own(plan) | {
+        name: literal(text) for name, text in objective.alerting.annotations.get(tier.name, {}).items()
+    }
     windows = f"{canonical(tier.long)} and {canonical(tier.short)}"
     return {
-        **_own(plan),
+        **own,
         "summary": f"{who}: {objective.name} error budget burns at {BURN_RATE} the allowed rate",
         "description": (
             f"{_target(plan)} The error budget burns that fast over windows of up to {windows}."
             f"{_facts(plan, tier, recurs)}"
         ),
-        "action": _own(plan).get("action") or objective.indicator.all_steps(),
+        "action": own.get("action") or objective.indicator.all_steps(),
         **_links(plan, objective.indicator.burn_alert),
     }
 

@@ -6,8 +6,9 @@ that exists, with the value 1, while the part is true; so an alert stays short, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import get_args
 
 from triton_slo import names
@@ -124,24 +125,27 @@ def urgency(plan: Plan, tier: Tier) -> int:
 def _burn_alert(plan: Plan, tier: Tier) -> Rule:
     objective = plan.objective
     return Rule(
-        alert=objective.indicator.burn_alert,
+        alert=objective.burn_alert,
         expr=counting(plan, alert_expression(plan, tier)),
         keep_firing_for=plan.clock.text(KEEP_FIRING, 1),
         labels=_labels(
             plan,
             plan.severity(tier),
             {names.TIER: tier.name, names.URGENCY: str(urgency(plan, tier))},
+            objective.alerting.labels.get(tier.name, {}),
         ),
         annotations=alert_texts.burning(plan, tier, recurs=not late_guard(tier)),
     )
 
 
-def _labels(plan: Plan, severity: str, extra: dict[str, str]) -> dict[str, str]:
+def _labels(
+    plan: Plan, severity: str, extra: Mapping[str, str], of_tier: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, str]:
     """Labels beside those of the expression, which has the objective's: Prometheus runs each as a template."""
     objective = plan.objective
     owner = {names.OWNER: alert_texts.literal(objective.owner)} if objective.owner else {}
     return {
-        **{label: alert_texts.literal(value) for label, value in objective.labels.items()},
+        **{label: alert_texts.literal(value) for label, value in {**objective.labels, **of_tier}.items()},
         names.SEVERITY: severity,
         **extra,
         names.COMPONENT: "slo",

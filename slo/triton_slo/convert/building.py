@@ -13,6 +13,8 @@ from triton_slo.convert.entry import Entry
 from triton_slo.convert.ledger import Ledger
 from triton_slo.objective.model import RESERVED_LABELS, Objective
 
+ORIGINAL = "original_"
+"""Before the name of a label or an annotation that the rules set themselves."""
 _MOST_NAME = 63
 _MOST_TEXT = 2000
 _SET_ANNOTATIONS = frozenset({"summary", "description", "cause", "runbook_url", "dashboard_url"})
@@ -35,12 +37,12 @@ def name(ledger: Ledger, entry: Entry, wanted: str, taken: set[str]) -> str:
         free = f"{plain[: _MOST_NAME - len(str(count)) - 1]}-{count}"
     taken.add(free)
     if free != wanted:
-        ledger.lost(entry, f"{wanted!r} cannot be, or already is, an objective's name", f"it is named {free}")
+        ledger.noted(entry, f"{wanted!r} cannot be, or already is, an objective's name: it is named {free}")
     return free
 
 
 def alert_labels(ledger: Ledger, entries: Mapping[str, Entry]) -> tuple[dict[str, str], str]:
-    """Labels for alerts, and the owner if a label names one."""
+    """Labels for alerts, and the owner if a label names one; those that the rules set get another name."""
     found: dict[str, str] = {}
     owner = ""
     for key, entry in entries.items():
@@ -48,9 +50,13 @@ def alert_labels(ledger: Ledger, entries: Mapping[str, Entry]) -> tuple[dict[str
         if key == "owner":
             owner = value[:200]
         elif key in RESERVED_LABELS:
-            ledger.lost(entry, f"the rules set the label {key} themselves", "left out")
+            found[f"{ORIGINAL}{key}"] = value
+            ledger.noted(
+                entry,
+                f"the rules set the label {key} themselves: kept as {ORIGINAL}{key}, for routes to match",
+            )
         else:
-            found[_label(ledger, entry, key)] = value
+            found[label_name(ledger, entry, key)] = value
     return found, owner
 
 
@@ -61,19 +67,20 @@ def alert_annotations(ledger: Ledger, entries: Mapping[str, Entry]) -> dict[str,
         value = _text(ledger, entry)
         if "{{" in value:
             ledger.lost(entry, "annotations are never run as templates", "alerts show it as it is written")
-        wanted = f"original_{key}" if key in _SET_ANNOTATIONS else key
+        wanted = f"{ORIGINAL}{key}" if key in _SET_ANNOTATIONS else key
         if wanted != key:
-            ledger.lost(entry, f"alerts write the annotation {key} themselves", f"kept as {wanted}")
-        found[_label(ledger, entry, wanted)] = value
+            ledger.noted(entry, f"alerts write the annotation {key} themselves: kept as {wanted}")
+        found[label_name(ledger, entry, wanted)] = value
     return found
 
 
-def _label(ledger: Ledger, entry: Entry, key: str) -> str:
+def label_name(ledger: Ledger, entry: Entry, key: str) -> str:
+    """Return the nearest name that a label, an annotation or an alert can have."""
     plain = re.sub(r"[^a-zA-Z0-9_]", "_", key).lstrip("_")
     if not plain or plain[0].isdigit():
         plain = f"label_{plain}"
     if plain != key:
-        ledger.lost(entry, f"{key!r} is not a label name in Prometheus", f"kept as {plain}")
+        ledger.noted(entry, f"{key!r} is not a name in Prometheus: kept as {plain}")
     return plain
 
 

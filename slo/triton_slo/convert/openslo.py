@@ -47,7 +47,7 @@ def _slo(slo: Entry, library: Library, window: str, ledger: Ledger, taken: set[s
     goals = spec.need("objectives").items()
     found = []
     for index, goal in enumerate(goals):
-        own = _named(goal, index, len(goals), metadata)
+        own = _named(goal, index, len(goals), metadata, ledger)
         name = building.name(ledger, metadata.need("name"), own, taken)
         indicator = openslo_indicator.indicator(goal, spec, library, ledger)
         target, where = _target(goal)
@@ -77,10 +77,12 @@ def _slo(slo: Entry, library: Library, window: str, ledger: Ledger, taken: set[s
     return found
 
 
-def _named(goal: Entry, index: int, count: int, metadata: Entry) -> str:
+def _named(goal: Entry, index: int, count: int, metadata: Entry, ledger: Ledger) -> str:
     name = metadata.need("name").text()
     title = goal.get("displayName")
     if count == 1:
+        if title is not None:
+            ledger.noted(title, f"{title.text()!r} is the one objective of its SLO, which has a name")
         return name
     return f"{name}-{building.slug(title.text())}" if title is not None else f"{name}-{index + 1}"
 

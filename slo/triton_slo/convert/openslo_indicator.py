@@ -30,10 +30,10 @@ class ConvertedIndicator:
 
 @dataclass(frozen=True, slots=True)
 class _Slices:
-    """How long a time slice is, and what share of it must be good."""
+    """How long a time slice is, and what share of it must be good; None counts the share itself."""
 
     window: str
-    target: float
+    target: float | None
 
 
 def indicator(goal: Entry, spec: Entry, library: Library, ledger: Ledger) -> ConvertedIndicator | None:
@@ -48,6 +48,8 @@ def indicator(goal: Entry, spec: Entry, library: Library, ledger: Ledger) -> Con
         if threshold is not None:
             return _threshold(goal, threshold, slices, library, ledger)
         assert ratio is not None
+        if (operator := goal.get("op")) is not None:
+            ledger.noted(operator, f"a ratio is compared with its target alone, not by {operator.text()!r}")
         return _ratio(ratio, slices, library, ledger)
     except queries.QueryError as error:
         ledger.lost(threshold or ratio or sli, str(error), _LEFT_OUT)
@@ -72,15 +74,16 @@ def _slices(goal: Entry, spec: Entry) -> _Slices | None:
     method = spec.need("budgetingMethod")
     if method.text() == "Occurrences":
         return None
-    if method.text() != "Timeslices":
-        raise EntryError(method, f"{method.text()!r} is neither Occurrences nor Timeslices")
-    target, window = goal.need("timeSliceTarget"), goal.need("timeSliceWindow")
-    if not 0 < target.number() <= 1:
+    if method.text() not in ("Timeslices", "RatioTimeslices"):
+        raise EntryError(method, f"{method.text()!r} is none of Occurrences, Timeslices, RatioTimeslices")
+    window = goal.need("timeSliceWindow")
+    target = goal.need("timeSliceTarget") if method.text() == "Timeslices" else None
+    if target is not None and not 0 < target.number() <= 1:
         raise EntryError(target, "a slice's target is above 0 and at most 1")
     minutes = window.number() if window.text().isdecimal() else days(window) * 1440
     if not 1 <= minutes <= 1440:
         raise EntryError(window, "a slice has one minute to one day")
-    return _Slices(duration_text(minutes * 60), target.number())
+    return _Slices(duration_text(minutes * 60), None if target is None else target.number())
 
 
 def _query(metric: Entry, library: Library, ledger: Ledger) -> Entry:
@@ -180,14 +183,15 @@ def _threshold(
 def _sliced(
     entry: Entry, error_ratio: str, slices: _Slices, group_by: tuple[str, ...], ledger: Ledger
 ) -> ConvertedIndicator:
-    """Return the share of slices in which too much failed: a slice that ends now, evaluated every minute."""
-    allowed = number(round(1 - slices.target, 12))
-    inside = error_ratio.replace(WINDOW, slices.window)
+    """Return the share of slices in which too much failed, or the mean of their shares, evaluated every minute."""
+    inside = f"({error_ratio.replace(WINDOW, slices.window)})"
+    if slices.target is not None:
+        inside = f"({inside} > bool {number(round(1 - slices.target, 12))})"
     if parse_seconds(slices.window) != parse_seconds(queries.STEP):
         ledger.lost(
             entry,
             f"slices of {slices.window} in a row are not counted",
             f"slices of {slices.window} that end at every minute",
         )
-    text = f"avg_over_time((({inside}) > bool {allowed})[{WINDOW}:{queries.STEP}])"
+    text = f"avg_over_time({inside}[{WINDOW}:{queries.STEP}])"
     return ConvertedIndicator(entry, {"error_ratio": text}, group_by)

@@ -43,25 +43,29 @@ def window(spec: Entry, default: str, ledger: Ledger) -> Any:
     if calendar is None:
         if not is_rolling:
             raise EntryError(one, "a window that does not roll needs a calendar")
-        return _rolling(
-            duration, ledger, "" if duration.text()[-1] not in "MQY" else "months differ in length"
-        )
+        return _rolling(duration, ledger)
     return _calendar(duration, calendar, ledger)
 
 
-def _rolling(duration: Entry, ledger: Ledger, doubt: str) -> str:
+def _rolling(duration: Entry, ledger: Ledger, doubt: str = "") -> str:
     wanted = days(duration)
     taken = min(_MOST, max(_LEAST, round(wanted)))
     if taken != wanted:
         doubt = f"a window has {_LEAST} to {_MOST} whole days"
     if doubt:
         ledger.lost(duration, doubt, f"{taken}d, rolling")
+    elif duration.text()[-1] in "MQY":
+        ledger.noted(duration, f"months differ in length: a rolling {duration.text()} is {taken}d")
     return f"{taken}d"
 
 
 def _calendar(duration: Entry, calendar: Entry, ledger: Ledger) -> Any:
     zone, start = calendar.need("timeZone").text(), calendar.need("startTime")
-    kind = _CALENDARS.get(duration.text())
+    written = duration.text()
+    if written == "1m":  # of minutes there is no calendar; OpenSLO's own example means a month
+        ledger.noted(duration, "1m, which is a minute, is read as the month 1M")
+        written = "1M"
+    kind = _CALENDARS.get(written)
     if kind is None:
         return _rolling(duration, ledger, f"there is no calendar window of {duration.text()}")
     try:

@@ -1,4 +1,4 @@
-"""Sloth's `prometheus/v1`: one service with its SLOs, each a custom objective here."""
+"""Sloth's `prometheus/v1` and its Kubernetes form: one service with its SLOs, each a custom objective here."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from triton_slo.convert.ledger import Ledger
 from triton_slo.objective.model import WORKBOOK_TIERS, Objective, Severity
 
 VERSION = "prometheus/v1"
+KUBERNETES_VERSION = "sloth.slok.dev/v1"
 _SEVERITIES: tuple[Severity, ...] = ("critical", "warning", "info", "none")
 _EXPECTED = {"page": "critical", "ticket": "warning"}
+LEFT_OUT = "the SLO is left out"
 
 
 def convert(documents: Sequence[Entry], window: str, ledger: Ledger) -> tuple[Objective, ...]:
@@ -21,24 +23,35 @@ def convert(documents: Sequence[Entry], window: str, ledger: Ledger) -> tuple[Ob
     found: list[Objective] = []
     for document in documents:
         try:
-            _check(document)
-            found += _service(document, window, ledger, taken)
+            found += _service(_spec(document), window, ledger, taken)
             ledger.unread(document)
         except EntryError as error:
             ledger.wrong(error.entry, str(error))
     return tuple(found)
 
 
-def _check(document: Entry) -> None:
-    fields = document.fields()
-    if "apiVersion" in fields:
-        version = fields["apiVersion"]
-        given = version.text()
-        advice = "use --from openslo" if given.startswith("openslo") else "convert the content of its spec"
-        raise EntryError(version, f"{given!r} is not Sloth's {VERSION}; {advice}")
-    version = document.need("version")
-    if version.text() != VERSION:
-        raise EntryError(version, f"{version.text()!r} is not Sloth's {VERSION}")
+def _spec(document: Entry) -> Entry:
+    """Return what holds the service: the document, or the spec of a PrometheusServiceLevel. Raises EntryError."""
+    version = document.get("apiVersion") or document.need("version")
+    given = version.text()
+    if given == VERSION:
+        return document
+    if given != KUBERNETES_VERSION:
+        advice = "; use --from openslo" if given.startswith("openslo") else ""
+        raise EntryError(version, f"{given!r} is neither Sloth's {VERSION} nor {KUBERNETES_VERSION}{advice}")
+    kind = document.need("kind")
+    if kind.text() != "PrometheusServiceLevel":
+        raise EntryError(kind, f"{kind.text()!r} is not a PrometheusServiceLevel")
+    if (metadata := document.get("metadata")) is not None:
+        metadata.skip()  # of the Kubernetes object
+    return document.need("spec")
+
+
+def _field(parent: Entry, name: str) -> str:
+    """Return the name of a field as this file writes it: the Kubernetes form has errorQuery for error_query."""
+    first, *rest = name.split("_")
+    camel = first + "".join(map(str.capitalize, rest))
+    return camel if camel in parent.fields() else name
 
 
 def _service(document: Entry, window: str, ledger: Ledger, taken: set[str]) -> list[Objective]:
@@ -57,7 +70,7 @@ def _service(document: Entry, window: str, ledger: Ledger, taken: set[str]) -> l
             else:
                 found.append(one)
     if common is not None:
-        common.fields()
+        common.skip()
     return found
 
 
@@ -103,20 +116,18 @@ class _Slo:
             parent = sli.get(form)
             if parent is None:
                 continue
-            query = parent.need(theirs)
+            query = parent.need(_field(parent, theirs))
             try:
                 text = queries.windowed(query.text())
             except queries.QueryError as error:
-                self.ledger.lost(query, str(error), "the SLO is left out")
+                self.ledger.lost(query, str(error), LEFT_OUT)
                 return None, {}
             if text is None:
-                self.ledger.lost(
-                    query, "it has no {{.window}}, so it is the same for every window", "left out"
-                )
+                self.ledger.lost(query, "it has no {{.window}}, so it is the same for every window", LEFT_OUT)
                 return None, {}
             indicator[ours], where[f"indicator.custom.{ours}"] = text, query
         if len(indicator) == 1:
-            self.ledger.lost(sli, "only events and raw queries can be carried over", "the SLO is left out")
+            self.ledger.lost(sli, "only events and raw queries can be carried over", LEFT_OUT)
             return None, {}
         return indicator, where
 
@@ -127,9 +138,7 @@ class _Slo:
                 entries.update(holder.fields())
         if entries:
             first = next(iter(entries.values()))
-            self.ledger.lost(
-                first, "recorded series carry no labels of the user's", "labels are put on alerts only"
-            )
+            self.ledger.noted(first, "labels are put on alerts only, not on recorded series")
         found, owner = building.alert_labels(self.ledger, entries)
         return {"service": self.service, **found}, owner
 
@@ -138,57 +147,50 @@ class _Slo:
         if alerting is None:
             return {"labels": labels}
         kept = [urgency for urgency in _EXPECTED if not self._disabled(alerting, urgency)]
-        severities: dict[str, str] = {}
-        more, noted = self._words(alerting)
-        for urgency in _EXPECTED:
-            one = alerting.get(f"{urgency}_alert")
-            if one is not None:
-                severity = self._urgency(one, urgency)
-                if urgency in kept and severity != _EXPECTED[urgency]:
-                    severities |= {t.name: severity for t in WORKBOOK_TIERS if t.name.startswith(urgency)}
+        more, _ = building.alert_labels(self.ledger, alerting.mapping("labels"))
+        noted = building.alert_annotations(self.ledger, alerting.mapping("annotations"))
+        settings: dict[str, Any] = {}
+        for urgency in kept:
+            for field, values in self._of_tiers(alerting, urgency).items():
+                if values:
+                    tiers = [tier.name for tier in WORKBOOK_TIERS if tier.name.startswith(urgency)]
+                    settings.setdefault(field, {}).update(dict.fromkeys(tiers, values))
         name = alerting.get("name")
         if name is not None and name.text() and kept:
-            self.ledger.lost(
-                name,
-                "burn alerts have fixed names (TritonCustomBudgetBurn), which inhibition relies on",
-                "kept as the annotation sloth_alert; let routes match the label slo",
-            )
-            noted["sloth_alert"] = name.text()
-        settings: dict[str, Any] = {}
+            settings["name"] = building.label_name(self.ledger, name, name.text())
         if not kept:
             settings["enabled"] = False
         elif len(kept) < len(_EXPECTED):
             settings["tiers"] = [tier for tier in WORKBOOK_TIERS if tier.name.startswith(kept[0])]
-        if severities:
-            settings["severities"] = severities
         return {"labels": labels | more, "annotations": noted, "alerting": settings}
 
     @staticmethod
-    def _disabled(alerting: Entry, urgency: str) -> bool:
-        one = alerting.get(f"{urgency}_alert")
+    def _alert(alerting: Entry, urgency: str) -> Entry | None:
+        return alerting.get(_field(alerting, f"{urgency}_alert"))
+
+    def _disabled(self, alerting: Entry, urgency: str) -> bool:
+        one = self._alert(alerting, urgency)
         disable = one.get("disable") if one else None
-        return disable is not None and disable.flag()
+        if one is None or disable is None or not disable.flag():
+            return False
+        one.skip()
+        return True
 
-    def _words(self, alerting: Entry) -> tuple[dict[str, str], dict[str, str]]:
-        found, _ = building.alert_labels(self.ledger, alerting.mapping("labels"))
-        return found, building.alert_annotations(self.ledger, alerting.mapping("annotations"))
-
-    def _urgency(self, alert: Entry, urgency: str) -> str:
-        """Severity of the page or the ticket; its other words are reported."""
-        severity = _EXPECTED[urgency]
-        for key, entry in alert.mapping("labels").items():
-            value = entry.text()
-            if key == "severity" and value in _SEVERITIES:
-                severity = value
-            elif key == "severity":
-                self.ledger.lost(
-                    entry, f"{value!r} is none of {', '.join(_SEVERITIES)}", f"{severity} is set"
-                )
-            else:
-                self.ledger.lost(
-                    entry, "labels are the same on pages and tickets", "left out; routes can match severity"
-                )
-        for entry in alert.mapping("annotations").values():
-            entry.skip()
-            self.ledger.lost(entry, "annotations are the same on pages and tickets", "left out")
-        return severity
+    def _of_tiers(self, alerting: Entry, urgency: str) -> dict[str, Any]:
+        """Return what only the pages or only the tickets have: a severity, labels, annotations."""
+        one = self._alert(alerting, urgency)
+        if one is None:
+            return {}
+        entries = dict(one.mapping("labels"))
+        severity = ""
+        given = entries.get("severity")
+        if given is not None and given.text() in _SEVERITIES:
+            del entries["severity"]
+            severity = given.text() if given.text() != _EXPECTED[urgency] else ""
+        labels, owner = building.alert_labels(self.ledger, entries)
+        annotations = building.alert_annotations(self.ledger, one.mapping("annotations"))
+        return {
+            "severities": severity,
+            "labels": labels | ({f"{building.ORIGINAL}owner": owner} if owner else {}),
+            "annotations": annotations,
+        }

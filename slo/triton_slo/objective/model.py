@@ -206,12 +206,16 @@ class Alerting(Value):
     """How an objective alerts; `alerting: off` is short for `enabled: false`.
 
     `min_failures` events must have failed within a tier's long window, and the error ratio must exceed the
-    budget with `confidence` (one-sided score test), so that one failure at night pages nobody.
+    budget with `confidence` (one-sided score test), so that one failure at night pages nobody. `name`, `labels` and
+    `annotations` (by tier, beside those of the objective) keep the routes of alerts that were there before.
     """
 
     enabled: bool = True
+    name: Annotated[str, Field(pattern=r"^[a-zA-Z_][a-zA-Z0-9_]{0,127}$")] | None = None
     tiers: tuple[Tier, ...] = Field(default=WORKBOOK_TIERS, min_length=1)
     severities: dict[str, Severity] = Field(default_factory=dict)
+    labels: dict[str, dict[LabelName, Text]] = Field(default_factory=dict)
+    annotations: dict[str, dict[LabelName, Text]] = Field(default_factory=dict)
     min_failures: Annotated[int, Field(ge=0)] = 5
     confidence: Annotated[Ratio, Field(ge=0.5, lt=1)] = 0.95
 
@@ -220,8 +224,9 @@ class Alerting(Value):
         names = [tier.name for tier in self.tiers]
         if len(set(names)) != len(names):
             raise ValueError("two tiers have the same name")
-        if unknown := sorted(set(self.severities) - set(names)):
-            raise ValueError(f"severities name tiers that do not exist: {', '.join(unknown)}")
+        for field in ("severities", "labels", "annotations"):
+            if unknown := sorted(set(getattr(self, field)) - set(names)):
+                raise ValueError(f"{field} name tiers that do not exist: {', '.join(unknown)}")
         return self
 
 
@@ -301,6 +306,15 @@ class Objective(Value):
         return self
 
     @model_validator(mode="after")
+    def _named(self) -> Self:
+        if self.alerting.name is not None and self.indicator.kind != "custom":
+            raise ValueError(
+                f"only custom objectives name their alerts; {self.indicator.burn_alert} is what runbooks and "
+                "inhibitions of this kind name"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _built(self) -> Self:
         # What the rules cannot honour yet is refused: an option that silently does nothing is worse than none.
         if self.unknown.policy == "bad":
@@ -318,7 +332,8 @@ class Objective(Value):
         recorded = (RESERVED_LABELS | inner) - set(names.GROUPING)
         if taken := sorted(recorded & set(self.group_by)):
             raise ValueError(f"group_by contains labels that the rules set themselves: {', '.join(taken)}")
-        if taken := sorted((RESERVED_LABELS | set(self.group_by)) & set(self.labels)):
+        labels = set(self.labels).union(*self.alerting.labels.values())
+        if taken := sorted((RESERVED_LABELS | set(self.group_by)) & labels):
             raise ValueError(f"labels the rules set themselves: {', '.join(taken)}")
         if any(override.threshold for override in self.overrides) and self.threshold_seconds is None:
             raise ValueError(f"indicator {self.indicator.kind} has no threshold to override")
@@ -357,6 +372,11 @@ class Objective(Value):
     def threshold_seconds(self) -> float | None:
         """The threshold of latency, queue and first_response; None where there is none."""
         return self.indicator.seconds
+
+    @property
+    def burn_alert(self) -> str:
+        """Name of the alerts on its burn rate."""
+        return self.alerting.name or self.indicator.burn_alert
 
     @property
     def calendar(self) -> CalendarWindow | None:

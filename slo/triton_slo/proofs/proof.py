@@ -167,7 +167,7 @@ def _unknown_burns(plan: Plan, model: tuple[str, str], scrapes: int) -> Iterator
     assert resolved is not None
     tiers = objective.alerting.tiers if objective.alerting.enabled else ()
     allowed = budget(resolved[0])
-    alert = objective.indicator.burn_alert
+    alert = objective.burn_alert
     live = [tier for tier in tiers if plan.reachable(tier, allowed)]
     burning = frozenset((alert, tier.name) for tier in live)
     firing = _unknown(plan, model) | burning
@@ -199,7 +199,7 @@ def _burns(plan: Plan, model: tuple[str, str]) -> Iterator[Proof]:
     objective, scrape = plan.objective, plan.options.scrape_interval_seconds
     if not objective.alerting.enabled:
         return
-    alert = objective.indicator.burn_alert
+    alert = objective.burn_alert
     resolved = objective.resolve(*model)
     assert resolved is not None
     allowed = budget(resolved[0])
