@@ -1,6 +1,7 @@
 """Lays a Block Kit message out as HTML much as Slack does, so that it can be looked at.
 
-python -m docs.slack_picture OUT-FOLDER (from tests/) draws the pictures of docs/on-call.md with Chromium.
+python -m docs.slack_picture OUT-FOLDER (from tests/) draws the pictures of docs/on-call.md with Chromium, and that
+of README, with the model's dashboard of docs/pictures beside a message.
 """
 
 from __future__ import annotations
@@ -283,5 +284,26 @@ def _trim(path: Path) -> None:
     trimmed.save(path, optimize=True)
 
 
+DASHBOARD = Path(__file__).parents[2] / "docs" / "pictures" / "dashboard-model.png"
+_ROWS = 1028
+"""Pixels of the dashboard's picture that README shows: the first three rows of panels."""
+
+
+def beside_dashboard(slack: Path) -> Path:
+    """Write the picture of README: a message as Slack shows it, and what the dashboard shows."""
+    with Image.open(slack) as message, Image.open(DASHBOARD) as drawn:
+        upper = drawn.convert("RGB").crop((0, 0, drawn.width, _ROWS))
+        height = message.height
+        board = upper.resize((round(upper.width * height / _ROWS), height), Image.Resampling.LANCZOS)
+        gap = 16
+        whole = Image.new("RGB", (message.width + board.width + 3 * gap, height + 2 * gap), "#d8dade")
+        whole.paste(message.convert("RGB"), (gap, gap))
+        whole.paste(board, (message.width + 2 * gap, gap))
+    target = slack.with_name("message-and-dashboard.png")
+    whole.save(target, optimize=True)
+    return target
+
+
 if __name__ == "__main__":
-    print(*draw(Path(sys.argv[1])), sep="\n")
+    pictures = draw(Path(sys.argv[1]))
+    print(*pictures, beside_dashboard(pictures[0]), sep="\n")
