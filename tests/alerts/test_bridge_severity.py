@@ -191,3 +191,12 @@ def test_a_ticket_in_the_thread_of_a_page_is_called_a_ticket(bridge: Bridge) -> 
     lines = [one.text for one in bridge.workspace.messages if one.thread_ts]
 
     assert 1 == len([line for line in lines if "also firing (ticket): " in line])
+
+
+def test_a_page_and_a_ticket_that_end_together_are_a_line_each(bridge: Bridge) -> None:
+    """One line about both would not say which was the page."""
+    bridge.hear("page", "ticket", "ticket2")
+    bridge.hear("ticket2", ended=("page", "ticket"))
+    lines = "\n".join(one.text for one in bridge.workspace.messages if one.thread_ts)
+
+    assert (1, 1) == (lines.count("ended (page): "), lines.count("ended (ticket): "))

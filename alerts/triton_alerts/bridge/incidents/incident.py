@@ -7,7 +7,7 @@ notification into an incident is a pure function; all it needs arrives as argume
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -193,7 +193,7 @@ class Incident(BaseModel, frozen=True):
 class Event(BaseModel, frozen=True):
     """One change to report: `count` members, some of them named, with the names and summaries of their alerts.
 
-    `text` is the severity of alerts that fired, were raised or ended, if all have the same one.
+    `text` is the severity of alerts that fired, were raised or ended while others fire.
     """
 
     at: float
@@ -423,11 +423,19 @@ def _events(
         raised = _event("raised", [one for one in fired if one.severity == after.peak], now)
         events.append(raised.model_copy(update={"by": raised_by, "text": after.peak}))
         fired = [one for one in fired if one.severity != after.peak]
-    if fired:
-        events.append(_event("fired", fired, now))
-    if resolved:
-        events.append(_event("resolved" if after.open else "closed", resolved, now))
+    events += [_event("fired", some, now) for some in _by_severity(fired)]
+    if after.open:
+        events += [_event("resolved", some, now) for some in _by_severity(resolved)]
+    elif resolved:
+        events.append(_event("closed", resolved, now))
     return tuple(events)
+
+
+def _by_severity(members: list[Member]) -> Iterator[list[Member]]:
+    """Yield the pages, the tickets and the others, so that each has a line of its own."""
+    for severity in SEVERITIES:
+        if found := [member for member in members if member.severity == severity]:
+            yield found
 
 
 def _event(kind: EventKind, members: list[Member], now: float) -> Event:
@@ -436,7 +444,6 @@ def _event(kind: EventKind, members: list[Member], now: float) -> Event:
     summaries = tuple(
         dict.fromkeys(m.annotations["summary"] for m in members if m.annotations.get("summary"))
     )
-    severities = {member.severity for member in members}
     return Event(
         at=now,
         kind=kind,
@@ -444,5 +451,5 @@ def _event(kind: EventKind, members: list[Member], now: float) -> Event:
         subjects=names[:NAMED_PER_EVENT],
         alerts=alerts[:SUMMARIES_PER_EVENT],
         summaries=summaries[:SUMMARIES_PER_EVENT],
-        text=severities.pop() if len(severities) == 1 else "",
+        text=members[0].severity if members else "",
     )
