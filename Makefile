@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 # Where this is set, each worker and each process of the tests would compile everything again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup tools tools-next demo check test lint generate generate-kubernetes bench test-docker fuzz soak render docs sbom audit verify-grafana clean
+.PHONY: help setup tools tools-next demo check test lint generate generate-kubernetes generate-helm bench test-docker fuzz soak render docs sbom audit verify-grafana clean
 
 help: ## Show these words
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 20
@@ -64,6 +64,9 @@ generate: $(STAMP) ## Write the committed rules and dashboards again
 generate-kubernetes: $(STAMP) ## The same rules and dashboards as Kubernetes objects
 	$(BIN)/tritonwatch generate --objectives slo/objectives --alerts alerts/alerts.yaml --format operator --only rules --out compose/kubernetes/rules
 	$(BIN)/tritonwatch dashboards write --alerts alerts/alerts.yaml --format configmap --namespace triton --out compose/kubernetes/dashboards
+
+generate-helm: $(STAMP) ## What the Helm chart renders by default (needs helm)
+	PYTHONPATH=tests $(BIN)/python -m support.helm > compose/helm/rendered.yaml.new && mv compose/helm/rendered.yaml.new compose/helm/rendered.yaml
 
 test-docker: setup tools-next ## The compose stack on a real Docker engine; ten minutes, and not part of `make test`
 	$(BIN)/python -m pytest tests/containers -o python_files='run_*.py' -x -s --timeout 1800 $(ARGS)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,12 +14,12 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from support.kustomize import KUBERNETES, kustomized
 from support.tools import ROOT, promtools
 from triton_exporter.catalogue import EXPORTER_JOB
 from triton_exporter.catalogue.bridge import BRIDGE_JOB
 from tritonwatch.cli import main
 
-KUBERNETES = ROOT / "compose" / "kubernetes"
 OVERLAYS = ("overlays/prometheus-operator", "overlays/victoria-metrics", "overlays/remote-write", "example")
 CORE = ("v1", "apps/v1", "networking.k8s.io/v1", "autoscaling/v2", "rbac.authorization.k8s.io/v1")
 SCHEMAS = Path(__file__).parent / "schema"
@@ -48,13 +47,7 @@ def _documents() -> Iterator[tuple[Path, dict[str, Any]]]:
 
 @functools.cache
 def _rendered(overlay: str) -> tuple[dict[str, Any], ...]:
-    """What kustomize makes of an overlay: what a cluster would be given, the sidecar's patch and all."""
-    kubectl = shutil.which("kubectl")
-    if kubectl is None:
-        pytest.skip("kubectl is not here")
-    done = subprocess.run([kubectl, "kustomize", KUBERNETES / overlay], capture_output=True, text=True)
-    assert 0 == done.returncode, done.stderr
-    return tuple(yaml.safe_load_all(done.stdout))
+    return tuple(yaml.load_all(kustomized(overlay), yaml.CSafeLoader))
 
 
 def test_core_kinds_keep_the_schemas_of_kubernetes() -> None:

@@ -11,9 +11,11 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+import yaml
 
 from docs.commands import Command, commands
 from support.compose_policy import resolved
@@ -60,6 +62,12 @@ def _pip(words: tuple[str, ...]) -> None:
 
 def _docker(words: tuple[str, ...]) -> None:
     """The file is read by the real compose; the service that is run, or the volume that is copied, is in it."""
+    if words[1] in ("build", "push"):
+        image = words[words.index("-t") + 1] if "-t" in words else words[-1]
+        target = image.rpartition("/")[2].partition(":")[0]
+        assert f" AS {target}\n" in (ROOT / "compose" / "Dockerfile").read_text()
+        assert words[1] == "push" or ("--target", target) in pairwise(words)
+        return
     if words[1] == "run":
         named = {
             word.partition(":")[0].removeprefix("tritonwatch_") for word in words if word.startswith("trit")
@@ -87,7 +95,21 @@ def _kubectl(words: tuple[str, ...]) -> None:
     if "-k" in words:
         assert (ROOT / words[words.index("-k") + 1] / "kustomization.yaml").is_file()
     else:
-        assert "create" in words
+        assert {"create", "get", "rollout"} & set(words)
+
+
+def _helm(words: tuple[str, ...]) -> None:
+    """The chart exists, and so does every value that is set."""
+    assert words[1] in ("install", "upgrade", "uninstall")
+    assert words[1] == "uninstall" or (ROOT / words[3] / "Chart.yaml").is_file()
+    for setting in (after for word, after in pairwise(words) if word == "--set"):
+        value = yaml.safe_load((ROOT / words[3] / "values.yaml").read_text())
+        for key in setting.partition("=")[0].split("."):
+            value = value[key]
+
+
+def _nothing(words: tuple[str, ...]) -> None:
+    """A word of the shell itself."""
 
 
 def _script(words: tuple[str, ...]) -> None:
@@ -121,6 +143,8 @@ CHECKS: Mapping[str, Callable[[tuple[str, ...]], None]] = {
     "pip": _pip,
     "docker": _docker,
     "kubectl": _kubectl,
+    "helm": _helm,
+    "export": _nothing,
     "sh": _script,
     "tritonserver": _tritonserver,
     "python3": _python,

@@ -6,7 +6,10 @@ import argparse
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from urllib.parse import urlsplit
+
+import yaml
 
 from triton_alerts.alertmanager.receivers import ADDRESSES, integration, ticket_hours
 from triton_exporter.options import adder, host_and_port, with_scheme
@@ -47,9 +50,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--check", "write nothing; exit 1 if the other options would now write another file than there is")
     add(
         "--format",
-        "form of the rules: files for Prometheus, resources for prometheus-operator, or files for vmalert "
-        "(default: prometheus)",
-        choices=("prometheus", "operator", "vmalert"),
+        "form of the rules: files for Prometheus, resources for prometheus-operator, files for vmalert, or values "
+        "for the Helm chart, with the objectives (default: prometheus)",
+        choices=("prometheus", "operator", "vmalert", "helm"),
         default="prometheus",
     )
 
@@ -144,10 +147,20 @@ def _dashboard(text: str) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write everything or nothing: 0 done, 1 mistakes or drift, 2 wrong usage."""
-    made = generated(args, args.format)
+    made = generated(args, "prometheus" if args.format == "helm" else args.format)
+    if args.format == "helm":
+        values = _helm_values(objective_texts(args.objectives), made)
+        made = (values, *(one for one in made if one.part not in ("rules", "promtool")))
     if args.only:
         return _write(args, {one.name: one.text for one in made if one.part == args.only})
     return _write(args, by_path(made))
+
+
+def _helm_values(objectives: Sequence[tuple[str, str]], made: Sequence[Artifact]) -> Artifact:
+    """Return the rules and the objectives that they were made of as one values file of the chart."""
+    rules = {one.name.partition(".")[0]: yaml.safe_load(one.text) for one in made if one.part == "rules"}
+    values = {"objectives": {Path(name).name: text for name, text in objectives}, "rules": {"files": rules}}
+    return Artifact("rules", "values.yaml", yaml.safe_dump(values, sort_keys=False, width=110))
 
 
 def generated(args: argparse.Namespace, form: Format) -> tuple[Artifact, ...]:

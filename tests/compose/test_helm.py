@@ -1,0 +1,205 @@
+"""The Helm chart: the same objects as kustomize renders, and values that do what their comments say."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from support.helm import CHART, RENDERED, Objects, digest, helm, objects, rendering, template
+from support.kustomize import kustomized
+from support.tools import ROOT
+from tritonwatch.cli import main
+
+OVERLAYS = {"prometheus": "overlays/prometheus-operator", "victoria-metrics": "overlays/victoria-metrics"}
+FROM_FILES = ("PrometheusRule", "ConfigMap")
+
+
+def _by_kustomize(overlay: str) -> Objects:
+    """What an overlay renders, with the network policy that comes with the sidecar."""
+    policy = objects(kustomized("example"))["NetworkPolicy", "tritonwatch-exporter"]
+    return {**objects(kustomized(overlay)), ("NetworkPolicy", "tritonwatch-exporter"): policy}
+
+
+def _values() -> dict[str, Any]:
+    values: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
+    return values
+
+
+def test_the_committed_rendering_is_of_these_templates() -> None:
+    """Where helm is not installed, the digest shows that the templates have changed since."""
+    assert digest() in RENDERED.read_text().partition("\n")[0], "run `make generate-helm`"
+
+
+def test_the_committed_rendering_is_what_kustomize_renders() -> None:
+    """The chart's bridge, monitors and policies are those of the Prometheus Operator's overlay."""
+    wanted = {
+        key: one for key, one in _by_kustomize(OVERLAYS["prometheus"]).items() if key[0] not in FROM_FILES
+    }
+
+    assert wanted == objects(RENDERED.read_text())
+
+
+def test_helm_renders_what_is_committed() -> None:
+    """`make generate-helm` would change nothing."""
+    assert RENDERED.read_text() == rendering(), "run `make generate-helm`"
+
+
+@pytest.mark.parametrize("operator", OVERLAYS)
+def test_helm_renders_the_objects_that_kustomize_renders(operator: str) -> None:
+    """Everything by default, rules and dashboards too; the other operator is one value."""
+    assert _by_kustomize(OVERLAYS[operator]) == objects(template(f"--set=operator={operator}"))
+
+
+def test_rules_and_dashboards_are_stored_once() -> None:
+    """The chart's files are those of compose/kubernetes, through links that Helm follows."""
+    for name in ("rules", "dashboards"):
+        assert (ROOT / "compose" / "kubernetes" / name) == (CHART / "files" / name).resolve()
+
+
+def test_the_chart_has_the_version_of_the_package() -> None:
+    """Chart, application and default images are released together."""
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    images = [_values()[part]["image"] for part in ("bridge", "sidecar")]
+
+    assert {version} == {chart["version"], chart["appVersion"], *(one.partition(":")[2] for one in images)}
+
+
+def test_the_schema_accepts_the_default_values_and_names_each() -> None:
+    """A value without a schema could be misspelt unseen."""
+    schema = json.loads((CHART / "values.schema.json").read_text())
+
+    jsonschema.Draft7Validator(schema).validate(_values())
+    assert set(_values()) | {"global"} == set(schema["properties"])
+    for part in ("bridge", "sidecar", "rules"):
+        assert set(_values()[part]) == set(schema["properties"][part]["properties"])
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"operator": "prometeus"},
+        {"bridge": {"chanel": "#x"}},
+        {"bridge": {"persistence": {"size": "much"}}},
+        {"sidecar": {"extraArgs": ["verbose"]}},
+        {"sidecar": {"injection": {"podLabels": {}}}},
+        {"objectives": {"latency": "name: latency"}},
+        {"rules": {"files": {"slo": []}}},
+        {"prometheusUrl": "prometheus:9090"},
+    ],
+    ids=str,
+)
+def test_the_schema_refuses_a_mistake(wrong: dict[str, Any]) -> None:
+    """A misspelt key or a wrong value ends `helm install` before anything is applied."""
+    schema = json.loads((CHART / "values.schema.json").read_text())
+
+    assert not jsonschema.Draft7Validator(schema).is_valid(wrong)
+
+
+def _container(deployment: dict[str, Any], name: str) -> dict[str, Any]:
+    pod = deployment["spec"]["template"]["spec"]
+    (found,) = (one for one in pod["containers"] if one["name"] == name)
+    return dict(found)
+
+
+def test_the_bridge_follows_its_values() -> None:
+    """Secret, channel, options, addresses and volume are those of the values."""
+    text = template(
+        "--set=bridge.existingSecret=mine,bridge.channel=C0TRITON,bridge.extraArgs={--escalate-to=C0MANAGERS}",
+        "--set=monitoringNamespace=observe,bridge.persistence.existingClaim=bridge-data",
+        "--set=imagePullSecrets[0].name=registry",
+    )
+    found = objects(text)
+    bridge = found["Deployment", "tritonwatch-bridge"]
+    pod = bridge["spec"]["template"]["spec"]
+    volumes = {one["name"]: one for one in pod["volumes"]}
+
+    assert [
+        "--channel=C0TRITON",
+        "--prometheus=http://prometheus-operated.observe:9090",
+        "--alertmanager=http://alertmanager-operated.observe:9093",
+        "--escalate-to=C0MANAGERS",
+    ] == _container(bridge, "bridge")["args"][-4:]
+    assert "mine" == volumes["secrets"]["secret"]["secretName"]
+    assert {"claimName": "bridge-data"} == volumes["data"]["persistentVolumeClaim"]
+    assert ("PersistentVolumeClaim", "tritonwatch-bridge") not in found
+    assert [{"name": "registry"}] == pod["imagePullSecrets"]
+    assert 2 == text.count("kubernetes.io/metadata.name: observe")
+
+
+def test_what_is_disabled_is_not_rendered() -> None:
+    """Each part can be left out."""
+    parts = ("bridge", "sidecar", "rules", "dashboards")
+
+    assert {} == objects(template(*(f"--set={part}.enabled=false" for part in parts)))
+    kinds = {kind for kind, _ in objects(template("--set=networkPolicies.enabled=false"))}
+    assert "NetworkPolicy" not in kinds
+    assert "PodMonitor" in kinds
+
+
+def test_generated_values_give_the_rules_of_my_objectives(tmp_path: Path) -> None:
+    """`generate --format helm` writes the objectives and the rules made of them: the chart applies both."""
+    arguments = ["--objectives", str(ROOT / "slo" / "objectives"), "--format", "helm", "--only", "rules"]
+    assert 0 == main(["generate", *arguments, "--out", str(tmp_path)])
+    values = tmp_path / "values.yaml"
+    found, shipped = objects(template(f"--values={values}")), objects(template())
+    config = found.pop(("ConfigMap", "tritonwatch-objectives"))
+
+    assert {path.name: path.read_text() for path in (ROOT / "slo" / "objectives").glob("*.yaml")} == config[
+        "data"
+    ]
+    assert shipped == found
+
+
+def test_objectives_without_rules_are_refused() -> None:
+    """Rules of the sample objectives beside objectives of another threshold would measure something else."""
+    done = helm("template", CHART, "--set=objectives.mine\\.yaml=name: mine")
+
+    assert "tritonwatch generate --objectives DIR --format helm" in done.stderr
+
+
+PARENT = """
+apiVersion: v1
+kind: Pod
+metadata:
+  name: triton
+spec:
+  containers:
+    - {{ include "tritonwatch.sidecar.container" .Subcharts.tritonwatch | nindent 6 }}
+  volumes:
+    {{ include "tritonwatch.sidecar.volumes" .Subcharts.tritonwatch | nindent 4 }}
+"""
+
+
+def test_a_parent_chart_gets_the_same_sidecar_as_kustomize(tmp_path: Path) -> None:
+    """The named templates write the container and the volume of the kustomize component."""
+    example = objects(kustomized("example"))["Deployment", "triton"]
+    (tmp_path / "charts").mkdir()
+    (tmp_path / "charts" / "tritonwatch").symlink_to(CHART)
+    (tmp_path / "templates").mkdir()
+    (tmp_path / "templates" / "triton.yaml").write_text(PARENT)
+    dependencies = [{"name": "tritonwatch", "version": "0.1.0"}]
+    parent = {"apiVersion": "v2", "name": "parent", "version": "1.0.0", "dependencies": dependencies}
+    (tmp_path / "Chart.yaml").write_text(yaml.safe_dump(parent))
+    pod = objects(template("--show-only=templates/triton.yaml", chart=tmp_path))["Pod", "triton"]["spec"]
+
+    assert [_container(example, "tritonwatch-exporter")] == pod["containers"]
+    assert all(one in example["spec"]["template"]["spec"]["volumes"] for one in pod["volumes"])
+
+
+def test_injection_adds_the_objectives_where_there_are_some(tmp_path: Path) -> None:
+    """The policy's expression holds the container, and a volume for each folder that it mounts."""
+    values = {"objectives": {"a.yaml": "name: a"}, "rules": {"files": {"a": {"groups": []}}}}
+    (tmp_path / "values.yaml").write_text(yaml.safe_dump(values))
+    text = template(f"--values={tmp_path / 'values.yaml'}", "--set=sidecar.injection.enabled=true")
+    policy = objects(text)["MutatingAdmissionPolicy", "tritonwatch-exporter-triton"]
+    (mutation,) = policy["spec"]["mutations"]
+
+    assert 'dyn("--buckets-from=/objectives")' in mutation["jsonPatch"]["expression"]
+    assert 3 == mutation["jsonPatch"]["expression"].count('path: "/spec/volumes')
