@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
 from triton_slo.objective import zone
@@ -38,6 +38,13 @@ class Hours:
         """Return whether a Unix time is within these hours."""
         local = datetime.fromtimestamp(at, self.zone)
         return _weekday(local) in self._weekdays() and self.start <= f"{local:%H:%M}" < self.end
+
+    def last_start(self, at: float) -> datetime:
+        """Return when the first of these days began last, at or before a Unix time."""
+        now = datetime.fromtimestamp(at, self.zone)
+        day = now.date() - timedelta(days=(_weekday(now) - self._weekdays()[0]) % 7)
+        began = datetime.combine(day, time.fromisoformat(self.start), self.zone)
+        return began if began <= now else began - timedelta(days=7)
 
     def _weekdays(self) -> list[int]:
         spans = [[_DAYS.index(day) for day in span.split(":")] for span in self.days]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 import sqlite3
 from collections.abc import Iterator
@@ -12,13 +13,17 @@ from pathlib import Path
 
 import pytest
 
-from support.bridge_world import CHANNEL, body_of
+from support.bridge_world import CHANNEL, Clock, Killed, SimulatedSlack, body_of
+from support.slack import Workspace
 from triton_alerts import hours
+from triton_alerts.bridge.deliver.worker import DeliveryOptions, DeliveryWorker
 from triton_alerts.bridge.incidents.database import DATABASE_FILE, MIGRATIONS
 from triton_alerts.bridge.incidents.history import list_incidents
 from triton_alerts.bridge.incidents.incident import Event, Incident, Mark
 from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.incidents.store import Store
+from triton_alerts.bridge.review.summary import summarize
+from triton_alerts.bridge.review.weekly import WeeklySummary
 from tritonwatch.cli import main
 
 MINUTE, HOUR = 60.0, 3600.0
@@ -142,6 +147,91 @@ def test_a_week_is_summed_up_as_markdown(
     assert f"- Sat 00:37 {name} Model broken1 failed to load: acknowledged in 3 min\n" in page
     assert "- resnet: 1 of 1 page\n" in page
     assert "- Not known: no Prometheus was given (--prometheus).\n" in page
+
+
+class Weeks:
+    """A bridge's weekly summary in simulated time; its worker checks what was sent twice."""
+
+    def __init__(self, folder: Path, *faults: str) -> None:
+        self.folder, self.workspace, self.clock = folder, Workspace(), Clock(MONDAY - 600)
+        left = list(faults)
+        self.slack = SimulatedSlack(
+            self.workspace,
+            self.clock,
+            lambda method: left.pop(0) if left and method == "chat.postMessage" else "",
+        )
+        self.start()
+
+    def start(self) -> None:
+        self.store = Store(self.folder / DATABASE_FILE, lambda _severity: CHANNEL)
+        rng = random.Random(1)
+        working = hours.parse(hours.WORKING)
+        self.summary = WeeklySummary(
+            CHANNEL, working, self.store, self.slack, lambda _at: ["?"], self.clock, rng
+        )
+        self.worker = DeliveryWorker(CHANNEL, self.store, self.slack, DeliveryOptions(), self.clock, rng)
+
+    def until(self, end: float) -> None:
+        """Run until a time; a kill is followed by a start."""
+        while self.clock.now < end:
+            self.slack.act_late()
+            try:
+                wait = min(self.summary.step(), self.worker.step())
+            except Killed:
+                self.store.close()
+                self.start()
+                continue
+            self.clock.now += min(max(wait, 0.5), 60.0)
+
+    def posted(self) -> list[float]:
+        return [message.at for message in self.workspace.messages if "Incidents of the week" in message.text]
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [(), ("429",), ("hang",), ("reset_done",), ("kill",), ("kill_done",), ("late25",), ("kill", "hang_done")],
+    ids=",".join,
+)
+def test_a_weekly_summary_is_posted_once_whatever_fails(faults: tuple[str, ...], tmp_path: Path) -> None:
+    """Lost answers, kills and restarts double or lose none; it comes when Monday's hours begin."""
+    weeks = Weeks(tmp_path, *faults)
+    weeks.until(MONDAY - 60)
+    before = weeks.posted()
+    weeks.until(MONDAY + 600)
+    weeks.store.close()
+    weeks.start()
+    weeks.until(MONDAY + 1200)
+    weeks.store.close()
+
+    assert [] == before
+    assert [0] == [int((at - MONDAY) // 300) for at in weeks.posted()]
+
+
+def test_a_bridge_that_was_away_on_monday_posts_the_summary_when_it_returns(tmp_path: Path) -> None:
+    """Late, and of the same week; the next one comes in time."""
+    weeks = Weeks(tmp_path)
+    weeks.until(MONDAY - 60)
+    weeks.clock.now = MONDAY + 24 * HOUR
+    weeks.until(MONDAY + 24 * HOUR + 300)
+    weeks.clock.now = MONDAY + 7 * 24 * HOUR - 60
+    weeks.until(MONDAY + 7 * 24 * HOUR + 300)
+    weeks.store.close()
+
+    assert [24, 168] == [int((at - MONDAY) // HOUR) for at in weeks.posted()]
+    assert "to Mon 2026-11-23 09:00, UTC" in weeks.workspace.messages[0].text
+
+
+def test_names_in_a_summary_are_no_markup(store: Store, tmp_path: Path) -> None:
+    """A model called `*a*` or `<!channel>` is text in Slack and in Markdown."""
+    fire(store, "*a* <!channel>", MONDAY - HOUR)
+    week = summarize(
+        list_incidents(tmp_path), datetime.fromtimestamp(MONDAY, UTC), hours.parse(hours.WORKING), []
+    )
+    shown = json.dumps(week.message().blocks, ensure_ascii=False)
+
+    assert "<!channel>" not in shown
+    assert "&lt;!channel&gt;" in shown
+    assert r"\*a\* \<!channel\>" in week.markdown()
 
 
 def test_incidents_of_an_older_bridge_are_read_after_it_was_started_once(

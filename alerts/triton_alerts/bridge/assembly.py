@@ -31,13 +31,17 @@ from triton_alerts.bridge.operations.actions import Actions
 from triton_alerts.bridge.operations.chores import Escalator, HeartbeatWatch, Reconciler
 from triton_alerts.bridge.operations.socket_mode import Socket
 from triton_alerts.bridge.receiver import Webhook, listen
+from triton_alerts.bridge.review import summary
+from triton_alerts.bridge.review.weekly import WeeklySummary
 from triton_alerts.bridge.service import TICK_SECONDS, Chore, Service, Worker
 from triton_alerts.bridge.settings import STACK_USER, Secret
-from triton_slo.prometheus import Access, Prometheus
+from triton_slo.prometheus import Access, Prometheus, PrometheusError
 
 AUDIT_FILE = "audit.jsonl"
 LOCK_FILE = "bridge.lock"
 ALERTMANAGER_SECONDS = 5.0
+SUMMARY_SECONDS = 10.0
+"""Nobody waits for a weekly summary, and it asks about a week before."""
 
 log = logging.getLogger(__name__)
 
@@ -141,6 +145,11 @@ def assemble(
         PagerWorker(pager, store, clock, random.Random(), options.evidence_seconds, instruments.count)  # noqa: S311
         for pager in _pagers(args)
     ]
+    if args.weekly_summary:
+        # A webhook writes to its own channel only.
+        where = args.weekly_summary if transport.threads else channel_for("critical")
+        week = (where, args.hours, store, transport, partial(_budgets, args), clock)
+        senders.append(WeeklySummary(*week, random.Random(), instruments.count))  # noqa: S311
     token_file = Secret(args.token_file) if args.token_file is not None else None
     webhook = Webhook(
         store,
@@ -164,6 +173,16 @@ def _pagers(args: argparse.Namespace) -> list[PagerDuty | IncidentWebhook]:
         secret = Secret(token) if token is not None else None
         pagers.append(IncidentWebhook(Secret(args.incident_webhook_file), style, secret))
     return pagers
+
+
+def _budgets(args: argparse.Namespace, at: float) -> list[str]:
+    if not args.prometheus:
+        return [summary.NO_PROMETHEUS]
+    try:
+        with Prometheus(_access(args, args.prometheus, SUMMARY_SECONDS)) as prometheus:
+            return summary.budgets(prometheus, at)
+    except PrometheusError as error:
+        return [f"Not known: {error}"]
 
 
 def _same(channel: str, _severity: str) -> str:

@@ -25,6 +25,7 @@ from triton_alerts.bridge.incidents.database import NewerSchemaError
 from triton_alerts.bridge.incidents.incident import fold
 from triton_alerts.bridge.incidents.notification import MalformedError, parse
 from triton_alerts.bridge.receiver import PATH
+from triton_alerts.bridge.review.summary import summarize
 from triton_alerts.bridge.sample import sample
 from triton_alerts.bridge.service import Service
 from triton_exporter.options import adder
@@ -170,6 +171,9 @@ def _try_channel(args: argparse.Namespace, transport: Transport, channel: str, n
     if transport.threads and channel == (args.escalate_to or settings.channel_for(args)("critical")):
         escalation = message.escalation(opened, "", args.escalate_after, "", now)
         transport.post(channel, escalation, f"{name}-e")
+    if channel == args.weekly_summary:
+        end = datetime.fromtimestamp(now, args.hours.zone)
+        transport.post(channel, summarize([], end, args.hours, []).message(), f"{name}-w")
 
 
 def _render(args: argparse.Namespace) -> int:

@@ -33,7 +33,12 @@ def of_sending(args: argparse.Namespace) -> list[Problem]:
         if not equals or not settings.is_channel(channel) or severity not in SEVERITIES:
             fix = f"SEVERITY=CHANNEL, severity one of {', '.join(SEVERITIES[:-1])}"
             found.append(Problem(f"--channel-for {pair}", "not understood", fix))
-    named = {"--channel": [args.channel], "--escalate-to": [args.escalate_to] if args.escalate_to else []}
+    named = {"--channel": [args.channel]}
+    named |= {
+        f"--{name.replace('_', '-')}": [value]
+        for name in ("escalate_to", "weekly_summary")
+        if (value := getattr(args, name))
+    }
     for option, channels in named.items():
         for channel in channels:
             if not settings.is_channel(channel):

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from triton_alerts import hours
 from triton_alerts.bridge.deliver.pagers import PAGERDUTY_URL
 from triton_alerts.bridge.deliver.slack import API_URL
 from triton_exporter.duration import parse_seconds
@@ -125,6 +126,24 @@ def add_slack_arguments(parser: argparse.ArgumentParser, *, again: bool = False)
         "who is mentioned in an escalation: here, channel, a user U... or a group S... (default: here)",
         default="here",
     )
+    add(
+        "--weekly-summary CHANNEL",
+        "channel that gets a summary of each week, when the first of the working days begins (default: none)",
+        default="",
+    )
+    add(
+        "--hours WHEN",
+        f"working hours, for the weekly summary (default: {hours.WORKING})",
+        _hours,
+        default=hours.WORKING,
+    )
+
+
+def _hours(text: str) -> hours.Hours:
+    try:
+        return hours.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def without_slack(args: argparse.Namespace) -> bool:
@@ -156,13 +175,18 @@ def channel_for(args: argparse.Namespace) -> Callable[[str], str]:
 
 def channels(args: argparse.Namespace) -> frozenset[str]:
     """Return every channel that is written to."""
+    return (incident_channels(args) | {args.weekly_summary}) - {""}
+
+
+def incident_channels(args: argparse.Namespace) -> frozenset[str]:
+    """Return every channel that incidents go to."""
     found = {channel_for(args)(severity) for severity in ("critical", "warning", "info")}
     return frozenset(found | {args.escalate_to} - {""})
 
 
 def button_channels(args: argparse.Namespace) -> frozenset[str]:
     """Return where buttons are pressed; empty (anywhere) when a channel is given by name: Slack sends ids."""
-    known = channels(args)
+    known = incident_channels(args)
     return known if all(map(is_channel_id, known)) else frozenset()
 
 

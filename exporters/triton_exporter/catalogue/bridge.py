@@ -10,7 +10,7 @@ BRIDGE_JOB = "triton-alert-bridge"
 OUTCOMES = ("opened", "changed", "repeated", "stale", "held", "heartbeat")
 """Closed set of values of the label `outcome` of RECEIVED."""
 
-MESSAGE_KINDS = ("root", "reply", "edit", "digest", "escalation", "chart", "event")
+MESSAGE_KINDS = ("root", "reply", "edit", "digest", "escalation", "chart", "event", "summary")
 """Closed set of values of the label `kind` of DELIVERED."""
 
 ERROR_KINDS = ("rate_limited", "server_error", "timeout", "connection", "refused_message", "gone", "setup")

@@ -15,7 +15,7 @@ import requests
 
 from triton_alerts.bridge.deliver.incident_json import document
 from triton_alerts.bridge.deliver.message import Style
-from triton_alerts.bridge.deliver.transport import DeliveryError
+from triton_alerts.bridge.deliver.transport import LONGEST_WAIT_SECONDS, DeliveryError, backoff
 from triton_alerts.bridge.incidents.incident import Incident
 from triton_alerts.bridge.incidents.outbox import Delivery
 from triton_alerts.bridge.incidents.store import Store
@@ -23,7 +23,6 @@ from triton_slo.names import SEVERITIES
 
 PAGERDUTY_URL = "https://events.pagerduty.com/v2/enqueue"
 TIMEOUT_SECONDS = 10.0
-LONGEST_WAIT_SECONDS = 60.0
 LONGEST_DETAIL = 4000
 """Characters; PagerDuty takes 512 KB of an event."""
 
@@ -153,8 +152,7 @@ class PagerWorker:
             self.store.outbox.update(delivery, next_try=now + LONGEST_WAIT_SECONDS)
             return
         self.failures += 1
-        longest = min(LONGEST_WAIT_SECONDS, 2.0 ** min(self.failures - 1, 10))
-        self._wait_until = now + (refusal.retry_after or self.rng.uniform(longest / 2, longest))
+        self._wait_until = now + (refusal.retry_after or backoff(self.failures, self.rng))
 
 
 def _read(secret: Secret) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -32,6 +33,15 @@ class DeliveryError(Exception):
         self.detail = detail
         self.retry_after = retry_after
         self.in_doubt = in_doubt
+
+
+LONGEST_WAIT_SECONDS = 60.0
+
+
+def backoff(failures: int, rng: random.Random) -> float:
+    """Return how long to wait after so many failures: exponential, jittered above half, at most a minute."""
+    longest = min(LONGEST_WAIT_SECONDS, 2.0 ** min(failures - 1, 10))
+    return rng.uniform(longest / 2, longest)
 
 
 class Transport(Protocol):

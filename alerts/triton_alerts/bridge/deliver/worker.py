@@ -14,14 +14,19 @@ from dataclasses import dataclass, field, replace
 from triton_alerts.bridge.deliver import message
 from triton_alerts.bridge.deliver.message import Message, Style
 from triton_alerts.bridge.deliver.plan import EDIT_SPACING_SECONDS, POST_SPACING_SECONDS, Op, Wait, plan
-from triton_alerts.bridge.deliver.transport import DeliveryError, Sent, Transport
+from triton_alerts.bridge.deliver.transport import (
+    LONGEST_WAIT_SECONDS,
+    DeliveryError,
+    Sent,
+    Transport,
+    backoff,
+)
 from triton_alerts.bridge.incidents.incident import Incident
 from triton_alerts.bridge.incidents.outbox import Delivery, Doubt
 from triton_alerts.bridge.incidents.store import Store
 
 EVENTS_PER_REPLY = 12
 EDITS = ("edit", "digest_edit")
-LONGEST_WAIT_SECONDS = 60.0
 DOUBT_SECONDS = 60.0
 """Slack has acted up to 40 s after a request that it did not answer in time."""
 LONGEST_DOUBT_SECONDS = 900.0
@@ -304,23 +309,18 @@ class DeliveryWorker:
             self.store.outbox.edited_digest(self.channel, op.waiting, op.firing, now)
         for one in op.deliveries:
             attempts = one.attempts + 1
-            later = now + self._jitter(attempts) if one.plainness else now
+            later = now + backoff(attempts, self.rng) if one.plainness else now
             self.store.outbox.update(one, plainness=1, attempts=attempts, next_try=later)
 
     def _back_off(self, op: Op, refusal: DeliveryError, now: float) -> None:
         self.failures += 1
         self.healthy = False
-        wait = SETUP_WAIT_SECONDS if refusal.kind == "setup" else self._jitter(self.failures)
+        wait = SETUP_WAIT_SECONDS if refusal.kind == "setup" else backoff(self.failures, self.rng)
         wait = wait if refusal.retry_after is None else refusal.retry_after + self.rng.uniform(0.05, 0.5)
         if op.kind in EDITS:
             self.edit_at = now + wait
         if op.kind not in EDITS or refusal.kind != "rate_limited":
             self.post_at = self.edit_at = now + wait
-
-    def _jitter(self, failures: int) -> float:
-        """Exponential backoff with full jitter above half, at most a minute."""
-        ceiling = min(LONGEST_WAIT_SECONDS, 2.0 ** min(failures - 1, 10))
-        return self.rng.uniform(ceiling / 2, ceiling)
 
     def _channel(self, op: Op) -> str:
         """Return the channel of a message; a thread's is known by its id."""
