@@ -320,6 +320,20 @@ def _table(
     return "\n".join(["| what | measured |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows)])
 
 
+def _sizes(series: float, recorded: float, gib: float) -> str:
+    """Rows for fleets of usual sizes: what the measured one has of each, in proportion."""
+    in_all = SERVERS * series + recorded
+
+    def row(servers: int, models: int) -> str:
+        held = servers * models * series / MODELS + models * recorded / MODELS
+        per_second = held / 15
+        cells = (held, per_second, 1024 * gib * held / in_all, per_second * 35 * 86400 * 1.5 / 1e9)
+        rounded = (float(f"{cell:.2g}") for cell in cells)
+        return f"| {servers} | {models} | " + " | ".join(f"{cell:,.10g}" for cell in rounded) + " |"
+
+    return "\n".join(row(*one) for one in ((1, 20), (10, 20), (50, 20), (50, 200)))
+
+
 def _page(table: str, series: int, cores: list[float], memory: list[float], recorded: float) -> str:
     """The page: what was measured, and what follows for 1,000 servers."""
     millions = SERVERS * series / 1e6
@@ -330,11 +344,25 @@ def _page(table: str, series: int, cores: list[float], memory: list[float], reco
     def scaled(used: float) -> str:
         return f"{used * 1000 / SERVERS:,.0f}"
 
-    return f"""# Sizing for many servers
+    return f"""# Sizing: 1, 10, 50 and 1,000 servers
 
 One Prometheus of your own is enough for tens of Tritons. Past that, scrape near the servers with an agent,
 write to the engine that you have (Mimir, Thanos Receive, VictoriaMetrics), and let its ruler run the rules
 that `tritonwatch generate` writes; `compose/kubernetes/overlays/remote-write/` does so.
+
+## 1, 10 and 50 servers
+
+In proportion to the fleet measured below: the series of a page for each model on each server, and those that
+the rules record for each model. Scraped every 15 s and kept for 35 days, at 1.5 bytes a sample, which is not
+measured here:
+
+| servers | models on each | series | samples a second | MiB of memory for them in Prometheus | GB of disk |
+|---|---|---|---|---|---|
+{_sizes(series, recorded, memory[1])}
+
+The Prometheus that you have takes the first three. The last one is the measured fleet at twice its scrapes, and
+wants a machine of its own. Beside each Triton stands an exporter ([what it costs](exporter-cost.md)); one bridge
+and one Alertmanager serve them all.
 
 ## Measured
 
