@@ -230,7 +230,7 @@ class ExporterOptions(BaseModel):
     trace_file: File = None
     """the trace-file of Triton's trace mode `triton`"""
     govern_traces: Annotated[float | None, _one(_per_second), Form("PER_SECOND")] = None
-    """let the exporter set Triton's trace rates so that about so many requests a second are traced, such as 20"""
+    """let the exporter set Triton's trace rates to trace about this many requests a second, such as 20"""
 
 
 def declare(parser: argparse.ArgumentParser) -> None:

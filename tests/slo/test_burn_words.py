@@ -191,7 +191,7 @@ def test_bursts_are_not_called_a_burn_that_still_goes_on(tmp_path: Path) -> None
 
     during, between = described(tmp_path, "errors", series, at=("82m", "88m"))
 
-    bursts = "In the last 5m it does not: bursts recur, the last of them within 10m."
+    bursts = "It does not burn that fast over 5m: bursts recur, the latest within 10m."
     assert (False, True) == (bursts in during, bursts in between)
 
 

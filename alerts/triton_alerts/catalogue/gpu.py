@@ -76,8 +76,8 @@ ERRORS = (
         owner="gpu-platform",
         summary="GPU {{ $labels.gpu_uuid }} of {{ $labels.instance }} reported an error",
         description="The driver reported an XID error of GPU {{ $labels.gpu_uuid }} on "
-        "{{ $labels.instance }} that ended an application but left the GPU usable, or one that is in no "
-        "table. It wants a reset soon.",
+        "{{ $labels.instance }} that ended an application but left the GPU usable, or one that is not in the "
+        "driver's table. The GPU should be reset soon.",
         action="Read the XID in dmesg, restart what ran on the GPU, and plan a reset.",
         cause="XID ",
         cause_from=_which_xids('class=~"contained|unknown"'),
@@ -91,10 +91,10 @@ ERRORS = (
         labels=_GPU,
         keep_firing_for="15m",
         dashboard="gpu",
-        summary="A program on GPU {{ $labels.gpu_uuid }} of {{ $labels.instance }} made the driver complain",
+        summary="A program on GPU {{ $labels.gpu_uuid }} of {{ $labels.instance }} caused a driver error",
         description="The driver reported an XID error of GPU {{ $labels.gpu_uuid }} on "
-        "{{ $labels.instance }} of the kind that programs cause (a bad memory access, most often). A model "
-        "or its backend has a bug, unless it comes back on this GPU alone.",
+        "{{ $labels.instance }} of the kind that programs cause (most often a bad memory access). A model "
+        "or its backend has a bug; if only this GPU reports the error again, suspect the GPU.",
         action="Find the model that failed at that moment in Triton's log.",
         cause="XID ",
         cause_from=_which_xids('class="application"'),
@@ -144,7 +144,7 @@ or
         keep_firing_for="30m",
         dashboard="gpu",
         owner="gpu-platform",
-        summary="GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} waits for a reset",
+        summary="GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} needs a reset",
         description="A bad memory row of GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} was "
         "replaced, but the replacement only works after a reset of the GPU.",
         action="Drain the GPU at a quiet time and reset it.",
@@ -223,7 +223,7 @@ LOAD = (
         threshold=AlertThreshold(
             0.05,
             "share",
-            "share of the time that heat holds the clocks down",
+            "share of the time that heat lowers the clocks",
             "Cooling that suffices never lets it happen; 5 % of five minutes (15 s) lets one single reading "
             "pass.",
         ),
@@ -235,7 +235,7 @@ LOAD = (
         dashboard="gpu",
         owner="gpu-platform",
         summary="GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} is too hot and slows itself down",
-        description="GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} holds its clocks down for heat "
+        description="GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} lowers its clocks because of heat "
         "{{ $value | humanizePercentage }} of the time. Its models are slower than they could be.",
         action="Check fans and air flow of the machine, and the temperature of its neighbours.",
         silence="gpu_uuid",
@@ -247,7 +247,7 @@ LOAD = (
         threshold=AlertThreshold(
             0.2,
             "share",
-            "share of the time that the power limit holds the clocks down",
+            "share of the time that the power limit lowers the clocks",
             "Bursts of a loaded GPU touch its limit at times; a fifth of the time for half an hour is a limit "
             "that costs throughput.",
         ),
@@ -259,7 +259,7 @@ LOAD = (
         dashboard="gpu",
         owner="gpu-platform",
         summary="GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} runs at its power limit",
-        description="GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} holds its clocks down for power "
+        description="GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} lowers its clocks because of power "
         "{{ $value | humanizePercentage }} of the time. Under full load that is normal; under light load the "
         "limit is set too low or the supply is weak.",
         action="Compare the power limit with the card's default.",
@@ -355,7 +355,7 @@ and on (instance) count by (instance) (last_over_time({gpu.INFO}[1d])) > 0""",
         keep_firing_for="5m",
         dashboard="gpu",
         owner="observability",
-        summary="Nothing is known about the GPUs of {{ $labels.instance }} any more",
+        summary="There is no data about the GPUs of {{ $labels.instance }}",
         description="No source of GPU data (dcgm-exporter, NVML, Triton) answers the exporter "
         "{{ $labels.instance }}, although one did within the last [1d]. GPU alerts for it cannot fire.",
         action="Check whether dcgm-exporter runs on that node and answers on its port.",
@@ -394,7 +394,7 @@ and on (instance) count by (instance) (last_over_time({gpu.INFO}[1d])) > 0""",
         description="The label gpu_uuid on Triton's own series of model {{ $labels.model }} version "
         "{{ $labels.version }} on {{ $labels.instance }} is wrong ({{ $labels.problem }}). Queries that "
         "join on it blame the wrong card.",
-        action="Use the exporter's mapping of models to GPUs, which does not rest on that label.",
+        action="Use the exporter's mapping of models to GPUs, which does not use that label.",
         silence="instance",
     ),
 )

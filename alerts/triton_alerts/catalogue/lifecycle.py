@@ -239,8 +239,8 @@ and on (cluster, job) (
         keep_firing_for="1m",
         dashboard="server",
         summary="No Triton server is live",
-        description="Not one Triton server answers on its API: the last one went within the last [1d], or none "
-        "has come up within twenty minutes. Every model is down.",
+        description="Not one Triton server answers on its API: the last one went down within the last [1d], or "
+        "none has started within twenty minutes. Every model is down.",
         action="Undo the last change that reached all servers; then look at one server's previous log.",
         silence="never",
     ),
@@ -348,7 +348,7 @@ and on (instance) max_over_time({state.SERVER_LIVE}[1d]) == 1""",
         for_="10m",
         keep_firing_for="5m",
         dashboard="server",
-        summary="Triton behind {{ $labels.instance }} lives but is not ready",
+        summary="Triton behind {{ $labels.instance }} is live but not ready",
         description="The Triton server behind {{ $labels.instance }} answers, but its readiness check fails. "
         "With strict readiness, the default, one failed or loading model is enough. A load balancer or "
         "Kubernetes takes the whole server out, healthy models included.",

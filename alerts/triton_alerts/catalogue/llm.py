@@ -100,8 +100,7 @@ and {_ON} {_requests("active")} > 0""",
         labels=_MODEL,
         for_="3m",
         keep_firing_for="2m",
-        summary="The engine of {{ $labels.model }} on {{ $labels.instance }} stands still with requests in "
-        "it",
+        summary="The engine of {{ $labels.model }} on {{ $labels.instance }} makes no progress on its requests",
         description="The TensorRT-LLM engine of model {{ $labels.model }} version {{ $labels.version }} on "
         "{{ $labels.instance }} has active requests and has not made one iteration for [5m]. It hangs: most "
         "often a GPU error or a lost peer in a multi-GPU engine.",

@@ -18,9 +18,9 @@ EXPORTER = (
         dashboard="on_call",
         owner="observability",
         summary="Alerting works",
-        description="This alert always fires. It proves the way from Prometheus through Alertmanager to the "
-        "receiver; when it stops arriving, that way is broken.",
-        action="Nothing while it fires; follow the way from Prometheus when it stops.",
+        description="This alert always fires. It proves that Prometheus, Alertmanager and the receiver work; "
+        "when it stops arriving, one of them does not.",
+        action="Nothing while it fires; when it stops, check Prometheus, then Alertmanager, then the receiver.",
         silence="never",
     ),
     Alert(
@@ -35,7 +35,7 @@ EXPORTER = (
         owner="observability",
         summary="The exporter {{ $labels.instance }} does not answer Prometheus",
         description="Prometheus cannot scrape the exporter {{ $labels.instance }}, so nothing is known about "
-        "the Triton server behind it. As a sidecar it shares the server's fate: the server may be gone too.",
+        "the Triton server behind it. As a sidecar it runs in the server's pod, so the server may be down too.",
         action="Ask the Triton server itself whether it is ready; then look at the exporter's pod.",
         silence="instance, while the pod is moved on purpose",
     ),
@@ -55,7 +55,7 @@ max by (cluster, job) ({peers.UP}{{job="{EXPORTER_JOB}"}}) == 0""",
         summary="No exporter answers Prometheus",
         description="Prometheus has no target in job {{ $labels.job }}, or none of them answers: service "
         "discovery finds none, the scrape configuration was lost, or all of them are down. No Triton server is "
-        "watched.",
+        "monitored.",
         action="Open the targets page of Prometheus and compare its scrape configuration.",
         silence="never",
     ),
@@ -72,7 +72,7 @@ and on (instance) {state.SERVER_LIVE} == 1""",
         keep_firing_for="2m",
         dashboard="on_call",
         owner="observability",
-        summary="The exporter {{ $labels.instance }} shows data {{ $value | humanizeDuration }} old",
+        summary="The exporter {{ $labels.instance }} serves data that is {{ $value | humanizeDuration }} old",
         description="The exporter {{ $labels.instance }} answers Prometheus, but it last read the metrics "
         "of a live Triton {{ $value | humanizeDuration }} ago. Its series may be out of date.",
         action="Read the exporter's log and its count of failed requests by endpoint.",
@@ -91,7 +91,7 @@ and on (instance) {state.SERVER_LIVE} == 1""",
         owner="observability",
         summary="The exporter {{ $labels.instance }} cannot read a file that it is configured to read",
         description="The exporter {{ $labels.instance }} cannot read Triton's log, or its list of expected "
-        "models has a mistake. Failed reloads go unseen, or the last good list stays in force.",
+        "models has a mistake. Failed reloads are not detected, or the last valid list stays in use.",
         action="Read the exporter's log: it names the file and the mistake.",
         silence="instance",
     ),
@@ -132,7 +132,7 @@ PIPELINE = (
         owner="observability",
         summary="Prometheus {{ $labels.instance }} cannot evaluate rules of {{ $labels.rule_group }}",
         description="Evaluations of rule group {{ $labels.rule_group }} failed {{ $value | humanize }} times "
-        "within [5m]. Alerts and objectives in it are blind.",
+        "within [5m]. Its alerts cannot fire, and its series are not recorded.",
         action="Read the error on the rules page of Prometheus.",
         silence="rule_group",
     ),
@@ -168,7 +168,7 @@ increase({peers.WAL_WRITES_FAILED}[3h]) > 0""",
         owner="observability",
         summary="Prometheus {{ $labels.instance }} cannot write to its disk",
         description="Prometheus {{ $labels.instance }} failed to write a block or its log within the last "
-        "[3h]: most often its disk is full. Soon it stores nothing more, and no alert sees anything.",
+        "[3h]: most often its disk is full. When it stores nothing more, no alert can fire.",
         action="Free space on its volume or enlarge it; then lower --storage.tsdb.retention.size.",
         silence="instance, while its volume is enlarged",
     ),
@@ -199,8 +199,8 @@ increase({peers.WAL_WRITES_FAILED}[3h]) > 0""",
         dashboard="on_call",
         owner="observability",
         summary="Prometheus {{ $labels.instance }} has no Alertmanager to send alerts to",
-        description="Prometheus {{ $labels.instance }} knows no Alertmanager. No alert reaches anybody; only "
-        "only the missing watchdog shows it.",
+        description="Prometheus {{ $labels.instance }} has found no Alertmanager. No alert reaches anybody; only "
+        "the missing watchdog shows it.",
         action="Check the alerting section of its configuration and its service discovery.",
         silence="never",
     ),

@@ -167,7 +167,7 @@ unless {_ON} {_MEAN_QUEUE} <= {_ON} 2e6 * max {_BY} ({models.MAX_QUEUE_DELAY})""
         "{{ $value | humanizePercentage }} of their time waiting on {{ $labels.instance }}",
         description="{{ $value | humanizePercentage }} of the time of requests for model {{ $labels.model }} "
         "version {{ $labels.version }} on {{ $labels.instance }} is queueing, not computing: too few "
-        "instances for the load, or a batcher that waits too long for company.",
+        "instances for the load, or a batcher that waits too long for a full batch.",
         action="Compare the mean batch size with max_batch_size, then add instances or shorten the delay.",
         silence="model, during a load test",
     ),
@@ -209,7 +209,7 @@ unless {_ON} {_MEAN_QUEUE} <= {_ON} 2e6 * max {_BY} ({models.MAX_QUEUE_DELAY})""
         summary="The queue of {{ $labels.model }} version {{ $labels.version }} on {{ $labels.instance }} is "
         "{{ $value | humanizePercentage }} full",
         description="The queue of model {{ $labels.model }} version {{ $labels.version }} on "
-        "{{ $labels.instance }} holds {{ $value | humanizePercentage }} of what it may. When it is full "
+        "{{ $labels.instance }} holds {{ $value | humanizePercentage }} of its limit. When it is full "
         "Triton answers 503, and counts that nowhere.",
         action="Add capacity now; the next burst is refused.",
         silence="model, during a load test",
@@ -298,10 +298,10 @@ and on (model) {_SILENT % "23h"} > 0""",
         labels=("model",),
         for_="10m",
         keep_firing_for="5m",
-        summary="Model {{ $labels.model }} gets no requests any more",
+        summary="Model {{ $labels.model }} no longer completes requests",
         description="Model {{ $labels.model }} completed requests without a pause an hour ago, and at this hour "
-        "yesterday and last week, and completes none now, on any server. Either nobody asks any more (a gateway, a "
-        "client, a route), or every request fails before it completes.",
+        "yesterday and last week, and completes none now, on any server. Either no requests "
+        "arrive (because of a gateway, a client or a route), or every request fails before it completes.",
         action="Send one request by hand: if it works, the trouble is upstream.",
         silence="model, when its clients are moved",
     ),
@@ -428,7 +428,7 @@ and on (instance) delta({triton.CACHE_EVICTIONS}[15m]) > 100""",
         dashboard="server",
         summary="The response cache of {{ $labels.instance }} is full and answers only "
         "{{ $value | humanizePercentage }} of requests",
-        description="The response cache of {{ $labels.instance }} is full, throws entries out all the time "
+        description="The response cache of {{ $labels.instance }} is full, evicts entries all the time "
         "and answers {{ $value | humanizePercentage }} of requests. Looking things up costs more than it "
         "saves.",
         action="Enlarge the cache, or switch it off for models whose inputs hardly repeat.",
@@ -446,8 +446,8 @@ and on (instance, model, version) {_rate(triton.REQUEST_SUCCESS, "10m")} == 0"""
         keep_firing_for="10m",
         summary="Triton on {{ $labels.instance }} does not count the requests of {{ $labels.model }}",
         description="Model {{ $labels.model }} serves requests on {{ $labels.instance }} while its request "
-        "counters stand still: Triton was started with counter_latencies=false, which freezes all of them. "
-        "Objectives and most alerts are blind there.",
+        "counters do not change: Triton was started with counter_latencies=false, which freezes all of them. "
+        "Its objectives have no data, and most alerts cannot fire.",
         action="Start Triton without --metrics-config counter_latencies=false.",
         silence="instance",
     ),

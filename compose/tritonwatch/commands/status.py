@@ -59,14 +59,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_when("--at TIME", "time to evaluate at instead of now: 2026-05-01T09:30Z or Unix seconds", moment)
     add_when(
         "--watch DURATION",
-        "repeat after so long, until Ctrl-C (default: 10s); with --json, one line each time",
+        "interval at which to repeat until Ctrl-C (default: 10s); with --json, one line each time",
         parsed(duration_between(_LEAST_SECONDS, 3600)),
         nargs="?",
         const=10.0,
     )
     add(
         "--fail-on STATE",
-        "exit with 1 if any row is in this state (repeatable); burning: faster than 1x now",
+        "exit with 1 if any row is in this state (repeatable); burning: above 1x now",
         choices=tuple(_IN_STATE),
         action="append",
         default=[],

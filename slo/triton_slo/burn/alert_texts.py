@@ -57,11 +57,11 @@ def unknown(plan: Plan) -> dict[str, str]:
         **{reason.name: reason.words for reason in standstills(plan)},
     }
     cases = _by_reason({reason: words.format(after=after) for reason, words in explained.items()})
-    counts = ", and counts as failed" if objective.unknown.policy == "bad" else ""
+    counts = ": it counts as failed" if objective.unknown.policy == "bad" else ""
     return {
         **_own(plan),
         "summary": f"{who}: status of the objective {objective.name} is unknown",
-        "description": f"{cases} Unknown is not good{counts}. {_target(plan)}",
+        "description": f"{cases} Unknown does not count as good{counts}. {_target(plan)}",
         "cause": f"{{{{ $labels.{names.REASON} }}}}",
         "action": _own(plan).get("action")
         or "See whether the model's server and its exporter answer and are "
@@ -212,7 +212,7 @@ def _bursts(plan: Plan, tier: Tier) -> Iterator[_Fact]:
         burn = f"{burn} / {names.ERROR_BUDGET_RATIO}{group}"
     else:
         factor *= plan.variants[0].budget
-    words = f" In the last {short} it does not: bursts recur, the last of them within {BURST_WINDOW}."
+    words = f" It does not burn that fast over {short}: bursts recur, the latest within {BURST_WINDOW}."
     query = f"{burn} <= {number(round(factor, 12))}"
     yield _Fact(f'label_replace({query}, "{names.TIER}", "{tier.name}", "", "")', names.TIER, words)
 

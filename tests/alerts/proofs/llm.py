@@ -68,7 +68,7 @@ PROOFS = (
     quiet("TrtLlmRequestsPaused", "is quiet about a short pause", {_PAUSED: "2x8 0 2x8 0x80"}, "16m"),
     fires(
         "TrtLlmEngineStuck",
-        "fires when the engine stands still with requests in it",
+        "fires when the engine makes no progress on its requests",
         _STUCK,
         "14m",
         Fires(VERSION),
