@@ -222,6 +222,29 @@ def test_the_stated_error_covers_batches_that_take_longer_the_larger_they_are(se
     assert abs(shown - (requests.took <= 0.02).mean()) <= decomposition.errors[0] <= 0.12
 
 
+def test_the_first_request_of_a_batch_waits_for_the_delay() -> None:
+    """12 ms for each batch, 20 ms after its first request: thresholds a little below and above these times."""
+    rng = np.random.default_rng(7)
+    requests = batched(poisson(rng, 60, 60), lambda count: np.full(count, 0.012), 8, delay=0.02).until(60)
+    waits = Requests(requests.ended, requests.waited, requests.execution, requests.waited)
+    found = [*errors(requests, (0.03, 0.035)), *errors(waits, (0.019, 0.022))]
+    print(np.round(found, 1))
+
+    assert np.abs(found).max() <= 3
+
+
+def test_sums_show_how_requests_were_divided_over_executions_that_take_longer_for_more() -> None:
+    """9 ms for one request of a batch and 17 ms for two: thresholds between these times with their waits."""
+    rng = np.random.default_rng(7)
+    requests = batched(
+        poisson(rng, 40, 60), lambda count: np.full(count, 0.001), 8, delay=0.005, each=0.008
+    ).until(60)
+    found = errors(requests, (0.02, 0.025))
+    print(np.round(found, 1))
+
+    assert np.abs(found).max() <= 2
+
+
 def test_a_single_request_is_exact() -> None:
     """An interval with one request is that request, and so is one of a batch that took the same."""
     decomposition = Decomposition()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
+from triton_exporter.distribution.estimate.batches import Delay, Sizes, Waits, delay, sizes
 from triton_exporter.distribution.estimate.density import Density, Floats, Places, Sums, estimate
 from triton_exporter.distribution.estimate.likeness import (
     Grouping,
@@ -66,6 +67,8 @@ class _Fit:
     slow: Floats
     variance_inside: float
     wait_variance_inside: float
+    delay: Delay | None
+    sizes: Sizes | None
 
     def group(self, ends: Floats, sums: Sums) -> Places:
         if self.grouping == "none":
@@ -215,6 +218,8 @@ class Decomposition:
                 slow,
                 judged.variance_inside,
                 wait_variance,
+                delay(sums.units, sums.weight, kept.waits),
+                sizes(sums.units, sums.weight, sums.means),
             )
             self._fitted = undecided
 
@@ -250,7 +255,7 @@ class Decomposition:
         crowd = min(float(sums.weight.mean()), 20.0)
         chance = 1.7 * np.sqrt(np.maximum(mixed * (1 - mixed), 5e-4) * crowd / min(total, 3000.0))
         doubt = np.abs(estimated - means) * max(0.12, 0.5 * fit.mean_weight * (1 - fit.mean_weight))
-        spread = _spread(kept, kept.between, fit.wait_variance_inside, limits)
+        spread = _spread(kept, kept.between, fit.wait_variance_inside, limits, delay=fit.delay)
         unsure = np.where(sums.units < sums.weight, 1.0, UNSURE_WAITS)
         waits_doubt = ((unsure * sums.weight) @ np.abs(spread - (each <= limits))) / total
         requests = sums.weight[:, None]
@@ -271,7 +276,8 @@ class Decomposition:
         limits = np.asarray(bounds)
         sums = pending.sums
         between = around.between
-        shares = _spread(pending, between, 0.0, limits)
+        delay = None if fit is None else fit.delay
+        shares = _spread(pending, between, 0.0, limits, delay=delay)
         several = (sums.units > 1) & (pending.means * sums.weight > limits[0])
         if fit is not None:
             several &= ~in_slow_runs(around.means, fit.slow)[-last:]
@@ -279,18 +285,31 @@ class Decomposition:
             return shares
         if fit.grouping == "neighbours" and fit.mean_weight >= MOSTLY_ALIKE:
             alike = _spread(
-                pending, between, fit.variance_inside + fit.wait_variance_inside, limits, whole=True
+                pending,
+                between,
+                fit.variance_inside + fit.wait_variance_inside,
+                limits,
+                whole=True,
+                delay=delay,
             )
-            return np.where(several[:, None], alike, shares)
+            shares = np.where(several[:, None], alike, shares)
+            shares[several] = _by_size(pending.at(several), between, limits, fit, shares[several])
+            return shares
         group = fit.group(around.ends, around.sums)[-last:]
         for number in np.unique(group[several]):
             rows = several & (group == number)
             found = _spread(
-                pending.at(rows), between, fit.wait_variance_inside, limits, fit.densities[number]
+                pending.at(rows),
+                between,
+                fit.wait_variance_inside,
+                limits,
+                fit.densities[number],
+                delay=delay,
             )
             known = ~np.isnan(found[:, :1])
             mixed = (1 - fit.mean_weight) * found + fit.mean_weight * shares[rows]
             shares[rows] = np.where(known, mixed, shares[rows])
+        shares[several] = _by_size(pending.at(several), between, limits, fit, shares[several])
         return shares
 
     def _recent(self, count: int) -> _Stretch:
@@ -323,6 +342,27 @@ def _reach(variance: float, means: Floats, units: Floats) -> Floats:
     return np.asarray(np.clip(SCATTER * np.sqrt(3.0 * inside), 1e-9, np.maximum(means, 1e-9)))
 
 
+def _waits(
+    stretch: _Stretch, between: float, variance: float, delay: Delay | None, whole: bool
+) -> Iterator[Waits]:
+    """Of the requests of one execution, the first to arrive waits longest, and the others arrived evenly after it.
+
+    Where batches wait for a `delay` to pass, the first ones wait just that. Elsewhere the longest waits are evenly
+    around their mean as far as `variance` says, and the others arrived `between` seconds apart on average.
+    """
+    sums, waits = stretch.sums, stretch.waits
+    first = sums.units / sums.weight
+    rest = np.ones(len(sums))
+    if delay is not None:
+        alone, rest, waits = delay.split(sums.units, sums.weight, waits)
+        yield from alone
+    arriving = np.minimum(between / first, waits * 2.0 / (1.0 + first))
+    longest = waits + arriving * (1.0 - first) / 2
+    reach = _reach(variance, longest + (sums.means if whole else 0.0), sums.units)
+    yield Waits(True, rest, longest, reach)
+    yield Waits(False, rest, longest - arriving / 2, np.maximum(arriving / 2, 1e-9))
+
+
 def _spread(
     stretch: _Stretch,
     between: float,
@@ -330,26 +370,47 @@ def _spread(
     limits: Floats,
     density: Density | None = None,
     whole: bool = False,
+    delay: Delay | None = None,
 ) -> Floats:
     """The share of each interval's requests at or below each limit, by row.
 
-    A wait and work are added up. Without a `density` the work is the mean of the interval. Waits are evenly around
-    their mean as far as `variance` says; with `whole`, so are the requests. Of the requests of one execution, the
-    first to arrive waits longest; the others arrived evenly after it, and `between` seconds apart on average.
+    A wait and work are added up. Without a `density` the work is the mean of the interval. With `whole`, requests
+    and not only waits are as far from their mean as `variance` says.
     """
     sums = stretch.sums
     first = sums.units / sums.weight
-    arriving = np.minimum(between / first, stretch.waits * 2.0 / (1.0 + first))
-    longest = stretch.waits + arriving * (1.0 - first) / 2
-    reach = _reach(variance, longest + (sums.means if whole else 0.0), sums.units)
-    found = _added(sums, density, longest, reach, limits)
-    batched = first < 1.0
-    if batched.any():
-        half = arriving[batched] / 2
-        others = _added(sums.at(batched), density, longest[batched] - half, np.maximum(half, 1e-9), limits)
-        part = first[batched, None]
-        found[batched] = part * found[batched] + (1.0 - part) * others
+    found = np.zeros((len(sums), len(limits)))
+    for one in _waits(stretch, between, variance, delay, whole):
+        part = one.part * (first if one.are_first else 1.0 - first)
+        rows = part > 0
+        if rows.any():
+            added = _added(sums.at(rows), density, one.centre[rows], one.reach[rows], limits)
+            found[rows] += part[rows, None] * added
     return found
+
+
+def _by_size(stretch: _Stretch, between: float, limits: Floats, fit: _Fit, shares: Floats) -> Floats:
+    """`shares`, replaced where the sums show how requests were divided over executions of different sizes."""
+    if fit.sizes is None:
+        return shares
+    sums = stretch.sums
+    found = np.zeros_like(shares)
+    counts = fit.sizes.counts(sums.units, sums.weight, sums.means)
+    sizes = np.arange(1, counts.shape[1] + 1)
+    expected = counts @ (sizes * fit.sizes.seconds)
+    known = expected > 0
+    scale = sums.means * sums.weight / np.where(known, expected, 1.0)
+    for one in _waits(stretch, between, fit.wait_variance_inside, fit.delay, whole=False):
+        for size, seconds in zip(sizes.tolist(), fit.sizes.seconds.tolist(), strict=True):
+            part = one.part * counts[:, size - 1] * (1 if one.are_first else size - 1) / sums.weight
+            rows = part > 1e-4
+            if rows.any():
+                units = sums.units[rows]
+                work = Sums(units, seconds * scale[rows] * units, sums.weight[rows])
+                found[rows] += part[rows, None] * _added(
+                    work, None, one.centre[rows], one.reach[rows], limits
+                )
+    return np.where(known[:, None], found, shares)
 
 
 def _added(sums: Sums, density: Density | None, waits: Floats, reach: Floats, limits: Floats) -> Floats:
