@@ -48,7 +48,7 @@ class Inbox:
 
     notifications: list[dict[str, object]] = field(default_factory=list)
 
-    def told(self, receiver: str, status: str = "firing") -> list[set[str]]:
+    def notified(self, receiver: str, status: str = "firing") -> list[set[str]]:
         """The alerts of each notification to a receiver that fired (or resolved) in it."""
         return [
             names
@@ -161,18 +161,20 @@ def test_a_server_that_is_down_silences_its_consequences(everyone: list[Running]
     for one in everyone:
         one.send([down, *consequences, elsewhere])
     for one in everyone:
-        one.inbox.wait(lambda one=one: len(one.inbox.told("bridge")) == 2)
+        one.inbox.wait(lambda one=one: len(one.inbox.notified("bridge")) == 2)
     # Three more group intervals: nothing else comes.
     time.sleep(3.0)
 
     for one in everyone:
-        told = sorted(one.inbox.told("bridge"), key=str)
-        assert [{"TritonModelNotReadyProlonged"}, {"TritonServerDown"}] == told
+        notified = sorted(one.inbox.notified("bridge"), key=str)
+        assert [{"TritonModelNotReadyProlonged"}, {"TritonServerDown"}] == notified
         assert {alert["alertname"] for alert in consequences} == one.silenced_by_another()
         one.send([down, *consequences], ended=True)
     for one in everyone:
         one.inbox.wait(
-            lambda one=one: any("TritonServerDown" in told for told in one.inbox.told("bridge", "resolved"))
+            lambda one=one: any(
+                "TritonServerDown" in notified for notified in one.inbox.notified("bridge", "resolved")
+            )
         )
 
 
@@ -187,10 +189,10 @@ def test_a_ticket_about_a_server_does_not_silence_a_page(everyone: list[Running]
     for one in everyone:
         one.send([*tickets, *pages])
     for one in everyone:
-        one.inbox.wait(lambda one=one: len(one.inbox.told("bridge")) == 2)
+        one.inbox.wait(lambda one=one: len(one.inbox.notified("bridge")) == 2)
 
-        told = sorted(map(sorted, one.inbox.told("bridge")))
-        assert [["TritonExporterDown", "TritonSoleServerDown"], ["TritonModelStalled"]] == told
+        notified = sorted(map(sorted, one.inbox.notified("bridge")))
+        assert [["TritonExporterDown", "TritonSoleServerDown"], ["TritonModelStalled"]] == notified
         assert {"TritonServerDown"} == one.silenced_by_another()
 
 
@@ -207,11 +209,11 @@ def test_one_incident_of_a_model_makes_one_notification(everyone: list[Running])
     for one in everyone:
         one.send(incident)
     for one in everyone:
-        one.inbox.wait(lambda one=one: one.inbox.told("bridge"))
+        one.inbox.wait(lambda one=one: one.inbox.notified("bridge"))
     time.sleep(3.0)
 
     for one in everyone:
-        assert [{"TritonModelDownEverywhere", "TritonReadinessBudgetBurn"}] == one.inbox.told("bridge")
+        assert [{"TritonModelDownEverywhere", "TritonReadinessBudgetBurn"}] == one.inbox.notified("bridge")
         assert 2 == len(one.inbox.notifications[0]["alerts"])  # type: ignore[arg-type]
 
 
@@ -247,11 +249,11 @@ def test_of_custom_tiers_the_most_urgent_one_alerts(everyone: list[Running]) -> 
     for one in everyone:
         one.send(burning)
     for one in everyone:
-        one.inbox.wait(lambda one=one: one.inbox.told("bridge"))
+        one.inbox.wait(lambda one=one: one.inbox.notified("bridge"))
     time.sleep(3.0)
 
     for one in everyone:
-        sent = [alert for told in one.inbox.notifications for alert in told["alerts"]]  # type: ignore[attr-defined]
+        sent = [alert for notified in one.inbox.notifications for alert in notified["alerts"]]  # type: ignore[attr-defined]
         assert {"now"} == {alert["labels"]["tier"] for alert in sent}
 
 
@@ -263,16 +265,16 @@ def test_a_load_failure_that_becomes_a_page_stays_in_its_group(everyone: list[Ru
     for one in everyone:
         one.send([failed])
     for one in everyone:
-        one.inbox.wait(lambda one=one: one.inbox.told("bridge"))
+        one.inbox.wait(lambda one=one: one.inbox.notified("bridge"))
         one.send([failed, down])
     for one in everyone:
-        one.inbox.wait(lambda one=one: len(one.inbox.told("bridge")) == 2)
+        one.inbox.wait(lambda one=one: len(one.inbox.notified("bridge")) == 2)
         one.send([failed, down], ended=True)
     for one in everyone:
-        one.inbox.wait(lambda one=one: one.inbox.told("bridge", "resolved"))
+        one.inbox.wait(lambda one=one: one.inbox.notified("bridge", "resolved"))
 
-        assert {"TritonModelLoadFailed", "TritonModelDownEverywhere"} == one.inbox.told("bridge")[1]
-        assert 1 == len({told["groupKey"] for told in one.inbox.notifications})
+        assert {"TritonModelLoadFailed", "TritonModelDownEverywhere"} == one.inbox.notified("bridge")[1]
+        assert 1 == len({notified["groupKey"] for notified in one.inbox.notifications})
 
 
 def test_a_model_that_does_not_load_silences_its_server(everyone: list[Running]) -> None:
@@ -285,11 +287,11 @@ def test_a_model_that_does_not_load_silences_its_server(everyone: list[Running])
             ]
         )
     for one in everyone:
-        one.inbox.wait(lambda one=one: one.inbox.told("bridge"))
+        one.inbox.wait(lambda one=one: one.inbox.notified("bridge"))
     time.sleep(1.0)
 
     for one in everyone:
-        assert [{"TritonModelLoadFailed"}] == one.inbox.told("bridge")
+        assert [{"TritonModelLoadFailed"}] == one.inbox.notified("bridge")
         assert {"TritonServerNotReady"} == one.silenced_by_another()
 
 
@@ -298,6 +300,6 @@ def test_the_watchdog_keeps_pinging_and_info_stays_silent(everyone: list[Running
     for one in everyone:
         one.send([alert("Watchdog"), alert("GpuPowerThrottling", **SERVER, gpu_uuid="GPU-5a1e")])
     for one in everyone:
-        one.inbox.wait(lambda one=one: len(one.inbox.told("watchdog")) >= 3)
+        one.inbox.wait(lambda one=one: len(one.inbox.notified("watchdog")) >= 3)
 
-        assert {"watchdog"} == {told["receiver"] for told in one.inbox.notifications}
+        assert {"watchdog"} == {notified["receiver"] for notified in one.inbox.notifications}

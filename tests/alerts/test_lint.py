@@ -151,10 +151,12 @@ def test_check_lints_rule_files(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
     assert 1 == main(["check", str(path)])
 
-    told = capsys.readouterr()
-    assert re.search(rf"^{re.escape(str(path))}:\d+: g: Bad", told.err, re.MULTILINE)
-    assert re.search(rf"^{re.escape(str(path))}:\d+: g: TritonTest: the expression compares", told.err, re.M)
-    assert "0 objectives and 3 rules in 1 file, 2 mistakes" in told.out
+    printed = capsys.readouterr()
+    assert re.search(rf"^{re.escape(str(path))}:\d+: g: Bad", printed.err, re.MULTILINE)
+    assert re.search(
+        rf"^{re.escape(str(path))}:\d+: g: TritonTest: the expression compares", printed.err, re.M
+    )
+    assert "0 objectives and 3 rules in 1 file, 2 mistakes" in printed.out
 
 
 def test_sides_of_and_with_unequal_labels_are_reported_with_their_line(

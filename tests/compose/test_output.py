@@ -129,9 +129,9 @@ def test_a_place_that_cannot_be_written_is_named_with_the_reason(
     place = str(tmp_path / out) if out.startswith("FILE") else out
 
     assert main([*verb, "--out", place]) in (1, 2)
-    told = capsys.readouterr().err.replace(f"{tmp_path}/", "")
-    assert said in told
-    assert "Errno" not in told
+    printed = capsys.readouterr().err.replace(f"{tmp_path}/", "")
+    assert said in printed
+    assert "Errno" not in printed
     assert "mine" == (tmp_path / "FILE").read_text()
 
 
@@ -185,8 +185,8 @@ def test_a_bad_address_is_refused_before_anything_is_written(
 
     assert 2 == main([verb, "--objectives", str(OBJECTIVES), "--out", str(out), *prometheus, option, text])
 
-    assert f"argument {option}: " in (told := capsys.readouterr().err)
-    assert repr(text) in told
+    assert f"argument {option}: " in (printed := capsys.readouterr().err)
+    assert repr(text) in printed
     assert not out.exists()
 
 
@@ -205,11 +205,11 @@ def test_a_folder_without_permission_is_reported(capsys: pytest.CaptureFixture[s
             ]
         finally:
             os.seteuid(0)
-        told = capsys.readouterr().err
+        printed = capsys.readouterr().err
 
         assert [2, 1] == codes
-        assert f"tritonwatch check: {closed}: Permission denied" in told
-        assert f"tritonwatch generate: cannot write {name}/rules: Permission denied" in told
+        assert f"tritonwatch check: {closed}: Permission denied" in printed
+        assert f"tritonwatch generate: cannot write {name}/rules: Permission denied" in printed
         assert [closed] == list(open_folder.iterdir())
 
 

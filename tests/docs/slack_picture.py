@@ -126,6 +126,7 @@ def _day(at: int, form: str) -> str:
 def stories() -> dict[str, str]:
     """Name of a picture -> its page."""
     load, burn = _load_failure(), _burn()
+    assert load.evidence is not None
     style = Style(buttons=True, grafana="http://grafana:3000")
     down = Member(
         labels={"alertname": "TritonModelDownEverywhere", "model": "ranker", "severity": "critical"},

@@ -85,9 +85,9 @@ def _docker(words: tuple[str, ...]) -> None:
         check=True,
     )
     verb, *rest = words[4:]
-    named = [word for word in rest if not word.startswith("-")]
+    services = [word for word in rest if not word.startswith("-")]
     assert verb in ("up", "run", "down", "stop", "restart", "logs", "ps")
-    assert [] == [name for name in named if name not in json.loads(done.stdout)["services"]]
+    assert [] == [name for name in services if name not in json.loads(done.stdout)["services"]]
 
 
 def _kubectl(words: tuple[str, ...]) -> None:

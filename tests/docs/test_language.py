@@ -6,7 +6,6 @@ import argparse
 import importlib
 import io
 import re
-import sys
 import tokenize
 from collections.abc import Iterator
 
@@ -44,7 +43,7 @@ def private_words(text: str) -> list[str]:
 
 
 PACKAGES = ("exporters", "slo", "alerts", "dashboards", "compose")
-_FSTRING = (tokenize.FSTRING_MIDDLE,) if sys.version_info >= (3, 12) else ()
+_FSTRING = {getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING)}  # new in Python 3.12
 
 
 def _texts(source: str) -> Iterator[str]:

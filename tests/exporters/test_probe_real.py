@@ -206,12 +206,12 @@ def test_a_hung_model_is_loaded_but_not_ready(probed: Probed) -> None:
     page = probed.exporter.wait(lambda page: page.value(probe.REQUESTS, **mine, result="timeout"))
     page = probed.exporter.wait(lambda page: page.value(state.MODEL_READY, **mine) == 0)
     models = probed.exporter.get("/state").json()["models"]
-    told = next(one for one in models if one["model"] == "hung")
+    hung = next(one for one in models if one["model"] == "hung")
 
     assert 1 == page.value(state.MODEL_STATE, **mine, state="ready")
     assert 0 == page.value(probe.SUCCESS, **mine)
-    assert "probe" == told["source"]
-    assert told["reason"].startswith("its last probe ended with timeout")
+    assert "probe" == hung["source"]
+    assert hung["reason"].startswith("its last probe ended with timeout")
 
 
 def test_a_model_that_serves_others_is_ready_though_its_probe_fails(probed: Probed) -> None:

@@ -271,13 +271,13 @@ def test_missing_series_are_unknown_never_full(kept: set[int]) -> None:
     samples = [SERIES[i] for i in sorted(kept)]
     rows = group_statuses(samples)
 
-    told = {(row.slo, row.model) for row in rows if row.budget_left is not None or row.sli is not None}
+    shown = {(row.slo, row.model) for row in rows if row.budget_left is not None or row.sli is not None}
     source = {
         (s.labels[names.SLO], s.labels["model"])
         for s in samples
         if s.labels["__name__"] in (names.PERIOD_BUDGET_REMAINING, names.PERIOD_BURN_RATE)
     }
-    assert source == told
+    assert source == shown
     assert all(row.state in ("unknown", "idle") for row in rows if (row.slo, row.model) not in source)
     seen = {
         (s.labels[names.SLO], s.labels["model"]) for s in samples if s.labels["__name__"] == names.LAST_SEEN
