@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from support.bridge_world import (
+    CHANNEL,
     FAULTS,
     HOUR,
     KILLS,
@@ -29,6 +30,7 @@ from support.bridge_world import (
     SimulatedBridge,
     Step,
 )
+from support.slack import Posted
 from support.thorough import THOROUGH
 from triton_alerts.bridge.deliver import plan
 
@@ -141,6 +143,22 @@ def test_every_opening_and_every_resolve_is_delivered_in_order(schedule: Schedul
     )
 
 
+def test_what_a_later_edit_leaves_out_is_not_shown_any_more(tmp_path: Path) -> None:
+    """A digest that Slack edits late names an ended incident as firing, until the next edit leaves it out."""
+    simulated = SimulatedBridge(Schedule(seconds=60, groups=()), tmp_path / "bridge.sqlite")
+    digest, ended = "📋 1 incidents", "🟢 Resolved: Model a (`abc`)"
+    root = Posted(CHANNEL, "1.0", 100.0, digest, [], edited_at=[120.0, 150.0])
+    root.history = [(f"{digest}\n🔴 Model a (`abc`)", []), (f"{digest}\n🔴 Model a (`abc`)", [])]
+    part = Posted(CHANNEL, "2.0", 110.0, f"{digest}\n{ended}", [], thread_ts="1.0")
+    simulated.workspace.messages += [root, part]
+    repaired = simulated.shown("abc")
+    root.text += "\n🔴 Model a (`abc`)"
+    stale = simulated.shown("abc")
+    simulated.store.close()
+
+    assert ("resolved", "opened") == (repaired, stale)
+
+
 def check(simulated: SimulatedBridge) -> None:
     incidents = simulated.incidents()
     expected = [(key, len(group.episodes)) for key, group in simulated.truth.items()]
@@ -154,7 +172,7 @@ def check(simulated: SimulatedBridge) -> None:
             f"end of {name} not delivered"
         )
         # The last state that the channel shows is the true one.
-        assert ("opened" if closed_at is None else "resolved") == delivered[-1][1]
+        assert ("opened" if closed_at is None else "resolved") == simulated.shown(name)
         first_resolve = next((at for at, what, _ in delivered if what == "resolved"), None)
         # What Slack does late shows an older state, until the bridge searches again.
         late = 0.0 if not simulated.slack.acted_late else LATE_SECONDS

@@ -410,6 +410,12 @@ class SimulatedBridge:
                 delivered += [(one.at, "resolved", one) for one in replies if "Recovered" in one.text]
         return sorted(delivered, key=lambda entry: entry[0])
 
+    def shown(self, name: str) -> str:
+        """The newest state of an incident that a reader of the channel sees now."""
+        delivered = self.delivered(name)
+        # The first message of a digest names only some of its incidents after an edit.
+        return [what for _, what, one in delivered if one.thread_ts or f"`{name}`" in one.shown][-1]
+
     def _delivered_by(self, message: Posted) -> list[tuple[float, str, Posted]]:
         times = [message.at, *message.edited_at]
         states = message.shown_over_time
