@@ -152,6 +152,17 @@ def test_a_storm_is_one_message_that_is_edited_and_few_others(tmp_path: Path) ->
     assert f"📋 {STORM} incidents: {STORM - MOST_OWN} firing, {MOST_OWN} already resolved" == digest.text
 
 
+def test_what_ended_before_the_digest_was_posted_stays_named(tmp_path: Path) -> None:
+    """The digest's message is edited and then names what fires only; its thread names each incident."""
+    storm = Storm(tmp_path)
+    storm.hear("g140", {}, {"g140": (storm.began, storm.clock())})
+    storm.send()
+    shown = [one.shown for one in storm.workspace.messages]
+    storm.store.close()
+
+    assert [True] * STORM == [any(f"Model g{n} failed" in one for one in shown) for n in range(STORM)]
+
+
 def test_the_digest_s_deleted_message_is_posted_again(tmp_path: Path) -> None:
     """What a deleted digest named is not lost with it."""
     storm = Storm(tmp_path)

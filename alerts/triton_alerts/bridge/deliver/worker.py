@@ -254,13 +254,17 @@ class DeliveryWorker:
     def _record(self, op: Op, sent: Sent, now: float, *, found: bool) -> None:
         one = op.first
         if op.kind == "digest":
-            first = "" if not sent.in_thread else op.thread or sent.ts
+            if sent.in_thread and sent.ts and not op.thread:
+                # Its edits name what fires only, so that its thread names each incident, these too.
+                self.store.outbox.set_digest(self.channel, sent.channel, sent.ts, now)
+                for each in op.deliveries:
+                    self.store.outbox.finish(each)
+                return
             for each in op.deliveries:
+                first = op.thread if sent.in_thread else ""
                 self.store.outbox.finish(each, digest=first, **_covered_by_digest(each, _seq(op, each)))
             if not sent.in_thread:
                 self.store.outbox.forget_digest(self.channel, op.thread)
-            elif sent.ts and not op.thread:
-                self.store.outbox.set_digest(self.channel, sent.channel, sent.ts, now)
         elif op.kind == "reply":
             # Slack posts at top level, without an error, when the thread's parent was deleted.
             gone: dict[str, str | int | float] = (
