@@ -15,8 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporters.test_distributions import REQUEST, M, body, shown
+from support.exporter import exporting
 from support.thorough import examples
 from triton_exporter.app.state_file import StateFile, StateFileInUseError
+from triton_exporter.catalogue import own
 from triton_exporter.distribution.buckets import Buckets
 from triton_exporter.distribution.distributions import Distributions
 from triton_exporter.distribution.estimate.estimator import Estimator
@@ -317,6 +319,29 @@ def test_a_write_that_fails_leaves_no_old_file(tmp_path: Path, caplog: pytest.Lo
     assert file.write([])
     assert path.exists()
     assert "is written again" in caplog.text
+
+
+@pytest.mark.parametrize(("name", "stored"), [(None, 0), ("state.json", 1), ("missing/state.json", 0)])
+def test_a_series_shows_whether_a_restart_loses_requests(
+    name: str | None, stored: int, tmp_path: Path
+) -> None:
+    """Without a file, or with one that cannot be written, the histograms begin at zero at the next start."""
+    file = tmp_path / name if name else None
+    with exporting("http://127.0.0.1:9", "http://127.0.0.1:9/metrics", state_file=file) as exporter:
+        assert stored == exporter.scrape().value(own.STATE_STORED)
+
+
+def test_the_state_is_not_stored_while_writing_fails(tmp_path: Path) -> None:
+    """It is stored again when writing works."""
+    file = StateFile(path_with(tmp_path), TRITON)
+    obstacle = tmp_path / "state.json.new"
+    obstacle.mkdir()
+    file.write([])
+    assert not file.is_usable
+
+    obstacle.rmdir()
+    file.write([])
+    assert file.is_usable
 
 
 @pytest.mark.parametrize("name", ["folder", "missing/state.json", "state.json/in-a-file"])

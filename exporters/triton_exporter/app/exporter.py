@@ -217,6 +217,7 @@ class Exporter:
         # Absent until there was one: an age counted from 1970 means nothing.
         yield Family.of(own.LAST_SUCCESS, [((), self._last_success)] if self._last_success else [])
         yield Family.single(own.SAMPLING_INTERVAL, self._pace.interval)
+        yield Family.single(own.STATE_STORED, self._state_file is not None and self._state_file.is_usable)
         yield Family.single(own.SCRAPE_DURATION, reading.duration_seconds)
         asked = product(ENDPOINTS, filter(None, state.DOWN_REASONS))
         yield Family.of(own.SCRAPE_FAILURES, ((one, self._failures[one]) for one in asked))

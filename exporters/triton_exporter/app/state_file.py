@@ -45,6 +45,11 @@ class StateFile:
             self._boot = ""  # not Linux
         self._take_lock()
 
+    @property
+    def is_usable(self) -> bool:
+        """Whether what is written can be read at the next start."""
+        return self._lock is not None and not self._failing
+
     def load(self) -> Sequence[StoredModel] | None:
         """Return what to go on from, or None; either way the file is then as new, or gone."""
         if self._lock is None:

@@ -61,6 +61,12 @@ SAMPLING_INTERVAL = Metric(
     "Time between two readings of Triton's request counters now: as short as --sampling-budget allows, or fixed.",
     unit="s",
 )
+STATE_STORED = Metric(
+    "triton_exporter_state_stored",
+    "gauge",
+    "1 while the histograms are stored for the next start (--state-file); 0 if no file is named or it cannot be "
+    "written: the requests around a restart of the exporter are then in no histogram.",
+)
 TORN_READINGS = Metric(
     "triton_exporter_torn_readings_total",
     "counter",
