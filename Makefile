@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 # Where this is set, each worker and each process of the tests would compile everything again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup tools tools-next demo check test lint generate generate-kubernetes generate-helm bench test-docker fuzz soak render docs sbom audit verify-grafana clean
+.PHONY: help setup tools tools-next demo check test lint generate generate-kubernetes generate-helm bench test-docker verify-kubernetes fuzz soak render docs sbom audit verify-grafana clean
 
 help: ## Show these words
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 20
@@ -70,6 +70,10 @@ generate-helm: $(STAMP) ## What the Helm chart renders by default (needs helm)
 
 test-docker: setup tools-next ## The compose stack on a real Docker engine; ten minutes, and not part of `make test`
 	$(BIN)/python -m pytest tests/containers -o python_files='run_*.py' -x -s --timeout 1800 $(ARGS)
+
+verify-kubernetes: setup tools-next ## Manifests and chart on a real Kubernetes API and operator: CONTEXT=NAME of kubectl, else a server of its own (needs Go)
+	@sh tests/support/fetch-kubernetes-tools.sh .cache/kubernetes || true
+	CONTEXT=$(CONTEXT) $(BIN)/python -m pytest tests/clusters -o python_files='run_*.py' -x -s --timeout 600 $(ARGS)
 
 bench: $(STAMP) ## Ratios against peers, in one run
 	$(BIN)/python -m pytest tests/bench -o python_files='bench_*.py' -s $(ARGS)

@@ -24,13 +24,18 @@ _WITHOUT_FILES = ("--set=rules.enabled=false", "--set=dashboards.enabled=false")
 Objects = Mapping[tuple[str, str], Any]
 
 
-def helm(*arguments: object) -> subprocess.CompletedProcess[str]:
-    """Run helm. Skip the test where helm is not installed."""
+def find_helm() -> str:
+    """Return the path of helm. Skip the test where helm is not installed."""
     path = os.pathsep.join((os.environ["PATH"], str(Path.home() / "go" / "bin")))
     binary = shutil.which("helm", path=path)
     if binary is None:
         pytest.skip("helm is not installed here (with Go: go install helm.sh/helm/v3/cmd/helm@v3.17.3)")
-    command = [binary, *(str(word) for word in arguments)]
+    return binary
+
+
+def helm(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run helm. Skip the test where helm is not installed."""
+    command = [find_helm(), *(str(word) for word in arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 

@@ -1,0 +1,235 @@
+"""The manifests and the chart on a real Kubernetes API with a real operator; `make verify-kubernetes` runs it."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import yaml
+
+from clusters.cluster import TOOLS, Cluster, cluster, operator
+from support.helm import CHART, find_helm
+from support.kustomize import KUBERNETES, kustomized
+from support.tools import ROOT, amtools, promtools
+from support.waiting import eventually
+from triton_exporter.catalogue import EXPORTER_JOB
+from triton_exporter.catalogue.bridge import BRIDGE_JOB
+from tritonwatch.cli import main
+
+MONITORING = "tritonwatch-verify"
+PART = "app.kubernetes.io/part-of=tritonwatch"
+WEBHOOK = "http://tritonwatch-bridge.triton:9096/alertmanager"
+SERVERS = f"""
+apiVersion: monitoring.coreos.com/v1
+kind: Prometheus
+metadata: {{name: main, namespace: {MONITORING}}}
+spec:
+  alerting: {{alertmanagers: [{{namespace: {MONITORING}, name: alertmanager-operated, port: web}}]}}
+  podMonitorSelector: {{matchLabels: {{release: kube-prometheus-stack}}}}
+  podMonitorNamespaceSelector: {{matchLabels: {{kubernetes.io/metadata.name: triton}}}}
+  ruleSelector: {{matchLabels: {{release: kube-prometheus-stack}}}}
+  ruleNamespaceSelector: {{matchLabels: {{kubernetes.io/metadata.name: triton}}}}
+---
+apiVersion: monitoring.coreos.com/v1
+kind: Alertmanager
+metadata: {{name: main, namespace: {MONITORING}}}
+spec:
+  replicas: 1
+  configSecret: tritonwatch-alertmanager
+  secrets: [tritonwatch-bridge]
+"""
+POD = """
+apiVersion: v1
+kind: Pod
+metadata: {generateName: triton-, labels: {app.kubernetes.io/name: triton}}
+spec: {containers: [{name: triton, image: triton}]}
+"""
+
+
+@pytest.fixture(scope="module")
+def applied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A cluster with everything that the Kubernetes page applies, and the operator at work."""
+    folder = tmp_path_factory.mktemp("cluster")
+    with cluster(folder) as found:
+        for name in ("triton", MONITORING):
+            assert found.find("default", "namespace", name) is None, f"the cluster has a namespace {name}"
+        for path in sorted((TOOLS / "crds").glob("*.yaml")):
+            name = re.findall(r"^  name: (\S+)$", path.read_text(), re.MULTILINE)[0]
+            if found.find("default", "crd", name) is None:
+                found.apply("-f", path)
+        found.run("kubectl", "wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+        try:
+            _apply(found, folder)
+            with operator(found, folder, "triton", MONITORING):
+                yield found
+        finally:
+            found.run("kubectl", "delete", "namespace", "triton", MONITORING, "--wait=false")
+
+
+def _apply(found: Cluster, folder: Path) -> None:
+    for name in ("triton", MONITORING):
+        found.run("kubectl", "create", "namespace", name)
+    for overlay in ("overlays/prometheus-operator", "example", "overlays/remote-write"):
+        found.apply("-k", KUBERNETES / overlay)
+    # The cluster may have a namespace of this name with the real dcgm-exporter in it.
+    found.apply("-f", "-", stdin=kustomized("gpu").replace("namespace: gpu-operator", "namespace: triton"))
+    for name in ("hpa.yaml", "keda.yaml"):
+        found.apply("-n", "triton", "-f", KUBERNETES / "autoscaling" / name)
+    arguments = ["--objectives", str(ROOT / "slo" / "objectives"), "--only", "alertmanager"]
+    token = "/etc/alertmanager/secrets/tritonwatch-bridge/token"
+    out = folder / "alertmanager"
+    assert 0 == main(
+        ["generate", *arguments, "--webhook-url", WEBHOOK, "--webhook-token-file", token, "--out", str(out)]
+    )
+    files = (f"--from-file=alertmanager.yaml={out}/alertmanager.yml", f"--from-file={out}/tritonwatch.tmpl")
+    login = ("--from-literal=username=u", "--from-literal=password=p")
+    secret = ("kubectl", "create", "secret", "generic")
+    found.run(*secret, "tritonwatch-bridge", "--from-literal=token=secret", "-n", MONITORING)
+    found.run(*secret, "tritonwatch-alertmanager", *files, "-n", MONITORING)
+    found.run(*secret, "tritonwatch-remote-write", *login, "-n", "triton")
+    found.apply("-f", "-", stdin=SERVERS)
+
+
+def _configuration(found: Cluster, name: str, file: str, namespace: str = MONITORING) -> str:
+    """What the operator makes of our objects, once it has."""
+    return eventually(
+        lambda: found.secret(namespace, name).get(file), f"the operator wrote no secret {name}", 120
+    )
+
+
+def test_the_operator_makes_a_configuration_that_promtool_accepts(applied: Cluster, tmp_path: Path) -> None:
+    """Prometheus gets our jobs, and every rule, with the names that the rules look for."""
+    rules = eventually(
+        lambda: applied.find(MONITORING, "configmap", "prometheus-main-rulefiles-0"), "no rules", 120
+    )["data"]
+    for name, text in rules.items():
+        (tmp_path / name).write_text(text)
+    made = eventually(
+        lambda: (
+            text
+            if EXPORTER_JOB in (text := _configuration(applied, "prometheus-main", "prometheus.yaml"))
+            else None
+        ),
+        "no job of ours",
+        120,
+    )
+    # The operator's reloader fills in the variable, and the folder is that of the pod.
+    folder = "/etc/prometheus/rules/prometheus-main-rulefiles-0"
+    made = made.replace(folder, str(tmp_path)).replace("$(SHARD)", "0")
+    configuration = yaml.safe_load(made)
+    whole, without = tmp_path / "whole.yml", tmp_path / "without.yml"
+    whole.write_text(made)
+    found_by_kubernetes = [job.pop("kubernetes_sd_configs") for job in configuration["scrape_configs"]]
+    assert [[{"role": "pod", "namespaces": {"names": ["triton"]}}]] * 2 == found_by_kubernetes
+    assert configuration.pop("alerting")
+    without.write_text(yaml.safe_dump(configuration))
+    # Debian builds Prometheus without the discovery of Kubernetes.
+    checks = [(promtool, without) for promtool in promtools()]
+    checks += [(upstream, whole)] if (upstream := TOOLS / "promtool").exists() else []
+    for promtool, config in checks:
+        done = subprocess.run([promtool, "check", "config", config], capture_output=True, text=True)
+        print(done.stdout)
+        assert 0 == done.returncode, done.stdout + done.stderr
+        assert f"{len(rules)} rule files found" in done.stdout
+
+    jobs = {
+        relabeling["replacement"]
+        for job in configuration["scrape_configs"]
+        for relabeling in job["relabel_configs"]
+        if relabeling.get("target_label") == "job" and relabeling.get("action") == "replace"
+    }
+    assert {EXPORTER_JOB, BRIDGE_JOB} == jobs
+    committed = [path for path in (KUBERNETES / "rules").glob("*.yml") if path.name != "kustomization.yaml"]
+    assert _rules(yaml.safe_load(path.read_text())["spec"] for path in committed) == _rules(
+        yaml.safe_load(text) for text in rules.values()
+    )
+
+
+def _rules(files: Any) -> list[str]:
+    """The names of all rules, sorted."""
+    return sorted(
+        rule.get("alert") or rule["record"]
+        for file in files
+        for group in file["groups"]
+        for rule in group["rules"]
+    )
+
+
+def test_pages_and_tickets_are_sent_to_the_service_of_the_bridge(applied: Cluster, tmp_path: Path) -> None:
+    """Alertmanager's configuration, as the operator writes it, routes to an address that a Service serves."""
+    made = _configuration(applied, "alertmanager-main-generated", "alertmanager.yaml")
+    (tmp_path / "alertmanager.yml").write_text(made)
+    (tmp_path / "tritonwatch.tmpl").write_text(
+        _configuration(applied, "alertmanager-main-generated", "tritonwatch.tmpl")
+    )
+    addresses = {
+        one["name"]: {hook["url"] for hook in one.get("webhook_configs", [])}
+        for one in yaml.safe_load(made)["receivers"]
+    }
+    for amtool in amtools():
+        config = f"--config.file={tmp_path / 'alertmanager.yml'}"
+        subprocess.run([amtool, "check-config", tmp_path / "alertmanager.yml"], check=True)
+        for severity in ("page", "warning"):
+            words = [amtool, "config", "routes", "test", config, f"severity={severity}", "component=slo"]
+            receivers = subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
+            print(severity, receivers)
+            assert {WEBHOOK} == addresses[receivers[0].split(",")[0]]
+
+    host, port = urlsplit(WEBHOOK).hostname or "", urlsplit(WEBHOOK).port
+    service = applied.find(host.split(".")[1], "service", host.split(".")[0])["spec"]
+    pods = applied.find("triton", "deployment", "tritonwatch-bridge")["spec"]["template"]
+    assert [port] == [one["port"] for one in service["ports"]]
+    assert service["selector"].items() <= pods["metadata"]["labels"].items()
+
+
+def test_the_agent_writes_to_its_remote_storage(applied: Cluster) -> None:
+    """The overlay for remote write is reconciled too, with the secret that its page names."""
+    made = _configuration(applied, "prom-agent-tritonwatch", "prometheus.yaml", "triton")
+
+    assert ["https://mimir.example/api/v1/push"] == [
+        one["url"] for one in yaml.safe_load(made)["remote_write"]
+    ]
+
+
+def test_helm_installs_upgrades_and_uninstalls(applied: Cluster) -> None:
+    """A new pod of Triton gets the exporter; an upgrade changes one argument; uninstalling removes all."""
+    helm = find_helm()
+    injects = "mutatingadmissionpolicies" in applied.run("kubectl", "api-resources", "-o", "name")
+    namespace = ("--namespace", MONITORING)
+    applied.run(
+        helm,
+        "install",
+        "tritonwatch",
+        CHART,
+        *namespace,
+        f"--set=sidecar.injection.enabled={str(injects).lower()}",
+    )
+    if injects:
+        create = ("kubectl", "-n", MONITORING, "create", "-f", "-", "-o", "json", "--dry-run=server")
+        # The API server reads a new policy within seconds.
+        eventually(
+            lambda: (
+                ["triton", "tritonwatch-exporter"]
+                == [one["name"] for one in json.loads(applied.run(*create, stdin=POD))["spec"]["containers"]]
+            ),
+            "the pod got no exporter",
+        )
+    else:
+        print("this cluster has no MutatingAdmissionPolicy: injection was not tried")
+    applied.run(
+        helm, "upgrade", "tritonwatch", CHART, *namespace, "--reuse-values", "--set=bridge.channel=C0TRITON"
+    )
+    bridge = applied.find(MONITORING, "deployment", "tritonwatch-bridge")["spec"]["template"]["spec"]
+    assert "--channel=C0TRITON" in bridge["containers"][0]["args"]
+    applied.run(helm, "uninstall", "tritonwatch", *namespace)
+    for kind in ("deployment", "service", "networkpolicy", "podmonitor", "prometheusrule"):
+        assert (
+            []
+            == json.loads(applied.run("kubectl", *namespace, "get", kind, "-l", PART, "-o", "json"))["items"]
+        )
