@@ -121,6 +121,21 @@ def test_an_end_with_an_earlier_start_of_the_same_alertmanager_counts() -> None:
     assert [False, True] == [merged.open, twin.open]
 
 
+@pytest.mark.parametrize("others", [(), (alert("b"),)], ids=["new incident", "same incident"])
+def test_a_late_peer_does_not_end_an_alert_that_fires_again(others: tuple[Member, ...]) -> None:
+    """It repeats the firing that ended, then that firing's end, while the alert has a newer start elsewhere."""
+    incident, _ = told(
+        said(alert("a"), *others),
+        said(alert("a", end=130.0), *others),
+        said(alert("a", 200.0), *others),
+        said(alert("a"), *others, source="am-1"),
+        said(alert("a", end=130.0), *others, source="am-1"),
+    )
+
+    assert incident is not None
+    assert (True, 200.0) == (incident.members["a"].firing, incident.members["a"].starts_at)
+
+
 def test_all_resolved_ends_what_is_no_longer_listed() -> None:
     """The last body of a group lists only what ended since the flush before."""
     incident, _ = told(said(alert("a"), alert("b")), said(alert("b", end=130.0)))

@@ -267,7 +267,8 @@ def fold(
         opened_at=now,
         recurrence=recurrence,
     )
-    opened = _merge(base, notification.model_copy(update={"alerts": firing or ended}), now, trust=True)
+    fresh = {name: _again(known.get(name), alert) for name, alert in firing.items()} or ended
+    opened = _merge(base, notification.model_copy(update={"alerts": fresh}), now, trust=True)
     unseen = tuple((alert, _UNSEEN) for alert in ended.values() if firing)
     return Fold(opened.incident, opened.events, "held" if contested else "opened", opened.unreported + unseen)
 
@@ -409,9 +410,19 @@ def _updated(before: Member | None, alert: Member, trust: bool) -> Member:
         return before
     if not before.firing:
         known = not alert.firing and alert.starts_at <= before.starts_at
-        return before if known or (not trust and _contested(before, alert)) else alert
+        return before if known or (not trust and _contested(before, alert)) else _again(before, alert)
+    if not alert.firing:
+        return alert
+    if before.earlier_end is not None and alert.starts_at <= before.earlier_end < before.starts_at:
+        # A late peer still reports the firing that ended: with its start, its end would end this one.
+        return before
     # A repeat must not look like a change only because another peer sent it.
-    return alert.model_copy(update={"source": before.source}) if alert.firing else alert
+    return alert.model_copy(update={"source": before.source, "earlier_end": before.earlier_end})
+
+
+def _again(before: Member | None, alert: Member) -> Member:
+    """Return an alert that fires, with when it ended before."""
+    return alert if before is None else alert.model_copy(update={"earlier_end": before.ends_at})
 
 
 def _events(

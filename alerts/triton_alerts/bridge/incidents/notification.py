@@ -27,6 +27,7 @@ class Member(BaseModel, frozen=True):
     """One alert; times are Unix seconds, `ends_at` is None while it fires.
 
     `source` and `group` are the Alertmanager and its group that reported it: an incident has alerts of several.
+    `earlier_end` is when it ended before it fired again, if that is known.
     """
 
     labels: dict[str, str]
@@ -36,6 +37,7 @@ class Member(BaseModel, frozen=True):
     generator_url: str = ""
     source: str = ""
     group: str = ""
+    earlier_end: float | None = None
 
     @property
     def name(self) -> str:
