@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
@@ -24,7 +25,7 @@ from triton_alerts.bridge.incidents.alertmanagers import Alertmanagers
 from triton_alerts.bridge.incidents.audit import Audit
 from triton_alerts.bridge.incidents.incident import Incident
 from triton_alerts.bridge.incidents.notification import parse
-from triton_alerts.bridge.incidents.store import Store
+from triton_alerts.bridge.incidents.store import Store, StoredValues
 from triton_alerts.bridge.operations.actions import Actions, Press
 from triton_alerts.bridge.operations.chores import COMPARE_SECONDS, SETTLED_SECONDS, Escalator, Reconciler
 from triton_slo.prometheus import Access
@@ -300,6 +301,24 @@ def test_undo_ends_every_silence_of_the_incident(bridge: Bridge, alertmanager: R
     bridge.press("unsilence")
 
     assert "<@U0ANA> has silenced it already." == lines[1]
+    assert ["expired"] == alertmanager.silences()
+
+
+@pytest.mark.real
+def test_a_silence_that_cannot_be_stored_is_taken_back(
+    bridge: Bridge, alertmanager: RealAlertmanager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a full disk the message would show none, and pages would be muted for a day."""
+    alertmanager.fire({"alertname": "A", "severity": "critical"})
+    bridge.hear(alertmanager.notification({}, "A"))
+
+    def full(_values: StoredValues, _number: str, _now: float) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(StoredValues, "record_press", full)
+    line = bridge.press("silence", "resolved")
+
+    assert line.startswith("Not done: the bridge cannot store anything now.")
     assert ["expired"] == alertmanager.silences()
 
 

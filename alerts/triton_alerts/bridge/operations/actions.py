@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sqlite3
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -116,11 +117,18 @@ class Actions:
             except PeerError as error:
                 result, outcome = Result(f"Not done: {error}"), "failed"
         line = result.line
-        # Together: after a kill between them Slack's second delivery would be ignored, or done twice.
-        with self.store.transaction():
-            self.store.values.record_press(press.id, now)
-            if number is not None and result.event is not None:
-                self.store.change(number, partial(_apply, result, result.event), edit_soon=True)
+        try:
+            # Together: after a kill between them Slack's second delivery would be ignored, or done twice.
+            with self.store.transaction():
+                self.store.values.record_press(press.id, now)
+                if number is not None and result.event is not None:
+                    self.store.change(number, partial(_apply, result, result.event), edit_soon=True)
+        except sqlite3.Error as error:
+            # A silence that no message shows and that nobody could undo from Slack.
+            self._unmake(result.changes.get("silence"))
+            self.store.database.report(error)
+            self.count(press.action if handler is not None else "other", "failed")
+            return "Not done: the bridge cannot store anything now. Press again when its disk has space."
         try:
             self.audit.write(now, press.user, press.action, press.incident, line)
         except OSError as error:  # the action itself was carried out
@@ -185,6 +193,13 @@ class Actions:
         what, ids = worded(matchers), ", ".join(silence.ids)
         event = Event(at=now, kind="silenced", by=press.user, text=f"{when}: {what} (silence {ids})")
         return Result(f"Silenced {when}: {code(what, 500)}.", event, {"silence": silence})
+
+    def _unmake(self, silence: Silence | None) -> None:
+        if silence is None:
+            return
+        for number in silence.ids:
+            with suppress(PeerError):
+                self.alertmanagers.at(silence.alertmanager).unsilence(number)
 
     def _unsilence(self, incident: Incident, press: Press, now: float) -> Result:
         if incident.silence is None:
