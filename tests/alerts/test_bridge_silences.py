@@ -19,15 +19,16 @@ import requests
 from support.bridge_world import CHANNEL
 from support.loopback import until_answers
 from support.tools import alertmanagers
+from support.waiting import eventually
 from triton_alerts.alertmanager_client import Alertmanager
 from triton_alerts.bridge.deliver.worker import Escalation
-from triton_alerts.bridge.incidents.alertmanagers import Alertmanagers
+from triton_alerts.bridge.incidents.alertmanagers import SETTLED_SECONDS, Alertmanagers
 from triton_alerts.bridge.incidents.audit import Audit
 from triton_alerts.bridge.incidents.incident import Incident
 from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.incidents.store import Store, StoredValues
 from triton_alerts.bridge.operations.actions import Actions, Press
-from triton_alerts.bridge.operations.chores import COMPARE_SECONDS, SETTLED_SECONDS, Escalator, Reconciler
+from triton_alerts.bridge.operations.chores import COMPARE_SECONDS, Escalator, Reconciler
 from triton_slo.prometheus import Access
 from tritonwatch.local.triton import free_ports
 
@@ -320,6 +321,31 @@ def test_a_silence_that_cannot_be_stored_is_taken_back(
 
     assert line.startswith("Not done: the bridge cannot store anything now.")
     assert ["expired"] == alertmanager.silences()
+
+
+@pytest.mark.real
+def test_a_late_twin_is_not_believed_against_alertmanager(
+    bridge: Bridge, alertmanager: RealAlertmanager
+) -> None:
+    """The twin still reports as firing what has ended, and Alertmanager does not list."""
+    alertmanager.fire({"alertname": "A", "severity": "critical"})
+    firing = alertmanager.notification({}, "A")
+    ended = json.loads(firing) | {"status": "resolved"}
+    ended["alerts"] = [
+        one | {"status": "resolved", "endsAt": "2025-01-02T00:00:00Z"} for one in ended["alerts"]
+    ]
+    clients = bridge.actions.alertmanagers
+    for body, source in ((firing, "am"), (json.dumps(ended).encode(), "am"), (firing, "twin")):
+        bridge.hear(body, source)
+    listed = [clients.listed(time.time() + ahead) for ahead in (0, SETTLED_SECONDS)]
+    alertmanager.fire({"alertname": "A", "severity": "critical"}, ended=True)
+    eventually(lambda: not alertmanager.alerts(), "the alert is listed")
+    bridge.ahead = SETTLED_SECONDS
+    settled = bridge.store.settle(bridge.clock(), clients.listed)
+
+    assert [None, {json.loads(firing)["alerts"][0]["fingerprint"]}] == listed
+    assert 1 == settled
+    assert [] == bridge.store.incidents.open()
 
 
 PAGE = {"alertname": "A", "severity": "critical", "instance": "gpu-1:9401"}

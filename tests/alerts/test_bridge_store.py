@@ -18,7 +18,7 @@ from triton_alerts.bridge.deliver.worker import DeliveryOptions, DeliveryWorker
 from triton_alerts.bridge.incidents.history import list_incidents
 from triton_alerts.bridge.incidents.incident import Incident
 from triton_alerts.bridge.incidents.notification import parse
-from triton_alerts.bridge.incidents.store import PRUNED_AT_ONCE, Store
+from triton_alerts.bridge.incidents.store import GRACE_SECONDS, PRUNED_AT_ONCE, Store
 
 RELEASED = sorted((Path(__file__).parents[1] / "captures" / "bridge").glob("database-*.sql"))
 """A dump of the database as each release writes it."""
@@ -234,6 +234,25 @@ def test_a_notification_that_an_older_bridge_held_is_merged(tmp_path: Path) -> N
 
     assert 1 == settled
     assert ['{"model": "g"}'] == opened
+
+
+@pytest.mark.parametrize("known", [None, "listed", "not listed"])
+def test_what_a_peer_contests_fires_unless_alertmanager_does_not_list_it(
+    tmp_path: Path, known: str | None
+) -> None:
+    """A late peer reports an alert that has ended; one that is listed, or cannot be looked up, is reported."""
+    store = Store(tmp_path / "bridge.sqlite", lambda _severity: CHANNEL)
+    firing, ended = body_of("g", {"m": NOW}, {}), body_of("g", {}, {"m": (NOW, NOW + 1)})
+    name = next(iter(parse(firing, "am").alerts))
+    answer = {None: None, "listed": {name}, "not listed": set[str]()}[known]
+    for body, source in ((firing, "am"), (ended, "am"), (firing, "twin")):
+        store.receive(parse(body, source), NOW + 2)
+    store.settle(NOW + 2 + GRACE_SECONDS, lambda _now: answer)
+    opened = len(store.incidents.open())
+    again = store.settle(NOW + 2 + 3 * GRACE_SECONDS, lambda _now: None)
+    store.close()
+
+    assert (0 if known == "not listed" else 1, 0) == (opened, again)
 
 
 def test_a_database_of_a_newer_bridge_is_refused(tmp_path: Path) -> None:

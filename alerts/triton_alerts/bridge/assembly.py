@@ -160,7 +160,7 @@ def assemble(
         ready=lambda: _not_ready(store),
     )
     server = listen(address, webhook, settings.server_certificates(args))
-    services.append(Service(store, server, senders, clock, chores))
+    services.append(Service(store, server, senders, clock, chores, alertmanagers.listed))
     return services[0]
 
 

@@ -6,7 +6,7 @@ import logging
 import random
 import sqlite3
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -43,6 +43,7 @@ class Service:
     workers: Sequence[Worker]
     clock: Callable[[], float]
     chores: Sequence[Chore] = ()
+    listed: Callable[[float], Container[str] | None] = lambda _now: None
     _pruned: float = 0.0
     _stopping: threading.Event = field(default_factory=threading.Event)
     _news: dict[str, threading.Event] = field(default_factory=dict)
@@ -102,7 +103,7 @@ class Service:
                 log.exception("a chore failed; it is tried again")
 
     def _settle(self, now: float) -> None:
-        if self.store.settle(now):
+        if self.store.settle(now, self.listed):
             self.wake()
 
     def _prune(self, now: float) -> None:

@@ -15,6 +15,8 @@ from triton_alerts.bridge.incidents.store import Store
 SAME_START_SECONDS = 0.01
 """The API gives milliseconds, the webhook nanoseconds."""
 SENDERS_KEPT = 50
+SETTLED_SECONDS = 300.0
+"""So long after its start Alertmanager has received every firing alert again."""
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +53,19 @@ class Alertmanagers:
             except PeerError as error:
                 problem = error
         raise problem
+
+    def listed(self, now: float) -> set[str] | None:
+        """Return what fires in any of them, None where one cannot be asked or was not yet sent everything."""
+        found: set[str] = set()
+        for one in self.each:
+            try:
+                if now - one.up_since() < SETTLED_SECONDS:
+                    return None
+                found |= firing(one).keys()
+            except PeerError as error:
+                log.warning("could not ask Alertmanager whether an alert is back: %s", error)
+                return None
+        return found if self.each else None
 
     def senders(self, one: Alertmanager) -> list[str]:
         """Whose notifications it has listed alerts of, oldest first."""

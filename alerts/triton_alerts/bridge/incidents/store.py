@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -107,18 +107,30 @@ class Store:
             self.unreported(now, incident, member, reason)
         return min(outcomes, key=_OUTCOMES.index)
 
-    def settle(self, now: float) -> int:
-        """Merge the held notifications whose grace has passed, whatever they contradict; return how many."""
+    def settle(self, now: float, listed: Callable[[float], Container[str] | None] = lambda _now: None) -> int:
+        """Merge the held notifications whose grace has passed, whatever they contradict; return how many.
+
+        `listed` returns the alerts that Alertmanager lists, or None where it is not known: what is not listed has
+        ended, and the peer that reported it was late.
+        """
+        # What is due later than any grace lasts was held before the clock was put back.
+        due = ("SELECT key, document FROM held WHERE due <= ? OR due > ?", now, now + 2 * GRACE_SECONDS)
+        if not self.database.rows(*due):
+            return 0
+        known = listed(now)  # outside the transaction: notifications go on being stored
         with self.transaction():
-            # What is due later than any grace lasts was held before the clock was put back.
-            due = self.database.rows(
-                "SELECT key, document FROM held WHERE due <= ? OR due > ?", now, now + 2 * GRACE_SECONDS
-            )
-            for key, document in due:
-                for target in self._targets(Notification.model_validate_json(document)):
+            # Read again: a peer may have caught up meanwhile.
+            held = self.database.rows(*due)
+            for key, document in held:
+                part = Notification.model_validate_json(document)
+                if known is not None:
+                    part = part.about(
+                        {name: one for name, one in part.alerts.items() if not one.firing or name in known}
+                    )
+                for target in self._targets(part):
                     self._merge(target, now, trust=True)
                 self.database.run("DELETE FROM held WHERE key = ?", key)
-        return len(due)
+        return len(held)
 
     def change(self, number: int, change: Change, *, edit_soon: bool = False) -> Incident | None:
         """Apply a pure change to an incident and queue its events; None when there is no such incident."""

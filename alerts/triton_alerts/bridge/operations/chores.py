@@ -10,7 +10,7 @@ from functools import partial
 
 from triton_alerts.alertmanager_client import Alertmanager, PeerError
 from triton_alerts.bridge.deliver.worker import Escalation
-from triton_alerts.bridge.incidents.alertmanagers import Alertmanagers, firing
+from triton_alerts.bridge.incidents.alertmanagers import SETTLED_SECONDS, Alertmanagers, firing
 from triton_alerts.bridge.incidents.incident import Event, Incident, Silence, SilencePart
 from triton_alerts.bridge.incidents.instruments import HEARTBEAT_FACT
 from triton_alerts.bridge.incidents.notification import Member, Notification, fingerprint
@@ -22,8 +22,6 @@ from triton_slo.names import COMPONENT, SEVERITY
 COMPARE_SECONDS = 60.0
 MISSING_SECONDS = 180.0
 """An alert counts as ended when Alertmanager has not listed it for so long: three of Prometheus's resends."""
-SETTLED_SECONDS = 300.0
-"""So long after its start Alertmanager has received every firing alert again."""
 
 log = logging.getLogger(__name__)
 Changed = tuple[Incident, tuple[Event, ...]]
