@@ -108,6 +108,18 @@ def test_a_ticket_that_becomes_a_page_appears_in_the_channel_of_pages(bridge: Br
     assert "page" in new[0]
 
 
+def test_a_page_calls_nobody_in_the_channel_of_tickets(tmp_path: Path) -> None:
+    """It has a message of its own in the channel of pages, whichever of the two is written first."""
+    bridge = Bridge(tmp_path, TICKETS)
+    bridge.workers.reverse()
+    bridge.hear("ticket")
+    bridge.hear("ticket", "page")
+
+    assert 1 == len(bridge.in_channel(TICKETS))
+    assert not any(HOW.mention in one.text for one in bridge.workspace.messages)
+    bridge.store.close()
+
+
 def test_the_acknowledgement_of_a_ticket_does_not_count_for_the_page(bridge: Bridge) -> None:
     """The escalation starts with the page, not with the ticket that was there for hours."""
     bridge.hear("ticket")

@@ -220,9 +220,10 @@ class DeliveryWorker:
             return self._escalation(op, incident, now), True
         events = self.store.incidents.events(op.first.incident, op.first.posted_seq, _seq(op, op.first))
         missed = max(0, len(events) - EVENTS_PER_REPLY)
-        main = self.store.outbox.main(op.first.incident)
         # What became a page inside its thread must be seen in the channel; another channel has its own message.
-        loud = any(event.kind == "raised" for event in events) and main is not None and main.id == op.first.id
+        loud = any(event.kind == "raised" for event in events) and not self.store.outbox.is_continued(
+            op.first
+        )
         mention = self.options.escalation.mention if loud and incident.severity == "critical" else ""
         others = sum(self.store.incidents.count_open().values()) - incident.open
         return message.reply(incident, events[missed:], missed, mention=mention, others=others), loud

@@ -164,6 +164,14 @@ class Outbox:
         )
         return Delivery(*row) if row else None
 
+    def is_continued(self, delivery: Delivery) -> bool:
+        """Return whether the incident got more urgent and has, or will have, a message in another channel."""
+        row = self.database.row(
+            "SELECT 1 FROM deliveries WHERE incident = ? AND role = 'main' AND id > ? LIMIT 1",
+            *(delivery.incident, delivery.id),
+        )
+        return row is not None
+
     def earlier(self, delivery: Delivery) -> Delivery | None:
         """Return the delivery of the less urgent incident that this one continues in another channel."""
         row = self.database.row(
