@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
-from triton_exporter.printable import printable
+from triton_exporter.printable import printable, without_secrets
 
 
 class Parser(argparse.ArgumentParser):
@@ -22,7 +22,7 @@ class Parser(argparse.ArgumentParser):
         """Exit with 2, after the mistake and where help is found; what is missing is shown in the example."""
         if message.startswith("the following arguments are required") and self.epilog:
             message += f", such as{self.epilog.removeprefix('example')}"
-        self.exit(2, printable(f"{self.prog}: {message} (see {self.prog} --help)") + "\n")
+        self.exit(2, printable(without_secrets(f"{self.prog}: {message} (see {self.prog} --help)")) + "\n")
 
     def refuse_unknown(self, argv: Sequence[str]) -> None:
         """Exit with 2 if a word is not an option of this parser or of those below it; name the nearest one."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from triton_exporter.printable import without_secrets
+
 
 def count(number: int, noun: str) -> str:
     """`1 mistake`, `2 mistakes`."""
@@ -19,4 +21,6 @@ class Problem:
     fix: str = ""
 
     def __str__(self) -> str:
-        return f"{self.place}: {self.reason}" + (f" (fix: {self.fix})" if self.fix else "")
+        # A token given instead of the file that holds it is part of the place.
+        place = without_secrets(self.place)
+        return f"{place}: {self.reason}" + (f" (fix: {self.fix})" if self.fix else "")

@@ -91,6 +91,17 @@ def test_no_message_repeats_a_secret(words: str) -> None:
         assert (2, False) == (code, SECRET in written), written
 
 
+@pytest.mark.parametrize("words", ["bridge", "bridge test"])
+def test_a_secret_in_the_place_of_something_else_is_not_repeated(words: str) -> None:
+    """A token instead of the name of its file, as a channel, or as a word of its own."""
+    options = [one for one in PARSERS["bridge"]._option_string_actions if one.endswith("-file")]
+    for given in (*[[option, SECRET] for option in options], ["--mention", SECRET], ["--listen", SECRET]):
+        code, written = said("bridge", *given, *words.split()[1:])
+        assert (2, False) == (code, SECRET in written), written
+    code, written = said(*words.split(), SECRET)
+    assert (2, False) == (code, SECRET in written), written
+
+
 @pytest.mark.parametrize("words", ASKING)
 def test_a_prometheus_that_does_not_answer_has_one_exit_code(words: str) -> None:
     """1 in every verb: it ran, and did not succeed."""

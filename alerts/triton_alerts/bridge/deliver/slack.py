@@ -9,7 +9,6 @@ from __future__ import annotations
 import http.client
 import json
 import logging
-import re
 import urllib.error
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from slack_sdk.webhook import WebhookClient
 
 from triton_alerts.bridge.deliver.message import Message
 from triton_alerts.bridge.deliver.transport import DeliveryError, Sent
+from triton_exporter.printable import without_secrets
 
 API_URL = "https://slack.com/api/"
 TIMEOUT_SECONDS = 10
@@ -43,10 +43,6 @@ _GONE = {
     *("message_not_found", "cant_update_message", "edit_window_closed", "thread_not_found"),
     *("cannot_reply_to_message", "restricted_action_thread_locked"),
 }
-_SECRET = re.compile(
-    r"xox[a-z]-[\w-]+|xapp-[\w-]+|(?:https?://)?hooks\.slack(?:-gov)?\.com/[^\s'\"]+|(?i:bearer) [\w.~+/=-]+"
-    r"|(?<=://)[^/\s:@]+:[^/\s@]+(?=@)"
-)
 
 log = logging.getLogger(__name__)
 
@@ -250,7 +246,7 @@ class Redact(logging.Formatter):
     """Keeps tokens, passwords and webhook addresses out of the log, in tracebacks too."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return _SECRET.sub("[secret]", super().format(record))
+        return without_secrets(super().format(record))
 
 
 def _known(secret: Callable[[], str]) -> str:
