@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from support import history
 from support.bridge_world import CHANNEL, Clock, Killed, SimulatedSlack, body_of
 from support.slack import Workspace
 from triton_alerts import hours
@@ -24,6 +25,7 @@ from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.incidents.store import Store
 from triton_alerts.bridge.review.summary import summarize
 from triton_alerts.bridge.review.weekly import WeeklySummary
+from triton_slo import names
 from tritonwatch.cli import main
 
 MINUTE, HOUR = 60.0, 3600.0
@@ -64,8 +66,8 @@ def acknowledge(store: Store, name: str, at: float, by: str = "U0ALICE") -> None
 def a_week(store: Store) -> list[str]:
     """Record a page that was acknowledged, a ticket that became a page, and a ticket; return their names."""
     fire(store, "broken", SATURDAY)
-    names = [list_incidents(store.database.path.parent)[0].incident.name]
-    acknowledge(store, names[0], SATURDAY + OPENED_LATER + 3 * MINUTE)
+    first = list_incidents(store.database.path.parent)[0].incident.name
+    acknowledge(store, first, SATURDAY + OPENED_LATER + 3 * MINUTE)
     resolve(store, "broken", SATURDAY, SATURDAY + 15 * MINUTE)
     monday = MONDAY - 7 * 24 * HOUR + 2 * HOUR
     fire(store, "resnet", monday, "warning")
@@ -108,11 +110,11 @@ def test_a_list_of_incidents_fits_a_narrow_terminal(
     store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Two lines an incident, the oldest first: when, how urgent, how long, who."""
-    names = a_week(store)
+    recorded = a_week(store)
     lines = printed(capsys, "--data", str(tmp_path), "--last", "3650d").splitlines()
 
-    assert names == [line[:8] for line in lines[::2]]
-    assert f"{names[0]}  2026-11-21 00:37  page    took 15 min, acknowledged in 3 min" == lines[0]
+    assert recorded == [line[:8] for line in lines[::2]]
+    assert f"{recorded[0]}  2026-11-21 00:37  page    took 15 min, acknowledged in 3 min" == lines[0]
     assert [] == [line for line in lines if len(line) > 80]
 
 
@@ -144,9 +146,40 @@ def test_a_week_is_summed_up_as_markdown(
     assert "- 1 of 2 pages acknowledged by nobody\n" in page
     assert "- Median time to acknowledge a page: 3 min\n" in page
     assert "- broken: 1 incident, 1 page, 15 min in total\n" in page
-    assert f"- Sat 00:37 {name} Model broken1 failed to load: acknowledged in 3 min\n" in page
+    assert f"- Sat 00:37, acknowledged in 3 min: Model broken1 failed to load ({name})\n" in page
     assert "- resnet: 1 of 1 page\n" in page
     assert "- Not known: no Prometheus was given (--prometheus).\n" in page
+
+
+@pytest.mark.real
+def test_a_summary_names_the_budgets_that_were_spent(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The most spent first, each with what it was a week before; one of Sloth's is not ours."""
+    week = 7 * 24 * HOUR
+
+    def left(
+        model: str, before: float, now: float, **more: str
+    ) -> tuple[str, dict[str, str], list[tuple[float, float]]]:
+        points = [(history.END - week - 60, before), (history.END - 60, now)]
+        return names.PERIOD_BUDGET_REMAINING, {"slo": "fast", "model": model} | more, points
+
+    series = [
+        left("bert", 0.9, 0.58, indicator="latency"),
+        left("resnet", 0.2, -0.25, indicator="latency"),
+        left("idle", 1, 1, indicator="latency"),
+        left("sloth", 0, 0),
+    ]
+    with history.serve(history.openmetrics(series), tmp_path) as url:
+        page = printed(
+            capsys, "summary", "--data", str(tmp_path), "--until", str(history.END), "--prometheus", url
+        )
+
+    assert [
+        "- fast, resnet: 125 % spent (80 % a week before)",
+        "- fast, bert: 42 % spent (10 % a week before)",
+        "- 1 other budget less than 1 % spent",
+    ] == page.splitlines()[-3:]
 
 
 class Weeks:

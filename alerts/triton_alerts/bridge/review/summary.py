@@ -165,7 +165,7 @@ def _model(one: RecordedIncident) -> str:
 
 def _page_line(one: RecordedIncident, end: datetime) -> str:
     at = datetime.fromtimestamp(one.paged_at or 0.0, end.tzinfo)
-    return f"{at:%a %H:%M} {one.incident.name} {title(one)}: {acknowledged(one)}"
+    return f"{at:%a %H:%M}, {acknowledged(one)}: {title(one)} ({one.incident.name})"
 
 
 def _noisiest(pages: Sequence[RecordedIncident]) -> tuple[str, ...]:
