@@ -31,6 +31,7 @@ class Custom(Indicator):
     error_ratio: str | None = None
     counts_failures: bool = False
     burn_alert: ClassVar = "TritonCustomBudgetBurn"
+    names_alerts: ClassVar = True
     caused_by: ClassVar = ""
 
     @model_validator(mode="after")

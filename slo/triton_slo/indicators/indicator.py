@@ -24,6 +24,8 @@ class Indicator(Value):
     burn_alert: ClassVar[str] = ""
     promised: ClassVar[str] = "good"
     """What a share of good events is a share of, before the threshold: `99 % of requests within 500 ms`."""
+    names_alerts: ClassVar[bool] = False
+    """Whether an objective may name its burn alert: no runbook or inhibition names it."""
     counts_time: ClassVar[bool] = False
     """Whether the budget is a length of time."""
     cause_split: ClassVar[str] = ""

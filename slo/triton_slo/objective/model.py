@@ -307,7 +307,7 @@ class Objective(Value):
 
     @model_validator(mode="after")
     def _named(self) -> Self:
-        if self.alerting.name is not None and self.indicator.kind != "custom":
+        if self.alerting.name is not None and not self.indicator.names_alerts:
             raise ValueError(
                 f"only custom objectives name their alerts; {self.indicator.burn_alert} is what runbooks and "
                 "inhibitions of this kind name"
