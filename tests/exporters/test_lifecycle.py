@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from triton_exporter.catalogue import state
 from triton_exporter.family import Sample
 from triton_exporter.lifecycle.model_states import HOLD_SECONDS, ModelStates
-from triton_exporter.lifecycle.tracker import MEMORY_SECONDS, Lifecycle
+from triton_exporter.lifecycle.tracker import MEMORY_SECONDS, UNLOADED_SECONDS, Lifecycle
 from triton_exporter.snapshot import IndexEntry, ModelStatistics, ModelVersion, Snapshot
 
 _NAMES = st.sampled_from("abc")
@@ -202,6 +202,38 @@ def test_unloading_on_purpose_ends_the_expectation() -> None:
 
     assert 4.0 == lifecycle.records[ModelVersion("a", "1")].not_ready_since
     assert 0 == lifecycle.failures.total()
+
+
+def test_a_model_that_left_a_running_triton_is_shown_as_unloaded_until_it_is_scraped() -> None:
+    """Files may be removed before a poll sees the unload; a restart or an empty index is not a decision."""
+    left, kept = IndexEntry("left", "1", "READY"), IndexEntry("kept", "1", "READY")
+    key = ModelVersion("left", "1")
+
+    def after(*indexes: tuple[IndexEntry, ...] | None, at: float = 2.0) -> Lifecycle:
+        lifecycle = Lifecycle()
+        lifecycle.observe_snapshot(Snapshot(1.0, live=True, index=(left, kept), statistics=()))
+        for number, index in enumerate(indexes):
+            lifecycle.observe_snapshot(
+                Snapshot(
+                    at + number,
+                    live=True,
+                    index=index,
+                    statistics=None if index is None else (),
+                    api_failure="refused" if index is None else "",
+                )
+            )
+        return lifecycle
+
+    removed = after((kept,), (kept,))
+    assert "unloaded" == removed.records[key].claim.state
+    assert "left" not in removed.expected_models()
+    assert removed.records[key].not_ready_since is None
+
+    removed.observe_snapshot(Snapshot(3.0 + UNLOADED_SECONDS, live=True, index=(kept,), statistics=()))
+    assert key not in removed.records
+
+    assert "missing" == after(None, (kept,)).records[key].claim.state
+    assert key not in after(()).records
 
 
 def test_silence_of_one_source_is_not_the_end_of_its_models() -> None:

@@ -9,11 +9,13 @@ from dataclasses import dataclass, field, replace
 from triton_exporter.lifecycle.load_time import NEVER_SEEN, LoadTime, follow
 from triton_exporter.lifecycle.reasons import classify
 from triton_exporter.snapshot import ModelVersion, Snapshot
-from triton_exporter.triton.claims import Claim, claims
+from triton_exporter.triton.claims import UNLOADED, Claim, claims
 
 _UNKNOWN = Claim("unknown", reason="Triton's HTTP API does not report it", source="none")
 MEMORY_SECONDS = 3600.0
 """How long the failures of a model that has left are still counted and shown."""
+UNLOADED_SECONDS = 300.0
+"""How long a model that left a running Triton is still shown as unloaded: some scrapes, even slow ones."""
 
 _NEVER_LOOKED = Snapshot(0.0, api_failure="refused")
 _LISTED_BARE = (
@@ -21,6 +23,7 @@ _LISTED_BARE = (
     "or a part of the ensemble failed (see Triton's log)"
 )
 _UNAVAILABLE_STEPS = " contains models that are not available or ambiguous: "
+_REMOVED = Claim(UNLOADED, reason="Triton does not list it any more: it was unloaded and its files removed")
 _NOT_LISTED = "Triton does not list it: no such directory, or no version in it"
 
 
@@ -182,9 +185,34 @@ class Lifecycle:
         bare = {key.model for key, claim in found.items() if claim.bare}
         gone = {key.model for key in absent}
         kept = {key: claim for key, claim in found.items() if not (claim.bare and key.model in gone)}
-        return kept | {
-            key: Claim("missing", reason=self._why_missing(key.model, listed=key.model in bare))
-            for key in absent
+        removed = self._removed(snapshot, found.keys() | absent)
+        return (
+            kept
+            | dict.fromkeys(removed, _REMOVED)
+            | {
+                key: Claim("missing", reason=self._why_missing(key.model, listed=key.model in bare))
+                for key in absent
+            }
+        )
+
+    def _removed(self, snapshot: Snapshot, known: Set[ModelVersion]) -> set[ModelVersion]:
+        """Versions that left a running Triton: they were unloaded, and their files removed before a poll saw it.
+
+        They are shown for a while, so that Prometheus sees that it was a decision. Where Triton lists nothing
+        any more, its repository may be lost.
+        """
+        if self._restarted or not snapshot.index or snapshot.statistics is None:
+            return set()
+        models = {key.model for key in known}
+        return {
+            key
+            for key, record in self.records.items()
+            if key.version
+            and key.model not in models
+            and (
+                record.claim.state in ("ready", "unloading")
+                or (record.claim.state == "unloaded" and snapshot.at - record.since < UNLOADED_SECONDS)
+            )
         }
 
     def _forget(self, records: Mapping[ModelVersion, Record], at: float) -> None:
