@@ -219,3 +219,18 @@ def test_requests_of_one_batch_waited_for_different_times() -> None:
     share = shown[f'{queue},le="0.01"}}'] / shown[f'{queue},le="+Inf"}}']
 
     assert (requests.waited <= 0.01).mean() == pytest.approx(share, abs=0.05)
+
+
+def test_a_histogram_with_few_shared_intervals_is_estimated() -> None:
+    """One interval in ten holds two requests: the others do not put off the estimate for ever."""
+    estimator = Estimator(BUCKETS.thresholds)
+    decomposition = estimator.get(ModelVersion("m", "1"), "request", 0.0, True)
+    assert decomposition is not None
+    for number in range(300):
+        requests = 2.0 if number % 10 == 0 else 1.0
+        decomposition.add(0.2 * number, requests, 0.03 * requests, requests, 0.05)
+        if number % 5 == 0:
+            estimator.poll(0.2 * number)
+
+    assert decomposition.is_estimated
+    assert len(decomposition.errors) == 2

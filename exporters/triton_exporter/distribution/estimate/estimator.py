@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from triton_exporter.distribution.buckets import Signal
-from triton_exporter.distribution.estimate.decomposition import Decomposition
+from triton_exporter.distribution.estimate.decomposition import LEAST_INTERVALS, Decomposition
 from triton_exporter.snapshot import ModelVersion
 
 MAX_DECOMPOSED = 100
@@ -25,6 +25,9 @@ _SAVED_SECONDS = 5.0
 
 _GROWN = 0.15
 """An estimate is made again when the intervals have grown by this part."""
+
+REFRESH_SECONDS = 30.0
+"""An estimate this old is made again when there is anything new: few intervals of a histogram may need it."""
 
 
 class _Place(NamedTuple):
@@ -47,7 +50,7 @@ class Estimator:
         self._lock = threading.Lock()
         self._kept: dict[_Place, Decomposition] = {}
         self._used: dict[_Place, float] = {}
-        self._fitted: dict[_Place, int] = {}
+        self._fitted: dict[_Place, tuple[int, float]] = {}
         self._saved = _SAVED_SECONDS
         self._polled = time.monotonic()
 
@@ -76,27 +79,29 @@ class Estimator:
         elapsed = time.monotonic() - self._polled
         self._polled += elapsed
         self._saved = min(_SAVED_SECONDS, self._saved + CORE_SHARE * elapsed)
-        for key in self._due():
+        for key in self._due(now):
             if self._saved <= 0:
                 return
             started = time.thread_time()
             with self._lock:
                 decomposition = self._kept.get(key)
             if decomposition is not None:
-                self._fitted[key] = decomposition.undecided
+                self._fitted[key] = decomposition.undecided, now
                 decomposition.fit()
                 decomposition.judge(self._thresholds.get(key.signal, ()))
             self._saved -= time.thread_time() - started
 
-    def _due(self) -> Sequence[_Place]:
+    def _due(self, now: float) -> Sequence[_Place]:
+        due: dict[_Place, float] = {}
         with self._lock:
-            grown = {
-                key: (one.undecided - self._fitted.get(key, 0)) / max(one.kept, 1)
-                for key, one in self._kept.items()
-            }
-        return sorted(
-            (key for key, part in grown.items() if part > _GROWN), key=grown.__getitem__, reverse=True
-        )
+            for key, one in self._kept.items():
+                undecided, at = self._fitted.get(key, (0, float("-inf")))
+                grown = one.undecided - undecided
+                part = grown / max(one.kept, 1)
+                is_old = grown > 0 and now - at >= REFRESH_SECONDS
+                if one.kept >= LEAST_INTERVALS and (part > _GROWN or is_old):
+                    due[key] = part
+        return sorted(due, key=due.__getitem__, reverse=True)
 
     def _has_room(self, now: float) -> bool:
         if len(self._kept) >= self._most:
