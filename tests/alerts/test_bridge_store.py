@@ -6,7 +6,7 @@ import json
 import random
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -51,8 +51,8 @@ def fill(store: Store, count: int, *, closed_at: float | None = None) -> None:
                 store.outbox.finish(delivery, posted_seq=delivery.last_seq)
 
 
-def steps_of_pruning(store: Store) -> int:
-    """How many hundreds of steps SQLite takes to prune once."""
+def steps(store: Store, work: Callable[[], object]) -> int:
+    """How many hundreds of steps SQLite takes."""
     counted = 0
 
     def count() -> int:
@@ -61,7 +61,7 @@ def steps_of_pruning(store: Store) -> int:
         return 0
 
     store.database._connection().set_progress_handler(count, 100)
-    store.prune(NOW - 7 * DAY)
+    work()
     store.database._connection().set_progress_handler(None, 100)
     return counted
 
@@ -89,11 +89,27 @@ def test_a_reader_sees_no_notification_that_is_half_stored(store: Store) -> None
 def test_the_cost_of_pruning_does_not_grow_with_the_incidents_that_stay(store: Store) -> None:
     """It holds the lock that a notification waits for."""
     fill(store, 100)
-    few = steps_of_pruning(store)
+    few = steps(store, lambda: store.prune(NOW - 7 * DAY))
     fill(store, 900)
-    many = steps_of_pruning(store)
+    many = steps(store, lambda: store.prune(NOW - 7 * DAY))
 
     assert 1000 == store.incidents.count_open()["critical"]
+    assert many <= 2 * few + 10
+
+
+def test_the_cost_of_reading_open_incidents_does_not_grow_with_the_closed_ones(store: Store) -> None:
+    """They are read each second, and closed ones are kept for a month."""
+
+    def read() -> None:
+        store.incidents.open()
+        store.incidents.open(NOW)
+        store.incidents.silenced()
+
+    fill(store, 10)
+    few = steps(store, read)
+    fill(store, 500, closed_at=NOW - DAY)
+    many = steps(store, read)
+
     assert many <= 2 * few + 10
 
 
