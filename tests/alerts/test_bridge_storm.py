@@ -10,7 +10,7 @@ import pytest
 
 from support.bridge_world import CHANNEL, Clock, SimulatedSlack, body_of
 from support.slack import Workspace
-from triton_alerts.bridge.deliver.plan import MOST_OWN
+from triton_alerts.bridge.deliver.plan import DIGEST_SECONDS, MOST_OWN
 from triton_alerts.bridge.deliver.worker import DeliveryOptions, DeliveryWorker, Escalation
 from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.incidents.store import Store
@@ -161,6 +161,25 @@ def test_what_ended_before_the_digest_was_posted_stays_named(tmp_path: Path) -> 
     storm.store.close()
 
     assert [True] * STORM == [any(f"Model g{n} failed" in one for one in shown) for n in range(STORM)]
+
+
+def test_an_earlier_digest_shows_the_ends_of_what_it_counted(tmp_path: Path) -> None:
+    """A second storm long after the first has a digest of its own; both end with nothing firing."""
+    storm = Storm(tmp_path)
+    storm.send()
+    storm.clock.now += 2 * DIGEST_SECONDS
+    second = [f"second{number}" for number in range(20)]
+    for name in second:
+        storm.hear(name, {name: storm.clock()})
+    storm.send()
+    for name in [f"g{number}" for number in range(STORM)] + second:
+        storm.hear(name, {}, {name: (storm.began, storm.clock())})
+    storm.send()
+    storm.store.close()
+
+    digests = [one.text for one in storm.workspace.roots() if "📋" in one.text]
+    ended = [f"📋 {count} incidents: 0 firing, {count} already resolved" for count in (STORM, len(second))]
+    assert ended == digests
 
 
 def test_the_digest_s_deleted_message_is_posted_again(tmp_path: Path) -> None:

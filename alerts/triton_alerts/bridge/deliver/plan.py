@@ -58,7 +58,7 @@ def plan(
     post_at: float,
     edit_at: float,
     threads: bool,
-    digest: Digest | None = None,
+    digests: Sequence[Digest] = (),
     evidence_seconds: float = 0.0,
     has_evidence: Callable[[Delivery], bool] = lambda _: True,
 ) -> Op | Wait:
@@ -67,8 +67,10 @@ def plan(
     Messages in doubt first, since they hold up their incidents; then what nobody has seen: a digest of many
     incidents, or the message of a new page. Escalations, other first messages and resolves, and other changes
     follow; edits have a rate of their own and fill the gaps. A digest is one message, counting what fires, with a
-    thread that names each incident; few of its incidents have messages of their own at once.
+    thread that names each incident; few of its incidents have messages of their own at once. `digests` are those
+    that are still edited, the latest first.
     """
+    digest = next(iter(digests), None)
     waits = [3600.0]
     later = {one.id: one.next_try - now for one in pending if 0 < one.next_try - now <= LONGEST_RETRY_SECONDS}
     ready = [one for one in pending if one.id not in later]
@@ -90,16 +92,14 @@ def plan(
             return _post(min(free, key=_turn), free)
     elif any(one.inflight or (_wants_post(one) and (room or not _only_digested(one))) for one in ready):
         waits.append(post_at - now)
-    if digest is not None:
-        unnamed = [one for one in ready if _unseen(one)]
-        total, firing = (
-            digest.named + len(unnamed),
-            digest.firing + sum(one.closed_at is None for one in unnamed),
-        )
-        due_at = max(edit_at, digest.edited_at + DIGEST_EDIT_SECONDS)
-        if (total, firing) != digest.shown and now >= due_at:
-            return Op("digest_edit", "", (), digest.ts, waiting=total, firing=firing)
-        if (total, firing) != digest.shown:
+    unnamed = [one for one in ready if _unseen(one)]
+    for each in digests:
+        more = unnamed if each is digest else []
+        total, firing = each.named + len(more), each.firing + sum(one.closed_at is None for one in more)
+        due_at = max(edit_at, each.edited_at + DIGEST_EDIT_SECONDS)
+        if (total, firing) != each.shown and now >= due_at:
+            return Op("digest_edit", "", (), each.ts, waiting=total, firing=firing)
+        if (total, firing) != each.shown:
             waits.append(due_at - now)
     edits = [one for one in ready if threads and _wants_edit(one)]
     due = [one for one in edits if _edit_due(one, now) <= now]

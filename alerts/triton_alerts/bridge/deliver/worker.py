@@ -22,7 +22,7 @@ from triton_alerts.bridge.deliver.transport import (
     backoff,
 )
 from triton_alerts.bridge.incidents.incident import Incident
-from triton_alerts.bridge.incidents.outbox import Delivery, Doubt
+from triton_alerts.bridge.incidents.outbox import Delivery, Digest, Doubt
 from triton_alerts.bridge.incidents.store import Store
 
 EVENTS_PER_REPLY = 12
@@ -85,7 +85,7 @@ class DeliveryWorker:
             post_at=self.post_at,
             edit_at=self.edit_at,
             threads=self.transport.threads,
-            digest=self.store.outbox.digest(self.channel),
+            digests=self.store.outbox.digests(self.channel),
             evidence_seconds=self.options.evidence_seconds,
             has_evidence=self._has_evidence,
         )
@@ -167,15 +167,18 @@ class DeliveryWorker:
 
     def _edit_digest(self, op: Op, now: float) -> None:
         self.edit_at = now + EDIT_SPACING_SECONDS
-        digest = self.store.outbox.digest(self.channel)
+        digest = self._digest(op.thread)
         assert digest is not None, "only a digest that was posted is edited"
         numbers = self.store.outbox.only_in_digest(self.channel, op.thread, message.DIGEST_LINES)
         incidents = [one for number in numbers if (one := self.store.incidents.get(number))]
         self.transport.edit(
             digest.channel, op.thread, message.digest(incidents, op.waiting, op.firing, now, threads=True)
         )
-        self.store.outbox.edited_digest(self.channel, op.waiting, op.firing, now)
+        self.store.outbox.edited_digest(self.channel, op.thread, op.waiting, op.firing, now)
         self.count("delivered", "edit")
+
+    def _digest(self, ts: str) -> Digest | None:
+        return next((one for one in self.store.outbox.digests(self.channel) if one.ts == ts), None)
 
     def _find(self, op: Op) -> Sent | None:
         one = op.first
@@ -311,7 +314,7 @@ class DeliveryWorker:
 
     def _retry_as_text(self, op: Op, now: float) -> None:
         if op.kind == "digest_edit":  # there is nothing to it without blocks
-            self.store.outbox.edited_digest(self.channel, op.waiting, op.firing, now)
+            self.store.outbox.edited_digest(self.channel, op.thread, op.waiting, op.firing, now)
         for one in op.deliveries:
             attempts = one.attempts + 1
             later = now + backoff(attempts, self.rng) if one.plainness else now
@@ -330,7 +333,7 @@ class DeliveryWorker:
     def _channel(self, op: Op) -> str:
         """Return the channel of a message; a thread's is known by its id."""
         if op.kind == "digest":
-            digest = self.store.outbox.digest(self.channel) if op.thread else None
+            digest = self._digest(op.thread)
             return digest.channel if digest is not None else self.channel
         return op.first.root_channel or self.channel
 

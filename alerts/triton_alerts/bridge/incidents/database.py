@@ -98,7 +98,26 @@ _SILENCED = """
 CREATE INDEX incidents_silenced ON incidents (id) WHERE json_extract(document, '$.silence') IS NOT NULL;
 """
 
-MIGRATIONS = (_UNVERSIONED, _PARSED_NOTIFICATIONS, _DIGESTS, _DOUBTS, _SUBJECTS, _SILENCED)
+# Before, a digest that was begun while an earlier one had firing incidents replaced it.
+_DIGESTS_KEPT = """
+ALTER TABLE digests RENAME TO latest_digests;
+CREATE TABLE digests (
+  channel TEXT NOT NULL, root_channel TEXT NOT NULL, ts TEXT NOT NULL, at REAL NOT NULL,
+  total INTEGER NOT NULL, firing INTEGER NOT NULL, edited_at REAL NOT NULL,
+  PRIMARY KEY (channel, ts)) WITHOUT ROWID;
+INSERT INTO digests SELECT channel, root_channel, ts, at, total, firing, edited_at FROM latest_digests;
+DROP TABLE latest_digests;
+"""
+
+MIGRATIONS = (
+    _UNVERSIONED,
+    _PARSED_NOTIFICATIONS,
+    _DIGESTS,
+    _DOUBTS,
+    _SUBJECTS,
+    _SILENCED,
+    _DIGESTS_KEPT,
+)
 """SQL that leads from one schema version (SQLite's user_version) to the next; the first one was not numbered."""
 
 

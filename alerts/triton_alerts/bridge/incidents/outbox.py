@@ -61,7 +61,7 @@ FROM deliveries d JOIN incidents i ON i.id = d.incident
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """The first message of a channel's latest digest: what it shows, and what is so now."""
+    """The first message of a digest: what it shows, and what is so now."""
 
     channel: str
     ts: str
@@ -213,31 +213,34 @@ class Outbox:
             *(*values.values(), delivery.id),
         )
 
-    def digest(self, channel: str) -> Digest | None:
-        """Return the channel's latest digest."""
-        row = self.database.row(
+    def digests(self, channel: str) -> list[Digest]:
+        """Return the channel's latest digest, and the earlier ones that do not show yet that all has ended."""
+        rows = self.database.rows(
             "SELECT g.root_channel, g.ts, g.at, g.edited_at, g.total, g.firing, count(d.id), "
-            "sum(i.closed_at IS NULL), sum(i.closed_at IS NULL AND d.root_ts != '') "
+            "coalesce(sum(i.closed_at IS NULL), 0), coalesce(sum(i.closed_at IS NULL AND d.root_ts != ''), 0) "
             "FROM digests g LEFT JOIN deliveries d ON d.digest = g.ts AND d.channel = g.channel "
-            "LEFT JOIN incidents i ON i.id = d.incident WHERE g.channel = ? GROUP BY g.channel",
+            "LEFT JOIN incidents i ON i.id = d.incident WHERE g.channel = ?1 "
+            "AND (g.firing > 0 OR g.total = 0 OR g.at = (SELECT max(at) FROM digests WHERE channel = ?1)) "
+            "GROUP BY g.ts ORDER BY g.at DESC, g.ts DESC",
             channel,
         )
-        if row is None:
-            return None
-        root_channel, ts, at, edited_at, total, firing, named, still, own = row
-        return Digest(root_channel, ts, at, edited_at, (total, firing), named, still or 0, own or 0)
+        return [
+            Digest(root_channel, ts, at, edited_at, (total, firing), named, still, own)
+            for root_channel, ts, at, edited_at, total, firing, named, still, own in rows
+        ]
 
     def set_digest(self, channel: str, root_channel: str, ts: str, now: float) -> None:
         """Record the first message of a digest; nothing is known of what it counted until it is edited."""
+        self.database.run("DELETE FROM digests WHERE channel = ? AND total > 0 AND firing = 0", channel)
         self.database.run(
             "INSERT OR REPLACE INTO digests VALUES (?, ?, ?, ?, 0, 0, ?)", channel, root_channel, ts, now, now
         )
 
-    def edited_digest(self, channel: str, total: int, firing: int, now: float) -> None:
+    def edited_digest(self, channel: str, ts: str, total: int, firing: int, now: float) -> None:
         """Record what the digest shows since its last edit."""
         self.database.run(
-            "UPDATE digests SET total = ?, firing = ?, edited_at = ? WHERE channel = ?",
-            *(total, firing, now, channel),
+            "UPDATE digests SET total = ?, firing = ?, edited_at = ? WHERE channel = ? AND ts = ?",
+            *(total, firing, now, channel, ts),
         )
 
     def forget_digest(self, channel: str, ts: str) -> None:
