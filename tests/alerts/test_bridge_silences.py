@@ -306,6 +306,23 @@ def test_undo_ends_every_silence_of_the_incident(bridge: Bridge, alertmanager: R
 
 
 @pytest.mark.real
+def test_a_silenced_alert_that_ends_before_it_was_ever_listed_is_closed(
+    bridge: Bridge, alertmanager: RealAlertmanager
+) -> None:
+    """The press itself saw that this Alertmanager has the alert: it is believed when it has it no more."""
+    labels = {"alertname": "A", "severity": "critical"}
+    alertmanager.fire(labels)
+    bridge.hear(alertmanager.notification({}, "A"))
+    bridge.press("silence", "1h")
+    alertmanager.fire(labels, ended=True)
+    eventually(lambda: not alertmanager.alerts(), "the alert is still listed")
+    bridge.ahead = SETTLED_SECONDS
+    bridge.reconcile(5)
+
+    assert bridge.incident().closed_at is not None
+
+
+@pytest.mark.real
 def test_a_silence_that_cannot_be_stored_is_taken_back(
     bridge: Bridge, alertmanager: RealAlertmanager, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -72,10 +72,10 @@ max without (version, state) ({state.MODEL_STATE}{{state="unavailable"}}) == 1""
         keep_firing_for="5m",
         # A model that Triton does not list at all has no version.
         summary="Model {{ $labels.model }}{{ with $labels.version }} version {{ . }}{{ end }} has not been ready "
-        "for {{ $value | humanizeDuration }} on {{ $labels.instance }}",
+        'for {{ $value | printf "%.0f" | humanizeDuration }} on {{ $labels.instance }}',
         description="Model {{ $labels.model }}{{ with $labels.version }} version {{ . }}{{ end }} should serve on "
-        "{{ $labels.instance }} and has not been ready for {{ $value | humanizeDuration }}. Requests for it "
-        "fail there.",
+        '{{ $labels.instance }} and has not been ready for {{ $value | printf "%.0f" | humanizeDuration }}. '
+        "Requests for it fail there.",
         action="See which state it is in and why: exporter's /state, Triton's repository index.",
         cause_from=_LOAD_REASON,
         steps=_LOAD_STEPS,

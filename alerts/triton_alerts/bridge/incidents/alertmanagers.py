@@ -48,7 +48,10 @@ class Alertmanagers:
         problem = PeerError("no Alertmanager given with --alertmanager lists its alerts")
         for one in self.each:
             try:
-                if incident.members.keys() & firing(one).keys():
+                listed = firing(one)
+                if incident.members.keys() & listed.keys():
+                    # A silenced alert may never be listed again: nothing else would say when it ended.
+                    self.learn(one, listed, [incident])
                     return one
             except PeerError as error:
                 problem = error
