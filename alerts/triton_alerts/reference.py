@@ -41,6 +41,7 @@ An alert is a page only when one of these is true; everything else is a ticket:
    where there is only one, its failure is the page.
 2. **An error budget burns** so fast that it must be stopped now (the page tiers of an objective), or whether
    it burns is unknown (`TritonSLOUnknown`). A ticket that spreads to users becomes a page this way.
+   The budget of `readiness` pages only where redundancy is gone as well, or one server is away for ten minutes.
 3. **Requests hang where no budget can see it.** A hung model or engine stays ready and keeps receiving its share of
    the requests, which never complete, so that no counter moves.
 4. **Notifications do not reach people.** Where the alert itself could not be delivered either (no Alertmanager is

@@ -31,6 +31,7 @@ from triton_slo.burn.condition import (
     Quantity,
     Recent,
     Recurs,
+    RedundancyGone,
     Relative,
     Retired,
     Significance,
@@ -184,6 +185,8 @@ class _Chunk:
                 return ended >= times
             case Retired():
                 return np.zeros(self.shape, dtype=bool)  # a history of events does not show it
+            case RedundancyGone():
+                return np.ones(self.shape, dtype=bool)  # of any server: a history of events names none
             case Compare(quantity, sign, limit):
                 return self._compare(quantity, _OPERATORS[sign], limit)
         raise TypeError(f"not a condition: {condition!r}")

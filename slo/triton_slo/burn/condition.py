@@ -10,6 +10,8 @@ chapter 5), with four additions:
   its incident.
 * *over*: a recovery stays in force while the short window still contains the incident, unless failures relapse.
 * *recurring*: bursts keep the alert firing between them.
+* *redundancy gone*: readiness pages only if fewer than half of the servers were ready, or one was away for longer
+  than a restart takes, in the long window. A rolling restart pages nobody.
 * *within error*: a share that the exporter estimates pages only where it burns by more than its stated error.
 
 No alert fires for a group that is *retired*: unloaded on purpose, or replaced.
@@ -163,6 +165,11 @@ class Retired:
 
 
 @dataclass(frozen=True, slots=True)
+class RedundancyGone:
+    """True while too few servers are ready (`Indicator.redundancy_gone`)."""
+
+
+@dataclass(frozen=True, slots=True)
 class Named:
     """A part that the rules record as a series of its own, and what it means in words."""
 
@@ -171,7 +178,7 @@ class Named:
     meaning: str = field(compare=False)
 
 
-Condition = Compare | All | Either | Unless | Recent | Recurs | Retired | Named
+Condition = Compare | All | Either | Unless | Recent | Recurs | Retired | RedundancyGone | Named
 
 
 def burns(rate: float | None) -> bool:
@@ -224,6 +231,9 @@ def burn_condition(plan: Plan, tier: Tier) -> Condition:
         parts.append(Named("enough", enough, words))
     if "model" in plan.objective.group_by:
         now = Unless(now, Retired())
+    if plan.pages(tier) and plan.redundancy_gone:
+        gone = Named("redundancy_gone", RedundancyGone(), "one more server that fails would be noticed")
+        now = All((now, Recent(gone, long)))
     words = "the short window still burns and the incident has not ended, or bursts recur"
     return All((*parts, Named("now", now, words)))
 
@@ -303,5 +313,5 @@ def _collect(condition: Condition, found: dict[str, Named]) -> None:
         case Named(name, inner):
             _collect(inner, found)
             found.setdefault(name, condition)
-        case Compare() | Recurs() | Retired():
+        case Compare() | Recurs() | Retired() | RedundancyGone():
             pass

@@ -24,6 +24,7 @@ from triton_slo.burn.condition import (
     Quantity,
     Recent,
     Recurs,
+    RedundancyGone,
     Relative,
     Retired,
     Significance,
@@ -92,6 +93,8 @@ class _Expression:
                 return f"resets({burning}[{duration_text(span.seconds)}]) >= {times}"
             case Retired():
                 return retired(self.plan)
+            case RedundancyGone():
+                return self.plan.redundancy_gone
             case Named():
                 return self._part(condition)
 

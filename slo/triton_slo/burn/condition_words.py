@@ -18,6 +18,7 @@ from triton_slo.burn.condition import (
     Quantity,
     Recent,
     Recurs,
+    RedundancyGone,
     Relative,
     Retired,
     Significance,
@@ -28,6 +29,7 @@ from triton_slo.burn.condition import (
 from triton_slo.objective.model import Tier
 from triton_slo.promql import number
 from triton_slo.rules.plan import Plan
+from triton_slo.rules.windows import RESTART
 
 
 def explained(plan: Plan, tier: Tier) -> Iterator[tuple[str, str, str]]:
@@ -55,6 +57,8 @@ def in_words(condition: Condition) -> str:
             return f"burning over {window.nominal} ended {times} times or more in {span.nominal}"
         case Retired():
             return "the group is retired"
+        case RedundancyGone():
+            return f"fewer than half of the servers are ready, or one has not been ready for {RESTART}"
         case Named(name):
             return f"`{names.burn_part(name)}`"
 

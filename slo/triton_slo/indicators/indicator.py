@@ -85,6 +85,10 @@ class Indicator(Value):
         """Reasons for knowing nothing beside vanished series; `settled` leaves out retired and new groups."""
         return iter(())
 
+    def redundancy_gone(self, scope: Scope, away_seconds: float) -> str:
+        """Return PromQL for groups that need a person at once; empty where every burning group does."""
+        return ""
+
     def alive(self, scope: Scope) -> str:
         """Return PromQL with a result while a group without series is idle; empty where such a group vanished."""
         return ""

@@ -17,7 +17,19 @@ from triton_slo import names
 from triton_slo.indicators.indicator import Indicator, T
 from triton_slo.indicators.measure import Events, Measure, Scope, StateQuery, UnknownReason, stuck
 from triton_slo.indicators.sample_series import SampleSeries, gauge
-from triton_slo.promql import Matchers, by, on
+from triton_slo.promql import Matchers, by, number, on
+
+
+def _servers(scope: Scope) -> tuple[str, str]:
+    """PromQL for the servers that should serve a version, and for those of them on which it is not ready."""
+    meant = scope.matchers.also('state!~"unloaded|unloading"')
+    should_serve = (
+        f"{state.MODEL_STATE}{meant} == 1\n"
+        f"and on (instance, model) {state.MODEL_EXPECTED}{scope.models} == 1\n"
+        f"unless on (instance, model, version) {state.MODEL_FIRST_LOAD}{scope.matchers}"
+    )
+    ready = f"{state.MODEL_READY}{scope.matchers} == 1"
+    return should_serve, f"({should_serve})\nunless on (instance, model, version) {ready}"
 
 
 class Readiness(Indicator):
@@ -40,18 +52,18 @@ class Readiness(Indicator):
 
     def measure(self, threshold: float | None, scope: Scope) -> Measure:
         """Events per second are servers on which the version should serve."""
-        meant = scope.matchers.also('state!~"unloaded|unloading"')
-        should_serve = (
-            f"{state.MODEL_STATE}{meant} == 1\n"
-            f"and on (instance, model) {state.MODEL_EXPECTED}{scope.models} == 1\n"
-            f"unless on (instance, model, version) {state.MODEL_FIRST_LOAD}{scope.matchers}"
-        )
-        total = f"count {scope.by} (\n{should_serve}\n)"
-        ready = f"{state.MODEL_READY}{scope.matchers} == 1"
-        failed = f"count {scope.by} (\n({should_serve})\nunless on (instance, model, version) {ready}\n)"
+        total, failed = (f"count {scope.by} (\n{one}\n)" for one in _servers(scope))
         presence = scope.present(state.MODEL_STATE)
         events = StateQuery(Events(error=f"{failed}\nor\n0 * {total}", total=total))
         return Measure(presence, events, sources=((presence, "state"),))
+
+    def redundancy_gone(self, scope: Scope, away_seconds: float) -> str:
+        """Fewer than half of the servers are ready, or one of them has been away for too long to be restarting."""
+        should_serve, not_ready = _servers(scope)
+        since = f"time() - {state.MODEL_NOT_READY_SINCE}{scope.matchers} > {number(away_seconds)}"
+        few = f"2 * count {scope.by} (\n{not_ready}\n) > count {scope.by} (\n{should_serve}\n)"
+        away = f"count {scope.by} (\n({not_ready})\nand on (instance, model, version) ({since})\n)"
+        return f"{few}\nor {scope.on} {away}"
 
     def unknown_reasons(
         self, scope: Scope, after_seconds: float, counts_as_failed: bool, settled: Callable[[str], str]

@@ -12,7 +12,7 @@ from triton_slo.fields import Choice
 from triton_slo.indicators.measure import Measure, Scope, UnknownReason
 from triton_slo.objective.model import Objective, Override, Severity, Tier, budget
 from triton_slo.promql import Matchers, parse_selector
-from triton_slo.rules.windows import SLICE, Clock, RecordedWindow, canonical, spans
+from triton_slo.rules.windows import RESTART, SLICE, Clock, RecordedWindow, canonical, spans
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +116,12 @@ class Plan:
     def measure(self, variant: Variant) -> Measure:
         """Return how the indicator is measured for a variant's models."""
         return self.objective.indicator.measure(variant.threshold, self.scope(variant.matchers))
+
+    @cached_property
+    def redundancy_gone(self) -> str:
+        """PromQL for groups without redundancy; empty where the indicator knows none."""
+        away = self.clock.real(RESTART)
+        return self.objective.indicator.redundancy_gone(self.scope(chosen(self.objective)), away)
 
     @property
     def mistakes(self) -> tuple[UnknownReason, ...]:

@@ -20,6 +20,8 @@ BURST_WINDOW = "10m"
 KEEP_FIRING = "1m"
 RECURRING = "1h"
 """Where bursts are counted."""
+RESTART = "10m"
+"""A server that is away for longer does not restart, as `TritonModelNotReadyProlonged` has it, too."""
 SLICE = "1m"
 """Length of a time slice, for indicators that know only means."""
 MIN_SCRAPES = 4
