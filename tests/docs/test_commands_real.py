@@ -26,6 +26,9 @@ NOT_RUN = {
     "docs/troubleshooting.md: tritonwatch bridge test": "wants a Slack",
     "docs/on-call.md: tritonwatch bridge test --slack-token-file": "posts to Slack",
     "docs/on-call.md: tritonwatch bridge --listen 0.0.0.0:9096": "speaks to Slack",
+    "docs/on-call.md: tritonwatch bridge --weekly-summary": "a mention",
+    "CHANGELOG.md: tritonwatch bridge --weekly-summary": "a mention",
+    "docs/on-call.md: tritonwatch incidents": "wants what a bridge recorded, which test_bridge_incidents.py has",
 }
 """Commands that are checked only, by how they begin, and why."""
 ANSWERS = {"gate": {0, 3, 4}, "doctor": {0, 1}, "convert": {0, 3}}

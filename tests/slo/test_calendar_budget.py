@@ -140,8 +140,12 @@ def test_a_replay_forgets_the_month_before(kind: str) -> None:
 def test_an_alert_states_how_long_the_months_budget_lasts(tool: Path, tmp_path: Path) -> None:
     """The text's query works: what is left, times the days that it stands for, over the pace."""
     plan = Plan(objective("o", "month", BERLIN), Options())
-    said = burning(plan, plan.objective.alerting.tiers[0], recurs=True)["description"]
-    rule = {"alert": "A", "expr": f"{names.CURRENT_BURN_RATE} > 1", "annotations": {"said": said}}
+    texts = burning(plan, plan.objective.alerting.tiers[0], recurs=True)
+    rule = {
+        "alert": "A",
+        "expr": f"{names.CURRENT_BURN_RATE} > 1",
+        "annotations": {"said": texts["description"]},
+    }
     labels = f'slo="o", indicator="errors", {GROUP}'
     given = [
         (f"{names.CURRENT_BURN_RATE}{{{labels}}}", "4"),
@@ -162,7 +166,7 @@ def test_an_alert_states_how_long_the_months_budget_lasts(tool: Path, tmp_path: 
     )
 
     said = done.stdout + done.stderr
-    assert " for the month burns " in said
+    assert " over the month (" in texts["description"]
     assert "At this rate the rest of it is gone in 1d 6h 0m 0s. It resets in 2d 0h 0m 0s." in said
 
 
