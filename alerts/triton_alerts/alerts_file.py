@@ -86,9 +86,13 @@ class AlertsFile:
 
 
 def is_alerts_file(text: str) -> bool:
-    """Return whether a file is one of alert settings, by its only key."""
-    nodes = [node for node in documents("", text) if isinstance(node, yaml.MappingNode)]
-    return any([key.value for key, _ in node.value] == ["alerts"] for node in nodes)
+    """Return whether a file is one of alert settings, by its only key, or was meant to be one."""
+    keys = [
+        [str(key.value).lower() for key, _ in node.value]
+        for node in documents("", text)
+        if isinstance(node, yaml.MappingNode)
+    ]
+    return any(len(one) == 1 and get_close_matches(one[0], ["alerts"], 1, 0.8) for one in keys)
 
 
 def read(file: str, text: str) -> AlertsFile:
@@ -103,7 +107,8 @@ def read(file: str, text: str) -> AlertsFile:
     if more:
         problems.append(Problem(file, "contains several documents", "put all alerts into one"))
     place = f"{file}:{node.start_mark.line + 1}"
-    given_alerts = (data["alerts"] or {}) if isinstance(data, dict) and set(data) == {"alerts"} else None
+    given_alerts = data["alerts"] if isinstance(data, dict) and set(data) == {"alerts"} else ()
+    given_alerts = {} if given_alerts is None else given_alerts
     if not problems and not isinstance(given_alerts, dict):
         problems.append(Problem(place, "is not a file of alert settings", _FORM))
     if problems or not isinstance(given_alerts, dict):

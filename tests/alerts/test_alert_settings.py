@@ -126,6 +126,7 @@ def test_a_mistake_is_refused_with_its_line(alert: str, given: object, reason: s
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
+        ("alerts: []", "alerts.yaml:1: is not a file of alert settings"),
         ("alerts: [TritonServerDown]", "alerts.yaml:1: is not a file of alert settings"),
         ("TritonServerDown: {enabled: false}", "alerts.yaml:1: is not a file of alert settings"),
         ("alerts: {}\ncolor: red", "alerts.yaml:1: is not a file of alert settings"),

@@ -181,3 +181,17 @@ def test_check_reads_files_that_only_resemble_rules(tmp_path: Path, text: str) -
     path.write_text(text)
 
     assert main(["check", str(path)]) in {0, 1}
+
+
+@pytest.mark.parametrize("key", ["alert", "Alerts"])
+def test_a_misspelt_key_of_alert_settings_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], key: str
+) -> None:
+    """The file is not taken for one of objectives, whose fixes would be about other fields."""
+    path = tmp_path / "alerts.yaml"
+    path.write_text(f"{key}: {{TritonServerDown: {{enabled: false}}}}\n")
+
+    assert 1 == main(["check", str(path)])
+    found = capsys.readouterr().err
+    assert "is not a file of alert settings (fix: write a mapping such as {alerts: " in found
+    assert 1 == len(found.splitlines())
