@@ -120,8 +120,11 @@ class Plan:
     @cached_property
     def redundancy_gone(self) -> str:
         """PromQL for groups without redundancy; empty where the indicator knows none."""
-        away = self.clock.real(RESTART)
-        return self.objective.indicator.redundancy_gone(self.scope(chosen(self.objective)), away)
+        scope = self.scope(chosen(self.objective))
+        gone = self.objective.indicator.redundancy_gone(scope, self.clock.real(RESTART))
+        if gone and self.objective.unknown.policy == "bad":
+            gone += f"\nor {scope.on} group {scope.by} ({names.UNKNOWN}{self.own} == 1)"
+        return gone
 
     @property
     def mistakes(self) -> tuple[UnknownReason, ...]:
