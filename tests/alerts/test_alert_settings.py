@@ -508,11 +508,11 @@ def test_the_line_of_a_panel_moves_along() -> None:
     name = "TritonInstancesSaturated"
     overrides = [{"models": ["a", "b"], "threshold": 0.5}, {"models": {"regex": "c.*"}, "enabled": False}]
 
-    [(said, steps)] = drawn(tuned(**{name: {"threshold": "95%", "overrides": overrides}}), name)
-    assert f"`{name}` fires above 95%. For some models: a, b: above 50%; c.*: off." in said
+    [(printed, steps)] = drawn(tuned(**{name: {"threshold": "95%", "overrides": overrides}}), name)
+    assert f"`{name}` fires above 95%. For some models: a, b: above 50%; c.*: off." in printed
     assert [None, 0.95] == steps
-    [(said, steps)] = drawn(tuned(**{name: {"enabled": False}}), name)
-    assert f"`{name}` is disabled." in said
+    [(printed, steps)] = drawn(tuned(**{name: {"enabled": False}}), name)
+    assert f"`{name}` is disabled." in printed
     assert [None] == steps
 
 

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.bridge_world import CHANNEL, Clock, SimulatedSlack, body_of
+from support.bridge_simulation import CHANNEL, Clock, SimulatedSlack, body_of
 from support.loopback import served
 from support.slack import Workspace
 from triton_alerts.alertmanager_client import Alertmanager
@@ -105,7 +105,7 @@ class Place:
     clients: Alertmanagers
     count: list[tuple[str, str]] = field(default_factory=list)
 
-    def hear(self, firing: dict[str, float], ended: dict[str, tuple[float, float]] | None = None) -> None:
+    def take_in(self, firing: dict[str, float], ended: dict[str, tuple[float, float]] | None = None) -> None:
         self.alertmanager.firing = dict(firing)
         self.store.receive(parse(body_of("g0", firing, ended or {}), "am"), self.clock())
 
@@ -146,7 +146,7 @@ def away(store: Store) -> Alertmanagers:
 
 def test_a_page_nobody_takes_is_escalated_once(place: Place) -> None:
     """After the set time one more message goes out, with a mention and the way to the thread."""
-    place.hear({"a": place.clock()})
+    place.take_in({"a": place.clock()})
     place.send()
     escalate = Escalator(place.store, place.worker.options.escalation, lambda _: CHANNEL, lambda: None)
     for _ in range(40):
@@ -183,7 +183,7 @@ def test_a_slow_prometheus_delays_the_one_chart_of_an_incident(
     place: Place, timeouts: int, charts: int
 ) -> None:
     """It is asked again for a minute; a chart that was sent is not sent again."""
-    place.hear({"a": place.clock()})
+    place.take_in({"a": place.clock()})
     place.send()
     sent: list[str] = []
     draw = Charts(
@@ -204,13 +204,13 @@ def test_the_message_of_an_escalation_shows_the_end(place: Place) -> None:
     """Its readers may see no other message of the incident; for what is over by then nobody is called."""
     start = place.clock()
     escalate = Escalator(place.store, place.worker.options.escalation, lambda _: CHANNEL, lambda: None)
-    place.hear({"a": start})
+    place.take_in({"a": start})
     place.send()
     place.clock.now += 901
     escalate(place.clock())
     place.send()
     before = place.workspace.roots()[-1].shown
-    place.hear({}, {"a": (start, place.clock())})
+    place.take_in({}, {"a": (start, place.clock())})
     place.send()
     after = place.workspace.roots()[-1].shown
 
@@ -222,7 +222,7 @@ def test_the_message_of_an_escalation_shows_the_end(place: Place) -> None:
 @pytest.mark.parametrize("action", ["acknowledge", "silence"])
 def test_a_page_that_somebody_has_is_not_escalated(place: Place, action: str) -> None:
     """Acknowledging or silencing is an answer."""
-    place.hear({"a": place.clock()})
+    place.take_in({"a": place.clock()})
     place.press(action, "1h")
     place.clock.now += 3000
     Escalator(place.store, place.worker.options.escalation, lambda _: CHANNEL, lambda: None)(place.clock())
@@ -232,7 +232,7 @@ def test_a_page_that_somebody_has_is_not_escalated(place: Place, action: str) ->
 
 def test_a_press_delivered_twice_counts_once(place: Place) -> None:
     """Slack sends an event again when its answer was late."""
-    place.hear({"a": place.clock()})
+    place.take_in({"a": place.clock()})
     place.press("silence", "4h")
     place.press("silence", "4h")
 
@@ -242,7 +242,7 @@ def test_a_press_delivered_twice_counts_once(place: Place) -> None:
 
 def test_a_silence_matches_the_incident_and_names_its_maker(place: Place) -> None:
     """No wider than the incident, no longer than asked."""
-    place.hear({"a": place.clock()})
+    place.take_in({"a": place.clock()})
     place.press("silence", "4h")
     made = place.alertmanager.silences[0]
 
@@ -256,7 +256,7 @@ def test_a_silence_matches_the_incident_and_names_its_maker(place: Place) -> Non
 
 def test_a_hostile_model_name_stays_text_in_the_answer_to_a_silence(place: Place) -> None:
     """The answer quotes what the silence matches, and Slack reads mentions and links in it."""
-    place.hear({"<!channel> <http://evil.example|x>": place.clock()})
+    place.take_in({"<!channel> <http://evil.example|x>": place.clock()})
     line = place.press("silence", "1h")
 
     assert line.startswith("Silenced until")
@@ -265,7 +265,7 @@ def test_a_hostile_model_name_stays_text_in_the_answer_to_a_silence(place: Place
 
 def test_until_resolved_is_renewed_and_ended(place: Place) -> None:
     """It lasts while the incident does, and no bridge is needed for it to end some day."""
-    place.hear({"a": place.clock()})
+    place.take_in({"a": place.clock()})
     place.press("silence", "resolved")
     reconcile = Reconciler(place.store, place.clients, lambda: None)
     place.clock.now += 50_000
@@ -283,7 +283,7 @@ def test_until_resolved_is_renewed_and_ended(place: Place) -> None:
 
 def test_an_alert_that_ends_while_silenced_ends_its_incident(place: Place) -> None:
     """Alertmanager says nothing about it; the thread says how it became known."""
-    place.hear({"a": place.clock()})
+    place.take_in({"a": place.clock()})
     place.send()
     place.press("silence", "1h")
     reconcile = Reconciler(place.store, place.clients, lambda: None)
@@ -303,7 +303,7 @@ def test_an_alert_that_ends_while_silenced_ends_its_incident(place: Place) -> No
 
 def test_an_alertmanager_that_cannot_be_asked_ends_nothing(place: Place) -> None:
     """No answer is not the answer that nothing fires."""
-    place.hear({"a": place.clock()})
+    place.take_in({"a": place.clock()})
     failures: list[int] = []
     reconcile = Reconciler(place.store, away(place.store), lambda: None, lambda: failures.append(1))
     for _ in range(10):
@@ -316,7 +316,7 @@ def test_an_alertmanager_that_cannot_be_asked_ends_nothing(place: Place) -> None
 
 def test_a_button_that_fails_says_so_to_the_one_who_pressed(place: Place) -> None:
     """The line names what refused; the incident stays as it was."""
-    place.hear({"a": place.clock()})
+    place.take_in({"a": place.clock()})
     broken = Actions(place.store, place.audit, away(place.store), place.clock)
     line = broken.do(Press("x", "silence", "1h", place.incident.name, "U0ANA"))
 
@@ -328,7 +328,7 @@ def test_a_button_that_fails_says_so_to_the_one_who_pressed(place: Place) -> Non
 
 def test_a_silence_that_a_killed_bridge_made_is_taken_over(place: Place) -> None:
     """The bridge may be killed after Alertmanager made the silence and before the incident has it."""
-    place.hear({"a": place.clock()})
+    place.take_in({"a": place.clock()})
     place.press("silence", "1h")
     place.store.change(1, lambda before: (before.model_copy(update={"silence": None}), ()))
     place.press("silence", "1h", number="again")
@@ -339,7 +339,7 @@ def test_a_silence_that_a_killed_bridge_made_is_taken_over(place: Place) -> None
 
 def test_handing_back_starts_the_escalation_again(place: Place) -> None:
     """Who lets go leaves the page without anybody: from then the time counts anew, and help is called again."""
-    place.hear({"a": place.clock()})
+    place.take_in({"a": place.clock()})
     place.send()
     how = place.worker.options.escalation
     escalate = Escalator(place.store, how, lambda _: CHANNEL, lambda: None, place.audit.escalated)
@@ -359,7 +359,7 @@ def test_handing_back_starts_the_escalation_again(place: Place) -> None:
 
 def test_an_answer_that_is_not_alertmanagers_is_no_accident(place: Place) -> None:
     """Another service behind the address: the one who pressed hears it, and the trail keeps it."""
-    place.hear({"a": place.clock()})
+    place.take_in({"a": place.clock()})
     place.alertmanager.answer = {"status": "welcome"}
     lines = [place.press("silence", "1h"), place.press("recheck")]
 
@@ -372,7 +372,7 @@ def test_an_answer_that_is_not_alertmanagers_is_no_accident(place: Place) -> Non
 
 def test_a_trail_that_cannot_be_written_stops_no_button(place: Place) -> None:
     """A full disk: the silence is made, and the one who pressed hears that it was not kept on record."""
-    place.hear({"a": place.clock()})
+    place.take_in({"a": place.clock()})
     place.audit.path.mkdir()
     line = place.press("silence", "1h")
     place.audit.escalated(place.clock(), place.incident, CHANNEL)
@@ -435,7 +435,7 @@ def test_a_press_by_a_user_without_permission_changes_nothing_and_is_recorded(
     place: Place, action: str, user: str, channel: str
 ) -> None:
     """Anyone who is not allowed, or presses elsewhere, is refused; the trail names them."""
-    place.hear({"a": 0})
+    place.take_in({"a": 0})
     before = place.incident
     outcomes: list[tuple[str, str]] = []
     guarded = dataclasses.replace(
@@ -473,7 +473,7 @@ def test_a_press_by_a_user_without_permission_changes_nothing_and_is_recorded(
 )
 def test_forged_values_of_a_button_do_nothing(place: Place, action: str, value: str, block: str) -> None:
     """Only what the bridge's own buttons send is carried out; the rest is answered and harms nobody."""
-    place.hear({"a": 0})
+    place.take_in({"a": 0})
     before = place.incident
     payload = {
         "user": {"id": "U0EVE"},

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from support.bridge_world import CHANNEL, Clock, SimulatedSlack, body_of
+from support.bridge_simulation import CHANNEL, Clock, SimulatedSlack, body_of
 from support.slack import Posted, Workspace
 from triton_alerts.bridge.deliver.worker import DeliveryOptions, DeliveryWorker
 from triton_alerts.bridge.incidents.notification import parse
@@ -28,13 +28,13 @@ class Bridge:
         self.started: dict[str, float] = {}
         self.worker = DeliveryWorker(CHANNEL, self.store, slack, options, self.clock, random.Random(1))
 
-    def hear(self, name: str, *, ended: bool = False) -> None:
+    def take_in(self, name: str, *, ended: bool = False) -> None:
         now = self.clock.now
         start = self.started.setdefault(name, now)
         body = body_of(name, {} if ended else {"a": start}, {"a": (start, now)} if ended else {})
         self.store.receive(parse(body, "one"), now)
 
-    def told(self, name: str, word: str = "") -> list[Posted]:
+    def reported(self, name: str, word: str = "") -> list[Posted]:
         """Work until Slack shows it, or time is up."""
         end = self.clock.now + PATIENCE
         while self.clock.now < end:
@@ -53,19 +53,19 @@ def test_a_jump_of_the_clock_and_back_holds_up_no_message(
 ) -> None:
     """What opens, changes or ends before, between and after the jumps is reported within a minute."""
     bridge = Bridge(tmp_path / "bridge.db", DeliveryOptions(evidence_seconds=evidence))
-    bridge.hear("before")
-    assert bridge.told("before")
+    bridge.take_in("before")
+    assert bridge.reported("before")
 
     bridge.clock.now += jump
-    bridge.hear("between")
-    assert bridge.told("between")
-    bridge.hear("untold")  # not a step is made before the clock is put right
+    bridge.take_in("between")
+    assert bridge.reported("between")
+    bridge.take_in("untold")  # not a step is made before the clock is put right
 
     bridge.clock.now -= jump
-    assert bridge.told("untold")
-    bridge.hear("after")
-    assert bridge.told("after")
+    assert bridge.reported("untold")
+    bridge.take_in("after")
+    assert bridge.reported("after")
     for name in ("before", "between", "after"):
-        bridge.hear(name, ended=True)
-        assert bridge.told(name, "Resolved"), name
+        bridge.take_in(name, ended=True)
+        assert bridge.reported(name, "Resolved"), name
     bridge.store.close()

@@ -19,7 +19,7 @@ import pytest
 import requests
 
 import support
-from support.bridge_world import body_of
+from support.bridge_simulation import body_of
 from support.slack import ALL_SCOPES, TOKEN, SlackServer, Workspace
 from triton_alerts.bridge import command
 from triton_alerts.bridge.assembly import AUDIT_FILE, claimed
@@ -59,7 +59,7 @@ def test_the_pictures_of_the_page_exist() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "printed"),
     [
         ([], "no credentials for Slack"),
         (["--dry-run", "--listen", "nowhere"], "HOST:PORT"),
@@ -96,7 +96,7 @@ def test_the_pictures_of_the_page_exist() -> None:
     ],
 )
 def test_a_mistake_in_the_flags_of_the_bridge_is_named_with_its_fix(
-    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], printed: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One line a mistake, with what to do; exit 2 as in every verb, 1 for what a server or a file refuses."""
     code = main(["bridge", *arguments])
@@ -104,12 +104,12 @@ def test_a_mistake_in_the_flags_of_the_bridge_is_named_with_its_fix(
 
     refused = ("Cannot assign", "can be written", "a webhook body")
     assert (1 if any(words in line for words in refused) else 2) == code
-    assert said in line
+    assert printed in line
     assert "(fix: " in line
 
 
 @pytest.mark.parametrize(
-    ("option", "content", "said"),
+    ("option", "content", "printed"),
     [
         ("--slack-token-file", b"", "is empty"),
         ("--slack-token-file", b"\xff\xfe", "not text"),
@@ -120,7 +120,7 @@ def test_a_mistake_in_the_flags_of_the_bridge_is_named_with_its_fix(
     ],
 )
 def test_a_secret_that_cannot_be_right_is_found_before_the_first_page(
-    option: str, content: bytes, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    option: str, content: bytes, printed: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Which file, and why; never what is in it."""
     file = tmp_path / "secret"
@@ -129,7 +129,7 @@ def test_a_secret_that_cannot_be_right_is_found_before_the_first_page(
     assert 2 == main(["bridge", option, str(file), "--data", str(tmp_path)])
     line = capsys.readouterr().err
     assert f"{option} {file}: " in line
-    assert said in line
+    assert printed in line
     assert "s3cret" not in line
 
 
@@ -236,7 +236,7 @@ def test_render_reads_a_capture_whose_body_is_text(
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "printed"),
     [
         (b"", "body: is not JSON"),
         (b"caf\xe9", "body: is not JSON"),
@@ -246,13 +246,13 @@ def test_render_reads_a_capture_whose_body_is_text(
     ],
 )
 def test_what_cannot_be_rendered_is_explained(
-    content: bytes, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    content: bytes, printed: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """No codec, and no position in a text that nobody sees."""
     (tmp_path / "body.json").write_bytes(content)
 
     assert 1 == main(["bridge", "render", str(tmp_path / "body.json")])
-    assert f"{said} (fix: " in capsys.readouterr().err
+    assert f"{printed} (fix: " in capsys.readouterr().err
 
 
 def test_the_log_shows_who_did_what(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -307,7 +307,7 @@ def test_every_channel_and_the_escalation_are_tried(
 
 
 @pytest.mark.parametrize(
-    ("scopes", "channel", "said"),
+    ("scopes", "channel", "printed"),
     [
         (
             ALL_SCOPES - {"channels:history"},
@@ -322,7 +322,7 @@ def test_what_is_missing_in_slack_is_named_one_line_each(
     slack_flags: tuple[Workspace, list[str]],
     scopes: frozenset[str],
     channel: str,
-    said: str,
+    printed: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Scopes and channels are compared with what the bridge was told to do."""
@@ -332,7 +332,7 @@ def test_what_is_missing_in_slack_is_named_one_line_each(
     assert 1 == main(["bridge", *flags, *more, "test"])
     lines = capsys.readouterr().err.splitlines()
 
-    assert any(said in line for line in lines), lines
+    assert any(printed in line for line in lines), lines
 
 
 def test_a_bad_token_is_reported_when_the_bridge_starts(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from support.bridge_world import Clock, rfc3339
+from support.bridge_simulation import Clock, rfc3339
 from triton_alerts.bridge.deliver import message
 from triton_alerts.bridge.incidents.incident import Event, Evidence, Incident, Mark
 from triton_alerts.bridge.incidents.notification import Member, parse

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from support.bridge_world import (
+from support.bridge_simulation import (
     CHANNEL,
     FAULTS,
     HOUR,

@@ -17,7 +17,7 @@ def alert(name: str, start: float = 100.0, end: float | None = None, **annotatio
     return Member(labels=labels, annotations=annotations, starts_at=start, ends_at=end)
 
 
-def said(*alerts: Member, source: str = "am-0", truncated: int = 0) -> Notification:
+def notified(*alerts: Member, source: str = "am-0", truncated: int = 0) -> Notification:
     notification = Notification(
         key="page|{}",
         receiver="page",
@@ -29,7 +29,7 @@ def said(*alerts: Member, source: str = "am-0", truncated: int = 0) -> Notificat
     return notification.dated()
 
 
-def told(*notifications: Notification) -> tuple[Incident | None, list[str]]:
+def folded(*notifications: Notification) -> tuple[Incident | None, list[str]]:
     """Fold them one after the other; the outcomes and the last incident."""
     current, outcomes = None, []
     for second, heard in enumerate(notifications):
@@ -41,11 +41,11 @@ def told(*notifications: Notification) -> tuple[Incident | None, list[str]]:
 
 def test_one_incident_opens_grows_shrinks_and_closes() -> None:
     """A group is one incident from its first alert to the end of its last."""
-    incident, outcomes = told(
-        said(alert("a")),
-        said(alert("a"), alert("b", 110.0)),
-        said(alert("a", end=130.0), alert("b", 110.0)),
-        said(alert("b", 110.0, end=140.0)),
+    incident, outcomes = folded(
+        notified(alert("a")),
+        notified(alert("a"), alert("b", 110.0)),
+        notified(alert("a", end=130.0), alert("b", 110.0)),
+        notified(alert("b", 110.0, end=140.0)),
     )
 
     assert ["opened", "changed", "changed", "changed"] == outcomes
@@ -55,9 +55,9 @@ def test_one_incident_opens_grows_shrinks_and_closes() -> None:
 
 def test_the_end_of_an_alert_that_was_not_reported_is_no_line_in_the_thread() -> None:
     """Alertmanager reports the end of what was inhibited while it fired, or of an earlier incident."""
-    opened = fold(None, said(alert("a")), 1000.0).incident
-    grown = fold(opened, said(alert("a"), alert("b", 110.0, end=120.0)), 1001.0)
-    closed = fold(grown.incident, said(alert("a", end=130.0), alert("c", 110.0, end=125.0)), 1002.0)
+    opened = fold(None, notified(alert("a")), 1000.0).incident
+    grown = fold(opened, notified(alert("a"), alert("b", 110.0, end=120.0)), 1001.0)
+    closed = fold(grown.incident, notified(alert("a", end=130.0), alert("c", 110.0, end=125.0)), 1002.0)
 
     assert () == grown.events
     assert [("closed", ("a",))] == [(event.kind, event.subjects) for event in closed.events]
@@ -68,8 +68,10 @@ def test_the_end_of_an_alert_that_was_not_reported_is_no_line_in_the_thread() ->
 
 def test_an_incident_after_the_end_is_a_new_one() -> None:
     """Alertmanager's group key is the same again tomorrow; the incident is not."""
-    first, _ = told(said(alert("a")))
-    last, outcomes = told(said(alert("a")), said(alert("a", end=130.0)), said(alert("a", 200.0)))
+    first, _ = folded(notified(alert("a")))
+    last, outcomes = folded(
+        notified(alert("a")), notified(alert("a", end=130.0)), notified(alert("a", 200.0))
+    )
 
     assert ["opened", "changed", "opened"] == outcomes
     assert first is not None
@@ -80,30 +82,30 @@ def test_an_incident_after_the_end_is_a_new_one() -> None:
 
 def test_a_repeat_and_a_twin_change_nothing() -> None:
     """repeat_interval and a second Alertmanager say the same thing again."""
-    _, outcomes = told(said(alert("a")), said(alert("a")), said(alert("a"), source="am-1"))
+    _, outcomes = folded(notified(alert("a")), notified(alert("a")), notified(alert("a"), source="am-1"))
 
     assert ["opened", "repeated", "repeated"] == outcomes
 
 
 def test_a_peer_that_is_late_is_held_and_not_believed_at_once() -> None:
     """`firing` from a peer after `resolved`, with the same start, may be an old story."""
-    end = said(alert("a", end=130.0))
-    _, outcomes = told(said(alert("a")), end, said(alert("a"), source="am-1"))
+    end = notified(alert("a", end=130.0))
+    _, outcomes = folded(notified(alert("a")), end, notified(alert("a"), source="am-1"))
 
     assert ["opened", "changed", "held"] == outcomes
 
 
 def test_the_same_alertmanager_is_believed_when_an_alert_is_back() -> None:
     """Prometheus lost sight of Alertmanager: same start, no peer in play, so it fires again now."""
-    _, outcomes = told(said(alert("a")), said(alert("a", end=130.0)), said(alert("a")))
+    _, outcomes = folded(notified(alert("a")), notified(alert("a", end=130.0)), notified(alert("a")))
 
     assert ["opened", "changed", "opened"] == outcomes
 
 
 def test_the_end_of_an_earlier_firing_does_not_end_this_one() -> None:
     """A resolve that was on its way for long names an older start."""
-    incident, outcomes = told(
-        said(alert("a", 200.0)), said(alert("a", 100.0, end=130.0)), said(alert("b", 210.0))
+    incident, outcomes = folded(
+        notified(alert("a", 200.0)), notified(alert("a", 100.0, end=130.0)), notified(alert("b", 210.0))
     )
 
     assert ["opened", "repeated", "changed"] == outcomes
@@ -113,8 +115,8 @@ def test_the_end_of_an_earlier_firing_does_not_end_this_one() -> None:
 
 def test_an_end_with_an_earlier_start_of_the_same_alertmanager_counts() -> None:
     """Alertmanager gives an alert the earlier start when a second Prometheus sends it late."""
-    merged, _ = told(said(alert("a", 200.0)), said(alert("a", 100.0, end=230.0)))
-    twin, _ = told(said(alert("a", 200.0)), said(alert("a", 100.0, end=230.0), source="am-1"))
+    merged, _ = folded(notified(alert("a", 200.0)), notified(alert("a", 100.0, end=230.0)))
+    twin, _ = folded(notified(alert("a", 200.0)), notified(alert("a", 100.0, end=230.0), source="am-1"))
 
     assert merged is not None
     assert twin is not None
@@ -124,12 +126,12 @@ def test_an_end_with_an_earlier_start_of_the_same_alertmanager_counts() -> None:
 @pytest.mark.parametrize("others", [(), (alert("b"),)], ids=["new incident", "same incident"])
 def test_a_late_peer_does_not_end_an_alert_that_fires_again(others: tuple[Member, ...]) -> None:
     """It repeats the firing that ended, then that firing's end, while the alert has a newer start elsewhere."""
-    incident, _ = told(
-        said(alert("a"), *others),
-        said(alert("a", end=130.0), *others),
-        said(alert("a", 200.0), *others),
-        said(alert("a"), *others, source="am-1"),
-        said(alert("a", end=130.0), *others, source="am-1"),
+    incident, _ = folded(
+        notified(alert("a"), *others),
+        notified(alert("a", end=130.0), *others),
+        notified(alert("a", 200.0), *others),
+        notified(alert("a"), *others, source="am-1"),
+        notified(alert("a", end=130.0), *others, source="am-1"),
     )
 
     assert incident is not None
@@ -138,7 +140,7 @@ def test_a_late_peer_does_not_end_an_alert_that_fires_again(others: tuple[Member
 
 def test_all_resolved_ends_what_is_no_longer_listed() -> None:
     """The last body of a group lists only what ended since the flush before."""
-    incident, _ = told(said(alert("a"), alert("b")), said(alert("b", end=130.0)))
+    incident, _ = folded(notified(alert("a"), alert("b")), notified(alert("b", end=130.0)))
 
     assert incident is not None
     assert not incident.open
@@ -146,11 +148,11 @@ def test_all_resolved_ends_what_is_no_longer_listed() -> None:
 
 def test_all_resolved_ends_no_alert_that_is_silenced() -> None:
     """Alertmanager lists no silenced alert, so the end of another alert of the group says nothing about it."""
-    opened = fold(None, said(alert("a")), 1000.0).incident
+    opened = fold(None, notified(alert("a")), 1000.0).incident
     assert opened is not None
     silence = Silence(id="1", by="U0ANA", until=5000.0, matchers=opened.matchers[0])
-    grown = fold(opened.model_copy(update={"silence": silence}), said(alert("b", 110.0)), 1001.0).incident
-    shrunk = fold(grown, said(alert("b", 110.0, end=130.0)), 1002.0)
+    grown = fold(opened.model_copy(update={"silence": silence}), notified(alert("b", 110.0)), 1001.0).incident
+    shrunk = fold(grown, notified(alert("b", 110.0, end=130.0)), 1002.0)
 
     assert shrunk.incident is not None
     assert ["a"] == [member.labels["model"] for member in shrunk.incident.firing]
@@ -159,10 +161,10 @@ def test_all_resolved_ends_no_alert_that_is_silenced() -> None:
 
 def test_all_resolved_of_a_late_twin_ends_only_what_it_lists() -> None:
     """The twin was never sent alert b, so its final notification says nothing about b."""
-    incident, outcomes = told(
-        said(alert("a"), source="am-0"),
-        said(alert("a"), alert("b", 110.0), source="am-0"),
-        said(alert("a", end=130.0), source="am-1"),
+    incident, outcomes = folded(
+        notified(alert("a"), source="am-0"),
+        notified(alert("a"), alert("b", 110.0), source="am-0"),
+        notified(alert("a", end=130.0), source="am-1"),
     )
 
     assert ["opened", "changed", "changed"] == outcomes
@@ -172,7 +174,7 @@ def test_all_resolved_of_a_late_twin_ends_only_what_it_lists() -> None:
 
 def test_a_cut_list_ends_only_what_it_lists() -> None:
     """With max_alerts the status covers the listed alerts only."""
-    incident, _ = told(said(alert("a"), alert("b")), said(alert("b", end=130.0), truncated=1))
+    incident, _ = folded(notified(alert("a"), alert("b")), notified(alert("b", end=130.0), truncated=1))
 
     assert incident is not None
     assert ["a"] == [member.labels["model"] for member in incident.firing]
@@ -180,7 +182,7 @@ def test_a_cut_list_ends_only_what_it_lists() -> None:
 
 def test_a_resolve_without_a_start_is_reported() -> None:
     """The start went to a database that is gone: the end is news all the same."""
-    incident, outcomes = told(said(alert("a", end=130.0)))
+    incident, outcomes = folded(notified(alert("a", end=130.0)))
 
     assert ["opened"] == outcomes
     assert incident is not None
@@ -200,7 +202,7 @@ def test_an_incident_is_open_exactly_while_something_fires(story: list[tuple[str
     current = None
     for now, (name, start, ended, source) in enumerate(story):
         one = alert(name, float(start), float(start + 1) if ended else None)
-        result = fold(current, said(one, source=source), float(now))
+        result = fold(current, notified(one, source=source), float(now))
         current = result.incident or current
         if current is not None:
             assert current.open == bool(current.firing)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from support import history
-from support.bridge_world import CHANNEL, Clock, Killed, SimulatedSlack, body_of
+from support.bridge_simulation import CHANNEL, Clock, Killed, SimulatedSlack, body_of
 from support.slack import Workspace
 from triton_alerts import hours
 from triton_alerts.bridge.deliver.worker import DeliveryOptions, DeliveryWorker
@@ -281,7 +281,7 @@ def test_incidents_of_an_older_bridge_are_read_after_it_was_started_once(
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "output"),
     [
         ([], 2, "give --data DIR"),
         (["--data", "/nonexistent"], 2, "is not a folder"),
@@ -292,7 +292,7 @@ def test_incidents_of_an_older_bridge_are_read_after_it_was_started_once(
 def test_a_mistake_in_reading_incidents_is_named(
     words: list[str],
     code: int,
-    said: str,
+    output: str,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -301,7 +301,7 @@ def test_a_mistake_in_reading_incidents_is_named(
     monkeypatch.chdir(tmp_path)
 
     assert code == main(["incidents", *words])
-    assert said in capsys.readouterr().err
+    assert output in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

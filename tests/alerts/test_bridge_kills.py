@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from support.bridge_world import ALL_SCOPES, CHANNEL, Clock, Killed, SimulatedSlack, body_of
+from support.bridge_simulation import ALL_SCOPES, CHANNEL, Clock, Killed, SimulatedSlack, body_of
 from support.slack import Workspace
 from triton_alerts.bridge.deliver.plan import DIGEST_FROM
 from triton_alerts.bridge.deliver.worker import DeliveryOptions, DeliveryWorker

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import requests
 
-from support.bridge_world import CHANNEL, Clock, body_of
+from support.bridge_simulation import CHANNEL, Clock, body_of
 from support.pagers import KEY, TOKEN, PagerServer
 from support.waiting import eventually
 from triton_alerts.bridge.deliver.message import Style
@@ -38,7 +38,9 @@ class Bridge:
         )
         self.workers = [PagerWorker(one, self.store, clock, random.Random(1), 5.0) for one in pagers]
 
-    def hear(self, name: str, severity: str = "critical", *, start: float, end: float | None = None) -> None:
+    def take_in(
+        self, name: str, severity: str = "critical", *, start: float, end: float | None = None
+    ) -> None:
         body = body_of(name, {} if end else {name: start}, {name: (start, end)} if end else {})
         self.store.receive(parse(body.replace(b'"critical"', f'"{severity}"'.encode()), "am"), self.clock())
 
@@ -66,8 +68,8 @@ def test_a_page_is_triggered_acknowledged_and_resolved_under_one_key(
 ) -> None:
     """Its summary, cause and links reach PagerDuty; a ticket does not."""
     start = bridge.clock()
-    bridge.hear("broken", start=start)
-    bridge.hear("slow", "warning", start=start)
+    bridge.take_in("broken", start=start)
+    bridge.take_in("slow", "warning", start=start)
     evidence = Evidence(at=start, reasons={"broken v1": "weights.txt is missing"})
     bridge.store.change(1, lambda before: (before.model_copy(update={"evidence": evidence}), ()))
     bridge.run(10)
@@ -75,7 +77,7 @@ def test_a_page_is_triggered_acknowledged_and_resolved_under_one_key(
     bridge.store.change(1, _acknowledged(bridge.clock()))
     bridge.run(10)
     second = server.open[key]
-    bridge.hear("broken", start=start, end=bridge.clock())
+    bridge.take_in("broken", start=start, end=bridge.clock())
     bridge.run(10)
 
     assert ["trigger", "acknowledge"] == [first, second]
@@ -90,10 +92,10 @@ def test_a_page_is_triggered_acknowledged_and_resolved_under_one_key(
 def test_a_ticket_that_becomes_a_page_pages(bridge: Bridge, server: PagerServer) -> None:
     """It is sent under the key of its incident when it is raised."""
     start = bridge.clock()
-    bridge.hear("m", "warning", start=start)
+    bridge.take_in("m", "warning", start=start)
     bridge.run(10)
     before = dict(server.open)
-    bridge.hear("m", "critical", start=start)
+    bridge.take_in("m", "critical", start=start)
     bridge.run(10)
 
     assert {} == before
@@ -106,11 +108,11 @@ def test_an_outage_loses_no_page_and_no_end(
 ) -> None:
     """What waits is on disk: a new process sends it, the newest state alone."""
     start = bridge.clock()
-    bridge.hear("ended", start=start)
+    bridge.take_in("ended", start=start)
     bridge.run(10)
     server.status = status
-    bridge.hear("ended", start=start, end=bridge.clock())
-    bridge.hear("new", start=bridge.clock())
+    bridge.take_in("ended", start=start, end=bridge.clock())
+    bridge.take_in("new", start=bridge.clock())
     bridge.run(300)
     waiting, oldest = bridge.store.outbox.backlog()
     server.status = 0
@@ -131,7 +133,7 @@ def test_a_wrong_key_is_tried_again_each_minute_and_holds_up_nothing(
 ) -> None:
     """The webhook gets its incidents meanwhile."""
     bridge = Bridge(tmp_path, server, Clock(), key="wrong")
-    bridge.hear("m", start=bridge.clock())
+    bridge.take_in("m", start=bridge.clock())
     bridge.run(200)
     bridge.store.close()
 
@@ -147,7 +149,7 @@ def test_the_address_of_a_webhook_is_never_logged(
     for address in ("http://127.0.0.1:9/s3cret", "s3cret", "http://s3cret.invalid:b/"):
         pager = IncidentWebhook(lambda address=address: address, Style())
         worker = PagerWorker(pager, bridge.store, bridge.clock, random.Random(1))
-        bridge.hear(address, start=bridge.clock())
+        bridge.take_in(address, start=bridge.clock())
         worker.step()
         bridge.clock.now += 100
     bridge.store.close()
@@ -159,9 +161,9 @@ def test_the_address_of_a_webhook_is_never_logged(
 def test_the_webhook_s_document_has_the_fields_of_the_page(bridge: Bridge, server: PagerServer) -> None:
     """Pages and tickets, each with lead, cause, evidence and links."""
     start = bridge.clock()
-    bridge.hear("m", "warning", start=start)
+    bridge.take_in("m", "warning", start=start)
     bridge.run(10)
-    bridge.hear("m", "warning", start=start, end=bridge.clock())
+    bridge.take_in("m", "warning", start=start, end=bridge.clock())
     bridge.run(10)
 
     section = PAGE.read_text(encoding="utf-8").split("## The JSON of an incident")[1].split("\n## ")[0]

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 import requests
 
-from support.bridge_world import body_of
+from support.bridge_simulation import body_of
 from support.loopback import served
 from support.slack import APP_TOKEN, TOKEN, Posted, SlackServer, Workspace
 from support.thorough import THOROUGH
@@ -243,8 +243,8 @@ def test_two_alertmanagers_are_one_message(stack: Stack, binary: Path, together:
     for port in ports[:2]:
         tell(port, {**alert, "endsAt": datetime.now(UTC).isoformat()})
     eventually(lambda: "Resolved:" in root.shown, "the message says that it is over")
-    told = 1 if together else 2
-    eventually(lambda: sum(sent(port) for port in ports[:2]) >= 2 * told, "both told of the end")
+    reported = 1 if together else 2
+    eventually(lambda: sum(sent(port) for port in ports[:2]) >= 2 * reported, "both told of the end")
     time.sleep(1)  # whatever comes twice would come now
 
     assert 1 == len(stack.slack.workspace.roots())
@@ -467,8 +467,8 @@ def test_kill_nine_at_random_points_loses_nothing(stack: Stack) -> None:
         stack.tell(body_of(name, {}, {f"{name}-m": (1000.0, 1100.0)}))
     stack.slack.fault = lambda _method: ""
 
-    told = functools.partial(all_told, stack.slack.workspace, names)
-    eventually(told, "every opening and every end", 90)
+    reported = functools.partial(all_told, stack.slack.workspace, names)
+    eventually(reported, "every opening and every end", 90)
     assert 0 == bridge.end(signal.SIGTERM)
     posted = Counter(message.name for message in stack.slack.workspace.messages)
     assert sum(count - 1 for count in posted.values()) <= KILLS

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from support.bridge_world import Clock, SimulatedSlack, body_of
+from support.bridge_simulation import Clock, SimulatedSlack, body_of
 from support.slack import Workspace
 from triton_alerts.bridge import command
 from triton_alerts.bridge.assembly import assemble
@@ -42,7 +42,7 @@ class Bridge:
         self.actions = Actions(self.store, Audit(folder / "audit"), Alertmanagers((), self.store), self.clock)
         self.began = self.clock()
 
-    def hear(self, *firing: str, ended: tuple[str, ...] = ()) -> None:
+    def take_in(self, *firing: str, ended: tuple[str, ...] = ()) -> None:
         """A notification of one group: alerts named `page...` are critical, the others warnings."""
         body = body_of(
             "g0",
@@ -99,9 +99,9 @@ def bridge(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bridge]:
 
 def test_a_ticket_that_becomes_a_page_appears_in_the_channel_of_pages(bridge: Bridge) -> None:
     """A reply inside the ticket's thread alone would reach nobody."""
-    bridge.hear("ticket")
+    bridge.take_in("ticket")
     before = len(bridge.in_channel(PAGES))
-    bridge.hear("ticket", "page")
+    bridge.take_in("ticket", "page")
     new = bridge.in_channel(PAGES)[before:]
 
     assert 1 == len(new)
@@ -112,8 +112,8 @@ def test_a_page_calls_nobody_in_the_channel_of_tickets(tmp_path: Path) -> None:
     """It has a message of its own in the channel of pages, whichever of the two is written first."""
     bridge = Bridge(tmp_path, TICKETS)
     bridge.workers.reverse()
-    bridge.hear("ticket")
-    bridge.hear("ticket", "page")
+    bridge.take_in("ticket")
+    bridge.take_in("ticket", "page")
 
     assert 1 == len(bridge.in_channel(TICKETS))
     assert not any(HOW.mention in one.text for one in bridge.workspace.messages)
@@ -122,10 +122,10 @@ def test_a_page_calls_nobody_in_the_channel_of_tickets(tmp_path: Path) -> None:
 
 def test_the_acknowledgement_of_a_ticket_does_not_count_for_the_page(bridge: Bridge) -> None:
     """The escalation starts with the page, not with the ticket that was there for hours."""
-    bridge.hear("ticket")
+    bridge.take_in("ticket")
     bridge.acknowledge()
     bridge.wait(7200)
-    bridge.hear("ticket", "page")
+    bridge.take_in("ticket", "page")
     escalated = []
     for _ in range(2):
         bridge.wait(600)
@@ -138,12 +138,12 @@ def test_the_acknowledgement_of_a_ticket_does_not_count_for_the_page(bridge: Bri
 
 def test_the_acknowledgement_of_the_page_counts_for_every_later_page(bridge: Bridge) -> None:
     """A page that flaps inside an acknowledged incident pages nobody again."""
-    bridge.hear("ticket")
-    bridge.hear("ticket", "page")
+    bridge.take_in("ticket")
+    bridge.take_in("ticket", "page")
     bridge.acknowledge()
     seen = len(bridge.in_channel(PAGES))
-    bridge.hear("ticket", ended=("page",))
-    bridge.hear("ticket", "page-2")
+    bridge.take_in("ticket", ended=("page",))
+    bridge.take_in("ticket", "page-2")
     bridge.wait(7200)
 
     assert bridge.incident.acknowledged is not None
@@ -152,9 +152,9 @@ def test_the_acknowledgement_of_the_page_counts_for_every_later_page(bridge: Bri
 
 def test_every_thread_of_a_raised_incident_learns_of_its_end(bridge: Bridge) -> None:
     """The ticket's readers and the page's readers both see that it is over."""
-    bridge.hear("ticket")
-    bridge.hear("ticket", "page")
-    bridge.hear(ended=("ticket", "page"))
+    bridge.take_in("ticket")
+    bridge.take_in("ticket", "page")
+    bridge.take_in(ended=("ticket", "page"))
     roots = bridge.workspace.roots()
 
     assert len(set(bridge.channels.values())) == len(roots)
@@ -164,13 +164,13 @@ def test_every_thread_of_a_raised_incident_learns_of_its_end(bridge: Bridge) -> 
 
 def test_a_page_that_ended_before_it_was_received_raises_nothing(bridge: Bridge) -> None:
     """Nobody needs to be called; if it fires again, the incident is raised."""
-    bridge.hear("ticket")
+    bridge.take_in("ticket")
     bridge.acknowledge()
-    bridge.hear("ticket", ended=("page",))
+    bridge.take_in("ticket", ended=("page",))
     before = bridge.incident.acknowledged
     bridge.clock.now += 60
     bridge.began = bridge.clock()
-    bridge.hear("ticket", "page")
+    bridge.take_in("ticket", "page")
 
     assert before is not None
     assert bridge.incident.acknowledged is None
@@ -198,8 +198,8 @@ def test_a_webhook_has_one_channel_whatever_becomes_more_urgent(tmp_path: Path) 
 
 def test_a_ticket_in_the_thread_of_a_page_is_called_a_ticket(bridge: Bridge) -> None:
     """Who is awake for the page must not take it for a second one."""
-    bridge.hear("page")
-    bridge.hear("page", "ticket")
+    bridge.take_in("page")
+    bridge.take_in("page", "ticket")
     lines = [one.text for one in bridge.workspace.messages if one.thread_ts]
 
     assert 1 == len([line for line in lines if "also firing (ticket): " in line])
@@ -207,8 +207,8 @@ def test_a_ticket_in_the_thread_of_a_page_is_called_a_ticket(bridge: Bridge) -> 
 
 def test_a_page_and_a_ticket_that_end_together_are_a_line_each(bridge: Bridge) -> None:
     """One line about both would not say which was the page."""
-    bridge.hear("page", "ticket", "ticket2")
-    bridge.hear("ticket2", ended=("page", "ticket"))
+    bridge.take_in("page", "ticket", "ticket2")
+    bridge.take_in("ticket2", ended=("page", "ticket"))
     lines = "\n".join(one.text for one in bridge.workspace.messages if one.thread_ts)
 
     assert (1, 1) == (lines.count("ended (page): "), lines.count("ended (ticket): "))

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import requests
 
-from support.bridge_world import CHANNEL
+from support.bridge_simulation import CHANNEL
 from support.loopback import until_answers
 from support.tools import alertmanagers
 from support.waiting import eventually
@@ -135,7 +135,7 @@ class Bridge:
     def clock(self) -> float:
         return time.time() + self.ahead
 
-    def hear(self, body: bytes, source: str = "am") -> None:
+    def take_in(self, body: bytes, source: str = "am") -> None:
         self.store.receive(parse(body, source), self.clock())
 
     def incident(self, number: int = 1) -> Incident:
@@ -213,7 +213,7 @@ def test_a_silence_of_a_ticket_leaves_the_pages_of_its_server_alone(
     ):
         labels = {"alertname": name, "severity": severity, "model": model, **here}
         alertmanager.fire({label: value for label, value in labels.items() if value})
-    bridge.hear(alertmanager.notification(here, "TritonQueueGrowinga.b|c"))
+    bridge.take_in(alertmanager.notification(here, "TritonQueueGrowinga.b|c"))
     line = bridge.press("silence", "1h")
 
     time.sleep(0.2)
@@ -241,7 +241,7 @@ def test_a_silence_covers_the_cause_and_the_page_of_an_incident(
         if one["labels"] in (cause, page)
     ]
     body = json.loads(alertmanager.notification({"model": "m"})) | {"alerts": alerts}
-    bridge.hear(json.dumps(body).encode())
+    bridge.take_in(json.dumps(body).encode())
     bridge.press("silence", "1h")
     time.sleep(0.2)
     answer = requests.get(f"{alertmanager.url}/api/v2/alerts", timeout=5).json()
@@ -266,11 +266,11 @@ def test_an_alert_that_the_silence_does_not_hold_is_not_shown_as_silenced(
     """Another alert of the group is escalated: Alertmanager notifies about it, too."""
     here = {"instance": "gpu-1:9401"}
     alertmanager.fire({"alertname": "A", "severity": "critical", **here})
-    bridge.hear(alertmanager.notification(here, "A"))
+    bridge.take_in(alertmanager.notification(here, "A"))
     bridge.press("silence", "1h")
     before = bridge.incident().silenced
     alertmanager.fire({"alertname": "B", "severity": "critical", **here})
-    bridge.hear(alertmanager.notification(here, "A", "B"))
+    bridge.take_in(alertmanager.notification(here, "A", "B"))
 
     assert [True, False] == [before, bridge.incident().silenced]
 
@@ -282,7 +282,7 @@ def test_a_silence_of_a_model_leaves_other_servers_alone(
     """The model's alert on a server that joins later was seen by nobody."""
     labels = {"alertname": "A", "severity": "critical", "model": "m", "version": "1"}
     alertmanager.fire({**labels, "instance": "gpu-1:9401"})
-    bridge.hear(alertmanager.notification({"model": "m"}, "Am"))
+    bridge.take_in(alertmanager.notification({"model": "m"}, "Am"))
     bridge.press("silence", "1h")
     alertmanager.fire({**labels, "instance": "gpu-2:9401"})
 
@@ -297,7 +297,7 @@ def test_a_silence_of_a_model_leaves_other_servers_alone(
 def test_undo_ends_every_silence_of_the_incident(bridge: Bridge, alertmanager: RealAlertmanager) -> None:
     """Two people press on the message as both saw it; the second hears that it is silenced."""
     alertmanager.fire({"alertname": "A", "severity": "critical"})
-    bridge.hear(alertmanager.notification({}, "A"))
+    bridge.take_in(alertmanager.notification({}, "A"))
     lines = [bridge.press("silence", "4h"), bridge.press("silence", "1h")]
     bridge.press("unsilence")
 
@@ -312,7 +312,7 @@ def test_a_silenced_alert_that_ends_before_it_was_ever_listed_is_closed(
     """The press itself saw that this Alertmanager has the alert: it is believed when it has it no more."""
     labels = {"alertname": "A", "severity": "critical"}
     alertmanager.fire(labels)
-    bridge.hear(alertmanager.notification({}, "A"))
+    bridge.take_in(alertmanager.notification({}, "A"))
     bridge.press("silence", "1h")
     alertmanager.fire(labels, ended=True)
     eventually(lambda: not alertmanager.alerts(), "the alert is still listed")
@@ -328,7 +328,7 @@ def test_a_silence_that_cannot_be_stored_is_taken_back(
 ) -> None:
     """With a full disk the message would show none, and pages would be muted for a day."""
     alertmanager.fire({"alertname": "A", "severity": "critical"})
-    bridge.hear(alertmanager.notification({}, "A"))
+    bridge.take_in(alertmanager.notification({}, "A"))
 
     def full(_values: StoredValues, _number: str, _now: float) -> None:
         raise sqlite3.OperationalError("database or disk is full")
@@ -353,7 +353,7 @@ def test_a_late_twin_is_not_believed_against_alertmanager(
     ]
     clients = bridge.actions.alertmanagers
     for body, source in ((firing, "am"), (json.dumps(ended).encode(), "am"), (firing, "twin")):
-        bridge.hear(body, source)
+        bridge.take_in(body, source)
     listed = [clients.listed(time.time() + ahead) for ahead in (0, SETTLED_SECONDS)]
     alertmanager.fire({"alertname": "A", "severity": "critical"}, ended=True)
     eventually(lambda: not alertmanager.alerts(), "the alert is listed")
@@ -376,12 +376,12 @@ def test_a_silence_that_alertmanager_lost_holds_up_nothing(
     """Deleting an unknown silence is refused, 500 or 404; other incidents are compared all the same."""
     for labels in (PAGE, SECOND):
         alertmanager.fire(labels)
-        bridge.hear(alertmanager.notification({"alertname": labels["alertname"]}, labels["alertname"]))
+        bridge.take_in(alertmanager.notification({"alertname": labels["alertname"]}, labels["alertname"]))
     bridge.press("silence", "resolved")
     bridge.reconcile()
     ended = alertmanager.notification({"alertname": "A"}, "A").replace(b'"firing"', b'"resolved"')
     alertmanager.lose_everything()
-    bridge.hear(ended)
+    bridge.take_in(ended)
     bridge.ahead += SETTLED_SECONDS
     bridge.reconcile(5)
 
@@ -398,7 +398,7 @@ def test_a_silence_that_is_not_in_force_any_more_stops_no_escalation(
 ) -> None:
     """It is shown as ended within minutes, the page is escalated, and the silence is not made again."""
     alertmanager.fire(PAGE)
-    bridge.hear(alertmanager.notification({"alertname": "A"}, "A"))
+    bridge.take_in(alertmanager.notification({"alertname": "A"}, "A"))
     bridge.press("silence", length)
     bridge.reconcile(3)
     before = bridge.incident().silenced, bridge.is_escalated()
@@ -428,7 +428,7 @@ def test_incidents_of_an_alertmanager_that_is_not_asked_stay_open(
     """The one that is asked never had these alerts, so it cannot say that they ended."""
     for one, labels in ((alertmanager, PAGE), (other, SECOND)):
         one.fire(labels)
-        bridge.hear(one.notification({"alertname": labels["alertname"]}, labels["alertname"]))
+        bridge.take_in(one.notification({"alertname": labels["alertname"]}, labels["alertname"]))
     bridge.ahead += SETTLED_SECONDS
     bridge.reconcile(2)
     alertmanager.fire(PAGE, ended=True)
@@ -447,7 +447,7 @@ def test_an_alert_of_the_same_labels_elsewhere_makes_nobody_responsible(
     alertmanager.fire(PAGE, year=2024)
     for labels in (PAGE, SECOND):
         other.fire(labels)
-        bridge.hear(other.notification({"alertname": labels["alertname"]}, labels["alertname"]))
+        bridge.take_in(other.notification({"alertname": labels["alertname"]}, labels["alertname"]))
     bridge.ahead += SETTLED_SECONDS
     bridge.reconcile(5)
 
@@ -462,7 +462,7 @@ def test_each_of_two_separate_alertmanagers_ends_and_silences_its_own(
     bridge = bridge_of(tmp_path, alertmanager, other)
     for one, labels in ((alertmanager, PAGE), (other, SECOND)):
         one.fire(labels)
-        bridge.hear(one.notification({"alertname": labels["alertname"]}, labels["alertname"]))
+        bridge.take_in(one.notification({"alertname": labels["alertname"]}, labels["alertname"]))
     bridge.press("silence", "resolved", incident=2)
     made = [one.silences() for one in (alertmanager, other)]
     bridge.ahead += SETTLED_SECONDS

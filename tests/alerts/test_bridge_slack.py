@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from support.bridge_world import CHANNEL, Clock, SimulatedSlack, body_of
+from support.bridge_simulation import CHANNEL, Clock, SimulatedSlack, body_of
 from support.slack import TOKEN, SlackServer, Workspace
 from triton_alerts.bridge.deliver.message import Message
 from triton_alerts.bridge.deliver.slack import Redact, SlackApi, SlackWebhook
@@ -178,11 +178,11 @@ def test_one_channels_wait_holds_up_no_other(tmp_path: Path) -> None:
     ticket = body_of("g0", {"a": clock()}, {}).replace(b'"critical"', b'"warning"')
     store.receive(parse(ticket, "am"), clock())
     store.receive(parse(body_of("g1", {"b": clock()}, {}), "am"), clock())
-    refused, told = tickets.step(), pages.step()
+    refused, reported = tickets.step(), pages.step()
     waits = tickets.step()
     store.close()
 
-    assert (0.0, 0.0) == (refused, told)
+    assert (0.0, 0.0) == (refused, reported)
     assert waits > 6.0
     assert 1 == len(workspace.roots())
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from support.bridge_world import CHANNEL, START, Clock, SimulatedSlack, body_of
+from support.bridge_simulation import CHANNEL, START, Clock, SimulatedSlack, body_of
 from support.slack import Workspace
 from triton_alerts.bridge.deliver.worker import DeliveryOptions, DeliveryWorker
 from triton_alerts.bridge.incidents.history import list_incidents

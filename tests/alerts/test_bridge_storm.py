@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from support.bridge_world import CHANNEL, Clock, SimulatedSlack, body_of
+from support.bridge_simulation import CHANNEL, Clock, SimulatedSlack, body_of
 from support.slack import Workspace
 from triton_alerts.bridge.deliver.plan import DIGEST_SECONDS, MOST_OWN
 from triton_alerts.bridge.deliver.worker import DeliveryOptions, DeliveryWorker, Escalation
@@ -34,9 +34,9 @@ class Storm:
         options = DeliveryOptions(escalation=Escalation(900))
         self.worker = DeliveryWorker(CHANNEL, self.store, slack, options, self.clock, random.Random(1))
         self.began = self.clock()
-        self.each(lambda name: self.hear(name, {name: self.began}))
+        self.each(lambda name: self.take_in(name, {name: self.began}))
 
-    def hear(
+    def take_in(
         self, name: str, firing: dict[str, float], ended: dict[str, tuple[float, float]] | None = None
     ) -> None:
         self.store.receive(parse(body_of(name, firing, ended or {}), "am"), self.clock())
@@ -71,7 +71,7 @@ def named_by_digests(storm: Storm) -> None:
 def all_resolved(storm: Storm) -> None:
     """Every page of the storm is in a digest and is over."""
     storm.send()
-    storm.each(lambda name: storm.hear(name, {}, {name: (storm.began, storm.clock())}))
+    storm.each(lambda name: storm.take_in(name, {}, {name: (storm.began, storm.clock())}))
 
 
 def all_escalated(storm: Storm) -> None:
@@ -84,7 +84,7 @@ def all_escalated(storm: Storm) -> None:
 def all_grown(storm: Storm) -> None:
     """One more alert in every incident of the storm."""
     storm.send()
-    storm.each(lambda name: storm.hear(name, {name: storm.began, f"{name}-more": storm.clock()}))
+    storm.each(lambda name: storm.take_in(name, {name: storm.began, f"{name}-more": storm.clock()}))
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_a_new_page_goes_out_before_what_waits(tmp_path: Path, waiting: Callable
     """On-call sees the newest page at once, whatever else there is to say about older ones."""
     storm = Storm(tmp_path)
     waiting(storm)
-    storm.hear("new", {NEW: storm.clock()})
+    storm.take_in("new", {NEW: storm.clock()})
     posts = storm.send()
     storm.store.close()
 
@@ -110,7 +110,7 @@ def test_a_ticket_that_becomes_a_page_goes_out_before_what_waits(tmp_path: Path)
     ticket = body_of("ticket", {"m": storm.began}, {}).replace(b'"critical"', b'"warning"')
     storm.store.receive(parse(ticket, "am"), storm.clock())
     all_grown(storm)
-    storm.hear("ticket", {"m": storm.began, NEW: storm.clock()})
+    storm.take_in("ticket", {"m": storm.began, NEW: storm.clock()})
     posts = storm.send()
     storm.store.close()
 
@@ -123,7 +123,7 @@ def test_a_storm_is_delivered_to_its_end(tmp_path: Path) -> None:
     """New pages that go first starve nothing: in the end every incident has its message and its end."""
     storm = Storm(tmp_path)
     storm.send(most=50)
-    storm.each(lambda name: storm.hear(name, {}, {name: (storm.began, storm.clock())}))
+    storm.each(lambda name: storm.take_in(name, {}, {name: (storm.began, storm.clock())}))
     storm.send()
     storm.store.close()
 
@@ -140,7 +140,7 @@ def test_a_storm_is_one_message_that_is_edited_and_few_others(tmp_path: Path) ->
     first = digest.text
     own = len(storm.workspace.roots()) - 1
     for number in range(MOST_OWN):
-        storm.hear(f"g{number}", {}, {f"g{number}": (storm.began, storm.clock())})
+        storm.take_in(f"g{number}", {}, {f"g{number}": (storm.began, storm.clock())})
     storm.send()
     later = len(storm.workspace.roots()) - 1
     storm.store.close()
@@ -155,7 +155,7 @@ def test_a_storm_is_one_message_that_is_edited_and_few_others(tmp_path: Path) ->
 def test_what_ended_before_the_digest_was_posted_stays_named(tmp_path: Path) -> None:
     """The digest's message is edited and then names what fires only; its thread names each incident."""
     storm = Storm(tmp_path)
-    storm.hear("g140", {}, {"g140": (storm.began, storm.clock())})
+    storm.take_in("g140", {}, {"g140": (storm.began, storm.clock())})
     storm.send()
     shown = [one.shown for one in storm.workspace.messages]
     storm.store.close()
@@ -170,10 +170,10 @@ def test_an_earlier_digest_shows_the_ends_of_what_it_counted(tmp_path: Path) -> 
     storm.clock.now += 2 * DIGEST_SECONDS
     second = [f"second{number}" for number in range(20)]
     for name in second:
-        storm.hear(name, {name: storm.clock()})
+        storm.take_in(name, {name: storm.clock()})
     storm.send()
     for name in [f"g{number}" for number in range(STORM)] + second:
-        storm.hear(name, {}, {name: (storm.began, storm.clock())})
+        storm.take_in(name, {}, {name: (storm.began, storm.clock())})
     storm.send()
     storm.store.close()
 
@@ -188,7 +188,7 @@ def test_the_digest_s_deleted_message_is_posted_again(tmp_path: Path) -> None:
     storm.send(most=3)
     storm.workspace.delete(storm.workspace.roots()[0])
     storm.send()
-    storm.each(lambda name: storm.hear(name, {}, {name: (storm.began, storm.clock())}))
+    storm.each(lambda name: storm.take_in(name, {}, {name: (storm.began, storm.clock())}))
     storm.send()
     storm.store.close()
 

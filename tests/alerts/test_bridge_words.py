@@ -175,12 +175,12 @@ def without_cause(alertname: str, cause: str, *reasons: str) -> list[str]:
     """The cause and the first step as shown when the alert says `cause`, and Triton these reasons."""
     opened = failed_load()
     member = opened.members["f"]
-    told = {**member.annotations, "cause": cause, "action": "Look at it."}
+    reported = {**member.annotations, "cause": cause, "action": "Look at it."}
     labels = {**member.labels, "alertname": alertname}
     seen = {f"ranker v{number}": reason for number, reason in enumerate(reasons)} | {"rank v1": "bad_alloc"}
     incident = opened.model_copy(
         update={
-            "members": {"f": member.model_copy(update={"annotations": told, "labels": labels})},
+            "members": {"f": member.model_copy(update={"annotations": reported, "labels": labels})},
             "evidence": Evidence(at=1.0, reasons=seen),
         }
     )
@@ -345,13 +345,13 @@ def test_a_cause_is_shown_once() -> None:
     incident = failed_load()
     alone = json.dumps(message.root(incident, Style(), 1_700_000_600.0).blocks)
     split = Evidence(at=1_700_000_600.0, facts=((SPLIT, "queue 81 %, compute infer 17 %"),))
-    told = json.dumps(
+    reported = json.dumps(
         message.root(incident.model_copy(update={"evidence": split}), Style(), 1_700_000_600.0).blocks
     )
 
     assert "Cause: missing file" in alone
-    assert "Cause: " not in told
-    assert "queue 81 %" in told
+    assert "Cause: " not in reported
+    assert "queue 81 %" in reported
 
 
 def test_the_message_answers_the_five_questions() -> None:

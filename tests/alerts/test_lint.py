@@ -168,8 +168,8 @@ def test_sides_of_and_with_unequal_labels_are_reported_with_their_line(
     path.write_text(f"groups:\n- name: g\n  rules:\n  - alert: TritonDead\n    expr: '{pair}'\n")
 
     assert 1 == main(["check", str(path)])
-    said = f"{path}:4: g: TritonDead: the sides of and differ in model, version and never meet (fix: "
-    assert said in capsys.readouterr().err
+    output = f"{path}:4: g: TritonDead: the sides of and differ in model, version and never meet (fix: "
+    assert output in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

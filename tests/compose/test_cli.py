@@ -132,8 +132,8 @@ def test_a_file_without_objectives_is_named_with_the_reason(
 
     assert main([verb, *([str(folder / "o.yaml")] if verb == "check" else out)]) in (1, 2)
 
-    said = capsys.readouterr()
-    assert expected in said.out + said.err
+    output = capsys.readouterr()
+    assert expected in output.out + output.err
     assert not (tmp_path / "out").exists()
 
 

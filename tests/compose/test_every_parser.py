@@ -54,7 +54,7 @@ ASKING = [
 """Verbs that ask their Prometheus first: `init` asks Triton before, and `bridge` only of an incident."""
 
 
-def said(*words: str) -> tuple[int, str]:
+def printed(*words: str) -> tuple[int, str]:
     """The exit code, and all that was written."""
     written = io.StringIO()
     with redirect_stdout(written), redirect_stderr(written):
@@ -71,7 +71,7 @@ def test_no_parser_takes_an_abbreviation(words: str) -> None:
 @pytest.mark.parametrize("words", PARSERS)
 def test_a_wrong_option_is_wrong_usage(words: str) -> None:
     """Exit code 2, in every verb."""
-    assert 2 == said(*words.split(), "--no-such-option")[0]
+    assert 2 == printed(*words.split(), "--no-such-option")[0]
 
 
 @pytest.mark.parametrize("words", PARSERS)
@@ -82,12 +82,12 @@ def test_no_message_repeats_a_secret(words: str) -> None:
     near = [one.removesuffix("-file") for one in secret] + [f"{one}x" for one in secret]
     for option in (*secret, *near, "--slack-token", "-p", "-H"):
         for given in ([option, SECRET], [f"{option}={SECRET}"]):
-            code, written = said(*words.split(), *given, "--no-such-option")
+            code, written = printed(*words.split(), *given, "--no-such-option")
 
             assert (2, False) == (code, SECRET in written), written
         if option in secret or option in options:
             continue
-        code, written = said(*words.split(), option, SECRET)
+        code, written = printed(*words.split(), option, SECRET)
         assert (2, False) == (code, SECRET in written), written
 
 
@@ -96,9 +96,9 @@ def test_a_secret_in_the_place_of_something_else_is_not_repeated(words: str) -> 
     """A token instead of the name of its file, as a channel, or as a word of its own."""
     options = [one for one in PARSERS["bridge"]._option_string_actions if one.endswith("-file")]
     for given in (*[[option, SECRET] for option in options], ["--mention", SECRET], ["--listen", SECRET]):
-        code, written = said("bridge", *given, *words.split()[1:])
+        code, written = printed("bridge", *given, *words.split()[1:])
         assert (2, False) == (code, SECRET in written), written
-    code, written = said(*words.split(), SECRET)
+    code, written = printed(*words.split(), SECRET)
     assert (2, False) == (code, SECRET in written), written
 
 
@@ -106,7 +106,7 @@ def test_a_secret_in_the_place_of_something_else_is_not_repeated(words: str) -> 
 def test_a_prometheus_that_does_not_answer_has_one_exit_code(words: str) -> None:
     """1 in every verb: it ran, and did not succeed."""
     more = GIVEN.get(words.split()[0], [])
-    code, written = said(*words.split(), *more, "--prometheus", NOBODY)
+    code, written = printed(*words.split(), *more, "--prometheus", NOBODY)
 
     assert "not reachable" in written
     assert 1 == code
@@ -128,7 +128,7 @@ def test_a_prometheus_that_does_not_answer_has_one_exit_code(words: str) -> None
 )
 def test_a_file_that_is_not_there_is_wrong_usage(words: str) -> None:
     """Exit code 2: nothing ran."""
-    assert 2 == said(*words.split())[0]
+    assert 2 == printed(*words.split())[0]
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_a_mistake_in_a_file_is_a_finding(words: str, tmp_path: Path) -> None:
     """Exit code 1, and it is named with its line."""
     (tmp_path / "o.yaml").write_text("name: a\ntarget: 0%\nindicator: errors\n")
     given = words.format(tmp_path).split() + (["--prometheus", NOBODY] if "backtest" in words else [])
-    code, written = said(*given)
+    code, written = printed(*given)
 
     assert (1, True) == (code, f"{tmp_path / 'o.yaml'}:2: " in written), written
 
@@ -159,7 +159,7 @@ def test_every_prometheus_can_be_given_by_the_variable(words: str, monkeypatch: 
 @pytest.mark.parametrize("words", ASKING)
 def test_an_address_without_a_scheme_is_one_of_http(words: str) -> None:
     """As `--triton localhost:8000` is; every verb asks the same address."""
-    code, text = said(*words.split(), *GIVEN.get(words.split()[0], []), "--prometheus", "127.0.0.1:1")
+    code, text = printed(*words.split(), *GIVEN.get(words.split()[0], []), "--prometheus", "127.0.0.1:1")
 
     assert 1 == code
     assert "http://127.0.0.1:1" in text
@@ -177,7 +177,7 @@ def test_an_address_without_a_scheme_is_one_of_http(words: str) -> None:
 )
 def test_bash_completes_verbs_options_and_choices(line: str, completed: set[str], tmp_path: Path) -> None:
     """What is printed is a script that a real bash takes."""
-    (tmp_path / "completion").write_text(said("completion", "bash")[1])
+    (tmp_path / "completion").write_text(printed("completion", "bash")[1])
     words = line.split()
     script = (
         f"source {tmp_path / 'completion'}; COMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; "
@@ -190,7 +190,7 @@ def test_bash_completes_verbs_options_and_choices(line: str, completed: set[str]
 
 def test_zsh_gets_a_completion_too() -> None:
     """The first line is what zsh looks for in a folder of completions."""
-    assert said("completion", "zsh")[1].startswith("#compdef tritonwatch")
+    assert printed("completion", "zsh")[1].startswith("#compdef tritonwatch")
 
 
 @pytest.mark.parametrize("words", PARSERS)

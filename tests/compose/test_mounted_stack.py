@@ -136,9 +136,9 @@ def test_an_edited_objective_is_in_force_after_one_command(
 
     code = main(stack.own_command("reload"))
 
-    said = capsys.readouterr()
-    assert 0 == code, said.err
-    assert "Prometheus and Alertmanager loaded them" in said.out
+    printed = capsys.readouterr()
+    assert 0 == code, printed.err
+    assert "Prometheus and Alertmanager loaded them" in printed.out
     assert "my-latency" in _groups(stack)
 
 
@@ -177,10 +177,10 @@ def test_what_prometheus_refuses_is_taken_back(
 
     code = main(stack.own_command("reload"))
 
-    said = capsys.readouterr().err
+    printed = capsys.readouterr().err
     assert 1 == code
-    assert "Prometheus at" in said
-    assert "failed to reload config" in said
+    assert "Prometheus at" in printed
+    assert "failed to reload config" in printed
     own.unlink()
     assert before == _files(stack)
     assert "my-latency" not in _groups(stack)
@@ -238,9 +238,9 @@ def test_what_alertmanager_refuses_is_taken_back_from_prometheus_too(
     with _refusing(stack.ports["alertmanager"]):
         code = main(stack.own_command("reload"))
 
-    said = capsys.readouterr().err
+    printed = capsys.readouterr().err
     assert 1 == code
-    assert "of no use to me" in said
+    assert "of no use to me" in printed
     assert before == _files(stack)
     assert "my-latency" not in _groups(stack)
 
@@ -256,11 +256,11 @@ def test_nothing_is_written_while_alertmanager_is_away(
 
     code = main(stack.own_command("reload"))
 
-    said = capsys.readouterr().err
+    printed = capsys.readouterr().err
     assert 1 == code
-    assert "Alertmanager at" in said
-    assert "not reachable" in said
-    assert "nothing was written" in said
+    assert "Alertmanager at" in printed
+    assert "not reachable" in printed
+    assert "nothing was written" in printed
     assert before == _files(stack)
     assert "my-latency" not in _groups(stack)
 

@@ -122,5 +122,7 @@ def test_triton_embeds_the_python_that_starts_it(tmp_path: Path, monkeypatch: py
     found = shutil.which("python3", path=environment()["PATH"])
 
     assert found is not None
-    said = subprocess.run([found, "-c", "import sys; print(sys.base_prefix)"], capture_output=True, text=True)
-    assert sys.base_prefix == said.stdout.strip()
+    printed = subprocess.run(
+        [found, "-c", "import sys; print(sys.base_prefix)"], capture_output=True, text=True
+    )
+    assert sys.base_prefix == printed.stdout.strip()

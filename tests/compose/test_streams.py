@@ -22,7 +22,7 @@ def shell(command: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(
-    ("command", "code", "said"),
+    ("command", "code", "printed"),
     [
         (f"check {READINESS} >&-", 0, ""),
         (f"check {READINESS} <&- >&- 2>&-", 0, ""),
@@ -35,11 +35,13 @@ def shell(command: str) -> subprocess.CompletedProcess[str]:
         ("dashboards list | true; exit ${PIPESTATUS[0]}", 1, ""),
     ],
 )
-def test_a_stream_that_takes_nothing_ends_no_verb_in_a_traceback(command: str, code: int, said: str) -> None:
+def test_a_stream_that_takes_nothing_ends_no_verb_in_a_traceback(
+    command: str, code: int, printed: str
+) -> None:
     """Anyone who closes the output does not want it; whose disk is full must be notified of it."""
     done = shell(f"{TRITONWATCH} {command}")
 
-    assert (code, said) == (done.returncode, done.stderr)
+    assert (code, printed) == (done.returncode, done.stderr)
 
 
 def test_errors_never_land_in_the_output() -> None:
@@ -70,7 +72,7 @@ def test_interrupting_a_verb_prints_no_traceback(verb: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "printed"),
     [
         (["--history", "FILE"], "is not a history as `tritonwatch backtest --save` writes it"),
         (["--history", "FILE.csv"], "FILE.csv:1: is not UTF-8 text (byte 3); save it as UTF-8"),
@@ -88,7 +90,7 @@ def test_interrupting_a_verb_prints_no_traceback(verb: str) -> None:
     ],
 )
 def test_an_argument_that_cannot_be_used_is_explained(
-    words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    words: list[str], printed: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """What it was, and what it should be."""
     for name in ("FILE", "FILE.csv"):
@@ -96,4 +98,4 @@ def test_an_argument_that_cannot_be_used_is_explained(
 
     words = [str(tmp_path / word) if word.startswith("FILE") else word for word in words]
     assert main(["backtest", *words]) in (1, 2)
-    assert said.replace("FILE", f"{tmp_path}/FILE") in capsys.readouterr().err
+    assert printed.replace("FILE", f"{tmp_path}/FILE") in capsys.readouterr().err

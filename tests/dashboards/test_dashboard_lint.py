@@ -76,13 +76,13 @@ BREAKS: dict[str, Callable[[dict[str, Any]], Any]] = {
 }
 
 
-@pytest.mark.parametrize("said", BREAKS)
-def test_each_rule_finds_its_mistake(said: str) -> None:
+@pytest.mark.parametrize("printed", BREAKS)
+def test_each_rule_finds_its_mistake(printed: str) -> None:
     """A dashboard broken on purpose is reported, in words that name the mistake."""
     broken = copy.deepcopy(MODELS[0])
-    BREAKS[said](broken)
+    BREAKS[printed](broken)
 
-    assert any(said in str(problem) for problem in lint([broken]))
+    assert any(printed in str(problem) for problem in lint([broken]))
 
 
 def test_same_uid_twice_is_found_over_all_files() -> None:

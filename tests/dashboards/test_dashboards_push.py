@@ -95,9 +95,9 @@ def test_dry_run_shows_the_difference_and_writes_nothing(
 
     assert 1 == _push(url, token, "--dry-run")
     assert [] == state.writes()
-    said = capsys.readouterr().out
-    assert "triton-gpu: would be updated (1 changes)" in said
-    assert '/refresh: "5s" -> "30s"' in said
+    printed = capsys.readouterr().out
+    assert "triton-gpu: would be updated (1 changes)" in printed
+    assert '/refresh: "5s" -> "30s"' in printed
 
 
 def test_dry_run_on_an_empty_grafana_makes_no_folder(api: tuple[str, State], token: str) -> None:
@@ -122,17 +122,17 @@ def test_provisioned_dashboard_stops_the_push_before_any_write(
 
 
 @pytest.mark.parametrize(
-    ("broken", "said"), [("login", "redirects to /login"), ("html", "not Grafana's JSON")]
+    ("broken", "printed"), [("login", "redirects to /login"), ("html", "not Grafana's JSON")]
 )
 def test_an_address_without_grafana_is_reported_in_one_line(
-    api: tuple[str, State], token: str, capsys: pytest.CaptureFixture[str], broken: str, said: str
+    api: tuple[str, State], token: str, capsys: pytest.CaptureFixture[str], broken: str, printed: str
 ) -> None:
     """A login page or another server is an error that names the address, not a success."""
     url, state = api
     state.broken = broken
 
     assert 1 == _push(url, token)
-    assert said in capsys.readouterr().err
+    assert printed in capsys.readouterr().err
 
 
 def test_a_wrong_token_or_a_missing_permission_is_reported_with_the_fix(
@@ -162,7 +162,7 @@ def test_usage_errors_exit_2(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "printed"),
     [
         (["push", "--grafana", "grafana:bad"], "--grafana http://grafana:bad: "),
         (["push", "--grafana", "ftp://grafana"], "--grafana ftp://grafana: not an address"),
@@ -174,13 +174,13 @@ def test_usage_errors_exit_2(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     ],
 )
 def test_bad_arguments_are_named_before_anything_happens(
-    arguments: list[str], said: str, token: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], printed: str, token: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A slip in an argument is wrong usage, in words that repeat it, and nothing is read or written."""
     token_file = ["--grafana-token-file", token]
 
     assert 2 == main(["dashboards", *arguments, *token_file])
-    assert said in (err := capsys.readouterr().err)
+    assert printed in (err := capsys.readouterr().err)
     assert "secret" not in err
     assert not Path("never").exists()
 

@@ -168,9 +168,9 @@ def test_an_empty_panel_gives_the_reason(views: tuple[View, ...]) -> None:
 
 def test_prometheus_warns_of_nothing(views: tuple[View, ...]) -> None:
     """No warning, and no hint but the one that Triton's counters lack _total in their names."""
-    said = {text for _, _, answer in _queries(views) for text in (*answer.warnings, *answer.infos)}
+    printed = {text for _, _, answer in _queries(views) for text in (*answer.warnings, *answer.infos)}
 
-    assert set() == {text for text in said if "might not be a counter" not in text}
+    assert set() == {text for text in printed if "might not be a counter" not in text}
 
 
 def test_legends_name_every_series(views: tuple[View, ...]) -> None:

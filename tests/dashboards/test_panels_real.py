@@ -152,21 +152,21 @@ def test_every_column_of_every_table_is_filled(views: tuple[View, ...]) -> None:
 
 def test_prometheus_warns_of_nothing(views: tuple[View, ...]) -> None:
     """No warning, and no hint but the one that Triton's counters lack _total in their names."""
-    said = {text for _, _, answer in _all(views) for text in (*answer.warnings, *answer.infos)}
+    printed = {text for _, _, answer in _all(views) for text in (*answer.warnings, *answer.infos)}
 
-    assert set() == {text for text in said if "might not be a counter" not in text}
+    assert set() == {text for text in printed if "might not be a counter" not in text}
 
 
 def test_fleet_shows_no_hint_at_all(views: tuple[View, ...]) -> None:
     """The pages one opens first read recorded series, so no panel carries an icon."""
-    said = {
+    printed = {
         (uid, text)
         for uid, _, answer in _all(views)
         for text in answer.infos
         if uid in ("triton-fleet", "triton-on-call", "triton-slo")
     }
 
-    assert set() == said
+    assert set() == printed
 
 
 def test_every_series_has_its_own_name_in_the_legend(views: tuple[View, ...]) -> None:

@@ -87,14 +87,14 @@ def _shown(board: Dashboard) -> list[Json]:
 
 def test_a_panel_states_what_perses_cannot_show() -> None:
     """A panel that Perses draws in another way says so in its description."""
-    said = {
+    printed = {
         spec["display"]["name"]: spec["display"]["description"]
         for model in BY_NAME.values()
         for spec in specs(model)
     }
 
-    assert "buckets" in said["First responses"].split("Perses")[1]
-    assert "range of the dashboard" in said["Budget left by month"].split("Perses")[1]
+    assert "buckets" in printed["First responses"].split("Perses")[1]
+    assert "range of the dashboard" in printed["Budget left by month"].split("Perses")[1]
 
 
 def test_links_lead_to_dashboards_that_exist() -> None:

@@ -94,10 +94,10 @@ def test_lost_and_angular_panels_are_named(imported: tuple[str, State]) -> None:
     fleet = copy.deepcopy(held.dashboards["triton-fleet"])
     gone = fleet["panels"].pop()
     held.dashboards["triton-fleet"], held.angular = fleet, True
-    said = verify_grafana.verify(url, (verify_grafana.models()[0],), import_seconds=0)
+    printed = verify_grafana.verify(url, (verify_grafana.models()[0],), import_seconds=0)
 
-    assert f"triton-fleet: panel {gone['title']!r} was lost" in said
-    assert any("taken for an Angular one" in line for line in said)
+    assert f"triton-fleet: panel {gone['title']!r} was lost" in printed
+    assert any("taken for an Angular one" in line for line in printed)
 
 
 def test_a_query_that_fails_is_named_with_prometheus_words(imported: tuple[str, State]) -> None:
@@ -107,9 +107,9 @@ def test_a_query_that_fails_is_named_with_prometheus_words(imported: tuple[str, 
     panel = next(one for one in broken["panels"] if one.get("targets"))
     panel["targets"][0]["expr"] = "sum by ("
 
-    [said] = verify_grafana.query_all(url, broken)
-    assert said.startswith(f"{panel['title']} A: ")
-    assert "parse error" in said
+    [printed] = verify_grafana.query_all(url, broken)
+    assert printed.startswith(f"{panel['title']} A: ")
+    assert "parse error" in printed
 
 
 def test_a_data_source_without_prometheus_is_one_problem(imported: tuple[str, State]) -> None:
@@ -117,8 +117,8 @@ def test_a_data_source_without_prometheus_is_one_problem(imported: tuple[str, St
     url, held = imported
     held.prometheus = ""
 
-    [said] = verify_grafana.verify(url, verify_grafana.models(), import_seconds=0)
-    assert "does not reach Prometheus: 400 connection refused" in said
+    [printed] = verify_grafana.verify(url, verify_grafana.models(), import_seconds=0)
+    assert "does not reach Prometheus: 400 connection refused" in printed
 
 
 def test_a_prometheus_without_the_exporter_is_named(imported: tuple[str, State], tmp_path: Path) -> None:
@@ -126,9 +126,9 @@ def test_a_prometheus_without_the_exporter_is_named(imported: tuple[str, State],
     url, held = imported
     with serve("", tmp_path / "empty") as empty:
         held.prometheus = empty
-        said = verify_grafana.verify(url, verify_grafana.models(), import_seconds=0)
+        printed = verify_grafana.verify(url, verify_grafana.models(), import_seconds=0)
 
-    assert any("variable job: offers nothing" in line for line in said)
+    assert any("variable job: offers nothing" in line for line in printed)
 
 
 def test_missing_docker_is_reported(
@@ -151,8 +151,8 @@ def test_a_container_that_fails_is_a_problem_of_its_image(
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
 
     assert 1 == verify_grafana.main(["--prometheus", "http://127.0.0.1:1"])
-    said = capsys.readouterr().out
-    assert all(f"{image}: docker run failed: no such image" in said for image in verify_grafana.IMAGES)
+    printed = capsys.readouterr().out
+    assert all(f"{image}: docker run failed: no such image" in printed for image in verify_grafana.IMAGES)
 
 
 def test_provisioning_is_what_grafana_reads(tmp_path: Path) -> None:

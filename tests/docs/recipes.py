@@ -51,9 +51,9 @@ def arguments(blocks: tuple[Block, ...], program: str) -> list[str]:
     return found
 
 
-def missing(promised: str, said: str) -> list[str]:
+def missing(promised: str, printed: str) -> list[str]:
     """Lines that a page promises and a command did not say, numbers and blanks aside; `...` is anything."""
-    lines = [_plain(line) for line in said.splitlines()]
+    lines = [_plain(line) for line in printed.splitlines()]
     return [
         line
         for line in promised.splitlines()

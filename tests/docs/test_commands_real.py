@@ -62,8 +62,8 @@ def test_the_commands_of_a_page_work_in_its_order(
         else:
             with chdir(tmp_path):
                 code = main(words)
-            said = capsys.readouterr()
-            assert code in ANSWERS.get(verb, {0}), f"{command}\n{said.out}\n{said.err}"
+            printed = capsys.readouterr()
+            assert code in ANSWERS.get(verb, {0}), f"{command}\n{printed.out}\n{printed.err}"
 
 
 def _here(servers: RecipeServers, word: str, before: str) -> str:
@@ -80,7 +80,7 @@ def _serves(servers: RecipeServers, words: list[str], folder: Path) -> None:
         words = [word.replace("/shared/", f"{folder}/") for word in words]
     words += ["--listen", f"127.0.0.1:{port}"]
     with (
-        (folder / "said").open("w") as log,
+        (folder / "printed").open("w") as log,
         subprocess.Popen(
             [sys.executable, "-m", "tritonwatch", *words], cwd=folder, stdout=log, stderr=log
         ) as process,
@@ -88,9 +88,9 @@ def _serves(servers: RecipeServers, words: list[str], folder: Path) -> None:
         try:
             deadline = time.monotonic() + 30
             while not _answers(f"http://127.0.0.1:{port}/-/ready"):
-                said = (folder / "said").read_text()
-                assert process.poll() is None, f"{words}\n{said}"
-                assert time.monotonic() < deadline, f"{words}\n{said}"
+                printed = (folder / "printed").read_text()
+                assert process.poll() is None, f"{words}\n{printed}"
+                assert time.monotonic() < deadline, f"{words}\n{printed}"
                 time.sleep(0.1)
         finally:
             process.terminate()

@@ -38,7 +38,7 @@ def _errors(root: Path, out: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def said(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+def printed(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """The errors of one build of a site with a dead link on some pages, and a page outside the navigation."""
     root = _sources(tmp_path_factory.mktemp("site") / "tree")
     for page, link in DEAD.items():
@@ -57,11 +57,11 @@ DEAD = {
 
 
 @pytest.mark.parametrize("page", DEAD)
-def test_a_dead_link_is_an_error_of_the_build(said: list[str], page: str) -> None:
+def test_a_dead_link_is_an_error_of_the_build(printed: list[str], page: str) -> None:
     """The page and the target are named."""
-    assert any(page in line and Path(DEAD[page]).name in line for line in said), said
+    assert any(page in line and Path(DEAD[page]).name in line for line in printed), printed
 
 
-def test_a_page_outside_the_navigation_is_an_error_of_the_build(said: list[str]) -> None:
+def test_a_page_outside_the_navigation_is_an_error_of_the_build(printed: list[str]) -> None:
     """No page is built that a reader of the site cannot find."""
-    assert any("orphan.md" in line for line in said), said
+    assert any("orphan.md" in line for line in printed), printed

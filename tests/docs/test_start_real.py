@@ -67,9 +67,9 @@ def test_the_last_commands_of_the_start_page_restore_the_server(tmp_path: Path) 
                 check=True,
             ).stdout
 
-        said = shell(_commands("6. See an alert fire").text)
+        printed = shell(_commands("6. See an alert fire").text)
         (promised,) = re.findall(r'error message of the model: "(.+?)"', " ".join(PAGE.read_text().split()))
-        assert promised in said
+        assert promised in printed
         watch.wait("TritonModelLoadFailed", model="broken")
         watch.wait_seen(f'{names.LAST_SEEN}{{model="broken"}}')
         assert promised in exporter.get("/state").text

@@ -63,7 +63,7 @@ def _nested(depth: int) -> str:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "printed"),
     [
         pytest.param(_ALIASES, "x.yaml:1: a: unknown field", id="aliases of aliases"),
         pytest.param(f"name: {'[' * 3000}{']' * 3000}", "x.yaml:1: name: must be text", id="nested YAML"),
@@ -72,14 +72,14 @@ def _nested(depth: int) -> str:
     ],
 )
 def test_hostile_objectives_are_refused_with_their_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, said: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, printed: str
 ) -> None:
     """A file made to fill memory or to overflow a parser's stack is a mistake like any other."""
     path = tmp_path / "x.yaml"
     path.write_text(text)
 
     assert 1 == main(["check", str(path)])
-    assert said in capsys.readouterr().err
+    assert printed in capsys.readouterr().err
 
 
 def test_every_listener_is_on_loopback_by_default() -> None:

@@ -129,7 +129,7 @@ def seconds_to_end(server: TritonServer) -> float:
                 == process.stderr.readline()
             )
             assert 200 == requests.get(f"http://127.0.0.1:{port}/metrics", timeout=10).status_code
-            said = process.stderr.readline()
+            printed = process.stderr.readline()
             asked = time.monotonic()
             process.terminate()
             code = process.wait(10)
@@ -138,7 +138,7 @@ def seconds_to_end(server: TritonServer) -> float:
             process.kill()
 
     assert 0 == code
-    assert "model broken version 1 failed to load (python_error): Internal: RuntimeError: weights" in said
+    assert "model broken version 1 failed to load (python_error): Internal: RuntimeError: weights" in printed
     return took
 
 

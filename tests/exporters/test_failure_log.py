@@ -43,10 +43,10 @@ _LOADING = IndexEntry("m", "1", "LOADING")
 
 def test_a_failure_is_one_line_with_its_class_and_text(polled: PolledLifecycle) -> None:
     """Model, version, class, and Triton's text without its line ends; nothing more while it lasts."""
-    said = polled.poll(1, _failed("Internal: RuntimeError: no\n\nAt:\n  model.py(3): initialize\n"))
+    printed = polled.poll(1, _failed("Internal: RuntimeError: no\n\nAt:\n  model.py(3): initialize\n"))
 
     line = "model m version 1 failed to load (python_error): Internal: RuntimeError: no At: model.py(3): initialize"
-    assert [line] == said
+    assert [line] == printed
     assert [] == polled.poll(2, _failed("Internal: RuntimeError: no\n\nAt:\n  model.py(3): initialize\n"))
 
 

@@ -312,7 +312,7 @@ def test_tritons_label_is_the_last_resort() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "own", "problem"),
+    ("printed", "own", "problem"),
     [
         (set(), {"GPU-a", "GPU-b"}, "missing"),
         ({"GPU-x"}, {"GPU-a", "GPU-b"}, "unknown_gpu"),
@@ -321,9 +321,9 @@ def test_tritons_label_is_the_last_resort() -> None:
         ({"GPU-a"}, {"GPU-a", "GPU-b"}, None),
     ],
 )
-def test_a_wrong_or_missing_label_is_found(said: set[str], own: set[str], problem: str | None) -> None:
+def test_a_wrong_or_missing_label_is_found(printed: set[str], own: set[str], problem: str | None) -> None:
     """Triton's gpu_uuid of a model is held against what is known better."""
-    evidence = GpuEvidence(model(gpus(0)), labels={M: frozenset(said)}, triton_gpus=frozenset(own))
+    evidence = GpuEvidence(model(gpus(0)), labels={M: frozenset(printed)}, triton_gpus=frozenset(own))
     found = claims(evidence, SURE)
 
     assert ({M: problem} if problem else {}) == label_problems(evidence, found, SURE)

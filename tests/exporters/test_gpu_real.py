@@ -119,10 +119,10 @@ def test_prometheus_accepts_the_page(exporter: Running) -> None:
         checked = subprocess.run(
             [tool, "check", "metrics"], input=exporter.get().content, capture_output=True, timeout=20
         )
-        said = (checked.stdout + checked.stderr).decode()
+        printed = (checked.stdout + checked.stderr).decode()
 
-        assert "error while linting" not in said
-        assert [] == [line for line in said.splitlines() if "gpu" in line and not line.startswith("nv_")]
+        assert "error while linting" not in printed
+        assert [] == [line for line in printed.splitlines() if "gpu" in line and not line.startswith("nv_")]
 
 
 def test_the_command_chooses_the_source_and_names_it(server: TritonServer) -> None:

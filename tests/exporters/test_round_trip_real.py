@@ -153,11 +153,11 @@ def test_promtool_finds_no_mistake_in_the_exporters_own_families(
     """The page parses, and promtool's lint has nothing to say about what the exporter adds."""
     page = replicas[1][1].get().content
     result = subprocess.run([promtool, "check", "metrics"], input=page, capture_output=True, timeout=30)
-    said = result.stdout.decode() + result.stderr.decode()
+    printed = result.stdout.decode() + result.stderr.decode()
 
     # 3 is lint only, and Triton's own names give plenty of that.
-    assert result.returncode in (0, 3), said
-    assert [] == [line for line in said.splitlines() if line.startswith("triton_")]
+    assert result.returncode in (0, 3), printed
+    assert [] == [line for line in printed.splitlines() if line.startswith("triton_")]
 
 
 def test_every_family_the_exporter_promises_without_a_flag_is_there(

@@ -385,7 +385,7 @@ def test_prometheus_own_checker_takes_the_same_file(certificates: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "printed"),
     [
         ("tls_server_config: [", "while parsing"),
         ("tls_server_config: !!bool maybe", "a value that does not fit its tag"),
@@ -403,12 +403,12 @@ def test_prometheus_own_checker_takes_the_same_file(certificates: Path) -> None:
         (_TLS + "  client_ca_file: ca.pem\n", "admits everybody"),
     ],
 )
-def test_mistakes_in_the_web_config_are_reported(certificates: Path, text: str, said: str) -> None:
+def test_mistakes_in_the_web_config_are_reported(certificates: Path, text: str, printed: str) -> None:
     """Each mistake names the file, the field and what is wrong; no password is repeated."""
     with pytest.raises(WebConfigError) as caught:
         _config(certificates, text)
 
-    assert said in str(caught.value)
+    assert printed in str(caught.value)
     assert str(certificates / "web.yml") in str(caught.value)
     assert "secret" not in str(caught.value)
 

@@ -505,12 +505,12 @@ def test_traces_from_other_machines_need_a_flag(options: Mapping[str, str], prob
     """The receiver believes anyone who reaches it, so that beyond loopback it listens only when told to."""
     try:
         choose({"triton": "t", **options}, {})
-        said = ""
+        printed = ""
     except OptionsError as error:
-        said = str(error)
+        printed = str(error)
 
-    assert problem in said
-    assert bool(problem) == bool(said)
+    assert problem in printed
+    assert bool(problem) == bool(printed)
 
 
 RECORDS = [

@@ -146,7 +146,7 @@ def test_files_that_vanish_before_the_first_connection_are_a_reading(pki: Path, 
 
 
 @pytest.mark.parametrize(
-    ("certificates", "said"),
+    ("certificates", "printed"),
     [
         (("none.pem", None, None), ["none.pem: No such file or directory (fix: name a PEM file"]),
         (
@@ -168,14 +168,14 @@ def test_files_that_vanish_before_the_first_connection_are_a_reading(pki: Path, 
     ],
 )
 def test_unusable_files_are_reported_one_by_one(
-    pki: Path, certificates: tuple[str | None, str | None, str | None], said: list[str]
+    pki: Path, certificates: tuple[str | None, str | None, str | None], printed: list[str]
 ) -> None:
     """Which file, what is wrong with it, how to fix it; nobody is asked for a pass phrase."""
     with pytest.raises(CertificateError) as caught:
         Certificates(*(pki / name if name else None for name in certificates)).context()
 
-    assert len(said) == len(caught.value.problems)
-    for text, problem in zip(said, caught.value.problems, strict=True):
+    assert len(printed) == len(caught.value.problems)
+    for text, problem in zip(printed, caught.value.problems, strict=True):
         assert text in str(problem)
 
 

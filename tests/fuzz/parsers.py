@@ -81,8 +81,8 @@ def with_atheris(target: str, seconds: float) -> int | None:
         ran = re.search(r"number_of_executed_units:\s*(\d+)", ended.stderr)
         if ended.returncode == 0 and ran:
             return int(ran[1])
-        said = [line for line in (ended.stdout + ended.stderr).splitlines() if not line.startswith("#")]
-        print("\n".join(said[-60:]), file=sys.stderr)
+        printed = [line for line in (ended.stdout + ended.stderr).splitlines() if not line.startswith("#")]
+        print("\n".join(printed[-60:]), file=sys.stderr)
         for found in sorted(Path(folder).glob("*-*")):
             print(f"{target}: broken by {found.read_bytes()!r}", file=sys.stderr)
         return None

@@ -265,7 +265,7 @@ def test_a_history_shorter_than_asked_for_is_stated_before_the_verdict(
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "printed"),
     [
         ([], 2, "give either --prometheus or --history"),
         (["--prometheus", "http://127.0.0.1:1", "--history", "x.csv"], 2, "give either"),
@@ -277,11 +277,11 @@ def test_a_history_shorter_than_asked_for_is_stated_before_the_verdict(
     ],
 )
 def test_objectives_that_cannot_be_replayed_are_reported(
-    words: list[str], code: int, said: str, capsys: pytest.CaptureFixture[str]
+    words: list[str], code: int, printed: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Each mistake is one line with its place."""
     assert code == main(["backtest", *words])
-    assert said in capsys.readouterr().err
+    assert printed in capsys.readouterr().err
 
 
 def test_a_history_of_an_unknown_objective_is_refused(

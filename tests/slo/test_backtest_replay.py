@@ -369,7 +369,7 @@ HEAD = ",".join(COLUMNS)
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "printed"),
     [
         ("", "line 1: the header must be time,slo,"),
         (f"{HEAD}\n60,s,m,1,1\n", "line 2: 6 values"),
@@ -381,18 +381,18 @@ HEAD = ",".join(COLUMNS)
         (f"{HEAD}\n60,s,m,1,0,1\n61,s,m,1,0,1\n99,s,m,1,0,1\n", "even steps"),
     ],
 )
-def test_a_broken_history_is_refused_with_its_line(text: str, said: str) -> None:
+def test_a_broken_history_is_refused_with_its_line(text: str, printed: str) -> None:
     """Nothing is guessed from a file that is not a history."""
     with pytest.raises(HistoryError) as caught:
         from_csv(text)
-    assert said in str(caught.value)
+    assert printed in str(caught.value)
 
 
 INCIDENT_HEAD = ",".join(incident.COLUMNS)
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "printed"),
     [
         ("0,60,,m,1,loud", "line 2: severity is page or ticket, not 'loud'"),
         ("60,0,,m,1,page", "line 2: the incident ends before it starts"),
@@ -400,11 +400,11 @@ INCIDENT_HEAD = ",".join(incident.COLUMNS)
         ("0,60,m", "line 2: 6 values are needed, there are 3"),
     ],
 )
-def test_a_broken_incident_is_refused_with_its_line(line: str, said: str) -> None:
+def test_a_broken_incident_is_refused_with_its_line(line: str, printed: str) -> None:
     """A label that cannot be read is never dropped in silence."""
     with pytest.raises(IncidentError) as caught:
         incident.from_csv(f"{INCIDENT_HEAD}\n{line}\n")
-    assert said in str(caught.value)
+    assert printed in str(caught.value)
 
 
 def test_incidents_are_read_in_both_notations() -> None:

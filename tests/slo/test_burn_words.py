@@ -210,8 +210,10 @@ def described(
     write([one for one in artifacts(reading.objectives, Options()) if one.part == "rules"], folder)
     never = [{"exp_labels": {"none": "expected"}}]
     proof = proven(folder, name, f"Triton{name.capitalize()}BudgetBurn", series, dict.fromkeys(at, never))
-    said = promtool(promtools()[-1], "test", "rules", proof)
-    return re.findall(r'page_fast".*?description="(.*?)", runbook_url', said.stdout + said.stderr, re.DOTALL)
+    printed = promtool(promtools()[-1], "test", "rules", proof)
+    return re.findall(
+        r'page_fast".*?description="(.*?)", runbook_url', printed.stdout + printed.stderr, re.DOTALL
+    )
 
 
 def test_every_first_step_is_a_sentence_and_no_template() -> None:

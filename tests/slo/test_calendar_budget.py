@@ -144,7 +144,7 @@ def test_an_alert_states_how_long_the_months_budget_lasts(tool: Path, tmp_path: 
     rule = {
         "alert": "A",
         "expr": f"{names.CURRENT_BURN_RATE} > 1",
-        "annotations": {"said": texts["description"]},
+        "annotations": {"printed": texts["description"]},
     }
     labels = f'slo="o", indicator="errors", {GROUP}'
     given = [
@@ -165,9 +165,9 @@ def test_an_alert_states_how_long_the_months_budget_lasts(tool: Path, tmp_path: 
         [tool, "test", "rules", tmp_path / "test.json"], capture_output=True, text=True, check=False
     )
 
-    said = done.stdout + done.stderr
+    printed = done.stdout + done.stderr
     assert " over the month (" in texts["description"]
-    assert "At this rate the rest of it is gone in 1d 6h 0m 0s. It resets in 2d 0h 0m 0s." in said
+    assert "At this rate the rest of it is gone in 1d 6h 0m 0s. It resets in 2d 0h 0m 0s." in printed
 
 
 @pytest.mark.parametrize(

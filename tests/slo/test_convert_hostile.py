@@ -106,21 +106,21 @@ def test_a_document_with_a_wrong_value_is_converted_or_refused_in_words(data: st
     source = data.draw(st.sampled_from(["sloth", "openslo"]))
     document = yaml.safe_load(SLOTH if source == "sloth" else OPENSLO)
     broken = changed(document, data.draw(st.sampled_from(paths(document))), data.draw(JUNK))
-    said, printed = io.StringIO(), io.StringIO()
+    output, printed = io.StringIO(), io.StringIO()
     with tempfile.TemporaryDirectory() as folder:
         file, out = Path(folder, "in.yaml"), Path(folder, "out.yaml")
         file.write_text(yaml.safe_dump(broken), encoding="utf-8")
-        with contextlib.redirect_stderr(said), contextlib.redirect_stdout(printed):
+        with contextlib.redirect_stderr(output), contextlib.redirect_stdout(printed):
             code = main(["convert", "--from", source, str(file), "--out", str(out)])
             if code in (0, 3):
-                assert 0 == main(["check", str(out)]) or "can never fire" in said.getvalue()
+                assert 0 == main(["check", str(out)]) or "can never fire" in output.getvalue()
 
         assert code in (0, 1, 3)
         assert (code == 1) == (not out.exists())
         assert (code == 0) == (
-            not any("in.yaml" in one for one in said.getvalue().splitlines() if "note" not in one)
+            not any("in.yaml" in one for one in output.getvalue().splitlines() if "note" not in one)
         )
-        assert "Traceback" not in said.getvalue()
+        assert "Traceback" not in output.getvalue()
 
 
 def test_a_file_that_expands_without_end_takes_no_memory(
@@ -153,7 +153,9 @@ def test_a_query_nested_without_end_is_refused(
     (tmp_path / "sloth.yaml").write_text(yaml.safe_dump(sloth))
 
     assert 1 == main(["check", str(tmp_path / "a.yaml")])
-    assert "longer than 8000 characters" in (said := capsys.readouterr().err) or "nested too deeply" in said
+    assert (
+        "longer than 8000 characters" in (output := capsys.readouterr().err) or "nested too deeply" in output
+    )
     assert main(["convert", "--from", "sloth", str(tmp_path / "sloth.yaml")]) in (1, 3)
 
 
@@ -193,3 +195,12 @@ def test_the_page_names_every_option() -> None:
     assert 3 == len(commands)
     for words in (*commands, verb.EXAMPLE.split()[2:]):
         assert parser.parse_args(words)
+
+
+def test_a_file_without_slos_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where nothing can be converted, the reason is given."""
+    file = tmp_path / "in.yaml"
+    file.write_text("version: prometheus/v1\nservice: s\nslos: []\n")
+
+    assert 1 == main(["convert", "--from", "sloth", str(file), "--out", str(tmp_path / "out.yaml")])
+    assert f"{file}:3: slos: holds no SLO" in capsys.readouterr().err

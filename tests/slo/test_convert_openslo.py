@@ -182,7 +182,7 @@ def test_time_slices_of_a_threshold_are_slices_that_end_now(
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "printed"),
     [
         (("4w", "1Y"), "in.yaml:11: spec.timeWindow[0].duration: a window has 7 to 90 whole days"),
         (("alertAfter: 0m", "alertAfter: 5m"), "burn alerts do not wait"),
@@ -205,18 +205,18 @@ def test_time_slices_of_a_threshold_are_slices_that_end_now(
     ],
 )
 def test_what_is_lost_is_reported_with_its_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], change: tuple[str, str], said: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], change: tuple[str, str], printed: str
 ) -> None:
     """Nothing of a document is dropped in silence."""
     assert change[0] in SHOP
     assert 3 == run(tmp_path, SHOP.replace(*change, 1))
 
-    assert said in capsys.readouterr().err
+    assert printed in capsys.readouterr().err
     assert 2 == len(converted(tmp_path))
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "printed"),
     [
         (("openslo/v1", "openslo/v1alpha"), "in.yaml:1: apiVersion: 'openslo/v1alpha' is not openslo/v1"),
         (("kind: SLO", "kind: Pod"), "in.yaml:2: kind: 'Pod' is not a kind of openslo/v1"),
@@ -231,13 +231,13 @@ def test_what_is_lost_is_reported_with_its_line(
     ],
 )
 def test_bad_input_is_refused_with_its_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], change: tuple[str, str], said: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], change: tuple[str, str], printed: str
 ) -> None:
     """Mistakes of the input have a place; nothing is written."""
     assert change[0] in SHOP
     assert 1 == run(tmp_path, SHOP.replace(*change, 1))
 
-    assert said in capsys.readouterr().err
+    assert printed in capsys.readouterr().err
     assert not (tmp_path / "objectives").exists()
 
 

@@ -57,17 +57,18 @@ def test_what_is_lost_is_reported_with_its_line(tmp_path: Path, capsys: pytest.C
     """Each loss has file, line, field, reason and what was done instead; the exit code says that there are some."""
     assert 3 == convert("sloth", tmp_path, SLOTH + PAGED + "    colour: blue\n")
 
-    said = capsys.readouterr().err
+    printed = capsys.readouterr().err
     source = tmp_path / "in.yaml"
     assert (
-        f"{source}:14: slos[0].alerting.annotations.summary: annotations are never run as templates" in said
+        f"{source}:14: slos[0].alerting.annotations.summary: annotations are never run as templates"
+        in printed
     )
     assert (
         f"note: {source}:14: slos[0].alerting.annotations.summary: alerts write the annotation summary"
-        in said
+        in printed
     )
-    assert f"{source}:27: slos[1].colour: not known, or of no use here; instead: left out" in said
-    assert all("instead: " in line for line in said.splitlines() if line.startswith(str(source)))
+    assert f"{source}:27: slos[1].colour: not known, or of no use here; instead: left out" in printed
+    assert all("instead: " in line for line in printed.splitlines() if line.startswith(str(source)))
     found = converted(tmp_path)
     orders = found["checkout-orders"]
     assert ["page_fast", "page_slow"] == [tier.name for tier in orders.alerting.tiers]
@@ -95,7 +96,7 @@ def test_what_comes_out_passes_check_generate_and_promtool(tmp_path: Path, promt
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "printed"),
     [
         ("a: [", "in.yaml:2: not YAML"),
         ("", "in.yaml: is empty"),
@@ -121,12 +122,12 @@ def test_what_comes_out_passes_check_generate_and_promtool(tmp_path: Path, promt
     ],
 )
 def test_bad_input_is_refused_with_its_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, said: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, printed: str
 ) -> None:
     """Nothing is written where nothing is understood."""
     assert 1 == convert("sloth", tmp_path, text)
 
-    assert said in capsys.readouterr().err
+    assert printed in capsys.readouterr().err
     assert not (tmp_path / "objectives").exists()
 
 

@@ -474,7 +474,7 @@ def test_backtest_of_a_file_honours_exclusions(tmp_path: Path, capsys: pytest.Ca
         "elsewhere": "[{reason: r, days: [friday], start: 3:00, end: 3:20}]",
         "promql": "[{reason: r, promql: up}]",
     }
-    codes, said = {}, {}
+    codes, printed = {}, {}
     for name, exclusions in texts.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / "o.yaml").write_text(
@@ -482,12 +482,12 @@ def test_backtest_of_a_file_honours_exclusions(tmp_path: Path, capsys: pytest.Ca
         )
         words = ["--objectives", str(tmp_path / name), "--history", str(tmp_path / "h.csv")]
         codes[name] = main(["backtest", *words, "--policy", "tritonwatch", "--json"])
-        said[name] = capsys.readouterr()
+        printed[name] = capsys.readouterr()
 
     assert {"calendar": 0, "elsewhere": 0, "promql": 1} == codes
-    assert "page_fast" in said["elsewhere"].out
-    assert "page_fast" not in said["calendar"].out
-    assert "the exclusion 'r' is PromQL, which only Prometheus can answer" in said["promql"].err
+    assert "page_fast" in printed["elsewhere"].out
+    assert "page_fast" not in printed["calendar"].out
+    assert "the exclusion 'r' is PromQL, which only Prometheus can answer" in printed["promql"].err
 
 
 def test_recorded_exclusions_are_shown_for_every_group() -> None:
@@ -514,7 +514,7 @@ def test_recorded_exclusions_are_shown_for_every_group() -> None:
 
 
 @pytest.mark.parametrize(
-    ("promql", "said"),
+    ("promql", "printed"),
     [
         ("up", "has a result for as long as its series exist"),
         ("vector(1)", "has a result for as long as its series exist"),
@@ -527,7 +527,7 @@ def test_recorded_exclusions_are_shown_for_every_group() -> None:
     ],
 )
 def test_an_exclusion_that_is_always_on_or_a_circle_is_doubted(
-    promql: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    promql: str, printed: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """An objective that counts nothing looks perfect."""
     found = {"name": "a", "target": "99%", "indicator": "errors"}
@@ -536,7 +536,7 @@ def test_an_exclusion_that_is_always_on_or_a_circle_is_doubted(
     )
 
     assert 1 == main(["check", str(tmp_path)])
-    assert said in capsys.readouterr().err
+    assert printed in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -564,7 +564,7 @@ def test_an_exclusion_with_a_condition_is_accepted(
 
 
 @pytest.mark.parametrize(
-    ("promql", "said"),
+    ("promql", "printed"),
     [
         ("maintenance ==  # planned", "promql is not PromQL: invalid promql query"),
         ("1", "promql gives no series, but a number, a text or a range of samples"),
@@ -572,7 +572,7 @@ def test_an_exclusion_with_a_condition_is_accepted(
         ("a == 1) or (b == 1", "promql is not PromQL"),
     ],
 )
-def test_a_query_is_judged_by_what_its_writer_wrote(promql: str, said: str) -> None:
+def test_a_query_is_judged_by_what_its_writer_wrote(promql: str, printed: str) -> None:
     """Not by the brackets in which a rule puts it."""
     (found,) = read(
         [
@@ -590,4 +590,4 @@ def test_a_query_is_judged_by_what_its_writer_wrote(promql: str, said: str) -> N
         ]
     ).problems
 
-    assert said in str(found)
+    assert printed in str(found)

@@ -160,7 +160,7 @@ def gate(prometheus: str, *words: object, at: float = END) -> int:
 
 @pytest.mark.real
 @pytest.mark.parametrize(
-    ("model", "code", "said"),
+    ("model", "code", "printed"),
     [
         (
             "good",
@@ -176,12 +176,12 @@ def gate(prometheus: str, *words: object, at: float = END) -> int:
     ],
 )
 def test_each_state_has_its_verdict_and_reason(
-    prometheus: str, model: str, code: int, said: str, capsys: pytest.CaptureFixture[str]
+    prometheus: str, model: str, code: int, printed: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The exit code is the verdict, the line says why; only known, fresh, unspent and quiet promotes."""
     assert code == gate(prometheus, "--model", model)
     output = capsys.readouterr()
-    assert said in output.out + output.err
+    assert printed in output.out + output.err
 
 
 @pytest.mark.real
@@ -328,7 +328,7 @@ def test_the_worst_verdict_counts(prometheus: str) -> None:
 
 @pytest.mark.real
 @pytest.mark.parametrize(
-    ("version", "code", "said"),
+    ("version", "code", "printed"),
     [
         ("2", PROMOTE, "sure that the canary is at most 1.000% worse (0.200% bad against 0.200%)"),
         ("3", ROLLBACK, "sure that the canary is worse (3.000% bad against 0.200%)"),
@@ -338,11 +338,11 @@ def test_the_worst_verdict_counts(prometheus: str) -> None:
     ],
 )
 def test_a_canary_is_compared_with_its_baseline(
-    prometheus: str, version: str, code: int, said: str, capsys: pytest.CaptureFixture[str]
+    prometheus: str, version: str, code: int, printed: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As good promotes, worse rolls back, too few events or none hold."""
     assert code == gate(prometheus, "--model", "canary", "--canary", version, "--baseline", "1")
-    assert said in capsys.readouterr().out
+    assert printed in capsys.readouterr().out
 
 
 @pytest.mark.real
@@ -467,7 +467,7 @@ def test_a_partial_answer_promotes_nothing() -> None:
 
 @pytest.mark.real
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "printed"),
     [
         pytest.param([], HOLD, "hold     errors: unknown: not recorded any more", id="half an hour"),
         pytest.param(["--objective", "latency"], PROMOTE, "verdict: promote", id="not asked for"),
@@ -477,11 +477,11 @@ def test_a_partial_answer_promotes_nothing() -> None:
     ],
 )
 def test_an_objective_that_is_not_recorded_any_more_holds(
-    prometheus: str, words: list[str], code: int, said: str, capsys: pytest.CaptureFixture[str]
+    prometheus: str, words: list[str], code: int, printed: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A rule group that stopped leaves no row behind that could be judged."""
     assert code == gate(prometheus, "--model", "good", *words, at=LATER)
-    assert said in capsys.readouterr().out
+    assert printed in capsys.readouterr().out
 
 
 def test_nothing_to_judge_holds() -> None:

@@ -122,12 +122,12 @@ def test_a_model_of_which_the_gateway_saw_no_failure_is_promoted(gate: Gate) -> 
 
 def test_a_model_whose_failures_only_the_gateway_sees_is_not(gate: Gate) -> None:
     """Triton's objective has all of its budget left, and is not promoted on that either; --trust would."""
-    code, said = gate("hiding")
+    code, printed = gate("hiding")
 
-    assert code in (EXIT["hold"], EXIT["rollback"]), said
-    assert not said["client-errors"].startswith("promote")
-    assert "hold: budget left: 100.0%" in said["errors"]
-    assert "see objective client-errors" in said["errors"]
+    assert code in (EXIT["hold"], EXIT["rollback"]), printed
+    assert not printed["client-errors"].startswith("promote")
+    assert "hold: budget left: 100.0%" in printed["errors"]
+    assert "see objective client-errors" in printed["errors"]
     assert (
         "promote" == gate("hiding", "--objective", "errors", "--trust", "backend_counters")[1]["errors"][:7]
     )
@@ -139,8 +139,8 @@ def test_a_gateway_that_is_not_scraped_any_more_promotes_nothing(stack: Stack, g
     stack.targets.write_text(json.dumps([exporter]))
     own = ("--objective", "client-errors", "--max-age", "8s")
 
-    code, said = eventually(lambda: (found := gate("sound", *own))[0] and found, "still promoted", 40)
+    code, printed = eventually(lambda: (found := gate("sound", *own))[0] and found, "still promoted", 40)
 
     assert EXIT["hold"] == code
-    assert re.fullmatch(r"hold: the data is \d+ s old, at most 8 s are allowed", said["client-errors"])
+    assert re.fullmatch(r"hold: the data is \d+ s old, at most 8 s are allowed", printed["client-errors"])
     assert 0 == gate("hiding", "--objective", "errors", "--trust", "backend_counters", "--max-age", "8s")[0]

@@ -95,7 +95,7 @@ def test_a_group_at_a_gateway_is_a_model() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "printed"),
     [
         ({"indicator": {"kind": "errors", "source": "traefik"}}, "'traefik' is none of triton, envoy"),
         ({"indicator": {"kind": "errors", "selector": 'a="b"'}}, "selector needs a source before Triton"),
@@ -123,16 +123,16 @@ def test_a_group_at_a_gateway_is_a_model() -> None:
         ({"versions": ["1"]}, "knows no versions of a model"),
     ],
 )
-def test_what_a_source_cannot_give_is_refused(changes: dict[str, object], said: str) -> None:
+def test_what_a_source_cannot_give_is_refused(changes: dict[str, object], printed: str) -> None:
     """Silently nothing would be measured."""
     one = {"name": "e", "target": "99%", "indicator": {"kind": "errors", "source": "envoy"}, **changes}
     found = [str(problem) for problem in read([("o.yaml", yaml.safe_dump(one))]).problems]
 
-    assert any(said in problem for problem in found), found
+    assert any(printed in problem for problem in found), found
 
 
 @pytest.mark.parametrize(
-    ("source", "codes", "said"),
+    ("source", "codes", "printed"),
     [
         ("envoy", ["5xx", 429], 'envoy_response_code=~"5..|429"'),
         ("istio", ["UNAVAILABLE"], 'grpc_response_status=~"UNAVAILABLE|Unavailable|14"'),
@@ -140,9 +140,9 @@ def test_what_a_source_cannot_give_is_refused(changes: dict[str, object], said: 
         ("otel-http-client", ["503"], 'http_response_status_code="", error_type!=""'),
     ],
 )
-def test_codes_are_written_as_the_source_does(source: str, codes: list[object], said: str) -> None:
+def test_codes_are_written_as_the_source_does(source: str, codes: list[object], printed: str) -> None:
     """Number, Go's name or upper case: one list fits all."""
-    assert said in failed(errors(source, codes=codes))
+    assert printed in failed(errors(source, codes=codes))
 
 
 def test_a_selector_replaces_the_sources_own_matcher() -> None:
@@ -186,7 +186,7 @@ def test_check_names_what_a_source_lacks(tmp_path: Path, capsys: pytest.CaptureF
     ]
     with history.serve(history.openmetrics(series), tmp_path / "p") as url:
         assert 1 == main(["check", str(file), "--prometheus", url])
-    said = capsys.readouterr().err
+    printed = capsys.readouterr().err
 
     assert "absent: it needs series envoy_cluster_upstream_rq (fix: route each model to a cluster" in noted
     for expected in (
@@ -196,5 +196,5 @@ def test_check_names_what_a_source_lacks(tmp_path: Path, capsys: pytest.CaptureF
         "bucketless: indicator: embedder: its histogram has no bucket that ends at the threshold",
         "bucketless: threshold 300ms is between the default buckets of otel-http-server (fix: use 250ms, 500ms,",
     ):
-        assert expected in said, said
-    assert "sound:" not in said
+        assert expected in printed, printed
+    assert "sound:" not in printed

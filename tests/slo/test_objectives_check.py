@@ -44,7 +44,7 @@ def mistakes(**changes: object) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "printed"),
     [
         ({"target": "100%"}, "a target must be between 0% and 100%"),
         ({"target": "ninety"}, "'ninety' is not a ratio (fix: write 99.5% or 0.995)"),
@@ -105,11 +105,11 @@ def mistakes(**changes: object) -> list[str]:
         ({"unknown": {"policy": "bad"}}, "unknown.policy bad is for readiness and probe"),
     ],
 )
-def test_a_mistake_is_named_with_its_line(changes: dict[str, object], said: str) -> None:
+def test_a_mistake_is_named_with_its_line(changes: dict[str, object], printed: str) -> None:
     """Each mistake has a place in the file, and words that say what is wrong."""
     found = mistakes(**changes)
 
-    assert any(said in one for one in found), found
+    assert any(printed in one for one in found), found
     assert all(one.startswith("o.yaml:") for one in found)
 
 
@@ -144,7 +144,9 @@ def test_failures_that_nothing_sees_are_noted(
     by_source = None if hiding is None else {BACKEND_COUNTERS: hiding}
     found = [str(one) for one in hidden_failures(reading, Surroundings(hiding=by_source))]
     assert len(noted) == len(found)
-    assert all(said in one and "`indicator: probe`" in one for said, one in zip(noted, found, strict=True))
+    assert all(
+        printed in one and "`indicator: probe`" in one for printed, one in zip(noted, found, strict=True)
+    )
 
 
 def test_rejections_that_no_trace_shows_are_noted() -> None:
@@ -170,13 +172,13 @@ def test_rejections_that_no_trace_shows_are_noted() -> None:
 
 def test_a_key_written_twice_is_a_mistake() -> None:
     """YAML would keep the last in silence."""
-    (said,) = read([("o.yaml", "name: a\ntarget: 99%\ntarget: 98%\nindicator: errors\n")]).problems
+    (printed,) = read([("o.yaml", "name: a\ntarget: 99%\ntarget: 98%\nindicator: errors\n")]).problems
 
-    assert "o.yaml:3" == said.place
+    assert "o.yaml:3" == printed.place
 
 
 @pytest.mark.parametrize(
-    ("text", "options", "said"),
+    ("text", "options", "printed"),
     [
         ("{name: a, target: 90%, indicator: errors}", (), "tier page_fast can never fire"),
         ("{name: a, target: 99%, indicator: errors}", ("--scrape-interval", "90"), "fewer than 4 scrapes"),
@@ -217,14 +219,14 @@ def test_a_key_written_twice_is_a_mistake() -> None:
     ],
 )
 def test_check_finds_what_prometheus_would_accept(
-    text: str, options: tuple[str, ...], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    text: str, options: tuple[str, ...], printed: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Rules that load and never fire are mistakes, too."""
     file = tmp_path / "o.yaml"
     file.write_text(text)
 
     assert 1 == main(["check", str(file), *options])
-    assert said in capsys.readouterr().err
+    assert printed in capsys.readouterr().err
 
 
 def test_a_doubt_names_the_line_of_its_field(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -237,12 +239,12 @@ def test_a_doubt_names_the_line_of_its_field(tmp_path: Path, capsys: pytest.Capt
     )
 
     assert 1 == main(["check", str(file)])
-    said = capsys.readouterr().err.splitlines()
-    assert said[0].startswith(f"{file}:6: a: indicator.errors: sides with labels (a) and (b) never match")
-    assert said[1].startswith(
+    printed = capsys.readouterr().err.splitlines()
+    assert printed[0].startswith(f"{file}:6: a: indicator.errors: sides with labels (a) and (b) never match")
+    assert printed[1].startswith(
         f"note: {file}:12: b: threshold 300ms is between the exporter's default buckets"
     )
-    assert all("(fix: " in line for line in said)
+    assert all("(fix: " in line for line in printed)
 
 
 HEAD = "name: a\ntarget: 99%\nindicator: errors\noverrides:\n"
@@ -250,7 +252,7 @@ BERT = "  - {models: {regex: bert-.*}, target: 98%}\n"
 
 
 @pytest.mark.parametrize(
-    ("overrides", "said"),
+    ("overrides", "printed"),
     [
         (BERT + "  - {models: [bert-large, bert-base], target: 95%}\n", "6: a: overrides.1: never applies"),
         (
@@ -270,14 +272,14 @@ BERT = "  - {models: {regex: bert-.*}, target: 98%}\n"
     ],
 )
 def test_an_override_that_earlier_ones_leave_nothing_is_named_with_its_line(
-    overrides: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    overrides: str, printed: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The first that matches applies, so the special case must stand above the general one."""
     (tmp_path / "o.yaml").write_text(HEAD + overrides)
 
     assert 1 == main(["check", str(tmp_path / "o.yaml")])
     message = capsys.readouterr().err
-    assert f"o.yaml:{said}" in message
+    assert f"o.yaml:{printed}" in message
     assert "the override of line 5 applies first (fix: move it above line 5, or drop it)" in message
 
 
@@ -307,9 +309,10 @@ def test_a_model_that_nobody_serves_is_named(tmp_path: Path, capsys: pytest.Capt
     with history.serve(history.openmetrics(series), tmp_path / "p") as url:
         assert 1 == main(["check", str(file), "--prometheus", url])
 
-    said = capsys.readouterr().err
+    printed = capsys.readouterr().err
     assert (
-        f"{file}:4: a: models: matches no model that Prometheus knows (fix: did you mean 'embedder'?)" in said
+        f"{file}:4: a: models: matches no model that Prometheus knows (fix: did you mean 'embedder'?)"
+        in printed
     )
 
 

@@ -50,13 +50,13 @@ def test_what_both_read_is_accepted(regex: str) -> None:
     assert regex == Choice.model_validate({"regex": regex}).regex
 
 
-@pytest.mark.parametrize(("regex", "said"), [*ONLY_PROMETHEUS.items(), *ONLY_PYTHON.items()])
-def test_what_one_of_them_does_not_read_is_refused_with_its_reason(regex: str, said: str) -> None:
+@pytest.mark.parametrize(("regex", "printed"), [*ONLY_PROMETHEUS.items(), *ONLY_PYTHON.items()])
+def test_what_one_of_them_does_not_read_is_refused_with_its_reason(regex: str, printed: str) -> None:
     """The message says what to write instead, or what Prometheus lacks."""
     with pytest.raises(ValueError, match="regex") as found:
         Choice.model_validate({"regex": regex})
 
-    assert said in str(found.value)
+    assert printed in str(found.value)
 
 
 @pytest.mark.real

@@ -433,7 +433,7 @@ def test_the_selector_is_one_question_for_exactly_our_series() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sources", "said"),
+    ("sources", "printed"),
     [
         ((), []),
         (("histogram",), []),
@@ -447,13 +447,13 @@ def test_the_selector_is_one_question_for_exactly_our_series() -> None:
         ),
     ],
 )
-def test_an_estimate_is_called_one_below_the_table(sources: tuple[str, ...], said: list[str]) -> None:
+def test_an_estimate_is_called_one_below_the_table(sources: tuple[str, ...], printed: list[str]) -> None:
     """A number that comes from means is distinguished from one that saw every request, with what it misses."""
     row = GroupStatus("latency", "latency", {"model": "m", "version": "1"}, sources=sources)
 
     found = caveats([row])
-    assert len(said) == len(found)
-    assert all(one.startswith(start) for one, start in zip(found, said, strict=True))
+    assert len(printed) == len(found)
+    assert all(one.startswith(start) for one, start in zip(found, printed, strict=True))
 
 
 @pytest.mark.parametrize(

@@ -83,10 +83,10 @@ def test_instant_and_range_answers_are_those_of_a_real_prometheus(prometheus: st
 @pytest.mark.real
 def test_a_refused_query_quotes_the_error_of_prometheus(prometheus: str) -> None:
     """A query that Prometheus cannot read says so, and a new enough one is not called old."""
-    said = fault(Access(prometheus), "rate(")
+    printed = fault(Access(prometheus), "rate(")
 
-    assert said.startswith(f"Prometheus at {prometheus} refuses the query")
-    assert "parse error" in said
+    assert printed.startswith(f"Prometheus at {prometheus} refuses the query")
+    assert "parse error" in printed
 
 
 def test_an_absent_prometheus_is_one_line() -> None:
@@ -114,7 +114,7 @@ TIMEOUT = json.dumps({"status": "error", "errorType": "timeout", "error": "query
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "printed"),
     [
         ((400, {}, REFUSAL), "is too old: 2.20, needed 2.42 or newer (its answer: unknown function"),
         ((503, {}, TIMEOUT), "is too slow: query timed out"),
@@ -128,7 +128,7 @@ TIMEOUT = json.dumps({"status": "error", "errorType": "timeout", "error": "query
         ((200, {}, json.dumps({"data": {"result": [7]}})), "does not answer as Prometheus does"),
     ],
 )
-def test_each_unexpected_response_is_named(answer: Answer, said: str) -> None:
+def test_each_unexpected_response_is_named(answer: Answer, printed: str) -> None:
     """Old, slow, closed, moved, broken and foreign servers each get their own words."""
 
     def old(path: str, _: Mapping[str, str]) -> Answer:
@@ -137,7 +137,7 @@ def test_each_unexpected_response_is_named(answer: Answer, said: str) -> None:
         return answer
 
     with answering(old) as url:
-        assert said in fault(Access(url))
+        assert printed in fault(Access(url))
 
 
 def test_a_refusal_by_a_server_that_hides_its_version_is_not_called_old() -> None:
@@ -176,11 +176,11 @@ def test_token_and_headers_are_sent_and_never_shown(tmp_path: Path, monkeypatch:
         access = parsed(
             url, "--token-file", tmp_path / "token", "--header", f"X-Scope-OrgID: @{tmp_path / 'tenant'}"
         )
-        said = fault(access) + repr(access)
+        printed = fault(access) + repr(access)
 
     assert [headers["Authorization"] for headers in seen] == ["Bearer s3cret-token"]
     assert [headers["X-Scope-OrgID"] for headers in seen] == ["s3cret-tenant"]
-    assert "s3cret" not in said
+    assert "s3cret" not in printed
 
 
 def test_the_environment_holds_secrets_too() -> None:
@@ -193,7 +193,7 @@ def test_the_environment_holds_secrets_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "printed"),
     [
         (["--prometheus", "ftp://prometheus"], "not an address such as http://127.0.0.1:9090"),
         (["--prometheus", "http://me:pw@host"], "no credentials in the address"),
@@ -205,7 +205,7 @@ def test_the_environment_holds_secrets_too() -> None:
         (["--prometheus", "http://host", "--token-file", "/dev/null"], "the file is empty"),
     ],
 )
-def test_unusable_arguments_are_refused_with_a_reason(words: list[str], said: str) -> None:
+def test_unusable_arguments_are_refused_with_a_reason(words: list[str], printed: str) -> None:
     """A mistake in the arguments is reported before anything is asked."""
     parser = argparse.ArgumentParser()
     arguments.add_arguments(parser)
@@ -213,7 +213,7 @@ def test_unusable_arguments_are_refused_with_a_reason(words: list[str], said: st
     with pytest.raises(UsageError, match=r"^[^\n]+$") as caught:
         arguments.from_arguments(parser.parse_args(words), {})
 
-    assert said in str(caught.value)
+    assert printed in str(caught.value)
 
 
 @pytest.mark.real

@@ -73,8 +73,8 @@ def test_json_is_a_line_each_time_and_an_absent_prometheus_is_reported(tmp_path:
         address = url
     with watching(address, "--json") as process:
         assert process.stderr is not None
-        said = [process.stderr.readline().decode() for _ in range(2)]
-        assert all("is not reachable: Connection refused" in line for line in said)
+        printed = [process.stderr.readline().decode() for _ in range(2)]
+        assert all("is not reachable: Connection refused" in line for line in printed)
         assert process.poll() is None
         assert 130 == end(process)
         assert b"" == process.stderr.read()

@@ -199,7 +199,7 @@ def test_events_that_nobody_saw_are_not_made_up(indicator: object) -> None:
     text = yaml.safe_dump(
         {"name": "o", "target": "99%", "indicator": indicator, "unknown": {"policy": "bad"}}
     )
-    (said,) = read([("o.yaml", text)]).problems
+    (printed,) = read([("o.yaml", text)]).problems
 
-    assert "unknown.policy bad is for readiness and probe" in str(said)
-    assert "use alert here, and bad in a readiness objective" in str(said)
+    assert "unknown.policy bad is for readiness and probe" in str(printed)
+    assert "use alert here, and bad in a readiness objective" in str(printed)

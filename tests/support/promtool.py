@@ -54,9 +54,9 @@ def evaluated(
     document = {"rule_files": ["rules.yml"], "evaluation_interval": f"{evaluation:g}s", "tests": [test]}
     (folder / "test.json").write_text(json.dumps(document))
     done = promtool(tool, "test", "rules", folder / "test.json")
-    said = done.stdout + done.stderr
-    answers = re.findall(r"got: *(.*)$", said, re.M)
-    assert len(asked) == len(answers), said[:2000]
+    printed = done.stdout + done.stderr
+    answers = re.findall(r"got: *(.*)$", printed, re.M)
+    assert len(asked) == len(answers), printed[:2000]
     return [_answer(one) for one in answers]
 
 

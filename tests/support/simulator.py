@@ -132,8 +132,8 @@ def phases() -> st.SearchStrategy[int]:
     Prometheus 2's ranges hold both their ends, so there such a scrape counts in two tiles. Of real scrapes, timed
     to the millisecond, it happens to one in 15,000: where promtool is that old, it does not happen here.
     """
-    said = subprocess.run([promtools()[-1], "--version"], capture_output=True, text=True, check=True)
-    closed = "version 2." in said.stdout + said.stderr
+    printed = subprocess.run([promtools()[-1], "--version"], capture_output=True, text=True, check=True)
+    closed = "version 2." in printed.stdout + printed.stderr
     return st.integers(0, EVERY - 2 if closed else EVERY - 1)
 
 

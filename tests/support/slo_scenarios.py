@@ -377,10 +377,10 @@ def _paused(scenario: Scenario) -> tuple[str, str]:
     return PAUSED, " ".join(str(int(one)) for one in paused)
 
 
-def _outcomes(said: str, scenarios: Sequence[Scenario]) -> list[Outcome]:
-    if "err:" in said:
-        raise RuntimeError(said[:2000])
-    answers = iter(re.findall(r"^ *got: *(.*)$", said, re.M))
+def _outcomes(printed: str, scenarios: Sequence[Scenario]) -> list[Outcome]:
+    if "err:" in printed:
+        raise RuntimeError(printed[:2000])
+    answers = iter(re.findall(r"^ *got: *(.*)$", printed, re.M))
     found = []
     for scenario in scenarios:
         grid = [next(answers) for _ in range(int(scenario.minutes) + 1)]

@@ -156,11 +156,11 @@ def _reaction(scenario: Scenario, outcome: Outcome) -> str:
     alerts = outcome.tickets if scenario.expected == "ticket" else outcome.pages
     if not alerts:
         return "**missed**"
-    said = f"{len(outcome.pages)} pages" if len(outcome.pages) != 1 else "1 page"
-    said += f", detected +{alerts[0][0] - first:.0f}"
+    printed = f"{len(outcome.pages)} pages" if len(outcome.pages) != 1 else "1 page"
+    printed += f", detected +{alerts[0][0] - first:.0f}"
     if last < scenario.minutes:
-        said += f", reset +{max(0.0, alerts[-1][1] + 1 - last):.0f}"
-    return said + (f", {count} late" if (count := late(scenario, outcome)) else "")
+        printed += f", reset +{max(0.0, alerts[-1][1] + 1 - last):.0f}"
+    return printed + (f", {count} late" if (count := late(scenario, outcome)) else "")
 
 
 def late(scenario: Scenario, outcome: Outcome) -> int:

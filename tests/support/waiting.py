@@ -27,8 +27,8 @@ def eventually(
         except requests.RequestException:
             pass
         if time.monotonic() > deadline:
-            said = otherwise if isinstance(otherwise, str) else otherwise()
-            raise AssertionError(f"not within {seconds:g} s: {said}")
+            printed = otherwise if isinstance(otherwise, str) else otherwise()
+            raise AssertionError(f"not within {seconds:g} s: {printed}")
         # What is not there soon takes a while: asking costs the machine what the servers need.
         time.sleep(pause)
         pause = min(1.3 * pause, 0.2)
