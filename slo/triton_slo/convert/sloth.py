@@ -58,7 +58,10 @@ def _service(document: Entry, window: str, ledger: Ledger, taken: set[str]) -> l
     service = document.need("service").text()
     common = document.get("labels")
     found = []
-    for slo in document.need("slos").items():
+    slos = document.need("slos")
+    if not slos.items():
+        ledger.lost(slos, "holds no SLO", "left out")
+    for slo in slos.items():
         try:
             one = _Slo(slo, service, common, ledger).objective(window, taken)
         except EntryError as error:
