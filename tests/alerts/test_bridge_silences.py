@@ -323,6 +323,22 @@ def test_a_silenced_alert_that_ends_before_it_was_ever_listed_is_closed(
 
 
 @pytest.mark.real
+def test_a_full_disk_hides_no_answer_of_alertmanager(
+    bridge: Bridge, alertmanager: RealAlertmanager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which one is responsible cannot be stored; what it says can be shown."""
+    alertmanager.fire({"alertname": "A", "severity": "critical"})
+    bridge.take_in(alertmanager.notification({}, "A"))
+
+    def full(_values: StoredValues, _name: str, _value: str) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(StoredValues, "set", full)
+
+    assert alertmanager.url == bridge.actions.alertmanagers.of(bridge.incident()).url
+
+
+@pytest.mark.real
 def test_a_silence_that_cannot_be_stored_is_taken_back(
     bridge: Bridge, alertmanager: RealAlertmanager, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import sqlite3
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from triton_alerts.alertmanager_client import Alertmanager, PeerError
@@ -50,8 +52,10 @@ class Alertmanagers:
             try:
                 listed = firing(one)
                 if incident.members.keys() & listed.keys():
-                    # A silenced alert may never be listed again: nothing else would say when it ended.
-                    self.learn(one, listed, [incident])
+                    # A silenced alert may never be listed again: nothing else would say when it ended. With a
+                    # full disk the answer is the same.
+                    with suppress(sqlite3.Error):
+                        self.learn(one, listed, [incident])
                     return one
             except PeerError as error:
                 problem = error
