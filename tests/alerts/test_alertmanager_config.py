@@ -310,6 +310,12 @@ def test_a_mail_address_with_half_a_login_is_refused(more: str, reason: str) -> 
         integration(f"mailto:a@example.com?from=b@example.com&smarthost=mail:25{more}")
 
 
+def test_an_address_with_a_password_is_refused() -> None:
+    """The configuration is a file that many may read."""
+    with pytest.raises(ValueError, match="holds a password"):
+        integration("https://user:secret@example.com/hook")
+
+
 @pytest.mark.parametrize("address", ["slack", "ftp://x", "mailto:a@b.example", "pagerduty://"])
 def test_a_fallback_nobody_can_use_is_refused(address: str) -> None:
     """A typing mistake is reported, not written into the configuration."""

@@ -51,6 +51,8 @@ def integration(address: str) -> tuple[str, dict[str, Any]]:
     parts = urlsplit(address)
     file, query = unquote(parts.path), {name: values[0] for name, values in parse_qs(parts.query).items()}
     match parts.scheme:
+        case "http" | "https" if parts.username or parts.password:
+            raise ValueError("holds a password, which the configuration would show; write webhook:///FILE")
         case "http" | "https" if parts.hostname:
             token = parse_qs(parts.fragment).get("token-file", [""])[0]
             return "webhook_configs", webhook(urlunsplit(parts._replace(fragment="")), token)
