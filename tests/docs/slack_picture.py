@@ -209,7 +209,7 @@ def _load_failure() -> Incident:
         "Internal: FileNotFoundError: [Errno 2] No such file or directory: '/models/ranker/3/weights.pt'\n\n"
         "At:\n  /models/ranker/3/model.py(31): initialize"
     )
-    changes = "version 3 failed to load 10 min before this began\nversion 2 unloaded 12 min before this began"
+    changes = "version 2 unloaded 2 min before this began"
     gpus = (
         "H200 GPU-5a1e3f2c: 0 % busy, 12.4 of 139.8 GiB used, 38 °C, not throttled, no XID in the last hour"
     )
