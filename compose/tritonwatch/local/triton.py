@@ -103,16 +103,15 @@ class TritonServer:
             )
 
     def wait_live(self, timeout_seconds: float = 60.0) -> None:
-        """Wait until the HTTP API answers. Until all start-up loads end, its port refuses connections."""
+        """Wait until the HTTP API and the metrics, which open last, answer: after all start-up loads."""
         deadline = time.monotonic() + timeout_seconds
         while time.monotonic() < deadline:
             if self.process is None or self.process.poll() is not None:
                 raise CannotStartError(f"tritonserver ended while starting; see {self.log}")
-            try:
-                if requests.get(f"{self.http_url}/v2/health/live", timeout=2).status_code == 200:
+            with contextlib.suppress(requests.RequestException):
+                urls = (f"{self.http_url}/v2/health/live", self.metrics_url)
+                if all(requests.get(url, timeout=2).ok for url in urls):
                     return
-            except requests.RequestException:
-                pass
             time.sleep(0.1)
         raise CannotStartError(f"tritonserver was not live after {timeout_seconds:g} s; see {self.log}")
 
