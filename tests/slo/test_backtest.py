@@ -152,6 +152,32 @@ def test_recorded_events_are_read_where_they_reach_back(since: float, failed: fl
 
 
 @pytest.mark.real
+def test_recorded_time_without_data_is_unknown_and_not_idle(tmp_path: Path) -> None:
+    """Rules go on recording 0 events of a model whose series are gone: true of a retired one, else not known."""
+    times = np.arange(END - 86400, END + 1, 60.0).tolist()
+    left = END - 7200
+    rows = []
+    for model in ("gone", "retired", "idle"):
+        recorded = {"model": model, "version": "1", names.SLO: "errors", names.INDICATOR: "errors"}
+        events = [(at, 10.0 if at <= left else 0.0) for at in times]
+        rows += [
+            (names.sli_events("5m"), {**recorded, names.EVENT: names.TOTAL}, events),
+            (names.sli_events("5m"), {**recorded, names.EVENT: names.ERROR}, [(at, 0.0) for at in times]),
+            (names.LAST_SEEN, recorded, [(at, at if model == "idle" else min(at, left)) for at in times]),
+        ]
+        if model == "retired":
+            rows.append((names.RETIRED, recorded, [(at, left + 15.0) for at in times if at > left]))
+    plan = Plan(Objective(name="errors", target=0.999, indicator="errors"), Options())
+
+    with history.serve(history.openmetrics(rows), tmp_path / "p") as url, Prometheus(Access(url)) as client:
+        found = fetch(client, [plan], END - 43200, END, 300)
+    late = found.times >= left + 300
+    unknown = {key[1]: bool(np.isnan(found.total[row, late]).all()) for row, key in enumerate(found.keys)}
+    assert {"gone": True, "retired": False, "idle": False} == unknown
+    assert not np.isnan(found.total[:, ~late]).any()
+
+
+@pytest.mark.real
 @pytest.mark.parametrize("kept", ["kept.csv", "kept.npz"])
 def test_a_saved_history_replays_the_same(
     prometheus: str, tmp_path: Path, kept: str, capsys: pytest.CaptureFixture[str]

@@ -16,11 +16,10 @@ from triton_slo.artifact import Options
 from triton_slo.backtest import incident
 from triton_slo.backtest.excluded_time import excluded_spans
 from triton_slo.backtest.fetch import fetch
-from triton_slo.backtest.generated_policy import replayed
+from triton_slo.backtest.generated_policy import POLICIES, replayed
 from triton_slo.backtest.history import History, HistoryError, from_csv, from_npz, to_csv, to_npz
 from triton_slo.backtest.incident import IncidentError, LabelledIncident
-from triton_slo.backtest.policy import SLOTH, pyrra
-from triton_slo.backtest.report import Policies, backtest
+from triton_slo.backtest.report import backtest
 from triton_slo.objective.exclusion import Span
 from triton_slo.objective.model import Objective
 from triton_slo.rules.plan import Plan
@@ -32,11 +31,6 @@ from tritonwatch.tables import backtest_table
 
 EXAMPLE = "tritonwatch backtest --prometheus http://127.0.0.1:9090 --last 30d --incidents incidents.csv"
 
-POLICIES: Policies = {
-    "tritonwatch": lambda objective: objective.policy,
-    "sloth": lambda _: SLOTH,
-    "pyrra": lambda objective: pyrra(objective.target, objective.period_seconds),
-}
 _PIPE_WIDTH = 160
 
 

@@ -9,12 +9,12 @@ import numpy as np
 from triton_exporter.duration import DAY, duration_text
 from triton_slo.backtest.history import Column, Grid, History
 from triton_slo.indicators.measure import Events, Measure
-from triton_slo.names import ERROR, TOTAL
+from triton_slo.names import ERROR, LAST_SEEN, RETIRED, TOTAL
 from triton_slo.objective.model import Objective
 from triton_slo.prometheus import Prometheus
-from triton_slo.promql import by
+from triton_slo.promql import by, number, on
 from triton_slo.rules import recording
-from triton_slo.rules.plan import Plan
+from triton_slo.rules.plan import Plan, chosen
 
 RECORDED = "5m"
 """Nominal window of the recorded events that can replace counters, at steps of the same length."""
@@ -25,15 +25,24 @@ _MOST_POINTS = 10_000
 """Prometheus refuses ranges of more than 11,000 steps."""
 
 
-def fetch(prometheus: Prometheus, plans: Sequence[Plan], start: float, end: float, step: float) -> History:
+def fetch(
+    prometheus: Prometheus,
+    plans: Sequence[Plan],
+    start: float,
+    end: float,
+    step: float,
+    *,
+    recorded: bool = True,
+) -> History:
     """Events of every group of these objectives, and the errors that were stated of estimated shares, by step.
 
-    Raises PrometheusError and HistoryError.
+    `recorded` allows reading what the rules of the objectives recorded: not for an objective that measures
+    something else than its namesake in Prometheus. Raises PrometheusError and HistoryError.
     """
     grid = Grid(start + step, end, step)
     for plan in plans:
         asked: list[tuple[Column, str, float]] = []
-        for events in _sources(prometheus, plan, start + step, step):
+        for events in _sources(prometheus, plan, start + step, step, recorded):
             asked += [("bad", events.error, step), ("total", events.total, step)]
         for measure in map(plan.measure, plan.variants):
             if measure.stated_error is not None:
@@ -46,12 +55,17 @@ def fetch(prometheus: Prometheus, plans: Sequence[Plan], start: float, end: floa
     return grid.history()
 
 
-def _sources(prometheus: Prometheus, plan: Plan, start: float, step: float) -> list[Events]:
+def _sources(prometheus: Prometheus, plan: Plan, start: float, step: float, recorded: bool) -> list[Events]:
     """Recorded events where steps are theirs and they reach back far enough, because they are much cheaper."""
-    error, total = (f"{recording.events(plan, RECORDED, event)}" for event in (ERROR, TOTAL))
-    if step == plan.clock.real(RECORDED) and prometheus.instant(f"count({total})", start):
-        group = by((*plan.objective.group_by, *plan.fixed_labels))
-        return [Events(f"sum {group} ({error})", f"sum {group} ({total})")]
+    own = plan.own.also(*chosen(plan.objective).within(plan.objective.group_by).parts)
+    error, total = (f"{recording.events(plan, RECORDED, event, own)}" for event in (ERROR, TOTAL))
+    if recorded and step == plan.clock.real(RECORDED) and prometheus.instant(f"count({total})", start):
+        labels = (*plan.objective.group_by, *plan.fixed_labels)
+        # Rules record 0 events of a group whose series are gone. A history has unknown there, unless it is retired.
+        seen, retired = (f"max {by(labels)} ({name}{own})" for name in (LAST_SEEN, RETIRED))
+        gone = f"time() - {seen} >= {number(step)} unless {on(labels)} {retired} >= {on(labels)} {seen}"
+        known = f"sum {by(labels)} ({total}) unless {on(labels)} ({gone})"
+        return [Events(f"sum {by(labels)} ({error})", known)]
     return [_source_events(plan, plan.measure(variant), step) for variant in plan.variants]
 
 

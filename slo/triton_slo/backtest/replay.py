@@ -96,6 +96,25 @@ def replay(
     )
 
 
+def budgets(
+    history: History,
+    policy: Policy,
+    targets: Sequence[float],
+    columns: Sequence[int],
+    basis_at: BasisAt = lambda at: _MONTH,
+) -> Matrix:
+    """Return the budget left of every series at some steps; NaN where it had no event by then."""
+    seen = counted(history, policy)
+    left = np.full((len(history.keys), len(columns)), np.nan)
+    bases = [basis_at(float(history.times[column])) for column in columns]
+    for first in range(0, len(history.keys), _CHUNK):
+        rows = slice(first, first + _CHUNK)
+        chunk = _Chunk(history, seen, np.asarray(targets[rows], dtype=float), rows)
+        for index, (column, basis) in enumerate(zip(columns, bases, strict=True)):
+            left[rows, index] = chunk.budget_left(column, basis)
+    return left
+
+
 def _all_missing(history: History, policy: Policy, known: Flags) -> Iterator[Episode]:
     """Alerts on absent(): one for each objective, about no model, when all its series are gone."""
     for alert in (alert for alert in policy.alerts if alert.missing == "all"):
@@ -122,8 +141,10 @@ def _replay_chunk(
     for alert in (alert for alert in policy.alerts if alert.missing != "all"):
         firing = chunk.firing(alert) & ~silent
         for row, started, ended, column in _spans(history, firing & ~louder):
-            left = None if alert.missing else chunk.budget_left(row, column, basis_at(started))
+            left = None if alert.missing else float(chunk.budget_left(column, basis_at(started))[row])
             key = history.keys[rows.start + row]
+            # A calendar period that has just begun has no event, and so all of its budget.
+            left = 1.0 if left is not None and math.isnan(left) else left
             yield Episode(key, alert.name, alert.severity, started, ended, left)
         # Unknown time that burns its budget is also burning: Alertmanager puts both into one notification.
         if policy.inhibits and not (alert.missing and policy.unknown):
@@ -152,13 +173,12 @@ class _Chunk:
         pending = _after_pending(true, alert.pending, self._step)
         return _with_keep_firing(pending, alert.keep_firing, self._step)
 
-    def budget_left(self, row: int, column: int, basis: Basis) -> float:
-        """Budget left at one step, over the time that has passed by then (or what the history has of it)."""
+    def budget_left(self, column: int, basis: Basis) -> Matrix:
+        """Budgets left at one step, over the time that has passed by then (or what the history has of it)."""
         first = max(0, column + 1 - self._steps(basis.passed_seconds))
-        bad = self._bad[row, column + 1] - self._bad[row, first]
-        total = self._total[row, column + 1] - self._total[row, first]
-        spent = bad / total / self._budget[row, 0] if total > _NOTHING else 0.0
-        return float(1 - spent * basis.share)
+        spent = _ratio(*(sums[:, column + 1] - sums[:, first] for sums in (self._bad, self._total)))
+        left: Matrix = 1 - spent / self._budget[:, 0] * basis.share
+        return left
 
     def _evaluate(self, condition: Condition) -> Flags:
         match condition:

@@ -8,6 +8,7 @@ slice hides its tail, so the share that is shown is an estimate.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import ClassVar, Literal
 
 from triton_exporter.catalogue import Metric, state, triton
@@ -122,6 +123,12 @@ class HistogramOrSlices(TimedIndicator):
             stated,
         )
 
+    def buckets(self, scope: Scope) -> tuple[str, float]:
+        """Those of the exporter's histogram."""
+        return (
+            ("", 1.0) if self.source == "slices" else (by_bucket(scope).present(self.histogram.bucket), 1.0)
+        )
+
     def _slices(self, threshold: float, scope: Scope) -> Events:
         window = scope.slice_window
         every = scope.rate(triton.REQUEST_SUCCESS, window)
@@ -176,6 +183,11 @@ def in_buckets(
     return scope.rate(metric.count, window), Events(
         f"clamp_min({failed}, 0)", scope.summed(f"{every} and {good} unless {late}")
     )
+
+
+def by_bucket(scope: Scope) -> Scope:
+    """Return the scope that keeps the buckets of a histogram apart."""
+    return replace(scope, group_by=(*scope.group_by, "le"))
 
 
 _ESTIMATING = [source for source in state.DISTRIBUTION_SOURCES if source in CAVEATS]

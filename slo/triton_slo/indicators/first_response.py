@@ -11,6 +11,7 @@ from triton_slo.indicators.durations import (
     MISTAKES,
     TimedIndicator,
     bucket_series,
+    by_bucket,
     in_buckets,
     no_bucket,
     no_histogram,
@@ -51,6 +52,11 @@ class FirstResponse(TimedIndicator):
         native = no_histogram(histogram, scope.present(histogram), scope)
         mistakes = (no_bucket(histogram, edge, scope), native, self._not_exported(histogram, scope))
         return Measure(presence, events, ((presence, "histogram"),), mistakes)
+
+    def buckets(self, scope: Scope) -> tuple[str, float]:
+        """Those of Triton's or of vLLM's histogram."""
+        histogram, second = self.edge(1.0)
+        return by_bucket(scope).present(histogram.bucket), 1 / second
 
     def _not_exported(self, histogram: Metric, scope: Scope) -> UnknownReason:
         """Models without the histogram: those of vLLM; of Triton's, those that stream, or all if none has it.

@@ -85,6 +85,13 @@ class Indicator(Value):
         """Reasons for knowing nothing beside vanished series; `settled` leaves out retired and new groups."""
         return iter(())
 
+    def buckets(self, scope: Scope) -> tuple[str, float]:
+        """Return PromQL for the buckets of each group (label `le`), and the unit of `le` in seconds.
+
+        Empty where no histogram is read: then any threshold will do, or there is none.
+        """
+        return "", 1.0
+
     def redundancy_gone(self, scope: Scope, away_seconds: float) -> str:
         """Return PromQL for groups that need a person at once; empty where every burning group does."""
         return ""

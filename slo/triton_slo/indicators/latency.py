@@ -8,7 +8,13 @@ from typing import ClassVar, Literal
 from triton_exporter.catalogue import Metric, gpu, state, triton
 from triton_exporter.duration import duration_text, limit_text
 from triton_slo import names
-from triton_slo.indicators.durations import HistogramOrSlices, bucket_series, in_buckets, no_bucket
+from triton_slo.indicators.durations import (
+    HistogramOrSlices,
+    bucket_series,
+    by_bucket,
+    in_buckets,
+    no_bucket,
+)
 from triton_slo.indicators.gateways.gateway_indicator import GatewayIndicator
 from triton_slo.indicators.gateways.gateway_table import GatewayName
 from triton_slo.indicators.indicator import Finding, Indicator
@@ -64,6 +70,13 @@ class Latency(HistogramOrSlices, GatewayIndicator):
         """Yield none where a gateway counts its timeouts."""
         if self.gateway is None:
             yield from super().unknown_reasons(scope, after_seconds, counts_as_failed, settled)
+
+    def buckets(self, scope: Scope) -> tuple[str, float]:
+        """Those of the source: the exporter or a gateway."""
+        if self.gateway is None:
+            return super().buckets(scope)
+        requests = self.at_gateway(by_bucket(scope)).succeeded
+        return requests.present(self.gateway.durations.bucket), 1 / self.gateway.edge(1.0)
 
     @property
     def _needed(self) -> str:

@@ -15,23 +15,26 @@ from triton_slo.verdict.group_status import GroupStatus
 _Group = tuple[tuple[str, str], ...]
 
 
-def fed_groups(prometheus: Prometheus, plan: Plan) -> Iterator[GroupStatus]:
-    """Return each group of an objective that may be estimated: its sources, target, error, and if it is idle."""
+def fed_groups(prometheus: Prometheus, plan: Plan, at: float | None = None) -> Iterator[GroupStatus]:
+    """Return each group of an objective that may be estimated: its sources, target, error, and if it is idle.
+
+    Now, or at a Unix time. Raises PrometheusError.
+    """
     for variant in plan.variants:
         measure = plan.measure(variant)
         if not measure.possible_sources & (CAVEATS.keys() - HIDING):
             continue
         sources: dict[_Group, set[str]] = defaultdict(set)
         for expr, fixed in measure.sources:
-            for sample in () if fixed in HIDING else prometheus.instant(expr):
+            for sample in () if fixed in HIDING else prometheus.instant(expr, at):
                 labels = dict(sample.labels)
                 source = labels.pop(names.SOURCE, fixed)
                 sources[tuple(sorted(labels.items()))].add(source)
         estimated = measure.estimate_error
-        asked = prometheus.instant(estimated(plan.clock.text("1h"))) if estimated else ()
+        asked = prometheus.instant(estimated(plan.clock.text("1h")), at) if estimated else ()
         errors = {tuple(sorted(sample.labels.items())): sample.value for sample in asked}
         requests = plan.scope(variant.matchers).rate(triton.REQUEST_SUCCESS, plan.clock.text("1h"))
-        busy = {tuple(sorted(sample.labels.items())) for sample in prometheus.instant(f"{requests} > 0")}
+        busy = {tuple(sorted(sample.labels.items())) for sample in prometheus.instant(f"{requests} > 0", at)}
         for group, found in sources.items():
             yield GroupStatus(
                 plan.objective.name,

@@ -36,26 +36,32 @@ def shown(one: RecordedIncident, now: float) -> str:
         _wrapped("", title(one)),
         f"incident {incident.name}, {WORD[one.severity]}, {'firing' if incident.open else 'resolved'}",
         "",
-        _fact("began", _when(incident.since, "seconds")),
-        _fact("recovered", "not yet" if incident.open else _when(incident.ended_at, "seconds")),
-        _fact(
-            "firing for" if incident.open else "lasted",
-            duration((now if incident.open else incident.ended_at) - incident.since),
-        ),
+        *(_wrapped(f"{name:<{_LABEL}}", value) for name, value in facts(one, now)),
     ]
+    zone = "times in UTC"
+    return "\n".join([*lines, "", f"What happened ({zone})", *_timeline(one)]) + "\n"
+
+
+def facts(one: RecordedIncident, now: float) -> Iterator[tuple[str, str]]:
+    """Yield what is known of an incident as pairs of a name and a text; times are in UTC."""
+    incident = one.incident
+    yield "began", _when(incident.since, "seconds")
+    yield "recovered", "not yet" if incident.open else _when(incident.ended_at, "seconds")
+    yield (
+        "firing for" if incident.open else "lasted",
+        duration((now if incident.open else incident.ended_at) - incident.since),
+    )
     if one.paged_at is not None and one.paged_at != incident.opened_at:
-        lines.append(_fact("a page since", _when(one.paged_at, "seconds")))
-    lines.append(_fact("acknowledged", _who(one)))
-    lines.append(_fact("cause", causes.worded(causes.cause(incident, incident.lead)) or "not known"))
+        yield "a page since", _when(one.paged_at, "seconds")
+    yield "acknowledged", _who(one)
+    yield "cause", clean(causes.worded(causes.cause(incident, incident.lead)) or "not known")
     names = dict.fromkeys(member.name for member in incident.members.values())
-    lines.append(_fact("alerts", ", ".join(names)))
+    yield "alerts", clean(", ".join(names))
     evidence = incident.evidence
     if evidence is not None:
         known = dict(evidence.facts)
-        lines += [_fact(name.lower(), known[name]) for name in _FACTS if name in known]
-        lines += [_fact("Triton's error", f"{name}: {text}") for name, text in evidence.reasons.items()]
-    zone = "times in UTC"
-    return "\n".join([*lines, "", f"What happened ({zone})", *_timeline(one)]) + "\n"
+        yield from ((name.lower(), clean(known[name])) for name in _FACTS if name in known)
+        yield from (("Triton's error", clean(f"{name}: {text}")) for name, text in evidence.reasons.items())
 
 
 def as_json(one: RecordedIncident) -> dict[str, Any]:
@@ -78,16 +84,20 @@ def title(one: RecordedIncident) -> str:
     return plain(headline(one.incident, state=False), 200)
 
 
+def happened(one: RecordedIncident) -> Iterator[tuple[float, str]]:
+    """Yield everything that happened to an incident, the oldest first: Unix time and text."""
+    for event in one.events:
+        what = as_text(what_happened(one.incident, event))
+        yield event.at, what.removeprefix("also ") if event is one.events[0] else what
+
+
 def _timeline(one: RecordedIncident) -> Iterator[str]:
     day = ""
-    for event in one.events:
-        moment = datetime.fromtimestamp(event.at, UTC)
+    for at, what in happened(one):
+        moment = datetime.fromtimestamp(at, UTC)
         if f"{moment:%Y-%m-%d}" != day:
             day = f"{moment:%Y-%m-%d}"
             yield day
-        what = as_text(what_happened(one.incident, event))
-        if event is one.events[0]:
-            what = what.removeprefix("also ")
         yield _wrapped(f"  {moment:%H:%M:%S}  ", what)
 
 
@@ -119,10 +129,6 @@ def _who(one: RecordedIncident) -> str:
     if mark is None or seconds is None:
         return "by nobody"
     return f"by {as_text(person(mark.by))} in {duration(seconds)}"
-
-
-def _fact(name: str, value: str) -> str:
-    return _wrapped(f"{name:<{_LABEL}}", clean(value))
 
 
 def _wrapped(head: str, body: str) -> str:

@@ -1,0 +1,149 @@
+"""What a Prometheus knows about an objective's groups, read once: the same for every target, window and tier."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from triton_slo.artifact import Options
+from triton_slo.backtest.excluded_time import excluded_spans
+from triton_slo.backtest.fetch import fetch
+from triton_slo.backtest.history import History, HistoryError
+from triton_slo.convert.writing import plain
+from triton_slo.names import GROUPING
+from triton_slo.objective.exclusion import Span
+from triton_slo.objective.model import Objective
+from triton_slo.prometheus import Prometheus
+from triton_slo.rules.plan import Plan, chosen
+from triton_slo.verdict.estimate import group_name
+from triton_slo.verdict.group_sources import fed_groups
+from triton_slo.verdict.group_status import GroupStatus
+
+_MOST_VALUES = 5_000_000
+"""Groups times steps that are read at once: more would take tens of seconds and hundreds of megabytes."""
+_JUDGED_BY = (
+    "name",
+    "description",
+    "owner",
+    "target",
+    "window",
+    "labels",
+    "annotations",
+    "alerting",
+    "unknown",
+)
+"""Fields that change what is made of the events, not the events."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unmeasured:
+    """A setting because of which nothing is known of some groups, and what to change."""
+
+    reason: str
+    fix: str
+    groups: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """A history, and what limits it.
+
+    `excluded` is the time that does not count, `fed` the sources of groups that may be estimated, and `bounds` the
+    thresholds (seconds) at which a bucket ends, each with the number of groups that have it.
+    """
+
+    history: History
+    excluded: tuple[Span, ...]
+    fed: tuple[GroupStatus, ...]
+    unmeasured: tuple[Unmeasured, ...]
+    bounds: tuple[tuple[float, int], ...]
+
+
+def measured(objective: Objective) -> str:
+    """Return what decides an objective's events as text: equal for two objectives that one reading serves."""
+    parts = {field: value for field, value in plain(objective).items() if field not in _JUDGED_BY}
+    parts["overrides"] = [
+        {**one, "target": ""} for one in parts.get("overrides", []) if one.get("threshold") is not None
+    ]
+    return json.dumps(parts, sort_keys=True)
+
+
+def narrowed(objective: Objective, loaded: Objective) -> bool:
+    """Return whether the events of an objective are among those recorded of `loaded`."""
+    same = objective.model_copy(update={"models": loaded.models})
+    wanted, have = objective.models, loaded.models
+    fewer = have.everything or wanted == have or set(wanted.names or ("",)) <= set(have.names or ())
+    return objective.name == loaded.name and fewer and measured(same) == measured(loaded)
+
+
+def by_version(objective: Objective) -> Objective:
+    """Return the objective with no other groups than models and versions, as a history has them."""
+    group_by = tuple(label for label in objective.group_by if label in GROUPING)
+    return objective.model_copy(update={"group_by": group_by})
+
+
+def read_evidence(
+    prometheus: Prometheus,
+    objective: Objective,
+    options: Options,
+    end: float,
+    length: float,
+    step: float,
+    *,
+    recorded: bool,
+) -> Evidence:
+    """Read `length` seconds of an objective's events up to a Unix time, and what limits them.
+
+    `recorded` allows reading what Prometheus recorded of the objective. Raises PrometheusError and HistoryError.
+    """
+    plan = Plan(by_version(objective), options)
+    end = end // step * step
+    start = end - length // step * step
+    _refuse_too_many(prometheus, plan, end, (end - start) / step)
+    history = fetch(prometheus, [plan], start, end, step, recorded=recorded)
+    # An exclusion that ended just before the history still lasts for as long as windows reach back.
+    excluded = excluded_spans(objective.exclusions, start - 3600, end, prometheus)
+    return Evidence(
+        history,
+        tuple(excluded),
+        tuple(fed_groups(prometheus, plan, end)),
+        tuple(_unmeasured(prometheus, plan, end)),
+        tuple(_bounds(prometheus, plan, end)),
+    )
+
+
+def _refuse_too_many(prometheus: Prometheus, plan: Plan, at: float, steps: float) -> None:
+    groups = sum(
+        sample.value
+        for variant in plan.variants
+        for sample in prometheus.instant(f"count({plan.measure(variant).presence})", at)
+    )
+    if groups * steps > _MOST_VALUES:
+        raise HistoryError(
+            f"{groups:.0f} groups over {steps:.0f} steps are too many to replay at once; choose fewer models, or a "
+            "shorter history"
+        )
+
+
+def _unmeasured(prometheus: Prometheus, plan: Plan, at: float) -> Iterator[Unmeasured]:
+    found: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for mistake in (mistake for variant in plan.variants for mistake in plan.measure(variant).mistakes):
+        groups = [
+            GroupStatus(plan.objective.name, "", one.labels) for one in prometheus.instant(mistake.expr, at)
+        ]
+        found[mistake.words, mistake.fix] += map(group_name, groups)
+    for (words, fix), names in found.items():
+        if names:
+            yield Unmeasured(words, fix, tuple(sorted(names)))
+
+
+def _bounds(prometheus: Prometheus, plan: Plan, at: float) -> Iterator[tuple[float, int]]:
+    query, unit = plan.objective.indicator.buckets(plan.scope(chosen(plan.objective)))
+    counted: dict[float, int] = defaultdict(int)
+    for sample in prometheus.instant(f"count by (le) (\n{query}\n)", at) if query else ():
+        edge = float(sample.labels.get("le", "+Inf"))
+        # Written as 1 and as 1.0 by two versions of a server: the same bucket.
+        counted[round(edge * unit, 9)] += int(sample.value)
+    yield from ((edge, groups) for edge, groups in sorted(counted.items()) if 0 < edge < float("inf"))

@@ -1,0 +1,213 @@
+"""What an objective would have made of a history: budgets, pages and tickets, and what of it is in doubt."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from triton_exporter.duration import duration_text, in_words
+from triton_slo.artifact import Options
+from triton_slo.backtest.evidence import Evidence, by_version
+from triton_slo.backtest.generated_policy import POLICIES, replayed
+from triton_slo.backtest.history import History
+from triton_slo.backtest.replay import budgets
+from triton_slo.backtest.report import Report, backtest
+from triton_slo.names import GROUPING
+from triton_slo.objective.model import Objective
+from triton_slo.rules.plan import Plan, chosen
+from triton_slo.verdict.estimate import group_name, uncertainties
+from triton_slo.verdict.group_status import GroupStatus, points
+
+_POINTS = 120
+"""Moments at which the budgets are worked out."""
+_FEW = 5
+"""Groups that a doubt names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """Why a result may be wrong: what is in doubt, about which groups, and what settles it."""
+
+    what: str
+    groups: tuple[str, ...] = ()
+    fix: str = ""
+
+    @property
+    def whose(self) -> str:
+        """The groups, the first few by name."""
+        more = f" and {len(self.groups) - _FEW} more" if len(self.groups) > _FEW else ""
+        return ", ".join(self.groups[:_FEW]) + more
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOutcome:
+    """One model version: its events over the last window of the history, and the budget left at its end.
+
+    `budget_left` is None without an event; `lowest` and `highest` are the budget if an estimate is wrong by its
+    stated error. `unknown` is the share of steps without data (0 to 1). `alerts` has pages and tickets by policy.
+    """
+
+    model: str
+    version: str
+    target: float
+    threshold: float | None
+    failed: float
+    events: float
+    budget_left: float | None
+    lowest: float | None
+    highest: float | None
+    unknown: float
+    alerts: Mapping[str, tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    """An objective over a history: groups with the least budget first, and budgets (None: no event) over time."""
+
+    objective: Objective
+    report: Report
+    groups: tuple[GroupOutcome, ...]
+    times: tuple[float, ...]
+    curves: tuple[tuple[float | None, ...], ...]
+    doubts: tuple[Doubt, ...]
+
+
+def what_if(evidence: Evidence, objective: Objective, options: Options | None = None) -> WhatIf:
+    """Replay an objective over what was read; it must measure what the evidence was read for."""
+    plan = Plan(by_version(objective), options or Options())
+    keys = tuple((objective.name, model, version) for _, model, version in evidence.history.keys)
+    history = replace(evidence.history, keys=keys)
+    judged = replayed(plan.objective, plan.options, evidence.excluded)
+    report = backtest(history, {objective.name: judged}, POLICIES)
+    targets = [judged.target_of(model, version) for _, model, version in keys]
+    columns = np.unique(np.linspace(0, len(history.times) - 1, _POINTS).astype(int)).tolist()
+    left = budgets(history, judged.policy, targets, columns, judged.basis_at)
+    window = judged.basis_at(float(history.times[-1])).passed_seconds
+    first = max(0, len(history.times) - max(1, round(window / history.step)))
+    errors = _errors(evidence, history, first)
+    groups = [
+        _group(plan, history, report, row, first, targets[row], float(left[row, -1]), errors[row])
+        for row in range(len(keys))
+    ]
+    order = sorted(range(len(keys)), key=lambda row: (_urgency(groups[row]), keys[row]))
+    curves = [tuple(None if np.isnan(one) else round(float(one), 6) for one in left[row]) for row in order]
+    return WhatIf(
+        objective,
+        report,
+        tuple(groups[row] for row in order),
+        tuple(float(history.times[column]) for column in columns),
+        tuple(curves),
+        (*_short(objective, report, window), *_doubts(evidence, objective, plan, groups, history.step)),
+    )
+
+
+def _errors(evidence: Evidence, history: History, first: int) -> list[float | None]:
+    """Return how far each share may be off: the mean of what was stated, else the error of the last hour."""
+    stated: dict[tuple[str, str], float | None] = {
+        (one.model, one.version): one.estimate_error for one in evidence.fed
+    }
+    found: list[float | None] = []
+    for row, (_, model, version) in enumerate(history.keys):
+        errors = np.array([]) if history.error is None else history.error[row, first:]
+        known = errors[~np.isnan(errors)]
+        found.append(float(known.mean()) if known.size else stated.get((model, version)))
+    return found
+
+
+def _group(
+    plan: Plan,
+    history: History,
+    report: Report,
+    row: int,
+    first: int,
+    target: float,
+    left: float,
+    error: float | None,
+) -> GroupOutcome:
+    key = history.keys[row]
+    _, model, version = key
+    total = history.total[row]
+    known = ~np.isnan(total)
+    since = int(known.argmax()) if known.any() else 0
+    resolved = plan.objective.resolve(model, version) if model else None
+    off = None if error is None or np.isnan(left) else error / (1 - target)
+    counted = {
+        one.policy: Counter(episode.severity for episode in one.episodes if episode.key == key)
+        for one in report.outcomes
+    }
+    return GroupOutcome(
+        model=model,
+        version=version,
+        target=target,
+        threshold=resolved[1] if resolved else plan.objective.threshold_seconds,
+        failed=float(np.nansum(history.bad[row, first:])),
+        events=float(np.nansum(total[first:])),
+        budget_left=None if np.isnan(left) else left,
+        lowest=None if off is None else left - off,
+        highest=None if off is None else min(1.0, left + off),
+        unknown=1 - float(known[since:].mean()),
+        alerts={policy: (count["page"], count["ticket"]) for policy, count in counted.items()},
+    )
+
+
+def _urgency(group: GroupOutcome) -> tuple[bool, float]:
+    """Return a sort key: the least budget first, groups without an event last."""
+    return group.budget_left is None, group.budget_left or 0.0
+
+
+def _doubts(
+    evidence: Evidence, objective: Objective, plan: Plan, groups: Sequence[GroupOutcome], step: float
+) -> Iterator[Doubt]:
+    for one in evidence.unmeasured:
+        yield Doubt(f"not measured: {one.reason}", one.groups, one.fix)
+    yield from _estimated(evidence, plan)
+    gaps = [group for group in groups if group.unknown > 0]
+    if gaps:
+        worst = max(group.unknown for group in gaps)
+        meaning = "which counts as failed"
+        if objective.unknown.policy != "bad":
+            meaning = "in which failures were not seen"
+        yield Doubt(f"there is no data for up to {worst:.1%} of the time, {meaning}", tuple(map(_name, gaps)))
+    if silent := [group for group in groups if group.budget_left is None]:
+        yield Doubt("there was no event in the window, so nothing is known", tuple(map(_name, silent)))
+    if set(objective.group_by) - set(GROUPING):
+        others = ", ".join(label for label in objective.group_by if label not in GROUPING)
+        yield Doubt(f"groups by {others} are replayed together: each of them has its own budget and alerts")
+    if objective.indicator.redundancy_gone(plan.scope(chosen(objective)), 1.0):
+        yield Doubt(
+            "a history does not show how many servers were ready: pages that redundancy would have prevented are "
+            "counted"
+        )
+    yield Doubt(
+        f"steps of {duration_text(step)}: alerts are dated to the step, and shorter bursts are averaged"
+    )
+
+
+def _short(objective: Objective, report: Report, wanted: float) -> Iterator[Doubt]:
+    have = report.end - report.data_from.get(objective.name, report.start)
+    if have < wanted - 2 * report.step_seconds:
+        yield Doubt(
+            f"there is data of {in_words(have)}, and the window has {in_words(wanted)}: the budget is what would "
+            "be left if all of the window were like it",
+            fix="choose a longer history, if Prometheus keeps one",
+        )
+
+
+def _estimated(evidence: Evidence, plan: Plan) -> Iterator[Doubt]:
+    fed = [_judged(row, plan) for row in evidence.fed]
+    for what, meaning, settled in uncertainties(fed, group_name):
+        off = [row.estimate_error for row in fed if row.estimate_error is not None]
+        by = f" (up to +-{points(max(off))} in the last hour)" if off else ""
+        yield Doubt(f"{what}{by}: {meaning}", fix=settled)
+
+
+def _judged(row: GroupStatus, plan: Plan) -> GroupStatus:
+    found = plan.objective.resolve(row.model, row.version) if row.model else None
+    return replace(row, slo=plan.objective.name, target=found[0] if found else plan.objective.target)
+
+
+def _name(group: GroupOutcome) -> str:
+    return " ".join(part for part in (group.model, group.version and f"version {group.version}") if part)

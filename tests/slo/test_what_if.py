@@ -1,0 +1,217 @@
+"""What another objective would have made of a history that a real Prometheus has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from support import history
+from support.history import END
+from triton_exporter.catalogue import state, triton
+from triton_slo.artifact import Options
+from triton_slo.backtest.evidence import Evidence, measured, narrowed, read_evidence
+from triton_slo.backtest.history import HistoryError
+from triton_slo.backtest.what_if import GroupOutcome, WhatIf, what_if
+from triton_slo.objective.model import Objective
+from triton_slo.prometheus import Access, Prometheus
+
+DAYS, STEP = 2, 300.0
+START = END - DAYS * 86400
+LATENCY = {"kind": "latency", "threshold": "500ms"}
+SLOW = (END - 7200, END - 3600)
+"""An hour in which a fifth of the requests of model m took longer than 0.5 s, and none longer than 1 s."""
+GAP = (END - 43200, END - 36000)
+
+
+def objective(**changes: object) -> Objective:
+    return Objective.model_validate(
+        {"name": "latency", "target": "99%", "window": "7d", "indicator": LATENCY, **changes}
+    )
+
+
+def points(rate: float, during: float, gap: bool = False) -> list[tuple[float, float]]:
+    """A counter's samples every minute; in the slow hour it grows by `during` a second, else by `rate`."""
+    total, found = 0.0, []
+    for at in range(int(START), int(END) + 1, 60):
+        total += 60 * (during if SLOW[0] < at <= SLOW[1] else rate)
+        if not (gap and GAP[0] < at <= GAP[1]):
+            found.append((float(at), total))
+    return found
+
+
+def series() -> Iterator[history_row]:
+    """Model m was slow for an hour, the estimate of `unsure` states an error, `gap` has none for two hours, and
+    `coarse` has no bucket at 0.5 s."""
+    bucket, count = state.REQUEST_DURATION.bucket, state.REQUEST_DURATION.count
+    for model, edges in (
+        ("m", {"0.5": (10.0, 8.0), "1.0": (10.0, 10.0)}),
+        ("unsure", {"0.5": (9.95, 9.95), "1.0": (10.0, 10.0)}),
+        ("gap", {"0.5": (10.0, 10.0), "1.0": (10.0, 10.0)}),
+        ("coarse", {"1.0": (10.0, 10.0)}),
+    ):
+        labels = {"model": model, "version": "1"}
+        gap = model == "gap"
+        for le, (rate, during) in {**edges, "+Inf": (10.0, 10.0)}.items():
+            yield bucket, {**labels, "le": le}, points(rate, during, gap)
+        yield count, labels, points(10.0, 10.0, gap)
+        yield str(triton.REQUEST_SUCCESS), labels, points(10.0, 10.0, gap)
+        source = "decomposed" if model == "unsure" else "histogram"
+        every = [(float(at), 1.0) for at in range(int(START), int(END) + 1, 60)]
+        yield str(state.DISTRIBUTION_SOURCE), {**labels, "signal": "request", "source": source}, every
+        if model == "unsure":
+            stated = {**labels, "signal": "request", "le": "0.5"}
+            yield str(state.DISTRIBUTION_ERROR), stated, [(at, 0.008) for at, _ in every]
+
+
+history_row = tuple[str, dict[str, str], list[tuple[float, float]]]
+
+
+@dataclass
+class Read:
+    """A history of one objective, and what another one makes of it."""
+
+    evidence: Evidence
+
+    def __call__(self, **changes: object) -> WhatIf:
+        return what_if(self.evidence, objective(**changes))
+
+
+@pytest.fixture(scope="module")
+def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    text = history.openmetrics(series())
+    with history.serve(text, tmp_path_factory.mktemp("prometheus")) as url, Prometheus(Access(url)) as client:
+        yield client
+
+
+def evidence(prometheus: Prometheus, wanted: Objective, length: float = DAYS * 86400.0) -> Evidence:
+    return read_evidence(prometheus, wanted, Options(), END, length, STEP, recorded=False)
+
+
+@pytest.fixture(scope="module")
+def read(prometheus: Prometheus) -> Read:
+    return Read(evidence(prometheus, objective()))
+
+
+def group(found: WhatIf, model: str) -> GroupOutcome:
+    (one,) = (one for one in found.groups if one.model == model)
+    return one
+
+
+@pytest.mark.real
+def test_another_target_is_judged_on_the_same_events(read: Read) -> None:
+    """An hour with a fifth of slow requests in two days: 42 % of a budget of 1 %, 4.2 budgets of 0.1 %."""
+    share = 0.2 * 3600 / (DAYS * 86400)
+
+    for target in (0.99, 0.999, 0.9):
+        found = group(read(target=target), "m")
+        assert pytest.approx(1 - share / (1 - target), abs=0.02) == found.budget_left
+        assert target == found.target
+    assert pytest.approx(7200, rel=0.02) == group(read(), "m").failed
+    assert ["unsure", "m"] == [one.model for one in read(target=0.999).groups][:2]
+
+
+@pytest.mark.real
+def test_pages_and_tickets_stand_beside_those_of_other_generators(read: Read) -> None:
+    """At 99 % the slow hour burns 20 times too fast and pages; at 90 % twice. Two hours without data page, too."""
+    assert {"tritonwatch": (1, 0), "sloth": (1, 0), "pyrra": (2, 1)} == group(read(), "m").alerts
+    assert [(1, 0), (0, 0)] == [group(read(), "gap").alerts[one] for one in ("tritonwatch", "sloth")]
+    assert 0 == group(read(target=0.9), "m").alerts["tritonwatch"][0]
+
+
+@pytest.mark.real
+def test_other_tiers_raise_other_alerts(read: Read) -> None:
+    """The tiers of the objective are replayed, not those of the workbook."""
+    slow = {"name": "only", "severity": "warning", "long": "1d", "short": "2h", "burn": 1.5}
+
+    found = read(alerting={"tiers": [slow]})
+    assert {"only", "unknown"} >= {episode.alert for episode in found.report.outcomes[0].episodes}
+    assert (0, 0) == group(read(alerting={"enabled": False}), "m").alerts["tritonwatch"]
+
+
+@pytest.mark.real
+def test_a_model_without_the_bucket_and_one_with_gaps_are_named(read: Read) -> None:
+    """What is not known is neither good nor bad, and the reader sees whose it is and what to change."""
+    doubts = {doubt.what: doubt for doubt in read().doubts}
+
+    (bucket,) = (doubt for what, doubt in doubts.items() if "no bucket that ends at the threshold" in what)
+    assert (("coarse version 1",), True) == (bucket.groups, "--buckets-from" in bucket.fix)
+    (gap,) = (doubt for what, doubt in doubts.items() if "no data for up to" in what)
+    assert "gap version 1" in gap.groups
+    assert pytest.approx(7200 / (DAYS * 86400), abs=0.003) == group(read(), "gap").unknown
+    assert any("there is data of" in what and "window has 7d" in what for what in doubts)
+    assert any("steps of 5m" in what for what in doubts)
+
+
+@pytest.mark.real
+def test_an_estimate_comes_with_the_budgets_that_its_error_allows(read: Read) -> None:
+    """Half a percent of 1 % is spent, give or take 0.8 points: between all of it and less than nothing."""
+    unsure, sure = group(read(), "unsure"), group(read(), "m")
+
+    assert pytest.approx(0.5, abs=0.03) == unsure.budget_left
+    assert pytest.approx(-0.3, abs=0.03) == unsure.lowest
+    assert 1.0 == unsure.highest
+    assert (None, None) == (sure.lowest, sure.highest)
+    assert any(doubt.what.startswith("estimated (decomposed)") for doubt in read().doubts)
+    # A stricter target does not carry the error any more.
+    strict = [doubt.what for doubt in read(target=0.999).doubts]
+    assert any("too uncertain for the target" in what for what in strict)
+
+
+@pytest.mark.real
+def test_thresholds_are_the_bounds_that_exist(read: Read) -> None:
+    """Each with the number of models that have it."""
+    assert ((0.5, 3), (1.0, 4)) == read.evidence.bounds
+
+
+@pytest.mark.real
+def test_a_longer_threshold_reads_its_own_bucket(prometheus: Prometheus) -> None:
+    """No request took longer than a second."""
+    looser = objective(indicator={"kind": "latency", "threshold": "1s"})
+
+    assert measured(looser) != measured(objective())
+    found = what_if(evidence(prometheus, looser), looser)
+    assert dict.fromkeys(("coarse", "gap", "m", "unsure"), 1.0) == {
+        one.model: round(one.budget_left or 0.0, 6) for one in found.groups
+    }
+
+
+@pytest.mark.real
+def test_models_that_are_not_there_are_an_error(prometheus: Prometheus) -> None:
+    """An empty result is not shown as a whole budget."""
+    with pytest.raises(HistoryError, match="no series to replay"):
+        evidence(prometheus, objective(models=["nobody"]))
+
+
+def test_only_what_changes_the_events_is_read_again() -> None:
+    """Target, window, tiers and words are judged on the same history; threshold and models are not."""
+    same = [
+        {"target": "99.9%"},
+        {"window": "month"},
+        {"alerting": {"min_failures": 50}},
+        {"owner": "search", "description": "other words", "name": "other"},
+        {"overrides": [{"models": ["a"], "target": "90%"}]},
+    ]
+    other = [
+        {"indicator": {"kind": "latency", "threshold": "1s"}},
+        {"models": ["a"]},
+        {"overrides": [{"models": ["a"], "threshold": "2s"}]},
+        {"indicator": "errors"},
+    ]
+
+    assert {measured(objective())} == {measured(objective(**changes)) for changes in same}
+    assert measured(objective()) not in {measured(objective(**changes)) for changes in other}
+
+
+def test_what_is_recorded_serves_fewer_models_and_no_other_threshold() -> None:
+    """An objective of the same name that measures something else would get the wrong events."""
+    listed = objective(models=["a", "b"])
+
+    assert narrowed(objective(target="90%"), objective())
+    assert narrowed(objective(models=["a"]), objective())
+    assert narrowed(objective(models=["a"]), listed)
+    assert not narrowed(objective(models=["c"]), listed)
+    assert not narrowed(objective(), listed)
+    assert not narrowed(objective(indicator={"kind": "latency", "threshold": "1s"}), objective())
+    assert not narrowed(objective(name="other"), objective())
