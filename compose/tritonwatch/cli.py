@@ -26,6 +26,7 @@ VERBS: dict[str, str] = {
     "reload": "generate files and load them into a running Prometheus, or keep the old ones",
     "dashboards": "list, write or push the Grafana dashboards",
     "status": "show the status and the error budget of every objective",
+    "web": "serve the error budgets, what burned them and their alerts as web pages",
     "gate": "decide whether to promote, hold or roll back a release",
     "backtest": "replay history and list the alerts that would have fired",
     "bridge": "deliver Alertmanager notifications to Slack, durably",

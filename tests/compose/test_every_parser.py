@@ -49,9 +49,9 @@ PARSERS = dict(parsers())
 ASKING = [
     words
     for words, parser in PARSERS.items()
-    if "--prometheus" in parser._option_string_actions and words not in ("init", "bridge")
+    if "--prometheus" in parser._option_string_actions and words not in ("init", "bridge", "web")
 ]
-"""Verbs that ask their Prometheus first: `init` asks Triton before, and `bridge` only of an incident."""
+"""Verbs that ask their Prometheus first: `init` asks Triton before, `bridge` and `web` when something is asked."""
 
 
 def printed(*words: str) -> tuple[int, str]:

@@ -57,7 +57,7 @@ def test_the_commands_of_a_page_work_in_its_order(
             verb,
             *(_here(servers, word, before) for word, before in zip(rest, [verb, *rest], strict=False)),
         ]
-        if verb == "exporter" or (verb == "bridge" and rest[0].startswith("-")):
+        if verb in ("exporter", "web") or (verb == "bridge" and rest[0].startswith("-")):
             _serves(servers, words, tmp_path)
         else:
             with chdir(tmp_path):

@@ -75,17 +75,17 @@ _OVERVIEW: tuple[Column[Overview], ...] = (
     Column("unknown", lambda one: str(one.unknown), 2),
     Column("exhausted", lambda one: str(one.exhausted), 4),
     Column("burning", lambda one: str(one.burning), 3),
-    _words("worst model", lambda one: _place(one.worst)),
+    _words("worst model", lambda one: place(one.worst)),
     _words("version", lambda one: one.worst.version or "-"),
     _words("state", lambda one: one.worst.shown_state, wraps=True),
-    Column("budget left", lambda one: _budget(one.worst), 1),
-    Column("lasts", lambda one: _lasts(one.worst), 6),
+    Column("budget left", lambda one: budget(one.worst), 1),
+    Column("lasts", lambda one: lasts(one.worst), 6),
 )
 _ROWS: tuple[Column[GroupStatus], ...] = (
     _words("objective", lambda row: row.slo),
-    _words("model", lambda row: _place(row)),
+    _words("model", lambda row: place(row)),
     _words("version", lambda row: row.version or "-"),
-    _words("state", lambda row: _state(row), wraps=True),
+    _words("state", lambda row: state(row), wraps=True),
     Column("SLI", lambda row: "no events" if row.idle and row.sli is None else ratio(row.sli), 5),
     Column("target", lambda row: ratio(row.target), 6),
     Column(
@@ -98,10 +98,10 @@ _ROWS: tuple[Column[GroupStatus], ...] = (
         Column(window, partial(_burn, window), rank)
         for window, rank in zip(SHOWN_WINDOWS, (8, 9, 10), strict=True)
     ),
-    Column("budget left", lambda row: _budget(row), 1),
-    Column("lasts", lambda row: _lasts(row), 3),
+    Column("budget left", lambda row: budget(row), 1),
+    Column("lasts", lambda row: lasts(row), 3),
     Column("time unknown", lambda row: duration(row.unknown_in_period_seconds), 11),
-    _words("cause", lambda row: _causes(row), 4, wraps=True),
+    _words("cause", lambda row: causes(row), 4, wraps=True),
 )
 
 
@@ -113,28 +113,28 @@ def table(rows: Sequence[GroupStatus], limit: int = 0) -> Fitted[GroupStatus]:
     )
 
 
-def _causes(row: GroupStatus) -> str:
+def causes(row: GroupStatus) -> str:
     return ", ".join(f"{cause} {share:.0%}" for cause, share in row.causes[:3] if share >= 0.005)
 
 
-def _place(row: GroupStatus) -> str:
+def place(row: GroupStatus) -> str:
     """Return the model and the other labels of the group (a cluster, a tenant)."""
     others = [f"{key}={value}" for key, value in row.group.items() if key not in ("model", "version")]
     return " ".join([row.model, *others]).strip() or "-"
 
 
-def _budget(row: GroupStatus) -> str:
+def budget(row: GroupStatus) -> str:
     if row.budget_left is None:
         return "no events" if row.idle else "unknown"
     return budget_left(row.budget_left)
 
 
-def _lasts(row: GroupStatus) -> str:
+def lasts(row: GroupStatus) -> str:
     words = {"past_period_end": "past period's end", "exhausted": "spent"}
     return words.get(row.lasts) or duration(row.exhausted_in_seconds)
 
 
-def _state(row: GroupStatus) -> str:
+def state(row: GroupStatus) -> str:
     if row.excluded:
         return f"excluded: {row.excluded}"
     if row.state != "unknown":

@@ -1,0 +1,115 @@
+"""`tritonwatch web`: serve pages about error budgets, their causes, and the alerts on them."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from triton_exporter.http.web_config import WebConfig, WebConfigError, load_web_config
+from triton_exporter.options import adder, host_and_port
+from triton_slo.artifact import Options
+from triton_slo.prometheus import Prometheus
+from triton_slo.verdict.group_status import GroupStatus
+from tritonwatch import access, objective_files
+from tritonwatch.arguments import checked, interval, parsed, path, scale, selector, web_address
+from tritonwatch.command_error import CommandError
+from tritonwatch.web.app import create_app
+from tritonwatch.web.reading import Reader
+from tritonwatch.web.server import http_server
+from tritonwatch.web.sources import Addresses, Sources
+
+EXAMPLE = "tritonwatch web --prometheus http://127.0.0.1:9090 --objectives slo/objectives"
+_DEFAULTS = Options()
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    add = adder(parser.add_argument)
+    add(
+        "--listen HOST:PORT",
+        "address to serve the pages on (default: 127.0.0.1:9097)",
+        parsed(host_and_port),
+        default=("127.0.0.1", 9097),
+    )
+    add("--web-config FILE", "TLS and basic authentication: a web config file of exporter-toolkit", path)
+    add(
+        "--objectives DIR",
+        "the objectives: for the conditions of their alerts, and for what is not loaded",
+        Path,
+    )
+    add("--bridge-data DIR", "folder of the Slack bridge, for its incidents", path)
+    add = adder(parser.add_argument_group("addresses for links, as a browser reaches them").add_argument)
+    address = checked(web_address)
+    add("--grafana URL", "address of Grafana", address, default="")
+    add("--alertmanager URL", "address of Alertmanager", address, default="")
+    add("--prometheus-link URL", "address of Prometheus (default: that of --prometheus)", address, default="")
+    add(
+        "--runbook-url URL",
+        f"address of the runbooks, with {{alert}} in it (default: {_DEFAULTS.runbook_url})",
+        default=_DEFAULTS.runbook_url,
+    )
+    add = adder(parser.add_argument_group("how the rules were generated").add_argument)
+    add(
+        "--scrape-interval DURATION",
+        "time between two scrapes; each query is sent once in it, for all viewers (default: 15s)",
+        interval,
+        default=15.0,
+    )
+    add("--time-scale F", "factor on every window, for demos and tests (default: 1)", scale, default=1.0)
+    add("--selector MATCHERS", "PromQL matchers to add to every selector", selector, default="")
+    access.add_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve until SIGTERM or Ctrl-C; a Prometheus that does not answer is a banner on every page."""
+    try:
+        web = load_web_config(args.web_config) if args.web_config else WebConfig()
+    except WebConfigError as error:
+        raise CommandError(*error.problems) from error
+    with Prometheus(access.from_arguments(args, os.environ)) as prometheus:
+        server = http_server(create_app(_sources(args, prometheus), web), web.tls)
+        with _listening(*args.listen) as listener:
+            host, port = listener.getsockname()[:2]
+            shown = f"[{host}]" if ":" in host else host
+            address = f"{'https' if web.tls else 'http'}://{shown}:{port}/"
+            print(f"serving {address} for {args.prometheus}", file=sys.stderr, flush=True)
+            # uvicorn handles the signal, ends, and raises it again.
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, lambda *_: None)
+            server.run(sockets=[listener])
+    return 0
+
+
+def _sources(args: argparse.Namespace, prometheus: Prometheus) -> Sources:
+    objectives = objective_files.load(args.objectives)
+    args.objective, args.model, args.at = [], None, None
+
+    def not_loaded(rows: Sequence[GroupStatus]) -> str:
+        return objective_files.not_loaded(objectives, rows, args, access.options(args)) if objectives else ""
+
+    return Sources(
+        Reader(prometheus, args.scrape_interval),
+        objectives,
+        Options(
+            time_scale=args.time_scale,
+            scrape_interval_seconds=args.scrape_interval,
+            selector=args.selector,
+            runbook_url=args.runbook_url,
+        ),
+        not_loaded,
+        Addresses(args.prometheus_link or args.prometheus, args.alertmanager, args.grafana),
+        args.bridge_data,
+    )
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=128)
+    except OSError as error:
+        raise CommandError(f"cannot listen on {host}:{port}: {error.strerror}") from error

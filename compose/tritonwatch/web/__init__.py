@@ -1,0 +1,1 @@
+"""The web page: budgets, incidents and what would change them, read from Prometheus."""

@@ -1,0 +1,60 @@
+"""The web application: its pages, files and errors, behind the headers and users of the web configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import Protocol
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp
+
+from triton_exporter.http.web_config import WebConfig
+from triton_exporter.printable import printable
+from tritonwatch.web.pages import objective_page, overview
+from tritonwatch.web.security import Protected
+from tritonwatch.web.site import Site
+from tritonwatch.web.sources import Sources
+
+
+class Page(Protocol):
+    """A module of `tritonwatch.web.pages`; `MENU` is its title and path in the menu, if it is there."""
+
+    @property
+    def MENU(self) -> tuple[str, str] | None:  # noqa: N802 # a constant of the module
+        """Return the title and the path."""
+
+    def routes(self, site: Site) -> Sequence[Route]:
+        """Return the routes of the page, its JSON endpoints among them."""
+
+
+PAGES: tuple[Page, ...] = (overview, objective_page)
+
+
+def create_app(sources: Sources, web: WebConfig | None = None) -> ASGIApp:
+    """Return the ASGI application that serves all pages."""
+    site = Site(sources, tuple(page.MENU for page in PAGES if page.MENU))
+
+    def wrong(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        context = {"status": error.status_code, "reason": printable(error.detail)}
+        response = site.page(request, "error.html", context)
+        response.status_code = error.status_code
+        return response
+
+    routes = [
+        Route("/-/ready", _ready),
+        Mount("/static", StaticFiles(directory=str(files("tritonwatch.web") / "static"))),
+        *(route for page in PAGES for route in page.routes(site)),
+    ]
+    app = Starlette(routes=routes, exception_handlers={HTTPException: wrong})
+    return Protected(app, web or WebConfig())
+
+
+def _ready(_request: Request) -> Response:
+    return PlainTextResponse("ready\n")

@@ -1,0 +1,198 @@
+"""What is recorded of one group over time: budget, burn rates, events, parts of conditions, causes, deployments."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from triton_exporter.duration import in_words
+from triton_slo import names
+from triton_slo.indicators import kind
+from triton_slo.indicators.durations import HistogramOrSlices
+from triton_slo.prometheus import Prometheus, Sample, Series
+from triton_slo.promql import Matchers
+from triton_slo.verdict.group_status import GroupStatus
+from tritonwatch.web.detail.charts import Axis, Band, Mark
+from tritonwatch.web.reading import Answer
+from tritonwatch.web.site import Site
+
+_ERRORS = names.sli_error("")
+_EVENTS = names.sli_events("5m")
+_PARTS = names.burn_part(".+")
+_BANDS: Mapping[str, str] = {names.UNKNOWN: "unknown", names.SLI_EXCLUDED: "excluded"}
+_FIRING = 'alertstate="firing"'
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """Series of one group over an axis."""
+
+    axis: Axis
+    series: tuple[Series, ...] = ()
+
+    def named(self, name: str, **labels: str) -> Series | None:
+        """Return the first series of this name with these labels; None where there is none."""
+        wanted = {"__name__": name, **labels}.items()
+        return next((one for one in self.series if wanted <= one.labels.items()), None)
+
+    def all_named(self, prefix: str) -> list[Series]:
+        """Return the series whose names begin so."""
+        return [one for one in self.series if one.labels.get("__name__", "").startswith(prefix)]
+
+    def bands(self) -> tuple[Band, ...]:
+        """Return when the group was unknown or excluded, with the reason."""
+        return tuple(
+            Band(kind_of, start, end, f"{kind_of}: {series.labels.get(names.REASON, '')}")
+            for name, kind_of in _BANDS.items()
+            for series in self.all_named(name)
+            for start, end in self.axis.stretches(series)
+        )
+
+    def alerts(self) -> tuple[Mark, ...]:
+        """Return when alerts of the group began to fire."""
+        return tuple(
+            Mark(
+                start,
+                f"{one.labels.get(names.TIER) or one.labels['alertname']} fires for {in_words(end - start)}",
+            )
+            for one in self.all_named(names.ALERTS)
+            for start, end in self.axis.stretches(one)
+        )
+
+
+def own_matchers(row: GroupStatus) -> Matchers:
+    """Return the matchers of all series of an objective and group."""
+    matchers = Matchers().equal(names.SLO, row.slo)
+    for label, value in row.group.items():
+        matchers = matchers.equal(label, value)
+    return matchers
+
+
+def recorded_name(pattern: str, matchers: Matchers) -> str:
+    """Return a selector of series by a pattern of their names."""
+    return str(Matchers((f'__name__=~"{pattern}"', *matchers.parts)))
+
+
+def past_budget(site: Site, row: GroupStatus, axis: Axis) -> Answer[Past]:
+    """Return the budget and the running sums of events over the period."""
+    pattern = f"{names.PERIOD_BUDGET_REMAINING}|{names.SLI_EVENTS_SUM}"
+    return _asked(site, axis, [recorded_name(pattern, own_matchers(row))])
+
+
+def past_burn(site: Site, row: GroupStatus, axis: Axis) -> Answer[Past]:
+    """Return the error ratios of all windows and the events."""
+    return _asked(site, axis, [recorded_name(f"{_ERRORS}.+|{_EVENTS}", own_matchers(row))])
+
+
+def past_states(site: Site, row: GroupStatus, axis: Axis) -> Answer[Past]:
+    """Return what exists only while it is true: parts of conditions, alerts, unknown and excluded time."""
+    own = own_matchers(row)
+    window = f"[{max(1, round(axis.step))}s]"
+    # The last sample of each step: none of them, however short it was, is missed.
+    return _asked(
+        site,
+        axis,
+        [
+            f"last_over_time({recorded_name(f'{_PARTS}|{names.UNKNOWN}', own)}{window})",
+            f"last_over_time({names.ALERTS}{own.also(_FIRING)}{window})",
+            f"last_over_time({names.SLI_EXCLUDED}{Matchers().equal(names.SLO, row.slo)}{window})",
+        ],
+    )
+
+
+def past_causes(site: Site, row: GroupStatus, axis: Axis) -> Answer[Past]:
+    """Return the shares of the causes."""
+    split = Matchers().equal(names.INDICATOR, kind(row.indicator).cause_split or row.indicator)
+    group = [
+        f"{one}"
+        for label in names.GROUPING
+        if label in row.group
+        for one in Matchers().equal(label, row.group[label]).parts
+    ]
+    return _asked(site, axis, [f"{names.CAUSE_SHARE}{split.also(*group)}"])
+
+
+def past_deployments(site: Site, row: GroupStatus, axis: Axis) -> Answer[Past]:
+    """Return when versions of the model became ready, and when loads failed."""
+    window = f"[{max(1, round(axis.step))}s]"
+    chosen = recorded_name(f"{names.BECAME_READY}|{names.FAILED_LOADS}", Matchers().equal("model", row.model))
+    return _asked(site, axis, [f"last_over_time({chosen}{window})"])
+
+
+def _asked(site: Site, axis: Axis, queries: Sequence[str]) -> Answer[Past]:
+    def read(prometheus: Prometheus) -> Past:
+        # One request: the series of the queries differ in name or labels.
+        return Past(axis, prometheus.range(" or ".join(queries), axis.start, axis.end, axis.step))
+
+    return site.sources.reader.ask(("past", tuple(queries), axis), read, Past(axis))
+
+
+def deployments(past: Past) -> tuple[Mark, ...]:
+    """Return a mark for each moment at which a version became ready, or a load failed."""
+    found: dict[tuple[float, str], int] = defaultdict(int)
+    for series in past.series:
+        version, reason = series.labels.get("version", ""), series.labels.get(names.REASON, "")
+        failed = series.labels.get("__name__") == names.FAILED_LOADS
+        label = f"load failed: {reason}" if failed else f"version {version} became ready"
+        for start, _ in past.axis.stretches(series):
+            found[start + past.axis.step, label] += 1
+    return tuple(
+        Mark(at, label if servers == 1 else f"{label} on {servers} servers")
+        for (at, label), servers in sorted(found.items())
+    )
+
+
+def spent_by_cause(causes: Past, burn: Past) -> list[tuple[str, float]]:
+    """Return which share of the failed events each cause had, largest first.
+
+    The causes of each step count as much as the events that failed in it.
+    """
+    errors = burn.axis.values(burn.named(_EVENTS, event=names.ERROR))
+    weights: dict[str, float] = defaultdict(float)
+    for series in causes.series:
+        shares = causes.axis.values(series)
+        for share, failed in zip(shares, errors, strict=True):
+            weights[series.labels.get(names.CAUSE, "")] += (share or 0.0) * (failed or 0.0)
+    whole = sum(weights.values())
+    split = [(cause, weight / whole) for cause, weight in weights.items() if weight > 0] if whole else []
+    return sorted(split, key=lambda one: -one[1])
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """Successful requests of the last hour between two durations (seconds), and the share up to the upper one."""
+
+    above: float
+    within: float
+    requests: float
+    share: float
+
+
+def distribution(site: Site, row: GroupStatus, at: float | None) -> Answer[tuple[Bucket, ...]]:
+    """Return the durations of the last hour; empty for indicators without a histogram of the exporter."""
+    measured = kind(row.indicator)
+    if not issubclass(measured, HistogramOrSlices):
+        return Answer((), site.sources.reader.now)
+    plan = site.sources.plans.get(row.slo)
+    matchers = plan.source_matchers if plan else Matchers()
+    for label in names.GROUPING:
+        if label in row.group:
+            matchers = matchers.equal(label, row.group[label])
+    window = max(60, round(3600 * site.sources.options.time_scale))
+    query = f"sum by (le) (increase({measured.histogram.bucket}{matchers}[{window}s]))"
+
+    def read(prometheus: Prometheus) -> tuple[Bucket, ...]:
+        return _buckets(prometheus.instant(query, at))
+
+    return site.sources.reader.ask(("distribution", query, at), read, ())
+
+
+def _buckets(samples: Sequence[Sample]) -> tuple[Bucket, ...]:
+    edges = sorted((float(one.labels["le"]), one.value) for one in samples if "le" in one.labels)
+    whole = edges[-1][1] if edges else 0.0
+    found, above, below = [], 0.0, 0.0
+    for within, count in edges if whole > 0 else ():
+        found.append(Bucket(above, within, count - below, count / whole))
+        above, below = within, count
+    return tuple(found)

@@ -1,0 +1,130 @@
+"""What pages know of a group beside its status: the objective's owner and window, alerts, and past budgets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from triton_exporter.duration import DAY
+from triton_slo import names
+from triton_slo.prometheus import Prometheus, Sample, Series
+from triton_slo.promql import Matchers, quote, regex_of
+from triton_slo.verdict.group_status import GroupStatus
+from tritonwatch.web.reading import Answer
+from tritonwatch.web.site import Site
+
+SPARKLINE_DAYS = 30
+_LONGEST = 4000
+"""Characters of names in a query; many proxies refuse addresses of twice that."""
+_BUDGET = names.PERIOD_BUDGET_REMAINING
+_ABOUT = f'{{__name__=~"{names.INFO}|{names.PERIOD_DAYS}", {names.OURS}}}'
+_ALERTS = f'{names.ALERTS}{{{names.COMPONENT}="slo", alertstate=~"pending|firing"}}'
+_OF_SERIES = frozenset({"__name__", names.SLO, names.INDICATOR})
+
+Group = tuple[str, tuple[tuple[str, str], ...]]
+"""Objective and labels: one row of the status."""
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What the file of an objective says, as Prometheus has recorded it."""
+
+    owner: str = ""
+    description: str = ""
+    window: str = ""
+    period_days: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SloAlert:
+    """An alert about an objective, which is firing or pending."""
+
+    name: str
+    state: str
+    severity: str
+    tier: str
+    labels: Mapping[str, str]
+
+    def concerns(self, row: GroupStatus) -> bool:
+        """Return whether it is about this objective and group."""
+        return self.labels.get(names.SLO) == row.slo and all(
+            self.labels.get(label, value) == value for label, value in row.group.items()
+        )
+
+
+def group_of(labels: Mapping[str, str]) -> Group:
+    """Return the row that a recorded series belongs to."""
+    return labels.get(names.SLO, ""), tuple(
+        sorted(pair for pair in labels.items() if pair[0] not in _OF_SERIES)
+    )
+
+
+def row_group(row: GroupStatus) -> Group:
+    """Return the same of a row."""
+    return row.slo, tuple(sorted(row.group.items()))
+
+
+def abouts(site: Site, at: float | None) -> Answer[Mapping[str, About]]:
+    """Return what Prometheus has recorded of each objective's file."""
+
+    def read(prometheus: Prometheus) -> Mapping[str, About]:
+        return _abouts(prometheus.instant(_ABOUT, at))
+
+    return site.sources.reader.ask(("abouts", at), read, {})
+
+
+def _abouts(samples: Iterable[Sample]) -> Mapping[str, About]:
+    infos: dict[str, Mapping[str, str]] = {}
+    days: dict[str, float] = {}
+    for sample in samples:
+        slo = sample.labels.get(names.SLO, "")
+        if sample.labels.get("__name__") == names.INFO:
+            infos[slo] = sample.labels
+        else:
+            days[slo] = sample.value
+    return {slo: _about(infos.get(slo, {}), days.get(slo)) for slo in infos.keys() | days.keys()}
+
+
+def _about(info: Mapping[str, str], days: float | None) -> About:
+    return About(info.get(names.OWNER, ""), info.get("description", ""), info.get("window", ""), days)
+
+
+def slo_alerts(site: Site, at: float | None) -> Answer[tuple[SloAlert, ...]]:
+    """Return the alerts of all objectives, the most severe first."""
+
+    def read(prometheus: Prometheus) -> tuple[SloAlert, ...]:
+        found = [_alert(one.labels) for one in prometheus.instant(_ALERTS, at)]
+        return tuple(sorted(found, key=lambda one: (one.state, _rank(one.severity), one.name, one.tier)))
+
+    return site.sources.reader.ask(("slo alerts", at), read, ())
+
+
+def _alert(labels: Mapping[str, str]) -> SloAlert:
+    tier, severity = labels.get(names.TIER, ""), labels.get(names.SEVERITY, "")
+    return SloAlert(labels.get("alertname", ""), labels.get("alertstate", ""), severity, tier, labels)
+
+
+def _rank(severity: str) -> int:
+    return names.SEVERITIES.index(severity) if severity in names.SEVERITIES else len(names.SEVERITIES)
+
+
+def past_budgets(site: Site, rows: Sequence[GroupStatus], at: float | None) -> Answer[Mapping[Group, Series]]:
+    """Return the budget left of these rows, one point a day of the last 30; the present is in the rows."""
+    step = DAY * site.sources.options.time_scale
+    # Whole days, so that viewers of the same rows share the answer.
+    end = (site.sources.reader.now if at is None else at) // step * step
+    query = _budgets_of(rows)
+
+    def read(prometheus: Prometheus) -> Mapping[Group, Series]:
+        found = prometheus.range(query, end - (SPARKLINE_DAYS - 1) * step, end, step) if rows else ()
+        return {group_of(series.labels): series for series in found}
+
+    return site.sources.reader.ask(("past budgets", query, end), read, {})
+
+
+def _budgets_of(rows: Sequence[GroupStatus]) -> str:
+    slos = regex_of(sorted({row.slo for row in rows}))
+    models = regex_of(sorted({row.model for row in rows}))
+    of_slos = Matchers((names.OURS, f"{names.SLO}=~{quote(slos)}"))
+    of_models = of_slos.also(f"model=~{quote(models)}")
+    return f"{_BUDGET}{of_models if len(models) < _LONGEST else of_slos}"

@@ -1,0 +1,284 @@
+"""One objective of one group: its budget, how fast it burns and why, and what its alerts wait for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from triton_exporter.duration import DAY, duration_text, parse_seconds
+from triton_slo import names
+from triton_slo.indicators.sources import CAVEATS
+from triton_slo.rules.plan import Plan
+from triton_slo.verdict.estimate import no_page_because, settled_by
+from triton_slo.verdict.forecast import forecast
+from triton_slo.verdict.group_status import GroupStatus
+from tritonwatch.web import urls
+from tritonwatch.web.detail import group_history
+from tritonwatch.web.detail.charts import Axis, Chart, Curve, Limit, Mark, Values
+from tritonwatch.web.detail.condition_parts import Truth, tier_conditions
+from tritonwatch.web.detail.group_history import Past
+from tritonwatch.web.fleet import About, abouts, slo_alerts
+from tritonwatch.web.reading import Answer
+from tritonwatch.web.site import Site, asked_time
+
+MENU = None
+SPANS = ("1h", "6h", "1d", "7d")
+"""Lengths of time that the page offers, besides the objective's period."""
+_PERIOD = "period"
+_SPAN = "1d"
+_NOT_LABELS = frozenset({names.SLO, urls.TIME, "span"})
+_ERRORS = names.sli_error("")
+_DASHBOARD = "triton-slo"
+
+
+def routes(site: Site) -> Sequence[Route]:
+    """Return the page and the JSON of its charts."""
+
+    def page(request: Request) -> Response:
+        return _page(site, request)
+
+    def charts(request: Request) -> Response:
+        shown = _Shown(site, request)
+        return JSONResponse({"charts": [chart.as_json() for chart in shown.charts()]})
+
+    return [Route("/objective", page), Route("/api/objective", charts)]
+
+
+class _Shown:
+    """What one request shows: the group, the span of time, and the answers that the page is made of."""
+
+    def __init__(self, site: Site, request: Request) -> None:
+        self.site = site
+        self.at = asked_time(request)
+        self.status = site.status(self.at)
+        self.about_answer = abouts(site, self.at)
+        self.row = self._row(request)
+        self.about = self.about_answer.value.get(self.row.slo, About())
+        self.alerts = slo_alerts(site, self.at)
+        self.span = request.query_params.get("span", _SPAN)
+        if self.span not in (*SPANS, _PERIOD):
+            raise HTTPException(400, f"span: choose from {', '.join((*SPANS, _PERIOD))}")
+        scale = site.sources.options.time_scale
+        period = (
+            (self.about.period_days or 30)
+            * DAY
+            * (1 if self.row.period_ends_in_seconds is not None else scale)
+        )
+        # The moment of the status: viewers share the queries, and the past stays while Prometheus is down.
+        read_at = self.status.read_at or site.sources.reader.now
+        end = float(round(read_at if self.at is None else self.at))
+        interval = site.sources.options.scrape_interval_seconds
+        self.whole = Axis.until(end, max(period, 240 * interval))
+        seconds = period if self.span == _PERIOD else parse_seconds(self.span) * scale
+        self.axis = Axis.until(end, max(seconds, 60 * interval))
+        self.budget = group_history.past_budget(site, self.row, self.whole)
+        self.burn = group_history.past_burn(site, self.row, self.axis)
+        self.states = group_history.past_states(site, self.row, self.axis)
+        self.causes = group_history.past_causes(site, self.row, self.axis)
+        self.deployments = group_history.past_deployments(site, self.row, self.axis)
+
+    def _row(self, request: Request) -> GroupStatus:
+        asked = {label: value for label, value in request.query_params.items() if label not in _NOT_LABELS}
+        slo = request.query_params.get(names.SLO, "")
+        for row in self.status.value:
+            if row.slo == slo and dict(row.group) == asked:
+                return row
+        if self.status.read_at is None:
+            raise HTTPException(503, f"{self.status.problem}. Nothing has been read yet.")
+        raise HTTPException(404, "Prometheus records no such objective and group at that time.")
+
+    @property
+    def plan(self) -> Plan | None:
+        """The objective with the options of its rules; None without --objectives, or if it is not among them."""
+        return self.site.sources.plans.get(self.row.slo)
+
+    @property
+    def marks(self) -> tuple[Mark, ...]:
+        """Deployments and firing alerts, in the order of time."""
+        found = (*group_history.deployments(self.deployments.value), *self.states.value.alerts())
+        return tuple(sorted(found, key=lambda mark: mark.at))
+
+    def charts(self) -> list[Chart]:
+        """Return the charts of the page."""
+        bands, marks = self.states.value.bands(), self.marks
+        return [
+            self._budget(),
+            Chart(
+                "burn",
+                "Burn rate by window",
+                "times",
+                self.axis.times,
+                tuple(self._burn()),
+                tuple(self._limits()),
+                bands,
+                marks,
+                log=True,
+            ),
+            Chart(
+                "events",
+                "Events per second",
+                "per second",
+                self.axis.times,
+                tuple(
+                    Curve(label, self.axis.values(self.burn.value.named(names.sli_events("5m"), event=event)))
+                    for label, event in (("all", names.TOTAL), ("failed", names.ERROR))
+                ),
+                bands=bands,
+                marks=marks,
+            ),
+        ]
+
+    def _budget(self) -> Chart:
+        axis, past = self.whole, self.budget.value
+        left = axis.values(past.named(names.PERIOD_BUDGET_REMAINING))
+        # The last point is the number on the page.
+        curves = [Curve("budget left", (*left[:-1], self.row.budget_left))]
+        even = _even_pace(axis, self.row)
+        if self.row.period_ends_in_seconds is None:
+            spent = _spent_since(axis, past, self.row)
+            if any(value is not None for value in spent):
+                curves.append(Curve("left of it by then, from the window's start", spent, dashed=True))
+        curves.append(Curve("even pace", even, dashed=True))
+        return Chart("budget", "Error budget over the period", "share", axis.times, tuple(curves))
+
+    def _burn(self) -> list[Curve]:
+        if self.row.target is None:
+            return []
+        budget = 1 - self.row.target
+        found = {
+            one.labels["__name__"].removeprefix(_ERRORS): self.axis.values(one)
+            for one in self.burn.value.all_named(_ERRORS)
+        }
+        return [
+            Curve(window, tuple(None if value is None else value / budget for value in found[window]))
+            for window in sorted(found, key=parse_seconds)
+        ]
+
+    def _limits(self) -> list[Limit]:
+        if self.plan is None:
+            return []
+        return [
+            Limit(
+                f"{tier.name} {self.plan.factor(tier):.3g}x ({tier.long} and {tier.short})",
+                self.plan.factor(tier),
+            )
+            for tier in self.plan.objective.alerting.tiers
+        ]
+
+    def answers(self) -> tuple[Answer[Any], ...]:
+        """Return everything that was asked."""
+        return (
+            self.status,
+            self.about_answer,
+            self.alerts,
+            self.budget,
+            self.burn,
+            self.states,
+            self.causes,
+            self.deployments,
+        )
+
+
+def _even_pace(axis: Axis, row: GroupStatus) -> Values:
+    """Return the budget that would be left if it were spent evenly over the period."""
+    ends = axis.end + (row.period_ends_in_seconds or 0.0)
+    length = ends - axis.start
+    return tuple(1 - (at - axis.start) / length for at in axis.times)
+
+
+def _spent_since(axis: Axis, past: Past, row: GroupStatus) -> Values:
+    """Return what was left of the window's budget at each step, counted from the window's start.
+
+    Its end is the budget left now: what failed before the step, of all that may fail in the window.
+    """
+    errors, totals = (
+        axis.values(past.named(names.SLI_EVENTS_SUM, event=event)) for event in (names.ERROR, names.TOTAL)
+    )
+    first = next((i for i, value in enumerate(errors) if value is not None and totals[i] is not None), None)
+    if first is None or row.target is None or row.budget_left is None:
+        return (None,) * len(axis.times)
+    start = errors[first] or 0.0
+    failed = [None if value is None else max(0.0, value - start) for value in errors]
+    last = next((value for value in reversed(failed) if value is not None), 0.0)
+    spent = 1 - row.budget_left
+    if last <= 0 or spent <= 0:
+        return tuple(None if value is None else 1.0 for value in failed)
+    return tuple(None if value is None else 1 - spent * value / last for value in failed)
+
+
+def _page(site: Site, request: Request) -> Response:
+    shown = _Shown(site, request)
+    row, plan = shown.row, shown.plan
+    durations = group_history.distribution(site, row, shown.at)
+    concerned = [alert for alert in shown.alerts.value if alert.concerns(row)]
+    firing = {alert.tier for alert in concerned if alert.state == "firing"}
+    states = shown.states.value
+
+    def recorded(tier: str, part: str) -> Truth:
+        if shown.states.read_at is None:
+            return None
+        series = states.named(names.burn_part(part), tier=tier)
+        return series is not None and states.axis.end - series.times[-1] < 1.5 * states.axis.step
+
+    parameters: Mapping[str, object] = {
+        names.SLO: row.slo,
+        **row.group,
+        urls.TIME: request.query_params.get("at"),
+    }
+    own = group_history.own_matchers(row)
+    context = {
+        "row": row,
+        "about": shown.about,
+        "forecast": forecast(row, shown.about.period_days),
+        "alerts": concerned,
+        "span": shown.span,
+        "spans": {
+            span: urls.address("/objective", {**parameters, "span": span}) for span in (*SPANS, _PERIOD)
+        },
+        "charts_url": urls.address("/api/objective", {**parameters, "span": shown.span}),
+        "charts": shown.charts(),
+        "bands": states.bands(),
+        "marks": shown.marks,
+        "spent_by": group_history.spent_by_cause(shown.causes.value, shown.burn.value),
+        "buckets": durations.value,
+        "caveats": [(CAVEATS[source], settled_by(row, source)) for source in row.caveats],
+        "no_page": no_page_because(row),
+        "tiers": tier_conditions(plan, row, recorded, firing.__contains__) if plan else (),
+        "timeline": _timeline(states),
+        "axis": shown.axis,
+        "grafana": urls.grafana_url(
+            site.sources.addresses.grafana,
+            _DASHBOARD,
+            {
+                name: value
+                for name, value in {names.SLO: row.slo, **row.group}.items()
+                if name in (names.SLO, *names.GROUPING)
+            },
+        ),
+        "prometheus": urls.prometheus_url(
+            site.sources.addresses.prometheus,
+            f"{names.PERIOD_BUDGET_REMAINING}{own}",
+            duration_text(shown.axis.end - shown.axis.start),
+        ),
+        "runbook": site.sources.options.runbook_url.format(alert=plan.objective.burn_alert) if plan else "",
+    }
+    return site.page(request, "objective.html", context, *shown.answers(), durations)
+
+
+def _timeline(states: Past) -> list[tuple[str, list[tuple[float, float]]]]:
+    """Return when each named part of each tier was true, and when its alert fired."""
+    rows: dict[str, list[tuple[float, float]]] = {}
+    for series in sorted(
+        states.all_named(names.burn_part("")[:-5]), key=lambda one: sorted(one.labels.items())
+    ):
+        part = series.labels["__name__"].removeprefix("slo:burn_").removesuffix(":bool")
+        rows[f"{series.labels.get(names.TIER, '')}: {part}"] = list(states.axis.stretches(series))
+    for series in states.all_named(names.ALERTS):
+        label = f"{series.labels.get(names.TIER) or series.labels.get('alertname', '')}: fires"
+        rows.setdefault(label, []).extend(states.axis.stretches(series))
+    return sorted(rows.items())

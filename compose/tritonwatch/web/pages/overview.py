@@ -1,0 +1,200 @@
+"""Overview: every objective of every model, the most urgent first, and a summary of the fleet."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from triton_slo.prometheus import Series
+from triton_slo.verdict.forecast import Forecast, forecast
+from triton_slo.verdict.group_status import GroupStatus
+from tritonwatch.tables import status_table
+from tritonwatch.web.fleet import (
+    SPARKLINE_DAYS,
+    About,
+    SloAlert,
+    abouts,
+    past_budgets,
+    row_group,
+    slo_alerts,
+)
+from tritonwatch.web.site import STATES, Site, asked_time
+from tritonwatch.web.urls import address
+
+MENU = ("Overview", "/")
+ROWS = 50
+"""Rows that a page of the table has."""
+_CAVEAT = "estimated"
+"""Filter for groups whose numbers have a caveat, whatever their state."""
+_WIDTH, _HEIGHT = 90, 24
+"""Size of a sparkline, as the template draws it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One row of the table; `sparkline` is a path of SVG."""
+
+    row: GroupStatus
+    about: About
+    forecast: Forecast | None
+    alerts: tuple[SloAlert, ...]
+    sparkline: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What the address chooses: words to search for, filters, order, time, and which rows of the table."""
+
+    q: str = ""
+    state: str = ""
+    slo: str = ""
+    owner: str = ""
+    sort: str = "urgency"
+    order: str = "up"
+    page: str = "1"
+    at: str = ""
+
+    @classmethod
+    def asked(cls, request: Request) -> Choice:
+        """Read the address; what is not known there has its default."""
+        given = {one.name: request.query_params.get(one.name, "").strip() for one in fields(cls)}
+        chosen = cls(**{name: value for name, value in given.items() if value})
+        known = chosen.sort in _SORTS and chosen.page.isdecimal() and len(chosen.page) < 7
+        return chosen if known else replace(chosen, sort="urgency", page="1")
+
+    def address(self, **changes: str) -> str:
+        """Return the address with these changes; it leads to the first rows unless `page` is among them."""
+        chosen = asdict(replace(self, **{"page": "1", **changes}))
+        return address("/", {name: value for name, value in chosen.items() if value != _DEFAULTS[name]})
+
+    def sorted_by(self, column: str) -> str:
+        """Return the address that sorts by a column, the other way round where it is sorted by it already."""
+        down = self.sort == column and self.order == "up"
+        return self.address(sort=column, order="down" if down else "up")
+
+    def keeps(self, line: Line) -> bool:
+        """Return whether a row is among those that are searched for."""
+        row = line.row
+        words = f"{row.slo} {status_table.place(row)} {row.version} {line.about.owner}".lower()
+        return (
+            all(word in words for word in self.q.lower().split())
+            and self.state in ("", row.state, *([_CAVEAT] if row.caveats else []))
+            and self.slo in ("", row.slo)
+            and self.owner in ("", line.about.owner)
+        )
+
+
+_DEFAULTS = asdict(Choice())
+_SORTS: Mapping[str, Callable[[Line], tuple[float | str, ...] | None]] = {
+    "urgency": lambda line: (),
+    "objective": lambda line: (line.row.slo,),
+    "model": lambda line: (line.row.model, line.row.version),
+    "state": lambda line: (list(STATES).index(line.row.state),),
+    "budget": lambda line: _known(line.row.budget_left),
+    "burn": lambda line: _known(line.row.burn_now),
+    "forecast": lambda line: _known(line.forecast.seconds if line.forecast else None),
+    "owner": lambda line: (line.about.owner,),
+}
+"""Column -> what it is sorted by; rows of which that is not known come last, in either order."""
+
+
+def _known(value: float | None) -> tuple[float] | None:
+    return None if value is None else (value,)
+
+
+def routes(site: Site) -> Sequence[Route]:
+    """Return the page, and the state as `tritonwatch status --json` writes it."""
+
+    def page(request: Request) -> Response:
+        return _page(site, request)
+
+    def status(request: Request) -> Response:
+        return _status(site, request)
+
+    return [Route("/", page), Route("/api/status", status)]
+
+
+def _status(site: Site, request: Request) -> Response:
+    at = asked_time(request)
+    answer = site.status(at)
+    if answer.read_at is None:
+        return Response(f"{answer.problem}\n", 503, media_type="text/plain")
+    text = status_table.to_json(answer.value, answer.read_at if at is None else at)
+    return Response(text, media_type="application/json")
+
+
+def _page(site: Site, request: Request) -> Response:
+    choice, at = Choice.asked(request), asked_time(request)
+    status, about, alerts = site.status(at), abouts(site, at), slo_alerts(site, at)
+    everything = [_line(row, about.value, alerts.value) for row in status.value]
+    found = _ordered([line for line in everything if choice.keeps(line)], choice)
+    pages = max(1, math.ceil(len(found) / ROWS))
+    number = min(max(1, int(choice.page)), pages)
+    shown = found[(number - 1) * ROWS : number * ROWS]
+    past = past_budgets(site, [line.row for line in shown], at)
+    return site.page(
+        request,
+        "overview.html",
+        {
+            "choice": choice,
+            "lines": [_with_sparkline(line, past.value.get(row_group(line.row))) for line in shown],
+            "found": len(found),
+            "first": (number - 1) * ROWS + 1,
+            "page": number,
+            "pages": pages,
+            "summary": _summary(everything),
+            "total": len(everything),
+            "firing": Counter(one.severity for one in alerts.value if one.state == "firing"),
+            "slos": sorted({line.row.slo for line in everything}),
+            "owners": sorted({line.about.owner for line in everything} - {""}),
+            "not_loaded": site.sources.not_loaded(status.value) if status.read_at is not None else "",
+        },
+        status,
+        about,
+        alerts,
+        past,
+    )
+
+
+def _line(row: GroupStatus, about: Mapping[str, About], alerts: Sequence[SloAlert]) -> Line:
+    own = about.get(row.slo, About())
+    concerned = tuple(one for one in alerts if one.concerns(row))
+    return Line(row, own, forecast(row, own.period_days), concerned)
+
+
+def _ordered(lines: Sequence[Line], choice: Choice) -> list[Line]:
+    keys = [(_SORTS[choice.sort](line), line) for line in lines]
+    known = [(key, line) for key, line in keys if key is not None]
+    known.sort(key=lambda pair: pair[0], reverse=choice.order == "down")
+    return [line for _, line in known] + [line for key, line in keys if key is None]
+
+
+def _summary(lines: Sequence[Line]) -> list[tuple[str, int]]:
+    counts = Counter(line.row.state for line in lines)
+    return [(state, counts[state]) for state in STATES] + [  # type: ignore[index]  # the keys are states
+        (_CAVEAT, sum(bool(line.row.caveats) for line in lines))
+    ]
+
+
+def _with_sparkline(line: Line, past: Series | None) -> Line:
+    """Draw the past budget; its last point is the budget that the row shows."""
+    points = [] if past is None else list(zip(past.times, past.values, strict=True))
+    if not points or line.row.budget_left is None:
+        return line
+    first, last = points[0][0], points[-1][0]
+    step = (last - first) / (len(points) - 1) if len(points) > 1 else 1.0
+    begin, end = last - (SPARKLINE_DAYS - 1) * step, last + step
+    path, before = [], -math.inf
+    for at, budget in [*points, (end, line.row.budget_left)]:
+        x = (at - begin) / (end - begin) * _WIDTH
+        y = _HEIGHT - 2 - (_HEIGHT - 4) * min(1.0, max(0.0, budget))
+        # A gap stays a gap: nothing is drawn where nothing was known.
+        path.append(f"{'L' if at - before < 1.5 * step else 'M'}{x:.1f} {y:.1f}")
+        before = at
+    return replace(line, sparkline="".join(path))

@@ -1,0 +1,103 @@
+"""Queries to Prometheus: each is sent once an evaluation interval for all viewers, and the last answer is kept."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, TypeVar
+
+import requests
+
+from triton_slo.prometheus import Prometheus, PrometheusError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer(Generic[T]):
+    """What Prometheus answered at Unix time `read_at`, None where it never did.
+
+    `problem` is why the answer is not newer; empty while Prometheus answers. `warnings` came with the answer.
+    """
+
+    value: T
+    read_at: float | None
+    problem: str = ""
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(eq=False, slots=True)
+class _Entry:
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    answer: Answer[Any] | None = None
+    fresh_until: float = 0.0
+
+
+class Reader:
+    """One Prometheus for all viewers; safe for threads.
+
+    Nobody waits for a query that another viewer has sent, unless the last answer is older than two intervals.
+    At most `most` answers are kept; the one that was used longest ago is dropped first.
+    """
+
+    def __init__(
+        self,
+        prometheus: Prometheus,
+        interval_seconds: float,
+        most: int = 256,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._prometheus = prometheus
+        self._interval = interval_seconds
+        self._most = most
+        self._now = now
+        self._lock = threading.Lock()
+        self._entries: dict[Hashable, _Entry] = {}
+        self._unreachable = ""
+        self._unreachable_until = 0.0
+
+    @property
+    def now(self) -> float:
+        """Unix time."""
+        return self._now()
+
+    def ask(self, key: Hashable, question: Callable[[Prometheus], T], empty: T) -> Answer[T]:
+        """Return the answer to the question that `key` names; `empty` where there never was one."""
+        entry = self._entry(key)
+        if entry.answer is not None and self._now() < entry.fresh_until:
+            return entry.answer
+        late = entry.answer is None or self._now() > entry.fresh_until + self._interval
+        if not entry.lock.acquire(blocking=late):
+            assert entry.answer is not None
+            return entry.answer
+        try:
+            if entry.answer is None or self._now() >= entry.fresh_until:
+                entry.answer = self._asked(question, entry.answer or Answer(empty, None))
+                entry.fresh_until = self._now() + self._interval
+            return entry.answer
+        finally:
+            entry.lock.release()
+
+    def _entry(self, key: Hashable) -> _Entry:
+        with self._lock:
+            entry = self._entries.pop(key, None) or _Entry()
+            self._entries[key] = entry  # at the end: used last
+            while len(self._entries) > self._most:
+                del self._entries[next(iter(self._entries))]
+            return entry
+
+    def _asked(self, question: Callable[[Prometheus], T], last: Answer[T]) -> Answer[T]:
+        # A page has several queries: it must not wait for the timeout of each.
+        if self._now() < self._unreachable_until:
+            return replace(last, problem=self._unreachable)
+        try:
+            value = question(self._prometheus)
+        except PrometheusError as error:
+            if isinstance(error.__cause__, requests.RequestException):
+                self._unreachable, self._unreachable_until = str(error), self._now() + self._interval
+            return replace(last, problem=str(error))
+        warnings = tuple(self._prometheus.warnings)
+        self._prometheus.warnings.clear()
+        return Answer(value, self._now(), warnings=warnings)

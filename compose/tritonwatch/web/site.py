@@ -1,0 +1,160 @@
+"""What every page needs: its sources, the templates, and the banner over state that is not new."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+
+from triton_exporter.duration import in_words, limit_text
+from triton_slo.burn.amounts import burn_rate
+from triton_slo.prometheus import Prometheus
+from triton_slo.verdict.forecast import Forecast
+from triton_slo.verdict.group_status import GroupStatus
+from triton_slo.verdict.status import read_status
+from tritonwatch.arguments import moment
+from tritonwatch.tables import status_table
+from tritonwatch.web import urls
+from tritonwatch.web.reading import Answer
+from tritonwatch.web.sources import Sources
+
+STATES: Mapping[str, str] = {
+    "exhausted": "✖",
+    "burning": "▲",
+    "unknown": "?",
+    "ok": "✓",
+    "idle": "○",
+    "excluded": "–",
+}
+"""State -> its symbol: nobody has to tell two states apart by their colour."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """The sources and templates of all pages; `menu` has the title and the path of each page in the menu."""
+
+    sources: Sources
+    menu: tuple[tuple[str, str], ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_templates", _templates())
+
+    def page(
+        self, request: Request, template: str, context: Mapping[str, Any], *answers: Answer[Any]
+    ) -> Response:
+        """Return a page made of these answers; where one is not new, a banner names the reason and the age."""
+        templates: Environment = self._templates  # type: ignore[attr-defined]  # set once, in a frozen value
+        found = {
+            "menu": self.menu,
+            "path": request.url.path,
+            "addresses": self.sources.addresses,
+            "banner": _banner(answers, self.sources.reader.now),
+            "warnings": tuple(dict.fromkeys(text for answer in answers for text in answer.warnings)),
+            "read_at": max(
+                (answer.read_at for answer in answers if answer.read_at is not None), default=None
+            ),
+            "at": request.query_params.get(urls.TIME, ""),
+        }
+        return HTMLResponse(templates.get_template(template).render(found | dict(context)))
+
+    def status(self, at: float | None) -> Answer[tuple[GroupStatus, ...]]:
+        """Return the status of every objective, as `tritonwatch status` reads it, now or at Unix time `at`."""
+
+        def read(prometheus: Prometheus) -> tuple[GroupStatus, ...]:
+            return read_status(prometheus, at)
+
+        return self.sources.reader.ask(("status", at), read, ())
+
+
+def asked_time(request: Request) -> float | None:
+    """Return the Unix time in the address; None for now. A text that is not a time is answered with 400."""
+    text = request.query_params.get(urls.TIME, "").strip()
+    if not text:
+        return None
+    try:
+        return moment(text)
+    except argparse.ArgumentTypeError as error:
+        raise HTTPException(400, f"{urls.TIME}: {error}") from None
+
+
+def _banner(answers: Sequence[Answer[Any]], now: float) -> str:
+    failed = [answer for answer in answers if answer.problem]
+    if not failed:
+        return ""
+    reason = failed[0].problem
+    read = [answer.read_at for answer in failed]
+    oldest = min((at for at in read if at is not None), default=None)
+    if oldest is None:
+        return f"{reason}. Nothing has been read yet: what is missing below is unknown."
+    missing = " Some of it has never been read." if None in read else ""
+    age = in_words(max(0.0, now - oldest))
+    return f"{reason}. What follows is the last known state, {age} old (of {moment_text(oldest)}).{missing}"
+
+
+def moment_text(at: float) -> str:
+    """Return a Unix time in words, in UTC."""
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def forecast_text(found: Forecast | None) -> str:
+    """Return when a budget is spent, with the range in which that is."""
+    if found is None:
+        return ""
+    if math.isinf(found.soonest):
+        return "not at this pace"
+    if found.soonest == found.latest:
+        return f"in {in_words(found.seconds)}"
+    spent = "not at the last hour's pace" if math.isinf(found.seconds) else f"in {in_words(found.seconds)}"
+    latest = "never" if math.isinf(found.latest) else in_words(found.latest)
+    return f"{spent} ({in_words(found.soonest)} to {latest})"
+
+
+def amount_text(value: float | None, unit: str) -> str:
+    """Return a value of a chart with its unit; a dash where there was no data."""
+    if value is None:
+        return "-"
+    return f"{value:.1%}" if unit == "share" else burn_rate(value) if unit == "times" else f"{value:.3g}"
+
+
+def edge_text(seconds: float) -> str:
+    """Return the upper edge of a bucket."""
+    return "more" if math.isinf(seconds) else limit_text(seconds)
+
+
+def _templates() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("tritonwatch.web"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "amount": amount_text,
+        "edge": edge_text,
+        "budget": status_table.budget,
+        "causes": status_table.causes,
+        "duration": status_table.duration,
+        "forecast": forecast_text,
+        "limit": limit_text,
+        "moment": moment_text,
+        "place": status_table.place,
+        "rate": status_table.rate,
+        "ratio": status_table.ratio,
+        "state": status_table.state,
+    }
+    environment.globals |= {
+        "symbols": STATES,
+        "objective_url": urls.objective_url,
+        "model_url": urls.model_url,
+        "address": urls.address,
+    }
+    return environment

@@ -1,0 +1,48 @@
+"""What the pages are made from, worked out once when the server starts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from triton_slo.artifact import Options
+from triton_slo.objective.model import Objective
+from triton_slo.rules.plan import Plan
+from triton_slo.verdict.group_status import GroupStatus
+from tritonwatch.web.reading import Reader
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """Where a browser finds the other servers of the stack; empty where that is not known."""
+
+    prometheus: str = ""
+    alertmanager: str = ""
+    grafana: str = ""
+
+
+def _all_loaded(_rows: Sequence[GroupStatus]) -> str:
+    return ""
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Everything that a page may read.
+
+    `objectives` are those of --objectives, `options` how their rules were generated. `not_loaded` returns what
+    Prometheus has not loaded of them, given the status of all; `bridge_data` is the folder of the Slack bridge.
+    """
+
+    reader: Reader
+    objectives: tuple[Objective, ...] = ()
+    options: Options = field(default_factory=Options)
+    not_loaded: Callable[[Sequence[GroupStatus]], str] = _all_loaded
+    addresses: Addresses = Addresses()
+    bridge_data: Path | None = None
+
+    @cached_property
+    def plans(self) -> dict[str, Plan]:
+        """The objectives by name, each with the options of its rules."""
+        return {one.name: Plan(one, self.options) for one in self.objectives}

@@ -1,0 +1,40 @@
+"""Addresses of the pages and of other servers. Names of models are values of a query, never a part of a path."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from urllib.parse import urlencode
+
+from triton_slo import names
+from triton_slo.verdict.group_status import GroupStatus
+
+TIME = "at"
+"""Parameter of every page: the time that is shown, as `tritonwatch status --at` reads it."""
+
+
+def address(path: str, parameters: Mapping[str, object]) -> str:
+    """Return a path with its query; parameters without a value are left out."""
+    given = {key: str(value) for key, value in parameters.items() if value not in (None, "", False)}
+    return f"{path}?{urlencode(given)}" if given else path
+
+
+def objective_url(row: GroupStatus, at: str = "") -> str:
+    """Return the page of one objective of one group."""
+    return address("/objective", {names.SLO: row.slo, **row.group, TIME: at})
+
+
+def model_url(model: str, at: str = "") -> str:
+    """Return the page of a model."""
+    return address("/model", {"model": model, TIME: at})
+
+
+def grafana_url(base: str, dashboard: str, variables: Mapping[str, str]) -> str:
+    """Return a dashboard with its variables chosen; empty without a Grafana."""
+    chosen = {f"var-{name}": value for name, value in variables.items()}
+    return address(f"{base.rstrip('/')}/d/{dashboard}", chosen) if base else ""
+
+
+def prometheus_url(base: str, query: str, span: str = "1d") -> str:
+    """Return Prometheus' graph of a query; empty where a browser cannot reach Prometheus."""
+    asked = {"g0.expr": query, "g0.tab": "0", "g0.range_input": span}
+    return address(f"{base.rstrip('/')}/graph", asked) if base else ""

@@ -1,0 +1,287 @@
+"""`tritonwatch web` on a real Prometheus: the state of `status`, at little cost, with its age."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+import requests
+from hypothesis import given
+from hypothesis import strategies as st
+
+from support import history, web_fleet
+from support.thorough import examples
+from support.tools import ROOT
+from triton_slo import names
+from triton_slo.prometheus import Access, Prometheus, PrometheusError
+from tritonwatch.cli import main
+from tritonwatch.web.reading import Reader
+
+MODELS = 120
+HOSTILE = "<script>alert(1)</script>\"'../../{{7*7}}"
+
+
+@pytest.fixture(scope="module")
+def end() -> float:
+    """The newest moment of the history: now, on a whole minute."""
+    return time.time() // 60 * 60
+
+
+@pytest.fixture(scope="module")
+def prometheus(end: float, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A real Prometheus with a month of a fleet, and one model with a hostile name."""
+    series = [*web_fleet.fleet(MODELS, end), *web_fleet.group(end, "latency", HOSTILE)]
+    with history.serve(
+        history.openmetrics(series), tmp_path_factory.mktemp("prometheus"), flags=web_fleet.LOOKBACK
+    ) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def site(prometheus: str) -> Iterator[str]:
+    """The address of the pages."""
+    with web_fleet.pages(prometheus, objectives=ROOT / "slo" / "objectives") as (url, _):
+        yield url
+
+
+def _states(page: str) -> list[str]:
+    return [html.unescape(state) for state in re.findall(r'<tr data-state="([^"]*)"', page)]
+
+
+def _shown(site: str, path: str) -> str:
+    response = requests.get(site + path, timeout=10)
+    assert 200 == response.status_code, response.text
+    return response.text
+
+
+@pytest.mark.real
+def test_the_overview_and_status_agree(
+    site: str, prometheus: str, end: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every row of every page has the state of `status --json`, in its order; the API returns the same JSON."""
+    assert 0 == main(["status", "--prometheus", prometheus, "--at", str(end), "--json"])
+    expected = json.loads(capsys.readouterr().out)
+
+    shown: list[str] = []
+    for number in range(1, 2 + 2 * MODELS // 50):
+        shown += _states(_shown(site, f"/?page={number}&at={end}"))
+
+    assert [row["state"] for row in expected["group_statuses"]] == shown
+    assert expected == requests.get(f"{site}/api/status?at={end}", timeout=10).json()
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(
+    ("query", "rows"),
+    [
+        ("q=model-0001", 2),
+        ("q=MODEL-0001+queue", 1),
+        ("q=nothing", 0),
+        ("slo=queue&state=exhausted", 3),
+        ("owner=search&q=model-0007", 1),
+        ("state=estimated&q=model-0007", 1),
+        ("page=99", 41),
+        ("sort=no&page=-1", 50),
+    ],
+)
+def test_the_address_chooses_the_rows(site: str, query: str, rows: int) -> None:
+    """Search, filters and page; what is not known there is left out."""
+    assert rows == len(_states(_shown(site, f"/?{query}")))
+
+
+@pytest.mark.real
+def test_columns_sort_both_ways_and_unknown_values_come_last(site: str) -> None:
+    """Sorting by burn rate puts the fastest at an end; groups without data are after them in both orders."""
+    for order in ("up", "down"):
+        found = [
+            rate
+            for page in range(1, 4)
+            for rate in re.findall(
+                r'data-label="Burn now"[^>]*>([^<]*)',
+                _shown(site, f"/?slo=latency&sort=burn&order={order}&page={page}"),
+            )
+        ]
+        known = [float(rate.rstrip("x")) for rate in found if rate != "-"]
+
+        assert sorted(known, reverse=order == "down") == known
+        assert ["-"] * 3 == found[-3:]
+
+
+@pytest.mark.real
+def test_the_last_point_of_a_sparkline_is_the_budget_beside_it(site: str) -> None:
+    """Number and picture cannot disagree: 24 high with a margin of 2, so 90.0 % is drawn at 4.0."""
+    page = _shown(site, "/?q=model-0000&slo=latency")
+
+    assert "90.0%" in page
+    assert re.search(r'<path d="M[^"]*L90\.0 4\.0"/>', page)
+
+
+@pytest.mark.real
+def test_hostile_model_names_are_text(site: str) -> None:
+    """A name with markup, quotes, a path and a template is shown as it is, and leads to its own page."""
+    page = _shown(site, "/?q=script")
+
+    assert "<script>alert" not in page
+    assert html.escape(HOSTILE, quote=True).replace("&#x27;", "&#39;").replace("&quot;", "&#34;") in page
+    [link] = re.findall(r'<th scope="row"[^>]*><a href="([^"]*)"', page)
+    assert "7*7" in requests.get(site + html.unescape(link), timeout=10).text
+
+
+@pytest.mark.real
+def test_fifty_viewers_cost_prometheus_what_one_costs(prometheus: str) -> None:
+    """Prometheus itself counts the queries: a dozen at most for a page, and none more for 49 further viewers."""
+    for path in ("/", "/objective?slo=latency&model=model-0001&version=1"):
+        with web_fleet.pages(prometheus, every=60.0) as (url, _):
+            before = _queries(prometheus)
+            _shown(url, path)
+            one = _queries(prometheus) - before
+            with ThreadPoolExecutor(50) as viewers:
+                list(viewers.map(lambda _: _shown(url, path), range(49)))  # noqa: B023 # used in this round
+
+            assert one <= 12
+            assert one == _queries(prometheus) - before
+
+
+def _queries(prometheus: str) -> int:
+    text = requests.get(f"{prometheus}/metrics", timeout=5).text
+    counted = re.findall(
+        r'^prometheus_http_requests_total\{.*?handler="/api/v1/query(?:_range)?"\} (\S+)$', text, re.M
+    )
+    return sum(int(float(one)) for one in counted)
+
+
+@pytest.mark.real
+def test_without_prometheus_the_last_state_stays_under_a_banner(end: float, tmp_path: Path) -> None:
+    """An unreachable Prometheus is named with the age of what is shown; the rows stay."""
+    series = history.openmetrics(web_fleet.fleet(2, end))
+    server = ExitStack()
+    prometheus = server.enter_context(history.serve(series, tmp_path, flags=web_fleet.LOOKBACK))
+    with server, web_fleet.pages(prometheus, every=0.01) as (url, _):
+        path = "/objective?slo=latency&model=model-0000&version=1"
+        before, detail = _states(_shown(url, "/")), _shown(url, path)
+        server.close()
+        page = _shown(url, "/")
+
+        assert 4 == len(before)
+        assert before == _states(page)
+        assert "is not reachable" in page
+        assert "last known state" in page
+        assert "90.0%" in detail
+        assert "90.0%" in _shown(url, path)
+
+
+@pytest.mark.real
+def test_a_prometheus_that_never_answered_is_a_banner_and_not_an_empty_fleet() -> None:
+    """Nothing is shown as fine, and the API answers 503."""
+    with web_fleet.pages("http://127.0.0.1:1") as (url, _):
+        page = _shown(url, "/")
+
+        assert "Nothing has been read yet" in page
+        assert "has recorded no objective" not in page
+        assert 503 == requests.get(f"{url}/api/status", timeout=10).status_code
+        assert 503 == requests.get(f"{url}/objective?slo=x", timeout=10).status_code
+
+
+@pytest.mark.real
+def test_no_page_allows_a_script_or_a_style_of_its_own(site: str) -> None:
+    """The policy is on every response, errors and files among them, and no page needs more than it allows."""
+    paths = [
+        "/",
+        "/objective?slo=latency&model=model-0001&version=1",
+        "/nowhere",
+        "/?at=x",
+        "/static/site.css",
+    ]
+    for path in paths:
+        response = requests.get(site + path, timeout=10)
+
+        assert "default-src 'none'" in response.headers["Content-Security-Policy"]
+        assert "unsafe" not in response.headers["Content-Security-Policy"]
+        assert not re.search(
+            r"<script(?! src)|\sstyle=|<style|\son\w+=|https?://", response.text.replace(site, "")
+        ) or ("127.0.0.1" in response.text)
+
+
+def test_a_query_that_fails_keeps_the_last_answer_and_its_age() -> None:
+    """The reason stands beside the value; the next interval asks again."""
+    clock = [0.0]
+    with Prometheus(Access("http://127.0.0.1:1")) as client:
+        reader = Reader(client, 10.0, now=lambda: clock[0])
+        good = reader.ask("a", lambda _: 1, 0)
+        clock[0] = 11.0
+        stale = reader.ask("a", _failing, 0)
+        clock[0] = 22.0
+        again = reader.ask("a", lambda _: 2, 0)
+
+    assert (1, 0.0, "") == (good.value, good.read_at, good.problem)
+    assert (1, 0.0, "too slow") == (stale.value, stale.read_at, stale.problem)
+    assert (2, 22.0, "") == (again.value, again.read_at, again.problem)
+
+
+def _failing(_: object) -> int:
+    raise PrometheusError("too slow")
+
+
+def test_answers_that_were_used_longest_ago_are_dropped() -> None:
+    """Memory is bounded, whatever times and names are asked for."""
+    with Prometheus(Access("http://127.0.0.1:1")) as client:
+        reader = Reader(client, 10.0, most=2)
+        for key in "abac":
+            reader.ask(key, lambda _: 1, 0)
+
+        assert [1, 2] == [reader.ask(key, lambda _: 2, 0).value for key in "ab"]
+
+
+@pytest.mark.real
+@examples(2, thorough=25)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(("latency", "queue")),
+            st.sampled_from(("a", "b<i>", '"c')),
+            st.floats(-0.5, 2.0),
+            st.floats(0, 20),
+            st.booleans(),
+        ),
+        min_size=1,
+        max_size=6,
+        unique_by=lambda one: one[:2],
+    )
+)
+def test_page_and_status_agree_on_random_histories(
+    tmp_path_factory: pytest.TempPathFactory,
+    capsys: pytest.CaptureFixture[str],
+    groups: list[tuple[str, str, float, float, bool]],
+) -> None:
+    """States of random groups, some of them unknown, are the same on the page and in `status --json`."""
+    end = time.time() // 60 * 60
+    series = [one for slo in ("latency", "queue") for one in web_fleet.objective(end, slo, "search")]
+    for slo, model, spent, now, unknown in groups:
+        series += web_fleet.group(end, slo, model, spent=max(spent, 0.0), now=now)
+        if unknown:
+            labels = {
+                names.SLO: slo,
+                names.INDICATOR: slo,
+                "model": model,
+                "version": "1",
+                names.REASON: "stuck",
+            }
+            series.append((names.UNKNOWN, labels, [(end, 1)]))
+    with (
+        history.serve(history.openmetrics(series), tmp_path_factory.mktemp("random")) as prometheus,
+        web_fleet.pages(prometheus) as (url, _),
+    ):
+        capsys.readouterr()
+        assert 0 == main(["status", "--prometheus", prometheus, "--at", str(end), "--json"])
+        expected = json.loads(capsys.readouterr().out)
+        page = _shown(url, f"/?at={end}")
+
+        assert [row["state"] for row in expected["group_statuses"]] == _states(page)
+        assert expected == requests.get(f"{url}/api/status?at={end}", timeout=10).json()

@@ -1,0 +1,96 @@
+"""A fleet's recorded series, as Prometheus has them, and its pages served by a real server."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from triton_slo import names
+from triton_slo.prometheus import Access, Prometheus
+from tritonwatch.objective_files import load
+from tritonwatch.web.app import create_app
+from tritonwatch.web.reading import Reader
+from tritonwatch.web.server import http_server
+from tritonwatch.web.sources import Addresses, Sources
+
+Recorded = tuple[str, Mapping[str, str], list[tuple[float, float]]]
+LOOKBACK = ("--query.lookback-delta=1h",)
+"""Flags of a Prometheus whose history ends with the start of the tests: they may take minutes."""
+OWNERS = ("search", "speech", "vision")
+
+
+def group(end: float, slo: str, model: str, *, spent: float = 0.25, now: float = 0.5) -> Iterator[Recorded]:
+    """What the rules record of one group: 30 days of its budget, and the present."""
+    labels = {names.SLO: slo, names.INDICATOR: slo, "model": model, "version": "1"}
+
+    def one(name: str, value: float, **more: str) -> Recorded:
+        return name, {**labels, **more}, [(end - 60, value), (end, value)]
+
+    midnight = end // 86_400 * 86_400
+    days = [(midnight - 86_400.0 * day, 1 - spent * (30 - day) / 30) for day in range(30, 0, -1)]
+    yield names.PERIOD_BUDGET_REMAINING, labels, [*days, (end - 60, 1 - spent), (end, 1 - spent)]
+    yield one(names.OBJECTIVE_RATIO, 0.99)
+    yield one(names.CURRENT_BURN_RATE, now)
+    for window, factor in (("5m", 1.0), ("1h", 0.9), ("6h", 0.5), ("3d", 0.4)):
+        yield one(names.sli_error(window), now * factor * 0.01)
+    yield one(names.PERIOD_BURN_RATE, spent)
+    yield one(names.LAST_SEEN, end)
+    yield one(names.SLI_SOURCE, 1, source="histogram" if slo != "queue" else "sampled_mean")
+
+
+def objective(end: float, slo: str, owner: str) -> Iterator[Recorded]:
+    """What the rules record of an objective itself."""
+    labels = {names.SLO: slo, names.INDICATOR: slo}
+    about = {"owner": owner, "window": "30d", "description": f"What {slo} promises."}
+    yield names.PERIOD_DAYS, labels, [(end - 60, 30), (end, 30)]
+    yield names.INFO, {**labels, **about}, [(end - 60, 1), (end, 1)]
+
+
+def fleet(models: int, end: float) -> Iterator[Recorded]:
+    """Two objectives of as many models: one in 50 is exhausted, one in 25 burns, one in 40 is unknown."""
+    for slo, owner in zip(("latency", "queue"), OWNERS, strict=False):
+        yield from objective(end, slo, owner)
+        for number in range(models):
+            model = f"model-{number:04}"
+            if number % 40 == 3:
+                yield from _vanished(end, slo, model)
+                continue
+            spent, now = (1.2, 3.0) if number % 50 == 1 else (0.4, 2.5) if number % 25 == 2 else (0.1, 0.2)
+            yield from group(end, slo, model, spent=spent + number / models / 20, now=now)
+
+
+def _vanished(end: float, slo: str, model: str) -> Iterator[Recorded]:
+    """What is recorded of a group whose series are gone."""
+    labels = {names.SLO: slo, names.INDICATOR: slo, "model": model, "version": "1"}
+    yield names.UNKNOWN, {**labels, names.REASON: "vanished"}, [(end - 60, 1), (end, 1)]
+    yield names.LAST_SEEN, labels, [(end - 60, end - 1200), (end, end - 1200)]
+    yield names.OBJECTIVE_RATIO, labels, [(end - 60, 0.99), (end, 0.99)]
+
+
+@contextmanager
+def pages(
+    prometheus: str, *, objectives: Path | None = None, every: float = 15.0
+) -> Iterator[tuple[str, Reader]]:
+    """The pages over a Prometheus; yields their address and their reader."""
+    with Prometheus(Access(prometheus, timeout_seconds=5)) as client:
+        reader = Reader(client, every)
+        sources = Sources(reader, load(objectives), addresses=Addresses(prometheus))
+        with served(sources) as url:
+            yield url, reader
+
+
+@contextmanager
+def served(sources: Sources) -> Iterator[str]:
+    """The pages of these sources on a real server; yields the address without the last slash."""
+    server = http_server(create_app(sources))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join(10)
