@@ -57,10 +57,7 @@ class AlertsFile:
                         where, f"{name}: earlier overrides already choose all of {one.models}", "remove it"
                     )
                 elif models is not None and not any(one.models.includes(model) for model in models):
-                    near = [
-                        found for wanted in names for found in get_close_matches(wanted, sorted(models), 1)
-                    ]
-                    fix = f"did you mean {near[0]!r}?" if near else ""
+                    fix = next(filter(None, (mistake.nearest(wanted, models) for wanted in names)), "")
                     yield Problem(where, f"{name}: {one.models} matches no model that Prometheus knows", fix)
                 taken |= names
 

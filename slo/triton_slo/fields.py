@@ -18,7 +18,7 @@ _MICROSECOND = 1e-6
 def ratio(value: Any) -> float:
     """Read `99.5%`, `"0.995"` or `0.995`."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise ValueError("a ratio is written 99.5% or 0.995")
+        raise ValueError(f"must be a share, and is {mistake.shown(value)}; write for example 99.5%")
     try:
         # What float() reads besides (other scripts' digits, `1_0`, `nan`) is a slip, or another tool's.
         if isinstance(value, str) and not re.fullmatch(r"\s*([0-9]+\.?[0-9]*|\.[0-9]+)\s*%?\s*", value):
@@ -28,7 +28,13 @@ def ratio(value: Any) -> float:
             return round(float(value.strip()[:-1]) / 100, 12)
         return float(value)
     except ValueError:
-        raise ValueError(f"{str(value)[:40]!r} is not a ratio; write 99.5% or 0.995") from None
+        raise ValueError(f"{str(value)[:40]!r} is not a share; write for example 99.5%") from None
+
+
+def _percent_without_sign(value: Any) -> Any:
+    if isinstance(value, int | float) and not isinstance(value, bool) and 1 < value < 100:
+        raise ValueError(f"a target is a share of 1 or has a percent sign; write {value:.10g}%")
+    return value
 
 
 def _target(value: float) -> float:
@@ -111,7 +117,12 @@ def _label_name(value: str) -> str:
     return value
 
 
-Target = Annotated[float, BeforeValidator(ratio, json_schema_input_type=float | str), AfterValidator(_target)]
+Target = Annotated[
+    float,
+    BeforeValidator(ratio, json_schema_input_type=float | str),
+    BeforeValidator(_percent_without_sign, json_schema_input_type=float | str),
+    AfterValidator(_target),
+]
 Ratio = Annotated[float, BeforeValidator(ratio, json_schema_input_type=float | str)]
 Duration = Annotated[str, BeforeValidator(duration)]
 Threshold = Annotated[str, BeforeValidator(_threshold)]

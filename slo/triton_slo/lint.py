@@ -8,6 +8,7 @@ from functools import partial
 from itertools import islice
 
 from triton_exporter.duration import DAY, duration_text, parse_seconds
+from triton_slo import mistake
 from triton_slo.artifact import Options
 from triton_slo.fields import Choice
 from triton_slo.indicators.sources import BACKEND_COUNTERS, CAVEATS, HIDING, SEES_FAILURES
@@ -182,10 +183,8 @@ def _names(objective: Objective, around: Surroundings) -> Iterator[Doubt]:
 
 
 def _nearest(choice: Choice, models: frozenset[str]) -> str:
-    from difflib import get_close_matches
-
-    near = [found for name in choice.names or () for found in get_close_matches(name, sorted(models), 1)]
-    return f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(sorted(models)[:8]) or 'none'}"
+    near = [found for name in choice.names or () if (found := mistake.nearest(name, models))]
+    return near[0] if near else f"there are: {', '.join(sorted(models)[:8]) or 'none'}"
 
 
 def _shadowed(objective: Objective, place: Callable[[str], str]) -> Iterator[Doubt]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date
+from difflib import get_close_matches
 from typing import Any
 
 import yaml
@@ -165,6 +166,12 @@ _REASONS: Mapping[str, Say] = {
     "string_pattern_mismatch": lambda value, _: f"{shown(value)} is not written as it must be",
     "string_unicode": lambda *_: "contains a character that is half of one (a surrogate)",
 }
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Return a question with the known word that may be meant; nothing where none is near."""
+    near = get_close_matches(word, sorted(known), 1)
+    return f"did you mean {near[0]!r}?" if near else ""
 
 
 def with_fix(reason: str, fix: str) -> tuple[str, str]:

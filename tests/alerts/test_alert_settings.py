@@ -75,9 +75,13 @@ def tuned(**alerts: object) -> Options:
         ("GpuMemoryNearFull", None, "must be a mapping of fields, and is nothing"),
         ("GpuMemoryNearFull", 0.9, "must be a mapping of fields, and is the number 0.9"),
         ("GpuMemoryNearFull", {"threshold": 97}, "a share is above 0% and below 100%"),
-        ("GpuMemoryNearFull", {"threshold": "97 percent"}, "is not a ratio; write 99.5% or 0.995"),
+        ("GpuMemoryNearFull", {"threshold": "97 percent"}, "is not a share; write for example 99.5%"),
         ("GpuMemoryNearFull", {"threshold": "100%"}, "a share is above 0% and below 100%"),
-        ("GpuMemoryNearFull", {"threshold": None}, "threshold: a ratio is written 99.5% or 0.995"),
+        (
+            "GpuMemoryNearFull",
+            {"threshold": None},
+            "threshold: must be a share, and is nothing; write for example 99.5%",
+        ),
         ("GpuDataStale", {"threshold": 120}, "write it with its unit, such as 100ms or 1h"),
         ("VllmFirstTokenSlow", {"threshold": "2 s"}, "'2 s' is not a duration"),
         ("TritonServerDown", {"threshold": 2}, "this alert compares with no threshold"),
@@ -258,6 +262,19 @@ def test_every_tuned_rule_loads(binary: Path, tmp_path: Path) -> None:
     checked = promtool(binary, "check", "rules", *sorted((tmp_path / "rules").iterdir()))
 
     assert 0 == checked.returncode, checked.stdout + checked.stderr
+
+
+@pytest.mark.real
+def test_promtool_finds_no_duplicate_where_unknown_data_is_a_ticket(tmp_path: Path) -> None:
+    """The ticket about a wrong setting has the same name and severity then, and remains a rule of its own."""
+    objective = Objective.model_validate(
+        {"name": "o", "target": "99%", "indicator": {"kind": "latency", "threshold": "1s"}}
+    )
+    write(slo_artifacts([objective], tuned(TritonSLOUnknown={"severity": "warning"})), tmp_path)
+
+    checked = promtool(promtools()[0], "check", "rules", *sorted((tmp_path / "rules").iterdir()))
+
+    assert (0, False) == (checked.returncode, "duplicate" in checked.stdout + checked.stderr)
 
 
 @pytest.mark.parametrize("alert", EVERY_THRESHOLD, ids=lambda alert: alert.name)

@@ -47,7 +47,10 @@ def mistakes(**changes: object) -> list[str]:
     ("changes", "printed"),
     [
         ({"target": "100%"}, "a target must be between 0% and 100%"),
-        ({"target": "ninety"}, "'ninety' is not a ratio (fix: write 99.5% or 0.995)"),
+        ({"target": "ninety"}, "'ninety' is not a share (fix: write for example 99.5%)"),
+        ({"target": 99}, "a target is a share of 1 or has a percent sign (fix: write 99%)"),
+        ({"target": 99.95}, "(fix: write 99.95%)"),
+        ({"target": [99]}, "must be a share, and is a list (fix: write for example 99.5%)"),
         ({"window": "3d"}, "a rolling window has 7 to 90 whole days"),
         ({"window": {"calendar": "month", "timezone": "Mars/Base"}}, "'Mars/Base' is not a time zone"),
         ({"indicator": {"kind": "speed"}}, "use one of readiness, latency, queue"),
@@ -101,7 +104,24 @@ def mistakes(**changes: object) -> list[str]:
             {"indicator": {"kind": "custom", "error_ratio": "rate(a[{{window}}]))"}},
             "error_ratio is not PromQL",
         ),
-        ({"colour": "blue"}, "colour: unknown field"),
+        ({"colour": "blue"}, "colour: unknown field (fix: see docs/objectives.md for the fields)"),
+        ({"taget": "99%"}, "taget: unknown field (fix: did you mean 'target'?)"),
+        (
+            {"indicator": {"kind": "latency", "threshold": "1s", "treshold": "2s"}},
+            "indicator.treshold: unknown field (fix: did you mean 'threshold'?)",
+        ),
+        (
+            {"overrides": [{"model": "a", "target": "90%"}]},
+            "overrides.0.model: unknown field (fix: did you mean 'models'?)",
+        ),
+        (
+            {"alerting": {"tiers": [{"nam": "a"}]}},
+            "alerting.tiers.0.nam: unknown field (fix: did you mean 'name'?)",
+        ),
+        (
+            {"indicator": {"kind": "latncy"}},
+            "'latncy' is not a kind of indicator (fix: did you mean 'latency'?)",
+        ),
         ({"unknown": {"policy": "bad"}}, "unknown.policy bad is for readiness and probe"),
     ],
 )
@@ -111,6 +131,25 @@ def test_a_mistake_is_named_with_its_line(changes: dict[str, object], printed: s
 
     assert any(printed in one for one in found), found
     assert all(one.startswith("o.yaml:") for one in found)
+
+
+def test_mistakes_are_listed_in_the_order_of_lines(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """File by file and from the top to the bottom, as they are corrected; doubts among them."""
+    (tmp_path / "a.yaml").write_text(
+        "name: a\nindicator: latncy\nname: a\ntarget: 99\n"
+        "---\nname: b\ntarget: 50%\nindicator: errors\n"
+        "---\nname: c\nindicator: errors\ntaget: 99%\n"
+    )
+    (tmp_path / "b.yaml").write_text("name: d\ntarget: 99%\nindicator: speed\n")
+
+    assert 1 == main(["check", str(tmp_path)])
+    printed = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("note: ")]
+    lines = [(Path(place[0]).name, int(place[1])) for place in (line.split(":") for line in printed)]
+    assert sorted(lines) == lines
+    assert {"a.yaml", "b.yaml"} == {file for file, _ in lines}
+    assert 6 <= len(lines)
 
 
 def test_all_mistakes_are_reported_at_once() -> None:

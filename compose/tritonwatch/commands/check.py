@@ -21,7 +21,7 @@ from triton_slo.indicators.durations import STORE_CLASSIC
 from triton_slo.indicators.errors import hiding_models
 from triton_slo.lint import Surroundings, doubts, hidden_failures, needed_series, notes
 from triton_slo.objective.reading import ParsedObjectives, read
-from triton_slo.problem import Problem, count
+from triton_slo.problem import Problem, by_line, count
 from triton_slo.prometheus import Prometheus
 from triton_slo.rules.plan import Plan, chosen
 from triton_slo.verdict.estimate import carries, group_name, uncertainties
@@ -76,6 +76,7 @@ def run(args: argparse.Namespace) -> int:
         hints += one.notes()
     for name, groups in rules:
         problems += check_file(name, groups, args.scrape_interval)
+    problems = by_line(problems)
     alerts = sum(len(one.get("rules") or ()) for _, groups in rules for one in groups)
     if args.json:
         counted = {"files": len(texts), "objectives": len(reading.objectives), "rules": alerts}

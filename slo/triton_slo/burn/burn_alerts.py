@@ -107,8 +107,14 @@ def _unknown_alerts(plan: Plan, alert: Tunable) -> Iterator[Rule]:
         # A wrong setting needs no one awake at night, and a restart of the exporter ends it within a minute.
         ticket = replace(alert, severity="warning", for_=plan.objective.unknown.after)
         wrong = f"{names.REASON}=~{quote(regex_of(sorted(settings)))}"
+        # Its own reason as a label: where the other one is a ticket too, promtool takes rules with the same labels
+        # for duplicates.
         yield objective_alert(
-            plan, ticket, f"{names.UNKNOWN}{selected.also(wrong)} == 1", alert_texts.unmeasured(plan)
+            plan,
+            ticket,
+            f"{names.UNKNOWN}{selected.also(wrong)} == 1",
+            alert_texts.unmeasured(plan),
+            {names.REASON: f"{{{{ $labels.{names.REASON} }}}}"},
         )
 
 
@@ -161,7 +167,13 @@ def in_force(plan: Plan, alert: Tunable) -> Iterator[Tunable]:
     return alert.tuned(tuning)
 
 
-def objective_alert(plan: Plan, alert: Tunable, expr: str, annotations: dict[str, str]) -> Rule:
+def objective_alert(
+    plan: Plan,
+    alert: Tunable,
+    expr: str,
+    annotations: dict[str, str],
+    extra: Mapping[str, str] = MappingProxyType({}),
+) -> Rule:
     """One alert of the objective that has no tiers."""
     clock = plan.clock
     return Rule(
@@ -169,6 +181,6 @@ def objective_alert(plan: Plan, alert: Tunable, expr: str, annotations: dict[str
         expr=counting(plan, expr),
         for_=alert.for_ and clock.text(alert.for_, 1),
         keep_firing_for=alert.keep_firing_for and clock.text(alert.keep_firing_for, 1),
-        labels=_labels(plan, alert.severity, {}),
+        labels=_labels(plan, alert.severity, extra),
         annotations=annotations,
     )

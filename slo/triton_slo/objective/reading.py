@@ -10,13 +10,23 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from triton_slo import mistake
+from triton_slo.fields import Choice
 from triton_slo.indicators import KINDS
 from triton_slo.marked_yaml import TEXT_FIX, content, documents, line_of
-from triton_slo.objective.model import Objective
-from triton_slo.problem import Problem
+from triton_slo.objective.exclusion import Exclusion
+from triton_slo.objective.model import (
+    Alerting,
+    CalendarWindow,
+    Objective,
+    Override,
+    Rolling,
+    Tier,
+    Unknown,
+)
+from triton_slo.problem import Problem, by_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +63,7 @@ def read(texts: Iterable[tuple[str, str]]) -> ParsedObjectives:
                 if node is not None:
                     nodes[outcome.name] = node
                 objectives.append(outcome)
-    return ParsedObjectives(tuple(objectives), places, tuple(problems), nodes)
+    return ParsedObjectives(tuple(objectives), places, tuple(by_line(problems)), nodes)
 
 
 def _read_file(file: str, text: str) -> Iterator[tuple[str, yaml.Node | None, Objective | Problem]]:
@@ -140,8 +150,37 @@ def _problem(file: str, node: yaml.Node, detail: Any) -> Problem:
     ]
     field = ".".join(str(step) for step in steps)
     named = ".".join(step for step in steps if isinstance(step, str))
-    reason, fix = mistake.with_fix(mistake.reason(detail), _fix(detail["type"], named))
+    meant = _meant(detail, tuple(step for step in steps if isinstance(step, str)))
+    reason, fix = mistake.with_fix(mistake.reason(detail), meant or _fix(detail["type"], named))
     return Problem(f"{file}:{line_of(node, steps)}", f"{field}: {reason}" if field else reason, fix)
+
+
+_FORMS: Mapping[tuple[str, ...], tuple[type[BaseModel], ...]] = {
+    (): (Objective,),
+    ("window",): (Rolling, CalendarWindow),
+    ("models",): (Choice,),
+    ("versions",): (Choice,),
+    ("overrides",): (Override,),
+    ("overrides", "models"): (Choice,),
+    ("overrides", "versions"): (Choice,),
+    ("alerting",): (Alerting,),
+    ("alerting", "tiers"): (Tier,),
+    ("unknown",): (Unknown,),
+    ("exclusions",): (Exclusion,),
+}
+"""Where in an objective -> what has its fields there; the indicator's depend on its kind."""
+
+
+def _meant(detail: Any, steps: tuple[str, ...]) -> str:
+    """Return a question with the field or kind that may be meant; nothing where none is near."""
+    if detail["type"] == "union_tag_invalid":
+        return mistake.nearest(str(detail["input"].get("kind")), KINDS)
+    if detail["type"] != "extra_forbidden":
+        return ""
+    forms = _FORMS.get(steps[:-1], ())
+    if steps[:-1] == ("indicator",):
+        forms = (KINDS[detail["loc"][1]],)
+    return mistake.nearest(steps[-1], [field for form in forms for field in form.model_fields])
 
 
 def _fix(kind: str, field: str) -> str:
